@@ -6,7 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpuform.providers.errors import BrokenPlatform, UnsupportedKind
-from gpuform.providers.platform import KINDS, Platform, load, platforms, unusable_platforms
+from gpuform.providers.platform import (
+    KINDS,
+    Platform,
+    list_unusable_platforms,
+    load_object,
+    platforms,
+)
 from gpuform.schemas.checking import find_nearest_name
 
 if TYPE_CHECKING:
@@ -14,79 +20,88 @@ if TYPE_CHECKING:
     from gpuform.providers.resource import PlatformResource
 
 
-def platform_of(name: str) -> Platform:
-    """A platform by its name. Raises UnsupportedKind for none, BrokenPlatform with the reason."""
-    found = platforms().get(name)
-    if found is not None:
-        return found
-    why = unusable_platforms().get(name)
-    if why is not None:
-        raise BrokenPlatform(f"the platform {name} cannot be used: {why.because}", hint=why.hint)
+def require_platform(name: str) -> Platform:
+    """Return a platform by its name.
+
+    Raises:
+        UnsupportedKind: no such platform is known.
+        BrokenPlatform: the platform is installed and cannot be used; has the reason.
+    """
+    platform = platforms().get(name)
+    if platform is not None:
+        return platform
+    unusable = list_unusable_platforms().get(name)
+    if unusable is not None:
+        raise BrokenPlatform(
+            f"the platform {name} cannot be used: {unusable.because}", hint=unusable.hint
+        )
     near = find_nearest_name(name, tuple(platforms()))
-    meant = f"did you mean {near}?" if near else f"use one of {', '.join(platforms())}"
-    raise UnsupportedKind(f"{name} is not a platform", hint=meant)
+    suggestion = f"did you mean {near}?" if near else f"use one of {', '.join(platforms())}"
+    raise UnsupportedKind(f"{name} is not a platform", hint=suggestion)
 
 
 def has_kind(platform: str, kind: str) -> bool:
-    """Whether there is such a platform, and it has such a kind."""
-    found = platforms().get(platform)
-    return found is not None and kind in found.lifecycles
+    """Return True if a platform with such a name exists and has such a kind."""
+    known_platform = platforms().get(platform)
+    return known_platform is not None and kind in known_platform.lifecycles
 
 
-def all_kinds() -> list[tuple[str, str]]:
-    """Every platform with each of its kinds."""
-    return [(name, kind) for name, each in platforms().items() for kind in each.lifecycles]
+def list_kinds() -> list[tuple[str, str]]:
+    """Return every platform with each of its kinds."""
+    return [(name, kind) for name, platform in platforms().items() for kind in platform.lifecycles]
 
 
-def lifecycle_class(platform: str, kind: str) -> "type[Lifecycle[Any, Any]]":
-    """The lifecycle of a kind on a platform, imported now.
+def load_lifecycle_class(platform: str, kind: str) -> "type[Lifecycle[Any, Any]]":
+    """Import and return the lifecycle of a kind on a platform.
 
-    Raises UnsupportedKind, and BrokenPlatform for a platform that cannot be used.
+    Raises:
+        UnsupportedKind: the platform has no such kind.
+        BrokenPlatform: the platform cannot be used.
     """
-    path = platform_of(platform).lifecycles.get(kind)
+    path = require_platform(platform).lifecycles.get(kind)
     if path is None:
-        raise UnsupportedKind(_refusal(platform, kind))
-    found: type[Lifecycle[Any, Any]] = load(path)
-    return found
+        raise UnsupportedKind(_describe_missing_kind(platform, kind))
+    lifecycle: type[Lifecycle[Any, Any]] = load_object(path)
+    return lifecycle
 
 
-def resource_class(platform: str, kind: str) -> "type[PlatformResource]":
-    """The Pulumi resource class of a kind on a platform. Raises as `lifecycle_class`."""
-    lifecycle_class(platform, kind)
-    found: type[PlatformResource] = platform_of(platform).exported(kind)
-    return found
+def load_resource_class(platform: str, kind: str) -> "type[PlatformResource]":
+    """Import and return the Pulumi resource class of a kind. Raises as `load_lifecycle_class`."""
+    load_lifecycle_class(platform, kind)
+    resource: type[PlatformResource] = require_platform(platform).load_exported(kind)
+    return resource
 
 
-def lookup_names(platform: str) -> list[str]:
-    """The functions by which a program can ask a platform what there is."""
-    return list(platform_of(platform).lookups)
+def list_lookups(platform: str) -> list[str]:
+    """Return the names of the functions by which a program can query a platform."""
+    return list(require_platform(platform).lookups)
 
 
-def lookup(platform: str, name: str) -> Callable[..., Any]:
-    """One of a platform's `lookup_names`."""
-    found: Callable[..., Any] = load(platform_of(platform).lookups[name])
-    return found
+def load_lookup(platform: str, name: str) -> Callable[..., Any]:
+    """Import and return one of a platform's lookup functions."""
+    function: Callable[..., Any] = load_object(require_platform(platform).lookups[name])
+    return function
 
 
-def platforms_with(kind: str) -> list[str]:
-    """The platforms that have a kind."""
+def list_platforms_with(kind: str) -> list[str]:
+    """Return the platforms that have a kind."""
     return [name for name, platform in platforms().items() if kind in platform.lifecycles]
 
 
-def capability_table() -> str:
-    """Kinds against platforms, as a Markdown table."""
+def render_capability_table() -> str:
+    """Return a Markdown table of kinds and platforms."""
     names = list(platforms())
     rows = [["kind", *names], ["---"] * (len(names) + 1)]
     rows += [
-        [kind, *("yes" if has_kind(each, kind) else "-" for each in names)]
+        [kind, *("yes" if has_kind(platform, kind) else "-" for platform in names)]
         for kind in KINDS
-        if platforms_with(kind)
+        if list_platforms_with(kind)
     ]
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
-def _refusal(platform: str, kind: str) -> str:
-    owners = platforms_with(kind)
+def _describe_missing_kind(platform: str, kind: str) -> str:
+    owners = list_platforms_with(kind)
     if owners:
         return f"{platform} has no {kind}: declare it on {' or '.join(owners)}"
     kinds = ", ".join(platforms()[platform].lifecycles)
@@ -95,9 +110,13 @@ def _refusal(platform: str, kind: str) -> str:
 
 @dataclass(frozen=True)
 class Summary:
-    """`state` is the platform's own word, empty where it has none; `hourly_cost` is in `currency`.
+    """The main facts of a resource for an overview.
 
-    `ready` is None for what is not gpuform's own. `owner` is whom the platform names.
+    Args:
+        state: the platform's own word; empty if it has none.
+        ready: None for a resource that is not gpuform's own.
+        hourly_cost: in `currency`.
+        owner: the owner that the platform names.
     """
 
     state: str = ""
@@ -110,30 +129,30 @@ class Summary:
     owner: str = ""
 
 
-def summary_of(platform: str, kind: str, outputs: Mapping[str, Any]) -> Summary:
-    """The summary of a resource of this kind; of one that is not gpuform's it says nothing.
+def summarize_resource(platform: str, kind: str, outputs: Mapping[str, Any]) -> Summary:
+    """Return the summary of a resource; an empty one for a kind that is not gpuform's.
 
-    `outputs` are plain values, secret ones masked.
+    `outputs` are unwrapped values, with secrets masked.
     """
     if not has_kind(platform, kind):
         return Summary()
-    lifecycle = lifecycle_class(platform, kind)
+    lifecycle = load_lifecycle_class(platform, kind)
     gpus = lifecycle.count_gpus(outputs)
     cost = outputs.get("current_hourly_rate")
     return Summary(
-        state=_state(outputs),
+        state=_get_state(outputs),
         ready=outputs.get("ready") is True,
         reason=str(outputs.get("not_ready_reason") or ""),
         gpus=gpus or 0,
         hourly_cost=float(cost) if isinstance(cost, int | float) else None,
         currency=str(outputs.get("currency") or ""),
-        alerts=tuple(_alerts(outputs)),
+        alerts=tuple(_list_alerts(outputs)),
         owner=lifecycle.get_owner_name(outputs),
     )
 
 
-def _state(outputs: Mapping[str, Any]) -> str:
-    """Its own, or those of its nodes."""
+def _get_state(outputs: Mapping[str, Any]) -> str:
+    """Return the resource's own state, or the counted states of its nodes."""
     own = outputs.get("status") or outputs.get("state")
     nodes = outputs.get("gpu_nodes")
     if isinstance(nodes, Mapping):
@@ -142,8 +161,8 @@ def _state(outputs: Mapping[str, Any]) -> str:
     return str(own or "")
 
 
-def _alerts(outputs: Mapping[str, Any]) -> Iterator[str]:
-    """What the platform warns of, and the parts that are not healthy."""
+def _list_alerts(outputs: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the platform's alerts, and the parts that are not healthy."""
     alerts = outputs.get("alerts")
     for alert in alerts if isinstance(alerts, list) else ():
         severity = alert.get("severity")

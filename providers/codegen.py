@@ -17,10 +17,10 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-from gpuform.providers.catalog import lifecycle_class, platform_of
+from gpuform.providers.catalog import load_lifecycle_class, require_platform
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.lifecycle import Lifecycle
-from gpuform.providers.platform import Platform, own_platforms
+from gpuform.providers.platform import Platform, list_own_platforms
 from gpuform.schemas.rules import append_change_effect, get_field_rules
 
 
@@ -91,20 +91,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _named(name: str) -> Platform:
     try:
-        return platform_of(name)
+        return require_platform(name)
     except GpuformError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def generated(platforms: Sequence[Platform] = ()) -> Iterator[tuple[Path, str]]:
     """Each generated file and its text, formatted as ruff would; gpuform's own by default."""
-    for platform in platforms or own_platforms().values():
+    for platform in platforms or list_own_platforms().values():
         package = import_module(platform.package)
         yield Path(package.__path__[0]) / "resources.py", _module(platform)
 
 
 def _module(platform: Platform) -> str:
-    lifecycles = {kind: lifecycle_class(platform.name, kind) for kind in platform.lifecycles}
+    lifecycles = {kind: load_lifecycle_class(platform.name, kind) for kind in platform.lifecycles}
     imports = sorted(
         [
             "from gpuform.providers.resource import PlatformResource",
@@ -130,7 +130,7 @@ def _module(platform: Platform) -> str:
     lines = (f"from {module} import {', '.join(of)}" for module, of in standard.items() if of)
     head = _HEAD.format(
         title=platform.title,
-        which="" if platform.name in own_platforms() else f" {platform.name}",
+        which="" if platform.name in list_own_platforms() else f" {platform.name}",
         standard="\n".join(lines),
         imports="\n".join(imports),
         exports=exports,

@@ -1,4 +1,4 @@
-"""Single facts of declared values, which may be UNKNOWN while planning."""
+"""Read single facts from declared values, which may be UNKNOWN while planning."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,11 +8,11 @@ from gpuform.schemas.values import UNKNOWN
 _LARGEST = 1e15
 
 EXPIRES = "expires"
-"""The tag that says when something ends, on platforms that have nothing else for it."""
+"""The tag with the end of an object, on platforms without a field for it."""
 
 
-def text_of(values: Mapping[str, Any], *names: str) -> str:
-    """The first of these fields that is a text; empty when none is, or it is not known yet."""
+def find_text(values: Mapping[str, Any], *names: str) -> str:
+    """Return the first of these fields that is a text; empty if none is, or if it is UNKNOWN."""
     for name in names:
         value = values.get(name)
         if value is UNKNOWN:
@@ -22,8 +22,8 @@ def text_of(values: Mapping[str, Any], *names: str) -> str:
     return ""
 
 
-def number_of(values: Mapping[str, Any], name: str) -> float | None:
-    """A number, 0 when it is not declared; None while it is UNKNOWN, or beyond all bounds."""
+def find_number(values: Mapping[str, Any], name: str) -> float | None:
+    """Return a number, 0 if it is not declared; None while it is UNKNOWN, or absurdly large."""
     value = values.get(name)
     if value is UNKNOWN:
         return None
@@ -32,18 +32,18 @@ def number_of(values: Mapping[str, Any], name: str) -> float | None:
     return value if abs(value) < _LARGEST else None
 
 
-def names_in(values: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    """The keys of an object in the declaration, such as its tags."""
+def list_member_names(values: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    """Return the sorted keys of an object in the declaration, such as its tags."""
     value = values.get(name)
     return tuple(sorted(map(str, value))) if isinstance(value, Mapping) else ()
 
 
-def not_known(values: Mapping[str, Any], **fields: str) -> tuple[str, ...]:
-    """The names, as given, of those fields that are UNKNOWN: `region="region_id"`."""
-    return tuple(told for told, name in fields.items() if values.get(name) is UNKNOWN)
+def list_unknown_fields(values: Mapping[str, Any], **fields: str) -> tuple[str, ...]:
+    """Return the labels of the fields that are UNKNOWN, given as `region="region_id"`."""
+    return tuple(label for label, name in fields.items() if values.get(name) is UNKNOWN)
 
 
-def placed(seen: Mapping[str, Any]) -> dict[str, Any]:
-    """Where a search for capacity has put an object, by the inputs' names; old states tell none."""
-    found = {name: seen.get(f"placed_{name}") for name in ("region", "gpu_type")}
-    return {name: value for name, value in found.items() if isinstance(value, str)}
+def extract_placement(seen: Mapping[str, Any]) -> dict[str, Any]:
+    """Return where a search for capacity placed an object, by input names; empty for old states."""
+    placement = {name: seen.get(f"placed_{name}") for name in ("region", "gpu_type")}
+    return {name: value for name, value in placement.items() if isinstance(value, str)}

@@ -1,4 +1,4 @@
-"""The log of the Pulumi engine: the plugin and the dynamic host show their messages there."""
+"""Show messages in the log of the Pulumi engine, for the plugin and the dynamic host."""
 
 import logging
 import threading
@@ -11,38 +11,38 @@ from gpuform.schemas.safe_text import escape_invisible_lines
 
 logger = logging.getLogger("gpuform")
 
-SECONDS = 5.0
-"""How long telling may take: no work waits for an engine that has gone."""
+LOG_TIMEOUT_S = 5.0
+"""Longest time of a message in seconds: no work waits for an engine that has gone."""
 
 
 class EngineLog:
-    """The engine's log, by its address; without one, the plugin's standard error."""
+    """The engine's log at an address; without an address, the plugin's standard error."""
 
     def __init__(self, address: str = "") -> None:
         self._lock = threading.Lock()
-        self._told: set[str] = set()
+        self._shown_texts: set[str] = set()
         self._stub: engine_pb2_grpc.EngineStub | None = None
         if address:
             self.attach(address)
 
     def attach(self, address: str) -> None:
-        """Tells the engine at this address from now on."""
+        """Send messages to the engine at this address from now on."""
         self._stub = engine_pb2_grpc.EngineStub(grpc.insecure_channel(address))
 
-    def progress(self, urn: str, text: str) -> None:
-        """Shows what is going on with a resource, for as long as it goes on."""
+    def show_progress(self, urn: str, text: str) -> None:
+        """Show the progress of a resource, until the next progress message."""
         self._log(engine_pb2.INFO, text, urn, ephemeral=True)
 
-    def warning(self, urn: str, text: str) -> None:
-        """Shows a warning of a resource, to stay."""
+    def show_warning(self, urn: str, text: str) -> None:
+        """Show a permanent warning of a resource."""
         self._log(engine_pb2.WARNING, text, urn)
 
-    def once(self, text: str) -> None:
-        """Shows a note of the whole run, once."""
+    def show_once(self, text: str) -> None:
+        """Show a note of the whole run, once."""
         with self._lock:
-            if text in self._told:
+            if text in self._shown_texts:
                 return
-            self._told.add(text)
+            self._shown_texts.add(text)
         self._log(engine_pb2.INFO, text, "")
 
     def _log(
@@ -61,4 +61,4 @@ class EngineLog:
             severity=severity, message=text, urn=urn, ephemeral=ephemeral
         )
         with suppress(grpc.RpcError):
-            self._stub.Log(request, timeout=SECONDS)
+            self._stub.Log(request, timeout=LOG_TIMEOUT_S)

@@ -1,7 +1,9 @@
-"""What an import has to know beside an object's id: required inputs that no read of it brings.
+"""Import objects: read an object, and complete required inputs that no read returns.
 
-The platform's lists tell some of them. One that they do not tell is added to the id, `ID@VALUE`,
-where the kind has such an input (`Traits.asked`); a secret is in the environment (`variable`).
+The platform's lists report some of them. An input that no list reports is added to the id,
+`ID@VALUE`, where the kind
+has an import field (`Traits.import_field`); a secret is in the environment. The engine and the
+plugin call this module.
 """
 
 import json
@@ -13,7 +15,7 @@ from pulumi.dynamic import ReadResult
 
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.lifecycle import Lifecycle
-from gpuform.providers.offering import held_by
+from gpuform.providers.offering import list_existing_objects
 from gpuform.providers.operations import Settings
 from gpuform.providers.properties import Properties
 from gpuform.schemas.rules import get_field_rules
@@ -21,89 +23,116 @@ from gpuform.schemas.rules import get_field_rules
 Kind = type[Lifecycle[Any, Any]]
 
 
-def object_id(kind: Kind, text: str) -> str:
-    """The id of the object that an import names."""
+def parse_object_id(kind: Kind, text: str) -> str:
+    """Return the id in the text of an import."""
     return text.partition("@")[0] if kind.import_field else text
 
 
-def given_with(kind: Kind, text: str) -> Properties:
-    """The input that an import names beside the id, if it does. Raises GpuformError."""
+def parse_import_input(kind: Kind, text: str) -> Properties:
+    """Return the input that an import names beside the id, or nothing. Raises GpuformError."""
     _, is_given, value = text.partition("@") if kind.import_field else (text, "", "")
     if not is_given:
         return {}
     try:
-        parsed = value if _is_text(kind) else yaml.safe_load(value)
+        parsed = value if _is_import_field_text(kind) else yaml.safe_load(value)
     except yaml.YAMLError:
         parsed = None
     if not parsed or not str(parsed).strip():
-        raise GpuformError(f"{text}: {value!r} is no {kind.import_field}", hint=how(kind, text))
+        raise GpuformError(
+            f"{text}: {value!r} is no {kind.import_field}", hint=describe_import_format(kind, text)
+        )
     return {kind.import_field: parsed}
 
 
-def how(kind: Kind, text: str) -> str:
-    """How an object of the kind is named."""
+def describe_import_format(kind: Kind, text: str) -> str:
+    """Return a hint that shows how an import names an object of the kind."""
     example = kind.inputs.model_fields[kind.import_field].examples or ("VALUE",)
-    value = example[0] if _is_text(kind) else json.dumps(example[0])
-    return f"import it as ID@{kind.import_field.upper()}, such as '{object_id(kind, text)}@{value}'"
+    value = example[0] if _is_import_field_text(kind) else json.dumps(example[0])
+    return (
+        f"import it as ID@{kind.import_field.upper()}, such as "
+        f"'{parse_object_id(kind, text)}@{value}'"
+    )
 
 
-def agreed(kind: Kind, text: str, told: Mapping[str, Any]) -> Properties:
-    """What is given with the id and what the platform tells. Raises GpuformError if they differ."""
-    given = given_with(kind, text)
-    for name, value in given.items():
-        if told.get(name, value) != value:
+def merge_import_inputs(kind: Kind, text: str, listed_inputs: Mapping[str, Any]) -> Properties:
+    """Return the inputs from the id and from the list. Raises GpuformError if they differ."""
+    given_inputs = parse_import_input(kind, text)
+    for name, value in given_inputs.items():
+        if listed_inputs.get(name, value) != value:
             raise GpuformError(
-                f"the {name} of {object_id(kind, text)} is {told[name]}, not {value}",
+                f"the {name} of {parse_object_id(kind, text)} is {listed_inputs[name]}, not "
+                f"{value}",
                 hint="correct what is behind the @, or leave it out: the platform tells it",
             )
-    return {**told, **given}
+    return {**listed_inputs, **given_inputs}
 
 
-def variable(name: str) -> str:
-    """The environment variable that has a secret input of what is imported."""
+def build_secret_variable(name: str) -> str:
+    """Return the environment variable with a secret input of an imported object."""
     return f"GPUFORM_{name.upper()}"
 
 
-def imported(kind: Kind, text: str, settings: Settings) -> ReadResult:
-    """The object that an import names, with all that a program has to declare.
+def import_object(kind: Kind, text: str, settings: Settings) -> ReadResult:
+    """Return the object that an import names, with all inputs that a program has to declare.
 
-    Secrets that no platform tells are outputs and no inputs: the CLI writes inputs into the code
-    that it makes. Raises GpuformError for what nobody tells.
+    Secrets that no platform reports become outputs and no inputs: the CLI writes inputs into
+    generated code.
+
+    Raises:
+        GpuformError: a required input is unknown or invalid.
     """
-    lifecycle, id_ = kind.with_settings(settings), object_id(kind, text)
-    found = lifecycle.read(id_, {})
-    if not found.id:
-        return found
-    inputs, rules = dict(found.inputs or {}), get_field_rules(kind.inputs)
+    lifecycle, parsed_id = kind.with_settings(settings), parse_object_id(kind, text)
+    result = lifecycle.read(parsed_id, {})
+    if not result.id:
+        return result
+    inputs, rules = dict(result.inputs or {}), get_field_rules(kind.inputs)
     fields = kind.inputs.model_fields.items()
-    needed = {name for name, field in fields if field.is_required()} | {kind.import_field} - {""}
-    lacking = [name for name, _ in fields if name in needed and name not in inputs]
-    secrets = {n: settings.environ.get(variable(n)) for n in lacking if rules[n].secret}
-    plain = [name for name in lacking if not rules[name].secret]
-    held = held_by(kind.platform, settings) if plain else ()
-    listed = next((each.told for each in held if (each.kind, each.id) == (kind.kind, id_)), {})
-    known = agreed(kind, text, {name: listed[name] for name in plain if name in listed})
-    inputs |= known
+    required_names = {name for name, field in fields if field.is_required()} | {
+        kind.import_field
+    } - {""}
+    missing_names = [name for name, _ in fields if name in required_names and name not in inputs]
+    secrets = {
+        n: settings.environ.get(build_secret_variable(n)) for n in missing_names if rules[n].secret
+    }
+    plain = [name for name in missing_names if not rules[name].secret]
+    existing_objects = list_existing_objects(kind.platform, settings) if plain else ()
+    listed_inputs = next(
+        (
+            existing_object.told
+            for existing_object in existing_objects
+            if (existing_object.kind, existing_object.id) == (kind.kind, parsed_id)
+        ),
+        {},
+    )
+    merged_inputs = merge_import_inputs(
+        kind, text, {name: listed_inputs[name] for name in plain if name in listed_inputs}
+    )
+    inputs |= merged_inputs
     for name in plain:
         if name not in inputs:
             raise GpuformError(
-                f"the platform does not tell the {name} of {id_}, which a program has to declare",
-                hint=how(kind, text) if name == kind.import_field else None,
+                f"the platform does not tell the {name} of {parsed_id}, which a program has to "
+                "declare",
+                hint=describe_import_format(kind, text) if name == kind.import_field else None,
             )
     for name, value in secrets.items():
         if not value:
             raise GpuformError(
-                f"the platform does not tell the {name} of {id_}, a secret that a program has to "
+                f"the platform does not tell the {name} of {parsed_id}, a secret that a program "
+                "has to "
                 "declare",
-                hint=f"set {variable(name)} in the environment of the import to what it was made "
+                hint=f"set {build_secret_variable(name)} in the environment of the import to what "
+                "it was made "
                 "with; in the program declare it by a secret of the configuration",
             )
-    told = {**known, **secrets}
+    completed_inputs = {**merged_inputs, **secrets}
     for failure in lifecycle.check({}, {**inputs, **secrets}).failures:
-        if failure.property.split(".")[0] in told:
-            raise GpuformError(f"{failure.property} {failure.reason}", hint=how(kind, text))
-    return ReadResult(found.id, {**(found.outs or {}), **told}, inputs)
+        if failure.property.split(".")[0] in completed_inputs:
+            raise GpuformError(
+                f"{failure.property} {failure.reason}", hint=describe_import_format(kind, text)
+            )
+    return ReadResult(result.id, {**(result.outs or {}), **completed_inputs}, inputs)
 
 
-def _is_text(kind: Kind) -> bool:
+def _is_import_field_text(kind: Kind) -> bool:
     return kind.inputs.model_fields[kind.import_field].annotation in (str, str | None)

@@ -1,6 +1,6 @@
-"""Decide when a resource ends, runs or is idle, by its declaration and the clock of the call.
+"""Decide when a resource ends, runs or is idle, by its declaration and the clock of the context.
 
-What nobody tells, or tells in figures that cannot be, is never idleness.
+Missing or impossible measurements never count as idleness.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,20 +21,20 @@ from gpuform.schemas.policies.lifetime import (
 from gpuform.schemas.resource_facts import Notice, NoticeKind
 
 NOTICE: Final = 7 * 86400.0
-"""Seconds before an end from which on every plan tells it."""
+"""Seconds before an end from which every plan shows the end."""
 
 EARLIEST_CREATION: Final = datetime(2015, 1, 1, tzinfo=UTC).timestamp()
-"""No object of these platforms is older. Sentinels of programs are: the years 1, 1900 and 1970."""
+"""The earliest possible creation. Sentinels of programs are the years 1, 1900 and 1970."""
 
 FUTURE_S: Final = 300.0
-"""Seconds that a creation may lie ahead by this clock: a platform's clock may be a little off."""
+"""Seconds by which a creation may be in the future: a platform's clock may be a little off."""
 
 Values = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Power:
-    """The input by which a resource is started and stopped, and its two values."""
+    """The input that starts and stops a resource, and its two values."""
 
     field: str
     on: str
@@ -61,13 +61,15 @@ def find_creation_time(reported: float | None, recorded: str, now: float) -> flo
     return max(credible, default=None)
 
 
-def written(moment: float) -> str:
-    """A moment in UTC: `2026-12-31T18:00:00Z`."""
+def format_moment(moment: float) -> str:
+    """Return a Unix time in UTC: `2026-12-31T18:00:00Z`."""
     return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def problems(power: Power | None, declared: Values, *, is_new: bool) -> Iterator[Problem]:
-    """What is wrong with a declaration now: an end that is over, running of what is stopped."""
+def find_lifetime_problems(
+    power: Power | None, declared: Values, *, is_new: bool
+) -> Iterator[Problem]:
+    """Yield problems of a declaration: an end that is over, or a schedule of a stopped resource."""
     expires = declared.get("expires")
     if (
         is_new
@@ -76,72 +78,81 @@ def problems(power: Power | None, declared: Values, *, is_new: bool) -> Iterator
     ):
         yield Problem(
             "expires",
-            f"ended at {written(parse_expiry(expires))}, and nothing is made that has expired: "
+            f"ended at {format_moment(parse_expiry(expires))}, and nothing is made that has "
+            "expired: "
             "declare a later end, or remove the resource",
         )
     if power is None or declared.get(power.field) != power.off:
         return
     for name in ("schedule", "idle"):
         if declared.get(name) is not None:
-            problem = f"does not go with {power.field} {power.off}: remove one of the two"
-            yield Problem(name, problem)
+            reason = f"does not go with {power.field} {power.off}: remove one of the two"
+            yield Problem(name, reason)
 
 
 def is_out_of_hours(declared: Values) -> bool:
-    """Whether it is declared to run in some hours, and these are not among them."""
+    """Return True if running hours are declared and now is outside of them."""
     hours = read_running_hours(declared)
     return hours is not None and not hours.contains_moment(get_current_context().clock.now())
 
 
-def resting(power: Power, declared: Values) -> FieldChange:
-    """For a plan to say why it does not start what is out of its hours; it is no change."""
-    hours, because = read_running_hours(declared), "outside of its running hours"
+def describe_rest(power: Power, declared: Values) -> FieldChange:
+    """Return the entry of a plan for a resource that stays off outside its hours; no change."""
+    hours, reason = read_running_hours(declared), "outside of its running hours"
     begin = hours.find_next_change(get_current_context().clock.now()) if hours else None
     if hours and begin is not None:
-        because += f", until {hours.format_moment(begin)}"
-    return FieldChange(power.field, Action.KEEP, power.off, power.off, because=because)
+        reason += f", until {hours.format_moment(begin)}"
+    return FieldChange(power.field, Action.KEEP, power.off, power.off, because=reason)
 
 
-def ending(values: Values, created: float | None, now: float) -> Iterator[Notice]:
-    """That it ends within a week, or is over."""
-    at = compute_expiry(values, created)
-    if at is None or at - now > NOTICE:
+def list_end_notices(values: Values, created: float | None, now: float) -> Iterator[Notice]:
+    """Yield a notice if the resource ends within a week, or has ended."""
+    end = compute_expiry(values, created)
+    if end is None or end - now > NOTICE:
         return
-    how = f"expires: {values['expires']}" if values.get("expires") else f"ttl: {values['ttl']}"
-    if at <= now:
-        text = f"expired at {written(at)} ({how}): the next `gpuform expire` destroys it"
+    declaration = (
+        f"expires: {values['expires']}" if values.get("expires") else f"ttl: {values['ttl']}"
+    )
+    if end <= now:
+        text = (
+            f"expired at {format_moment(end)} ({declaration}): the next `gpuform expire` destroys "
+            "it"
+        )
     else:
-        text = f"expires in {left(at - now)}, at {written(at)} ({how})"
-    yield Notice(kind=NoticeKind.EXPIRY, text=text, at=written(at))
+        text = (
+            f"expires in {format_remaining_time(end - now)}, at {format_moment(end)} "
+            f"({declaration})"
+        )
+    yield Notice(kind=NoticeKind.EXPIRY, text=text, at=format_moment(end))
 
 
-def left(seconds: float) -> str:
-    """Such as `2d 3h`, rounded down."""
+def format_remaining_time(seconds: float) -> str:
+    """Return a duration such as `2d 3h`, rounded down."""
     days, hours, minutes = seconds // 86400, seconds % 86400 // 3600, seconds % 3600 // 60
     parts = [(days, "d"), (hours, "h"), (minutes, "m")]
-    told = [f"{count:.0f}{unit}" for count, unit in parts if count]
-    return " ".join(told[:2]) or "less than a minute"
+    texts = [f"{count:.0f}{unit}" for count, unit in parts if count]
+    return " ".join(texts[:2]) or "less than a minute"
 
 
-CAUSE: Final = "idleness"
-"""How the words begin that an object's outputs have for a stop by `gpuform expire`."""
+IDLENESS_CAUSE: Final = "idleness"
+"""The first word of the outputs that report a stop by `gpuform expire`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`because` says why it is idle, or why not (yet)."""
+    """A judgement about idleness; `because` is the reason."""
 
     is_idle: bool
     because: str
 
 
-def is_for_idleness(stopped_by: object) -> bool:
-    """Whether an output tells of a stop for idleness."""
-    return isinstance(stopped_by, str) and stopped_by.startswith(f"{CAUSE},")
+def is_idleness_cause(stopped_by: object) -> bool:
+    """Return True if an output reports a stop for idleness."""
+    return isinstance(stopped_by, str) and stopped_by.startswith(f"{IDLENESS_CAUSE},")
 
 
-def noticed(values: Mapping[str, Any], *, is_off: bool) -> Iterator[Notice]:
-    """What `gpuform expire` may do; nothing by the time alone, so that plans stay the same."""
+def list_idleness_notices(values: Mapping[str, Any], *, is_off: bool) -> Iterator[Notice]:
+    """Yield what `gpuform expire` may do; independent of the time, so that plans stay the same."""
     idleness = read_idleness(values)
     if idleness is not None and not is_off:
         text = f"`gpuform expire` stops it once each of its GPUs is used {idleness.text}"

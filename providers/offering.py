@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import Any, Final
 
-from gpuform.providers.catalog import platform_of
+from gpuform.providers.catalog import require_platform
 from gpuform.providers.operations import Settings
 from gpuform.providers.platform import platforms
 
@@ -29,9 +29,15 @@ NODE_POOL: Final = "node pool"
 class Offer:
     """One value that can be declared.
 
-    `name` is what is written for `field`, `about` what it is called otherwise, and `gpu` the GPUs
-    that it brings. An empty `region` means all. `in_stock` is None where the platform does not
-    tell.
+    Args:
+        platform: the platform's name.
+        what: the category of the value, such as `GPU type`.
+        name: the value to write for `field`.
+        field: the input.
+        region: empty for all regions.
+        about: another name of the value.
+        gpu: the GPUs that the value brings.
+        in_stock: None if the platform does not report stock.
     """
 
     platform: str
@@ -44,37 +50,44 @@ class Offer:
     in_stock: bool | None = None
 
 
-def platforms_with_offers() -> list[str]:
-    """The platforms that say what they offer."""
-    return [name for name, each in platforms().items() if find_spec(f"{each.package}.offered")]
+def list_platforms_with_offers() -> list[str]:
+    """Return the platforms that list their offers."""
+    return [
+        name for name, platform in platforms().items() if find_spec(f"{platform.package}.offered")
+    ]
 
 
 def is_documented(platform: str) -> bool:
-    """Whether nothing is asked: the offers are those of the platform's documentation."""
-    return bool(getattr(platform_of(platform).module("offered"), "IS_DOCUMENTED", False))
+    """Return True if the offers are those of the documentation, and no request is sent."""
+    return bool(
+        getattr(require_platform(platform).import_module("offered"), "IS_DOCUMENTED", False)
+    )
 
 
-def offered_by(platform: str, settings: Settings, regions: Sequence[str] = ()) -> list[Offer]:
-    """What a platform offers, in these regions or in all that can be asked for.
+def list_offers(platform: str, settings: Settings, regions: Sequence[str] = ()) -> list[Offer]:
+    """Return what a platform offers, in these regions or in all.
 
-    MissingCredentials where nothing says how to reach the platform.
+    Raises:
+        MissingCredentials: nothing configures the access to the platform.
     """
-    offered: Callable[[Settings, Sequence[str]], Iterable[Offer]]
-    offered = platform_of(platform).module("offered").offered
-    found = offered(settings, regions)
-    return [each for each in found if not regions or not each.region or each.region in regions]
+    fetch_offers: Callable[[Settings, Sequence[str]], Iterable[Offer]]
+    fetch_offers = require_platform(platform).import_module("offered").offered
+    offers = fetch_offers(settings, regions)
+    return [offer for offer in offers if not regions or not offer.region or offer.region in regions]
 
 
 @dataclass(frozen=True)
 class Held:
-    """One object. What the platform does not tell is None, or empty.
+    """One existing object of an account. Facts that the platform does not report are None or empty.
 
-    `owner` is whom the platform names as its owner or maker, in its own words: an address, a team
-    or an id. `created_at` is Unix time in seconds; `hourly_cost` is in `currency`; `tags` are
-    labels, or names with values, None where the platform shows none. `told` has inputs that its
-    list tells, and reading the object does not. What is `made_of` others, by their ids, is not an
-    object of its own: nobody pays for it, and it goes with its parts; it may be one way of several
-    to group them.
+    Args:
+        owner: the owner or maker in the platform's words: an address, a team or an id.
+        created_at: Unix time in seconds.
+        hourly_cost: in `currency`.
+        tags: labels, or names with values; None if the platform shows none.
+        told: inputs that only the platform's list reports.
+        made_of: the ids of the parts of a group, which costs nothing itself and ends with its
+            parts.
     """
 
     platform: str
@@ -92,16 +105,24 @@ class Held:
     made_of: tuple[str, ...] = ()
 
 
-def held_by(platform: str, settings: Settings, regions: Sequence[str] = ()) -> list[Held]:
-    """What the account has, without what is being deleted.
+def list_existing_objects(
+    platform: str, settings: Settings, regions: Sequence[str] = ()
+) -> list[Held]:
+    """Return the objects of the account, without objects that are being deleted.
 
-    A platform with an address for each region is asked at those of `regions`, or at the default
-    one. MissingCredentials where nothing says how to reach the platform.
+    A platform with an address for each region is asked in `regions`, or in the default region.
+
+    Raises:
+        MissingCredentials: nothing configures the access to the platform.
     """
-    inventory = platform_of(platform).module("inventory")
-    held: Callable[[Settings], Sequence[Held]] = inventory.held
+    inventory = require_platform(platform).import_module("inventory")
+    fetch_objects: Callable[[Settings], Sequence[Held]] = inventory.held
     if not regions or not getattr(inventory, "ADDRESS_BY_REGION", False):
-        return list(held(settings))
-    asked = (held(replace(settings, region=region)) for region in regions)
-    found = {(each.kind, each.id): each for held_there in asked for each in held_there}
-    return list(found.values())
+        return list(fetch_objects(settings))
+    regional_objects = (fetch_objects(replace(settings, region=region)) for region in regions)
+    objects_by_id = {
+        (existing_object.kind, existing_object.id): existing_object
+        for objects_of_region in regional_objects
+        for existing_object in objects_of_region
+    }
+    return list(objects_by_id.values())

@@ -1,4 +1,7 @@
-"""What a platform writes for one kind of resource, and what its lifecycle hands to it."""
+"""Define what a platform implements for one kind of resource, and what a lifecycle passes to it.
+
+Platforms implement `ResourceOperations`; `Lifecycle` calls them.
+"""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -9,7 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from gpuform.providers.context import ProviderContext
 from gpuform.providers.permissions import Permission
-from gpuform.providers.platform import all_settings, plugin_key
+from gpuform.providers.platform import list_settings, plugin_key
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.models import InputModel, OutputModel, Problem
 from gpuform.schemas.policies.drain import RemovedNodes
@@ -20,7 +23,7 @@ Out = TypeVar("Out", bound=OutputModel)
 
 @dataclass(frozen=True)
 class Timeouts:
-    """How long each verb may take by default, in seconds."""
+    """Default durations of the operations, in seconds."""
 
     create: float
     update: float
@@ -29,7 +32,7 @@ class Timeouts:
 
 @dataclass(frozen=True)
 class Guard:
-    """What an object may not be destroyed without, and what it is that makes it so."""
+    """The permission without which an object may not be destroyed, and the reason."""
 
     permission: Permission
     because: str
@@ -39,108 +42,114 @@ class Guard:
 class Observed(Generic[Out]):
     """An object as the platform shows it.
 
-    `inputs` has the input fields that the platform returns, and only those whose value is to be
-    compared with what is declared.
+    `inputs` has only the input fields that the platform returns and that are to be compared with
+    the declaration.
     """
 
     inputs: Mapping[str, Any]
     outputs: Out
 
 
-def _no_config(key: str) -> str | None:  # noqa: ARG001 - the shape of a look-up
+def _get_no_config(key: str) -> str | None:  # noqa: ARG001 - the shape of a look-up
     return None
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Where credentials and addresses come from: the environment, then the stack's config.
+    """The source of credentials and addresses: the environment, then the stack's configuration.
 
-    `given` has, by full config keys, what an explicit provider was declared with: it comes first
-    and keeps two accounts of one stack apart. `region` is asked where a resource names none, by
-    platforms with an address for each region.
+    `given` has the settings of an explicit provider by full configuration keys: they come first,
+    and keep two accounts of
+    one stack apart. `region` applies where a resource names none, on platforms with an address for
+    each region.
     """
 
-    config: Callable[[str], str | None] = _no_config
+    config: Callable[[str], str | None] = _get_no_config
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ, repr=False)
     region: str | None = None
     given: Mapping[str, str] = field(default_factory=dict, repr=False)
 
-    def value(self, variable: str, config_key: str | None = None) -> str | None:
-        """What was given, the environment variable, else the config key's; empty is absent.
+    def get_value(self, variable: str, config_key: str | None = None) -> str | None:
+        """Return a given setting, else the variable's, else the configuration's; or None.
 
         The plugin's key (`gpuform:togetherApiKey`) counts as the platform's (`together:apiKey`), so
-        that a stack's configuration serves both of its forms.
+        that a stack's
+        configuration serves both of its forms.
         """
-        found = self.given.get(config_key or "") or self.environ.get(variable)
-        if not found and config_key:
-            found = self.config(config_key) or self.config(plugin_key(config_key))
-        return found or None
+        value = self.given.get(config_key or "") or self.environ.get(variable)
+        if not value and config_key:
+            value = self.config(config_key) or self.config(plugin_key(config_key))
+        return value or None
 
-    def secrets(self) -> list[str]:
-        """Every key and token of them, whatever the platform."""
-        found = (self.value(each.variable, each.config) for each in all_settings() if each.secret)
-        return [each for each in found if each]
+    def list_secrets(self) -> list[str]:
+        """Return every key and token in the settings, of all platforms."""
+        values = (
+            self.get_value(each.variable, each.config) for each in list_settings() if each.secret
+        )
+        return [each for each in values if each]
 
 
-_looking_up: ContextVar[Settings | None] = ContextVar("gpuform_looking_up", default=None)
+_current_settings: ContextVar[Settings | None] = ContextVar("gpuform_looking_up", default=None)
 
 
 @contextmanager
-def looking_up(settings: Settings) -> Iterator[None]:
-    """Makes these the settings of what asks a platform in the block (of this thread or task)."""
-    token = _looking_up.set(settings)
+def use_lookup_settings(settings: Settings) -> Iterator[None]:
+    """Use these settings for lookups in the block, in this thread or task."""
+    token = _current_settings.set(settings)
     try:
         yield
     finally:
-        _looking_up.reset(token)
+        _current_settings.reset(token)
 
 
-def lookup_settings() -> Settings:
-    """Those of `looking_up`, else those of the running program."""
-    found = _looking_up.get()
-    if found is None:
+def get_lookup_settings() -> Settings:
+    """Return the settings of `use_lookup_settings`, else those of the running program."""
+    settings = _current_settings.get()
+    if settings is None:
         from pulumi.runtime import get_config  # noqa: PLC0415 - only a program has a configuration
 
-        found = Settings(config=get_config)
-    return found
+        settings = Settings(config=get_config)
+    return settings
 
 
 class ResourceOperations(Protocol[In_contra, Out]):
-    """The verbs of one kind of resource: typed, synchronous, safe for many threads.
+    """The operations on one kind of resource: typed, synchronous, safe for many threads.
 
-    They know nothing of Pulumi, raise only `GpuformError`s, and wait only through their call, whose
-    `known` has what is stored of the object.
+    Operations know nothing of Pulumi, raise only `GpuformError`s, and wait only through their
+    context, whose
+    `stored_properties` has the stored properties of the object.
     """
 
     def __init__(self, settings: Settings) -> None:
-        """Sends nothing: a client is made, at most."""
+        """Create at most a client; send nothing."""
 
     def planning_problems(
         self, context: ProviderContext, values: Mapping[str, Any]
     ) -> Iterable[Problem]:
-        """What the platform says against declared values while planning.
+        """Yield the platform's objections to declared values while planning.
 
-        `values` is canonical and may be UNKNOWN in places. A check that cannot be made is told to
-        `call.on_skipped_check`; it is never an error.
+        `values` is canonical and may be UNKNOWN in places. `context.on_skipped_check` receives a
+        check that is impossible;
+        that is never an error.
         """
 
     def create(self, context: ProviderContext, inputs: In_contra) -> str:
-        """Makes the object and returns its id at once, without waiting.
+        """Create the object and return its id at once, without waiting.
 
-        Raises only when nothing exists, or when an intent is left for the next attempt.
+        Raises only if nothing exists, or if an intent is left for the next attempt.
         """
 
     def wait_until_ready(
         self, context: ProviderContext, object_id: str, inputs: In_contra
     ) -> Observed[Out]:
-        """Waits until the object is as wanted. Raises NotReady with the last Observed."""
+        """Wait until the object is as declared. Raises NotReady with the last Observed."""
 
     def read(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> Observed[Out] | None:
-        """The object now, from its id alone; None when it is gone.
+        """Return the object as it is now, or None if it is gone.
 
-        `known` has the inputs declared last time, or nothing when the object is imported.
+        `known_inputs` has the inputs declared last time, or nothing during an import.
         """
 
     def update(
@@ -150,39 +159,41 @@ class ResourceOperations(Protocol[In_contra, Out]):
         inputs: In_contra,
         changes: Sequence[FieldChange],
     ) -> None:
-        """Sends the changed fields without waiting for the object.
+        """Send the changed fields without waiting for the object.
 
-        None are changed where only what an interrupted run left is to be ended (see `drains`).
+        `changes` is empty if an interrupted run only has to be completed.
         """
 
     def delete(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> None:
-        """Deletes the object and waits until it is gone; one that is gone already is no error."""
+        """Delete the object and wait until it is gone; a missing object is no error."""
 
 
 @runtime_checkable
 class ForeignObjectLookup(Protocol):
-    """The verbs of a kind whose objects hold what other people and stacks have put into them."""
+    """The additional operation of a kind whose objects contain objects of others."""
 
     def find_foreign_objects(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> Sequence[str]:
-        """Return the names of what others have put into the object, and what goes with it.
+        """Return the names of what others created inside the object, which a deletion would delete.
 
-        `known` has the inputs declared last time. Raises GpuformError when the platform does not
-        say what the object holds.
+        `known_inputs` has the inputs declared last time.
+
+        Raises:
+            GpuformError: the platform does not report what the object contains.
         """
 
 
 @runtime_checkable
 class NodeRemovalOperations(Protocol[In_contra]):
-    """The verbs of a kind whose nodes run jobs: a plan asks which of them it takes."""
+    """The additional operations of a kind whose nodes run jobs."""
 
     def predict_removed_nodes(
         self, context: ProviderContext, object_id: str, inputs: In_contra
     ) -> RemovedNodes | None:
-        """The nodes that an update would take now; None when it takes none, or nobody tells."""
+        """Return the nodes that an update would remove; None if none, or nobody knows."""
 
     def predict_nodes_removed_with_object(
         self,
@@ -191,12 +202,13 @@ class NodeRemovalOperations(Protocol[In_contra]):
         known_inputs: Mapping[str, Any],
         because: str,
     ) -> RemovedNodes | None:
-        """All nodes, where they go with the object; `because` says what is done to it."""
+        """Return all nodes if the object's end, for the reason `because`, removes them."""
 
     def uncordon_leftover_nodes(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> None:
-        """Uncordons what an interrupted taking has left of an object that is gone.
+        """Uncordon the nodes that an interrupted removal left cordoned, of an object that is gone.
 
-        Raises GpuformError when nodes may stay cordoned.
+        Raises:
+            GpuformError: nodes may stay cordoned.
         """

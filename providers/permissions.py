@@ -1,7 +1,8 @@
-"""What has to be allowed for one run by name: `--allow NAME`, or `GPUFORM_ALLOW=NAME,...`.
+"""Read what a run is allowed: `--allow NAME`, or `GPUFORM_ALLOW=NAME,...`.
 
-The environment is the one way that works under both engines and in `destroy`; a command line's
-`--allow` sets it. Permissions are never stored.
+The environment is the only way that works under both engines and in `destroy`; `--allow` sets it.
+Permissions are
+never stored.
 """
 
 import hashlib
@@ -15,16 +16,16 @@ from gpuform.schemas.policies.repair import NodeFault, NodeRepair
 
 VARIABLE = "GPUFORM_ALLOW"
 ADOPT_VARIABLE = "GPUFORM_ADOPT"
-"""Ids, comma-separated, of objects that the user says an interrupted create of ours has made."""
+"""Comma-separated ids of objects that the user attributes to an interrupted create of ours."""
 ANEW_VARIABLE = "GPUFORM_CREATE_ANEW"
-"""Set to 1, the user says that an interrupted create has made nothing that is still there."""
+"""Set to 1 by a user who says that an interrupted create left no object."""
 REPAIR_VARIABLE = "GPUFORM_REPAIR"
 """Nodes to repair, comma-separated: `train-worker-1`, or `train-worker-1=REBOOT_VM`."""
 
 GATE = "gate:"
-"""How the permissions begin that lift gates of a project; the name of the gate follows."""
+"""The prefix of permissions that lift a gate of a project, before the gate's name."""
 REVIEWED_VARIABLE = "GPUFORM_REVIEWED_REPAIRS"
-"""The repairs that a person has seen in the plan of this run, by their keys, comma-separated."""
+"""Comma-separated keys of the repairs that a person has seen in the plan of this run."""
 
 
 class Permission(StrEnum):
@@ -56,7 +57,7 @@ MEANINGS: Final[Mapping[Permission, str]] = {
 }
 
 
-def parsed(text: str) -> frozenset[str]:
+def parse_permissions(text: str) -> frozenset[str]:
     """The permissions of a comma-separated list. Raises GpuformError for a name not known.
 
     Of gates this room knows none: whoever has them looks at what begins with `gate:`.
@@ -72,18 +73,18 @@ def parsed(text: str) -> frozenset[str]:
     return frozenset(names)
 
 
-def given(environ: Mapping[str, str] | None = None) -> frozenset[str]:
-    """What this run is allowed. Raises GpuformError for a name not known."""
+def get_permissions(environ: Mapping[str, str] | None = None) -> frozenset[str]:
+    """Return the permissions of this run. Raises GpuformError for an unknown name."""
     text = (os.environ if environ is None else environ).get(VARIABLE, "")
     try:
-        return parsed(text)
+        return parse_permissions(text)
     except GpuformError as error:
         raise GpuformError(f"{VARIABLE}: {error.message}", hint=error.hint) from None
 
 
-def require(permission: Permission, refusal: str) -> None:
-    """Raises NotAllowed with `refusal` and what to do, unless this run has the permission."""
-    if permission not in given():
+def require_permission(permission: Permission, refusal: str) -> None:
+    """Raise NotAllowed with `refusal` and a hint, unless this run has the permission."""
+    if permission not in get_permissions():
         raise NotAllowed(
             refusal,
             hint=f"if it is meant: --allow {permission}, or {VARIABLE}={permission} in the "
@@ -91,31 +92,31 @@ def require(permission: Permission, refusal: str) -> None:
         )
 
 
-def adopted(environ: Mapping[str, str] | None = None) -> frozenset[str]:
-    """The ids that `--adopt` names."""
+def get_adopted_ids(environ: Mapping[str, str] | None = None) -> frozenset[str]:
+    """Return the ids that `--adopt` names."""
     text = (os.environ if environ is None else environ).get(ADOPT_VARIABLE, "")
     return frozenset(filter(None, map(str.strip, text.split(","))))
 
 
-def creates_anew(environ: Mapping[str, str] | None = None) -> bool:
-    """Whether `--create-anew` was given."""
+def should_create_anew(environ: Mapping[str, str] | None = None) -> bool:
+    """Return True if the run has `--create-anew`."""
     return (os.environ if environ is None else environ).get(ANEW_VARIABLE, "") in ("1", "true")
 
 
-def repairs_asked(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The nodes that this run is asked to repair, each with how; empty where that is left open."""
+def get_requested_repairs(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the nodes to repair, each with the mode; empty for any mode."""
     text = (os.environ if environ is None else environ).get(REPAIR_VARIABLE, "")
-    pairs = (each.strip().partition("=") for each in text.split(",") if each.strip())
+    pairs = (entry.strip().partition("=") for entry in text.split(",") if entry.strip())
     return {name.strip(): mode.strip() for name, _, mode in pairs}
 
 
-def repair_key(repair: NodeFault | NodeRepair) -> str:
-    """What tells one fault of one machine from another, for a list of reviewed repairs."""
+def compute_repair_key(repair: NodeFault | NodeRepair) -> str:
+    """Return a key that distinguishes the faults of machines in a list of reviewed repairs."""
     fault = (repair.node, repair.instance, repair.cause, repair.id)
     return hashlib.sha256("\n".join(fault).encode()).hexdigest()[:24]
 
 
-def reviewed_repairs(environ: Mapping[str, str] | None = None) -> frozenset[str]:
-    """The keys of the repairs that a person has seen in the plan."""
+def get_reviewed_repairs(environ: Mapping[str, str] | None = None) -> frozenset[str]:
+    """Return the keys of the repairs that a person has seen in the plan."""
     text = (os.environ if environ is None else environ).get(REVIEWED_VARIABLE, "")
     return frozenset(filter(None, text.split(",")))

@@ -35,25 +35,25 @@ class Setting:
     """One setting of a platform, and where it comes from."""
 
     config: str
-    """Its key in the stack's configuration, as `together:apiKey`."""
+    """The key in the stack's configuration, such as `together:apiKey`."""
     variable: str
-    """The environment variable that has it; empty when none does."""
+    """The environment variable with the setting; empty if there is none."""
     description: str
     secret: bool = False
 
     @property
     def name(self) -> str:
-        """As the plugin's providers have it: `togetherApiKey`."""
+        """The name in the plugin's providers: `togetherApiKey`."""
         return plugin_key(self.config).partition(":")[2]
 
     @property
     def argument(self) -> str:
-        """As Python's SDKs have it: `together_api_key`."""
+        """The name in Python's SDK: `together_api_key`."""
         return re.sub("[A-Z]", lambda upper: f"_{upper[0].lower()}", self.name)
 
 
 def plugin_key(config: str) -> str:
-    """`gpuform:togetherApiKey` for `together:apiKey`."""
+    """Return the plugin's key: `gpuform:togetherApiKey` for `together:apiKey`."""
     platform, _, key = config.partition(":")
     return f"gpuform:{platform}{key[:1].upper()}{key[1:]}"
 
@@ -89,22 +89,24 @@ class Platform:
     emulated: Mapping[str, str] = field(default_factory=dict)
     """The environment that leads there: variable -> value, where `{url}` is the emulator's URL."""
 
-    def module(self, name: str) -> Any:
+    def import_module(self, name: str) -> Any:
         """One of the package's modules, imported now."""
         return import_module(f"{self.package}.{name}")
 
-    def exported(self, name: str) -> Any:
-        """A look-up, or the resource class of a kind, imported on first use: the package's
-        `__getattr__`, for a state file needs the lifecycles alone."""
+    def load_exported(self, name: str) -> Any:
+        """Import a lookup, or the resource class of a kind, on first use.
+
+        Serves the package's `__getattr__`: a state file needs only the lifecycles.
+        """
         if name in self.lookups:
-            return load(self.lookups[name])
+            return load_object(self.lookups[name])
         if name in self.lifecycles:
-            return getattr(self.module("resources"), name)
+            return getattr(self.import_module("resources"), name)
         raise AttributeError(f"module {self.package!r} has no attribute {name!r}")
 
 
-def load(path: str) -> Any:
-    """What a dotted path (`module:name`) stands for, imported now."""
+def load_object(path: str) -> Any:
+    """Import and return the object of a dotted path (`module:name`)."""
     module, _, name = path.partition(":")
     return getattr(import_module(module), name)
 
@@ -117,68 +119,68 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
 
 @dataclass(frozen=True, slots=True)
 class Unusable:
-    """Why a platform that is announced cannot be used, and what to do about it."""
+    """Why an announced platform cannot be used, and what to do."""
 
     because: str
     hint: str
 
 
 def platforms() -> Mapping[str, Platform]:
-    """The platforms that can be used, by their names."""
+    """Return the usable platforms by their names."""
     return find_platforms()[0]
 
 
-def own_platforms() -> Mapping[str, Platform]:
-    """gpuform's own platforms: those that its files and its documentation tell of."""
+def list_own_platforms() -> Mapping[str, Platform]:
+    """Return gpuform's own platforms, which its files and its documentation describe."""
     return {name: platform for name, platform in platforms().items() if name in _OWN}
 
 
-def unusable_platforms() -> Mapping[str, Unusable]:
-    """The platforms that are announced and cannot be used, by their names."""
+def list_unusable_platforms() -> Mapping[str, Unusable]:
+    """Return the announced platforms that cannot be used, by their names."""
     return find_platforms()[1]
 
 
 @cache
-def all_settings() -> tuple[Setting, ...]:
-    """Every setting of every platform."""
-    return tuple(each for platform in platforms().values() for each in platform.settings)
+def list_settings() -> tuple[Setting, ...]:
+    """Return every setting of every platform."""
+    return tuple(setting for platform in platforms().values() for setting in platform.settings)
 
 
 @cache
 def find_platforms() -> tuple[Mapping[str, Platform], Mapping[str, Unusable]]:
-    found = {name: _own(name) for name in _OWN}
+    usable = {name: _load_own_platform(name) for name in _OWN}
     unusable: dict[str, Unusable] = {}
     announced: dict[str, list[tuple[str, EntryPoint]]] = {}
-    for distribution in _announcing():
+    for distribution in _find_distributions():
         for point in distribution.entry_points.select(group=ENTRY_POINTS):
             announced.setdefault(point.name, []).append((distribution.name, point))
     for name, points in sorted(announced.items()):
-        if name in found or len(points) > 1:
+        if name in usable or len(points) > 1:
             owners = [*(["gpuform"] if name in _OWN else []), *(owner for owner, _ in points)]
-            found.pop(name, None)
+            usable.pop(name, None)
             unusable[name] = Unusable(
                 f"{' and '.join(owners)} both have a platform of this name",
                 f"uninstall {points[-1][0]}, or whichever you do not need",
             )
             continue
         owner, point = points[0]
-        because = ""
+        reason = ""
         try:
             platform = point.load()
-            because = _wrong(platform, name)
+            reason = _find_descriptor_problem(platform, name)
         except Exception as error:  # noqa: BLE001 - whatever a stranger's module raises
-            because = f"{point.value} cannot be imported: {type(error).__name__}: {error}"
-        if because:
+            reason = f"{point.value} cannot be imported: {type(error).__name__}: {error}"
+        if reason:
             unusable[name] = Unusable(
-                f"the distribution {owner} announces it, and {because}",
+                f"the distribution {owner} announces it, and {reason}",
                 f"update or uninstall {owner}, or tell its authors",
             )
         else:
-            found[name] = platform
-    return MappingProxyType(found), MappingProxyType(unusable)
+            usable[name] = platform
+    return MappingProxyType(usable), MappingProxyType(unusable)
 
 
-def _own(name: str) -> Platform:
+def _load_own_platform(name: str) -> Platform:
     # The package first, which imports its descriptor itself: threads that came from both ends would
     # hold what the other waits for.
     import_module(f"gpuform.providers.{name}")
@@ -186,22 +188,22 @@ def _own(name: str) -> Platform:
     return platform
 
 
-def _announcing() -> Iterator[Distribution]:
-    """The distributions that announce platforms, each one once wherever it is found.
+def _find_distributions() -> Iterator[Distribution]:
+    """Yield the distributions that announce platforms, each once.
 
-    Their texts are searched, for parsing all entry points of an environment takes three times as
-    long, and every command pays for it.
+    Their texts are searched: parsing all entry points of an environment takes three times as long,
+    in every command.
     """
     names = set()
-    for each in distributions():
-        if f"[{ENTRY_POINTS}]" in (each.read_text("entry_points.txt") or ""):
-            if each.name not in names:
-                yield each
-            names.add(each.name)
+    for distribution in distributions():
+        if f"[{ENTRY_POINTS}]" in (distribution.read_text("entry_points.txt") or ""):
+            if distribution.name not in names:
+                yield distribution
+            names.add(distribution.name)
 
 
-def _wrong(platform: object, name: str) -> str:
-    """What is wrong with a descriptor; empty when nothing is."""
+def _find_descriptor_problem(platform: object, name: str) -> str:
+    """Return what is wrong with a descriptor; empty if nothing is."""
     if not isinstance(platform, Platform):
         return "what it names is no gpuform.providers.platform.Platform"
     if platform.name != name or not _NAME.fullmatch(name):

@@ -1,6 +1,6 @@
-"""Property maps as Pulumi's hosts pass them, and as gpuform has them.
+"""Convert property maps between the form of Pulumi's hosts and gpuform's own.
 
-Hosts pass plain values, every number a double, Pulumi's own unknowns, and `__provider`.
+Hosts pass unwrapped values, every number as a double, Pulumi's own unknowns, and `__provider`.
 """
 
 from collections.abc import Mapping
@@ -12,28 +12,28 @@ from gpuform.providers.forms import PROVIDER_KEY
 from gpuform.schemas.values import UNKNOWN
 
 Properties = dict[str, Any]
-"""A property map: plain values by name."""
+"""A property map: unwrapped values by name."""
 
 
-def plain(properties: Mapping[str, Any]) -> Properties:
-    """A property map without `__provider`, in gpuform's own unknowns."""
-    return {key: _value(value) for key, value in properties.items() if key != PROVIDER_KEY}
+def to_properties(properties: Mapping[str, Any]) -> Properties:
+    """Return a property map without `__provider` and with gpuform's own unknowns."""
+    return {key: _to_own_value(value) for key, value in properties.items() if key != PROVIDER_KEY}
 
 
-def _value(value: Any) -> Any:
+def _to_own_value(value: Any) -> Any:
     if isinstance(value, str | float):  # most are, and what follows takes longer to ask
         return value
     if isinstance(value, PulumiUnknown):
         return UNKNOWN
     if isinstance(value, Mapping):
-        return {key: _value(item) for key, item in value.items()}
+        return {key: _to_own_value(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_value(item) for item in value]
+        return [_to_own_value(item) for item in value]
     return value
 
 
 def to_pulumi(value: Any) -> Any:
-    """A value as the hosts take it: with Pulumi's unknowns, at every depth."""
+    """Return a value with Pulumi's unknowns at every depth, as the hosts accept."""
     if value is UNKNOWN:
         return PulumiUnknown()  # type: ignore[no-untyped-call] # as the SDK has it
     if isinstance(value, Mapping):

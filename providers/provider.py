@@ -1,19 +1,19 @@
-"""An explicit provider: another account, or another platform's address, for some resources."""
+"""Declare an explicit provider: another account or address for some resources."""
 
 from typing import Any, TypedDict, Unpack
 
 import pulumi
 
-from gpuform.providers.chosen_form import chosen_form
+from gpuform.providers.chosen_form import get_chosen_form
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.forms import FORM_CONFIG, PACKAGE, Form
-from gpuform.providers.platform import Setting, all_settings
+from gpuform.providers.platform import Setting, list_settings
 
 Text = pulumi.Input[str] | None
 
 
 class ProviderArguments(TypedDict, total=False):
-    """The settings of gpuform's own platforms, as Python spells them; others' are taken, too."""
+    """The settings of gpuform's own platforms in Python's spelling; others' are accepted, too."""
 
     together_api_key: Text
     scp_access_key: Text
@@ -36,11 +36,11 @@ class NoExplicitProvider(GpuformError, pulumi.RunError):
 
 
 class Provider(pulumi.ProviderResource):
-    """Settings for the resources that name it in `opts.provider`: the plugin form only.
+    """Settings for the resources that name the provider in `opts.provider`: the plugin form only.
 
-    They win over the environment, which has what is not given. Raises NoExplicitProvider in the
-    dynamic form, whose resources would all be made with the stack's own settings, and TypeError for
-    an argument that is not known.
+    Arguments precede the environment, which supplies the other settings. Raises NoExplicitProvider
+    in the dynamic form,
+    whose resources would all use the stack's own settings, and TypeError for an unknown argument.
     """
 
     def __init__(
@@ -49,25 +49,25 @@ class Provider(pulumi.ProviderResource):
         opts: pulumi.ResourceOptions | None = None,
         **arguments: Unpack[ProviderArguments],
     ) -> None:
-        if chosen_form() is Form.DYNAMIC:
+        if get_chosen_form() is Form.DYNAMIC:
             raise NoExplicitProvider(
                 f"provider '{resource_name}': dynamic resources know no explicit providers, and "
                 "would all use the stack's own account",
                 hint=f"gpuform config set {FORM_CONFIG} {Form.PLUGIN}, or declare what belongs to "
                 "the other account in a stack of its own",
             )
-        settings = {each.argument: each for each in all_settings()}
+        settings = {each.argument: each for each in list_settings()}
         unknown = sorted(arguments.keys() - settings.keys())
         if unknown:
             known = ", ".join(settings)
             raise TypeError(f"a gpuform provider has no {', '.join(unknown)}: it has {known}")
-        super().__init__(PACKAGE, resource_name, _inputs({**arguments}, settings), opts)
+        super().__init__(PACKAGE, resource_name, _build_inputs({**arguments}, settings), opts)
 
 
-def _inputs(arguments: dict[str, Any], settings: dict[str, Setting]) -> dict[str, Any]:
-    given: dict[str, Any] = {}
+def _build_inputs(arguments: dict[str, Any], settings: dict[str, Setting]) -> dict[str, Any]:
+    inputs: dict[str, Any] = {}
     for name, value in arguments.items():
         setting = settings[name]
         secret = setting.secret and value is not None
-        given[setting.name] = pulumi.Output.secret(value) if secret else value
-    return given
+        inputs[setting.name] = pulumi.Output.secret(value) if secret else value
+    return inputs

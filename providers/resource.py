@@ -1,4 +1,4 @@
-"""The Pulumi resource class of a lifecycle: what a program writes `Cluster("train", ...)` with."""
+"""Define the base of the resource classes, as in a program's `Cluster("train", ...)`."""
 
 from collections.abc import Iterator, Mapping
 from copy import copy
@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 import pulumi
 from pulumi.dynamic import dynamic
 
-from gpuform.providers.chosen_form import chosen_form
+from gpuform.providers.chosen_form import get_chosen_form
 from gpuform.providers.forms import PROVIDER_KEY, Form
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.plugin.program_warnings import warn_about_import, warn_if_missing
@@ -16,14 +16,14 @@ from gpuform.providers.plugin.program_warnings import warn_about_import, warn_if
 class PlatformResource(pulumi.CustomResource):
     """A resource of one platform, in the form that the stack's configuration chooses.
 
-    Every argument is an input of the platform, in snake_case; one that is another gpuform resource
-    means its id, and one that holds a secret is kept as such. Names that the platform does not have
-    are refused by check, with the nearest one.
+    Every argument is an input of the platform, in snake_case. A resource as an argument stands for
+    its id, and a secret
+    stays secret. `check` refuses unknown names and suggests the nearest one.
     """
 
     _lifecycle: ClassVar[type[Lifecycle[Any, Any]]]
     _resource_type_name: ClassVar[str]
-    """As the SDK names the type of a dynamic resource."""
+    """The type's name, as the SDK names the types of dynamic resources."""
 
     def __init_subclass__(cls, *, module: str, name: str) -> None:
         super().__init_subclass__()
@@ -32,33 +32,35 @@ class PlatformResource(pulumi.CustomResource):
     def __init__(
         self, resource_name: str, opts: pulumi.ResourceOptions | None = None, **arguments: Any
     ) -> None:
-        lifecycle, form = self._lifecycle, chosen_form()
+        lifecycle, form = self._lifecycle, get_chosen_form()
         # A property without a value makes the attribute exist, with the provider's answer later.
         properties = dict.fromkeys(lifecycle.list_property_names())
         secret = lifecycle.list_secret_names()
-        given = {name: _meant(value) for name, value in arguments.items()}
+        given_properties = {
+            name: _replace_resources_by_ids(value) for name, value in arguments.items()
+        }
         for name in secret:
-            if given.get(name) is not None:
-                given[name] = pulumi.Output.secret(given[name])
+            if given_properties.get(name) is not None:
+                given_properties[name] = pulumi.Output.secret(given_properties[name])
         if form is Form.DYNAMIC:
-            given[PROVIDER_KEY] = dynamic.serialize_provider(lifecycle())
+            given_properties[PROVIDER_KEY] = dynamic.serialize_provider(lifecycle())
             if opts is not None and opts.import_:
                 warn_about_import(resource_name)
         else:
             warn_if_missing()
-        before = form.other.type_of(lifecycle.platform, lifecycle.kind)
-        aliases = [pulumi.Alias(type_=before), *_of_type(before, opts)]
+        other_type = form.other.build_type(lifecycle.platform, lifecycle.kind)
+        aliases = [pulumi.Alias(type_=other_type), *_build_aliases(other_type, opts)]
         defaults = pulumi.ResourceOptions(additional_secret_outputs=secret, aliases=aliases)
         super().__init__(
-            form.type_of(lifecycle.platform, lifecycle.kind),
+            form.build_type(lifecycle.platform, lifecycle.kind),
             resource_name,
-            {**properties, **given},
+            {**properties, **given_properties},
             pulumi.ResourceOptions.merge(defaults, opts),
         )
 
     @classmethod
     def property_names(cls) -> tuple[str, ...]:
-        """What it has beside its id: inputs and outputs."""
+        """Return the names of inputs and outputs, without the id."""
         return tuple(cls._lifecycle.list_property_names())
 
     @classmethod
@@ -68,15 +70,18 @@ class PlatformResource(pulumi.CustomResource):
         id: pulumi.Input[str],  # noqa: A002 - Pulumi's name for it
         opts: pulumi.ResourceOptions | None = None,
     ) -> Self:
-        """An object that exists and that this program does not manage, by its id."""
-        found = pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(id=id))
+        """Return an existing object that this program does not manage, by its id."""
+        options = pulumi.ResourceOptions.merge(opts, pulumi.ResourceOptions(id=id))
         resource = cls.__new__(cls)
-        PlatformResource.__init__(resource, resource_name, found)
+        PlatformResource.__init__(resource, resource_name, options)
         return resource
 
 
-def _of_type(before: str, opts: pulumi.ResourceOptions | None) -> Iterator[pulumi.Alias]:
-    """The program's own aliases in the other form: a resource may be renamed while it moves."""
+def _build_aliases(before: str, opts: pulumi.ResourceOptions | None) -> Iterator[pulumi.Alias]:
+    """Yield the program's own aliases in the other form.
+
+    A resource may be renamed during the change of the form.
+    """
     for alias in (opts.aliases if opts else None) or ():
         # The SDK says `...` for what is not given.
         if isinstance(alias, pulumi.Alias) and not isinstance(alias.type_, str):
@@ -85,12 +90,12 @@ def _of_type(before: str, opts: pulumi.ResourceOptions | None) -> Iterator[pulum
             yield other
 
 
-def _meant(value: Any) -> Any:
-    """The value of an argument: the id of a resource, at any depth of plain lists and objects."""
+def _replace_resources_by_ids(value: Any) -> Any:
+    """Return the value with resources replaced by their ids, at any depth of lists and objects."""
     if isinstance(value, PlatformResource):
         return value.id
     if isinstance(value, Mapping):
-        return {key: _meant(item) for key, item in value.items()}
+        return {key: _replace_resources_by_ids(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_meant(item) for item in value]
+        return [_replace_resources_by_ids(item) for item in value]
     return value

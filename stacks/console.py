@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gpuform.providers.operations import Settings, looking_up
+from gpuform.providers.operations import Settings, use_lookup_settings
 from gpuform.schemas.safe_text import MASK
 from gpuform.schemas.topology import SECTIONS
 from gpuform.schemas.values import UNKNOWN, contains_unknown
@@ -231,7 +231,7 @@ class Console:
         """
         whole = text if has_expression(text) else f"{{{{ {text} }}}}"
         try:
-            with looking_up(self.settings):
+            with use_lookup_settings(self.settings):
                 return self.scope.evaluate(parse(whole), SourcePosition("the expression"))
         except ExpressionError as error:
             raise EngineError(str(error), hint=error.hint or None) from None

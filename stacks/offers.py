@@ -17,8 +17,8 @@ from gpuform.providers.offering import (
     SERVER_TYPE,
     Offer,
     is_documented,
-    offered_by,
-    platforms_with_offers,
+    list_offers,
+    list_platforms_with_offers,
 )
 from gpuform.providers.operations import Settings
 from gpuform.schemas.checking import find_nearest_name
@@ -57,7 +57,7 @@ def ask(settings: Settings, platforms: Sequence[str] = (), regions: Sequence[str
 
     Raises EngineError for a platform that says of nothing what it offers.
     """
-    known = platforms_with_offers()
+    known = list_platforms_with_offers()
     for each in platforms:
         if each not in known:
             near = find_nearest_name(each, tuple(known))
@@ -71,7 +71,7 @@ def ask(settings: Settings, platforms: Sequence[str] = (), regions: Sequence[str
 
 def _ask_one(platform: str, settings: Settings, regions: Sequence[str], offers: Offers) -> None:
     try:
-        found = offered_by(platform, settings, regions)
+        found = list_offers(platform, settings, regions)
     except MissingCredentials as error:
         offers.not_asked[platform] = error.message
     except GpuformError as error:

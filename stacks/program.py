@@ -12,9 +12,9 @@ import pulumi
 from pulumi.runtime import config as pulumi_config
 from pydantic import BaseModel
 
-from gpuform.providers.catalog import lookup
+from gpuform.providers.catalog import load_lookup
 from gpuform.providers.environment import are_emulated
-from gpuform.providers.operations import Settings, looking_up
+from gpuform.providers.operations import Settings, use_lookup_settings
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.engine.language_host import Program, TopologyRun
 from gpuform.stacks.expressions.sandbox import Function
@@ -39,7 +39,7 @@ def declare_topology(run: TopologyRun) -> None:
     """The same in a run of gpuform's own engine, without the SDK between them."""
     program = run.program
     config = _ProgramConfig(program)
-    with looking_up(Settings(config=program.config.get)):
+    with use_lookup_settings(Settings(config=program.config.get)):
         try:
             prepared = prepare(
                 _planned(run.file, config, program.project, program.stack, run.warn), run
@@ -97,7 +97,7 @@ def lookups() -> Callable[[str, str], Any]:
 
     @cache
     def found(platform: str, name: str) -> Function:
-        return Function(_asked_once(lookup(platform, name)))
+        return Function(_asked_once(load_lookup(platform, name)))
 
     return found
 

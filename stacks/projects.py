@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from gpuform import schemas
-from gpuform.providers.platform import own_platforms, platforms
+from gpuform.providers.platform import list_own_platforms, platforms
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import NAME, yaml_text
 
@@ -275,7 +275,7 @@ def link_schema(directory: Path) -> Path:
 def _schema_reference() -> str:
     """A schema that is the one installed here, of this release; with other distributions'
     platforms, all of it."""
-    if platforms().keys() != own_platforms().keys():
+    if platforms().keys() != list_own_platforms().keys():
         from gpuform.stacks.language.json_schema import schema_text  # noqa: PLC0415 - rarely
 
         return schema_text()

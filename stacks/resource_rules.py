@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from gpuform.providers.catalog import has_kind, lifecycle_class
+from gpuform.providers.catalog import has_kind, load_lifecycle_class
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.forms import Form
 from gpuform.providers.operations import Settings
@@ -32,13 +32,13 @@ def kind_of(type_: str) -> tuple[str, str] | None:
 def is_secret_property(type_: str, name: str) -> bool:
     """Whether a property of a gpuform resource is secret by its model, whatever it is made of."""
     kind = kind_of(type_)
-    return kind is not None and name in lifecycle_class(*kind).list_secret_names()
+    return kind is not None and name in load_lifecycle_class(*kind).list_secret_names()
 
 
 def lifecycle_of(type_: str) -> "type[Lifecycle[Any, Any]] | None":
     """The lifecycle of a gpuform resource's type, imported now; None for any other type."""
     kind = kind_of(type_)
-    return lifecycle_class(*kind) if kind else None
+    return load_lifecycle_class(*kind) if kind else None
 
 
 def write_refusal(lifecycle: "type[Lifecycle[Any, Any]]", settings: Settings) -> str | None:
@@ -55,7 +55,7 @@ def write_refusal(lifecycle: "type[Lifecycle[Any, Any]]", settings: Settings) ->
 
 def _types(platform: str, kind: str) -> tuple[str, ...]:
     """The types of a kind's resources, in either form."""
-    return tuple(form.type_of(platform, kind) for form in Form)
+    return tuple(form.build_type(platform, kind) for form in Form)
 
 
 _CLUSTER, _VOLUME = _types("together", "Cluster"), _types("together", "SharedVolume")

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from gpuform.providers.catalog import lifecycle_class
+from gpuform.providers.catalog import load_lifecycle_class
 from gpuform.stacks.engine.deployment import (
     Deployment,
     DeploymentTarget,
@@ -35,7 +35,7 @@ from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import Snapshot, edits
 from gpuform.stacks.engine.urn import name_of, own_type, type_of
-from gpuform.stacks.engine.values import PropertyMap, Secret, changed_keys
+from gpuform.stacks.engine.values import PropertyMap, Secret, find_changed_keys
 from gpuform.stacks.topology_runner import run_topology
 
 OTHER: PropertyMap = {
@@ -83,7 +83,7 @@ class Host(ProviderHost):
     ) -> Any:
         self.note("diff", urn, id_, olds, news, known(provider), refreshing)
         given = {key: value for key, value in olds.items() if key in news}
-        changed = changed_keys(given, news)
+        changed = find_changed_keys(given, news)
         replaces = [key for key in changed if key in ("region", "gpu_type")]
         return Diff(bool(changed), replaces, delete_before_replace=False)
 
@@ -132,7 +132,7 @@ class Host(ProviderHost):
 
     def outputs(self, urn: str, inputs: PropertyMap) -> PropertyMap:
         platform, _, kind = own_type(type_of(urn)).partition(":")
-        names = lifecycle_class(platform, kind).list_property_names()
+        names = load_lifecycle_class(platform, kind).list_property_names()
         computed = {key: value for key, value in COMPUTED.items() if key in names}
         return {**inputs, **computed}
 

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 from hypothesis import strategies as st
 
-from gpuform.providers.catalog import lifecycle_class
+from gpuform.providers.catalog import load_lifecycle_class
 from gpuform.stacks.engine.language_host import Program, Recorded, record
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.state import ResourceState
@@ -31,7 +31,7 @@ def answer(asked: Registration | Read) -> tuple[str, PropertyMap]:
     """Outputs that tell whose they are."""
     kind = kind_of(asked.type)
     assert kind is not None, asked.type
-    names = lifecycle_class(*kind).list_property_names()
+    names = load_lifecycle_class(*kind).list_property_names()
     own = f"{kind[0]}-{kind[1]}-{asked.name}"
     return f"id-of-{own}", {n: asked.inputs.get(n) or f"{n}-of-{own}" for n in names}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuform.providers.platform import own_platforms
+from gpuform.providers.platform import list_own_platforms
 
 ROOT = Path(__file__).parent.parent
 ROOMS = ("schemas", "providers", "stacks")
@@ -66,5 +66,5 @@ def test_the_rules_of_imports_know_every_platform(name):
     """They cannot say so by a pattern, which would match the emulator's rooms as well."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
     (contract,) = (each for each in contracts["contracts"] if each["name"] == name)
-    packages = {each.package for each in own_platforms().values()}
+    packages = {each.package for each in list_own_platforms().values()}
     assert packages <= set(contract["forbidden_modules"])

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from gpuform.providers import codegen
-from gpuform.providers.platform import own_platforms, platforms
+from gpuform.providers.platform import list_own_platforms, platforms
 from gpuform.providers.plugin.package_schema import build_package_schema
 from gpuform.stacks.language.json_schema import (
     cases_schema_text,
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     """Write or check the files below `root`; return 1 when `--check` finds one that is wrong."""
     command = codegen.parser("tools.generate", __doc__)
     options = command.parse_args(arguments)
-    others = platforms().keys() - own_platforms().keys()
+    others = platforms().keys() - list_own_platforms().keys()
     if others:  # they would go into gpuform's own files
         names = ", ".join(sorted(others))
         command.error(f"the files are about gpuform's own platforms: uninstall {names} first")

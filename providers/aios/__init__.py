@@ -13,4 +13,4 @@ if TYPE_CHECKING:
 
 __all__ = ["Cluster", "GpuNode", "clusters"]
 
-__getattr__ = PLATFORM.exported
+__getattr__ = PLATFORM.load_exported

@@ -23,14 +23,14 @@ from gpuform.providers.errors import (
     UnknownOutcome,
 )
 from gpuform.providers.http import (
-    Answered,
     ApiClient,
     Clients,
     ErrorAnswers,
     Listing,
+    ProbeAnswer,
     Retry,
-    ask_once,
-    at,
+    build_path,
+    send_probe,
 )
 from gpuform.providers.operations import Settings
 from gpuform.schemas.aios import wire
@@ -114,7 +114,9 @@ class AiosClient:
         Raises:
             NotFound: there is no such record.
         """
-        return self._registry.api.ask(wire.Cluster, "GET", _CLUSTERS + at(cluster_id))
+        return self._registry.api.request_model(
+            wire.Cluster, "GET", _CLUSTERS + build_path(cluster_id)
+        )
 
     def query_clusters(
         self, mongo_filter: Filter, envelope: Envelope = "raw"
@@ -146,7 +148,7 @@ class AiosClient:
         """
         body = {"header": _PARSER_HEADER, "body": {"spec": {"values": document}}}
         with _translate_refusals():
-            answer = self._parser.api.ask(
+            answer = self._parser.api.request_model(
                 wire.Parsed, "POST", _PARSER_CREATE, body=body, retry=Retry.CREATE
             )
             if answer.failure is not None:
@@ -156,7 +158,7 @@ class AiosClient:
     def create_directly(self, document: Document) -> wire.Cluster:
         """Create a record in the registry itself, by one request that is never sent again."""
         with _translate_refusals():
-            record = self._registry.api.ask(
+            record = self._registry.api.request_model(
                 wire.Cluster, "POST", _CLUSTERS, body=document, retry=Retry.CREATE
             )
         return self._remember_answer(record)
@@ -168,8 +170,12 @@ class AiosClient:
         """
         retry = Retry.SAFE if request.is_repeatable else Retry.CREATE
         with _translate_refusals():
-            record = self._registry.api.ask(
-                wire.Cluster, "PUT", _CLUSTERS + at(cluster_id), body=request.body, retry=retry
+            record = self._registry.api.request_model(
+                wire.Cluster,
+                "PUT",
+                _CLUSTERS + build_path(cluster_id),
+                body=request.body,
+                retry=retry,
             )
         return self._remember_answer(record)
 
@@ -189,7 +195,7 @@ class AiosClient:
         """
         # Before the request: its answer may be lost, and the record gone all the same.
         self._last_answers.pop(cluster_id, None)
-        self._registry.api.ask(wire.Deleted, "DELETE", _CLUSTERS + at(cluster_id))
+        self._registry.api.request_model(wire.Deleted, "DELETE", _CLUSTERS + build_path(cluster_id))
 
     def _query_by_ids(self, ids: Collection[str]) -> list[wire.Cluster]:
         return self._query_readable({"id": {"$in": sorted(ids)}})
@@ -226,18 +232,18 @@ class AiosClient:
         """Seconds that this machine's clock is ahead of the registry's; None before an answer."""
         return self._registry.api.clock_ahead
 
-    def probe(self) -> Answered:
+    def probe(self) -> ProbeAnswer:
         """Query a record that nobody has, and look whether the Parser answers.
 
         Raises:
             GpuformError: an address or the connection is wrong.
         """
-        answered = ask_once(self._registry.api, "POST", _QUERY, body={"id": _PROBE_ID})
+        answered = send_probe(self._registry.api, "POST", _QUERY, body={"id": _PROBE_ID})
         if self.has_parser:
             # Any answer says that it is there, and so does a connection that is closed without one:
             # the path is documented for POST alone.
             with suppress(ApiError, UnknownOutcome):
-                ask_once(self._parser.api, "GET", _PARSER_CREATE)
+                send_probe(self._parser.api, "GET", _PARSER_CREATE)
         return answered
 
     def close(self) -> None:
@@ -340,15 +346,15 @@ _clients: Clients[AiosClient] = Clients()
 
 def client_for(settings: Settings) -> AiosClient:
     """Return the client of these settings: one per process and addresses."""
-    registry = _normalize_url(settings.value(REGISTRY_VARIABLE, REGISTRY_CONFIG))
-    parser = _normalize_url(settings.value(PARSER_VARIABLE, PARSER_CONFIG))
+    registry = _normalize_url(settings.get_value(REGISTRY_VARIABLE, REGISTRY_CONFIG))
+    parser = _normalize_url(settings.get_value(PARSER_VARIABLE, PARSER_CONFIG))
     make = partial(AiosClient, registry, parser)
     return _clients.get((registry, parser), registry or parser, make)
 
 
 def address(settings: Settings) -> str | None:
     """Return the address of the registry, which has the records; None if none is configured."""
-    return _normalize_url(settings.value(REGISTRY_VARIABLE, REGISTRY_CONFIG))
+    return _normalize_url(settings.get_value(REGISTRY_VARIABLE, REGISTRY_CONFIG))
 
 
 def _normalize_url(value: str | None) -> str | None:

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 from gpuform.providers.aios.client import AiosClient
 from gpuform.providers.context import TRANSIENT_ERRORS, PollResult, ProviderContext, wait_until_done
-from gpuform.providers.creating import SETTLE, Candidate, is_of_another_time
+from gpuform.providers.creating import SETTLE, Candidate, has_other_creation_time
 from gpuform.providers.errors import (
     Cancelled,
     GpuformError,
@@ -29,7 +29,7 @@ from gpuform.providers.evidence.decisions import (
     REMOVE_RECORD,
     WRITE_SUMS,
 )
-from gpuform.providers.http import contradicted
+from gpuform.providers.http import build_contradiction_error
 from gpuform.providers.records import Target
 from gpuform.schemas.aios import wire
 from gpuform.schemas.aios.documents import entry_to_declared
@@ -86,8 +86,10 @@ def find_record(client: AiosClient, cluster_id: str) -> wire.Cluster | None:
     A query may leave out nodes or their details: such a record is fetched alone.
     """
     try:
-        record = client.get_shared_listing().one(cluster_id)
-        return record if _is_detailed(record) else client.get_shared_listing().alone(cluster_id)
+        record = client.get_shared_listing().read_one(cluster_id)
+        return (
+            record if _is_detailed(record) else client.get_shared_listing().read_alone(cluster_id)
+        )
     except NotFound:
         return None
 
@@ -95,7 +97,7 @@ def find_record(client: AiosClient, cluster_id: str) -> wire.Cluster | None:
 def fetch_record(client: AiosClient, cluster_id: str) -> wire.Cluster | None:
     """Return the record by a request of its own, or None if there is none."""
     try:
-        return client.get_shared_listing().alone(cluster_id)
+        return client.get_shared_listing().read_alone(cluster_id)
     except NotFound:
         return None
 
@@ -198,7 +200,8 @@ def is_own_object_present(
     """
     intent = context.intents.find(context.urn, target)
     return any(
-        intent is not None and not is_of_another_time(candidate, intent) for candidate in present
+        intent is not None and not has_other_creation_time(candidate, intent)
+        for candidate in present
     )
 
 
@@ -237,7 +240,7 @@ def verify_deleted(
             record = fetch_record(client, cluster_id)
             if record is None or not is_same_record(record):
                 return
-            last_error: GpuformError = contradicted(error, "it is still there")
+            last_error: GpuformError = build_contradiction_error(error, "it is still there")
         except TRANSIENT_ERRORS as failure:
             last_error = failure
         # The registry may lag behind its own 404: it gets the settle time to agree.
@@ -382,7 +385,7 @@ class _RecordChange:
         """Return the record by a GET, which may be old, or by a PUT if GET shows none."""
         try:
             return self._fetch_with_retries(
-                lambda: self.client.get_shared_listing().alone(self.cluster_id)
+                lambda: self.client.get_shared_listing().read_alone(self.cluster_id)
             )
         except NotFound:
             return self.confirm()

@@ -23,7 +23,7 @@ from gpuform.providers.certifying.verdicts import (
 )
 from gpuform.providers.context import PollResult, ProviderContext, wait_until_done, wait_until_gone
 from gpuform.providers.errors import NotReady
-from gpuform.providers.lifetime import written
+from gpuform.providers.lifetime import format_moment
 from gpuform.providers.records import digest
 from gpuform.schemas.policies.certification import (
     CategoryInputs,
@@ -161,7 +161,10 @@ class CertificationRunner:
             return known.model_copy(
                 update={**_build_readiness(error.message), **gap_outputs, "run": run.id}
             )
-        machines_now, ended_at = self.list_machines(), run.ended_at or written(self.get_time())
+        machines_now, ended_at = (
+            self.list_machines(),
+            run.ended_at or format_moment(self.get_time()),
+        )
         # A machine that was exchanged meanwhile is not the one that was tested.
         unchanged = {(machine.node, machine.machine) for machine in machines_now}
         tested = [machine for machine in chosen if (machine.node, machine.machine) in unchanged]

@@ -27,7 +27,7 @@ from gpuform.providers.context.clock import Clock, get_clock
 from gpuform.providers.context.spans import trace_span
 from gpuform.providers.errors import Cancelled, GpuformError, NothingMade
 from gpuform.providers.records import FolderRecords, Intents, Target
-from gpuform.providers.values import Redactor, texts_in
+from gpuform.providers.values import Redactor, collect_texts
 
 logger = logging.getLogger("gpuform")
 
@@ -134,7 +134,7 @@ class ProviderContext:
 
     def add_secrets(self, values: Iterable[Any]) -> None:
         """Add every text in `values`, at any depth, to the secrets of this call."""
-        self.secrets.update(texts_in([*values]))
+        self.secrets.update(collect_texts([*values]))
 
     def redact(self, text: str) -> str:
         """Return `text` with its secrets masked."""
@@ -286,9 +286,9 @@ def _connect_to_host(
         return context
     return replace(
         context,
-        on_progress=lambda text: log.progress(urn, text),
-        on_warning=lambda text: log.warning(urn, text),
-        on_skipped_check=log.once,
+        on_progress=lambda text: log.show_progress(urn, text),
+        on_warning=lambda text: log.show_warning(urn, text),
+        on_skipped_check=log.show_once,
     )
 
 

@@ -1,31 +1,31 @@
-"""Making an object once, and finding what an interrupted create has made.
+"""Create objects exactly once, and find what an interrupted create made.
 
-The lifecycles of kinds that a platform creates use it.
+Lifecycles of kinds that a platform creates call `create_once`.
 """
 
 from gpuform.providers.creating.capacity import (
     ROUND,
-    first_with_capacity,
-    none_free,
-    patience_of,
+    build_capacity_error,
+    parse_wait_seconds,
+    try_until_capacity,
 )
 from gpuform.providers.creating.creating import (
-    AGAIN,
+    SEARCH_INTERVAL_S,
     Attempt,
     Creation,
-    Timed,
+    TimedIntent,
+    build_name_taken_error,
     create_once,
-    kept_properties,
-    name_taken,
+    redact_sent_properties,
 )
 from gpuform.providers.creating.evidence import (
-    SKEW,
+    CLOCK_SKEW_S,
     Candidate,
-    covers,
-    credible_time,
-    is_of_another_time,
-    judge,
-    question,
+    build_adoption_question,
+    find_credible_time,
+    has_other_creation_time,
+    judge_candidates,
+    shows_sent_value,
 )
 from gpuform.providers.creating.forgetting import (
     is_refusal,
@@ -35,26 +35,26 @@ from gpuform.providers.creating.forgetting import (
 from gpuform.providers.records import SETTLE
 
 __all__ = [
-    "AGAIN",
+    "CLOCK_SKEW_S",
     "ROUND",
+    "SEARCH_INTERVAL_S",
     "SETTLE",
-    "SKEW",
     "Attempt",
     "Candidate",
     "Creation",
-    "Timed",
-    "covers",
+    "TimedIntent",
+    "build_adoption_question",
+    "build_capacity_error",
+    "build_name_taken_error",
     "create_once",
-    "credible_time",
-    "first_with_capacity",
-    "is_of_another_time",
+    "find_credible_time",
+    "has_other_creation_time",
     "is_refusal",
-    "judge",
-    "kept_properties",
-    "name_taken",
-    "none_free",
-    "patience_of",
-    "question",
+    "judge_candidates",
+    "parse_wait_seconds",
+    "redact_sent_properties",
     "require_absence",
     "seconds_until_settled",
+    "shows_sent_value",
+    "try_until_capacity",
 ]

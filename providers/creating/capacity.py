@@ -1,4 +1,7 @@
-"""What to do while a platform is out of capacity: other attempts, in rounds, for a while."""
+"""Try alternatives, in rounds, while a platform is out of capacity.
+
+`create_once` and SCP's node pools call this module.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -12,58 +15,83 @@ ROUND = 60.0
 """Seconds from one round of attempts to the next."""
 
 
-def first_with_capacity(
+def try_until_capacity(
     context: ProviderContext,
     attempts: Sequence[Callable[[], T]],
     patience: float = 0.0,
     names: Sequence[str] = (),
 ) -> T:
-    """The result of the first attempt that is not out of capacity.
+    """Return the result of the first attempt that is not out of capacity.
 
-    All are tried in turn, again every `ROUND` for `patience` seconds, but not past the call's
-    deadline. `names` say what each one tries, where there are several: a log may show any one line
-    of a round, so that each line names all. Raises the last OutOfCapacity then, Cancelled when the
-    run is interrupted, and at once whatever else an attempt raises.
+    All attempts are tried in turn, again every `ROUND` seconds for `patience` seconds, but not past
+    the deadline of the
+    context. Each progress message names all alternatives, because a log may show any single line of
+    a round.
+
+    Args:
+        context: its deadline and cancellation end the attempts.
+        attempts: functions that create the object.
+        patience: seconds to repeat the attempts.
+        names: what each attempt tries, if there are several.
+
+    Raises:
+        OutOfCapacity: the last one, when the time is over.
+        Cancelled: the run was interrupted.
+        Exception: any other error of an attempt, at once.
     """
-    until, begin = context.clock.now() + patience, "trying"
+    until, verb = context.clock.now() + patience, "trying"
     while True:
         for at, attempt in enumerate(attempts):
             if names:
-                context.on_progress(_trying(begin, names, at))
+                context.on_progress(_describe_attempt(verb, names, at))
             try:
-                found = attempt()
+                result = attempt()
             except OutOfCapacity as error:
-                last = error
+                last_error = error
             else:
                 if names and at > 0:
-                    context.on_progress(f"took {names[at]}{_without(names[:at])}")
-                return found
+                    context.on_progress(f"took {names[at]}{_describe_exhausted(names[:at])}")
+                return result
             context.raise_if_cancelled()
-        left = min(until - context.clock.now(), context.compute_remaining_seconds() or 0.0)
-        if left <= 0:
-            raise last
-        which = f": {', '.join(names)}" if names else ""
-        context.on_progress(f"out of stock{which}; trying again for {format_duration(left)}")
-        context.sleep(min(ROUND, left))
-        begin = "trying again"
+        remaining = min(until - context.clock.now(), context.compute_remaining_seconds() or 0.0)
+        if remaining <= 0:
+            raise last_error
+        alternatives = f": {', '.join(names)}" if names else ""
+        context.on_progress(
+            f"out of stock{alternatives}; trying again for {format_duration(remaining)}"
+        )
+        context.sleep(min(ROUND, remaining))
+        verb = "trying again"
 
 
-def patience_of(search: Mapping[str, Any] | None) -> float:
-    """How long an `on_no_capacity` waits, in seconds."""
+def parse_wait_seconds(search: Mapping[str, Any] | None) -> float:
+    """Return how long an `on_no_capacity` waits, in seconds."""
     return 60.0 * ((search or {}).get("wait_minutes") or 0)
 
 
-def none_free(
-    error: ApiError, title: str, wanted: Sequence[str], done: str, hint: str, *, is_searched: bool
+def build_capacity_error(
+    error: ApiError,
+    title: str,
+    missing_capacity: Sequence[str],
+    undone_action: str,
+    hint: str,
+    *,
+    is_searched: bool,
 ) -> OutOfCapacity:
-    """What a platform has not got, and what to do.
+    """Return the error that names the missing capacity, with a hint.
 
-    `wanted` has a text such as `16 H100_SXM GPUs free in us-central-8` for all that was tried.
-    `is_searched` says that on_no_capacity is declared.
+    Args:
+        error: the platform's own error.
+        title: the platform's name.
+        missing_capacity: a text such as `16 H100_SXM GPUs free in us-central-8` for all that was
+            tried.
+        undone_action: the action that was not done, such as `created`.
+        hint: what to do.
+        is_searched: on_no_capacity is declared.
     """
     more = "" if is_searched else "; on_no_capacity makes gpuform wait, or try alternatives"
     return OutOfCapacity(
-        f"{title} has no {' and no '.join(wanted)} now; nothing was {done}",
+        f"{title} has no {' and no '.join(missing_capacity)} now; nothing was {undone_action}",
         method=error.method,
         path=error.path,
         status=error.status,
@@ -73,11 +101,11 @@ def none_free(
     )
 
 
-def _trying(begin: str, names: Sequence[str], at: int) -> str:
+def _describe_attempt(begin: str, names: Sequence[str], at: int) -> str:
     if at == 0:
         return f"{begin} {names[0]}, then {', '.join(names[1:])}"
-    return f"{begin} {names[at]}{_without(names[:at])}"
+    return f"{begin} {names[at]}{_describe_exhausted(names[:at])}"
 
 
-def _without(names: Sequence[str]) -> str:
+def _describe_exhausted(names: Sequence[str]) -> str:
     return f"; out of stock: {', '.join(names)}"

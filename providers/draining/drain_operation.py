@@ -137,7 +137,7 @@ class DrainOperation:
         self._find_scheduler = find_scheduler
         self._inputs = policy
         self._drains = Drains.beside(context.intents)
-        self._may_end_jobs = Permission.EVICT_JOBS in permissions.given()
+        self._may_end_jobs = Permission.EVICT_JOBS in permissions.get_permissions()
         self._listed_at = 0.0
         self._names_ever_scheduled: set[str] = set()
 

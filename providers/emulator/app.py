@@ -17,7 +17,7 @@ from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.faults import DroppedConnection, Faults
 from gpuform.providers.emulator.gate import DROPPED, EmulatorParts, RequestGate
 from gpuform.providers.emulator.store import Store
-from gpuform.providers.platform import load, own_platforms, platforms
+from gpuform.providers.platform import list_own_platforms, load_object, platforms
 
 logger = logging.getLogger("gpuform")
 
@@ -83,10 +83,10 @@ def _load_parts(store: Store, clock: Clock, faults: Faults) -> Iterator[Emulator
         if not platform.emulator:
             continue
         try:
-            yield load(platform.emulator)(store, clock, faults)
+            yield load_object(platform.emulator)(store, clock, faults)
         except Exception as error:
             # A part of our own that fails is a bug; tests have to see it.
-            if name in own_platforms():
+            if name in list_own_platforms():
                 raise
             message = f"{type(error).__name__}: {error}"
             logger.warning("%s is not emulated: %s fails: %s", name, platform.emulator, message)

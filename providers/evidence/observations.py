@@ -35,13 +35,18 @@ def find_gaps(decision: Decision, *observations: Observation) -> list[str]:
     """
     if not observations:
         return ["nobody was observed"]
-    gaps = [f"{seen.source}: {text}" for seen in observations for text in seen.missing]
+    gaps = [
+        f"{observation.source}: {text}"
+        for observation in observations
+        for text in observation.missing
+    ]
     limit = decision.max_age_s
     if limit is not None:
         gaps += [
-            f"{seen.source}: the answer is {seen.age_s:.0f} s old, more than {limit:.0f} s"
-            for seen in observations
-            if seen.age_s > limit
+            f"{observation.source}: the answer is {observation.age_s:.0f} s old, more than "
+            f"{limit:.0f} s"
+            for observation in observations
+            if observation.age_s > limit
         ]
     return gaps
 

@@ -1,26 +1,32 @@
-"""The way to a platform's API: requests and their retries, answers and their errors, lists.
+"""Send requests to platforms' APIs: retries, errors of answers, and lists that many readers share.
 
-Clients are made of it; nothing else knows httpx.
+Platforms build their clients from this package; no other package imports httpx for a platform.
 """
 
-from gpuform.providers.http.answers import ErrorAnswers, clock_ahead, retry_after
-from gpuform.providers.http.client import ApiClient, Retry, at, httpx_errors
-from gpuform.providers.http.clients import Answered, Clients, ask_once, probe, with_path
-from gpuform.providers.http.listing import Listing, contradicted
+from gpuform.providers.http.answers import ErrorAnswers, compute_clock_ahead, parse_retry_after
+from gpuform.providers.http.client import ApiClient, Retry, build_path, httpx_errors
+from gpuform.providers.http.clients import (
+    Clients,
+    ProbeAnswer,
+    append_path,
+    probe_platform,
+    send_probe,
+)
+from gpuform.providers.http.listing import Listing, build_contradiction_error
 
 __all__ = [
-    "Answered",
     "ApiClient",
     "Clients",
     "ErrorAnswers",
     "Listing",
+    "ProbeAnswer",
     "Retry",
-    "ask_once",
-    "at",
-    "clock_ahead",
-    "contradicted",
+    "append_path",
+    "build_contradiction_error",
+    "build_path",
+    "compute_clock_ahead",
     "httpx_errors",
-    "probe",
-    "retry_after",
-    "with_path",
+    "parse_retry_after",
+    "probe_platform",
+    "send_probe",
 ]

@@ -1,4 +1,7 @@
-"""What a platform's error answer says, as one of our errors: short, and never with a secret."""
+"""Turn a platform's error answer into one of gpuform's errors: short, and without secrets.
+
+`ApiClient` calls this module with the `ErrorAnswers` of its platform.
+"""
 
 import email.utils
 import re
@@ -20,7 +23,7 @@ from gpuform.providers.errors import (
     RateLimited,
     ServerError,
 )
-from gpuform.providers.values import Redactor, texts_in, without_request
+from gpuform.providers.values import Redactor, collect_texts, redact_request
 from gpuform.schemas.safe_text import escape_invisible
 
 if TYPE_CHECKING:
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
 
 LONGEST_MESSAGE = 300
 LONGEST_READ = 10_000
-"""Characters of a message that are looked at for what is to be hidden: the rest is not told."""
+"""Characters of a message that are searched for secrets; the rest is not shown."""
 _MEDIA_TYPE: Final = re.compile(r"[\w.+-]{1,40}/[\w.+-]{1,60}")
 
 _CLASSES: dict[int, type[ApiError]] = {
@@ -49,13 +52,17 @@ _REQUEST_ID_HEADERS = ("x-request-id", "request-id", "x-api-request-id", "cf-ray
 class ErrorAnswers:
     """How to read the error answers of one platform.
 
-    `secrets` are values that no message may contain, and `secret_members` the members of request
-    bodies whose values, or the values in whose objects, are such; `hints` say by status what to do,
-    `hint_of` by the answer; `request_id_of` finds the platform's name for the request where no
-    header has it; `is_capacity` tells from status and message that the platform has no free
-    capacity; `says_gone` tells from the body of a 404 that it is the platform's own, about an
-    object that there is not. Without it no 404 is believed. `page` of the documentation tells about
-    keys and what they may do.
+    Args:
+        platform: the platform's name in messages.
+        secrets: values that no message may contain.
+        secret_members: members of request bodies whose values no message may contain.
+        hints: what to do, by status.
+        hint_of: returns a hint for an answer, which precedes `hints`.
+        request_id_of: finds the platform's id of the request if no header has it.
+        is_capacity: True if a status and a message mean a lack of capacity.
+        says_gone: True if the body of a 404 is the platform's own, about a missing object. No other
+            404 is believed.
+        page: the documentation page about keys and their rights.
     """
 
     platform: str
@@ -68,55 +75,50 @@ class ErrorAnswers:
     says_gone: Callable[[Mapping[str, Any]], bool] = lambda _body: False
     page: str | None = None
 
-    def error_of(
+    def build_error(
         self,
         response: "httpx.Response",
         method: str,
         path: str,
         body: Mapping[str, Any] | None = None,
     ) -> ApiError:
-        """The error that an answer to a request with `body` stands for.
-
-        It has the platform's own message, if there is one.
-        """
+        """Return the error for an answer, with the platform's message; `body` is the request's."""
         status = response.status_code
-        said, code = _said(response)
-        said = said[:LONGEST_READ]
+        message, code = _extract_message(response)
+        message = message[:LONGEST_READ]
         kind = _CLASSES.get(status, ServerError if status >= 500 else ApiError)
-        is_out = self.is_capacity(status, said)
-        said = _shortened(self.redacted(without_request(said, body or {}), body))
+        is_out_of_capacity = self.is_capacity(status, message)
+        message = _shorten(self.redact(redact_request(message, body or {}), body))
         if kind is NotFound and not self._is_gone(response):
-            return foreign(self.platform, response, method, path, said)
-        if is_out:
+            return build_foreign_answer_error(self.platform, response, method, path, message)
+        if is_out_of_capacity:
             kind = OutOfCapacity
         headers = response.headers
         request_id = next(filter(None, map(headers.get, _REQUEST_ID_HEADERS)), None)
         request_id = request_id or self.request_id_of(response)
         hint = self.hint_of(response) or self.hints.get(status)
         error = kind(
-            f"{self.platform}: {method} {path} answered {status}" + (f": {said}" if said else ""),
+            f"{self.platform}: {method} {path} answered {status}"
+            + (f": {message}" if message else ""),
             method=method,
             path=path,
             status=status,
-            code=code and self.redacted(code, body),
-            request_id=request_id and self.redacted(request_id, body),
-            hint=hint and self.redacted(hint, body),
+            code=code and self.redact(code, body),
+            request_id=request_id and self.redact(request_id, body),
+            hint=hint and self.redact(hint, body),
         )
         if isinstance(error, AuthError | PermissionDenied):
             error.help_page = self.page or error.help_page
         if isinstance(error, RateLimited | ServerError):
-            error.retry_after = retry_after(headers.get("retry-after"))
+            error.retry_after = parse_retry_after(headers.get("retry-after"))
         return error
 
-    def redacted(self, text: str, body: Mapping[str, Any] | None = None) -> str:
-        """A text of the platform without what is secret, of the request to which it says it, too.
-
-        Nor has it what the current call hides.
-        """
+    def redact(self, text: str, body: Mapping[str, Any] | None = None) -> str:
+        """Return a platform's text without secrets of the platform, the request and the context."""
         sent = [(body or {}).get(name) for name in self.secret_members]
-        return Redactor([*self.secrets, *texts_in(sent), *get_current_context().secrets]).redact(
-            text
-        )
+        return Redactor(
+            [*self.secrets, *collect_texts(sent), *get_current_context().secrets]
+        ).redact(text)
 
     def _is_gone(self, response: "httpx.Response") -> bool:
         try:
@@ -126,17 +128,21 @@ class ErrorAnswers:
         return isinstance(body, dict) and self.says_gone(body)
 
 
-def foreign(
-    platform: str, response: "httpx.Response", method: str, path: str, said: str = ""
+def build_foreign_answer_error(
+    platform: str, response: "httpx.Response", method: str, path: str, message: str = ""
 ) -> ForeignAnswer:
-    """The error of an answer that is not in the platform's form; `said` is without secrets."""
-    kind = response.headers.get("content-type", "").partition(";")[0].strip()
-    form = kind if _MEDIA_TYPE.fullmatch(kind) else "nothing"
+    """Return the error for an answer in a form that is not the platform's.
+
+    `message` contains no secrets.
+    """
+    media_type = response.headers.get("content-type", "").partition(";")[0].strip()
+    form = media_type if _MEDIA_TYPE.fullmatch(media_type) else "nothing"
     status = response.status_code
-    what = "its own error document" if status >= 400 else "the form of its answers"
-    said = f" ({_shortened(said)})" if said else ""
+    expected_form = "its own error document" if status >= 400 else "the form of its answers"
+    message = f" ({_shorten(message)})" if message else ""
     return ForeignAnswer(
-        f"{platform}: {method} {path} answered {status} with {form}{said}, which is not {what}",
+        f"{platform}: {method} {path} answered {status} with {form}{message}, which is not "
+        f"{expected_form}",
         method=method,
         path=path,
         status=status,
@@ -145,8 +151,8 @@ def foreign(
     )
 
 
-def retry_after(header: str | None) -> float | None:
-    """The pause a Retry-After header asks for, in seconds, from its number or its date."""
+def parse_retry_after(header: str | None) -> float | None:
+    """Return the pause of a Retry-After header (a number or a date) in seconds, or None."""
     if not header:
         return None
     try:
@@ -154,25 +160,29 @@ def retry_after(header: str | None) -> float | None:
     except ValueError:
         pass
     try:
-        at = email.utils.parsedate_to_datetime(header).timestamp()
+        retry_at = email.utils.parsedate_to_datetime(header).timestamp()
     except ValueError:
         return None
-    return max(0.0, at - get_current_context().clock.now())
+    return max(0.0, retry_at - get_current_context().clock.now())
 
 
-def clock_ahead(response: "httpx.Response", now: float) -> float | None:
-    """How far `now` (Unix seconds) is ahead of the answer's Date; None without one."""
+def compute_clock_ahead(response: "httpx.Response", now: float) -> float | None:
+    """Return how many seconds `now` (Unix time) is ahead of the answer's Date.
+
+    None without a Date.
+    """
     try:
         return now - email.utils.parsedate_to_datetime(response.headers.get("date", "")).timestamp()
     except ValueError:
         return None
 
 
-def _said(response: "httpx.Response") -> tuple[str, str | None]:
-    """The platform's message and code: `error.message`, `error`, `message` or plain text.
+def _extract_message(response: "httpx.Response") -> tuple[str, str | None]:
+    """Return the platform's message and code: `error.message`, `error`, `message` or plain text.
 
-    Also those of `errors`, each with a `detail` that is a text or a list of texts. Anything else of
-    a body is withheld: it may be a page of a proxy, or hold what was sent.
+    Also reads `errors`, each with a `detail` that is a text or a list of texts. The rest of a body
+    is withheld: the
+    body may be a page of a proxy, or contain what was sent.
     """
     try:
         body = response.json()
@@ -182,7 +192,7 @@ def _said(response: "httpx.Response") -> tuple[str, str | None]:
     if not isinstance(body, dict):
         return "", None
     if isinstance(body.get("errors"), list):
-        return _details(body["errors"])
+        return _join_details(body["errors"])
     error = body.get("error")
     holder = error if isinstance(error, dict) else body
     named = error if isinstance(error, str) else None
@@ -191,21 +201,21 @@ def _said(response: "httpx.Response") -> tuple[str, str | None]:
     codes = (holder.get("code"), holder.get("type"), named if message is not named else None)
     return (
         message if isinstance(message, str) else "",
-        next((each for each in codes if isinstance(each, str) and each), None),
+        next((code for code in codes if isinstance(code, str) and code), None),
     )
 
 
-def _details(errors: list[Any]) -> tuple[str, str | None]:
+def _join_details(errors: list[Any]) -> tuple[str, str | None]:
     texts: list[str] = []
     codes: list[str] = []
-    for error in filter(lambda each: isinstance(each, dict), errors):
+    for error in filter(lambda item: isinstance(item, dict), errors):
         detail = error.get("detail")
-        found = detail if isinstance(detail, list) else [detail]
-        texts += [each for each in found if isinstance(each, str)]
+        detail_texts = detail if isinstance(detail, list) else [detail]
+        texts += [each for each in detail_texts if isinstance(each, str)]
         codes += [each for each in [error.get("code")] if isinstance(each, str)]
     return "; ".join(texts), next(iter(codes), None)
 
 
-def _shortened(text: str) -> str:
+def _shorten(text: str) -> str:
     line = escape_invisible(" ".join(text.split()))
     return line if len(line) <= LONGEST_MESSAGE else f"{line[:LONGEST_MESSAGE]}..."

@@ -1,4 +1,7 @@
-"""The one HTTP client of all platforms: retries, deadlines, and one policy for errors."""
+"""Send the requests of all platforms: retries, deadlines and one policy for errors.
+
+Platforms create an `ApiClient` for each address and account.
+"""
 
 import json
 import logging
@@ -29,7 +32,11 @@ from gpuform.providers.errors import (
     UnknownOutcome,
     Unreachable,
 )
-from gpuform.providers.http.answers import ErrorAnswers, clock_ahead, foreign
+from gpuform.providers.http.answers import (
+    ErrorAnswers,
+    build_foreign_answer_error,
+    compute_clock_ahead,
+)
 from gpuform.schemas.ids import validate_id
 from gpuform.schemas.safe_text import escape_invisible, truncate
 
@@ -45,22 +52,24 @@ POOL_TIMEOUT = 120.0
 _ONLY_LOOK = frozenset({"GET", "HEAD"})
 CONNECTIONS = 64
 _POOLS = 8
-"""Pools of connections. At every request httpcore looks at all connections of a pool, and for each
-that is idle at all of them again."""
+"""Pools of connections.
+
+At each request httpcore scans all connections of a pool, and for each idle one all again.
+"""
 
 Model = TypeVar("Model", bound=BaseModel)
 
 
 @dataclass(slots=True)
 class _Pool:
-    """The connections of one HTTP client, and how many requests are on the wire by them."""
+    """The connections of one HTTP client, and how many requests they carry now."""
 
     http: "httpx.Client"
     requests: int = 0
 
 
 class Retry(Enum):
-    """What may be sent again; see `ApiClient`."""
+    """Which failed requests may be sent again; see `ApiClient`."""
 
     SAFE = "safe"
     CREATE = "create"
@@ -127,8 +136,8 @@ class ApiClient:
 
     @property
     def address(self) -> str:
-        """Where it is, without a path and without what may be a credential."""
-        return _host(self.base_url)
+        """The address without a path and without possible credentials."""
+        return _extract_host(self.base_url)
 
     def request(
         self,
@@ -139,15 +148,18 @@ class ApiClient:
         params: Mapping[str, str] | None = None,
         retry: Retry = Retry.SAFE,
     ) -> Any:
-        """The JSON of the platform's answer (None when it is empty).
+        """Send a request and return the JSON of the platform's answer, or None for an empty answer.
 
-        `path` follows the base URL. Any method may have a body. Raises the errors of
-        `gpuform.providers.errors`, and Cancelled instead of a pause when the run is interrupted.
+        `path` follows the base URL. Any method may have a body.
+
+        Raises:
+            GpuformError: one of `gpuform.providers.errors`.
+            Cancelled: the run was interrupted during a pause.
         """
-        answer = self.answer(method, path, body=body, params=params, retry=retry)
-        return self._json(method, path, answer)
+        answer = self.send_request(method, path, body=body, params=params, retry=retry)
+        return self._parse_json(method, path, answer)
 
-    def answer(
+    def send_request(
         self,
         method: str,
         path: str,
@@ -157,7 +169,7 @@ class ApiClient:
         retry: Retry = Retry.SAFE,
         may_redirect: bool = False,
     ) -> "httpx.Response":
-        """As `request`, with the answer as it came; no redirect is followed."""
+        """Send a request as `request` does, and return the HTTP answer; follows no redirect."""
         import tenacity  # noqa: PLC0415 - only who sends requests pays for it
 
         headers = self._headers()
@@ -170,10 +182,10 @@ class ApiClient:
         )
         response = retrying(self._send, method, path, body=body, params=params, headers=headers)
         if response.is_redirect and not may_redirect:
-            raise self._error_of(response, method, path, body)
+            raise self._build_error(response, method, path, body)
         return response
 
-    def ask(
+    def request_model(
         self,
         model: type[Model],
         method: str,
@@ -183,25 +195,28 @@ class ApiClient:
         params: Mapping[str, str] | None = None,
         retry: Retry = Retry.SAFE,
     ) -> Model:
-        """As `request`, with the answer as a model; an empty answer is an empty object.
+        """Send a request as `request` does, and return the answer as a model.
 
-        Raises ForeignAnswer that names the fields, and never a value, when it has another form.
+        An empty answer counts as an empty object.
+
+        Raises:
+            ForeignAnswer: the answer has another form; names the fields, and never a value.
         """
         answer = self.request(method, path, body=body, params=params, retry=retry)
         try:
             return model.model_validate({} if answer is None else answer)
         except ValidationError as error:
-            where = ", ".join(
-                truncate(escape_invisible(".".join(map(str, each["loc"]))), 100) or "the whole"
-                for each in error.errors(include_input=False, include_url=False)
+            fields = ", ".join(
+                truncate(escape_invisible(".".join(map(str, problem["loc"]))), 100) or "the whole"
+                for problem in error.errors(include_input=False, include_url=False)
             )
-            raise self.not_understood(method, path, where) from None
+            raise self.build_form_error(method, path, fields) from None
 
-    def not_understood(self, method: str, path: str, where: str = "") -> ForeignAnswer:
-        """The error of a successful answer that is not in the documented form."""
+    def build_form_error(self, method: str, path: str, fields: str = "") -> ForeignAnswer:
+        """Return the error for a successful answer that is not in the documented form."""
         return ForeignAnswer(
             f"{self.platform}: {method} {path} answered in an unexpected form"
-            + (f" ({where})" if where else ""),
+            + (f" ({fields})" if fields else ""),
             method=method,
             path=path,
             status=200,
@@ -210,7 +225,7 @@ class ApiClient:
         )
 
     def close(self) -> None:
-        """Closes its connections; it may be used again."""
+        """Close the connections. The client can be used again."""
         with self._lock:
             pools, self._pools = self._pools, []
         for pool in pools:
@@ -227,57 +242,61 @@ class ApiClient:
     ) -> "httpx.Response":
         started = time.monotonic()
         content = None if body is None else json.dumps(body).encode()
-        typed = {} if body is None else {"Content-Type": "application/json"}
-        shown = get_current_context().redact(path)
-        what = f"{self.platform}: {method} {shown}"
+        content_headers = {} if body is None else {"Content-Type": "application/json"}
+        redacted_path = get_current_context().redact(path)
+        label = f"{self.platform}: {method} {redacted_path}"
         if not (method in _ONLY_LOOK or (method == "POST" and path in self._looks)):
+            # A run that lost its lock, or may only read, must not change a platform.
             get_current_context().authorize_change()
         with (
-            trace_span("request", what),
-            httpx_errors(what, self.base_url),
-            self._connected() as http,
+            trace_span("request", label),
+            httpx_errors(label, self.base_url),
+            self._borrow_client() as http,
         ):
             response = http.request(
                 method,
                 _url(self.base_url + path, params),
                 content=content,
-                headers={**headers, **typed},
+                headers={**headers, **content_headers},
             )
-        took = (time.monotonic() - started) * 1000
-        logger.debug("%s %s -> %d in %.0f ms", method, shown, response.status_code, took)
-        self.clock_ahead = clock_ahead(response, time.time())
+        duration_ms = (time.monotonic() - started) * 1000
+        logger.debug(
+            "%s %s -> %d in %.0f ms", method, redacted_path, response.status_code, duration_ms
+        )
+        self.clock_ahead = compute_clock_ahead(response, time.time())
         get_current_context().on_clock_skew(self.platform, self.clock_ahead)
+        # Clients read rate limits and other headers here, of error answers too.
         self._on_answer(response)
         if method == "DELETE" and response.is_success:
             get_current_context().accepted_deletions += 1
         if response.is_success or response.is_redirect:
             return response
-        raise self._error_of(response, method, path, body)
+        raise self._build_error(response, method, path, body)
 
-    def _error_of(
+    def _build_error(
         self,
         response: "httpx.Response",
         method: str,
         path: str,
         body: Mapping[str, Any] | None,
     ) -> ApiError:
-        return self._errors.error_of(response, method, path, body)
+        return self._errors.build_error(response, method, path, body)
 
-    def _json(self, method: str, path: str, response: "httpx.Response") -> Any:
+    def _parse_json(self, method: str, path: str, response: "httpx.Response") -> Any:
         if not response.content:
             return None
         try:
             return response.json()
         except ValueError:
-            raise foreign(self.platform, response, method, path) from None
+            raise build_foreign_answer_error(self.platform, response, method, path) from None
 
     @contextmanager
-    def _connected(self) -> "Iterator[httpx.Client]":
-        """The client with the fewest requests on the wire, so that none waits without need."""
+    def _borrow_client(self) -> "Iterator[httpx.Client]":
+        """Yield the HTTP client with the fewest requests in progress."""
         with self._lock:
-            pool = min(self._pools, key=lambda each: each.requests, default=None)
+            pool = min(self._pools, key=lambda known_pool: known_pool.requests, default=None)
             if pool is None or (pool.requests and len(self._pools) < _POOLS):
-                pool = _Pool(self._new_client())
+                pool = _Pool(self._create_http_client())
                 self._pools.append(pool)
             pool.requests += 1
         try:
@@ -286,7 +305,7 @@ class ApiClient:
             with self._lock:
                 pool.requests -= 1
 
-    def _new_client(self) -> "httpx.Client":
+    def _create_http_client(self) -> "httpx.Client":
         import httpx  # noqa: PLC0415 - only who sends requests pays for it
 
         connections = CONNECTIONS // _POOLS
@@ -347,7 +366,7 @@ def httpx_errors(what: str, base_url: str) -> Iterator[None]:
         httpx.InvalidURL,
     ) as error:
         raise Unreachable(
-            f"{what}: no connection to {_host(base_url)} ({type(error).__name__})",
+            f"{what}: no connection to {_extract_host(base_url)} ({type(error).__name__})",
             hint="check the network and the address",
         ) from None
     except httpx.TransportError as error:
@@ -356,10 +375,11 @@ def httpx_errors(what: str, base_url: str) -> Iterator[None]:
         raise GpuformError(f"{what}: {type(error).__name__}") from None
 
 
-def at(*parts: str) -> str:
-    """The path of objects, whatever their ids and names hold.
+def build_path(*parts: str) -> str:
+    """Return the path of objects, with ids and names quoted.
 
-    Raises GpuformError for one that can stand in no path: dots would lead to another object.
+    Raises:
+        GpuformError: a part cannot stand in a path: dots would lead to another object.
     """
     for part in parts:
         try:
@@ -373,7 +393,7 @@ def at(*parts: str) -> str:
     return "".join(f"/{quote(part, safe='')}" for part in parts)
 
 
-def _host(url: str) -> str:
-    """The address without path and without what may be a credential."""
+def _extract_host(url: str) -> str:
+    """Return the address without a path and without possible credentials."""
     scheme, _, rest = url.partition("://")
     return f"{scheme}://{rest.partition('/')[0].rpartition('@')[2]}"

@@ -1,5 +1,6 @@
-"""Keep the clients of a platform that a process has, and probe a platform once: address,
-credentials and clock.
+"""Keep one client for each platform, address and account of a process, and probe platforms once.
+
+Platforms keep their clients in `Clients`; `gpuform doctor` calls `probe_platform`.
 """
 
 import threading
@@ -19,69 +20,82 @@ C = TypeVar("C")
 
 
 class Clients(Generic[C]):
-    """The clients of one platform in this process, each made on first use.
+    """The clients of one platform in this process, each created on first use.
 
-    Callers of one address and account share a client: its connections, lists and pace.
+    Callers with the same address and account share a client: its connections, lists and request
+    rate.
     """
 
     def __init__(self) -> None:
-        self._made: dict[tuple[Hashable, httpx.BaseTransport | None], C] = {}
+        self._clients: dict[tuple[Hashable, httpx.BaseTransport | None], C] = {}
         self._lock = threading.Lock()
 
     def get(
-        self, key: Hashable, url: str | None, make: "Callable[[httpx.BaseTransport | None], C]"
+        self,
+        key: Hashable,
+        url: str | None,
+        create_client: "Callable[[httpx.BaseTransport | None], C]",
     ) -> C:
-        """The client of this key, which has the address and the credentials in it.
+        """Return the client of a key, which contains the address and the credentials.
 
-        `make` gets what serves `url` in this process, if anything does.
+        `create_client` receives the transport that serves `url` in this process, or None.
         """
         transport = find_mounted_transport(url or "")
         with self._lock:
-            if (key, transport) not in self._made:
-                self._made[key, transport] = make(transport)
-            return self._made[key, transport]
+            if (key, transport) not in self._clients:
+                self._clients[key, transport] = create_client(transport)
+            return self._clients[key, transport]
 
 
-def with_path(url: str, path: str) -> str:
-    """The URL ending in `path`, whether it was given with it, without it or with a slash."""
+def append_path(url: str, path: str) -> str:
+    """Return the URL with `path` at its end, whether `url` has the path already or not."""
     url = url.rstrip("/")
     return url if url.endswith(path) else f"{url}{path}"
 
 
 @dataclass(frozen=True)
-class Answered:
-    """A platform has answered as it should: from which address, and how far this machine's clock
-    is ahead of its own, in seconds; None when it does not tell."""
+class ProbeAnswer:
+    """A platform's correct answer to a probe.
+
+    Args:
+        address: where the platform answered.
+        clock_ahead: how many seconds this machine's clock is ahead of the platform's; None if
+            unknown.
+    """
 
     address: str
     clock_ahead: float | None = None
 
 
-class Probed(Protocol):
-    """What every platform's client has."""
+class ProbingClient(Protocol):
+    """A client that can be probed, as every platform's."""
 
-    def probe(self) -> Answered:
-        """Sends the cheapest request that needs the credentials. Raises GpuformError."""
+    def probe(self) -> ProbeAnswer:
+        """Send the cheapest request that needs the credentials. Raises GpuformError."""
 
 
-def probe(platform: str, settings: Settings) -> Answered:
-    """Looks at a platform with these settings, once.
+def probe_platform(platform: str, settings: Settings) -> ProbeAnswer:
+    """Probe a platform with these settings once.
 
-    Raises the `GpuformError` that a run would meet: MissingCredentials, AuthError,
-    PermissionDenied, Unreachable and others.
+    Raises:
+        GpuformError: the error that a run would meet: MissingCredentials, AuthError, Unreachable
+            and others.
     """
-    client: Probed = platforms()[platform].module("client").client_for(settings)
+    client: ProbingClient = platforms()[platform].import_module("client").client_for(settings)
     return client.probe()
 
 
-def ask_once(
+def send_probe(
     api: ApiClient,
     method: str,
     path: str,
     *,
     body: Mapping[str, Any] | None = None,
     params: Mapping[str, str] | None = None,
-) -> Answered:
-    """Sends one request, and never again; what it answers does not matter. Raises GpuformError."""
+) -> ProbeAnswer:
+    """Send one request without repetition, and ignore the content of its answer.
+
+    Raises GpuformError.
+    """
     api.request(method, path, body=body, params=params, retry=Retry.NEVER)
-    return Answered(api.address, api.clock_ahead)
+    return ProbeAnswer(api.address, api.clock_ahead)

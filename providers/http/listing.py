@@ -1,12 +1,15 @@
-"""Many readers, few requests: those who ask while a request is on the wire share the next one.
+"""Share requests among many readers: readers that ask during a request share the next one.
 
-A list answer serves readers that asked before it was sent, and those whom the state of an earlier
-moment will do (`ProviderContext.fresh_since`): a refresh of any number of objects takes one list.
+A list answers readers that asked before it was sent, and readers that accept an earlier moment
+(`ProviderContext.fresh_since`): a refresh of any number of objects takes one list.
 
-Gone is only what is not contradicted. Absence from a list is confirmed by a look at the object
-alone, for a list may lag behind. That nobody finds it there is confirmed by the list, and by one
-other object of the list, the witness, that has to be found: a list that fails or is itself not
-found, one that still shows the object, and a witness that nobody finds either are errors.
+An object is gone only if nothing contradicts. Its absence from a list is confirmed by a request for
+the object alone,
+because a list may lag behind. A 404 of the object is confirmed by the list, and by one other object
+of the list, the
+witness, that must be found: a list that fails or is itself not found, a list that still shows the
+object, and a
+witness that is not found either, are errors.
 """
 
 import threading
@@ -24,14 +27,15 @@ from gpuform.providers.evidence.decisions import FORGET_OBJECT
 T = TypeVar("T")
 
 GATHERING = 0.005
-"""Seconds that a request waits for more readers at most, where the one before had several.
+"""Longest wait in seconds of a request for more readers, if the request before had several.
 
-It waits no longer than half of what that one has taken."""
+The wait is at most half of the duration of that request.
+"""
 
 
 @dataclass(eq=False)
 class _Round(Generic[T]):
-    """The readers that one request serves; closed when it is sent."""
+    """The readers of one shared request; closed when the request is sent."""
 
     news: threading.Condition
     readers: int = 0
@@ -45,15 +49,15 @@ class _Round(Generic[T]):
 
     @property
     def only(self) -> str | None:
-        """The one id asked for, if there is no more to ask."""
+        """The single id that the readers ask for, or None."""
         return next(iter(self.asked)) if len(self.asked) == 1 and not self.wants_all else None
 
 
 @dataclass(eq=False)
 class _Answer(Generic[T]):
-    """What a request has shown, by ids: all there is when it `is_whole`.
+    """The objects of an answer by their ids; all existing objects if `is_whole`.
 
-    A list `is_vouched` for when its witness was found; a `doubt` says why it was not.
+    `is_vouched`: the witness of the list was found; `doubt` is the error if not.
     """
 
     sent_at: float
@@ -67,10 +71,15 @@ class _Answer(Generic[T]):
 class Listing(Generic[T]):
     """The objects of one kind that one client sees in one project; safe for many threads.
 
-    `fetch_all` lists them, `fetch_one` looks at one by its id and raises NotFound when it is gone,
-    `id_of` tells the id of a listed one. At most one shared request is on the wire at a time: a
-    lone reader's is `fetch_one`, that of several is `fetch_all`, or `fetch_some` where the platform
-    lists some by their ids.
+    At most one shared request is in progress at a time: `fetch_one` for a single reader,
+    `fetch_all` for several, or
+    `fetch_some` where the platform lists objects by their ids.
+
+    Args:
+        fetch_all: lists all objects.
+        fetch_one: reads one object by its id; raises NotFound.
+        id_of: returns the id of a listed object.
+        fetch_some: lists the objects with these ids.
     """
 
     def __init__(
@@ -87,44 +96,48 @@ class Listing(Generic[T]):
         self._lock = threading.Lock()
         self._is_busy = False
         self._is_crowded = False
-        self._next: _Round[T] = self._round()
-        self._kept: _Answer[T] | None = None  # the last whole list, for those whom it will do
+        self._next_round: _Round[T] = self._create_round()
+        self._kept_answer: _Answer[T] | None = (
+            None  # the last whole list, for those whom it will do
+        )
         self._last_as_of: float | None = None
-        self._took = 0.0
+        self._last_duration = 0.0
 
-    def all(self) -> Sequence[T]:
-        """Return every object, from a list sent after this was called (or `fresh_since`)."""
+    def read_all(self) -> Sequence[T]:
+        """Return every object, from a list sent after this call (or after `fresh_since`)."""
         return list(self._read(None).items.values())
 
-    def one(self, id_: str) -> T:
-        """One object as it is now.
+    def read_one(self, id_: str) -> T:
+        """Return one object as it is now.
 
-        Raises NotFound when it is gone, Contradicted when only some of the answers say so.
+        Raises:
+            NotFound: the object is gone.
+            Contradicted: only some of the answers say so.
         """
         try:
-            found = self._read(id_)
+            answer = self._read(id_)
         except NotFound as error:
             self._refuse_contradicted(id_, error)
             raise error.with_traceback(None) from None
-        if id_ in found.items:
-            return found.items[id_]
-        return self._alone(id_, found if found.is_whole else None)
+        if id_ in answer.items:
+            return answer.items[id_]
+        return self._fetch_alone(id_, answer if answer.is_whole else None)
 
-    def alone(self, id_: str) -> T:
-        """As `one`, by a request of its own: a list may not tell everything of an object."""
-        return self._alone(id_)
+    def read_alone(self, id_: str) -> T:
+        """Return one object by a request of its own: a list may lack some of an object's fields."""
+        return self._fetch_alone(id_)
 
-    def _alone(self, id_: str, listed: "_Answer[T] | None" = None) -> T:
-        """`listed` is a list that has not got it."""
+    def _fetch_alone(self, id_: str, listed: "_Answer[T] | None" = None) -> T:
+        """Return an object by its own request; `listed` is a list without the object."""
         try:
-            return self._look(id_)
+            return self._fetch_checked(id_)
         except NotFound as error:
             self._refuse_contradicted(id_, error, listed)
             raise
 
-    def _look(self, id_: str) -> T:
-        found = self._fetch_one(id_)
-        if self._id_of(found) != id_:
+    def _fetch_checked(self, id_: str) -> T:
+        item = self._fetch_one(id_)
+        if self._id_of(item) != id_:
             raise Contradicted(
                 f"{id_} was asked for, and the answer is about another object",
                 method="GET",
@@ -132,7 +145,7 @@ class Listing(Generic[T]):
                 status=200,
                 hint="check the base URL, and the proxy on the way",
             )
-        return found
+        return item
 
     def _refuse_contradicted(
         self, id_: str, error: NotFound, listed: "_Answer[T] | None" = None
@@ -148,11 +161,11 @@ class Listing(Generic[T]):
         missing = ["it still shows it"] if id_ in listed.items else []
         gaps = find_gaps(FORGET_OBJECT, Observation("its answer"), Observation("its list", missing))
         if gaps:
-            raise contradicted(error, "; ".join(gaps))
+            raise build_contradiction_error(error, "; ".join(gaps))
         with listed.vouching:
             if not listed.is_vouched and listed.doubt is None:
                 try:
-                    self._vouch(listed.items, error)
+                    self._check_witness(listed.items, error)
                     listed.is_vouched = True
                 except Cancelled:
                     raise
@@ -161,30 +174,38 @@ class Listing(Generic[T]):
         if listed.doubt is not None:
             raise listed.doubt.with_traceback(None)
 
-    def _vouch(self, listed: Mapping[str, T], error: NotFound) -> None:
-        """Looks at an object that is known to exist. One that is no longer listed has just gone."""
+    def _check_witness(self, listed: Mapping[str, T], error: NotFound) -> None:
+        """Raise Contradicted if another object of the list is not found either.
+
+        A witness that is no longer listed was deleted meanwhile, and proves nothing.
+        """
         witness = next(iter(listed), None)
         if witness is None:
             return
         try:
-            self._look(witness)
+            self._fetch_checked(witness)
         except NotFound:
-            if witness in self._by_id(self._fetch_list(self._fetch_all)):
-                raise contradicted(error, "neither is another found, which it lists") from None
+            if witness in self._index_by_id(self._fetch_list(self._fetch_all)):
+                raise build_contradiction_error(
+                    error, "neither is another found, which it lists"
+                ) from None
 
     def _read(self, id_: str | None) -> _Answer[T]:
         while True:
-            answer = self._shared(id_)
+            answer = self._join_round(id_)
             if answer is not None:
                 return answer
 
-    def _shared(self, id_: str | None) -> _Answer[T] | None:
-        """The answer of a round; None when who led it was interrupted: others ask again."""
+    def _join_round(self, id_: str | None) -> _Answer[T] | None:
+        """Return the answer of a round.
+
+        None if the leader was interrupted: the others ask again.
+        """
         as_of = get_current_context().fresh_since
         with self._lock:
-            if as_of is not None and self._kept and self._kept.sent_at >= as_of:
-                return self._kept
-            round_ = self._next
+            if as_of is not None and self._kept_answer and self._kept_answer.sent_at >= as_of:
+                return self._kept_answer
+            round_ = self._next_round
             round_.readers += 1
             round_.as_of = round_.as_of if as_of is None else as_of
             if id_ is None:
@@ -192,59 +213,59 @@ class Listing(Generic[T]):
             else:
                 round_.asked.add(id_)
             try:
-                round_.news.wait_for(lambda: round_.is_over or self._leads(round_))
+                round_.news.wait_for(lambda: round_.is_over or self._is_leader(round_))
             except BaseException:
                 round_.news.notify()  # another one has to lead
                 raise
-            leads = self._leads(round_)
+            leads = self._is_leader(round_)
             self._is_busy = self._is_busy or leads
         if leads:
-            self._lead(round_)
+            self._lead_round(round_)
         if round_.error is not None:
             raise round_.error.with_traceback(None)
         return round_.answer
 
-    def _round(self) -> _Round[T]:
+    def _create_round(self) -> _Round[T]:
         return _Round(threading.Condition(self._lock))
 
-    def _leads(self, round_: _Round[T]) -> bool:
-        return round_ is self._next and not self._is_busy
+    def _is_leader(self, round_: _Round[T]) -> bool:
+        return round_ is self._next_round and not self._is_busy
 
-    def _lead(self, round_: _Round[T]) -> None:
-        """Sends the request of a round. What interrupts its leader is raised here alone."""
+    def _lead_round(self, round_: _Round[T]) -> None:
+        """Send the request of a round. An interruption of the leader is raised here alone."""
         try:
             if self._is_crowded:
-                time.sleep(min(GATHERING, self._took / 2))
+                time.sleep(min(GATHERING, self._last_duration / 2))
             with self._lock:
-                self._next = self._round()
+                self._next_round = self._create_round()
                 round_.sent_at = time.monotonic()
-            round_.answer = self._ask(round_)
+            round_.answer = self._fetch_round(round_)
         except Cancelled:
             raise
         except GpuformError as error:
             round_.error = error
         finally:
             with self._lock:
-                if self._next is round_:
-                    self._next = self._round()
+                if self._next_round is round_:
+                    self._next_round = self._create_round()
                 self._is_busy, self._is_crowded = False, round_.readers > 1
-                self._took = time.monotonic() - round_.sent_at
+                self._last_duration = time.monotonic() - round_.sent_at
                 round_.is_over = True
                 round_.news.notify_all()
-                self._next.news.notify()
+                self._next_round.news.notify()
 
-    def _ask(self, round_: _Round[T]) -> _Answer[T]:
+    def _fetch_round(self, round_: _Round[T]) -> _Answer[T]:
         first = round_.as_of is None or round_.as_of != self._last_as_of
         self._last_as_of = round_.as_of
         if round_.only is not None and first:
-            return _Answer(round_.sent_at, {round_.only: self._look(round_.only)})
+            return _Answer(round_.sent_at, {round_.only: self._fetch_checked(round_.only)})
         if self._fetch_some is not None and round_.as_of is None and not round_.wants_all:
             fetch_asked = partial(self._fetch_some, round_.asked)
-            return _Answer(round_.sent_at, self._by_id(self._fetch_list(fetch_asked)))
-        found = self._fetch_list(self._fetch_all)
-        answer = _Answer(round_.sent_at, self._by_id(found), is_whole=True)
+            return _Answer(round_.sent_at, self._index_by_id(self._fetch_list(fetch_asked)))
+        items = self._fetch_list(self._fetch_all)
+        answer = _Answer(round_.sent_at, self._index_by_id(items), is_whole=True)
         if round_.as_of is not None:
-            self._kept = answer
+            self._kept_answer = answer
         return answer
 
     def _fetch_list(self, fetch: Callable[[], Sequence[T]]) -> Sequence[T]:
@@ -265,14 +286,14 @@ class Listing(Generic[T]):
                 hint="check the base URL and the API version in it: has that version ended?",
             ) from None
 
-    def _by_id(self, found: Sequence[T]) -> Mapping[str, T]:
-        return {self._id_of(each): each for each in found}
+    def _index_by_id(self, items: Sequence[T]) -> Mapping[str, T]:
+        return {self._id_of(item): item for item in items}
 
 
-def contradicted(error: NotFound, because: str) -> Contradicted:
-    """The error of a 404 that something else the platform says speaks against."""
+def build_contradiction_error(error: NotFound, reason: str) -> Contradicted:
+    """Return the error for a 404 that another answer of the platform contradicts."""
     return Contradicted(
-        f"{error.message}; but {because}: nothing is forgotten",
+        f"{error.message}; but {reason}: nothing is forgotten",
         method=error.method,
         path=error.path,
         status=error.status,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuform.providers.context import find_mounted_transport, get_trust
 from gpuform.providers.errors import ApiError, Conflict
-from gpuform.providers.http import ApiClient, ErrorAnswers, Listing, Retry, at
+from gpuform.providers.http import ApiClient, ErrorAnswers, Listing, Retry, build_path
 from gpuform.providers.kubernetes.kubeconfig import KubernetesAccess, load_access
 
 if TYPE_CHECKING:
@@ -99,10 +99,10 @@ class KubernetesClient:
                     page_params = {**params, **reader.next_page_params}
                     answer = self._request("GET", path, params=page_params, retry=retry)
                     if not _is_list_of(path, answer["kind"]):
-                        raise self._api.not_understood("GET", path, "kind")
+                        raise self._api.build_form_error("GET", path, "kind")
                     reader.add_page(answer)
             except _MalformedPage as error:
-                raise self._api.not_understood("GET", path, str(error)) from None
+                raise self._api.build_form_error("GET", path, str(error)) from None
             except _IncompleteList as error:
                 incomplete_reason = str(error)
             except ApiError as error:
@@ -113,7 +113,7 @@ class KubernetesClient:
                 incomplete_reason = "its continue token has expired"
             else:
                 return tuple(reader.objects.values())
-        raise self._api.not_understood(
+        raise self._api.build_form_error(
             "GET", path, f"incomplete after {_MAX_READS} readings: {incomplete_reason}"
         )
 
@@ -124,7 +124,7 @@ class KubernetesClient:
             if path not in self._shared:
                 self._shared[path] = Listing(
                     lambda: self.list_objects(path),
-                    lambda name: self.get_object(path + at(name)),
+                    lambda name: self.get_object(path + build_path(name)),
                     lambda listed_object: self._require_name(path, listed_object),
                 )
             return self._shared[path]
@@ -133,7 +133,7 @@ class KubernetesClient:
         metadata = listed_object.get("metadata") if isinstance(listed_object, Mapping) else None
         name = metadata.get("name") if isinstance(metadata, Mapping) else None
         if not isinstance(name, str):
-            raise self._api.not_understood("GET", path, "metadata.name")
+            raise self._api.build_form_error("GET", path, "metadata.name")
         return name
 
     def create_object(self, path: str, body: KubernetesObject) -> KubernetesObject:
@@ -176,7 +176,7 @@ class KubernetesClient:
     ) -> KubernetesObject:
         answer = self._api.request(method, path, body=body, params=params, retry=retry)
         if not isinstance(answer, Mapping) or not isinstance(answer.get("kind"), str):
-            raise self._api.not_understood(method, path, "kind")
+            raise self._api.build_form_error(method, path, "kind")
         return answer
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from gpuform.providers.context import find_mounted_transport
-from gpuform.providers.environment import require_asked
+from gpuform.providers.environment import require_scheduler_access
 from gpuform.providers.errors import GpuformError, MissingCredentials
 from gpuform.schemas.kubeconfig import LOCAL_MACHINE_KEYS, Kubeconfig, UserPart
 from gpuform.schemas.policies.drain import KubernetesInputs
@@ -265,7 +265,7 @@ def load_declared_kubeconfig(
         if declared.context is not None:
             if declared.context not in _list_context_names(config):
                 # Which contexts a file has is nothing to tell whoever may not use it.
-                require_asked(
+                require_scheduler_access(
                     declared, f"{field_prefix}kubeconfig: {path}", _get_first_server(config)
                 )
                 names = ", ".join(_list_context_names(config)) or "none"
@@ -280,7 +280,9 @@ def load_declared_kubeconfig(
                 hint=f"declare {field_prefix}context",
             )
         # Before the files that it names are read.
-        require_asked(declared, f"{field_prefix}kubeconfig: {path}", _get_current_server(config))
+        require_scheduler_access(
+            declared, f"{field_prefix}kubeconfig: {path}", _get_current_server(config)
+        )
         if not is_typed and is_from_project(declared.kubeconfig or str(path), path):
             reject_local_files(config, f"{field_prefix}kubeconfig: {path}")
             return str(yaml.safe_dump(config))

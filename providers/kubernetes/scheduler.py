@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 from gpuform.providers.draining import ScheduledNode
 from gpuform.providers.errors import Conflict, NotFound, RateLimited, UnknownOutcome
-from gpuform.providers.http import at
+from gpuform.providers.http import build_path
 from gpuform.providers.kubernetes.client import (
     KubernetesClient,
     KubernetesObject,
@@ -88,14 +88,14 @@ class KubernetesScheduler:
         return self._client.list_objects("/api/v1/pods", fieldSelector=_NOT_ENDED_SELECTOR)
 
     def _cordon_node(self, name: str, owner_label: str) -> None:
-        node = self._client.get_object(NODES_PATH + at(name))
+        node = self._client.get_object(NODES_PATH + build_path(name))
         # A node that a person has cordoned keeps its state, so that no later uncordon undoes it.
         if not get_node_state(node).is_cordoned:
             self._patch_node(node, {OWNER_ANNOTATION: owner_label}, is_cordoned=True)
 
     def _uncordon_node(self, name: str, owner_label: str) -> None:
         try:
-            node = self._client.get_object(NODES_PATH + at(name))
+            node = self._client.get_object(NODES_PATH + build_path(name))
             if _get_owner_label(node) == owner_label:
                 self._patch_node(node, {OWNER_ANNOTATION: None}, is_cordoned=False)
         except NotFound:
@@ -107,7 +107,7 @@ class KubernetesScheduler:
         """Patch a node, unless the node has changed since it was read: then raise Conflict."""
         version = node["metadata"]["resourceVersion"]
         self._client.patch_object(
-            NODES_PATH + at(_get_name(node)),
+            NODES_PATH + build_path(_get_name(node)),
             {
                 "metadata": {"resourceVersion": version, "annotations": annotations},
                 "spec": {"unschedulable": is_cordoned or None},
@@ -123,7 +123,7 @@ class KubernetesScheduler:
             # Not another pod that got the same name meanwhile.
             "deleteOptions": {"preconditions": {"uid": pod["metadata"]["uid"]}},
         }
-        path = f"/api/v1/namespaces{at(namespace)}/pods{at(name)}/eviction"
+        path = f"/api/v1/namespaces{build_path(namespace)}/pods{build_path(name)}/eviction"
         try:
             self._client.create_object(path, eviction)
         except (RateLimited, NotFound, Conflict, UnknownOutcome):

@@ -13,4 +13,4 @@ if TYPE_CHECKING:
 
 __all__ = ["HealthGate", "capacity", "get_consumers", "get_heatmap", "get_overview"]
 
-__getattr__ = PLATFORM.exported
+__getattr__ = PLATFORM.load_exported

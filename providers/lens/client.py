@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 from gpuform.providers.errors import MissingCredentials, ServerError
 from gpuform.providers.evidence import Observation, require_evidence
 from gpuform.providers.evidence.decisions import TRUST_WORKLOADS
-from gpuform.providers.http import Answered, ApiClient, Clients, ErrorAnswers, Retry, with_path
+from gpuform.providers.http import ApiClient, Clients, ErrorAnswers, ProbeAnswer, Retry, append_path
 from gpuform.providers.operations import Settings
 from gpuform.schemas.lens import wire
 from gpuform.schemas.safe_text import escape_invisible
@@ -191,14 +191,14 @@ class LensClient:
         """Return the GPUs with the most power, heat and use."""
         return self._request(wire.GpuHeatmap, _HEATMAP, retry=retry)
 
-    def probe(self) -> Answered:
+    def probe(self) -> ProbeAnswer:
         """Fetch the overview once.
 
         Raises:
             GpuformError: the address, the token or the connection is wrong.
         """
         self._request(wire.Overview, _OVERVIEW, retry=Retry.NEVER)
-        return Answered(self._api.address, self._api.clock_ahead)
+        return ProbeAnswer(self._api.address, self._api.clock_ahead)
 
     @property
     def clock_ahead(self) -> float | None:
@@ -221,7 +221,7 @@ class LensClient:
         Raises:
             ServerError: the envelope has a failure, which Lens may send with status 200.
         """
-        answer = self._api.ask(wire.Envelope, "GET", path, params=params, retry=retry)
+        answer = self._api.request_model(wire.Envelope, "GET", path, params=params, retry=retry)
         if answer.code != 0:
             raise self._build_error(path, f"code {answer.code}: {answer.message}", answer.trace_id)
         try:
@@ -275,11 +275,11 @@ def is_configured(settings: Settings) -> bool:
 
 def client_for(settings: Settings) -> LensClient:
     """Return the client of these settings: one per process, address and token."""
-    url, token = address(settings), settings.value(TOKEN_VARIABLE, TOKEN_CONFIG)
+    url, token = address(settings), settings.get_value(TOKEN_VARIABLE, TOKEN_CONFIG)
     return _clients.get((url, token), url, partial(LensClient, url, token))
 
 
 def address(settings: Settings) -> str | None:
     """Return the API's address, ending in /api, or None if none is configured."""
-    url = settings.value(URL_VARIABLE, URL_CONFIG)
-    return with_path(url, "/api") if url else None
+    url = settings.get_value(URL_VARIABLE, URL_CONFIG)
+    return append_path(url, "/api") if url else None

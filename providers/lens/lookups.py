@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from gpuform.providers.http import Retry
 from gpuform.providers.lens.client import PAGE_SIZE, LensClient, client_for
-from gpuform.providers.operations import Settings, lookup_settings
+from gpuform.providers.operations import Settings, get_lookup_settings
 from gpuform.schemas.lens.conditions import Capacity, to_celsius
 from gpuform.schemas.lens.wire import Consumer, GpuHeatmap, Overview
 
@@ -39,7 +39,7 @@ def get_heatmap() -> GpuHeatmap:
 
 
 def _create_client() -> LensClient:
-    return client_for(lookup_settings())
+    return client_for(get_lookup_settings())
 
 
 def describe_overheated_nodes(

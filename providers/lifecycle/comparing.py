@@ -169,7 +169,7 @@ def _select_fields(values: Properties, names: Collection[str]) -> Properties:
 def _describe_rest(power: Power, old: Properties, declared: Properties) -> FieldChange:
     """Return the entry by which a plan says why it does not start a stopped object; no change."""
     if declared.get("schedule") is not None:
-        return lifetime.resting(power, declared)
+        return lifetime.describe_rest(power, declared)
     reason = f"stopped by {old.get('stopped_by')}; --allow {Permission.START_TERMINATED} starts it"
     return FieldChange(power.field, Action.KEEP, power.off, power.off, because=reason)
 

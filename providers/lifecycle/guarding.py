@@ -13,7 +13,7 @@ from gpuform.providers.errors import GpuformError, UnknownOutcome
 from gpuform.providers.evidence import Observation, require_evidence
 from gpuform.providers.evidence.decisions import FORGET_OBJECT
 from gpuform.providers.lifecycle.comparing import apply_running_hours, extract_inputs
-from gpuform.providers.lifecycle.traits import Traits, shown
+from gpuform.providers.lifecycle.traits import Traits, extract_outputs
 from gpuform.providers.operations import ForeignObjectLookup, Observed, ResourceOperations
 from gpuform.providers.permissions import Permission
 from gpuform.providers.plugin.interrupted_creates import refuse_incomplete_destroy
@@ -39,14 +39,14 @@ def require_deletion_permission(kind: Traits, old: Properties, action: str) -> N
     """Raise if deleting or replacing an object needs a permission that is missing."""
     guard = kind.find_deletion_guard(old)
     if guard is not None:
-        permissions.require(guard.permission, f"{guard.because}: {action}")
+        permissions.require_permission(guard.permission, f"{guard.because}: {action}")
 
 
 def require_change_permission(kind: Traits, old: Properties, declared: Properties) -> None:
     """Raise if this change in place needs a permission that is missing."""
     guard = kind.find_change_guard(old, apply_running_hours(kind, old, declared))
     if guard is not None:
-        permissions.require(guard.permission, guard.because)
+        permissions.require_permission(guard.permission, guard.because)
 
 
 def check_before_deletion(
@@ -66,7 +66,11 @@ def check_before_deletion(
     observed = read_with_settle_time(kind, open_operations, context, object_id, known_inputs)
     context.was_already_deleted = observed is None
     if observed is not None:
-        current = {**context.stored_properties, **observed.inputs, **shown(kind, context, observed)}
+        current = {
+            **context.stored_properties,
+            **observed.inputs,
+            **extract_outputs(kind, context, observed),
+        }
         require_deletion_permission(kind, current, "the platform says so, and this deletes it")
         operations = open_operations()
         if isinstance(operations, ForeignObjectLookup):
@@ -78,7 +82,7 @@ def check_before_deletion(
 def require_foreign_deletion_permission(others: Sequence[str], kind: str) -> None:
     """Raise if an object contains `others` and the permission to delete them is missing."""
     if others:
-        permissions.require(
+        permissions.require_permission(
             Permission.DESTROY_OTHERS,
             f"others have put {', '.join(others)} into this {kind}, and deleting it deletes that",
         )
@@ -177,13 +181,15 @@ def refuse_other_interrupted_creates(context: ProviderContext) -> None:
     The declaration, for example its region, has changed since that create, and nobody has searched
     for its object.
     """
-    intents = context.intents.of_urn(context.urn) if context.urn and context.searched_target else []
+    intents = (
+        context.intents.list_for_urn(context.urn) if context.urn and context.searched_target else []
+    )
     others = [
         intent_item
         for intent_item in intents
         if intent_item.target != context.searched_target and not intent_item.outcome
     ]
-    if not others or permissions.creates_anew():
+    if not others or permissions.should_create_anew():
         return
     intent = others[0]
     region = intent.tried_region or intent.region

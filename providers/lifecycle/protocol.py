@@ -1,7 +1,8 @@
-"""The only Pulumi dynamic provider: owns the protocol, so that platforms write typed verbs.
+"""Implement Pulumi's dynamic provider once, so that platforms write typed operations only.
 
-`Lifecycle` runs under gpuform's engine and under Pulumi's stock host alike. It alone knows
-`__provider`, Pulumi's unknowns and doubles; everything below works on models.
+`Lifecycle` runs under gpuform's engine, the plugin and Pulumi's stock host. It alone handles
+`__provider`, Pulumi's
+unknowns and doubles; all code below works on models.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +26,7 @@ from gpuform.providers.context import (
     adapt_to_stock_host,
     get_current_context,
 )
-from gpuform.providers.environment import enter
+from gpuform.providers.environment import enter_environment
 from gpuform.providers.errors import Cancelled, GpuformError, NotFound, NothingMade, Unfinished
 from gpuform.providers.forms import PROVIDER_KEY
 from gpuform.providers.lifecycle.comparing import (
@@ -50,14 +51,14 @@ from gpuform.providers.lifecycle.guarding import (
     require_foreign_deletion_permission,
 )
 from gpuform.providers.lifecycle.settling import INTERRUPTED, wait_and_build_outputs
-from gpuform.providers.lifecycle.traits import Traits, shown
+from gpuform.providers.lifecycle.traits import Traits, extract_outputs
 from gpuform.providers.operations import (
     ForeignObjectLookup,
     NodeRemovalOperations,
     ResourceOperations,
     Settings,
 )
-from gpuform.providers.properties import Properties, plain, to_pulumi
+from gpuform.providers.properties import Properties, to_properties, to_pulumi
 from gpuform.providers.records import SETTLE, Drains
 from gpuform.schemas.changes import (
     FieldChange,
@@ -77,11 +78,13 @@ Out = TypeVar("Out", bound=OutputModel)
 class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
     """The lifecycle of one kind of resource of one platform.
 
-    Instances are stateless for pickle: a state file holds the class's dotted path, which is
-    therefore fixed for ever. Outputs are the declared inputs in their declared types, each with
-    the value last observed, and the computed outputs; where an output has the name of an input, it
-    is the platform's value. `ready` alone says whether the resource can be used. Methods are
-    thread-safe, change nothing that they are given, and raise only GpuformError.
+    Instances are stateless for pickle: a state file has the class's dotted path, which is therefore
+    fixed for ever.
+    Outputs are the declared inputs in their declared types, each with the value last observed, and
+    the computed outputs;
+    an output with the name of an input has the platform's value. `ready` alone says whether the
+    resource can be used.
+    Methods are thread-safe, do not change their arguments, and raise only GpuformError.
     """
 
     serialize_as_secret_always = False  # there is no secret in a dotted path
@@ -92,29 +95,29 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
 
     @classmethod
     def with_settings(cls, settings: Settings) -> Self:
-        """One that finds its platform by these settings."""
+        """Return a lifecycle that finds its platform by these settings."""
         made = cls()
         made._settings = settings
         return made
 
     def __getstate__(self) -> None:
-        """Nothing of an instance is pickled: what it was configured with stays in its process."""
+        """Pickle nothing: the configuration of an instance stays in its process."""
         return
 
     def configure(self, req: ConfigureRequest) -> None:
-        """Takes the stack's configuration, where the environment says nothing."""
+        """Use the stack's configuration for settings that the environment lacks."""
         self._settings = Settings(config=req.config.get)
         adapt_to_stock_host()
 
     def check(self, _olds: Properties, news: Properties) -> CheckResult:
-        """Everything wrong with the inputs, with property paths; canonical inputs otherwise.
+        """Return the canonical inputs, and every problem of the inputs with its property path.
 
-        Unknown values are skipped. The platform is asked only when it can be, and only when the
-        inputs are right by themselves.
+        Unknown values are skipped. The platform is asked only if it can be, and only if the inputs
+        are right by themselves.
         """
         with self._serving("check", _olds, news) as context:
-            context.stored_properties = plain(_olds)
-            values, problems = validate_inputs(self.inputs, plain(news))
+            context.stored_properties = to_properties(_olds)
+            values, problems = validate_inputs(self.inputs, to_properties(news))
             for name, now in self.inputs.former_names.items():
                 if news.get(name) is not None:
                     context.on_warning(f"{name} is called {now} now: write {now}")
@@ -122,7 +125,9 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
                 self.inputs, extract_inputs(self, context.stored_properties), values
             )
             problems = problems or list(
-                lifetime.problems(self.power, values, is_new=not context.stored_properties)
+                lifetime.find_lifetime_problems(
+                    self.power, values, is_new=not context.stored_properties
+                )
             )
             if not problems:
                 actions = self._open_operations()
@@ -134,13 +139,16 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             return CheckResult(to_pulumi(values), failures)
 
     def list_changes(self, olds: Properties, news: Properties, id_: str = "") -> list[FieldChange]:
-        """What `diff` decides on: old outputs against new inputs, field by field.
+        """Return the changes between old outputs and new inputs, by which `diff` decides.
 
-        Pure, but for the records of a removal and of creates of nodes of the object of this id that
-        did not end.
+        Pure, except for the records of an interrupted removal of nodes and of interrupted creates
+        of parts of the object.
         """
         return self._changes(
-            id_, plain(olds), parse_inputs(self, plain(news)), _is_unclaimed(olds, news)
+            id_,
+            to_properties(olds),
+            parse_inputs(self, to_properties(news)),
+            _is_unclaimed(olds, news),
         )
 
     def _changes(
@@ -159,30 +167,30 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
     def _find_begun_parts(
         self, context: ProviderContext, id_: str, old: Properties
     ) -> Sequence[str]:
-        """Return the names of parts that an interrupted update may have made beside the state."""
+        """Return the names of parts that an interrupted update may have created."""
         if not self.parts_field or not id_:
             return ()
-        return context.intents.begun_parts(context.urn, id_, old.get(self.parts_field) or ())
+        return context.intents.find_begun_parts(context.urn, id_, old.get(self.parts_field) or ())
 
     def diff(self, _id: str, _olds: Properties, _news: Properties) -> DiffResult:
-        """Whether to update or replace, from what is given alone: no client is built.
+        """Return whether to update or replace, from the arguments alone: no client is created.
 
-        Refuses under gpuform's engine, outside a refresh, what the observed values show to be
-        impossible.
+        Under gpuform's engine, outside a refresh, refuses changes that the observed values show to
+        be impossible.
         """
         return self.diff_with_changes(_id, _olds, _news)[0]
 
     def diff_with_changes(
         self, _id: str, _olds: Properties, _news: Properties
     ) -> tuple[DiffResult, list[FieldChange]]:
-        """What `diff` answers, and the changes that it decides on."""
+        """Return the answer of `diff`, and the changes by which `diff` decides."""
         with self._serving("diff", _olds, _news) as context:
             # Pulumi's hosts do not say whether somebody plans, or shows what a refresh found:
             # update and delete refuse what may not be done.
             is_planning = (
                 context.urn is not None and not context.refreshing and not context.is_pulumi_host
             )
-            old, declared = plain(_olds), parse_inputs(self, plain(_news))
+            old, declared = to_properties(_olds), parse_inputs(self, to_properties(_news))
             recorded_for = "" if context.refreshing else _id
             found = self._changes(recorded_for, old, declared, _is_unclaimed(_olds, _news))
             if context.refreshing:  # that a node is broken is news, and no drift
@@ -204,9 +212,9 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             return decided, found
 
     def create(self, props: Properties) -> CreateResult:
-        """Makes the object and waits until it is ready.
+        """Create the object and wait until it is ready.
 
-        Once an id exists it is returned, with `ready: false` and the reason when waiting fails.
+        Once an id exists it is returned, with `ready: false` and the reason if the wait fails.
         """
         with self._serving("create", props) as context:
             context.stored_properties = {}
@@ -233,8 +241,9 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
     ) -> tuple[str, Properties]:
         """Create the object, wait until it is ready, and return its id and outputs.
 
-        Platforms answer a create before lookups show the object. One that is not there is looked
-        for like that of an interrupted create, until the settle time is over.
+        Platforms answer a create before lookups show the object. A missing object is searched for
+        like that of an interrupted
+        create, until the settle time is over.
         """
         id_ = actions.create(context, want)
         began = context.clock.now()
@@ -264,10 +273,12 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             )
 
     def recover_create(self, props: Properties) -> CreateResult | None:
-        """What an interrupted create of these inputs has made, as it is now; None when nothing.
+        """Return the object of an interrupted create, or None if nothing was created.
 
-        Sends nothing that changes it. Waits only while lists may lag behind. Raises
-        AdoptionQuestion when nobody can tell.
+        Sends no changing request. Waits only while lists may lag behind.
+
+        Raises:
+            AdoptionQuestion: nobody can tell which object is ours.
         """
         with self._serving("create", props) as context:
             context.is_search_only = True
@@ -288,27 +299,28 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
                     hint="run it again: it looks once more before anything is forgotten",
                 )
             inputs = select_declared_fields(self.inputs, observed.inputs, declared)
-            seen = {**inputs, **shown(self, context, observed)}
+            seen = {**inputs, **extract_outputs(self, context, observed)}
             unready = {"ready": False, "not_ready_reason": INTERRUPTED}
             return CreateResult(id_, {**declared, **seen, **unready})
 
     @classmethod
     def predict_outputs(cls, news: Properties) -> Properties:
-        """What is known of the outputs before a create or update: the inputs, as declared.
+        """Return the known outputs before a create or update: the declared inputs.
 
-        Everything that the platform computes is UNKNOWN: an update may change any of it.
+        All computed outputs are UNKNOWN: an update may change any of them.
         """
         computed = dict.fromkeys(cls.outputs.model_fields, UNKNOWN)
-        return {**validate_inputs(cls.inputs, plain(news))[0], **computed}
+        return {**validate_inputs(cls.inputs, to_properties(news))[0], **computed}
 
     def read(self, id_: str, props: Properties) -> ReadResult:
-        """The object now, as outputs and as inputs; an empty id when it is gone.
+        """Return the object as it is now, as outputs and as inputs; an empty id if it is gone.
 
-        Known inputs get the platform's values where it returns them. Without known inputs (an
-        import) the inputs are what the platform says, but for documented defaults.
+        Known inputs get the platform's values where the platform returns them. Without known inputs
+        (an import), the inputs
+        are those that the platform reports, without documented defaults.
         """
         with self._serving("read", props) as context:
-            context.stored_properties = plain(props)
+            context.stored_properties = to_properties(props)
             known = parse_inputs(self, extract_inputs(self, context.stored_properties))
             observed = read_with_settle_time(self, self._open_operations, context, id_, known)
             self._forget_stored(context, id_)
@@ -319,16 +331,16 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
                 inputs = select_declared_fields(self.inputs, observed.inputs, known)
             else:
                 inputs = select_import_inputs(self, observed.inputs)
-            return ReadResult(id_, {**inputs, **shown(self, context, observed)}, inputs)
+            return ReadResult(id_, {**inputs, **extract_outputs(self, context, observed)}, inputs)
 
     def update(self, _id: str, _olds: Properties, _news: Properties) -> UpdateResult:
-        """Sends the changed fields, if any, and waits until the object is as wanted.
+        """Send the changed fields, if any, and wait until the object is as declared.
 
-        Safe to repeat: with nothing to change it only goes on waiting.
+        Safe to repeat: without a change the update only continues to wait.
         """
         with self._serving("update", _olds, _news) as context:
             context.start_deadline(self.timeouts.update)
-            old = plain(_olds)
+            old = to_properties(_olds)
             declared = apply_running_hours(self, old, self._declared(_news))
             context.stored_properties = old
             self._forget_stored(context, _id)
@@ -355,7 +367,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
     def _unfinished(
         self, context: ProviderContext, old: Properties, error: Unfinished
     ) -> Properties:
-        """Return the old outputs, not ready. Raises the error where a host cannot store that."""
+        """Return the old outputs, not ready. Raises the error if the host cannot store that."""
         if not context.can_store_unready:
             raise error
         reason = context.redact(str(error))
@@ -366,14 +378,16 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
     def delete(self, _id: str, _props: Properties) -> None:
         """Delete the object and wait until it is gone; one that is gone already is no error.
 
-        gpuform's engine forgets at most two that it found gone without `--allow forget-many`.
-        In the stock host the first delete of `pulumi destroy` refuses to go round what interrupted
-        creates have made: the plugin refuses that when it is configured, and this host cannot.
+        gpuform's engine forgets at most two missing objects without `--allow forget-many`. In the
+        stock host the first delete
+        of `pulumi destroy` refuses to abandon what interrupted creates made; the plugin refuses
+        that when it is configured.
         Under the stock host and the plugin each call stands for itself: the Pulumi engine forgets
-        whatever the platform itself, uncontradicted, says is gone, however many that are.
+        every object that the
+        platform, uncontradicted, reports as gone.
         """
         with self._serving("delete", _props) as context:
-            context.stored_properties = plain(_props)
+            context.stored_properties = to_properties(_props)
             known = parse_inputs(self, extract_inputs(self, context.stored_properties))
             require_deletion_permission(self, context.stored_properties, "this deletes it")
             refuse_interrupted_creates(context)
@@ -388,7 +402,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             context.intents.forget(urn=context.urn, id_=_id)
 
     def _release(self, context: ProviderContext, id_: str, known: Properties) -> None:
-        """Ends what an interrupted taking of nodes has left of an object that is gone."""
+        """Undo what an interrupted removal of nodes has left of an object that is gone."""
         actions = self._open_operations()
         if _was_interrupted(context, id_) and isinstance(actions, NodeRemovalOperations):
             actions.uncordon_leftover_nodes(context, id_, known)
@@ -405,14 +419,16 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
     def predict_removed_nodes(
         self, id_: str, olds: Properties, news: Properties
     ) -> RemovedNodes | None:
-        """The nodes that an update takes away, and their jobs now; None when nobody tells it.
+        """Return the nodes that an update removes, and their jobs now; None if nobody knows.
 
-        Raises GpuformError for a declaration that names other nodes than there are. Who could not
-        be asked is told to `call.on_skipped_check`.
+        `context.on_skipped_check` receives which scheduler could not be asked.
+
+        Raises:
+            GpuformError: the declaration names nodes that do not exist.
         """
         with self._serving("plan", olds, news) as context:
-            context.stored_properties = plain(olds)
-            values, problems = validate_inputs(self.inputs, plain(news))
+            context.stored_properties = to_properties(olds)
+            values, problems = validate_inputs(self.inputs, to_properties(news))
             if problems or contains_unknown(values):
                 return None
             actions, want = self._open_operations(), self.inputs.model_validate(values)
@@ -425,13 +441,14 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
     def predict_nodes_removed_with_object(
         self, id_: str, olds: Properties, because: str
     ) -> RemovedNodes | None:
-        """While planning: the nodes that go with the object, and their jobs; `because` of what.
+        """Return the nodes that end with the object, and their jobs, while planning.
 
-        None where it has no nodes, or nobody tells their jobs: `context.on_skipped_check` hears
-        of that.
+        None if there are no nodes, or if nobody knows their jobs: `context.on_skipped_check` then
+        receives the reason.
+        `because` says what happens to the object.
         """
         with self._serving("plan", olds) as context:
-            context.stored_properties = plain(olds)
+            context.stored_properties = to_properties(olds)
             actions, known = (
                 self._open_operations(),
                 parse_inputs(self, extract_inputs(self, context.stored_properties)),
@@ -449,13 +466,14 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
                 return None
 
     def find_foreign_objects(self, id_: str, olds: Properties) -> Sequence[str]:
-        """While planning: return the names of what others have put into an object that is deleted.
+        """Return the names of what others created inside an object, while planning.
 
-        Empty where nothing is, and where the platform could not be asked: that is told to
-        `call.on_skipped_check`, and the deletion itself asks again.
+        Empty if there is nothing, or if the platform could not be asked: then
+        `context.on_skipped_check` receives the reason,
+        and the deletion itself asks again.
         """
         with self._serving("plan", olds) as context:
-            context.stored_properties = plain(olds)
+            context.stored_properties = to_properties(olds)
             try:
                 actions, known = (
                     self._open_operations(),
@@ -471,12 +489,12 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
                 return ()
 
     def check_deletion(self, props: Properties, others: Sequence[str] = ()) -> None:
-        """While planning: raises GpuformError when a delete will be refused.
+        """Raise GpuformError while planning if a delete will be refused; sends no request.
 
-        `others` are what `others_within` names. Tells the call what will remain. Asks nobody.
+        `others` are the names from `find_foreign_objects`. Warns of what a deletion leaves behind.
         """
         with self._serving("delete", props) as context:
-            require_deletion_permission(self, plain(props), "this deletes it")
+            require_deletion_permission(self, to_properties(props), "this deletes it")
             require_foreign_deletion_permission(others, self.kind)
             if self.deletion_note:
                 context.on_warning(self.deletion_note)
@@ -486,41 +504,40 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         context: ProviderContext,  # noqa: ARG002 - a hook
         values: Properties,
     ) -> tuple[Properties, list[Problem]]:
-        """Right inputs with what the platform adds to them, and what is wrong with that.
+        """Return valid inputs completed by the platform, and the problems of the result.
 
-        `context.stored_properties` has the inputs that the state has. Called again with what it
-        gave before.
+        `context.stored_properties` has the stored inputs. May be called again with its own result.
         """
         return values, []
 
     def _forget_stored(self, context: ProviderContext, id_: str) -> None:
-        """Intents of what the state has are settled; those of other parts are still needed."""
+        """Forget intents whose objects are in the state; those of other parts stay."""
         stored = context.stored_properties.get(self.parts_field, ()) if self.parts_field else None
         context.intents.forget(urn=context.urn, id_=id_, stored=stored)
 
     def _open_operations(self) -> ResourceOperations[Any, Any]:
-        """What asks the platform: only in the stack's own world. Raises WrongEnvironment."""
+        """Return the kind's operations in the stack's own environment. Raises WrongEnvironment."""
         settings = self._settings or Settings()
-        enter(get_current_context(), self.platform, settings)
+        enter_environment(get_current_context(), self.platform, settings)
         return type(self).operations(settings)
 
     def _declared(self, props: Properties) -> Properties:
-        """Inputs in declared types. Raises GpuformError when they are not valid."""
-        values, problems = validate_inputs(self.inputs, plain(props))
+        """Return inputs in their declared types. Raises GpuformError if they are not valid."""
+        values, problems = validate_inputs(self.inputs, to_properties(props))
         if problems:
             raise GpuformError("; ".join(f"{p.path}: {p.reason}" for p in problems))
         return values
 
     def _serving(self, verb: str, *given: Mapping[str, Any]) -> HostBoundary:
-        """The edge of a call with these property maps, whose secrets nothing says."""
-        secrets = (self._settings or Settings()).secrets()
+        """Return the boundary of a call; no message contains secrets of the property maps."""
+        secrets = (self._settings or Settings()).list_secrets()
         names = self.list_secret_names()
         values = (each.get(name) for each in given for name in names)
         return HostBoundary(verb, f"a {self.platform} {self.kind}", (*secrets, *values))
 
 
 def _is_unclaimed(olds: Properties, news: Properties) -> bool:
-    """Whether the program says which provider manages the resource, and the state does not."""
+    """Return True if the program names the provider of the resource, and the state does not."""
     return PROVIDER_KEY in news and PROVIDER_KEY not in olds
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from gpuform.providers.context import ProviderContext, describe_unexpected_error
 from gpuform.providers.errors import Cancelled, GpuformError, NotReady
 from gpuform.providers.lifecycle.guarding import OpenOperations, raise_if_gone
-from gpuform.providers.lifecycle.traits import Traits, shown
+from gpuform.providers.lifecycle.traits import Traits, extract_outputs
 from gpuform.providers.operations import Observed
 from gpuform.providers.properties import Properties
 
@@ -61,7 +61,7 @@ def wait_and_build_outputs(
     except Exception as error:  # noqa: BLE001 - the object exists: say so, whatever happened
         reason = describe_unexpected_error("waiting", error)
     if observed is not None:
-        computed = shown(kind, context, observed)
+        computed = extract_outputs(kind, context, observed)
     elif _is_id_unconfirmed(context, object_id) and not _is_object_visible(
         open_operations, context, object_id
     ):
@@ -80,7 +80,9 @@ def wait_and_build_outputs(
 
 def _is_id_unconfirmed(context: ProviderContext, object_id: str) -> bool:
     """Return True if only the answer to this call's create, stored in its intent, has the id."""
-    intents = context.intents.of_urn(context.urn) if context.urn else context.intents.all()
+    intents = (
+        context.intents.list_for_urn(context.urn) if context.urn else context.intents.list_all()
+    )
     return context.just_created and any(
         intent.id == object_id and not intent.names for intent in intents
     )

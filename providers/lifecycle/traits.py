@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Final
 from gpuform.providers.context import ProviderContext
 from gpuform.providers.environment import Live
 from gpuform.providers.evidence import Observation
-from gpuform.providers.lifetime import Power, Verdict, noticed
+from gpuform.providers.lifetime import Power, Verdict, list_idleness_notices
 from gpuform.providers.operations import Guard, Observed, Settings, Timeouts
 from gpuform.providers.permissions import Permission
 from gpuform.providers.properties import Properties
@@ -282,7 +282,7 @@ class Traits:
         `values` may be UNKNOWN in places; `seen` are the outputs of its object, if there is one.
         """
         broken = build_unrepaired_notices(cls.decide_repairs(outputs, inputs))
-        return (*noticed(inputs, is_off=cls.is_off(outputs)), *broken)
+        return (*list_idleness_notices(inputs, is_off=cls.is_off(outputs)), *broken)
 
     @classmethod
     def find_observed_news(
@@ -338,19 +338,19 @@ MESSAGES: Final = frozenset(
 """The outputs, and members of them, that a platform writes for people."""
 
 
-def shown(kind: Traits, context: ProviderContext, observed: Observed[Any]) -> Properties:
+def extract_outputs(kind: Traits, context: ProviderContext, observed: Observed[Any]) -> Properties:
     """Computed outputs as plain values, without those that have none.
 
     Secret outputs are hidden by the call from now on.
     """
     dumped: Properties = observed.outputs.model_dump(mode="json", exclude_none=True)
     context.add_secrets(dumped.get(name) for name in kind.outputs.get_secret_names())
-    return {name: _redacted(name, value, context) for name, value in dumped.items()}
+    return {name: _redact_messages(name, value, context) for name, value in dumped.items()}
 
 
-def _redacted(name: str, value: Any, context: ProviderContext) -> Any:
+def _redact_messages(name: str, value: Any, context: ProviderContext) -> Any:
     if isinstance(value, Mapping):
-        return {key: _redacted(key, item, context) for key, item in value.items()}
+        return {key: _redact_messages(key, item, context) for key, item in value.items()}
     if isinstance(value, list):
-        return [_redacted(name, item, context) for item in value]
+        return [_redact_messages(name, item, context) for item in value]
     return context.redact(value) if name in MESSAGES and isinstance(value, str) else value

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.records import Intent, Intents, Stored, in_dynamic_form
+from gpuform.providers.records import Intent, Intents, StoredObjects, to_dynamic_urn
 
 _DESTROY_COMMANDS = frozenset({"destroy", "down", "dn"})
 _CLI_NAMES = frozenset({"pulumi", "pulumi-wrapped"})
@@ -28,7 +28,7 @@ def refuse_incomplete_destroy(intents: Intents) -> None:
     """
     stored_resources = intents.records.stored()
     leftover_intents = (
-        find_leftover_intents(intents.all(), stored_resources)
+        find_leftover_intents(intents.list_all(), stored_resources)
         if stored_resources is not None
         else []
     )
@@ -43,7 +43,9 @@ def refuse_incomplete_destroy(intents: Intents) -> None:
         )
 
 
-def find_leftover_intents(intents: Iterable[Intent], stored_resources: Stored) -> list[Intent]:
+def find_leftover_intents(
+    intents: Iterable[Intent], stored_resources: StoredObjects
+) -> list[Intent]:
     """Return the intents of creates whose objects, known or possible, are not in the state.
 
     Args:
@@ -51,12 +53,12 @@ def find_leftover_intents(intents: Iterable[Intent], stored_resources: Stored) -
         stored_resources: URN and id of each resource in the state.
     """
     stored_ids = {id_ for _, id_ in stored_resources}
-    stored_urns = {in_dynamic_form(urn) for urn, _ in stored_resources}
+    stored_urns = {to_dynamic_urn(urn) for urn, _ in stored_resources}
 
     def is_stored(intent: Intent) -> bool:
         # These objects are parts of a resource: its lifecycle deletes them with the resource.
         if intent.names:
-            return in_dynamic_form(intent.urn or "") in stored_urns
+            return to_dynamic_urn(intent.urn or "") in stored_urns
         return bool(intent.made) and stored_ids.issuperset(intent.made)
 
     return [intent for intent in intents if not intent.outcome and not is_stored(intent)]

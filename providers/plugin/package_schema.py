@@ -14,10 +14,10 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from gpuform.providers.catalog import all_kinds, lifecycle_class, lookup, lookup_names
+from gpuform.providers.catalog import list_kinds, list_lookups, load_lifecycle_class, load_lookup
 from gpuform.providers.forms import FORM_CONFIG, PACKAGE, Form
 from gpuform.providers.lifecycle import Lifecycle
-from gpuform.providers.platform import Setting, all_settings, platforms
+from gpuform.providers.platform import Setting, list_settings, platforms
 from gpuform.providers.plugin.locations import get_plugin_version
 from gpuform.providers.plugin.settings import ITEMS
 from gpuform.schemas.models import InputModel
@@ -199,11 +199,13 @@ def build_package_schema() -> dict[str, Any]:
     """Return the complete package schema, the answer of GetSchema."""
     types: dict[str, Spec] = {}
     resources = {
-        Form.PLUGIN.type_of(platform, kind): _build_resource(lifecycle_class(platform, kind), types)
-        for platform, kind in all_kinds()
+        Form.PLUGIN.build_type(platform, kind): _build_resource(
+            load_lifecycle_class(platform, kind), types
+        )
+        for platform, kind in list_kinds()
     }
     functions = dict(_build_functions(types))
-    variables = {setting.name: _build_config_variable(setting) for setting in all_settings()}
+    variables = {setting.name: _build_config_variable(setting) for setting in list_settings()}
     return {
         "name": PACKAGE,
         "displayName": PACKAGE,
@@ -254,7 +256,7 @@ def _build_resource(lifecycle: type[Lifecycle[Any, Any]], types: dict[str, Spec]
         "inputProperties": input_properties,
         "requiredInputs": required,
         # A stack of the dynamic form keeps its resources when the program changes to the plugin.
-        "aliases": [{"type": Form.DYNAMIC.type_of(lifecycle.platform, lifecycle.kind)}],
+        "aliases": [{"type": Form.DYNAMIC.build_type(lifecycle.platform, lifecycle.kind)}],
     }
 
 
@@ -279,8 +281,8 @@ def _build_functions(types: dict[str, Spec]) -> Iterator[tuple[str, Spec]]:
     for platform in platforms():
         # The prefix keeps types of look-ups apart from a resource's types of the same name.
         collector = TypeCollector(platform, lambda model: f"Found{model.__name__}")
-        for name in lookup_names(platform):
-            function = lookup(platform, name)
+        for name in list_lookups(platform):
+            function = load_lookup(platform, name)
             if inspect.isfunction(function):
                 yield (
                     f"{PACKAGE}:{platform}:{name}",
@@ -326,7 +328,7 @@ def _build_provider() -> Spec:
             for key, value in _build_config_variable(setting).items()
             if key != "defaultInfo"
         }
-        for setting in all_settings()
+        for setting in list_settings()
     }
     return {
         "description": "An account of each platform. The environment supplies missing settings.",

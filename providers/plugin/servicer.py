@@ -27,7 +27,7 @@ from gpuform.providers.context import (
 )
 from gpuform.providers.engine_log import EngineLog
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.importing import imported
+from gpuform.providers.importing import import_object
 from gpuform.providers.operations import Settings
 from gpuform.providers.plugin.interrupted_creates import refuse_incomplete_destroy
 from gpuform.providers.plugin.locations import get_plugin_version
@@ -49,9 +49,9 @@ from gpuform.providers.plugin.wire import (
     to_struct,
     unwrap_all_secrets,
 )
-from gpuform.providers.properties import Properties, plain
+from gpuform.providers.properties import Properties, to_properties
 from gpuform.providers.repairing import describe_repair
-from gpuform.providers.values import secret_texts
+from gpuform.providers.values import collect_secret_texts
 from gpuform.schemas.changes import requires_action
 
 Request = TypeVar("Request")
@@ -274,7 +274,7 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
         )
 
     def _read_import(self, request: provider_pb2.ReadRequest, lifecycle: Any) -> ReadResult:
-        read_result = imported(type(lifecycle), request.id, self.settings)
+        read_result = import_object(type(lifecycle), request.id, self.settings)
         outputs, inputs = read_result.outs or {}, read_result.inputs or {}
         secrets = {*lifecycle.list_secret_names()} & lifecycle.inputs.model_fields.keys()
         self._imported_secrets[request.urn] = {
@@ -379,7 +379,7 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
         # Secrets of every property map of the request are masked in messages and logs.
         for _, value in request.ListFields():
             if isinstance(value, Struct):
-                provider_context.add_secrets(secret_texts(from_struct(value)))
+                provider_context.add_secrets(collect_secret_texts(from_struct(value)))
         return use_context(provider_context)
 
 
@@ -400,7 +400,7 @@ def _answer_to_struct(
     lifecycle: Any, answer: Mapping[str, Any], sent_properties: Mapping[str, Any]
 ) -> Struct:
     names, inputs = lifecycle.list_secret_names(), lifecycle.inputs.model_fields
-    return to_struct(mark_secrets(plain(answer), sent_properties, names, inputs))
+    return to_struct(mark_secrets(to_properties(answer), sent_properties, names, inputs))
 
 
 def _refuse_call(context: grpc.ServicerContext, message: str) -> Never:

@@ -14,12 +14,12 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from gpuform.providers.catalog import lifecycle_class, lookup, lookup_names
+from gpuform.providers.catalog import list_lookups, load_lifecycle_class, load_lookup
 from gpuform.providers.errors import GpuformError, UnsupportedKind
 from gpuform.providers.forms import FORM_CONFIG, PACKAGE
 from gpuform.providers.lifecycle import Lifecycle
-from gpuform.providers.operations import Settings, looking_up
-from gpuform.providers.platform import all_settings, platforms
+from gpuform.providers.operations import Settings, use_lookup_settings
+from gpuform.providers.platform import list_settings, platforms
 from gpuform.providers.properties import Properties
 from gpuform.schemas.checking import find_nearest_name
 from gpuform.schemas.models import Problem
@@ -36,7 +36,7 @@ _OTHER_INPUTS: Final = frozenset(
 
 def list_secret_inputs() -> frozenset[str]:
     """Return the names of the provider's secret inputs."""
-    return frozenset(setting.name for setting in all_settings() if setting.secret)
+    return frozenset(setting.name for setting in list_settings() if setting.secret)
 
 
 def find_input_problems(inputs: Mapping[str, Any]) -> Iterator[Problem]:
@@ -90,7 +90,7 @@ def read_stack_config() -> dict[str, str]:
 
 
 def _map_inputs_to_config_keys() -> dict[str, str]:
-    return {setting.name: setting.config for setting in all_settings()}
+    return {setting.name: setting.config for setting in list_settings()}
 
 
 def get_lifecycle_by_token(token: str) -> type[Lifecycle[Any, Any]]:
@@ -106,7 +106,7 @@ def get_lifecycle_by_token(token: str) -> type[Lifecycle[Any, Any]]:
             f"{token} is not a resource of gpuform: use {PACKAGE}:<platform>:<Kind> with one of "
             f"the platforms {', '.join(platforms())}"
         )
-    return lifecycle_class(platform, kind)
+    return load_lifecycle_class(platform, kind)
 
 
 ITEMS = "items"
@@ -122,7 +122,9 @@ def list_function_tokens() -> list[str]:
 
 
 def _list_function_names(platform: str) -> list[str]:
-    return [name for name in lookup_names(platform) if inspect.isfunction(lookup(platform, name))]
+    return [
+        name for name in list_lookups(platform) if inspect.isfunction(load_lookup(platform, name))
+    ]
 
 
 def call_function(token: str, arguments: Mapping[str, Any], settings: Settings) -> Properties:
@@ -146,7 +148,7 @@ def call_function(token: str, arguments: Mapping[str, Any], settings: Settings) 
             else f"the functions are {', '.join(list_function_tokens())}"
         )
         raise GpuformError(f"gpuform has no function {token}: {suggestion}")
-    function = lookup(platform, name)
+    function = load_lookup(platform, name)
     # A null means that the program leaves the parameter out: the function's default holds.
     passed_arguments = {key: value for key, value in arguments.items() if value is not None}
     try:
@@ -158,7 +160,7 @@ def call_function(token: str, arguments: Mapping[str, Any], settings: Settings) 
         inspect.signature(function).bind(*bound_arguments.args, **bound_arguments.kwargs)
     except TypeError as error:
         raise GpuformError(f"{token}: {error}") from None
-    with looking_up(settings):
+    with use_lookup_settings(settings):
         result = function(*bound_arguments.args, **bound_arguments.kwargs)
     plain_result = _result_to_plain_values(result)
     return plain_result if isinstance(plain_result, dict) else {ITEMS: plain_result}

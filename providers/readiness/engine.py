@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from gpuform.providers.certifying import UnreadableResult
 from gpuform.providers.errors import Conflict, GpuformError, NotFound, ServerError
-from gpuform.providers.http import at
+from gpuform.providers.http import build_path
 from gpuform.providers.kubernetes.client import KubernetesClient, KubernetesObject
 from gpuform.schemas.policies.certification import CategoryInputs
 from gpuform.schemas.readiness_wire import Certification, Measurement, Workflow
@@ -88,7 +88,10 @@ class ReadinessEngine:
         Raises:
             UnreadableResult: the object has another form.
         """
-        path = f"/apis/{self.api_version}/namespaces{at(namespace)}/workflows{at(name)}"
+        path = (
+            f"/apis/{self.api_version}/namespaces{build_path(namespace)}/workflows{build_path(name)}"
+            f"/apis/{self.api_version}/namespaces{build_path(namespace)}/workflows{build_path(name)}"
+        )
         try:
             return Workflow.model_validate(self.kubernetes.get_object(path))
         except NotFound:
@@ -100,7 +103,7 @@ class ReadinessEngine:
         """Return the measurements in a namespace, by one request for each of the two kinds."""
         measurements = []
         for plural in ("bandwidthmeasurements", "goodputmeasurements"):
-            path = f"/apis/{self.api_version}/namespaces{at(namespace)}/{plural}"
+            path = f"/apis/{self.api_version}/namespaces{build_path(namespace)}/{plural}"
             try:
                 raw_measurements = self.kubernetes.list_objects(path)
             except NotFound:
@@ -114,16 +117,16 @@ class ReadinessEngine:
         """Return the ConfigMap in which the engine keeps a list of nodes, or None."""
         try:
             return self.kubernetes.get_object(
-                f"/api/v1/namespaces{at(namespace)}/configmaps{at(name)}"
+                f"/api/v1/namespaces{build_path(namespace)}/configmaps{build_path(name)}"
             )
         except NotFound:
             return None
 
     def _get_collection_path(self, namespace: str) -> str:
-        return f"/apis/{self.api_version}/namespaces{at(namespace)}/certifications"
+        return f"/apis/{self.api_version}/namespaces{build_path(namespace)}/certifications"
 
     def _get_path(self, name: CertificationName) -> str:
-        return self._get_collection_path(name.namespace) + at(name.name)
+        return self._get_collection_path(name.namespace) + build_path(name.name)
 
 
 def find_engine(kubernetes: KubernetesClient, cluster: str) -> ReadinessEngine:

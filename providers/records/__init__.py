@@ -1,21 +1,21 @@
-"""What a later run must find: the intents of creates, the drains and repairs of nodes, stops
-for idleness, the nodes that have failed a certification, and the jobs that test nodes.
+"""Keep records for later runs: intents, drains, repairs, idle stops, test jobs, failed nodes."""
 
-Lifecycles, the engine and its state commands use them. Where records are kept is for whoever makes
-a `Records`: with the state, or in a folder.
-"""
-
-from gpuform.providers.records.certifications import Batches, BatchRecords, Verdict, Verdicts
+from gpuform.providers.records.certifications import (
+    BatchRecord,
+    BatchRecords,
+    Verdict,
+    Verdicts,
+)
 from gpuform.providers.records.intents import (
-    ANEW,
+    CREATE_ANEW,
     INTENT_PREFIX,
     NOTHING,
     SETTLE,
     Intent,
     Intents,
     Target,
-    in_dynamic_form,
-    record_name,
+    build_record_name,
+    to_dynamic_urn,
 )
 from gpuform.providers.records.node_operations import (
     DRAIN_PREFIX,
@@ -23,53 +23,53 @@ from gpuform.providers.records.node_operations import (
     Drains,
     IdleStop,
     IdleStops,
-    Quiet,
-    QuietLooks,
+    QuietPeriod,
+    QuietPeriods,
     Repair,
     Repairs,
     digest,
 )
 from gpuform.providers.records.storing import (
+    EphemeralRecords,
     Fields,
     FolderRecords,
     Records,
-    Stored,
-    Unkept,
-    parsed,
-    read_as,
-    typed,
+    StoredObjects,
+    build_record,
+    parse_record,
+    read_record,
 )
 
 __all__ = [
-    "ANEW",
+    "CREATE_ANEW",
     "DRAIN_PREFIX",
     "INTENT_PREFIX",
     "NOTHING",
     "SETTLE",
+    "BatchRecord",
     "BatchRecords",
-    "Batches",
     "Drain",
     "Drains",
+    "EphemeralRecords",
     "Fields",
     "FolderRecords",
     "IdleStop",
     "IdleStops",
     "Intent",
     "Intents",
-    "Quiet",
-    "QuietLooks",
+    "QuietPeriod",
+    "QuietPeriods",
     "Records",
     "Repair",
     "Repairs",
-    "Stored",
+    "StoredObjects",
     "Target",
-    "Unkept",
     "Verdict",
     "Verdicts",
+    "build_record",
+    "build_record_name",
     "digest",
-    "in_dynamic_form",
-    "parsed",
-    "read_as",
-    "record_name",
-    "typed",
+    "parse_record",
+    "read_record",
+    "to_dynamic_urn",
 ]

@@ -1,8 +1,8 @@
-"""Record the batch jobs that a certification has begun, before the first is sent, and the nodes
-that failed one.
+"""Record the test jobs of certifications before they are sent, and the nodes that failed.
 
-Certifications and clusters are resources of their own; each node is known by its machine, so that
-nothing is held against the one that is there in its place.
+Certifications and clusters are separate resources; a node is known by its machine, so that a
+failure does not count
+against the machine that replaced it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,17 +11,22 @@ from typing import Any, Final, Self
 
 from gpuform.providers.records.intents import Intents
 from gpuform.providers.records.node_operations import digest
-from gpuform.providers.records.storing import Records, read_as
+from gpuform.providers.records.storing import Records, read_record
 
 _BATCHES_PREFIX: Final = "batch-"
 
 
 @dataclass(frozen=True)
-class Batches:
-    """One run of the jobs of a certification: `run` is its id, `purpose` what it is for.
+class BatchRecord:
+    """One run of the jobs of a certification.
 
-    `nodes` are the nodes that are tested. `jobs` are the names of its jobs, whatever is declared by
-    now. `sent_at` is when the last of them were sent, by the clock of the call.
+    Args:
+        certification: the name of the certification.
+        run: the id of the run.
+        purpose: what the run is for.
+        nodes: the nodes under test.
+        jobs: the names of the jobs, whatever is declared by now.
+        sent_at: when the last job was sent, by the clock of the context.
     """
 
     certification: str
@@ -33,26 +38,26 @@ class Batches:
 
 
 class BatchRecords:
-    """The records of one stack."""
+    """The records of the batch runs of one stack."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
 
     @classmethod
     def beside(cls, intents: Intents) -> Self:
-        """Those of the stack that has these intents."""
+        """Return the batch records that are stored with `intents`."""
         return cls(intents.records)
 
-    def find(self, certification: str) -> Batches | None:
-        """The last run of a certification, if there is one."""
-        return read_as(self._records, _batches_record_name(certification), Batches)
+    def find(self, certification: str) -> BatchRecord | None:
+        """Return the last run of a certification, or None."""
+        return read_record(self._records, _batches_record_name(certification), BatchRecord)
 
-    def record(self, batches: Batches) -> None:
-        """Keeps a run, in place of an earlier one."""
+    def record(self, batches: BatchRecord) -> None:
+        """Store a run, in place of an earlier run of the certification."""
         self._records.write(_batches_record_name(batches.certification), asdict(batches))
 
     def forget(self, certification: str) -> None:
-        """The run is removed; no record is no error."""
+        """Delete the run's record, if there is one."""
         self._records.delete(_batches_record_name(certification))
 
 
@@ -65,10 +70,10 @@ _VERDICT_PREFIX: Final = "verdict-"
 
 @dataclass(frozen=True)
 class Verdict:
-    """What one certification last said of a cluster.
+    """The last result of one certification about a cluster.
 
-    `failures` have the fields node, machine, category, because and at of nodes that are at fault
-    by themselves.
+    `failures` has the fields node, machine, category, because and at of nodes that failed by their
+    own fault.
     """
 
     cluster: str
@@ -77,43 +82,50 @@ class Verdict:
 
 
 class Verdicts:
-    """The records of one stack."""
+    """The records of the verdicts of one stack."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
 
     @classmethod
     def beside(cls, intents: Intents) -> Self:
-        """Those of the stack that has these intents."""
+        """Return the verdicts that are stored with `intents`."""
         return cls(intents.records)
 
-    def of(self, cluster: str) -> list[Verdict]:
-        """What every certification of a cluster says, in a stable order."""
-        mine = sorted(each for each in self._records.names() if each.startswith(_folder(cluster)))
-        found = (read_as(self._records, name, Verdict) for name in mine)
-        return [each for each in found if each is not None]
+    def list_for_cluster(self, cluster: str) -> list[Verdict]:
+        """Return the verdicts of every certification of a cluster, in a stable order."""
+        record_names = sorted(
+            record_name
+            for record_name in self._records.names()
+            if record_name.startswith(_build_name_prefix(cluster))
+        )
+        verdicts = (read_record(self._records, name, Verdict) for name in record_names)
+        return [verdict for verdict in verdicts if verdict is not None]
 
     def record(self, verdict: Verdict) -> None:
-        """Keeps what a certification says, in place of what it said before."""
+        """Store the verdict of a certification, in place of its earlier one.
+
+        Delete one without failures.
+        """
         name = _verdict_record_name(verdict.cluster, verdict.certification)
         if verdict.failures:
             fields = {
                 "cluster": verdict.cluster,
                 "certification": verdict.certification,
-                "failures": [dict(each) for each in verdict.failures],
+                "failures": [dict(failure) for failure in verdict.failures],
             }
             self._records.write(name, fields)
         else:
             self._records.delete(name)
 
     def forget(self, cluster: str, certification: str) -> None:
-        """The certification is gone; no record is no error."""
+        """Delete the verdict of a certification that is gone, if there is one."""
         self._records.delete(_verdict_record_name(cluster, certification))
 
 
-def _folder(cluster: str) -> str:
+def _build_name_prefix(cluster: str) -> str:
     return f"{_VERDICT_PREFIX}{digest(cluster)}-"
 
 
 def _verdict_record_name(cluster: str, certification: str) -> str:
-    return f"{_folder(cluster)}{digest(certification)}"
+    return f"{_build_name_prefix(cluster)}{digest(certification)}"

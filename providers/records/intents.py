@@ -1,8 +1,8 @@
-"""The record of creates that are under way, so that no object is ever lost or made twice.
+"""Record creates that are in progress, so that no object is ever lost or created twice.
 
-Before a create is sent, an intent is written and kept (see `records`). When the answer is lost or
-the process dies, the next run reads the intent and finds the object again;
-`gpuform.providers.creating` holds that flow.
+Before a create is sent, an intent is written durably (see `records`). When the answer is lost or
+the process dies, the
+next run reads the intent and finds the object; `gpuform.providers.creating` implements that.
 """
 
 import hashlib
@@ -15,17 +15,17 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from gpuform.providers.errors import GpuformError, NameTaken
-from gpuform.providers.records.storing import Records, read_as
+from gpuform.providers.records.storing import Records, read_record
 
 INTENT_PREFIX: Final = "intent-"
-"""How the names of these records begin."""
+"""The prefix of the names of these records."""
 
 NOTHING: Final = "nothing"
-ANEW: Final = "anew"
-"""Outcomes of intents."""
+CREATE_ANEW: Final = "anew"
+"""The outcome of an intent for which the user wants a new object beside those of its name."""
 
 SETTLE: Final = 60.0
-"""Seconds after a request within which lists and lookups may lack what it made."""
+"""Seconds after a request within which lists and lookups may lack the created object."""
 
 _under_way: set[tuple[str, str]] = set()
 _under_way_lock = threading.Lock()
@@ -33,7 +33,7 @@ _under_way_lock = threading.Lock()
 
 @dataclass(frozen=True)
 class Target:
-    """The object that a create wants, as the platform's lists show it."""
+    """The object that a create is for, as the platform's lists show it."""
 
     platform: str
     kind: str
@@ -45,21 +45,32 @@ class Target:
 class Intent:
     """One create that was about to be sent.
 
-    `started_at` is Unix time in seconds when it was last about to be sent: by the platform's clock
-    where `is_timed` says so, else by this machine's; `looked_at` is when it was first looked for in
-    vain, by the same clock. `present_ids` are the objects of that name at
-    that time; `sent` are the properties that it was sent with, as far as lists show them; `id` is
-    the object, once known. `urn` is None under hosts that do not tell it. `tried_region` and
-    `tried_gpu_type` say where and as what the create was sent, which may be an alternative to
-    `region`; they are empty where the kind has no such choice. `outcome` is what an engine that
-    goes on to make objects knows already: that NOTHING was made, or that the user says so and
-    wants an object made ANEW beside those that have its name.
-
-    A create that makes several parts of one resource has their `names`, and their `ids` once lists
-    show them; then `name` and `id` are the resource's. `hints` are the ids of the platform's
-    answer, which may be fewer, more or others than those of the parts; `missing` are the names of
-    parts that no list has shown yet. `is_late`: its answer came when another machine had taken the
-    stack over, which may have forgotten the intent and created the object again.
+    Args:
+        urn: the URN of the resource; None under hosts that do not report it.
+        platform: the platform's name.
+        kind: the kind of the resource.
+        name: the name of the object, or of the resource that has the parts in `names`.
+        region: the declared region.
+        started_at: Unix time in seconds when the request was last about to be sent, by the
+            platform's clock if
+            `is_timed`, else by this machine's.
+        is_timed: `started_at` is by the platform's clock.
+        looked_at: when a search first found nothing, by the same clock.
+        present_ids: the objects of the name that existed before the request.
+        sent: the properties of the request that lists show.
+        id: the object, once known.
+        tried_region: where the create was sent, which may be an alternative to `region`; empty
+            without a choice.
+        tried_gpu_type: the GPU type that was sent; empty without a choice.
+        names: the names of several parts of one resource that one request creates.
+        ids: the ids of these parts, once lists show them.
+        outcome: NOTHING if nothing was created, CREATE_ANEW if the user wants another object.
+        hints: the ids of the platform's answer, which may be fewer, more or others than those of
+            the parts.
+        missing: the names of parts that no list has shown yet.
+        is_late: the answer came when another machine had taken over the stack, which may have
+            forgotten the intent and
+            created the object again.
     """
 
     urn: str | None
@@ -83,24 +94,27 @@ class Intent:
     is_late: bool = False
 
     def is_stored(self, stored: Collection[str] | None) -> bool:
-        """Whether the state has all that it made, if those are the parts that the state has."""
+        """Return True if the state has all objects of the intent.
+
+        `stored` are the parts in the state.
+        """
         if not self.names or stored is None:
             return True
         return bool(self.ids) and not self.missing and set(self.ids) <= set(stored)
 
     @property
     def target(self) -> Target:
-        """The object wanted."""
+        """The object that the create is for."""
         return Target(self.platform, self.kind, self.name, self.region)
 
     @property
     def made(self) -> tuple[str, ...]:
-        """The ids of what it is known to have made."""
+        """The ids that the request is known to have created."""
         return self.ids if self.names else (self.id,) if self.id else ()
 
     @property
     def open_names(self) -> tuple[str, ...]:
-        """The names of parts of which nobody knows yet whether the create has made them."""
+        """The names of parts that may or may not have been created."""
         if self.outcome:
             return ()
         return self.missing or (() if self.ids else self.names)
@@ -109,7 +123,7 @@ class Intent:
 class Intents:
     """The intents of one stack; safe for many threads.
 
-    They are read once: nobody else creates for the stack meanwhile.
+    The records are read once: no other process creates for the stack meanwhile.
     """
 
     def __init__(self, records: Records) -> None:
@@ -119,29 +133,33 @@ class Intents:
         self._by_owner: dict[str, set[str]] = {}
 
     def record(self, intent: Intent) -> None:
-        """Keeps an intent, in place of an earlier one of the same create."""
-        name = record_name(intent)
+        """Store an intent, in place of an earlier intent of the same create."""
+        name = build_record_name(intent)
         self.records.write(name, asdict(intent))
         with self._lock:
-            self._known()[name] = intent
-            self._by_owner.setdefault(_owner(intent.urn), set()).add(name)
+            self._load()[name] = intent
+            self._by_owner.setdefault(_build_owner_key(intent.urn), set()).add(name)
 
-    def record_id(self, intent: Intent, id_: str) -> Intent:
-        """Adds the object's id to an intent."""
-        return self.record_answer(replace(intent, id=id_))
+    def record_id(self, intent: Intent, object_id: str) -> Intent:
+        """Store the object's id in an intent, and return the new intent."""
+        return self.record_answer(replace(intent, id=object_id))
 
     def record_answer(self, intent: Intent) -> Intent:
-        """Keep and return an intent with what the platform has answered.
+        """Store and return an intent with the platform's answer.
 
-        A process that slept past its lease may not change the stack's records any more: another
-        machine may have looked in vain, and forgotten the intent. The answer then becomes a record
-        beside the others before the error is raised.
+        A process that slept past its lease must not change the stack's records any more: another
+        machine may have searched in
+        vain, and forgotten the intent. The answer then becomes an additional record before the
+        error is raised.
+
+        Raises:
+            GpuformError: the records could not be changed.
         """
         try:
             self.record(intent)
         except GpuformError as error:
             late = replace(intent, is_late=True)
-            self.records.add(record_name(late), asdict(late))
+            self.records.add(build_record_name(late), asdict(late))
             made = ", ".join(intent.made or intent.hints)
             raise GpuformError(
                 f"{error.message}; meanwhile the create of the {intent.kind} {intent.name!r} was "
@@ -151,31 +169,47 @@ class Intents:
         return intent
 
     def find(self, urn: str | None, target: Target) -> Intent | None:
-        """The intent of this resource for this object, left by an attempt that did not end.
+        """Return the intent of an unfinished create of this object by this resource, or None.
 
-        A host that tells no URN, now or then, is matched by the object wanted.
+        Without a URN, now or in the record, the object alone decides.
         """
-        found = [each for each in self._of(urn) if each.target == target and not each.names]
-        return next((each for each in found if each.urn), next(iter(found), None))
+        matching_intents = [
+            intent
+            for intent in self._list_for_urn_or_unknown(urn)
+            if intent.target == target and not intent.names
+        ]
+        return next(
+            (intent for intent in matching_intents if intent.urn),
+            next(iter(matching_intents), None),
+        )
 
-    def of_parts(self, urn: str | None, target: Target) -> list[Intent]:
-        """The intents of creates of this resource's parts, found as by `find`; oldest first."""
-        return [each for each in self._of(urn) if each.target == target and each.names]
+    def list_for_parts(self, urn: str | None, target: Target) -> list[Intent]:
+        """Return the intents of creates of this resource's parts, oldest first.
 
-    def begun_parts(self, urn: str | None, id_: str, stored: Collection[str]) -> list[str]:
+        Matched as by `find`.
+        """
+        return [
+            intent
+            for intent in self._list_for_urn_or_unknown(urn)
+            if intent.target == target and intent.names
+        ]
+
+    def find_begun_parts(
+        self, urn: str | None, object_id: str, stored: Collection[str]
+    ) -> list[str]:
         """Return the names of parts of an object that a create may have made beside `stored`."""
-        begun = [
+        part_names = [
             intent.names
-            for intent in self._of(urn)
+            for intent in self._list_for_urn_or_unknown(urn)
             if intent.names
-            and intent.id == id_
+            and intent.id == object_id
             and (intent.open_names or {*intent.ids} - {*stored})
         ]
-        return sorted({name for names in begun for name in names})
+        return sorted({name for names in part_names for name in names})
 
-    def of_urn(self, urn: str) -> list[Intent]:
-        """Every intent of one resource: more than one when it was renamed between attempts."""
-        return [each for each in self._of(urn) if each.urn]
+    def list_for_urn(self, urn: str) -> list[Intent]:
+        """Return every intent of one resource: several after a rename between attempts."""
+        return [intent for intent in self._list_for_urn_or_unknown(urn) if intent.urn]
 
     def forget(
         self,
@@ -185,40 +219,63 @@ class Intents:
         intent: Intent | None = None,
         stored: Collection[str] | None = None,
     ) -> None:
-        """Removes the intents of a URN or of an object's id, or one intent; none is no error.
+        """Delete the intents of a URN or of an object's id, or one intent, if there are any.
 
-        With both a URN and an id, those of the URN and those without URN that name the id. With
-        `stored`, the ids of the parts that the state has, none that made other parts.
+        With both a URN and an id, deletes those of the URN, and those without a URN that name the
+        id. With `stored`, the ids
+        of the parts in the state, keeps intents that created other parts.
         """
-        gone = [] if intent is None else [intent]
+        resolved_intents = [] if intent is None else [intent]
         if urn:
             # A late one tells of another object than the one that the state has.
-            gone += [each for each in self.of_urn(urn) if not each.is_late or each.id == id_]
+            resolved_intents += [
+                candidate_intent
+                for candidate_intent in self.list_for_urn(urn)
+                if not candidate_intent.is_late or candidate_intent.id == id_
+            ]
         if id_:
-            others = self._of(urn) if urn else self.all()
-            gone += [each for each in others if each.id == id_ and not (urn and each.urn)]
-        self.forget_all(each for each in gone if each.is_stored(stored))
+            others = self._list_for_urn_or_unknown(urn) if urn else self.list_all()
+            resolved_intents += [
+                candidate_intent
+                for candidate_intent in others
+                if candidate_intent.id == id_ and not (urn and candidate_intent.urn)
+            ]
+        self.forget_all(
+            candidate_intent
+            for candidate_intent in resolved_intents
+            if candidate_intent.is_stored(stored)
+        )
 
-    def forget_all(self, gone: Iterable[Intent]) -> None:
-        """Removes these intents."""
+    def forget_all(self, resolved_intents: Iterable[Intent]) -> None:
+        """Delete these intents."""
         with self._lock:
-            known = self._known()
-            names = [name for name in {record_name(each): None for each in gone} if name in known]
+            intents_by_name = self._load()
+            names = [
+                name
+                for name in {
+                    build_record_name(resolved_intent): None for resolved_intent in resolved_intents
+                }
+                if name in intents_by_name
+            ]
         if names:
             self.records.delete(*names)
         with self._lock:
             for name in names:
-                if (intent := known.pop(name, None)) is not None:
-                    self._by_owner[_owner(intent.urn)].discard(name)
+                if (intent := intents_by_name.pop(name, None)) is not None:
+                    self._by_owner[_build_owner_key(intent.urn)].discard(name)
 
-    def all(self) -> list[Intent]:
-        """Every intent of the stack, oldest first."""
+    def list_all(self) -> list[Intent]:
+        """Return every intent of the stack, oldest first."""
         with self._lock:
-            return sorted(self._known().values(), key=lambda intent: intent.started_at)
+            return sorted(self._load().values(), key=lambda intent: intent.started_at)
 
     @contextmanager
     def claim(self, target: Target) -> Iterator[None]:
-        """Holds a name while it is being created: two creates of it in one process are refused."""
+        """Reserve a name during its create; refuse a second create of the name in this process.
+
+        Raises:
+            NameTaken: another resource of the program is creating the name.
+        """
         key = (self.records.place, repr(target))
         with _under_way_lock:
             if key in _under_way:
@@ -234,43 +291,58 @@ class Intents:
             with _under_way_lock:
                 _under_way.discard(key)
 
-    def _of(self, urn: str | None) -> list[Intent]:
-        """Those of a URN and those without any, oldest first; all where the URN is not told."""
-        if urn is None:
-            return self.all()
-        with self._lock:
-            known = self._known()
-            names = {name for each in (urn, None) for name in self._by_owner.get(_owner(each), ())}
-            return sorted((known[name] for name in names), key=lambda intent: intent.started_at)
+    def _list_for_urn_or_unknown(self, urn: str | None) -> list[Intent]:
+        """Return the intents of a URN and those without a URN, oldest first.
 
-    def _known(self) -> dict[str, Intent]:
-        """The intents by their records' names, with the lock held."""
+        All intents for None.
+        """
+        if urn is None:
+            return self.list_all()
+        with self._lock:
+            intents_by_name = self._load()
+            names = {
+                name
+                for owner_urn in (urn, None)
+                for name in self._by_owner.get(_build_owner_key(owner_urn), ())
+            }
+            return sorted(
+                (intents_by_name[name] for name in names), key=lambda intent: intent.started_at
+            )
+
+    def _load(self) -> dict[str, Intent]:
+        """Return the intents by their records' names; the caller holds the lock."""
         if self._by_name is None:
             names = [name for name in self.records.names() if name.startswith(INTENT_PREFIX)]
-            read = ((name, read_as(self.records, name, Intent)) for name in names)
+            read = ((name, read_record(self.records, name, Intent)) for name in names)
             self._by_name = {name: intent for name, intent in read if intent is not None}
             for name, intent in self._by_name.items():
-                self._by_owner.setdefault(_owner(intent.urn), set()).add(name)
+                self._by_owner.setdefault(_build_owner_key(intent.urn), set()).add(name)
         return self._by_name
 
 
-def in_dynamic_form(urn: str) -> str:
-    """The URN that a resource has where it is a dynamic one: a stack may change its form between
-    two attempts."""
+def to_dynamic_urn(urn: str) -> str:
+    """Return the URN of the resource in the dynamic form.
+
+    A stack may change between the dynamic form and the plugin between two attempts.
+    """
     return re.sub(r"(?<=[:$])gpuform:(\w+):", r"pulumi-python:dynamic/gpuform.\1:", urn)
 
 
-def _owner(urn: str | None) -> str:
-    return in_dynamic_form(urn) if urn else ""
+def _build_owner_key(urn: str | None) -> str:
+    return to_dynamic_urn(urn) if urn else ""
 
 
-def record_name(intent: Intent) -> str:
-    """Return under which name an intent is kept: one for each create of a resource's object."""
-    owner = _digest(in_dynamic_form(intent.urn)) if intent.urn else "no-urn"
-    parts = f"-{_digest(' '.join(intent.names))}" if intent.names else ""
-    late = f"-{_digest(' '.join((intent.id or '', *intent.hints)))}" if intent.is_late else ""
-    return f"{INTENT_PREFIX}{owner}-{_digest(json.dumps(asdict(intent.target)))}{parts}{late}"
+def build_record_name(intent: Intent) -> str:
+    """Return the name of an intent's record: one for each create of a resource's object."""
+    owner = _shorten_digest(to_dynamic_urn(intent.urn)) if intent.urn else "no-urn"
+    parts = f"-{_shorten_digest(' '.join(intent.names))}" if intent.names else ""
+    late = (
+        f"-{_shorten_digest(' '.join((intent.id or '', *intent.hints)))}" if intent.is_late else ""
+    )
+    return (
+        f"{INTENT_PREFIX}{owner}-{_shorten_digest(json.dumps(asdict(intent.target)))}{parts}{late}"
+    )
 
 
-def _digest(text: str) -> str:
+def _shorten_digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:24]

@@ -1,11 +1,11 @@
-"""Record drains, repairs, stops for idleness and quiet looks before the request is sent, so that a
-run that was killed is continued and nothing is asked for twice.
+"""Record drains, repairs, idle stops and quiet periods before their requests are sent.
 
-A drain is kept (see `records`) before the first node is cordoned, so that whoever comes next, in
-whatever host, can go on or undo it: no node stays cordoned for ever. Each is under its object's id,
-which every host tells.
-
-Only `gpuform expire` makes quiet looks; a preview keeps nothing.
+A killed run can then be continued, and nothing is requested twice. A drain is stored before the
+first node is
+cordoned, so that the next run, in any host, can continue or undo the drain: no node stays cordoned.
+Each record is
+under its object's id, which every host reports. Only `gpuform expire` records quiet periods; a
+preview stores nothing.
 """
 
 import hashlib
@@ -13,18 +13,23 @@ from dataclasses import asdict, dataclass, replace
 from typing import Final, Self
 
 from gpuform.providers.records.intents import Intents
-from gpuform.providers.records.storing import Records, read_as
+from gpuform.providers.records.storing import Records, read_record
 
 DRAIN_PREFIX: Final = "drain-"
-"""How the names of these records begin."""
+"""The prefix of the names of drain records."""
 
 
 @dataclass(frozen=True)
 class Drain:
-    """One removal. `id` is the object's; `chosen` and `present` are the platform's names of nodes.
+    """One removal of nodes.
 
-    `cordoned` are the scheduler's names of those that may bear our `mark`; `present` were there
-    when they were chosen. `asked`: the platform was told to remove them, or was about to be.
+    Args:
+        id: the id of the object.
+        mark: the label on the cordoned nodes.
+        chosen: the platform's names of the nodes to remove.
+        cordoned: the scheduler's names of nodes that may have the `mark`.
+        present: the platform's names of the nodes that existed at the choice.
+        asked: the platform was asked to remove the nodes, or was about to be.
     """
 
     id: str
@@ -36,31 +41,31 @@ class Drain:
 
 
 class Drains:
-    """The records of one stack."""
+    """The records of the drains of one stack."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
 
     @classmethod
     def beside(cls, intents: Intents) -> Self:
-        """Those of the stack that has these intents."""
+        """Return the drains that are stored with `intents`."""
         return cls(intents.records)
 
     def find(self, id_: str) -> Drain | None:
-        """The record of an object, if there is one."""
-        return read_as(self._records, _drain_record_name(id_), Drain)
+        """Return the drain of an object, or None."""
+        return read_record(self._records, _drain_record_name(id_), Drain)
 
     def record(self, drain: Drain) -> None:
-        """Keeps a record, in place of an earlier one of the same object."""
+        """Store a drain, in place of an earlier drain of the object."""
         self._records.write(_drain_record_name(drain.id), asdict(drain))
 
     def forget(self, id_: str) -> None:
-        """Nothing is cordoned any more; no record is no error."""
+        """Delete the drain's record, if there is one: no node is cordoned any more."""
         self._records.delete(_drain_record_name(id_))
 
 
 def digest(id_: str) -> str:
-    """An id as a part of a record's name or of a mark."""
+    """Return the digest of an id, as a part of a record's name or of a label."""
     return hashlib.sha256(id_.encode()).hexdigest()[:24]
 
 
@@ -73,9 +78,9 @@ _REPAIR_PREFIX: Final = "repair-"
 
 @dataclass(frozen=True)
 class Repair:
-    """One repair of the `node` of the object `id`, asked for `at` (Unix seconds).
+    """One repair of the `node` of the object `id`, requested `at` (Unix time in seconds).
 
-    `repair` is the platform's id of it, and `instance` that of the machine.
+    `repair` is the platform's id of the repair, and `instance` the platform's id of the machine.
     """
 
     id: str
@@ -87,42 +92,44 @@ class Repair:
 
 
 class Repairs:
-    """The records of one stack."""
+    """The records of the repairs of one stack."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
 
     @classmethod
     def beside(cls, intents: Intents) -> Self:
-        """Those of the stack that has these intents."""
+        """Return the repairs that are stored with `intents`."""
         return cls(intents.records)
 
     def find(self, id_: str, node: str) -> Repair | None:
-        """The last repair of a node, if there is one."""
-        return read_as(self._records, _repair_record_name(id_, node), Repair)
+        """Return the last repair of a node, or None."""
+        return read_record(self._records, _repair_record_name(id_, node), Repair)
 
-    def of_object(self, id_: str) -> list[Repair]:
-        """Return the repairs of an object's nodes that have not ended, in a stable order."""
-        names = sorted(name for name in self._records.names() if name.startswith(_folder(id_)))
-        found = (read_as(self._records, name, Repair) for name in names)
-        return [each for each in found if each is not None]
+    def list_for_object(self, id_: str) -> list[Repair]:
+        """Return the unfinished repairs of an object's nodes, in a stable order."""
+        names = sorted(
+            name for name in self._records.names() if name.startswith(_build_name_prefix(id_))
+        )
+        repairs = (read_record(self._records, name, Repair) for name in names)
+        return [repair for repair in repairs if repair is not None]
 
     def record(self, repair: Repair) -> None:
-        """Keeps a record, in place of an earlier one of the same node."""
+        """Store a repair, in place of an earlier repair of the node."""
         self._records.write(_repair_record_name(repair.id, repair.node), asdict(repair))
 
     def forget(self, id_: str) -> None:
-        """The object is gone; no record is no error."""
-        mine = _folder(id_)
-        self._records.delete(*(name for name in self._records.names() if name.startswith(mine)))
+        """Delete the repairs of an object that is gone."""
+        prefix = _build_name_prefix(id_)
+        self._records.delete(*(name for name in self._records.names() if name.startswith(prefix)))
 
 
-def _folder(id_: str) -> str:
+def _build_name_prefix(id_: str) -> str:
     return f"{_REPAIR_PREFIX}{digest(id_)}-"
 
 
 def _repair_record_name(id_: str, node: str) -> str:
-    return f"{_folder(id_)}{digest(node)}"
+    return f"{_build_name_prefix(id_)}{digest(node)}"
 
 
 _IDLE_STOP_PREFIX: Final = "idle-"
@@ -130,7 +137,7 @@ _IDLE_STOP_PREFIX: Final = "idle-"
 
 @dataclass(frozen=True)
 class IdleStop:
-    """One stop of the object `id`, asked for `at` (Unix seconds), and why in words."""
+    """One stop of the idle object `id`, requested `at` (Unix time in seconds), with the reason."""
 
     id: str
     at: float
@@ -138,26 +145,26 @@ class IdleStop:
 
 
 class IdleStops:
-    """The records of one stack."""
+    """The records of the idle stops of one stack."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
 
     @classmethod
     def beside(cls, intents: Intents) -> Self:
-        """Those of the stack that has these intents."""
+        """Return the idle stops that are stored with `intents`."""
         return cls(intents.records)
 
     def find(self, id_: str) -> IdleStop | None:
-        """The record of an object, if there is one."""
-        return read_as(self._records, _idle_stop_record_name(id_), IdleStop)
+        """Return the idle stop of an object, or None."""
+        return read_record(self._records, _idle_stop_record_name(id_), IdleStop)
 
     def record(self, stop: IdleStop) -> None:
-        """Keeps a record, in place of an earlier one of the same object."""
+        """Store an idle stop, in place of an earlier one of the object."""
         self._records.write(_idle_stop_record_name(stop.id), asdict(stop))
 
     def forget(self, id_: str) -> None:
-        """It runs again, or is gone; no record is no error."""
+        """Delete the record of an object that runs again or is gone, if there is one."""
         self._records.delete(_idle_stop_record_name(id_))
 
 
@@ -167,17 +174,22 @@ def _idle_stop_record_name(id_: str) -> str:
 
 _QUIET_LOOK_PREFIX: Final = "quiet-"
 _ROUNDING: Final = 2.0
-"""Seconds by which two looks may differ without a jump: HTTP tells the time in whole seconds."""
+"""Tolerance in seconds between two observations: HTTP dates are whole seconds."""
 
 
 @dataclass(frozen=True)
-class Quiet:
-    """The object `id` was quiet in each look from `since` until `at` (Unix seconds).
+class QuietPeriod:
+    """The object `id` was quiet in each observation from `since` until `at` (Unix time in seconds).
 
-    `of` says what was looked at, so that looks at something else are not counted with it.
-    `lasted` is how long it was quiet, in seconds: less than from `since` to `at` where this
-    machine's clock has jumped. `ahead` is how many seconds that clock was ahead of the monitor's at
-    the last look, None if not known.
+    Args:
+        id: the id of the object.
+        of: what was observed, so that observations of something else do not count.
+        since: the first observation.
+        at: the last observation.
+        lasted: for how many seconds the object was quiet: less than from `since` to `at` if this
+            machine's clock jumped.
+        ahead: how many seconds that clock was ahead of the monitor's at the last observation; None
+            if unknown.
     """
 
     id: str
@@ -187,46 +199,48 @@ class Quiet:
     lasted: float = 0.0
     ahead: float | None = None
 
-    def after(self, last: "Quiet | None", ahead: float | None, gap: float) -> "Quiet":
-        """Return this look as the next one after `last`, if that is of the same and near enough.
+    def continue_from(
+        self, last: "QuietPeriod | None", ahead: float | None, gap: float
+    ) -> "QuietPeriod":
+        """Return this observation as the continuation of `last`, if both belong together.
 
         Args:
-            last: the look before this one, if any.
+            last: the observation before this one, if any.
             ahead: how many seconds this machine's clock is ahead of the monitor's now.
-            gap: the longest time between two looks, in seconds, by either clock.
+            gap: the longest time between two observations, in seconds, by either clock.
         """
-        begun = replace(self, ahead=ahead)
+        new_period = replace(self, ahead=ahead)
         if last is None or last.of != self.of:
-            return begun
+            return new_period
         times = [self.at - last.at]
         if last.ahead is not None and ahead is not None:
             times.append(times[0] - (ahead - last.ahead))
         if min(times) < -_ROUNDING or max(times) > gap:
-            return begun
-        return replace(begun, since=last.since, lasted=last.lasted + max(min(times), 0.0))
+            return new_period
+        return replace(new_period, since=last.since, lasted=last.lasted + max(min(times), 0.0))
 
 
-class QuietLooks:
-    """The records of one stack."""
+class QuietPeriods:
+    """The records of the quiet periods of one stack."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
 
     @classmethod
     def beside(cls, intents: Intents) -> Self:
-        """Those of the stack that has these intents."""
+        """Return the quiet periods that are stored with `intents`."""
         return cls(intents.records)
 
-    def find(self, id_: str) -> Quiet | None:
-        """The record of an object, if there is one."""
-        return read_as(self._records, _quiet_look_record_name(id_), Quiet)
+    def find(self, id_: str) -> QuietPeriod | None:
+        """Return the quiet period of an object, or None."""
+        return read_record(self._records, _quiet_look_record_name(id_), QuietPeriod)
 
-    def record(self, quiet: Quiet) -> None:
-        """Keeps a record, in place of an earlier one of the same object."""
+    def record(self, quiet: QuietPeriod) -> None:
+        """Store a quiet period, in place of an earlier one of the object."""
         self._records.write(_quiet_look_record_name(quiet.id), asdict(quiet))
 
     def forget(self, id_: str) -> None:
-        """It was not quiet, or is gone; no record is no error."""
+        """Delete the record of an object that is not quiet or is gone, if there is one."""
         self._records.delete(_quiet_look_record_name(id_))
 
 

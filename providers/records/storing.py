@@ -1,7 +1,8 @@
-"""Small records that a later run needs, whatever becomes of this one: intents and drains.
+"""Store small records durably, for whatever later run needs them.
 
-They lie with the state, so that the next run finds them on any machine, and are kept before the
-request goes out that they tell of. `FolderRecords` is for hosts that cannot reach the state.
+Records are stored with the state, so that the next run finds them on any machine, and before the
+request that they
+describe is sent. `FolderRecords` is for hosts that cannot reach the state.
 """
 
 import json
@@ -16,69 +17,72 @@ from gpuform.providers.errors import GpuformError
 
 Fields = Mapping[str, Any]
 Record = TypeVar("Record")
-Stored = Collection[tuple[str, str]]
-"""The URNs and the ids of what a state has, but for what is deleted already."""
+StoredObjects = Collection[tuple[str, str]]
+"""The URNs and the ids of the objects in a state, without those that are deleted."""
 
 
 class Records(Protocol):
     """JSON records by name, such as `intent-3f`; safe for many threads.
 
-    `place` is where they are, for people, and the same for all who share them.
+    `place` is their location, for messages, and the same for all processes that share them.
     """
 
     @property
     def place(self) -> str: ...
 
     def names(self) -> list[str]:
-        """The records that there are now, in no order."""
+        """Return the names of the existing records, in no order."""
 
     def read(self, name: str) -> Fields | None:
-        """One record; None when there is none. Raises GpuformError for one that is damaged."""
+        """Return one record, or None if there is none. Raises GpuformError for a damaged record."""
 
     def write(self, name: str, fields: Fields) -> None:
-        """Puts it in the place of an earlier one. On return it is kept."""
+        """Store a record durably, in place of an earlier one of the name."""
 
     def delete(self, *names: str) -> None:
-        """Removes those of them that there are."""
+        """Delete the records of these names, if they exist."""
 
     def add(self, name: str, fields: Fields) -> None:
-        """Keep a new record, also when the stack's lock is another's by now.
+        """Store a new record, even if another process has the stack's lock by now.
 
-        What that other one has kept is not touched: no record of this name may exist.
+        No record of this name may exist, so that records of the other process stay as they are.
         """
 
-    def stored(self) -> Stored | None:
-        """What the state beside them has now; None where that cannot be told."""
+    def stored(self) -> StoredObjects | None:
+        """Return the objects in the state now, or None if the state is out of reach."""
 
 
-def parsed(data: bytes, where: str) -> Fields:
-    """A record's text. Raises GpuformError when it is not one."""
+def parse_record(data: bytes, where: str) -> Fields:
+    """Return the fields of a record's text. Raises GpuformError for a damaged one."""
     try:
         fields = json.loads(data)
     except (ValueError, RecursionError):
         fields = None
     if not isinstance(fields, dict):
-        raise damaged(where)
+        raise build_damaged_error(where)
     return fields
 
 
-def typed(fields: Fields, kind: type[Record], where: str) -> Record:
-    """A record as what it tells of. Raises GpuformError when it is something else."""
+def build_record(fields: Fields, kind: type[Record], where: str) -> Record:
+    """Return the fields of a record as an object of `kind`.
+
+    Raises GpuformError if they do not fit.
+    """
     try:
         lists = {key: tuple(value) for key, value in fields.items() if isinstance(value, list)}
         return kind(**{**fields, **lists})
     except TypeError:
-        raise damaged(where) from None
+        raise build_damaged_error(where) from None
 
 
-def read_as(records: Records, name: str, kind: type[Record]) -> Record | None:
-    """One record as what it tells of; None when there is none. Raises GpuformError."""
+def read_record(records: Records, name: str, kind: type[Record]) -> Record | None:
+    """Return one record as an object of `kind`, or None if there is none. Raises GpuformError."""
     fields = records.read(name)
-    return None if fields is None else typed(fields, kind, f"{records.place}/{name}")
+    return None if fields is None else build_record(fields, kind, f"{records.place}/{name}")
 
 
-def damaged(where: str) -> GpuformError:
-    """The error of a record that nobody can read."""
+def build_damaged_error(where: str) -> GpuformError:
+    """Return the error for an unreadable record."""
     return GpuformError(
         f"the record {where} is damaged: it told what an earlier run began",
         hint="compare with the platform (`gpuform orphans`), then remove it",
@@ -96,21 +100,21 @@ class FolderRecords:
         return str(self._folder)
 
     def names(self) -> list[str]:
-        """The records that there are now."""
+        """Return the names of the existing records."""
         try:
             return [path.stem for path in self._folder.iterdir() if path.suffix == ".json"]
         except FileNotFoundError:
             return []
 
     def read(self, name: str) -> Fields | None:
-        """One record."""
+        """Return one record, or None."""
         path = self._path(name)
         with suppress(FileNotFoundError):
-            return parsed(path.read_bytes(), str(path))
+            return parse_record(path.read_bytes(), str(path))
         return None
 
     def write(self, name: str, fields: Fields) -> None:
-        """Puts a file in the place of an earlier one, durably; makes the folder."""
+        """Replace a file durably; create the folder if it is missing."""
         path = self._path(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}.tmp")
@@ -119,63 +123,63 @@ class FolderRecords:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-        _sync(path.parent)
+        _sync_directory(path.parent)
 
     def add(self, name: str, fields: Fields) -> None:
-        """Keep a new file."""
+        """Write a new file."""
         self.write(name, fields)
 
     def delete(self, *names: str) -> None:
-        """Removes the files."""
+        """Delete the files, if they exist."""
         for name in names:
             self._path(name).unlink(missing_ok=True)
 
-    def stored(self) -> Stored | None:
-        """The state is elsewhere."""
+    def stored(self) -> StoredObjects | None:
+        """Return None: the state is elsewhere."""
         return None
 
     def _path(self, name: str) -> Path:
         return self._folder / f"{name}.json"
 
 
-class Unkept:
-    """Records for who only looks: what is written over those that there are is for this process."""
+class EphemeralRecords:
+    """Records for a process that changes nothing: writes stay in this process."""
 
     place = "nowhere"
 
-    def __init__(self, under: Records | None = None) -> None:
-        self._under = under
+    def __init__(self, base: Records | None = None) -> None:
+        self._base = base
         self._own: dict[str, Fields | None] = {}
 
     def names(self) -> list[str]:
-        """Those that there are, with those of this process."""
-        there = set(self._under.names() if self._under else ()) | self._own.keys()
-        return [name for name in there if self._own.get(name, {}) is not None]
+        """Return the names of the base's records and of this process's."""
+        all_names = set(self._base.names() if self._base else ()) | self._own.keys()
+        return [name for name in all_names if self._own.get(name, {}) is not None]
 
     def read(self, name: str) -> Fields | None:
-        """One of them."""
-        if name in self._own or self._under is None:
+        """Return a record of this process, else of the base."""
+        if name in self._own or self._base is None:
             return self._own.get(name)
-        return self._under.read(name)
+        return self._base.read(name)
 
     def write(self, name: str, fields: Fields) -> None:
-        """Keeps it while the process lives."""
+        """Keep a record for the life of the process."""
         self._own[name] = dict(fields)
 
     def add(self, name: str, fields: Fields) -> None:
-        """Keep the record while the process lives."""
+        """Keep a new record for the life of the process."""
         self.write(name, fields)
 
     def delete(self, *names: str) -> None:
-        """Hides them while the process lives."""
+        """Hide records for the life of the process."""
         self._own.update(dict.fromkeys(names))
 
-    def stored(self) -> Stored | None:
-        """As of the records that they are over."""
-        return self._under.stored() if self._under else None
+    def stored(self) -> StoredObjects | None:
+        """Return the objects in the state of the base."""
+        return self._base.stored() if self._base else None
 
 
-def _sync(directory: Path) -> None:
+def _sync_directory(directory: Path) -> None:
     if os.name == "nt":
         return  # Windows cannot open a directory, and needs no such call
     descriptor = os.open(directory, os.O_RDONLY)

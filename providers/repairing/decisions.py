@@ -99,7 +99,7 @@ def choose_repairs(
     Raises:
         GpuformError: a person requests a repair mode that the platform does not have.
     """
-    requested_modes = permissions.repairs_asked()
+    requested_modes = permissions.get_requested_repairs()
     fault_by_node = _find_fault_by_node(policy, faults, fleet)
     due_repairs: list[NodeRepair] = []
     unrepaired: list[UnrepairedFault] = []
@@ -175,9 +175,9 @@ def _find_reason_against(policy: RepairPolicy | None, fault: NodeFault, fleet: F
 
 def _is_reviewed(fault: NodeFault) -> bool:
     # `--allow repair` approves every repair, a reviewed plan only the repairs that it shows.
-    if Permission.REPAIR in permissions.given():
+    if Permission.REPAIR in permissions.get_permissions():
         return True
-    return permissions.repair_key(fault) in permissions.reviewed_repairs()
+    return permissions.compute_repair_key(fault) in permissions.get_reviewed_repairs()
 
 
 def _find_general_reason_against(

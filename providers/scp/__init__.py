@@ -22,4 +22,4 @@ __all__ = [
     "products",
 ]
 
-__getattr__ = PLATFORM.exported
+__getattr__ = PLATFORM.load_exported

@@ -75,7 +75,7 @@ class NodeCertificationOperations(CertificationOperations[CertificationInputs]):
             certified_ids = {*inputs.node_ids}
             existing_nodes = [
                 node
-                for node in client.get_node_listing().all()
+                for node in client.get_node_listing().read_all()
                 if node.id in certified_ids and not is_terminating(node.state)
             ]
             software = (

@@ -128,7 +128,7 @@ class GpuNodeOperations:
         listed_candidates: list[Candidate] = []
 
         def list_candidates() -> list[Candidate]:
-            nodes = client.get_node_listing().all()
+            nodes = client.get_node_listing().read_all()
             listed_candidates[:] = [
                 node_to_candidate(node) for node in nodes if node.gpu_node_name == name
             ]
@@ -270,7 +270,7 @@ class GpuNodeOperations:
         if node_outputs is None:
             return
         if is_stopped_by_force(node_outputs, parse_declared_node(inputs.dump_declared())):
-            permissions.require(
+            permissions.require_permission(
                 Permission.UNLOCK, format_locked_nodes([node_outputs.gpu_node_name])
             )
         if node_outputs.cluster_fabric_id not in (None, inputs.cluster_fabric_id):

@@ -17,10 +17,16 @@ from gpuform.providers.evidence import Observation, find_gaps
 from gpuform.providers.evidence.decisions import STOP_IDLE_NODES
 from gpuform.providers.lens.client import LensClient, client_for
 from gpuform.providers.lens.idle_gpus import fetch_answers, find_missing_proof
-from gpuform.providers.lifetime import CAUSE, Verdict, is_for_idleness, left, written
+from gpuform.providers.lifetime import (
+    IDLENESS_CAUSE,
+    Verdict,
+    format_moment,
+    format_remaining_time,
+    is_idleness_cause,
+)
 from gpuform.providers.operations import Observed, Settings
 from gpuform.providers.permissions import Permission
-from gpuform.providers.records import IdleStop, IdleStops, Quiet, QuietLooks
+from gpuform.providers.records import IdleStop, IdleStops, QuietPeriod, QuietPeriods
 from gpuform.providers.scp.nodes import NodeDrainer
 from gpuform.schemas.policies.lifetime import Idleness, read_idleness
 from gpuform.schemas.scp.outputs import GpuNodeOutputs, NodeOutputs, NodePoolOutputs
@@ -48,7 +54,7 @@ def judge_idleness(
         GpuformError: the scheduler or Lens cannot be asked.
     """
     looks, now, client = (
-        QuietLooks.beside(context.intents),
+        QuietPeriods.beside(context.intents),
         context.clock.now(),
         client_for(settings),
     )
@@ -67,18 +73,19 @@ def judge_idleness(
         return Verdict(is_idle=False, because=gaps[0])
     # Other nodes, or another limit, begin a new quiet time.
     subject = ",".join(sorted(node.id for node in nodes)) + f" below {idleness.below:g}%"
-    look = Quiet(id_, subject, now, now).after(
+    look = QuietPeriod(id_, subject, now, now).after(
         looks.find(id_), _get_clock_ahead(context, client), MAX_LOOK_GAP_S
     )
     looks.record(look)
     quiet_s = look.lasted
     if quiet_s < idleness.lasting:
-        due_at = written(now + idleness.lasting - quiet_s)
-        reason = f"quiet for {left(quiet_s)}, so that it may be due at {due_at}"
+        due_at = format_moment(now + idleness.lasting - quiet_s)
+        reason = f"quiet for {format_remaining_time(quiet_s)}, so that it may be due at {due_at}"
         return Verdict(
-            is_idle=False, because=f"{reason}; a look is needed every {left(MAX_LOOK_GAP_S)}"
+            is_idle=False,
+            because=f"{reason}; a look is needed every {format_remaining_time(MAX_LOOK_GAP_S)}",
         )
-    reason = f"no job, and each GPU used {idleness.text}, at {written(now)}"
+    reason = f"no job, and each GPU used {idleness.text}, at {format_moment(now)}"
     return Verdict(is_idle=True, because=reason)
 
 
@@ -98,7 +105,7 @@ def record_stop(context: ProviderContext, id_: str, declared: Mapping[str, Any])
     stops, idleness = IdleStops.beside(context.intents), read_idleness(declared)
     if idleness is not None and declared.get("state") == "STOPPED":
         now = context.clock.now()
-        reason = f"{CAUSE}, each GPU used {idleness.text} up to {written(now)}"
+        reason = f"{IDLENESS_CAUSE}, each GPU used {idleness.text} up to {format_moment(now)}"
         if stops.find(id_) is None:
             stops.record(IdleStop(id_, now, reason))
     else:
@@ -108,13 +115,13 @@ def record_stop(context: ProviderContext, id_: str, declared: Mapping[str, Any])
 def forget_idleness(context: ProviderContext, id_: str) -> None:
     """Forget the looks and the stop of deleted nodes."""
     IdleStops.beside(context.intents).forget(id_)
-    QuietLooks.beside(context.intents).forget(id_)
+    QuietPeriods.beside(context.intents).forget(id_)
 
 
 def should_stay_stopped(old: Mapping[str, Any], declared: Mapping[str, Any]) -> bool:
     """Return True if nodes stopped by `gpuform expire` must not be started without permission."""
-    is_idle = declared.get("idle") is not None and is_for_idleness(old.get("stopped_by"))
-    return is_idle and Permission.START_TERMINATED not in permissions.given()
+    is_idle = declared.get("idle") is not None and is_idleness_cause(old.get("stopped_by"))
+    return is_idle and Permission.START_TERMINATED not in permissions.get_permissions()
 
 
 def add_idle_stop(
@@ -127,7 +134,7 @@ def add_idle_stop(
         stop.because
         if stop is not None
         else stored_reason
-        if is_for_idleness(stored_reason)
+        if is_idleness_cause(stored_reason)
         else None
     )
     return replace(observed, outputs=observed.outputs.model_copy(update={"stopped_by": stopped_by}))
@@ -170,7 +177,7 @@ def _find_gaps_of_node(node: NodeOutputs, lasting: float, now: float) -> Iterato
         if timestamp is not None and event_time is None:
             yield f"the time when {name} was {event} is unreadable: {timestamp}"
         elif event_time is not None and now - event_time < lasting:
-            yield f"{name} was {event} at {written(event_time)}"
+            yield f"{name} was {event} at {format_moment(event_time)}"
 
 
 def _find_gaps_of_jobs(drainer: NodeDrainer, nodes: Sequence[NodeOutputs]) -> Iterator[str]:

@@ -7,7 +7,7 @@ Every function raises GpuformError when the platform does not answer, or refuses
 
 from collections.abc import Sequence
 
-from gpuform.providers.operations import lookup_settings
+from gpuform.providers.operations import get_lookup_settings
 from gpuform.providers.scp.client import ScpClient, client_for
 from gpuform.schemas.scp.wire import ClusterFabric, GpuNode, Image, Product, VendorPool
 
@@ -77,4 +77,4 @@ def gpu_nodes(  # noqa: PLR0913 - the document's filters
 
 
 def _get_client(region: str | None) -> ScpClient:
-    return client_for(lookup_settings(), region)
+    return client_for(get_lookup_settings(), region)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from gpuform.providers.declared import EXPIRES, names_in, not_known, text_of
+from gpuform.providers.declared import EXPIRES, find_text, list_member_names, list_unknown_fields
 from gpuform.schemas.access import Access, Host, is_valid_user
 from gpuform.schemas.policies.drain import KubernetesInputs
 from gpuform.schemas.policies.lifetime import has_expiry
@@ -30,7 +30,7 @@ from gpuform.schemas.values import UNKNOWN, parse_count
 
 def compute_pool_usage(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> ResourceUsage:
     """Compute the resource usage of a pool: running servers and stopped ones."""
-    nodes, pool_state = inputs.get("nodes"), text_of(inputs, "state")
+    nodes, pool_state = inputs.get("nodes"), find_text(inputs, "state")
     if nodes is UNKNOWN or inputs.get("count") is UNKNOWN or inputs.get("state") is UNKNOWN:
         # How many servers run is unknown until all values are.
         return _build_usage(inputs, outputs, None)
@@ -43,11 +43,11 @@ def compute_pool_usage(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) ->
 
 def compute_node_usage(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> ResourceUsage:
     """Compute the resource usage of one server."""
-    return _build_usage(inputs, outputs, Counter([text_of(inputs, "state")]))
+    return _build_usage(inputs, outputs, Counter([find_text(inputs, "state")]))
 
 
 def _get_declared_state(node: Any, pool_state: str) -> str:
-    return (text_of(node, "state") if isinstance(node, Mapping) else "") or pool_state
+    return (find_text(node, "state") if isinstance(node, Mapping) else "") or pool_state
 
 
 def _build_usage(
@@ -55,8 +55,8 @@ def _build_usage(
 ) -> ResourceUsage:
     """Build the resource usage; `server_counts` has servers by state, None if unknown."""
     gpu_property = "server_type_id" if inputs.get("gpu_type") is None else "gpu_type"
-    tags, gpu_type = names_in(inputs, "tags"), text_of(inputs, gpu_property)
-    region = text_of(inputs, "region_id")
+    tags, gpu_type = list_member_names(inputs, "tags"), find_text(inputs, gpu_property)
+    region = find_text(inputs, "region_id")
     counts: Mapping[Billing, int | None] = {Billing.ON_DEMAND: None}
     if server_counts is not None:
         counter = Counter[Billing]()
@@ -70,7 +70,7 @@ def _build_usage(
         tags=tags,
         expires=has_expiry(inputs) or EXPIRES in tags,
         running=any(state == "RUNNING" for state in _list_observed_states(outputs)),
-        unknown=not_known(
+        unknown=list_unknown_fields(
             inputs, region="region_id", gpu_types=gpu_property, tags="tags", expires="tags"
         ),
         expenses=tuple(
@@ -90,15 +90,15 @@ def _build_usage(
 def _list_observed_states(outputs: Mapping[str, Any]) -> Iterable[str]:
     nodes = outputs.get("gpu_nodes")
     if isinstance(nodes, Mapping):
-        return [text_of(node, "state") for node in nodes.values() if isinstance(node, Mapping)]
-    return [text_of(outputs, "state")]
+        return [find_text(node, "state") for node in nodes.values() if isinstance(node, Mapping)]
+    return [find_text(outputs, "state")]
 
 
 def describe_pool_placement(outputs: Mapping[str, Any]) -> ResourcePlacement:
     """Describe the placement of a pool's nodes, each with the node's own fabric."""
     nodes = outputs.get("gpu_nodes")
     node_outputs = nodes.values() if isinstance(nodes, Mapping) else ()
-    name = text_of(outputs, "gpu_node_name_prefix")
+    name = find_text(outputs, "gpu_node_name_prefix")
     return _build_placement(
         outputs, name, [node for node in node_outputs if isinstance(node, Mapping)]
     )
@@ -106,7 +106,7 @@ def describe_pool_placement(outputs: Mapping[str, Any]) -> ResourcePlacement:
 
 def describe_node_placement(outputs: Mapping[str, Any]) -> ResourcePlacement:
     """Describe the placement of one node."""
-    return _build_placement(outputs, text_of(outputs, "gpu_node_name"), [outputs])
+    return _build_placement(outputs, find_text(outputs, "gpu_node_name"), [outputs])
 
 
 def _build_placement(
@@ -114,9 +114,9 @@ def _build_placement(
 ) -> ResourcePlacement:
     return ResourcePlacement(
         name=name,
-        region=text_of(outputs, "region_id"),
-        pool=text_of(outputs, "node_pool_id"),
-        nodes=tuple(_build_placed_node(node) for node in nodes if text_of(node, "gpu_node_name")),
+        region=find_text(outputs, "region_id"),
+        pool=find_text(outputs, "node_pool_id"),
+        nodes=tuple(_build_placed_node(node) for node in nodes if find_text(node, "gpu_node_name")),
         kubernetes=_parse_kubernetes(outputs.get("drain")),
         # The reference has nothing about switches.
         untold=("switches",),
@@ -125,10 +125,10 @@ def _build_placement(
 
 def _build_placed_node(node: Mapping[str, Any]) -> NodePlacement:
     return NodePlacement(
-        name=text_of(node, "gpu_node_name"),
-        address=text_of(node, "policy_nat") or text_of(node, "policy_ip"),
-        fabric_id=text_of(node, "cluster_fabric_id"),
-        fabric=text_of(node, "cluster_fabric_name"),
+        name=find_text(node, "gpu_node_name"),
+        address=find_text(node, "policy_nat") or find_text(node, "policy_ip"),
+        fabric_id=find_text(node, "cluster_fabric_id"),
+        fabric=find_text(node, "cluster_fabric_name"),
     )
 
 
@@ -150,7 +150,7 @@ def describe_pool_access(outputs: Mapping[str, Any]) -> Access:
     nodes = (outputs.get("gpu_nodes") or {}).values()
     hosts = sorted((_build_host(node, outputs) for node in nodes), key=lambda host: host.node)
     return Access(
-        name=text_of(outputs, "cluster_fabric_name"),
+        name=find_text(outputs, "cluster_fabric_name"),
         no_kubeconfig=_NO_KUBERNETES,
         hosts=tuple(hosts),
         no_hosts="it has no nodes yet",
@@ -160,19 +160,19 @@ def describe_pool_access(outputs: Mapping[str, Any]) -> Access:
 def describe_node_access(outputs: Mapping[str, Any]) -> Access:
     """Describe how people reach one node by SSH."""
     return Access(
-        name=text_of(outputs, "gpu_node_name"),
+        name=find_text(outputs, "gpu_node_name"),
         no_kubeconfig=_NO_KUBERNETES,
         hosts=(_build_host(outputs, outputs),),
     )
 
 
 def _build_host(node: Mapping[str, Any], declared: Mapping[str, Any]) -> Host:
-    name, address = text_of(node, "gpu_node_name"), text_of(node, "policy_nat")
-    state = text_of(node, "state")
-    user = text_of(declared, "os_user_id")
+    name, address = find_text(node, "gpu_node_name"), find_text(node, "policy_nat")
+    state = find_text(node, "state")
+    user = find_text(declared, "os_user_id")
     reason = ""
     if not address:
-        private_address = text_of(node, "policy_ip") or "an address"
+        private_address = find_text(node, "policy_ip") or "an address"
         reason = (
             f"it has no public address, only {private_address} in its subnet: declare nat_enabled"
         )

@@ -171,7 +171,7 @@ class NodePoolOperations:
         )
         live_names = {node.gpu_node_name for node in nodes.all if not is_terminating(node.state)}
         repaired_names = (
-            repair.node for repair in Repairs.beside(context.intents).of_object(object_id)
+            repair.node for repair in Repairs.beside(context.intents).list_for_object(object_id)
         )
         missing_names = [name for name in repaired_names if name not in live_names]
         observed_inputs = _add_interrupted_nodes(
@@ -203,7 +203,7 @@ class NodePoolOperations:
             return
         locked_names = list_locked_nodes(plan)
         if locked_names:
-            permissions.require(Permission.UNLOCK, format_locked_nodes(locked_names))
+            permissions.require_permission(Permission.UNLOCK, format_locked_nodes(locked_names))
         # Before draining: a refused update leaves no node cordoned.
         refuse_unsafe_changes(client, context, inputs, plan)
         reconciler.drain_planned_nodes(plan)
@@ -321,7 +321,7 @@ class NodePoolOperations:
 
         member_nodes = [
             node
-            for node in client.get_node_listing(fabric).all()
+            for node in client.get_node_listing(fabric).read_all()
             if node.node_pool_id == node_pool_id
             and is_member(node.gpu_node_name)
             and not is_terminating(node.state)

@@ -33,7 +33,7 @@ class SingleNode:
         Many readers at a time share their requests.
         """
         try:
-            self.last = self._client.get_node_listing().one(self._id)
+            self.last = self._client.get_node_listing().read_one(self._id)
         except NotFound:
             return None
         return node_to_outputs(self.last, self._public_ip)

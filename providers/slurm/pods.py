@@ -14,7 +14,7 @@ import websocket
 
 from gpuform.providers.context import get_current_context
 from gpuform.providers.errors import GpuformError, UnknownOutcome, Unreachable
-from gpuform.providers.http import at
+from gpuform.providers.http import build_path
 from gpuform.providers.kubernetes.client import get_kubernetes_client
 from gpuform.providers.kubernetes.kubeconfig import load_access
 from gpuform.providers.slurm.processes import CommandOutput
@@ -63,7 +63,7 @@ class PodCommandRunner:
 
     def _find_running_pod(self) -> str:
         pods = get_kubernetes_client(self.kubeconfig, self.cluster).list_objects(
-            f"/api/v1/namespaces{at(self.inputs.namespace)}/pods",
+            f"/api/v1/namespaces{build_path(self.inputs.namespace)}/pods",
             labelSelector=self.inputs.pod_selector,
         )
         # Sorted: all commands of a run go to the same pod while it runs.
@@ -87,7 +87,7 @@ class PodCommandRunner:
         access = load_access(self.kubeconfig, self.cluster)
         query = [("command", word) for word in command]
         query += [("container", self.inputs.container), ("stdout", "true"), ("stderr", "true")]
-        path = f"/api/v1/namespaces{at(self.inputs.namespace)}/pods{at(pod)}/exec"
+        path = f"/api/v1/namespaces{build_path(self.inputs.namespace)}/pods{build_path(pod)}/exec"
         try:
             socket = websocket.create_connection(
                 f"ws{access.server.removeprefix('http')}{path}?{urlencode(query)}",

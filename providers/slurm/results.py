@@ -20,7 +20,7 @@ from gpuform.providers.context import PollResult, get_current_context, wait_unti
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.evidence import Observation, find_gaps
 from gpuform.providers.evidence.decisions import PASS_NODE
-from gpuform.providers.records import SETTLE, Batches, BatchRecords
+from gpuform.providers.records import SETTLE, BatchRecord, BatchRecords
 from gpuform.providers.slurm.batch import (
     BatchJob,
     BatchQueue,
@@ -160,7 +160,7 @@ class SlurmTester:
         """Store the record of a run, then submit every job."""
         # A new id for each run: its job names are never those of an earlier run.
         run = uuid.uuid4().hex[:12]
-        record = Batches(self.certification_id, run, purpose, tuple(nodes))
+        record = BatchRecord(self.certification_id, run, purpose, tuple(nodes))
         planned = [*self._plan_jobs(record)]  # before anything is kept: it may be refused
         self._submit_jobs(replace(record, jobs=tuple(plan.job.name for plan in planned)), planned)
 
@@ -174,7 +174,7 @@ class SlurmTester:
         states = self._wait_until_shown(record, [plan.job.name for plan in planned])
         self._submit_jobs(record, [plan for plan in planned if not states[plan.job.name].is_sent])
 
-    def _submit_jobs(self, record: Batches, planned: "Sequence[_PlannedJob]") -> None:
+    def _submit_jobs(self, record: BatchRecord, planned: "Sequence[_PlannedJob]") -> None:
         """Submit jobs, after storing the time: the settle time of the next run begins there."""
         if planned:
             self.records.record(replace(record, sent_at=get_current_context().clock.now()))
@@ -182,7 +182,7 @@ class SlurmTester:
             self.queue.submit(job.job)
 
     def _wait_until_shown(
-        self, record: Batches, job_names: Sequence[str]
+        self, record: BatchRecord, job_names: Sequence[str]
     ) -> dict[str, "_JobState"]:
         """Wait until the queue shows all jobs, at most for the settle time; return their states.
 
@@ -221,7 +221,7 @@ class SlurmTester:
         self.queue.cancel([job.job_id for job in jobs.values() if not job.has_ended])
         self.records.forget(self.certification_id)
 
-    def _get_record(self, run: CertificationRun) -> Batches:
+    def _get_record(self, run: CertificationRun) -> BatchRecord:
         record = self.records.find(self.certification_id)
         if record is None or record.run != run.id:
             raise GpuformError(f"the jobs of certification {self.name} are others by now")
@@ -260,7 +260,7 @@ class SlurmTester:
         ending = "without an exit code" if exit_code is None else f"with exit code {exit_code}"
         return _JobState(is_sent=True, has_ended=True, has_succeeded=exit_code == 0, ending=ending)
 
-    def _plan_jobs(self, record: Batches) -> "Iterator[_PlannedJob]":
+    def _plan_jobs(self, record: BatchRecord) -> "Iterator[_PlannedJob]":
         """Yield the jobs of a run, in a stable order."""
         for number, category in enumerate(self.categories):
             job = category.job

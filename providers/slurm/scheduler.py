@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
 from gpuform.providers.draining import ScheduledNode, Scheduler, SlurmOnKubernetes
-from gpuform.providers.environment import require_asked
+from gpuform.providers.environment import require_scheduler_access
 from gpuform.providers.errors import GpuformError, Unreachable
 from gpuform.providers.kubernetes.client import get_kubernetes_client
 from gpuform.providers.kubernetes.kubeconfig import load_declared_kubeconfig, parse_kubeconfig
@@ -174,7 +174,7 @@ def create_command_runner(
         GpuformError: the kubeconfig is missing, or this run may not use this Slurm.
     """
     if inputs.via != "exec":
-        require_asked(inputs, f"Slurm by {inputs.via}")
+        require_scheduler_access(inputs, f"Slurm by {inputs.via}")
     if inputs.via == "ssh":
         return SshCommandRunner(inputs)
     if inputs.via == "local":
@@ -187,7 +187,9 @@ def create_command_runner(
     from gpuform.providers.slurm.pods import PodCommandRunner  # noqa: PLC0415 - who logs in needs none
 
     if inputs != SlurmInputs():  # which pod runs the commands is somebody's choice
-        require_asked(inputs, "Slurm by exec", parse_kubeconfig(kubeconfig, cluster).cluster.server)
+        require_scheduler_access(
+            inputs, "Slurm by exec", parse_kubeconfig(kubeconfig, cluster).cluster.server
+        )
     return PodCommandRunner(inputs, kubeconfig, cluster)
 
 

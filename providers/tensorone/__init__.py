@@ -14,4 +14,4 @@ if TYPE_CHECKING:
 
 __all__ = ["Cluster", "clusters", "metrics", "projects", "templates"]
 
-__getattr__ = PLATFORM.exported
+__getattr__ = PLATFORM.load_exported

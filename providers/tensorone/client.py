@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from gpuform.providers.context import PollSchedule, get_current_context
 from gpuform.providers.errors import MissingCredentials, ServerError
 from gpuform.providers.http import (
-    Answered,
     ApiClient,
     Clients,
     ErrorAnswers,
     Listing,
+    ProbeAnswer,
     Retry,
-    at,
-    with_path,
+    append_path,
+    build_path,
 )
 from gpuform.providers.operations import Settings
 from gpuform.providers.tensorone.pacing import RateLimitedPollSchedule, RateLimits
@@ -204,13 +204,13 @@ class TensorOneClient:
         sent_at = get_current_context().clock.now()
         params = {"metrics_window": metrics_window} if metrics_window else {}
         answer = self._send_request(
-            wire.ClusterAnswer, "GET", _CLUSTERS_PATH + at(cluster_id), params=params
+            wire.ClusterAnswer, "GET", _CLUSTERS_PATH + build_path(cluster_id), params=params
         )
         return ClusterReading(answer.data, compute_read_time(answer.meta, sent_at))
 
     def update(self, cluster_id: str, body: Mapping[str, Any]) -> wire.Cluster:
         """Send the changed fields only; the platform keeps the others."""
-        return self._send_change("PUT", _CLUSTERS_PATH + at(cluster_id), body)
+        return self._send_change("PUT", _CLUSTERS_PATH + build_path(cluster_id), body)
 
     def start(self, cluster_id: str, body: Mapping[str, Any]) -> wire.Cluster:
         """Begin to start a stopped cluster; the request is sent once.
@@ -219,7 +219,7 @@ class TensorOneClient:
             Conflict: the cluster is not stopped.
         """
         return self._send_change(
-            "POST", f"{_CLUSTERS_PATH}{at(cluster_id)}/start", body, Retry.CREATE
+            "POST", f"{_CLUSTERS_PATH}{build_path(cluster_id)}/start", body, Retry.CREATE
         )
 
     def stop(self, cluster_id: str) -> wire.Cluster:
@@ -228,7 +228,9 @@ class TensorOneClient:
         Raises:
             Conflict: the cluster does not run.
         """
-        return self._send_change("POST", f"{_CLUSTERS_PATH}{at(cluster_id)}/stop", {}, Retry.CREATE)
+        return self._send_change(
+            "POST", f"{_CLUSTERS_PATH}{build_path(cluster_id)}/stop", {}, Retry.CREATE
+        )
 
     def delete(self, cluster_id: str, body: Mapping[str, Any]) -> None:
         """Begin to delete a cluster.
@@ -237,7 +239,9 @@ class TensorOneClient:
             NotFound: the cluster does not exist.
             Conflict: the cluster has to be stopped first.
         """
-        self._send_request(wire.Accepted, "DELETE", _CLUSTERS_PATH + at(cluster_id), body=body)
+        self._send_request(
+            wire.Accepted, "DELETE", _CLUSTERS_PATH + build_path(cluster_id), body=body
+        )
         self.writes.record(cluster_id, get_current_context().clock.now())
 
     @property
@@ -245,7 +249,7 @@ class TensorOneClient:
         """Return the seconds by which this machine's clock is ahead; None while unknown."""
         return self._api.clock_ahead
 
-    def probe(self) -> Answered:
+    def probe(self) -> ProbeAnswer:
         """Send the cheapest request with the key.
 
         Raises:
@@ -255,7 +259,7 @@ class TensorOneClient:
         self._send_request(
             wire.ClusterListAnswer, "GET", _CLUSTERS_PATH, params=params, retry=Retry.NEVER
         )
-        return Answered(self._api.address, self._api.clock_ahead)
+        return ProbeAnswer(self._api.address, self._api.clock_ahead)
 
     def close(self) -> None:
         """Close the connections; a later request opens new ones."""
@@ -270,7 +274,7 @@ class TensorOneClient:
         return cluster
 
     def _send_request(self, model: type[Answer], method: str, path: str, **options: Any) -> Answer:
-        answer = self._api.ask(model, method, path, **options)
+        answer = self._api.request_model(model, method, path, **options)
         # the envelope of every answer has `success` beside the HTTP status (document 000)
         if not answer.success:
             raise ServerError(
@@ -293,7 +297,7 @@ class TensorOneClient:
 
 def get_base_url(settings: Settings) -> str:
     """Return the address of the API, ending in `/v1`."""
-    return with_path(settings.value(BASE_URL_VARIABLE) or DEFAULT_BASE_URL, "/v1")
+    return append_path(settings.get_value(BASE_URL_VARIABLE) or DEFAULT_BASE_URL, "/v1")
 
 
 address = get_base_url
@@ -304,7 +308,7 @@ _clients: Clients[TensorOneClient] = Clients()
 def client_for(settings: Settings) -> TensorOneClient:
     """Return the client for these settings: one for each address and key in a process."""
     url = get_base_url(settings)
-    key = settings.value(KEY_VARIABLE, KEY_CONFIG)
+    key = settings.get_value(KEY_VARIABLE, KEY_CONFIG)
     return _clients.get((url, key), url, partial(TensorOneClient, url, key))
 
 

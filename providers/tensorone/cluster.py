@@ -33,7 +33,7 @@ from gpuform.providers.errors import (
     OutOfCapacity,
 )
 from gpuform.providers.evidence import Observation
-from gpuform.providers.http import contradicted
+from gpuform.providers.http import build_contradiction_error
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.lifetime import Power, Verdict
 from gpuform.providers.operations import Observed, Settings, Timeouts
@@ -124,7 +124,7 @@ class ClusterOperations:
             readings = (
                 self._list_fresh_clusters(context)
                 if is_search
-                else self._client.cluster_listing.all()
+                else self._client.cluster_listing.read_all()
             )
             return [
                 _to_candidate(reading)
@@ -337,17 +337,17 @@ class ClusterOperations:
                 return None
             # a 404 alone proves nothing: a proxy may send it, too
             if not self._client.writes.is_stale(remaining, {}):
-                raise contradicted(error, "it is still there") from None
+                raise build_contradiction_error(error, "it is still there") from None
         except Conflict as error:
             return error
         return None
 
     def _find_cluster(self, cluster_id: str) -> ClusterReading | None:
         try:
-            reading = self._client.cluster_listing.one(cluster_id)
+            reading = self._client.cluster_listing.read_one(cluster_id)
             if reading.cluster.status in STABLE_STATUSES and not reading.cluster.is_whole:
                 # Nothing says that lists have everything: look at the cluster alone.
-                reading = self._client.cluster_listing.alone(cluster_id)
+                reading = self._client.cluster_listing.read_alone(cluster_id)
         except NotFound:
             return None
         return reading
@@ -408,7 +408,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     def measure_gpu_usage(cls, settings: Settings, object_id: str) -> float | None:
         """Return the GPU use reported by the platform, from 0 to 1; 0 for a stopped cluster."""
         try:
-            cluster = client_for(settings).cluster_listing.alone(object_id).cluster
+            cluster = client_for(settings).cluster_listing.read_alone(object_id).cluster
         except NotFound:
             return 0.0
         if cluster.status == ClusterStatus.STOPPED:
@@ -423,7 +423,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
         """Return the measured GPU use: TensorOne reports nothing else about work."""
         client = client_for(settings)
         try:
-            cluster = client.cluster_listing.alone(object_id).cluster
+            cluster = client.cluster_listing.read_alone(object_id).cluster
         except NotFound:
             return Observation("TensorOne")
         now, _ = get_current_context().get_platform_time(client.clock_ahead)

@@ -14,10 +14,17 @@ from ipaddress import ip_network
 from typing import Any, Final
 
 from gpuform.providers import permissions
-from gpuform.providers.declared import EXPIRES, names_in, not_known, number_of, placed, text_of
+from gpuform.providers.declared import (
+    EXPIRES,
+    extract_placement,
+    find_number,
+    find_text,
+    list_member_names,
+    list_unknown_fields,
+)
 from gpuform.providers.environment import Live
 from gpuform.providers.errors import NotFound
-from gpuform.providers.lifetime import is_for_idleness, left, written
+from gpuform.providers.lifetime import format_moment, format_remaining_time, is_idleness_cause
 from gpuform.providers.permissions import Permission
 from gpuform.providers.tensorone.client import TensorOneClient
 from gpuform.schemas.access import Access, Host, Port, is_valid_host, is_valid_user
@@ -46,7 +53,7 @@ def describe_cluster_access(outputs: Mapping[str, Any]) -> Access:
     """
     host, urls = _find_ssh_host(outputs), outputs.get("port_urls") or {}
     return Access(
-        name=text_of(outputs, "name"),
+        name=find_text(outputs, "name"),
         no_kubeconfig=_NO_KUBERNETES,
         hosts=(host,) if host else (),
         no_hosts=_explain_missing_host(outputs),
@@ -63,16 +70,16 @@ def describe_cluster_access(outputs: Mapping[str, Any]) -> Access:
 
 def _find_ssh_host(outputs: Mapping[str, Any]) -> Host | None:
     connection = outputs.get("ssh_connection") or {}
-    address, user = text_of(connection, "host"), text_of(connection, "username")
+    address, user = find_text(connection, "host"), find_text(connection, "username")
     # both end up in an SSH configuration: anything but a plain host and user is dropped
     if not is_valid_host(address) or (user and not is_valid_user(user)):
         return None
-    status = text_of(outputs, "status")
+    status = find_text(outputs, "status")
     reason = f"it is {status}" if status != ClusterStatus.RUNNING else ""
     port = connection.get("port") or 22
     if not isinstance(port, int | float) or not 0 < port < 65536:
         return None
-    name = text_of(outputs, "name")
+    name = find_text(outputs, "name")
     return Host(
         node=name, address=address, port=int(port), user=user, role="machine", because=reason
     )
@@ -85,7 +92,7 @@ def _explain_missing_host(outputs: Mapping[str, Any]) -> str:
     if "ssh_command" in outputs:
         return "the state is older than this ability: `gpuform refresh` asks where it is"
     return (
-        f"the platform tells no SSH connection: it is {text_of(outputs, 'status') or 'not there'}"
+        f"the platform tells no SSH connection: it is {find_text(outputs, 'status') or 'not there'}"
     )
 
 
@@ -159,10 +166,13 @@ def describe_cluster_usage(values: Mapping[str, Any], outputs: Mapping[str, Any]
     The observed region and GPU type count before the declared ones: a search for capacity may have
     placed the cluster elsewhere.
     """
-    values, outputs = {**values, **placed(outputs)}, {**outputs, **placed(outputs)}
-    region, gpu_type = text_of(values, "region"), text_of(values, "gpu_type")
-    tags = names_in(values, "tags")
-    is_running = text_of(outputs, "status") == "running"
+    values, outputs = (
+        {**values, **extract_placement(outputs)},
+        {**outputs, **extract_placement(outputs)},
+    )
+    region, gpu_type = find_text(values, "region"), find_text(values, "gpu_type")
+    tags = list_member_names(values, "tags")
+    is_running = find_text(outputs, "status") == "running"
     return ResourceUsage(
         region=region,
         gpu_types=(gpu_type,) if gpu_type else (),
@@ -171,7 +181,7 @@ def describe_cluster_usage(values: Mapping[str, Any], outputs: Mapping[str, Any]
         or EXPIRES in tags
         or _has_termination_limit(values.get("auto_terminate")),
         running=is_running,
-        unknown=not_known(
+        unknown=list_unknown_fields(
             values, region="region", gpu_types="gpu_type", tags="tags", expires="auto_terminate"
         ),
         expenses=_list_expenses(values, outputs, region, gpu_type),
@@ -186,12 +196,12 @@ def _list_expenses(
     # float) and | the reported rate is for the cluster as it is: after a change of anything priced
     # only the price book can tell
     if isinstance(hourly_rate, int | float) and _is_reported_rate_valid(values, outputs):
-        is_stopped = text_of(outputs, "status") == "stopped"
+        is_stopped = find_text(outputs, "status") == "stopped"
         billing = Billing.STOPPED if is_stopped else Billing.ON_DEMAND
-        count, size = number_of(outputs, "gpu_count"), number_of(outputs, "storage_gb")
+        count, size = find_number(outputs, "gpu_count"), find_number(outputs, "storage_gb")
         reported_details = {
             **location,
-            "currency": text_of(outputs, "currency"),
+            "currency": find_text(outputs, "currency"),
             "source": "tensorone",
         }
         rate_details = {"hourly": float(hourly_rate), "gpu_type": gpu_type, "billing": billing}
@@ -201,9 +211,9 @@ def _list_expenses(
                 what="storage", amount=size, unit="GB", hourly=0.0, **reported_details
             ),  # in that price
         )
-    is_stopped = text_of(values, "state") == "stopped"
+    is_stopped = find_text(values, "state") == "stopped"
     billing = Billing.STOPPED if is_stopped else Billing.ON_DEMAND
-    count, size = number_of(values, "gpu_count"), number_of(values, "storage_gb")
+    count, size = find_number(values, "gpu_count"), find_number(values, "storage_gb")
     return (
         Expense(what="gpus", amount=count, gpu_type=gpu_type, billing=billing, **location),
         Expense(what="storage", amount=size, unit="GB", **location),
@@ -268,7 +278,9 @@ def _format_use(metrics: ClusterMetrics, *, is_running: bool) -> Iterator[str]:
             yield ", ".join(parts)
         idle = metrics.auto_terminate.current_idle_minutes
         times = ((metrics.uptime_seconds, "up"), (idle and idle * 60, "idle"))
-        if parts := [f"{label} {left(seconds)}" for seconds, label in times if seconds]:
+        if parts := [
+            f"{label} {format_remaining_time(seconds)}" for seconds, label in times if seconds
+        ]:
             yield ", ".join(parts)
     if metrics.last_accessed:
         yield f"last accessed {metrics.last_accessed}"
@@ -304,8 +316,11 @@ def find_cluster_notices(outputs: Mapping[str, Any], now: float) -> Iterator[Not
         and ends_at > now
         and _get_text(outputs, "status") == ClusterStatus.RUNNING
     ):
-        text = f"ends by itself in {left(ends_at - now)}, at {written(ends_at)} (auto_terminate)"
-        yield Notice(kind=NoticeKind.EXPIRY, text=text, at=written(ends_at))
+        text = (
+            f"ends by itself in {format_remaining_time(ends_at - now)}, at "
+            f"{format_moment(ends_at)} (auto_terminate)"
+        )
+        yield Notice(kind=NoticeKind.EXPIRY, text=text, at=format_moment(ends_at))
     created_version, current_version = (
         _get_text(outputs, "made_from_version"),
         _get_text(outputs, "template_version"),
@@ -335,10 +350,10 @@ def plan_state_changes(
     if state is UNKNOWN:
         because = KNOWN_AFTER_APPLY
         yield FieldChange("state", Action.UPDATE, recorded_state, state, because=because)
-    elif is_for_idleness(stop_reason) and declared.get("idle") is not None and state == "stopped":
+    elif is_idleness_cause(stop_reason) and declared.get("idle") is not None and state == "stopped":
         # the cluster stays as `gpuform expire` left it
         return  # as `gpuform expire` has left it: who declares idle cannot declare that
-    elif stop_reason and not (is_for_idleness(stop_reason) and declared.get("idle") is None):
+    elif stop_reason and not (is_idleness_cause(stop_reason) and declared.get("idle") is None):
         yield _plan_change_after_termination(stop_reason, state)
     elif recorded_state != state:
         yield FieldChange("state", Action.UPDATE, recorded_state, state)
@@ -351,7 +366,7 @@ def _plan_change_after_termination(stop_reason: str, state: str) -> FieldChange:
     because = f"stopped by {stop_reason}"
     if state == "stopped":
         return FieldChange("state", Action.UPDATE, "running", state, because=because)
-    if Permission.START_TERMINATED in permissions.given():
+    if Permission.START_TERMINATED in permissions.get_permissions():
         return FieldChange("state", Action.UPDATE, "stopped", state, because=because)
     because = f"{because}; --allow {Permission.START_TERMINATED} starts it again"
     # a start costs money again, which the limit was to prevent: people have to allow it

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from gpuform.providers import permissions
 from gpuform.providers.context import ProviderContext, format_duration
-from gpuform.providers.creating import ROUND, none_free, patience_of
+from gpuform.providers.creating import ROUND, build_capacity_error, parse_wait_seconds
 from gpuform.providers.errors import ApiError, Conflict, OutOfCapacity
 from gpuform.providers.permissions import Permission
 from gpuform.providers.records import IdleStop, IdleStops
@@ -97,7 +97,7 @@ class StartStopSequence:
         outputs = self._context.stored_properties
         if self._inputs.idle is not None:
             idle_reason = find_idle_stop_reason(cluster, self._idle_stops, outputs)
-            is_allowed = Permission.START_TERMINATED in permissions.given()
+            is_allowed = Permission.START_TERMINATED in permissions.get_permissions()
             if idle_reason is not None and (self._inputs.state == "stopped" or not is_allowed):
                 return idle_reason
         termination_reason = find_stopping_limit(cluster)
@@ -110,7 +110,11 @@ class StartStopSequence:
             or not (was_running or outputs.get("stopped_by"))
         ):
             return None
-        return None if Permission.START_TERMINATED in permissions.given() else termination_reason
+        return (
+            None
+            if Permission.START_TERMINATED in permissions.get_permissions()
+            else termination_reason
+        )
 
     @property
     def _idle_stops(self) -> IdleStops:
@@ -184,7 +188,7 @@ class StartStopSequence:
 
 def get_capacity_wait(inputs: ClusterInputs) -> float:
     """Return how long a search for capacity may take, in seconds."""
-    return patience_of(inputs.dump_declared().get("on_no_capacity"))
+    return parse_wait_seconds(inputs.dump_declared().get("on_no_capacity"))
 
 
 def to_out_of_capacity(error: ApiError) -> ApiError:
@@ -212,4 +216,6 @@ def build_out_of_stock_error(
     ]
     hint = "try again later, or declare another region, another gpu_type or a smaller gpu_count"
     is_searched = inputs.on_no_capacity is not None
-    return none_free(error, "TensorOne", requested_capacity, verb, hint, is_searched=is_searched)
+    return build_capacity_error(
+        error, "TensorOne", requested_capacity, verb, hint, is_searched=is_searched
+    )

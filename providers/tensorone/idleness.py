@@ -13,7 +13,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from gpuform.providers.context import get_current_context
-from gpuform.providers.lifetime import CAUSE, Verdict, is_for_idleness, left, written
+from gpuform.providers.lifetime import (
+    IDLENESS_CAUSE,
+    Verdict,
+    format_moment,
+    format_remaining_time,
+    is_idleness_cause,
+)
 from gpuform.providers.records import IdleStops
 from gpuform.providers.tensorone.client import TensorOneClient
 from gpuform.schemas.policies.lifetime import Idleness
@@ -51,13 +57,13 @@ def evaluate_idleness(client: TensorOneClient, id_: str, idleness: Idleness) -> 
     if doubt is not None:
         return Verdict(is_idle=False, because=doubt)
     within = "" if WINDOW_SECONDS[window] == idleness.lasting else f" (of its last {window})"
-    reason = f"each GPU used {idleness.text}{within}, at {written(now)}"
+    reason = f"each GPU used {idleness.text}{within}, at {format_moment(now)}"
     return Verdict(is_idle=True, because=reason)
 
 
 def describe_idle_stop(idleness: Idleness, now: float) -> str:
     """Return the recorded reason of a stop for idleness, requested now."""
-    return f"{CAUSE}, each GPU used {idleness.text} up to {written(now)}"
+    return f"{IDLENESS_CAUSE}, each GPU used {idleness.text} up to {format_moment(now)}"
 
 
 def find_idle_stop_reason(
@@ -73,7 +79,7 @@ def find_idle_stop_reason(
     if cluster.status not in (ClusterStatus.STOPPED, ClusterStatus.STOPPING):
         return None
     changed, recorded_reason = cluster.status_details.last_status_change, outputs.get("stopped_by")
-    if is_for_idleness(recorded_reason) and changed == outputs.get("last_status_change"):
+    if is_idleness_cause(recorded_reason) and changed == outputs.get("last_status_change"):
         return str(recorded_reason)
     stop, changed_at = stops.find(cluster.id), to_unix_time(changed)
     if stop is None:
@@ -111,7 +117,7 @@ class _IdlenessCheck:
         elif measured_at is None:
             yield "its use is told without a date"
         elif not -MAX_CLOCK_SKEW_S <= self._now - measured_at <= MAX_METRIC_AGE_S:
-            yield f"its use is told of {written(measured_at)}, which is not now"
+            yield f"its use is told of {format_moment(measured_at)}, which is not now"
         # the GPUs of a running cluster take power: 0 W shows that the measurement is wrong
         elif watts is not None and watts <= 0:
             yield "its GPUs are told to take no power while it runs"
@@ -142,7 +148,7 @@ class _IdlenessCheck:
         if changed is None and uptime is None:
             yield "nobody tells since when it runs"
         if uptime is not None and not required_s <= uptime < float("inf"):
-            yield f"it runs for {left(max(uptime, 0))} only"
+            yield f"it runs for {format_remaining_time(max(uptime, 0))} only"
         limits = cluster.auto_terminate
         # TensorOne counts idle minutes for its own auto-termination
         idle_minutes = None if limits is None else limits.current_idle_minutes
@@ -158,12 +164,15 @@ class _IdlenessCheck:
             if timestamp is not None and happened_at is None:
                 yield f"it {event} nobody knows when"
             elif happened_at is not None and self._now - happened_at < required_s:
-                yield f"it {event} at {written(happened_at)}"
+                yield f"it {event} at {format_moment(happened_at)}"
 
     def _format_idle_count(self, idle_s: float) -> str:
         idle_s = max(idle_s, 0)
-        due = written(self._now + self._idleness.lasting - idle_s)
-        return f"idle for {left(idle_s)} by TensorOne's count, so that it may be due at {due}"
+        due = format_moment(self._now + self._idleness.lasting - idle_s)
+        return (
+            f"idle for {format_remaining_time(idle_s)} by TensorOne's count, so that it may be "
+            f"due at {due}"
+        )
 
     def _format_use(self, gpu_use: float, when: str) -> str:
         count = self._gpu_count

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from gpuform.providers.context import PollSchedule, format_duration, get_current_context
 from gpuform.providers.errors import RateLimited
-from gpuform.providers.http import retry_after
+from gpuform.providers.http import parse_retry_after
 
 if TYPE_CHECKING:
     import httpx
@@ -149,7 +149,7 @@ def _parse_window(response: "httpx.Response", now: float) -> _LimitWindow | None
         for name in ("limit", "remaining", "reset")
     )
     if response.status_code == 429:
-        retry_after_s = retry_after(headers.get("retry-after"))
+        retry_after_s = parse_retry_after(headers.get("retry-after"))
         ends_at = None if retry_after_s is None else now + retry_after_s
         if ends_at is None and reset is not None:
             ends_at = now + _compute_seconds_until(reset, headers.get("date"), now)

@@ -17,7 +17,7 @@ from gpuform.providers import permissions
 from gpuform.providers.context import PollResult, ProviderContext, wait_until_done
 from gpuform.providers.errors import Conflict, GpuformError, NotReady
 from gpuform.providers.evidence import Observation
-from gpuform.providers.lifetime import written
+from gpuform.providers.lifetime import format_moment
 from gpuform.providers.operations import Observed
 from gpuform.providers.permissions import Permission
 from gpuform.providers.records import Repair, Repairs
@@ -59,7 +59,7 @@ def decide_cluster_repairs(
     )
     hold_reason = _explain_hold(outputs)
     # people who name the cluster get the repair in spite of the reasons to hold it
-    requested_names = permissions.repairs_asked()
+    requested_names = permissions.get_requested_repairs()
     held_repairs = [
         repair
         for repair in decision.due_repairs
@@ -101,13 +101,13 @@ def find_faults(
     since = cluster.status_details.last_status_change
     # the time of a health check is not reported: the first observation counts
     if cluster.status == ClusterStatus.RUNNING:  # it tells no date of its health
-        since = since_by_reason.get(trouble, written(now))
+        since = since_by_reason.get(trouble, format_moment(now))
     return [
         NodeFault(
             node=name,
             cause=FaultCause.PLATFORM,
             because=trouble,
-            since=since or since_by_reason.get(trouble, written(now)),
+            since=since or since_by_reason.get(trouble, format_moment(now)),
             instance=cluster.id,
         )
     ]
@@ -163,7 +163,7 @@ def _explain_hold(outputs: Mapping[str, Any]) -> str:
     if outputs.get("restarted_at"):
         return f"it was restarted at {outputs['restarted_at']}, and that did not help"
     possible_use = outputs.get("maybe_busy")
-    if possible_use and Permission.EVICT_JOBS not in permissions.given():
+    if possible_use and Permission.EVICT_JOBS not in permissions.get_permissions():
         return f"{possible_use}; --allow {Permission.EVICT_JOBS} restarts it all the same"
     return ""
 
@@ -288,10 +288,10 @@ class ClusterRestart:
         is_done = last_repair.repair == _ENDED or (
             is_running and changed_at is not None and changed_at > last_repair.at
         )
-        return written(last_repair.at) if is_done else ""
+        return format_moment(last_repair.at) if is_done else ""
 
     def _is_due(self, reading: ClusterReading) -> bool:
-        if self.cluster_name in permissions.repairs_asked():
+        if self.cluster_name in permissions.get_requested_repairs():
             restarted_at, last_repair = self._find_restart_time(reading), self._last_repair
             if last_repair is None or last_repair.repair == _ENDED or not restarted_at:
                 return True
@@ -318,7 +318,7 @@ class ClusterRestart:
         possible_use = describe_possible_use(reading.cluster, now)
         if possible_use is None:
             return
-        if Permission.EVICT_JOBS in permissions.given():
+        if Permission.EVICT_JOBS in permissions.get_permissions():
             self.context.on_warning(
                 f"cluster {self.cluster_name} is restarted, although {possible_use}"
             )

@@ -15,4 +15,4 @@ if TYPE_CHECKING:
 
 __all__ = ["Cluster", "SharedVolume", "VolumeClaim", "clusters", "get_regions", "volumes"]
 
-__getattr__ = PLATFORM.exported
+__getattr__ = PLATFORM.load_exported

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from gpuform.providers.errors import Conflict, GpuformError, NotFound, NotReady, ServerError
-from gpuform.providers.http import at
+from gpuform.providers.http import build_path
 from gpuform.providers.kubernetes.client import (
     KubernetesClient,
     KubernetesObject,
@@ -66,7 +66,7 @@ def connect_to_kubernetes(
         NotReady: the cluster has no Kubernetes API yet.
     """
     try:
-        cluster = client.get_cluster_listing().one(cluster_id)
+        cluster = client.get_cluster_listing().read_one(cluster_id)
     except NotFound:
         return None
     # its Kubernetes still answers for a while, and everything in it goes with it
@@ -102,7 +102,7 @@ class ClusterClaims:
     def find(self, claim_id: KubernetesObjectId) -> Claim | None:
         """Return the claim with this id, whoever created it, or None."""
         try:
-            raw_claim = self._kubernetes.share_listing(_build_claims_path(claim_id)).one(
+            raw_claim = self._kubernetes.share_listing(_build_claims_path(claim_id)).read_one(
                 claim_id.name
             )
         except NotFound:
@@ -138,7 +138,9 @@ class ClusterClaims:
 
     def list_pods_using(self, claim_id: KubernetesObjectId) -> list[str]:
         """Return the names of the running pods with a mount of the claim."""
-        pods = self._kubernetes.list_objects(f"{_CORE_API}/namespaces{at(claim_id.namespace)}/pods")
+        pods = self._kubernetes.list_objects(
+            f"{_CORE_API}/namespaces{build_path(claim_id.namespace)}/pods"
+        )
         using_pods = [
             pod for pod in pods if claim_id.name in _list_claim_names(pod) and not _has_ended(pod)
         ]
@@ -151,7 +153,7 @@ class ClusterClaims:
             return False
         try:
             storage_class = self._kubernetes.get_object(
-                f"/apis/storage.k8s.io/v1/storageclasses{at(class_name)}"
+                f"/apis/storage.k8s.io/v1/storageclasses{build_path(class_name)}"
             )
         except NotFound:
             return False
@@ -163,7 +165,9 @@ class ClusterClaims:
         if not volume_name:
             return "Pending"
         try:
-            volume = self._kubernetes.get_object(f"{_CORE_API}/persistentvolumes{at(volume_name)}")
+            volume = self._kubernetes.get_object(
+                f"{_CORE_API}/persistentvolumes{build_path(volume_name)}"
+            )
         except NotFound:
             return (
                 f"Pending: the cluster has no volume {volume_name!r}; "
@@ -187,11 +191,11 @@ def connect_to_claims(client: TogetherClient, cluster_id: str) -> ClusterClaims 
 
 
 def _build_claims_path(claim_id: KubernetesObjectId) -> str:
-    return f"{_CORE_API}/namespaces{at(claim_id.namespace)}/persistentvolumeclaims"
+    return f"{_CORE_API}/namespaces{build_path(claim_id.namespace)}/persistentvolumeclaims"
 
 
 def _build_claim_path(claim_id: KubernetesObjectId) -> str:
-    return _build_claims_path(claim_id) + at(claim_id.name)
+    return _build_claims_path(claim_id) + build_path(claim_id.name)
 
 
 def _parse_claim(body: KubernetesObject, method: str, path: str) -> Claim:

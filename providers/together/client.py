@@ -21,15 +21,15 @@ from gpuform.providers.errors import (
     PermissionDenied,
 )
 from gpuform.providers.http import (
-    Answered,
     ApiClient,
     Clients,
     ErrorAnswers,
     Listing,
+    ProbeAnswer,
     Retry,
-    ask_once,
-    at,
-    with_path,
+    append_path,
+    build_path,
+    send_probe,
 )
 from gpuform.providers.operations import Settings
 from gpuform.schemas.changes import FieldChange
@@ -132,11 +132,15 @@ class TogetherClient:
             UnknownOutcome: the answer was lost.
         """
         body = requests.build_cluster_create(inputs)
-        return self._api.ask(wire.Cluster, "POST", _CLUSTERS_PATH, body=body, retry=Retry.CREATE)
+        return self._api.request_model(
+            wire.Cluster, "POST", _CLUSTERS_PATH, body=body, retry=Retry.CREATE
+        )
 
     def list_clusters(self, project_id: str | None = None) -> Sequence[wire.Cluster]:
         params = _build_project_params(project_id)
-        return self._api.ask(wire.ClusterList, "GET", _CLUSTERS_PATH, params=params).clusters
+        return self._api.request_model(
+            wire.ClusterList, "GET", _CLUSTERS_PATH, params=params
+        ).clusters
 
     def get_cluster(self, cluster_id: str) -> wire.Cluster:
         """Return one cluster.
@@ -144,14 +148,16 @@ class TogetherClient:
         Raises:
             NotFound: the cluster does not exist.
         """
-        return self._api.ask(wire.Cluster, "GET", _CLUSTERS_PATH + at(cluster_id))
+        return self._api.request_model(wire.Cluster, "GET", _CLUSTERS_PATH + build_path(cluster_id))
 
     def update_cluster(
         self, cluster_id: str, inputs: ClusterInputs, changes: Sequence[FieldChange]
     ) -> wire.Cluster:
         """Send the changed fields only; the platform keeps the others."""
         body = requests.build_cluster_update(inputs, changes)
-        return self._api.ask(wire.Cluster, "PUT", _CLUSTERS_PATH + at(cluster_id), body=body)
+        return self._api.request_model(
+            wire.Cluster, "PUT", _CLUSTERS_PATH + build_path(cluster_id), body=body
+        )
 
     def delete_cluster(self, cluster_id: str) -> None:
         """Begin to delete a cluster.
@@ -159,7 +165,9 @@ class TogetherClient:
         Raises:
             NotFound: the cluster does not exist.
         """
-        self._api.ask(wire.ClusterDeleted, "DELETE", _CLUSTERS_PATH + at(cluster_id))
+        self._api.request_model(
+            wire.ClusterDeleted, "DELETE", _CLUSTERS_PATH + build_path(cluster_id)
+        )
 
     def create_volume(self, inputs: SharedVolumeInputs) -> wire.Volume:
         """Send the request to create a shared volume, once.
@@ -168,10 +176,12 @@ class TogetherClient:
             UnknownOutcome: the answer was lost.
         """
         body = requests.build_volume_create(inputs)
-        return self._api.ask(wire.Volume, "POST", _VOLUMES_PATH, body=body, retry=Retry.CREATE)
+        return self._api.request_model(
+            wire.Volume, "POST", _VOLUMES_PATH, body=body, retry=Retry.CREATE
+        )
 
     def list_volumes(self, project_id: str | None = None) -> Sequence[wire.Volume]:
-        return self._api.ask(
+        return self._api.request_model(
             wire.VolumeList, "GET", _VOLUMES_PATH, params=_build_project_params(project_id)
         ).volumes
 
@@ -181,13 +191,13 @@ class TogetherClient:
         Raises:
             NotFound: the volume does not exist.
         """
-        return self._api.ask(wire.Volume, "GET", _VOLUMES_PATH + at(volume_id))
+        return self._api.request_model(wire.Volume, "GET", _VOLUMES_PATH + build_path(volume_id))
 
     def update_volume(self, volume_id: str, inputs: SharedVolumeInputs) -> wire.Volume:
         """Grow a volume to the declared size."""
         body = requests.build_volume_update(volume_id, inputs)
         # the id is in the body, not in the path (document 003, "Update a Shared Volume")
-        return self._api.ask(wire.Volume, "PUT", _VOLUMES_PATH, body=body)
+        return self._api.request_model(wire.Volume, "PUT", _VOLUMES_PATH, body=body)
 
     def delete_volume(self, volume_id: str) -> None:
         """Begin to delete a shared volume.
@@ -196,7 +206,7 @@ class TogetherClient:
             Conflict: a cluster has the volume.
             NotFound: the volume does not exist.
         """
-        self._api.ask(wire.VolumeDeleted, "DELETE", _VOLUMES_PATH + at(volume_id))
+        self._api.request_model(wire.VolumeDeleted, "DELETE", _VOLUMES_PATH + build_path(volume_id))
 
     def get_remediation(
         self, cluster_id: str, instance_id: str, remediation_id: str
@@ -206,10 +216,10 @@ class TogetherClient:
         Raises:
             NotFound: no repair has this id.
         """
-        return self._api.ask(
+        return self._api.request_model(
             Remediation,
             "GET",
-            _build_remediations_path(cluster_id, instance_id) + at(remediation_id),
+            _build_remediations_path(cluster_id, instance_id) + build_path(remediation_id),
         )
 
     def create_remediation(
@@ -222,7 +232,7 @@ class TogetherClient:
         """
         path = _build_remediations_path(cluster_id, instance_id)
         body, params = build_remediation_create(mode, reason), {"remediation_id": remediation_id}
-        return self._api.ask(Remediation, "POST", path, body=body, params=params)
+        return self._api.request_model(Remediation, "POST", path, body=body, params=params)
 
     def approve_remediation(
         self,
@@ -240,27 +250,33 @@ class TogetherClient:
         Raises:
             Conflict: the repair is no longer a proposal.
         """
-        path = _build_remediations_path(cluster_id, instance_id) + at(remediation_id) + "/approve"
-        return self._api.ask(
+        path = (
+            _build_remediations_path(cluster_id, instance_id)
+            + build_path(remediation_id)
+            + "/approve"
+        )
+        return self._api.request_model(
             Remediation, "POST", path, body=build_remediation_approve(mode, comment)
         )
 
     def list_regions(self, retry: Retry = Retry.SAFE) -> Sequence[wire.Region]:
         """Return the offers of each region; free capacity is not among them."""
-        return self._api.ask(wire.RegionList, "GET", "/compute/regions", retry=retry).regions
+        return self._api.request_model(
+            wire.RegionList, "GET", "/compute/regions", retry=retry
+        ).regions
 
     @property
     def clock_ahead(self) -> float | None:
         """Return the seconds by which this machine's clock is ahead; None while unknown."""
         return self._api.clock_ahead
 
-    def probe(self) -> Answered:
+    def probe(self) -> ProbeAnswer:
         """Send the cheapest request with the key.
 
         Raises:
             GpuformError: the key or the connection is unusable.
         """
-        return ask_once(self._api, "GET", _CLUSTERS_PATH)
+        return send_probe(self._api, "GET", _CLUSTERS_PATH)
 
     def may_write(self) -> bool:
         """Return True if the key belongs to an Admin, not to a Member (document 003, "Roles").
@@ -273,7 +289,7 @@ class TogetherClient:
                 try:
                     self._api.request(
                         "PUT",
-                        _CLUSTERS_PATH + at(_NONEXISTENT_CLUSTER_ID),
+                        _CLUSTERS_PATH + build_path(_NONEXISTENT_CLUSTER_ID),
                         body={},
                         retry=Retry.NEVER,
                     )
@@ -319,7 +335,7 @@ def is_together_error(answer: Mapping[str, Any]) -> bool:
 
 def get_base_url(settings: Settings) -> str:
     """Return the address of the API, ending in `/v1`."""
-    return with_path(settings.value(BASE_URL_VARIABLE) or DEFAULT_BASE_URL, "/v1")
+    return append_path(settings.get_value(BASE_URL_VARIABLE) or DEFAULT_BASE_URL, "/v1")
 
 
 address = get_base_url
@@ -345,12 +361,14 @@ _clients: Clients[TogetherClient] = Clients()
 def client_for(settings: Settings) -> TogetherClient:
     """Return the client for these settings: one for each address and key in a process."""
     url = get_base_url(settings)
-    key = settings.value(KEY_VARIABLE, KEY_CONFIG)
+    key = settings.get_value(KEY_VARIABLE, KEY_CONFIG)
     return _clients.get((url, key), url, partial(TogetherClient, url, key))
 
 
 def _build_remediations_path(cluster_id: str, instance_id: str) -> str:
-    return f"{_CLUSTERS_PATH}{at(cluster_id)}/instances{at(instance_id)}/remediations"
+    return (
+        f"{_CLUSTERS_PATH}{build_path(cluster_id)}/instances{build_path(instance_id)}/remediations"
+    )
 
 
 def _build_project_params(project_id: str | None) -> dict[str, str] | None:
@@ -367,7 +385,7 @@ def reject_unusable_volume(client: TogetherClient, want: ClusterInputs) -> None:
     if volume_id is None:
         return
     try:
-        status = client.get_volume_listing(want.project_id).one(volume_id).status
+        status = client.get_volume_listing(want.project_id).read_one(volume_id).status
     except NotFound:
         raise GpuformError(
             f"volume_id: there is no shared volume {volume_id}",
@@ -396,13 +414,15 @@ def wait_until_volume_is_released(
         client.get_cluster_listing(project_id),
     )
     if any(
-        volume_id == volume.volume_id for cluster in clusters.all() for volume in cluster.volumes
+        volume_id == volume.volume_id
+        for cluster in clusters.read_all()
+        for volume in cluster.volumes
     ):
         return
 
     def poll() -> PollResult[object]:
         try:
-            status = volumes.one(volume_id).status
+            status = volumes.read_one(volume_id).status
         except NotFound:
             return PollResult(None, "gone", is_done=True)
         return PollResult(None, f"volume {status}", is_done=status != VolumeStatus.BOUND)

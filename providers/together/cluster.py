@@ -20,13 +20,13 @@ from gpuform.providers.creating import (
     Attempt,
     Candidate,
     Creation,
+    build_capacity_error,
     create_once,
-    first_with_capacity,
-    none_free,
-    patience_of,
+    parse_wait_seconds,
+    try_until_capacity,
 )
 from gpuform.providers.errors import GpuformError, NotFound, NotReady, OutOfCapacity
-from gpuform.providers.http import contradicted
+from gpuform.providers.http import build_contradiction_error
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.operations import Guard, Observed, Settings, Timeouts
 from gpuform.providers.permissions import Permission
@@ -126,7 +126,7 @@ class ClusterOperations:
                     gpu_type=cluster.gpu_type,
                     shown={name: getattr(cluster, name) or None for name in DISTINGUISHING_FIELDS},
                 )
-                for cluster in self._client.get_cluster_listing(inputs.project_id).all()
+                for cluster in self._client.get_cluster_listing(inputs.project_id).read_all()
                 if cluster.cluster_name == inputs.cluster_name
             ]
 
@@ -332,7 +332,7 @@ class ClusterOperations:
         send = partial(self._client.update_cluster, cluster_id, inputs, changes)
         try:
             with context.extend_deadline(_get_capacity_wait(inputs)):
-                first_with_capacity(context, [send], _get_capacity_wait(inputs))
+                try_until_capacity(context, [send], _get_capacity_wait(inputs))
         except OutOfCapacity as error:
             cluster = self._find_cluster(cluster_id, inputs.project_id)
             region = cluster.region if cluster else inputs.region
@@ -367,7 +367,7 @@ class ClusterOperations:
             remaining_cluster = self._find_cluster(object_id, project_id)
             # a 404 alone proves nothing: a proxy may send it, too
             if remaining_cluster is not None and remaining_cluster.status != ClusterStatus.DELETING:
-                raise contradicted(error, "it is still there") from None
+                raise build_contradiction_error(error, "it is still there") from None
         wait_until_gone(context, poll, label=label, interval=self._poll_schedule)
         Repairs.beside(context.intents).forget(object_id)
         # a volume is deleted right after its cluster: a volume still bound would refuse that
@@ -447,10 +447,10 @@ class ClusterOperations:
 
     def _find_cluster(self, cluster_id: str, project_id: str | None) -> wire.Cluster | None:
         try:
-            cluster = self._client.get_cluster_listing(project_id).one(cluster_id)
+            cluster = self._client.get_cluster_listing(project_id).read_one(cluster_id)
             if cluster.status in READY_CLUSTER_STATUSES and not cluster.kube_config:
                 # Nothing says that lists have credentials: look at the cluster alone.
-                cluster = self._client.get_cluster_listing(project_id).alone(cluster_id)
+                cluster = self._client.get_cluster_listing(project_id).read_alone(cluster_id)
         except NotFound:
             return None
         return cluster
@@ -572,7 +572,7 @@ def _find_volume_problems(context: ProviderContext, values: Mapping[str, Any]) -
 
 
 def _get_capacity_wait(inputs: ClusterInputs) -> float:
-    return patience_of(inputs.dump_declared().get("on_no_capacity"))
+    return parse_wait_seconds(inputs.dump_declared().get("on_no_capacity"))
 
 
 def _describe_capacity(inputs: ClusterInputs, gpu_type: str, region: str) -> str:
@@ -584,4 +584,6 @@ def _build_out_of_stock_error(
 ) -> OutOfCapacity:
     hint = "try again later, or declare another region, another gpu_type or fewer num_gpus"
     is_searched = inputs.on_no_capacity is not None
-    return none_free(error, "Together", missing_capacity, verb, hint, is_searched=is_searched)
+    return build_capacity_error(
+        error, "Together", missing_capacity, verb, hint, is_searched=is_searched
+    )

@@ -19,7 +19,12 @@ Together reports a cluster's region, and each worker's host name and name in Slu
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from gpuform.providers.declared import not_known, number_of, placed, text_of
+from gpuform.providers.declared import (
+    extract_placement,
+    find_number,
+    find_text,
+    list_unknown_fields,
+)
 from gpuform.schemas.access import Access, Host, is_valid_jump_host
 from gpuform.schemas.policies.lifetime import has_expiry
 from gpuform.schemas.resource_facts import (
@@ -49,14 +54,14 @@ def describe_cluster_access(outputs: Mapping[str, Any]) -> Access:
     A Slurm cluster runs on Kubernetes and therefore has a kubeconfig as well.
     """
     is_slurm = outputs.get("cluster_type") == "SLURM"
-    jump_host = text_of(outputs, "ssh_jump")
+    jump_host = find_text(outputs, "ssh_jump")
     # the value ends up in an SSH configuration: anything but a plain host is dropped
     jump_host = jump_host if is_valid_jump_host(jump_host) else ""
     workers = tuple(_build_worker_hosts(outputs, jump_host))
-    reason = text_of(outputs, "not_ready_reason", "status") or "its status is not known"
+    reason = find_text(outputs, "not_ready_reason", "status") or "its status is not known"
     return Access(
-        name=text_of(outputs, "cluster_name"),
-        kubeconfig=text_of(outputs, "kube_config") or None,
+        name=find_text(outputs, "cluster_name"),
+        kubeconfig=find_text(outputs, "kube_config") or None,
         no_kubeconfig=f"Together gives out none yet: {reason}",
         hosts=(*([_build_login_host(jump_host)] if is_slurm and workers else []), *workers),
         no_hosts=f"it has no nodes yet: {reason}",
@@ -77,13 +82,13 @@ def _build_login_host(jump_host: str) -> Host:
 
 def _build_worker_hosts(outputs: Mapping[str, Any], jump_host: str) -> Iterator[Host]:
     for node in outputs.get("gpu_worker_nodes") or ():
-        name = text_of(node, "host_name")
-        phase = text_of(node, "status").removeprefix("NODE_PHASE_")
+        name = find_text(node, "host_name")
+        phase = find_text(node, "status").removeprefix("NODE_PHASE_")
         address = to_ssh_address(name)
         # the platform's phases begin with NODE_PHASE_, which people need not read
         reason = f"it is {phase}" if phase.lower() in _DOWN_PHASES else ""
         yield Host.from_address(
-            name or text_of(node, "node_id"), address, jump=jump_host, because=reason
+            name or find_text(node, "node_id"), address, jump=jump_host, because=reason
         )
 
 
@@ -100,19 +105,19 @@ def describe_cluster_usage(values: Mapping[str, Any], outputs: Mapping[str, Any]
     The observed region and GPU type count before the declared ones: a search for capacity may have
     placed the cluster elsewhere.
     """
-    placed_values = {**values, **placed(outputs)}
-    region, gpu_type = text_of(placed_values, "region"), text_of(placed_values, "gpu_type")
-    billing_type = text_of(values, "billing_type")
+    placed_values = {**values, **extract_placement(outputs)}
+    region, gpu_type = find_text(placed_values, "region"), find_text(placed_values, "gpu_type")
+    billing_type = find_text(values, "billing_type")
     # both fields set an end, but an on-demand cluster runs until it is deleted
     reserved = any(values.get(name) for name in ("duration_days", "reservation_end_time"))
     return ResourceUsage(
         region=region,
         gpu_types=(gpu_type,) if gpu_type else (),
         expires=has_expiry(values) or (reserved and billing_type != "ON_DEMAND"),
-        running=text_of(outputs, "status") in _RUNNING_STATUSES,
+        running=find_text(outputs, "status") in _RUNNING_STATUSES,
         reserved=billing_type == "RESERVED",
-        paid_until=text_of({**values, **outputs}, "reserved_until", "reservation_end_time"),
-        unknown=not_known(
+        paid_until=find_text({**values, **outputs}, "reserved_until", "reservation_end_time"),
+        unknown=list_unknown_fields(
             placed_values, region="region", gpu_types="gpu_type", expires="duration_days"
         ),
         expenses=tuple(_list_expenses(values, outputs, region, gpu_type)),
@@ -121,10 +126,10 @@ def describe_cluster_usage(values: Mapping[str, Any], outputs: Mapping[str, Any]
 
 def describe_volume_usage(values: Mapping[str, Any]) -> ResourceUsage:
     """Return the resource usage and the expense of a shared volume."""
-    region = text_of(values, "region")
+    region = find_text(values, "region")
     return ResourceUsage(
         region=region,
-        unknown=not_known(values, region="region"),
+        unknown=list_unknown_fields(values, region="region"),
         expenses=(_build_storage_expense(values, region),),
     )
 
@@ -146,11 +151,14 @@ def _list_expenses(
     if isinstance(volume, Mapping):
         outlives = volume.get("is_lifecycle_independent") is True
         # a volume that is created with the cluster is deleted with it, unless declared otherwise
-        storage = _build_storage_expense(volume, text_of(volume, "region"))
+        storage = _build_storage_expense(volume, find_text(volume, "region"))
         yield storage.model_copy(update={"outlives": outlives})
     # GPUs that may be added by themselves are listed with their maximum, so that a budget sees them
     if values.get("auto_scale") is True:
-        max_gpus, num_gpus = number_of(values, "auto_scale_max_gpus"), number_of(values, "num_gpus")
+        max_gpus, num_gpus = (
+            find_number(values, "auto_scale_max_gpus"),
+            find_number(values, "num_gpus"),
+        )
         extra_gpus = None if max_gpus is None or num_gpus is None else max(0, max_gpus - num_gpus)
         yield Expense(
             what="gpus",
@@ -166,7 +174,7 @@ def _count_gpus_by_billing(
     values: Mapping[str, Any], outputs: Mapping[str, Any]
 ) -> Iterator[tuple[Billing, float | None]]:
     """Yield the number of GPUs for each way of billing; None for an unknown number."""
-    total, pooled = number_of(values, "num_gpus"), number_of(values, "num_capacity_pool_gpus")
+    total, pooled = find_number(values, "num_gpus"), find_number(values, "num_capacity_pool_gpus")
     declared = values.get("billing_type")
     billing = _BILLING.get(str(declared), Billing.ON_DEMAND)
     if declared is UNKNOWN:
@@ -175,7 +183,7 @@ def _count_gpus_by_billing(
     yield Billing.CAPACITY_POOL, pooled
     # the reserved part is prepaid, the rest of the cluster is billed by the hour
     if billing is Billing.RESERVED and values.get("num_reserved_gpus") is not None:
-        reserved = number_of(values, "num_reserved_gpus")
+        reserved = find_number(values, "num_reserved_gpus")
         yield Billing.RESERVED, reserved
         on_demand_gpus = (
             None if own_gpus is None or reserved is None else max(0, own_gpus - reserved)
@@ -183,8 +191,8 @@ def _count_gpus_by_billing(
         yield Billing.ON_DEMAND, on_demand_gpus
     else:
         yield billing, own_gpus
-    desired_preemptible = number_of(values, "num_preemptible_gpus")
-    allocated_preemptible = number_of(outputs, "allocated_preemptible_gpus")
+    desired_preemptible = find_number(values, "num_preemptible_gpus")
+    allocated_preemptible = find_number(outputs, "allocated_preemptible_gpus")
     # What is wanted is paid for once it is there, which may be at any time.
     yield (
         Billing.PREEMPTIBLE,
@@ -197,7 +205,7 @@ def _count_gpus_by_billing(
 def _build_storage_expense(values: Mapping[str, Any], region: str) -> Expense:
     return Expense(
         what="storage",
-        amount=number_of(values, "size_tib"),
+        amount=find_number(values, "size_tib"),
         unit="TiB",
         platform="together",
         region=region,
@@ -213,11 +221,11 @@ def describe_cluster_placement(outputs: Mapping[str, Any]) -> ResourcePlacement:
     reported_workers = workers if isinstance(workers, list | tuple) else ()
     nodes = [worker for worker in reported_workers if isinstance(worker, Mapping)]
     return ResourcePlacement(
-        name=text_of(outputs, "cluster_name"),
-        region=text_of(outputs, "placed_region", "region"),
-        nodes=tuple(_build_node_placement(node) for node in nodes if text_of(node, "host_name")),
+        name=find_text(outputs, "cluster_name"),
+        region=find_text(outputs, "placed_region", "region"),
+        nodes=tuple(_build_node_placement(node) for node in nodes if find_text(node, "host_name")),
         has_own_scheduler=True,
-        kubeconfig=text_of(outputs, "kube_config") or None,
+        kubeconfig=find_text(outputs, "kube_config") or None,
         # neither is in any answer of the platform
         untold=("fabrics", "switches"),
     )
@@ -225,7 +233,7 @@ def describe_cluster_placement(outputs: Mapping[str, Any]) -> ResourcePlacement:
 
 def _build_node_placement(worker: Mapping[str, Any]) -> NodePlacement:
     return NodePlacement(
-        name=text_of(worker, "host_name"),
-        slurm=text_of(worker, "slurm_worker_hostname"),
-        address=to_ssh_address(text_of(worker, "host_name")),
+        name=find_text(worker, "host_name"),
+        slurm=find_text(worker, "slurm_worker_hostname"),
+        address=to_ssh_address(find_text(worker, "host_name")),
     )

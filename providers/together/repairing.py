@@ -23,7 +23,7 @@ from gpuform.providers.errors import (
     NotReady,
 )
 from gpuform.providers.lens.lookups import describe_overheated_nodes
-from gpuform.providers.lifetime import written
+from gpuform.providers.lifetime import format_moment
 from gpuform.providers.operations import Settings
 from gpuform.providers.records import Drains, Repair, Repairs, Verdicts
 from gpuform.providers.repairing import parse_repair_policy
@@ -355,7 +355,7 @@ class ClusterRepairRun:
             return True  # it was never asked for
         if remediation.state in ENDED:
             self.context.on_warning(
-                f"node {repair.node} was repaired at {written(last_repair.at)} already: "
+                f"node {repair.node} was repaired at {format_moment(last_repair.at)} already: "
                 f"{_format_remediation(remediation)}"
             )
         return remediation.state not in ENDED
@@ -492,7 +492,7 @@ class ClusterRepairRun:
 
 
 def _find_uncertified(context: ProviderContext, cluster: wire.Cluster) -> list[NodeFault]:
-    verdicts = Verdicts.beside(context.intents).of(cluster.cluster_id)
+    verdicts = Verdicts.beside(context.intents).list_for_cluster(cluster.cluster_id)
     return [*find_uncertified_workers(list_standard_workers(cluster), verdicts)]
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
-from gpuform.providers.lifetime import written
+from gpuform.providers.lifetime import format_moment
 from gpuform.providers.records import Verdict
 from gpuform.providers.repairing import (
     Fleet,
@@ -211,7 +211,7 @@ def _format_alert(alert: LinkedAlert) -> str:
 def _find_start_time(remediation: Remediation) -> str:
     starts = [alert.started_at for alert in remediation.linked_alerts if alert.started_at]
     started_at = to_unix_time(min(starts, default="") or remediation.create_time)
-    return "" if started_at is None else written(started_at)
+    return "" if started_at is None else format_moment(started_at)
 
 
 def _join_unique(texts: Iterable[str]) -> str:

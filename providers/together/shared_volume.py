@@ -16,7 +16,7 @@ from gpuform.providers.context import (
 )
 from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
 from gpuform.providers.errors import Conflict, GpuformError, NotFound, NotReady
-from gpuform.providers.http import contradicted
+from gpuform.providers.http import build_contradiction_error
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.operations import Observed, Settings, Timeouts
 from gpuform.providers.records import Target
@@ -70,7 +70,7 @@ class SharedVolumeOperations:
                     leaving=volume.status == VolumeStatus.DELETING,
                     shown={"size_tib": volume.size_tib or None},
                 )
-                for volume in self._client.get_volume_listing(inputs.project_id).all()
+                for volume in self._client.get_volume_listing(inputs.project_id).read_all()
                 if volume.volume_name == inputs.volume_name
             ]
 
@@ -145,7 +145,7 @@ class SharedVolumeOperations:
             remaining_volume = self._find_volume(object_id, project_id)
             # a 404 alone proves nothing: a proxy may send it, too
             if remaining_volume is not None and remaining_volume.status != VolumeStatus.DELETING:
-                raise contradicted(error, "it is still there") from None
+                raise build_contradiction_error(error, "it is still there") from None
         # a cluster attached the volume between the poll and the request
         except Conflict:
             raise _build_still_attached_error(label) from None
@@ -162,7 +162,7 @@ class SharedVolumeOperations:
 
     def _find_volume(self, volume_id: str, project_id: str | None) -> wire.Volume | None:
         try:
-            return self._client.get_volume_listing(project_id).one(volume_id)
+            return self._client.get_volume_listing(project_id).read_one(volume_id)
         except NotFound:
             return None
 

@@ -14,7 +14,13 @@ from decimal import Decimal
 from typing import Any
 
 from gpuform.providers.context import PollResult, ProviderContext, wait_until_done, wait_until_gone
-from gpuform.providers.creating import Attempt, Candidate, Creation, create_once, name_taken
+from gpuform.providers.creating import (
+    Attempt,
+    Candidate,
+    Creation,
+    build_name_taken_error,
+    create_once,
+)
 from gpuform.providers.errors import GpuformError, NotReady
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.operations import Observed, Settings, Timeouts
@@ -89,7 +95,7 @@ class VolumeClaimOperations:
             ]
             # only the annotation proves that an earlier attempt of this resource created the claim
             if existing_claim.metadata.annotations.get(OWNER_ANNOTATION) != context.urn:
-                raise name_taken(target, present_candidates)
+                raise build_name_taken_error(target, present_candidates)
             return present_candidates
 
         def send() -> str:

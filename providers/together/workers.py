@@ -23,7 +23,7 @@ from gpuform.providers.kubernetes.nodes import (
     list_node_states,
     parse_time,
 )
-from gpuform.providers.lifetime import written
+from gpuform.providers.lifetime import format_moment
 from gpuform.providers.slurm import SlurmNode, create_slurm_scheduler
 from gpuform.providers.together.cluster_view import (
     ObservedCluster,
@@ -247,7 +247,7 @@ def _build_outputs(
         _collect_unusable_since(context.stored_properties),
     )
     read_at = context.clock.now()
-    read_at_text = written(read_at)
+    read_at_text = format_moment(read_at)
     nodes = [
         worker.model_copy(
             update={

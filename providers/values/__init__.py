@@ -1,6 +1,6 @@
-"""Property values, the one mark of what is secret, and taking secrets out of texts.
+"""Represent property values and secrets, and take secrets out of texts.
 
-Whatever reads or writes Pulumi's wire stands on this room: the engine, and the provider plugin.
+The engine and the provider plugin use this package to read and write Pulumi's wire.
 """
 
 from gpuform.providers.values.property_values import (
@@ -16,10 +16,13 @@ from gpuform.providers.values.property_values import (
     ResourceReference,
     Secret,
     Unknown,
-    changed_keys,
+    are_equal,
+    collect_secret_texts,
     contains_secret,
     contains_unknown,
-    equal,
+    drop_unknowns,
+    find_changed_keys,
+    find_secrets,
     from_special,
     from_struct,
     from_value,
@@ -29,20 +32,17 @@ from gpuform.providers.values.property_values import (
     mark_echoed_secrets,
     mark_renamed_secrets,
     mark_secret_outputs,
-    secret_texts,
-    secrets_in,
     to_special,
     to_struct,
     unwrap,
     unwrap_secrets,
-    without_unknowns,
 )
 from gpuform.providers.values.redaction import (
     PART,
     QUOTED,
     Redactor,
-    texts_in,
-    without_request,
+    collect_texts,
+    redact_request,
 )
 from gpuform.schemas.values import SECRET_SIGNATURE, SIGNATURE_KEY
 
@@ -64,10 +64,14 @@ __all__ = [
     "ResourceReference",
     "Secret",
     "Unknown",
-    "changed_keys",
+    "are_equal",
+    "collect_secret_texts",
+    "collect_texts",
     "contains_secret",
     "contains_unknown",
-    "equal",
+    "drop_unknowns",
+    "find_changed_keys",
+    "find_secrets",
     "from_special",
     "from_struct",
     "from_value",
@@ -77,13 +81,9 @@ __all__ = [
     "mark_echoed_secrets",
     "mark_renamed_secrets",
     "mark_secret_outputs",
-    "secret_texts",
-    "secrets_in",
-    "texts_in",
+    "redact_request",
     "to_special",
     "to_struct",
     "unwrap",
     "unwrap_secrets",
-    "without_request",
-    "without_unknowns",
 ]

@@ -1,8 +1,8 @@
-"""Property values with their marks, and their form on Pulumi's wire.
+"""Define property values with their marks, and convert them to and from Pulumi's wire.
 
-The engine's monitor and the provider plugin decode what they are sent into these values and encode
-their answers; the engine's codec of states builds on the same signatures. Numbers are floats
-everywhere, as on the wire.
+The engine's monitor and the provider plugin decode requests to these values and encode their
+answers; the engine's
+codec of states builds on the same signatures. Numbers are floats everywhere, as on the wire.
 """
 
 import base64
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
-from gpuform.providers.values.redaction import texts_in
+from gpuform.providers.values.redaction import collect_texts
 from gpuform.schemas.safe_text import MASK
 from gpuform.schemas.values import SECRET_SIGNATURE, SIGNATURE_KEY
 
@@ -26,7 +26,7 @@ ARCHIVE: Final = "0def7320c3a5731c473e5ecbe6d01bc7"
 BYTES: Final = "803fd3297a5875dc03ca845dda5d2a98"
 
 UNKNOWN_TEXT: Final = "04da6b54-80e4-46f7-96ec-b56ff0331ba9"
-"""The string that stands for an unknown value, on the wire and in the state."""
+"""The string for an unknown value, on the wire and in the state."""
 
 # Go also has one sentinel for each type; all of them mean the same to this engine.
 _UNKNOWN_TEXTS: Final = frozenset(
@@ -44,7 +44,7 @@ _UNKNOWN_TEXTS: Final = frozenset(
 
 @final
 class Unknown:
-    """The type of `UNKNOWN`: a value that only a real update can tell. There is one instance."""
+    """The type of `UNKNOWN`: a value that only a real update determines. One instance exists."""
 
     __slots__ = ()
     _only: "Unknown | None" = None
@@ -66,10 +66,11 @@ UNKNOWN: Final = Unknown()
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Secret:
-    """A value that is never shown nor stored in the clear.
+    """A value that is neither shown nor stored in the clear.
 
-    `ciphertext` is the text that the value had in the state it was read from, so that an
-    unchanged secret is written back unchanged; it is not part of the value.
+    `ciphertext` is the encrypted text in the state that the value was read from, so that an
+    unchanged secret is written
+    back unchanged; it is not part of the value.
     """
 
     value: "PropertyValue"
@@ -112,7 +113,7 @@ PropertyValue: TypeAlias = (
     "bool | float | str | bytes | list[PropertyValue] | dict[str, PropertyValue]"
     " | Secret | Unknown | ResourceReference | Asset | Archive | None"
 )
-"""bytes is text that is not UTF-8, which Pulumi calls a byte string."""
+"""A value of a property. bytes is text that is not UTF-8, which Pulumi calls a byte string."""
 
 PropertyMap: TypeAlias = dict[str, PropertyValue]
 
@@ -127,17 +128,17 @@ def contains_unknown(value: PropertyValue) -> bool:
     return value is UNKNOWN or (isinstance(value, ResourceReference) and value.id is UNKNOWN)
 
 
-def without_unknowns(properties: PropertyMap) -> PropertyMap:
-    """The properties without what is unknown: all that a provider is told in a real run."""
+def drop_unknowns(properties: PropertyMap) -> PropertyMap:
+    """Return the properties without unknown values, as a provider gets them in an update."""
 
-    def known(value: PropertyValue) -> PropertyValue:
+    def drop_unknown_items(value: PropertyValue) -> PropertyValue:
         if isinstance(value, dict):
-            return without_unknowns(value)
+            return drop_unknowns(value)
         if isinstance(value, list):
-            return [known(item) for item in value if unwrap(item) is not UNKNOWN]
-        return Secret(known(value.value)) if isinstance(value, Secret) else value
+            return [drop_unknown_items(item) for item in value if unwrap(item) is not UNKNOWN]
+        return Secret(drop_unknown_items(value.value)) if isinstance(value, Secret) else value
 
-    return {key: known(v) for key, v in properties.items() if unwrap(v) is not UNKNOWN}
+    return {key: drop_unknown_items(v) for key, v in properties.items() if unwrap(v) is not UNKNOWN}
 
 
 def contains_secret(value: PropertyValue) -> bool:
@@ -148,23 +149,23 @@ def contains_secret(value: PropertyValue) -> bool:
     return isinstance(value, Secret)
 
 
-def secrets_in(value: PropertyValue) -> Iterator[Secret]:
-    """The outermost secrets at any depth."""
+def find_secrets(value: PropertyValue) -> Iterator[Secret]:
+    """Yield the outermost secrets at any depth."""
     if isinstance(value, Secret):
         yield value
     elif isinstance(value, dict | list):
         for item in value.values() if isinstance(value, dict) else value:
-            yield from secrets_in(item)
+            yield from find_secrets(item)
 
 
-def equal(a: PropertyValue, b: PropertyValue) -> bool:
-    """Whether two values are the same to Pulumi: unlike in Python, true is not 1."""
+def are_equal(a: PropertyValue, b: PropertyValue) -> bool:
+    """Return True if Pulumi takes two values for equal; unlike in Python, true is not 1."""
     if isinstance(a, dict) and isinstance(b, dict):
-        return a.keys() == b.keys() and all(equal(item, b[key]) for key, item in a.items())
+        return a.keys() == b.keys() and all(are_equal(item, b[key]) for key, item in a.items())
     if isinstance(a, list) and isinstance(b, list):
-        return len(a) == len(b) and all(map(equal, a, b))
+        return len(a) == len(b) and all(map(are_equal, a, b))
     if isinstance(a, Secret) and isinstance(b, Secret):
-        return equal(a.value, b.value)
+        return are_equal(a.value, b.value)
     if isinstance(a, Asset | Archive) and isinstance(b, Asset | Archive):
         return _is_same_file(a, b)
     return isinstance(a, bool) == isinstance(b, bool) and a == b
@@ -182,14 +183,14 @@ def _is_same_file(a: Asset | Archive, b: Asset | Archive) -> bool:
 
 
 def unwrap(value: PropertyValue) -> PropertyValue:
-    """The value without a secret around it; secrets deeper inside stay."""
+    """Return the value without a secret around it; secrets deeper inside stay."""
     while isinstance(value, Secret):
         value = value.value
     return value
 
 
 def unwrap_secrets(value: PropertyValue) -> PropertyValue:
-    """The value without secrets at any depth: what a provider gets. The argument is kept."""
+    """Return a copy of the value without secrets at any depth, as a provider gets it."""
     if isinstance(value, Secret):
         return unwrap_secrets(value.value)
     if isinstance(value, dict):
@@ -199,42 +200,43 @@ def unwrap_secrets(value: PropertyValue) -> PropertyValue:
     return value
 
 
-def secret_texts(value: PropertyValue) -> Iterator[str]:
-    """Every text that is secret in a value, and every number as it is written."""
+def collect_secret_texts(value: PropertyValue) -> Iterator[str]:
+    """Yield every text and every number inside the secrets of a value."""
     if isinstance(value, Secret):
         plain = unwrap_secrets(value.value)
-        yield from texts_in(plain)
-        yield from _numbers_in(plain)
+        yield from collect_texts(plain)
+        yield from _collect_numbers(plain)
     elif isinstance(value, dict):
         for item in value.values():
-            yield from secret_texts(item)
+            yield from collect_secret_texts(item)
     elif isinstance(value, list):
         for item in value:
-            yield from secret_texts(item)
+            yield from collect_secret_texts(item)
 
 
-def _numbers_in(value: Any) -> Iterator[str]:
+def _collect_numbers(value: Any) -> Iterator[str]:
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, list):
         for item in value:
-            yield from _numbers_in(item)
+            yield from _collect_numbers(item)
     elif isinstance(value, int | float) and not isinstance(value, bool):
         yield f"{value:.15g}"
 
 
 def mark_echoed_secrets(outs: PropertyMap, ins: PropertyMap) -> PropertyMap:
-    """A provider's plain answer with the secrets of the inputs marked again, as Pulumi does.
+    """Return a provider's outputs with the secrets of the inputs marked, as Pulumi does.
 
-    For a key of both: two objects are compared key by key; otherwise any secret in the input,
-    also inside a list, makes the whole value of the answer secret.
+    For a key of both: two objects are compared key by key; otherwise any secret in the input, also
+    inside a list, makes
+    the whole output secret.
     """
     marked = dict(outs)
     for key in outs.keys() & ins.keys():
-        out, given = outs[key], ins[key]
-        if isinstance(out, dict) and isinstance(given, dict):
-            marked[key] = mark_echoed_secrets(out, given)
-        elif contains_secret(given):
+        out, input_value = outs[key], ins[key]
+        if isinstance(out, dict) and isinstance(input_value, dict):
+            marked[key] = mark_echoed_secrets(out, input_value)
+        elif contains_secret(input_value):
             marked[key] = make_secret(out)
     return marked
 
@@ -242,7 +244,7 @@ def mark_echoed_secrets(outs: PropertyMap, ins: PropertyMap) -> PropertyMap:
 def mark_renamed_secrets(
     outs: PropertyMap, ins: PropertyMap, input_names: Iterable[str]
 ) -> PropertyMap:
-    """Return an answer with its undeclared inputs marked, if it lacks a secret input.
+    """Return outputs with undeclared inputs marked, if the outputs lack a secret input.
 
     The canonical form of a declaration may have the secret under another name: `scale_down` is
     `drain` there.
@@ -256,8 +258,11 @@ def mark_renamed_secrets(
 def mark_secret_outputs(
     outs: PropertyMap, ins: PropertyMap, additional: Iterable[str]
 ) -> PropertyMap:
-    """Outputs with the secret ones marked, after a step: those named in `additional` (but for
-    `id`, which Pulumi never makes secret) and those whose input of the same name is a secret.
+    """Return the outputs of a step with the secret ones marked.
+
+    Secret are the names in `additional` (except `id`, which Pulumi never makes secret) and outputs
+    whose input of the
+    same name is a secret.
     """
     names = {key for key, value in ins.items() if isinstance(value, Secret)}
     names.update(name for name in additional if name != "id")
@@ -265,14 +270,14 @@ def mark_secret_outputs(
 
 
 def make_secret(value: PropertyValue) -> Secret:
-    """The value as one secret: secrets inside it need no mark of their own any more."""
+    """Return the value as one secret; secrets inside it lose their own marks."""
     return value if isinstance(value, Secret) else Secret(unwrap_secrets(value))
 
 
 def keep_ciphertexts(new: PropertyValue, old: PropertyValue) -> PropertyValue:
-    """`new` with the secrets of `old` where they are equal, so that the state stays quiet."""
+    """Return `new` with the equal secrets of `old`, so that the state stays unchanged."""
     if isinstance(new, Secret):
-        return old if isinstance(old, Secret) and equal(old, new) else new
+        return old if isinstance(old, Secret) and are_equal(old, new) else new
     if isinstance(new, dict) and isinstance(old, dict):
         return {key: keep_ciphertexts(item, old.get(key)) for key, item in new.items()}
     if isinstance(new, list) and isinstance(old, list) and len(new) == len(old):
@@ -283,24 +288,26 @@ def keep_ciphertexts(new: PropertyValue, old: PropertyValue) -> PropertyValue:
 # --- signature objects: what both the wire and the state write as an object ----------------------
 
 
-def changed_keys(olds: PropertyMap, news: PropertyMap) -> list[str]:
-    """Top-level properties whose plain values differ; secrets compare by what they hide."""
+def find_changed_keys(olds: PropertyMap, news: PropertyMap) -> list[str]:
+    """Return the top-level properties whose unwrapped values differ, sorted."""
     return sorted(
         key
         for key in olds.keys() | news.keys()
         if not (
             key in olds
             and key in news
-            and equal(unwrap_secrets(olds[key]), unwrap_secrets(news[key]))
+            and are_equal(unwrap_secrets(olds[key]), unwrap_secrets(news[key]))
         )
     )
 
 
 def from_special(fields: Mapping[str, Any]) -> PropertyValue:
-    """The value of an object that carries a signature, its parts already decoded.
+    """Return the value of an object with a signature, whose parts are decoded already.
 
-    Raises ValueError when the signature or the parts are not Pulumi's. Dependencies of output
-    values are dropped: the engine takes them from the registration.
+    Dependencies of output values are dropped: the engine takes them from the registration.
+
+    Raises:
+        ValueError: the signature or the parts are not Pulumi's.
     """
     kind = fields[SIGNATURE_KEY]
     if kind == SECRET_SIGNATURE and "value" in fields:
@@ -320,49 +327,49 @@ def from_special(fields: Mapping[str, Any]) -> PropertyValue:
         except binascii.Error as error:
             raise ValueError("a byte string that is not base64") from error
     if kind in (ASSET, ARCHIVE):
-        return _file(fields)
+        return _build_file(fields)
     raise ValueError(f"an object with the unrecognised signature {kind!r}")
 
 
 HASH_OF_NOTHING: Final = hashlib.sha256(b"").hexdigest()
-"""An asset that has this hash and no contents has an empty text, which the CLI leaves out."""
+"""The hash of an empty text, which the CLI leaves out of an asset."""
 
 
-def _file(fields: Mapping[str, Any]) -> Asset | Archive:
+def _build_file(fields: Mapping[str, Any]) -> Asset | Archive:
     name = "asset" if fields[SIGNATURE_KEY] == ASSET else "archive"
     contents = ("text" if name == "asset" else "assets", "path", "uri")
-    given = {key: fields[key] for key in contents if fields.get(key) is not None}
-    if not given and name == "asset" and fields.get("hash") == HASH_OF_NOTHING:
-        given = {"text": ""}
-    if len(given) != 1:
-        raise ValueError(f"an {name} with {len(given)} contents instead of one")
-    made = Asset if name == "asset" else Archive
-    return made(**given, hash=fields.get("hash", ""))
+    contents_given = {key: fields[key] for key in contents if fields.get(key) is not None}
+    if not contents_given and name == "asset" and fields.get("hash") == HASH_OF_NOTHING:
+        contents_given = {"text": ""}
+    if len(contents_given) != 1:
+        raise ValueError(f"an {name} with {len(contents_given)} contents instead of one")
+    file_class = Asset if name == "asset" else Archive
+    return file_class(**contents_given, hash=fields.get("hash", ""))
 
 
 def to_special(value: bytes | ResourceReference | Asset | Archive) -> dict[str, PropertyValue]:
-    """The object, signature included, that stands for the value on the wire and in the state."""
+    """Return the object, with its signature, for the value on the wire and in the state."""
     if isinstance(value, bytes):
         return {SIGNATURE_KEY: BYTES, "value": base64.b64encode(value).decode()}
     if isinstance(value, ResourceReference):
-        made: dict[str, PropertyValue] = {SIGNATURE_KEY: REFERENCE, "urn": value.urn}
+        fields: dict[str, PropertyValue] = {SIGNATURE_KEY: REFERENCE, "urn": value.urn}
         if value.id is not None:
-            made["id"] = "" if isinstance(value.id, Unknown) else value.id
+            fields["id"] = "" if isinstance(value.id, Unknown) else value.id
         if value.package_version:
-            made["packageVersion"] = value.package_version
-        return made
-    made = {SIGNATURE_KEY: ASSET if isinstance(value, Asset) else ARCHIVE}
+            fields["packageVersion"] = value.package_version
+        return fields
+    fields = {SIGNATURE_KEY: ASSET if isinstance(value, Asset) else ARCHIVE}
     if value.hash:
-        made["hash"] = value.hash
+        fields["hash"] = value.hash
     contents = value.text if isinstance(value, Asset) else value.assets
     parts = {"text" if isinstance(value, Asset) else "assets": contents}
     parts |= {"path": value.path, "uri": value.uri}
-    made.update({key: part for key, part in parts.items() if part is not None})  # type: ignore[misc]  # dict is invariant
-    return made
+    fields.update({key: part for key, part in parts.items() if part is not None})  # type: ignore[misc]  # dict is invariant
+    return fields
 
 
 def is_unknown_text(text: str) -> bool:
-    """Whether the string is one of the sentinels that stand for an unknown value."""
+    """Return True if the string is one of the sentinels for an unknown value."""
     return text in _UNKNOWN_TEXTS
 
 
@@ -370,21 +377,22 @@ def is_unknown_text(text: str) -> bool:
 
 
 def from_struct(struct: "Struct") -> PropertyMap:
-    """The properties that a protobuf Struct carries, by name; ValueError names a senseless one."""
-    made: PropertyMap = {}
+    """Return the properties of a protobuf Struct. Raises ValueError that names an invalid one."""
+    properties: PropertyMap = {}
     # A protobuf map has no order of its own, and each process would show another one.
     for key, value in sorted(struct.fields.items()):
         try:
-            made[key] = from_value(value)
+            properties[key] = from_value(value)
         except ValueError as error:
             raise ValueError(f"property {key!r}: {error}") from error
-    return made
+    return properties
 
 
 def from_value(value: "Value") -> PropertyValue:
-    """The property value that a protobuf Value carries; one that says nothing is None.
+    """Return the property value of a protobuf Value; None for an empty one.
 
-    Raises ValueError for an object with a signature that has no meaning.
+    Raises:
+        ValueError: an object has an unknown signature.
     """
     kind = value.WhichOneof("kind")
     if kind == "string_value":
@@ -402,21 +410,21 @@ def from_value(value: "Value") -> PropertyValue:
 
 
 def to_struct(properties: PropertyMap) -> "Struct":
-    """The properties as a protobuf Struct, with secrets and unknowns in Pulumi's encoding."""
+    """Return the properties as a protobuf Struct, secrets and unknowns in Pulumi's encoding."""
     from google.protobuf.struct_pb2 import Struct  # noqa: PLC0415 - only the monitor needs it
 
     struct = Struct()
-    _fill(struct, properties)
+    _fill_struct(struct, properties)
     return struct
 
 
-def _fill(struct: "Struct", properties: Mapping[str, PropertyValue]) -> None:
+def _fill_struct(struct: "Struct", properties: Mapping[str, PropertyValue]) -> None:
     fields = struct.fields
     for key, item in properties.items():
-        _set(fields[key], item)
+        _set_value(fields[key], item)
 
 
-def _set(target: "Value", value: PropertyValue) -> None:
+def _set_value(target: "Value", value: PropertyValue) -> None:
     if isinstance(value, str):
         target.string_value = value
     elif isinstance(value, bool):
@@ -427,14 +435,14 @@ def _set(target: "Value", value: PropertyValue) -> None:
         target.null_value = 0  # type: ignore[assignment]  # the stub wants the enum's own type
     elif isinstance(value, dict):
         target.struct_value.SetInParent()
-        _fill(target.struct_value, value)
+        _fill_struct(target.struct_value, value)
     elif isinstance(value, list):
         target.list_value.SetInParent()
         for item in value:
-            _set(target.list_value.values.add(), item)
+            _set_value(target.list_value.values.add(), item)
     elif isinstance(value, Unknown):
         target.string_value = UNKNOWN_TEXT
     elif isinstance(value, Secret):
-        _fill(target.struct_value, {SIGNATURE_KEY: SECRET_SIGNATURE, "value": value.value})
+        _fill_struct(target.struct_value, {SIGNATURE_KEY: SECRET_SIGNATURE, "value": value.value})
     else:
-        _fill(target.struct_value, to_special(value))
+        _fill_struct(target.struct_value, to_special(value))

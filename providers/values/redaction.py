@@ -1,15 +1,18 @@
-"""Takes secrets out of texts that others wrote, in whatever spelling they come back.
+"""Take secrets out of texts that others wrote, in whatever spelling the secrets come back.
 
-A platform that quotes a request in its error escapes what it quotes: as JSON (perhaps twice), as a
-Python literal, for a URL or for HTML, in base64, with line feeds as blanks, or only a part of it.
-So every escape of a text is undone, step by step, with a map from each character to its place in
-the original; after each step the text is compared with all that is secret, and what is found is cut
-out of the original.
+A platform that quotes a request in its error escapes the quotation: as JSON (perhaps twice), as a
+Python literal, for a
+URL or for HTML, in base64, with line feeds as blanks, or only a part of it. So every escape of a
+text is undone, step
+by step, with a map from each character to its position in the original; after each step the text is
+compared with all
+secrets, and matches are cut out of the original.
 
 Found are all parts of `PART` characters or more in any case, and shorter secrets and lines as a
-whole. With separators between its characters, or read backwards, a secret is found by any
-`LOOSE_PART` of its letters and digits. What every kubeconfig or key file has (`_COMMON`) is no part
-of a secret.
+whole. With separators
+between its characters, or read backwards, a secret is found by any `LOOSE_PART` of its letters and
+digits. Texts of
+every kubeconfig or key file (`_COMMON`) are no part of a secret.
 """
 
 import binascii
@@ -24,36 +27,37 @@ from typing import Any, Final, NamedTuple, Self
 from gpuform.schemas.safe_text import MASK
 
 QUOTED: Final = "[request]"
-"""What is shown in place of a request that a platform quotes."""
+"""The text in place of a request that a platform quotes."""
 
 PART: Final = 8
-"""Characters of a secret, of which any that follow each other are found."""
+"""Characters of a secret: any sequence of so many is found."""
 
 LOOSE_PART: Final = 12
-"""Letters and digits of a secret that are found in a row whatever stands between them.
+"""Letters and digits of a secret that are found in a row, whatever stands between them.
 
-More than `PART`: what is left of prose without its blanks has many rows of eight.
+More than `PART`: prose without its blanks has many sequences of eight.
 """
 
 _SHORTEST_LOOSE: Final = 6
-"""Letters and digits of a secret below which it is not looked for between separators."""
+"""Letters and digits of a secret below which no search between separators happens."""
 
 SHORTEST: Final = 3
-"""Characters of a secret, below which it may be found anywhere and is not looked for.
+"""Characters below which a secret is not searched for, because any text may contain it.
 
-One of so many is found between other characters only, as are the lines of longer secrets.
+A secret of exactly so many is found between other characters only, as are the lines of longer
+secrets.
 """
 
 _SHORTEST_LINE: Final = 4
 _NESTED: Final = 4
-"""How often something is in base64 that is in base64 itself."""
+"""How many levels of base64 inside base64 are decoded."""
 
 _LAYERS: Final = 32
-"""Escapes of escapes that are undone: so many nobody reads."""
+"""Escapes of escapes that are undone; nobody reads more."""
 
 _LONGEST_KEPT: Final = 200
 _MOST_KEPT: Final = 4096
-"""Of the texts that hold nothing so many are remembered, and only those of so few characters."""
+"""How many clean texts are remembered, none of them longer than `_LONGEST_KEPT`."""
 
 _COMMON: Final = (
     *("apiVersion: v1", "kind: Config", "preferences: {}", "current-context:"),
@@ -64,14 +68,14 @@ _COMMON: Final = (
     *("production", "development", "registry"),
     *(2 * PART * each for each in "-=#*_~."),
 )
-"""Texts that tell nothing, though secrets have them."""
+"""Texts that reveal nothing, although secrets contain them."""
 
 _ARMOUR: Final = r"^[ \t]*-----(?:BEGIN|END) [A-Z0-9 ]+-----[ \t]*$"
 _IDENTITY: Final = (
     r"""^[ \t-]*"?(?:name|cluster|user|server|namespace|current-context|kind|apiVersion)"?:"""
     r"""[ \t]+[^\s@{}\[\]|>&*]+[ \t]*$"""
 )
-"""The lines of a kubeconfig that say where and who, and not with what."""
+"""The lines of a kubeconfig that name places and users, not credentials."""
 
 _ESCAPE: Final = re.compile(
     r"""\\+(?:u\{(?P<braced>[0-9a-fA-F]{1,6})\}|u(?P<u>[0-9a-fA-F]{4})|U(?P<U>[0-9a-fA-F]{8})
@@ -81,7 +85,7 @@ _ESCAPE: Final = re.compile(
                   |(?P<entity>[a-zA-Z][a-zA-Z0-9]{1,31}));""",
     re.VERBOSE,
 )
-"""One escape, however often it was escaped again. What is left of a backslash is dropped."""
+"""One escape, however often it was escaped again. The rest of a backslash is dropped."""
 
 _BYTES: Final = re.compile(
     "[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}"
@@ -107,7 +111,7 @@ _BREAKS: Final = re.compile(r"[\s:]+")
 
 
 class _Text(NamedTuple):
-    """A text, and where each of its characters was in the original; at the end, the end."""
+    """A text with the position of each of its characters in the original; at the end, the end."""
 
     text: str
     at: Sequence[int]
@@ -118,24 +122,32 @@ class _Text(NamedTuple):
 
 
 class Redactor:
-    """Hides secrets in texts; safe for many threads, and linear in the texts.
+    """A search for secrets in texts; safe for many threads, and linear in the texts.
 
-    `within` are the only texts that it is for, where the secrets are many: then it remembers only
-    what they have in common.
+    `within` limits the search to these texts, where the secrets are many: then only common parts
+    are remembered.
     """
 
     def __init__(self, secrets: Iterable[str], within: Iterable[str] | None = None) -> None:
-        wanted = None if within is None else _parts_within(within)
+        relevant_parts = None if within is None else _collect_parts(within)
         self._parts: set[str] = set()
         self._loose_parts: dict[int, set[str]] = {}
         self._clean: set[str] = set()  # the same values come in thousands of resources
         patterns: set[str] = set()
         for secret in set(secrets):
-            sought = _remembered(secret) if wanted is None else _sought(secret)
-            self._parts |= sought.parts if wanted is None else sought.parts & wanted
-            for part in sought.loose_parts if wanted is None else sought.loose_parts & wanted:
+            search = (
+                _build_search_terms_cached(secret)
+                if relevant_parts is None
+                else _build_search_terms(secret)
+            )
+            self._parts |= search.parts if relevant_parts is None else search.parts & relevant_parts
+            for part in (
+                search.loose_parts
+                if relevant_parts is None
+                else search.loose_parts & relevant_parts
+            ):
                 self._loose_parts.setdefault(len(part), set()).add(part)
-            patterns |= sought.patterns
+            patterns |= search.patterns
         longest_first = sorted(patterns, key=len, reverse=True)
         self._pattern = re.compile("|".join(longest_first)) if patterns else None
 
@@ -143,83 +155,91 @@ class Redactor:
         return "Redactor()"
 
     @property
-    def seeks_anything(self) -> bool:
-        """Whether there is any text that it would hide."""
+    def has_secrets(self) -> bool:
+        """Return True if any text could be hidden."""
         return bool(self._parts) or self._pattern is not None
 
     def redact(self, text: str) -> str:
-        """The text, with `[secret]` in place of every secret or part of one."""
-        if not self.holds(text):
+        """Return the text with `[secret]` in place of every secret or part of a secret."""
+        if not self.contains_secret(text):
             return text
-        return MASK.join(_without(each, self._places(each), MASK) for each in text.split(MASK))
+        return MASK.join(
+            _cut_spans(segment, self._find_spans(segment), MASK) for segment in text.split(MASK)
+        )
 
-    def holds(self, text: str) -> bool:
-        """Whether there is anything to be hidden in the text."""
+    def contains_secret(self, text: str) -> bool:
+        """Return True if the text contains a secret or a part of a secret."""
         if text in self._clean:
             return False
-        found = any(True for each in text.split(MASK) for _ in self._places(each))
-        if not found and len(text) <= _LONGEST_KEPT and len(self._clean) < _MOST_KEPT:
+        has_match = any(True for segment in text.split(MASK) for _ in self._find_spans(segment))
+        if not has_match and len(text) <= _LONGEST_KEPT and len(self._clean) < _MOST_KEPT:
             self._clean.add(text)
-        return found
+        return has_match
 
-    def _places(self, text: str) -> Iterator[tuple[int, int]]:
+    def _find_spans(self, text: str) -> Iterator[tuple[int, int]]:
         parts, pattern = self._parts, self._pattern
-        if len(text) < SHORTEST or not self.seeks_anything:
+        if len(text) < SHORTEST or not self.has_secrets:
             return
-        for step in _undone(_Text.of(text)):
-            compared = _compared(step)
-            folded = _folded(compared)
-            for start in _starts_of(parts, PART, folded.text):
+        for step in _decode_layers(_Text.of(text)):
+            compared = _normalize(step)
+            folded = _fold_case(compared)
+            for start in _find_starts(parts, PART, folded.text):
                 yield folded.at[start], folded.at[start + PART]
             if self._loose_parts:
-                kept = [index for index, each in enumerate(folded.text) if each.isalnum()]
-                joined = "".join([folded.text[index] for index in kept])
+                letter_positions = [
+                    index for index, character in enumerate(folded.text) if character.isalnum()
+                ]
+                joined = "".join([folded.text[index] for index in letter_positions])
                 for size, loose_parts in self._loose_parts.items():
-                    for start in _starts_of(loose_parts, size, joined):
+                    for start in _find_starts(loose_parts, size, joined):
                         # up to the last letter: a separator after it is not the secret's
-                        yield folded.at[kept[start]], folded.at[kept[start + size - 1] + 1]
-            for found in pattern.finditer(compared.text) if pattern else ():
-                yield compared.at[found.start()], compared.at[found.end()]
+                        yield (
+                            folded.at[letter_positions[start]],
+                            folded.at[letter_positions[start + size - 1] + 1],
+                        )
+            for match in pattern.finditer(compared.text) if pattern else ():
+                yield compared.at[match.start()], compared.at[match.end()]
 
 
-def texts_in(value: Any) -> Iterator[str]:
-    """Every text in a secret value, which may be a list or an object."""
+def collect_texts(value: Any) -> Iterator[str]:
+    """Yield every text in a value, which may be a list or an object."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
-        yield from chain.from_iterable(map(texts_in, value.values()))
+        yield from chain.from_iterable(map(collect_texts, value.values()))
     elif isinstance(value, list | tuple):
-        yield from chain.from_iterable(map(texts_in, value))
+        yield from chain.from_iterable(map(collect_texts, value))
 
 
-def without_request(text: str, body: Mapping[str, Any]) -> str:
-    """A platform's text without what quotes the body of the request, in whatever spelling.
+def redact_request(text: str, body: Mapping[str, Any]) -> str:
+    """Return a platform's text without quotations of the request's body, in whatever spelling.
 
-    That is an object or a call with one of its members, or a member that others follow; it goes
-    to the last end of an object or call.
+    A quotation is an object or a call with one of the body's members, or a member that others
+    follow; the cut goes to the
+    last end of an object or call.
     """
-    members = sorted({each for each in _members(body) if each[0]}, key=repr)
+    members = sorted({each for each in _iterate_members(body) if each[0]}, key=repr)
     if not members:
         return text
-    member = f"(?:{'|'.join(_quoted(*each) for each in members)})"
+    member = f"(?:{'|'.join(_build_member_pattern(*each) for each in members)})"
     name = f"(?:{'|'.join(re.escape(name) for name, _ in members)})"
     pattern = re.compile(
         rf"(?:\{{|(?<=\w)\() ?{member}(?:.*[}})]|.*)"
         rf"|(?<![\w-])'?{member}.*\b{name}'? ?[:=](?:.*[}})]| ?[^ ]*)"
     )
-    compared = map(_compared, _undone(_Text.of(text)))
-    places = [
-        (at[found.start()], at[found.end()])
-        for shown, at in compared
-        for found in pattern.finditer(shown)
+    compared = map(_normalize, _decode_layers(_Text.of(text)))
+    spans = [
+        (at[match.start()], at[match.end()])
+        for compared_text, at in compared
+        for match in pattern.finditer(compared_text)
     ]
-    return _without(text, places, QUOTED)
+    return _cut_spans(text, spans, QUOTED)
 
 
-class _Sought(NamedTuple):
-    """What is looked for to find a secret: its parts, and patterns of what is found as a whole.
+class _SearchTerms(NamedTuple):
+    """The parts of a secret to search for, and patterns of what is found as a whole.
 
-    `loose_parts` have letters and digits alone, and are compared with texts without separators.
+    `loose_parts` have letters and digits only, and are compared with texts without separators.
     """
 
     parts: frozenset[str]
@@ -227,67 +247,72 @@ class _Sought(NamedTuple):
     patterns: frozenset[str]
 
 
-def _sought(secret: str) -> _Sought:
+def _build_search_terms(secret: str) -> _SearchTerms:
     parts: set[str] = set()
     loose_parts: set[str] = set()
-    whole = secret.strip()
-    patterns = {*_short_patterns(whole)}
-    for piece in _secret_pieces(secret):
-        for step in _undone(_Text.of(piece), is_secret=True):
-            folded = _folded(_compared(step))
-            parts |= _parts(folded.text)
-            loose_parts |= _loose_parts(folded.text)
-        lines = {line.strip() for line in piece.splitlines()} - {whole}
+    stripped = secret.strip()
+    patterns = {*_build_short_patterns(stripped)}
+    for piece in _split_secret(secret):
+        for step in _decode_layers(_Text.of(piece), is_secret=True):
+            folded = _fold_case(_normalize(step))
+            parts |= _slice_parts(folded.text)
+            loose_parts |= _slice_loose_parts(folded.text)
+        lines = {line.strip() for line in piece.splitlines()} - {stripped}
         patterns |= {
-            _alone(line)
+            _build_word_pattern(line)
             for line in lines
             if _SHORTEST_LINE <= len(line) < PART and line not in _COMMON
         }
-    return _Sought(
-        frozenset(parts if whole in _COMMON else parts - _COMMON_PARTS),
+    return _SearchTerms(
+        frozenset(parts if stripped in _COMMON else parts - _COMMON_PARTS),
         frozenset(loose_parts - _COMMON_PARTS),
         frozenset(patterns),
     )
 
 
-_remembered = lru_cache(maxsize=64)(_sought)
+_build_search_terms_cached = lru_cache(maxsize=64)(_build_search_terms)
 
 
-def _short_patterns(secret: str) -> Iterator[str]:
-    """Of a secret that is too short to have parts, or is so when its own escapes are undone."""
-    for step in _undone(_Text.of(secret), depth=0):
-        spelling = _compared(step).text.strip()
+def _build_short_patterns(secret: str) -> Iterator[str]:
+    """Yield patterns for a secret that is too short for parts, or that is so after decoding."""
+    for step in _decode_layers(_Text.of(secret), depth=0):
+        spelling = _normalize(step).text.strip()
         if SHORTEST <= len(spelling) < PART:
-            pattern = _alone(spelling) if len(spelling) == SHORTEST else re.escape(spelling)
+            pattern = (
+                _build_word_pattern(spelling) if len(spelling) == SHORTEST else re.escape(spelling)
+            )
             yield pattern if spelling.isalpha() else f"(?i:{pattern})"  # a word is a word
     if SHORTEST <= len(secret) < PART:
         for cased in {secret} if secret.isalpha() else {secret, secret.upper(), secret.lower()}:
             encoded = cased.encode(errors="surrogatepass")
             base64 = binascii.b2a_base64(encoded).decode().rstrip("=\n")
-            yield from (_alone(base64), _alone(base64.translate(_TO_URL_SAFE)))
-            yield f"(?i:{_alone(encoded.hex())})"
+            yield from (
+                _build_word_pattern(base64),
+                _build_word_pattern(base64.translate(_TO_URL_SAFE)),
+            )
+            yield f"(?i:{_build_word_pattern(encoded.hex())})"
 
 
-def _secret_pieces(secret: str) -> list[str]:
-    """All of it, but of key files not the armour and of a kubeconfig not who and where."""
+def _split_secret(secret: str) -> list[str]:
+    """Return a secret's pieces, without key files' armour and kubeconfigs' names and places."""
     is_kubeconfig = "apiVersion" in secret and "clusters" in secret
-    told = f"{_ARMOUR}|{_IDENTITY}" if is_kubeconfig else _ARMOUR
-    return [each for each in re.split(told, secret, flags=re.MULTILINE) if each.strip()]
+    separators = f"{_ARMOUR}|{_IDENTITY}" if is_kubeconfig else _ARMOUR
+    return [piece for piece in re.split(separators, secret, flags=re.MULTILINE) if piece.strip()]
 
 
-def _parts(text: str, size: int = PART) -> set[str]:
+def _slice_parts(text: str, size: int = PART) -> set[str]:
     return {text[start : start + size] for start in range(len(text) - size + 1)}
 
 
-def _loose_parts(text: str) -> set[str]:
-    """Return what is found of a secret between separators, in both directions.
+def _slice_loose_parts(text: str) -> set[str]:
+    """Return the parts of a secret that are found between separators, in both directions.
 
-    A short one is found as a whole, and only if it is no word: nobody takes its separators for
-    those of ordinary text then.
+    A short secret is found as a whole, and only if it is no word, because separators of ordinary
+    text would match.
     """
     joined = _join_letters(text)
     if len(joined) >= LOOSE_PART:
-        parts = _parts(joined, LOOSE_PART)
+        parts = _slice_parts(joined, LOOSE_PART)
     elif len(joined) < _SHORTEST_LOOSE or joined.isalpha() or joined.isdigit():
         return set()
     else:
@@ -295,50 +320,54 @@ def _loose_parts(text: str) -> set[str]:
     return parts | {part[::-1] for part in parts}
 
 
-def _parts_within(texts: Iterable[str]) -> set[str]:
-    found: set[str] = set()
+def _collect_parts(texts: Iterable[str]) -> set[str]:
+    parts: set[str] = set()
     for text in texts:
-        for step in _undone(_Text.of(text)):
-            folded = _folded(_compared(step))
-            found |= _parts(folded.text)
+        for step in _decode_layers(_Text.of(text)):
+            folded = _fold_case(_normalize(step))
+            parts |= _slice_parts(folded.text)
             joined = _join_letters(folded.text)
             for size in range(_SHORTEST_LOOSE, LOOSE_PART + 1):
-                found |= _parts(joined, size)
-    return found
+                parts |= _slice_parts(joined, size)
+    return parts
 
 
-def _starts_of(parts: set[str], size: int, text: str) -> Iterator[int]:
-    """Yield where in `text` any of the parts begins, all of which have `size` characters."""
+def _find_starts(parts: set[str], size: int, text: str) -> Iterator[int]:
+    """Yield the positions in `text` at which a part begins; all parts have `size` characters."""
     for start in range(len(text) - size + 1) if parts else ():
         if text[start : start + size] in parts:
             yield start
 
 
-def _undone(text: _Text, depth: int = _NESTED, *, is_secret: bool = False) -> Iterator[_Text]:
-    """The text, and what becomes of it with each layer of escapes that is undone.
+def _decode_layers(
+    text: _Text, depth: int = _NESTED, *, is_secret: bool = False
+) -> Iterator[_Text]:
+    """Yield the text, and the text after each layer of escapes is undone.
 
-    Of a secret only that is taken out of an encoding which was a text.
+    Of a secret, only encodings of a text are decoded.
     """
     for _ in range(_LAYERS):
         yield text
-        for decoded in _decoded(text, is_secret=is_secret) if depth else ():
-            yield from _undone(decoded, depth - 1, is_secret=is_secret)
-        plainer = _changed(_BYTES, _joined, _changed(_ESCAPE, _unescaped, text))
+        for decoded in _decode_encodings(text, is_secret=is_secret) if depth else ():
+            yield from _decode_layers(decoded, depth - 1, is_secret=is_secret)
+        plainer = _substitute(_BYTES, _join_bytes, _substitute(_ESCAPE, _unescape, text))
         if plainer.text == text.text:
             return
         text = plainer
 
 
-def _compared(text: _Text) -> _Text:
-    """The text as it is compared."""
-    return _changed(_ALIKE, lambda found: _SAME_AS[found.lastgroup or ""], text)
+def _normalize(text: _Text) -> _Text:
+    """Return the text in the form in which texts are compared."""
+    return _substitute(_ALIKE, lambda found: _SAME_AS[found.lastgroup or ""], text)
 
 
-def _folded(text: _Text) -> _Text:
-    """Return the text in lower case, where that takes no more characters, as for `İ`."""
+def _fold_case(text: _Text) -> _Text:
+    """Return the text in lower case, except where that takes more characters, as for `İ`."""
     lowered = text.text.lower()
     if len(lowered) != len(text.text):
-        lowered = "".join(low if len(low := each.lower()) == 1 else each for each in text.text)
+        lowered = "".join(
+            low if len(low := character.lower()) == 1 else character for character in text.text
+        )
     return _Text(lowered, text.at)
 
 
@@ -346,36 +375,38 @@ def _join_letters(text: str) -> str:
     return "".join(filter(str.isalnum, text))
 
 
-def _changed(pattern: re.Pattern[str], made: Callable[[re.Match[str]], str], text: _Text) -> _Text:
-    """The text with something else in place of what is found: at most a character each."""
+def _substitute(
+    pattern: re.Pattern[str], build_piece: Callable[[re.Match[str]], str], text: _Text
+) -> _Text:
+    """Return the text with a replacement for each match, of at most one character."""
     pieces: list[str] = []
     at: list[int] = []
     end = 0
-    for found in pattern.finditer(text.text):
-        start, piece = found.start(), made(found)
+    for match in pattern.finditer(text.text):
+        start, piece = match.start(), build_piece(match)
         pieces += (text.text[end:start], piece)
         at += text.at[end : start + len(piece)]
-        end = found.end()
+        end = match.end()
     if not end:
         return text
     return _Text("".join((*pieces, text.text[end:])), [*at, *text.at[end:]])
 
 
-def _unescaped(found: re.Match[str]) -> str:
-    kind = found.lastgroup
+def _unescape(match: re.Match[str]) -> str:
+    kind = match.lastgroup
     if kind is None:
         return ""
     if kind == "blank":
         return " "
     if kind == "entity":
-        made = unescape(f"&{found[kind]};")
-        return made if len(made) == 1 else found[0][:1]
-    code = int(found[kind], _BASES.get(kind, 16))
+        character = unescape(f"&{match[kind]};")
+        return character if len(character) == 1 else match[0][:1]
+    code = int(match[kind], _BASES.get(kind, 16))
     return chr(code) if code <= sys.maxunicode else ""
 
 
-def _joined(found: re.Match[str]) -> str:
-    text = found[0]
+def _join_bytes(match: re.Match[str]) -> str:
+    text = match[0]
     try:
         if text[0] >= "\ud800":
             return text.encode("utf-16", "surrogatepass").decode("utf-16")
@@ -384,69 +415,69 @@ def _joined(found: re.Match[str]) -> str:
         return text[:1]
 
 
-def _decoded(text: _Text, *, is_secret: bool) -> Iterator[_Text]:
-    """What may be in base64 or hexadecimal in the text, from each place where it may begin."""
-    for found in chain(_BASE64.finditer(text.text), _BASE64_LINES.finditer(text.text)):
-        shown, at = _changed(_BREAKS, lambda _: "", _part_of(text, *found.span()))
-        run = shown.translate(_FROM_URL_SAFE)
+def _decode_encodings(text: _Text, *, is_secret: bool) -> Iterator[_Text]:
+    """Yield decodings of base64 and hexadecimal in the text, from each possible start."""
+    for match in chain(_BASE64.finditer(text.text), _BASE64_LINES.finditer(text.text)):
+        run_text, at = _substitute(_BREAKS, lambda _: "", _slice_text(text, *match.span()))
+        run = run_text.translate(_FROM_URL_SAFE)
         for start in range(1 if is_secret else 4):
             length = len(run) - start
             length -= length % 4 == 1
             data = binascii.a2b_base64(run[start : start + length] + "=" * (-length % 4))
             if not is_secret or _is_text(data):
-                places = [at[start + index * 4 // 3] for index in range(len(data))]
-                yield _bytes_joined(data, [*places, at[start + length]])
-    for found in _HEX.finditer(text.text):
-        run, at = _changed(_BREAKS, lambda _: "", _part_of(text, *found.span()))
+                positions = [at[start + index * 4 // 3] for index in range(len(data))]
+                yield _join_decoded_bytes(data, [*positions, at[start + length]])
+    for match in _HEX.finditer(text.text):
+        run, at = _substitute(_BREAKS, lambda _: "", _slice_text(text, *match.span()))
         for start in range(1 if is_secret else 2):
             end = start + (len(run) - start) // 2 * 2
             data = bytes.fromhex(run[start:end])
             if not is_secret or _is_text(data):
-                yield _bytes_joined(data, at[start : end + 1 : 2])
+                yield _join_decoded_bytes(data, at[start : end + 1 : 2])
 
 
-def _part_of(text: _Text, start: int, end: int) -> _Text:
+def _slice_text(text: _Text, start: int, end: int) -> _Text:
     return _Text(text.text[start:end], text.at[start : end + 1])
 
 
-def _bytes_joined(data: bytes, at: Sequence[int]) -> _Text:
-    return _changed(_BYTES, _joined, _Text(data.decode("latin-1"), at))
+def _join_decoded_bytes(data: bytes, at: Sequence[int]) -> _Text:
+    return _substitute(_BYTES, _join_bytes, _Text(data.decode("latin-1"), at))
 
 
 def _is_text(data: bytes) -> bool:
     try:
-        return all(each.isprintable() or each.isspace() for each in data.decode())
+        return all(character.isprintable() or character.isspace() for character in data.decode())
     except UnicodeDecodeError:
         return False
 
 
-def _without(text: str, places: Iterable[tuple[int, int]], mark: str) -> str:
+def _cut_spans(text: str, spans: Iterable[tuple[int, int]], mark: str) -> str:
     pieces: list[str] = []
     end = 0
-    for start, stop in sorted(places):
+    for start, stop in sorted(spans):
         if start > end or not pieces:
             pieces.append(text[end:start])
         end = max(end, stop)
     return mark.join((*pieces, text[end:]))
 
 
-def _alone(text: str) -> str:
-    """A pattern of the text where it stands by itself."""
+def _build_word_pattern(text: str) -> str:
+    """Return a pattern of the text between other characters than letters and digits."""
     return rf"(?<![^\W_]){re.escape(text)}(?![^\W_])"
 
 
-def _members(value: Any) -> Iterator[tuple[str, str]]:
-    """Every member of the objects in a body, with a pattern of its value."""
+def _iterate_members(value: Any) -> Iterator[tuple[str, str]]:
+    """Yield every member of the objects in a body, with a pattern of its value."""
     if isinstance(value, Mapping):
         for name, item in value.items():
-            yield str(name), _begin_of(item)
-            yield from _members(item)
+            yield str(name), _build_value_pattern(item)
+            yield from _iterate_members(item)
     elif isinstance(value, list | tuple):
-        yield from chain.from_iterable(map(_members, value))
+        yield from chain.from_iterable(map(_iterate_members, value))
 
 
-def _begin_of(value: Any) -> str:
-    """A pattern of how a value begins where it is quoted: that is enough of it."""
+def _build_value_pattern(value: Any) -> str:
+    """Return a pattern of the beginning of a quoted value, which suffices to recognize it."""
     if isinstance(value, bool | None):
         return r"(?:true|false|null|True|False|None)\b"
     if isinstance(value, int | float):
@@ -456,7 +487,7 @@ def _begin_of(value: Any) -> str:
     return r"[\[{(]"
 
 
-def _quoted(name: str, begin: str) -> str:
+def _build_member_pattern(name: str, begin: str) -> str:
     return rf"'?\b{re.escape(name)}'? ?[:=] ?{begin}"
 
 
@@ -468,7 +499,7 @@ _COMMON_PARTS: Final = frozenset(
     part
     for each in _COMMON
     for part in (
-        *_parts(f" {each.lower()} "),
-        *_loose_parts(each.lower()),
+        *_slice_parts(f" {each.lower()} "),
+        *_slice_loose_parts(each.lower()),
     )
 )

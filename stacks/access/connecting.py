@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Final, Literal
 
-from gpuform.providers.properties import plain
+from gpuform.providers.properties import to_properties
 from gpuform.schemas.access import Access, Host
 from gpuform.stacks.access.errors import NoAccess
 from gpuform.stacks.access.kubeconfig_text import Mark
@@ -83,7 +83,7 @@ def _read(
 
 def _access(entry: ResourceState, outputs: PropertyMap) -> Access | None:
     lifecycle = lifecycle_of(entry.type)
-    return lifecycle.get_access(plain(to_provider(outputs))) if lifecycle else None
+    return lifecycle.get_access(to_properties(to_provider(outputs))) if lifecycle else None
 
 
 def _chosen(

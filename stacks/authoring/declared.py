@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpuform.providers.catalog import lifecycle_class
+from gpuform.providers.catalog import load_lifecycle_class
 from gpuform.schemas.models import InputModel
 from gpuform.schemas.topology import SECTIONS
 
@@ -62,7 +62,7 @@ class Entry:
 
     @property
     def model(self) -> type[InputModel]:
-        return lifecycle_class(self.platform, self.kind).inputs
+        return load_lifecycle_class(self.platform, self.kind).inputs
 
 
 @dataclass(frozen=True, slots=True)

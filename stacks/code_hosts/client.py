@@ -25,7 +25,7 @@ from gpuform.providers.errors import (
     UnknownOutcome,
     Unreachable,
 )
-from gpuform.providers.http import ApiClient, ErrorAnswers, Retry, httpx_errors, retry_after
+from gpuform.providers.http import ApiClient, ErrorAnswers, Retry, httpx_errors, parse_retry_after
 from gpuform.providers.values import Redactor
 from gpuform.schemas.safe_text import escape_invisible
 from gpuform.stacks.review.summary_text import format_elapsed
@@ -119,7 +119,7 @@ def get_rate_limit_wait(response: "httpx.Response", message: str, attempt: int) 
     headers, status = response.headers, response.status_code
     if status not in (403, 429):
         return None
-    requested_wait = retry_after(headers.get("retry-after"))
+    requested_wait = parse_retry_after(headers.get("retry-after"))
     if requested_wait is not None:
         return requested_wait
     for prefix in ("x-ratelimit", "ratelimit"):
@@ -331,7 +331,7 @@ class CodeHostClient(ApiClient):
             raise GpuformError(f"{self.platform}: {method} {path}: {self.base_url} is no address")
         self._attempt = 0
         retry = Retry.CREATE if method == "POST" else Retry.SAFE
-        return self.answer(method, path, retry=retry, **options)
+        return self.send_request(method, path, retry=retry, **options)
 
     def _send(self, *request: Any, **options: Any) -> "httpx.Response":
         self._attempt += 1
@@ -353,7 +353,7 @@ class CodeHostClient(ApiClient):
                 hint=f"is {self.base_url} the address of its API?",
             ) from None
 
-    def _error_of(
+    def _build_error(
         self,
         response: "httpx.Response",
         method: str,

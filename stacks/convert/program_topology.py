@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gpuform.providers.catalog import lifecycle_class
+from gpuform.providers.catalog import load_lifecycle_class
 from gpuform.stacks.authoring.declared import ConfigValue, Declared, Reference, variables_in
 from gpuform.stacks.convert.declaring import (
     Asked,
@@ -89,7 +89,7 @@ class _Run:
         return self.answers[asked.urn]
 
     def outputs(self, kind: tuple[str, str], known: PropertyMap, asked: Asked) -> PropertyMap:
-        lifecycle = lifecycle_class(*kind)
+        lifecycle = load_lifecycle_class(*kind)
         fields = {**lifecycle.inputs.model_fields, **lifecycle.outputs.model_fields}
         secret = {*lifecycle.list_secret_names(), *asked.additional_secret_outputs}
         found: PropertyMap = {}

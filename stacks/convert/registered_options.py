@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import chain, count
 from typing import Any, Final, Protocol
 
-from gpuform.providers.catalog import lifecycle_class
+from gpuform.providers.catalog import load_lifecycle_class
 from gpuform.providers.forms import Form
 from gpuform.stacks.authoring.declared import ConfigValue, Mixed, Reference, Value, Variable
 from gpuform.stacks.document.diagnostics import Diagnostic
@@ -95,7 +95,7 @@ def _named_options(first: Registration, sayer: Sayer) -> Iterator[tuple[str, Val
 
 def _secret_outputs(first: Asked) -> Iterator[tuple[str, Value]]:
     kind = kind_of(first.type)
-    own = lifecycle_class(*kind).list_secret_names() if kind else []
+    own = load_lifecycle_class(*kind).list_secret_names() if kind else []
     more = [name for name in first.additional_secret_outputs if name not in own]
     if more:
         yield "additional_secret_outputs", more
@@ -111,7 +111,7 @@ def _aliases(first: Registration, sayer: Sayer) -> Iterator[tuple[str, Value]]:
         given.append({key: text for key, text in said.items() if text})
     # A resource adds itself in the other form, also under every name that it had.
     kind = kind_of(first.type)
-    own = {form.type_of(*kind) for form in Form} - {first.type} if kind else set()
+    own = {form.build_type(*kind) for form in Form} - {first.type} if kind else set()
     known = [{}, *given]
     found = [each for each in given if each.get("type") not in own or _untyped(each) not in known]
     if found:

@@ -52,7 +52,7 @@ def examine(
     if project is not None and backend is not None:
         config = _stack(exam, project, backend, stack, environ, used)
     exam.look(PLATFORMS, lambda: platforms(config, environ, used))
-    exam.secrets += Settings(config=config.get, environ=environ).secrets()
+    exam.secrets += Settings(config=config.get, environ=environ).list_secrets()
     return exam.told()
 
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from gpuform.providers.catalog import lifecycle_class
+from gpuform.providers.catalog import load_lifecycle_class
 from gpuform.providers.context import CLOCK_VARIABLE, format_duration
 from gpuform.providers.errors import (
     AuthError,
@@ -13,10 +13,10 @@ from gpuform.providers.errors import (
     PermissionDenied,
     Unreachable,
 )
-from gpuform.providers.http import Answered, probe
+from gpuform.providers.http import ProbeAnswer, probe_platform
 from gpuform.providers.operations import Settings
+from gpuform.providers.platform import list_unusable_platforms
 from gpuform.providers.platform import platforms as all_platforms
-from gpuform.providers.platform import unusable_platforms
 from gpuform.stacks.doctor.findings import Finding, Level, failure
 from gpuform.stacks.resource_rules import write_refusal
 
@@ -44,7 +44,7 @@ def platforms(
             yield from _skew(name, answer.answered.clock_ahead)
         elif isinstance(answer, _Look) and answer.answered.address != clock:
             yield _wrong_clock(name)
-    for name, why in unusable_platforms().items():
+    for name, why in list_unusable_platforms().items():
         level = Level.PROBLEM if name in used else Level.WARNING
         yield Finding(AREA, level, f"{name} cannot be used: {why.because}", why.hint)
     silent = [
@@ -61,7 +61,7 @@ def platforms(
 class _Look:
     """What a platform has answered, and what it says of the key's right to change each kind."""
 
-    answered: Answered
+    answered: ProbeAnswer
     refusals: Collection[str | None]
 
     @property
@@ -71,8 +71,8 @@ class _Look:
 
 def _asked(name: str, settings: Settings) -> _Look | Exception:
     try:
-        answered = probe(name, settings)
-        kinds = [lifecycle_class(name, kind) for kind in all_platforms()[name].lifecycles]
+        answered = probe_platform(name, settings)
+        kinds = [load_lifecycle_class(name, kind) for kind in all_platforms()[name].lifecycles]
         return _Look(answered, [write_refusal(each, settings) for each in kinds])
     except Exception as error:  # noqa: BLE001 - one platform's fault is not the others'
         return error

@@ -182,7 +182,7 @@ def undone(subject: ExaminedStack) -> Iterator[Finding]:
 def _unsettled(subject: ExaminedStack) -> Iterator[Intent]:
     """The creates whose object the state does not have."""
     backend, project = subject.backend, subject.project.name
-    intents = intents_of(backend, project, subject.name).all()
+    intents = intents_of(backend, project, subject.name).list_all()
     if intents:
         known = {each.id for each in read_sealed(backend, project, subject.name).snapshot.resources}
         yield from (each for each in intents if each.id not in known)

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gpuform.providers.catalog import lifecycle_class
+from gpuform.providers.catalog import load_lifecycle_class
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.http import Retry
 from gpuform.providers.lens.client import LensClient, client_for, is_configured
@@ -109,7 +109,7 @@ class Monitoring:
         if kind is None or not id_:
             return None
         try:
-            return lifecycle_class(*kind).measure_gpu_usage(self.settings, id_)
+            return load_lifecycle_class(*kind).measure_gpu_usage(self.settings, id_)
         except GpuformError as error:
             return _line(error)
 

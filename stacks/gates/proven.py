@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.http import probe
+from gpuform.providers.http import probe_platform
 from gpuform.providers.operations import Settings
 from gpuform.schemas.plan import Plan, PlanAction
 from gpuform.schemas.resource_facts import CertificationCheck
@@ -147,7 +147,7 @@ def _has_own_settings(step: Step) -> bool:
 
 def _find_probe_failure(platform: str, region: str, settings: Settings) -> tuple[str, str] | None:
     try:
-        probe(platform, replace(settings, region=region or settings.region))
+        probe_platform(platform, replace(settings, region=region or settings.region))
     except GpuformError as error:
         reason = " ".join(error.message.split())
         return f"{platform} cannot be asked, and what is planned there may fail: {reason}", reason

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from gpuform.providers.catalog import Summary, summary_of
+from gpuform.providers.catalog import Summary, summarize_resource
 from gpuform.schemas.plan import Plan, PlanAction, ResourceChange
 from gpuform.schemas.safe_text import MASK
 from gpuform.stacks.engine.state import ResourceState, needs
@@ -140,7 +140,7 @@ def _clear(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 def _summary(type_: str, values: Mapping[str, Any]) -> Summary:
     platform, _, kind = type_.partition(":")
-    return summary_of(platform, kind, values) if values else Summary()
+    return summarize_resource(platform, kind, values) if values else Summary()
 
 
 def _text(values: Mapping[str, Any], *names: str) -> str:

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from gpuform.providers import importing
-from gpuform.providers.catalog import all_kinds, lifecycle_class
+from gpuform.providers.catalog import list_kinds, load_lifecycle_class
 from gpuform.providers.errors import UnsupportedKind
 from gpuform.providers.offering import Held
 from gpuform.schemas.checking import find_nearest_name
@@ -108,7 +108,7 @@ _LOOK: Final = "the command without it and with --preview-only shows all that th
 
 def is_grouping(held: Held) -> bool:
     """Whether it is one way of several to group its parts."""
-    lifecycle = lifecycle_class(held.platform, held.kind)
+    lifecycle = load_lifecycle_class(held.platform, held.kind)
     return bool(held.made_of) and not lifecycle.is_bound
 
 
@@ -120,11 +120,11 @@ def one(type_: str, name: str, id_: str, held: Iterable[Held], region: str = "")
             f"{name!r} is not a name",
             hint="use letters, digits, hyphens, underscores and dots: import TYPE NAME ID",
         )
-    lifecycle, text = lifecycle_class(platform, kind), id_
-    id_ = importing.object_id(lifecycle, text)
+    lifecycle, text = load_lifecycle_class(platform, kind), id_
+    id_ = importing.parse_object_id(lifecycle, text)
     found = next((each for each in held if (each.kind, each.id) == (kind, id_)), None)
     with errors_of_engine():
-        told = importing.agreed(lifecycle, text, found.told if found else {})
+        told = importing.merge_import_inputs(lifecycle, text, found.told if found else {})
     if found is None:
         return ImportChoice(platform, kind, id_, name, region=region, told=told)
     return ImportChoice(platform, kind, id_, name, found.name, found.region or region, told)
@@ -144,9 +144,9 @@ def kind_of(type_: str) -> tuple[str, str]:
     """The platform and the kind of `together:Cluster`; also of a whole type token."""
     platform, _, kind = type_.rpartition("gpuform.")[2].removeprefix("gpuform:").partition(":")
     try:
-        lifecycle_class(platform, kind)
+        load_lifecycle_class(platform, kind)
     except UnsupportedKind:
-        known = tuple(f"{each}:{kind}" for each, kind in all_kinds())
+        known = tuple(f"{each}:{kind}" for each, kind in list_kinds())
         near = find_nearest_name(f"{platform}:{kind}", known)
         hint = f"did you mean {near}?" if near else f"there is {', '.join(known)}"
         raise NotImported(f"there is no type '{type_}'", hint) from None

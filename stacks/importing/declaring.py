@@ -13,11 +13,11 @@ from functools import partial
 from itertools import count
 from typing import Any, Final
 
-from gpuform.providers.catalog import lifecycle_class
+from gpuform.providers.catalog import load_lifecycle_class
 from gpuform.providers.context import ProviderContext, get_clock, use_context
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.operations import Settings
-from gpuform.providers.records import Intents, Unkept
+from gpuform.providers.records import EphemeralRecords, Intents
 from gpuform.schemas.checking import validate_inputs
 from gpuform.schemas.models import InputModel
 from gpuform.schemas.rules import FieldRules, get_field_rules
@@ -63,7 +63,7 @@ class Links:
 
     def applied(self, platform: str, kind: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """The inputs, with references for the values that are another resource's."""
-        model: type[InputModel] = lifecycle_class(platform, kind).inputs
+        model: type[InputModel] = load_lifecycle_class(platform, kind).inputs
         return {
             name: self._reference(platform, get_field_rules(model).get(name), value) or value
             for name, value in inputs.items()
@@ -107,7 +107,7 @@ def read(wanted: Sequence[ImportChoice], settings: Settings) -> list[Found]:
     """Each object. Raises EngineError with what is wrong with all of them."""
     with ThreadPoolExecutor(READERS, thread_name_prefix="import") as pool:
         # The record of creates under way belongs to the runs that make them.
-        intents, began = Intents(Unkept()), time.monotonic()
+        intents, began = Intents(EphemeralRecords()), time.monotonic()
 
         def call() -> ProviderContext:
             return ProviderContext(clock=get_clock(os.environ), intents=intents, fresh_since=began)
@@ -125,7 +125,7 @@ def read(wanted: Sequence[ImportChoice], settings: Settings) -> list[Found]:
 def _read(
     wanted: ImportChoice, settings: Settings, new_call: Callable[[], ProviderContext]
 ) -> Found | str:
-    lifecycle = lifecycle_class(wanted.platform, wanted.kind)
+    lifecycle = load_lifecycle_class(wanted.platform, wanted.kind)
     settings = replace(settings, region=wanted.region or settings.region)
     try:
         with use_context(new_call()):
@@ -202,7 +202,7 @@ def declaration(
 def find_value_problems(found: Found) -> list[str]:
     """Return what a declaration refuses of the values that the platform has, one text each."""
     wanted = found.wanted
-    model = lifecycle_class(wanted.platform, wanted.kind).inputs
+    model = load_lifecycle_class(wanted.platform, wanted.kind).inputs
     required = {name for name, each in model.model_fields.items() if each.is_required()}
     missing = required - found.inputs.keys()
     problems = validate_inputs(model, {**dict.fromkeys(missing, UNKNOWN), **found.inputs})[1]
@@ -221,7 +221,7 @@ class _Work:
 
     def entry(self, found: Found, name: str) -> Entry:
         wanted = found.wanted
-        kind = lifecycle_class(wanted.platform, wanted.kind)
+        kind = load_lifecycle_class(wanted.platform, wanted.kind)
         model = kind.inputs
         inputs = {
             **{k: v for k, v in wanted.told.items() if k in model.model_fields},

@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from gpuform.providers.catalog import lifecycle_class, platform_of
+from gpuform.providers.catalog import load_lifecycle_class, require_platform
 from gpuform.providers.context import get_clock
 from gpuform.providers.errors import GpuformError, MissingCredentials
-from gpuform.providers.offering import Held, held_by
+from gpuform.providers.offering import Held, list_existing_objects
 from gpuform.providers.operations import Settings
 from gpuform.providers.platform import platforms
 from gpuform.providers.records import Intent
@@ -111,8 +111,8 @@ def _platforms(question: Question) -> list[str]:
     """Those that can hold anything."""
 
     def holds(platform: str) -> bool:
-        kinds = platform_of(platform).lifecycles
-        return any(not lifecycle_class(platform, kind).is_bound for kind in kinds)
+        kinds = require_platform(platform).lifecycles
+        return any(not load_lifecycle_class(platform, kind).is_bound for kind in kinds)
 
     return [*question.platforms] or [each for each in platforms() if holds(each)]
 
@@ -122,7 +122,7 @@ def _still_held(held: Sequence[Held], question: Question) -> list[Held]:
     again: set[tuple[str, str, str]] = set()
     for platform in {each.platform for each in held}:
         try:
-            seen = held_by(platform, question.settings, question.regions)
+            seen = list_existing_objects(platform, question.settings, question.regions)
         except GpuformError:
             again |= {_key(each) for each in held if each.platform == platform}
         else:
@@ -136,7 +136,7 @@ def _key(held: Held) -> tuple[str, str, str]:
 
 def _held(platform: str, question: Question, found: Orphans) -> list[Held]:
     try:
-        held = held_by(platform, question.settings, question.regions)
+        held = list_existing_objects(platform, question.settings, question.regions)
     except MissingCredentials as error:
         if question.platforms:
             found.failures.append(f"{platform} could not be asked: {error}")

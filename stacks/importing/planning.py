@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from gpuform.providers.catalog import lifecycle_class
-from gpuform.providers.chosen_form import form_of
+from gpuform.providers.catalog import load_lifecycle_class
+from gpuform.providers.chosen_form import parse_form
 from gpuform.providers.forms import FORM_CONFIG
 from gpuform.providers.operations import Settings
 from gpuform.schemas.topology import SECTIONS
@@ -136,7 +136,7 @@ def _owners(request: Request) -> tuple[_Owners, _Owners]:
 
 
 def _begun(stack: Stack) -> Mapping[str, str]:
-    begun = ((each, each.urn) for each in stack.intents().all() if each.urn)
+    begun = ((each, each.urn) for each in stack.intents().list_all() if each.urn)
     return {id_: name_of(urn) for each, urn in begun for id_ in (each.id, *each.ids) if id_}
 
 
@@ -158,7 +158,7 @@ class _Sorting:
 
     def add(self, wanted: ImportChoice) -> None:
         """Raises EngineError for a named object that another stack has."""
-        is_bound = lifecycle_class(wanted.platform, wanted.kind).is_bound
+        is_bound = load_lifecycle_class(wanted.platform, wanted.kind).is_bound
         pending = self.request.place.pending.get(wanted.key)
         mine, theirs = self.mine.get(wanted.key), self.theirs.get(wanted.key)
         if is_bound and mine is not None and wanted.name not in ("", name_of(mine.urn)):
@@ -204,7 +204,7 @@ def _names(place: DeclarationPlace, resources: Iterable[ResourceState]) -> set[t
 
 def _new_target(request: Request, name: str, wanted: ImportChoice) -> Target:
     stack = request.stack
-    form = form_of(request.settings.config(FORM_CONFIG), stack.name)
-    type_ = form.type_of(wanted.platform, wanted.kind)
+    form = parse_form(request.settings.config(FORM_CONFIG), stack.name)
+    type_ = form.build_type(wanted.platform, wanted.kind)
     urn = make_urn(stack.name, stack.project.name, request.parent, type_, name)
     return Target(*wanted.key, name, urn)

@@ -9,7 +9,7 @@ the file's `defaults` may have the rest. What is missing, and rules over several
 import json
 from typing import Any, Final
 
-from gpuform.providers.catalog import lifecycle_class, platforms_with
+from gpuform.providers.catalog import list_platforms_with, load_lifecycle_class
 from gpuform.schemas.cases_file import CasesInputs
 from gpuform.schemas.gates import GatesInputs
 from gpuform.schemas.models import InputModel
@@ -49,12 +49,12 @@ def topology_schema() -> dict[str, Any]:
     definitions = {f"entry.{name}": entry[name] for name in _OWN}
     sections, defaults = {}, {}
     for section, kind in SECTIONS.items():
-        platforms = platforms_with(kind)
+        platforms = list_platforms_with(kind)
         sections[section] = _section(section, kind, platforms)
         defaults[section] = _defaults(section, platforms)
         definitions[section] = _entry(section, platforms, entry["platform"]["description"])
         for platform in platforms:
-            found = model_schema(lifecycle_class(platform, kind).inputs)
+            found = model_schema(load_lifecycle_class(platform, kind).inputs)
             definitions[f"{section}.{platform}"] = _entry_on(platform, found)
             definitions[f"defaults.{section}.{platform}"] = _default(section, platform, found)
     properties = file["properties"]

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from gpuform.providers.catalog import has_kind, lifecycle_class, platforms_with
+from gpuform.providers.catalog import has_kind, list_platforms_with, load_lifecycle_class
 from gpuform.schemas.models import InputModel
 from gpuform.schemas.rules import describe_change_effect, get_field_rules
 from gpuform.schemas.topology import (
@@ -55,7 +55,7 @@ def values_of(path: Sequence[str], platform: str | None) -> list[str]:
     """The values that the key at the end of a path can have, where they can be listed."""
     *outer, name = path
     if len(path) == 3 and path[0] in SECTIONS and name == "platform":
-        return list(platforms_with(SECTIONS[path[0]]))
+        return list(list_platforms_with(SECTIONS[path[0]]))
     model = _model_at(outer, platform, name)
     if model is None:
         return []
@@ -71,7 +71,7 @@ def outputs_of(section: str, platform: str | None) -> dict[str, Word]:
     }
     if platform is None or not has_kind(platform, kind):
         return found
-    lifecycle = lifecycle_class(platform, kind)
+    lifecycle = load_lifecycle_class(platform, kind)
     known = {**_fields(lifecycle.inputs), **_fields(lifecycle.outputs)}
     for name in lifecycle.list_property_names():
         found[name] = known.get(name, Word(name, "", ""))
@@ -82,7 +82,7 @@ def _inside(section: str, rest: Sequence[str], platform: str | None) -> dict[str
     kind = SECTIONS[section]
     model: type[InputModel] | None = None
     if platform is not None and has_kind(platform, kind):
-        model = lifecycle_class(platform, kind).inputs
+        model = load_lifecycle_class(platform, kind).inputs
     if not rest:
         own = _fields(EntryInputs)
         if model is None:
@@ -117,7 +117,7 @@ def _model_at(path: Sequence[str], platform: str | None, name: str) -> type[Base
     if rest[:1] == ["options"]:
         model, rest = OptionsInputs, rest[1:]
     elif platform is not None and has_kind(platform, kind):
-        model = lifecycle_class(platform, kind).inputs
+        model = load_lifecycle_class(platform, kind).inputs
     for step in rest:
         rules = get_field_rules(model).get(step) if model is not None else None
         model = rules.nested if rules is not None else None
@@ -130,7 +130,7 @@ def _sections() -> dict[str, Word]:
         section: Word(
             section,
             f"map of {kind}",
-            _SECTION_TEXT.format(kind=kind, platforms=", ".join(platforms_with(kind))),
+            _SECTION_TEXT.format(kind=kind, platforms=", ".join(list_platforms_with(kind))),
         )
         for section, kind in SECTIONS.items()
     }

@@ -11,9 +11,9 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Final, Literal, ParamSpec
 
-from gpuform.providers.catalog import capability_table
-from gpuform.providers.environment import KNOWN_VARIABLE as KNOWN_SCHEDULERS
-from gpuform.providers.environment import schedulers_in
+from gpuform.providers.catalog import render_capability_table
+from gpuform.providers.environment import KNOWN_SCHEDULERS_VARIABLE as KNOWN_SCHEDULERS
+from gpuform.providers.environment import find_schedulers
 from gpuform.schemas.errors import UserError
 from gpuform.schemas.plan import Plan
 from gpuform.stacks.engine.project import Project
@@ -135,7 +135,7 @@ class Tools:
     @_answering
     def list_kinds(self) -> Answer:
         """List the kinds of resources, and which platforms have them."""
-        return Answer(ok=True, told={"kinds": capability_table()})
+        return Answer(ok=True, told={"kinds": render_capability_table()})
 
     @_answering
     def read_schema(
@@ -283,7 +283,7 @@ class Tools:
     def _schedulers(self, project: Project, stack: str) -> str:
         """Those that the resources of the stack name: a proposal has no others asked."""
         inputs = [each.get("inputs") for each in _resources(self._exported(project, stack))]
-        return json.dumps(schedulers_in(inputs))
+        return json.dumps(find_schedulers(inputs))
 
     def _exported(self, project: Project, stack: str) -> Done:
         done = self.commands.run(project.directory, "stack", "export", "--stack", stack)

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from gpuform.providers.catalog import platform_of
-from gpuform.providers.offering import held_by
+from gpuform.providers.catalog import require_platform
+from gpuform.providers.offering import list_existing_objects
 from gpuform.providers.operations import Settings
 from gpuform.stacks.authoring.declared import ConfigValue, Reference, Value
 from gpuform.stacks.document.diagnostics import Diagnostics
@@ -79,13 +79,13 @@ def _wanted(options: ImportOptions, settings: Settings) -> list[ImportChoice]:
     if not options.everything:
         type_, name, id_ = options.type_ or "", options.name or "", options.id_ or ""
         platform, _ = chosen.kind_of(type_)
-        held = held_by(platform, settings, options.regions)
+        held = list_existing_objects(platform, settings, options.regions)
         return [chosen.one(type_, name, id_, held, next(iter(options.regions), ""))]
     platform = options.platform or ""
-    platform_of(platform)
+    require_platform(platform)
     types = [":".join(chosen.kind_of(each)) for each in options.types]
     wanted = Filter(types, options.names, options.regions, options.tags)
-    return chosen.all_of(held_by(platform, settings, options.regions), wanted)
+    return chosen.all_of(list_existing_objects(platform, settings, options.regions), wanted)
 
 
 def _value(name: str, text: str) -> Value:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from time import time
 
-from gpuform.providers.catalog import platform_of
+from gpuform.providers.catalog import require_platform
 from gpuform.providers.operations import Settings
 from gpuform.providers.values import Redactor
 from gpuform.stacks.engine.stack import Workspace
@@ -44,7 +44,7 @@ def question_of(
 ) -> Question:
     """Raises UnsupportedKind for a platform that there is not."""
     for each in platforms:
-        platform_of(each)
+        require_platform(each)
     config, secret_keys = account.config()
     settings = Settings(config=config.get, environ=os.environ)
     return Question(
@@ -53,7 +53,7 @@ def question_of(
         platforms=platforms,
         regions=regions,
         older_than=older_than,
-        secrets=[*settings.secrets(), *(config[key] for key in secret_keys)],
+        secrets=[*settings.list_secrets(), *(config[key] for key in secret_keys)],
     )
 
 
@@ -84,6 +84,6 @@ def _ask(
     regions: Sequence[str],
 ) -> Offers:
     settings = Settings(config=config.get)
-    redact = Redactor([*settings.secrets(), *secrets]).redact
+    redact = Redactor([*settings.list_secrets(), *secrets]).redact
     found = ask(settings, platforms, regions)
     return replace(found, failures=list(map(redact, found.failures)))

@@ -9,14 +9,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuform.providers.catalog import Summary, summary_of
+from gpuform.providers.catalog import Summary, summarize_resource
 from gpuform.providers.context import CLOCK_VARIABLE, get_clock, synchronize_clock
 from gpuform.providers.environment import Live
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.lens.client import client_for, is_configured
 from gpuform.providers.operations import Settings
 from gpuform.providers.plugin.interrupted_creates import describe_leftover, find_leftover_intents
-from gpuform.providers.records import Intents, Unkept
+from gpuform.providers.records import EphemeralRecords, Intents
 from gpuform.schemas.errors import UserError
 from gpuform.schemas.plan import Plan
 from gpuform.schemas.resource_facts import ResourceUsage
@@ -97,7 +97,7 @@ def status_of(
     settings = Settings(config=config.get, environ=environ)
     clock = synchronize_clock(get_clock(environ))
     measured = _measured(seen, settings) if refresh else {}
-    watch = IdleWatch(settings, clock, Intents(Unkept(stack.intents().records)))
+    watch = IdleWatch(settings, clock, Intents(EphemeralRecords(stack.intents().records)))
     found = [_status(each, book, measured.get(each.entry.urn)) for each in seen]
     if refresh:
         found = [_with_idleness(each, was, watch) for each, was in zip(found, seen, strict=True)]
@@ -210,7 +210,7 @@ def _status(seen: _Seen, book: PriceBook, measured: _Measured | None) -> Resourc
     entry, outputs = seen.entry, seen.entry.outputs
     type_ = short_type(entry.type)
     platform, _, kind = type_.partition(":")
-    summary = summary_of(platform, kind, shown(outputs)) if outputs else Summary()
+    summary = summarize_resource(platform, kind, shown(outputs)) if outputs else Summary()
     is_own = entry.custom and not entry.external
     footprint = footprint_now(entry) if outputs and is_own else ResourceUsage()
     name, priced_ = name_of(entry.urn), priced(footprint, book)

@@ -3,7 +3,7 @@
 from typing import Any
 
 from gpuform.providers.forms import PROVIDER_KEY
-from gpuform.providers.properties import plain
+from gpuform.providers.properties import to_properties
 from gpuform.schemas.resource_facts import ResourceUsage
 from gpuform.schemas.values import UNKNOWN
 from gpuform.stacks.engine.provider_host import to_provider
@@ -55,4 +55,4 @@ def _value(value: PropertyValue) -> Any:
         return [_value(item) for item in value]
     if isinstance(value, Secret | Unknown):
         return UNKNOWN
-    return plain(to_provider({"": value}))[""]
+    return to_properties(to_provider({"": value}))[""]

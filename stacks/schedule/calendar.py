@@ -15,7 +15,7 @@ from gpuform.providers import permissions
 from gpuform.providers.context import Clock, ProviderContext, use_context
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.lifecycle import Lifecycle
-from gpuform.providers.lifetime import Verdict, find_creation_time, written
+from gpuform.providers.lifetime import Verdict, find_creation_time, format_moment
 from gpuform.providers.operations import Settings
 from gpuform.providers.permissions import Permission
 from gpuform.providers.records import Intents
@@ -98,7 +98,7 @@ class TimeTable:
         start = find_start(entry, entry.outputs, now, is_emulated=self.is_emulated)
         end = compute_expiry(values, start)
         if end is not None and end <= now:
-            return Due(f"expired at {written(end)}")
+            return Due(f"expired at {format_moment(end)}")
         return _by_hours(lifecycle, entry.inputs, values, seen, now)
 
 
@@ -136,7 +136,7 @@ def _by_hours(
     others = {name: value for name, value in inputs.items() if name != power.field}
     if not hours.contains_moment(now):
         return Due("outside of its running hours", {**others, power.field: power.off})
-    if seen.get("stopped_by") and Permission.START_TERMINATED not in permissions.given():
+    if seen.get("stopped_by") and Permission.START_TERMINATED not in permissions.get_permissions():
         return None
     return Due("its running hours have begun", others)
 
@@ -199,7 +199,7 @@ class Expired:
         ended = self._read().get(_key(registration.urn))
         if ended is None or ended.get("ttl") != ttl:
             return
-        if Permission.RENEW_EXPIRED not in permissions.given():
+        if Permission.RENEW_EXPIRED not in permissions.get_permissions():
             yield Problem(
                 "ttl",
                 f"`gpuform expire` destroyed it at {ended.get('at')}, when its ttl of {ttl} was "
@@ -210,7 +210,7 @@ class Expired:
     def add(self, entries: Iterable[ResourceState], now: float) -> None:
         """Remembers what is about to expire: what is there is never taken for expired."""
         ended = {
-            _key(entry.urn): {"ttl": ttl, "at": written(now)}
+            _key(entry.urn): {"ttl": ttl, "at": format_moment(now)}
             for entry in entries
             if isinstance(ttl := unwrap_secrets(entry.inputs.get("ttl")), str)
         }

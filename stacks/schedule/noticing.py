@@ -20,7 +20,7 @@ from gpuform.providers.evidence.decisions import (
     STOP_BY_SCHEDULE,
 )
 from gpuform.providers.lifecycle import Lifecycle
-from gpuform.providers.lifetime import ending
+from gpuform.providers.lifetime import list_end_notices
 from gpuform.providers.operations import Settings
 from gpuform.providers.permissions import Permission
 from gpuform.schemas.resource_facts import (
@@ -131,7 +131,10 @@ def _notices(found: Iterable[_Seen], now: float, *, is_emulated: bool) -> tuple[
         own: list[Notice] = []
         if not entry.external:
             start = find_start(entry, outputs, now, is_emulated=is_emulated)
-            own += (*ending(values, start, now), *lifecycle.list_notices(values, seen, now))
+            own += (
+                *list_end_notices(values, start, now),
+                *lifecycle.list_notices(values, seen, now),
+            )
         own += lifecycle.find_observed_news(told(before), seen) if before is not None else ()
         notices += [notice.model_copy(update=named) for notice in own]
         credit = None if entry.external else lifecycle.get_credit(values, seen)
@@ -313,7 +316,7 @@ class ProvenCalendar:
         require_evidence(decision, name, agreement, hint=_CLOCK_HINT)
         work = None if decision is START_BY_SCHEDULE else self.observer.observe_work(entry)
         # Nobody measures it: the plan says so, as of nodes without a scheduler.
-        if work is not None and Permission.EVICT_JOBS not in permissions.given():
+        if work is not None and Permission.EVICT_JOBS not in permissions.get_permissions():
             require_evidence(decision, name, work, hint=_WORK_HINT)
 
 

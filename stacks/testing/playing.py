@@ -10,7 +10,7 @@ from typing import Any, Final
 from gpuform.providers import permissions
 from gpuform.providers.context import create_wsgi_transport, mount_transport
 from gpuform.providers.emulator.server import Server, environment, serve
-from gpuform.providers.environment import KNOWN_VARIABLE as KNOWN_SCHEDULERS
+from gpuform.providers.environment import KNOWN_SCHEDULERS_VARIABLE as KNOWN_SCHEDULERS
 from gpuform.providers.permissions import Permission
 from gpuform.providers.platform import platforms
 from gpuform.providers.values import Redactor
@@ -170,7 +170,7 @@ def _part_of_case(*at: str | int) -> Iterator[None]:
 
 def _refuse_real_schedulers(permission: str) -> None:
     """Raises EngineError for the one permission that would lead out of the emulator."""
-    if Permission.REAL_SCHEDULERS in permissions.parsed(permission):
+    if Permission.REAL_SCHEDULERS in permissions.parse_permissions(permission):
         raise EngineError(
             f"{Permission.REAL_SCHEDULERS} is not for cases: none asks a scheduler that is real",
             hint="leave it out; a cluster of the emulator has a scheduler of its own",
@@ -231,7 +231,7 @@ class _Stage:
         for number, name in enumerate(allow):
             with _part_of_case("allow", number):
                 _refuse_real_schedulers(name)
-                Keeper(gates, permissions.parsed(name), self._project.program)
+                Keeper(gates, permissions.parse_permissions(name), self._project.program)
 
     def _declared(self, selected: SelectedStack) -> dict[str, PropertyMap]:
         """What the program declares of each resource, by URN, as far as it comes."""

@@ -10,7 +10,7 @@ import importlib
 from gpuform.providers.emulator.app import create_app
 from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.store import Store
-from gpuform.providers.platform import load, own_platforms
+from gpuform.providers.platform import list_own_platforms, load_object
 from gpuform.stacks.engine.secrets import PassphraseCrypter
 from gpuform.stacks.testing.playing import SALT
 
@@ -23,9 +23,9 @@ _NEEDED = (
 for _name in _NEEDED:
     importlib.import_module(_name)
 PassphraseCrypter("", SALT).check()
-for _platform in own_platforms().values():
+for _platform in list_own_platforms().values():
     for _path in _platform.lifecycles.values():
-        load(_path)
+        load_object(_path)
 with Store(None) as _store:
     create_app(_store, Clock(_store))
 # What is here now lives for good: no process shall look through it for garbage.

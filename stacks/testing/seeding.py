@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from gpuform.providers.context import ProviderContext
 from gpuform.providers.environment import StackEnvironment, record_environment
-from gpuform.providers.records import Intents, Unkept
+from gpuform.providers.records import EphemeralRecords, Intents
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.provider_host import ProviderHost
 from gpuform.stacks.engine.stack import Stack
@@ -106,7 +106,7 @@ class _Seeding:
     @classmethod
     def of(cls, stack: Stack, declared: Mapping[str, PropertyMap]) -> "_Seeding":
         # What creates are under way is of no interest: all of it happens before the run.
-        intents = Intents(Unkept())
+        intents = Intents(EphemeralRecords())
         program = stack.subject().program
         host = ProviderHost(
             program.project,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from gpuform.providers.catalog import lifecycle_class
+from gpuform.providers.catalog import load_lifecycle_class
 from gpuform.schemas.topology import SECTIONS
 from gpuform.stacks.document.diagnostics import SourcePosition
 from gpuform.stacks.document.nodes import Entry, Node
@@ -144,7 +144,7 @@ class Instance(Repetition[Declaration]):
 
     @property
     def lifecycle(self) -> "type[Lifecycle[Any, Any]]":
-        return lifecycle_class(self.declaration.platform, self.declaration.kind)
+        return load_lifecycle_class(self.declaration.platform, self.declaration.kind)
 
     def property_names(self) -> tuple[str, ...]:
         """What expressions can ask it for."""

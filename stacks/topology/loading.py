@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from gpuform.providers.catalog import lifecycle_class, platforms_with
-from gpuform.providers.platform import platforms, unusable_platforms
+from gpuform.providers.catalog import list_platforms_with, load_lifecycle_class
+from gpuform.providers.platform import list_unusable_platforms, platforms
 from gpuform.schemas.checking import KEY_PROBLEM_PREFIXES, find_nearest_name, validate_inputs
 from gpuform.schemas.models import InputModel
 from gpuform.schemas.topology import (
@@ -57,10 +57,10 @@ def _is_section(section: str, place: SourcePosition, problems: Diagnostics) -> b
 def _has_kind(platform: str, section: str, place: SourcePosition, problems: Diagnostics) -> bool:
     """Whether a platform has what a section declares; else that goes to `problems`."""
     kind = SECTIONS[section]
-    having = platforms_with(kind)
+    having = list_platforms_with(kind)
     if platform in having:
         return True
-    broken = unusable_platforms().get(platform)
+    broken = list_unusable_platforms().get(platform)
     if broken is not None:
         because = f"the platform {platform} cannot be used: {broken.because}"
         problems.add(place, "platform", because, broken.hint)
@@ -148,7 +148,7 @@ class _Loader:
             message = f"{key} has no default: write it in each entry"
             self.problems.add(found[key].place, "unknown-key", message)
         properties = _properties_of(found, section, platform, self.problems)
-        model = lifecycle_class(platform, SECTIONS[section]).inputs
+        model = load_lifecycle_class(platform, SECTIONS[section]).inputs
         self.refuse_unknown(model, properties, address)
         options = f"{address}.options"
         self.refuse_unknown(OptionsInputs, self.options(found, options), options)
@@ -258,7 +258,7 @@ class _Loader:
         self, section: str, address: str, entry: Entry | None, place: SourcePosition
     ) -> str | None:
         if entry is None:
-            having = ", ".join(platforms_with(SECTIONS[section]))
+            having = ", ".join(list_platforms_with(SECTIONS[section]))
             hint = f"add platform: one of {having}"
             self.problems.add(place, "platform", f"{address} has no platform", hint)
             return None
@@ -284,7 +284,7 @@ def _properties_of(
     said: Mapping[str, Entry], section: str, platform: str, problems: Diagnostics
 ) -> dict[str, Entry]:
     """Those that an entry or its defaults say: `volume` is volume_id, whose id it means."""
-    model = lifecycle_class(platform, SECTIONS[section]).inputs
+    model = load_lifecycle_class(platform, SECTIONS[section]).inputs
     short_of = get_reference_fields(model)
     found: dict[str, Entry] = {}
     for key, entry in said.items():

@@ -302,7 +302,7 @@ def _registration(resource: Checked) -> Registration:
     declaration = instance.declaration
     return Registration(
         urn=instance.address,
-        type=Form.DYNAMIC.type_of(declaration.platform, declaration.kind),
+        type=Form.DYNAMIC.build_type(declaration.platform, declaration.kind),
         name=instance.name,
         custom=True,
         inputs=dict(resource.values),

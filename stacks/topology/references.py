@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from gpuform.providers.catalog import lookup_names
+from gpuform.providers.catalog import list_lookups
 from gpuform.providers.platform import platforms
 from gpuform.schemas.checking import find_nearest_name
 from gpuform.schemas.topology import SECTIONS
@@ -103,7 +103,7 @@ class References:
         if root == "pulumi":
             return ("project", "stack"), source.about, ""
         if root in platforms():
-            return lookup_names(root), lambda name: source.lookup(root, name), ""
+            return list_lookups(root), lambda name: source.lookup(root, name), ""
         raise _unknown(root, roots())
 
     def resources(self, need: Need) -> list[Instance]:

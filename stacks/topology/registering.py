@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 
 import pulumi
 
-from gpuform.providers.catalog import resource_class
+from gpuform.providers.catalog import load_resource_class
 from gpuform.providers.resource import PlatformResource
 from gpuform.schemas.values import contains_unknown
 from gpuform.stacks.document.diagnostics import Diagnostic, Diagnostics, SourcePosition
@@ -147,7 +147,7 @@ def _registered(resource: Checked, topology: Scope, program: Program) -> Platfor
     instance = resource.instance
     outer = topology.of(instance.module)
     declaration = instance.declaration
-    kind = resource_class(declaration.platform, declaration.kind)
+    kind = load_resource_class(declaration.platform, declaration.kind)
     problems = Diagnostics()
     scope = outer.within(instance, problems)
     _raise(problems)

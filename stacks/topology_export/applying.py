@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Final
 
 from gpuform.providers.errors import Conflict, NotFound, UnknownOutcome
-from gpuform.providers.http import at
+from gpuform.providers.http import build_path
 from gpuform.providers.kubernetes.client import KubernetesClient, retry_on_conflict
 from gpuform.providers.kubernetes.nodes import NODES_PATH
 from gpuform.stacks.topology_export.manifests import (
@@ -189,7 +189,7 @@ def _write_node_once(
 ) -> None:
     changes.clear()
     try:
-        node = target.client.get_object(NODES_PATH + at(name))
+        node = target.client.get_object(NODES_PATH + build_path(name))
     except NotFound:
         if manifest is not None:
             changes.append(Change(Action.ABSENT, f"{_NODE}{name}"))
@@ -202,17 +202,17 @@ def _write_node_once(
     if metadata:
         version = node["metadata"]["resourceVersion"]
         patch = {"metadata": {"resourceVersion": version, **metadata}}
-        target.client.patch_object(NODES_PATH + at(name), patch)
+        target.client.patch_object(NODES_PATH + build_path(name), patch)
 
 
 def _path(manifest: WholeObject) -> str:
-    return _folder(manifest) + at(manifest.name)
+    return _folder(manifest) + build_path(manifest.name)
 
 
 def _folder(manifest: WholeObject) -> str:
     version = manifest.api_version
     folder = f"/apis/{version}" if "/" in version else f"/api/{version}"
-    place = f"/namespaces{at(manifest.namespace)}" if manifest.namespace else ""
+    place = f"/namespaces{build_path(manifest.namespace)}" if manifest.namespace else ""
     return f"{folder}{place}/{manifest.plural}"
 
 

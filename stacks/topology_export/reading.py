@@ -9,7 +9,7 @@ from gpuform.providers.errors import GpuformError
 from gpuform.providers.kubernetes.client import KubernetesClient, get_kubernetes_client
 from gpuform.providers.kubernetes.kubeconfig import load_declared_kubeconfig
 from gpuform.providers.kubernetes.nodes import NODES_PATH
-from gpuform.providers.properties import plain
+from gpuform.providers.properties import to_properties
 from gpuform.schemas.policies.drain import KubernetesInputs
 from gpuform.schemas.resource_facts import ResourcePlacement
 from gpuform.stacks.engine.provider_host import to_provider
@@ -198,7 +198,7 @@ def _placed_now(entry: ResourceState, now: LiveResource) -> Placed:
 
 def _placement(entry: ResourceState, outputs: Any) -> ResourcePlacement | None:
     lifecycle = lifecycle_of(entry.type)
-    return lifecycle.get_placement(plain(to_provider(outputs))) if lifecycle else None
+    return lifecycle.get_placement(to_properties(to_provider(outputs))) if lifecycle else None
 
 
 def _chosen(

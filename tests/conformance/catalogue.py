@@ -10,13 +10,17 @@ from typing import Any
 
 from conformance.described import Described, Room
 
-from gpuform.providers.platform import own_platforms, platforms
+from gpuform.providers.platform import list_own_platforms, platforms
 
 
 def _modules() -> Iterator[Any]:
     for name, platform in platforms().items():
-        own = name in own_platforms()
-        yield import_module(f"conformance.{name}_kinds") if own else platform.module("conformance")
+        own = name in list_own_platforms()
+        yield (
+            import_module(f"conformance.{name}_kinds")
+            if own
+            else platform.import_module("conformance")
+        )
 
 
 KINDS: tuple[Described, ...] = tuple(kind for module in _modules() for kind in module.KINDS)

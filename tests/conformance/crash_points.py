@@ -35,7 +35,7 @@ from conformance.takings import TAKINGS, Jobs, Taking, ids_of, run_in, run_local
 from conformance.together_kinds import CLUSTER
 from tenacity import Retrying  # noqa: F401 - imported once, for all children
 
-from gpuform.providers.catalog import resource_class
+from gpuform.providers.catalog import load_resource_class
 from gpuform.providers.context.transport import create_wsgi_transport, mount_transport
 from gpuform.providers.emulator.app import create_app
 from gpuform.providers.emulator.clock import Clock
@@ -462,7 +462,7 @@ def main() -> None:
     name, folder = sys.argv[1:]
     warm_up(Path(folder))
     for kind in KINDS:
-        resource_class(kind.platform, kind.kind)  # imports all of it, once
+        load_resource_class(kind.platform, kind.kind)  # imports all of it, once
     if name.startswith("take-") or name.endswith((str(CLUSTER), "VolumeClaim")):
         import_module("kubernetes.config")
     gc.freeze()  # the less of its memory a child touches, the less is copied

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
-from gpuform.providers.catalog import lifecycle_class
+from gpuform.providers.catalog import load_lifecycle_class
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.schemas.models import WireModel
 
@@ -167,7 +167,7 @@ class Described:
 
     @property
     def lifecycle(self) -> type[Lifecycle[Any, Any]]:
-        return lifecycle_class(self.platform, self.kind)
+        return load_lifecycle_class(self.platform, self.kind)
 
     @property
     def name(self) -> str:

@@ -138,7 +138,7 @@ class PluginVerbs:
 
     @property
     def urn(self) -> str:
-        type_ = Form.PLUGIN.type_of(self.lifecycle.platform, self.lifecycle.kind)
+        type_ = Form.PLUGIN.build_type(self.lifecycle.platform, self.lifecycle.kind)
         return f"urn:pulumi:dev::conformance::{type_}::{self.name}"
 
     def _sent(self, properties: Mapping[str, Any]) -> Struct:

@@ -69,7 +69,7 @@ class PluginStack(Kept):
         entry = self._stack.entry
         if entry is None:
             return []
-        type_ = Form.PLUGIN.type_of(self.described.platform, self.described.kind)
+        type_ = Form.PLUGIN.build_type(self.described.platform, self.described.kind)
         urn = f"urn:pulumi:dev::conformance::{type_}::thing"
         return [
             ResourceState(urn, True, type_, id=entry.id, inputs=entry.inputs, outputs=entry.outputs)

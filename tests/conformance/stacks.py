@@ -15,7 +15,7 @@ from bucket_server import KEYS
 from conformance.described import Described
 from conformance.verbs import Properties, Refused, Verbs
 
-from gpuform.providers.catalog import lifecycle_class
+from gpuform.providers.catalog import load_lifecycle_class
 from gpuform.providers.records import INTENT_PREFIX, FolderRecords, Intents, Records
 from gpuform.stacks.engine.deployment import Deployment, DeploymentTarget, Options, Outcome, settle
 from gpuform.stacks.engine.errors import EngineError
@@ -36,7 +36,7 @@ import pathlib
 
 import pulumi
 
-from gpuform.providers.catalog import resource_class
+from gpuform.providers.catalog import load_resource_class
 
 here = pathlib.Path(__file__).parent
 made = {}
@@ -47,7 +47,7 @@ for each in json.loads((here / "declared.json").read_text()):
     }
     timeouts = pulumi.CustomTimeouts(**each["timeouts"]) if each["timeouts"] else None
     options = pulumi.ResourceOptions(custom_timeouts=timeouts, **each["options"])
-    kind = resource_class(each["platform"], each["kind"])
+    kind = load_resource_class(each["platform"], each["kind"])
     made[each["name"]] = kind(each["name"], opts=options, **inputs)
 """
 """Declares what `declared.json` lists; `{"resource": NAME}` is an earlier resource."""
@@ -415,7 +415,7 @@ class CalledStack:
 def _parts(resource: ResourceState) -> Sequence[str]:
     """The ids that a resource lists, else its own."""
     platform, _, kind = own_type(resource.type).partition(":")
-    name = lifecycle_class(platform, kind).parts_field
+    name = load_lifecycle_class(platform, kind).parts_field
     found = unwrap_secrets(resource.outputs.get(name)) if name else None
     return [str(each) for each in found] if isinstance(found, list) else [resource.id]
 

@@ -21,7 +21,7 @@ PLUGIN_PROGRAM = (
         "made = {}",
         """
 def plugin(platform, kind):
-    lifecycle = lifecycle_class(platform, kind)
+    lifecycle = load_lifecycle_class(platform, kind)
     dynamic = pulumi.Alias(type_=f"pulumi-python:dynamic/gpuform.{platform}:{kind}")
 
     class InPluginForm(pulumi.CustomResource):
@@ -38,8 +38,8 @@ def plugin(platform, kind):
 
 made = {}""",
     )
-    .replace("resource_class", "lifecycle_class", 1)
-    .replace("resource_class(", "plugin(")
+    .replace("load_resource_class", "load_lifecycle_class", 1)
+    .replace("load_resource_class(", "plugin(")
 )
 
 
@@ -73,7 +73,7 @@ def test_a_stack_moves_to_the_other_form_and_back_with_an_empty_plan(
         assert embedded.plan(declared).operations == []
         result = embedded.up(declared)
         assert (result.ok, result.operations) == (True, []), result.errors
-        assert embedded.state().type == form.type_of(described.platform, described.kind)
+        assert embedded.state().type == form.build_type(described.platform, described.kind)
         assert embedded.refresh().operations == []
         assert embedded.plan(declared).operations == []
         assert (embedded.id, embedded.outputs) == (id_, before)

@@ -22,7 +22,7 @@ from google.protobuf.empty_pb2 import Empty
 from pulumi.runtime.proto import engine_pb2_grpc, provider_pb2
 
 from gpuform.providers.emulator.server import environment
-from gpuform.providers.importing import variable
+from gpuform.providers.importing import build_secret_variable
 from gpuform.providers.plugin.wire import from_struct, to_struct, unwrap_all_secrets
 
 pytestmark = pytest.mark.slow
@@ -173,7 +173,10 @@ def test_what_an_import_reads_is_all_that_a_program_declares(
     described: Described, platform: Platform, tmp_path: Path
 ) -> None:
     password = described.good.get("os_user_password", "")
-    variables = {**environment(platform.server.url), variable("os_user_password"): password}
+    variables = {
+        **environment(platform.server.url),
+        build_secret_variable("os_user_password"): password,
+    }
     with running_plugin(tmp_path / "plugin", variables) as plugin:
         verbs = PluginVerbs(described.lifecycle, plugin.stub)
         made = verbs.create(doubles(described.good))

@@ -9,7 +9,7 @@ from conformance.emulated import Platform
 from conformance.kinds import KINDS, for_all, for_failing, for_replaced, for_waiting
 from conformance.verbs import Properties, Verbs
 
-from gpuform.providers.catalog import all_kinds
+from gpuform.providers.catalog import list_kinds
 from gpuform.schemas.values import UNKNOWN
 
 pytestmark = [pytest.mark.slow, pytest.mark.sampled(36)]
@@ -24,7 +24,7 @@ tests/providers/kubernetes/test_certifications.py and tests/providers/scp/test_s
 
 
 def test_every_kind_of_the_catalogue_is_described() -> None:
-    catalogue = set(all_kinds()) - PROOFS
+    catalogue = set(list_kinds()) - PROOFS
     assert {(each.platform, each.kind) for each in KINDS} == catalogue
 
 

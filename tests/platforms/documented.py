@@ -13,7 +13,7 @@ from typing import Any, Final, get_args
 import yaml
 from pydantic import BaseModel
 
-from gpuform.providers.catalog import lifecycle_class
+from gpuform.providers.catalog import load_lifecycle_class
 from gpuform.schemas.models import InputModel, OutputModel
 
 HERE: Final = Path(__file__).parent
@@ -47,11 +47,11 @@ class Answer:
 
     @property
     def inputs(self) -> type[InputModel]:
-        return lifecycle_class(self.platform, self.kind).inputs
+        return load_lifecycle_class(self.platform, self.kind).inputs
 
     @property
     def outputs(self) -> type[OutputModel]:
-        return lifecycle_class(self.platform, self.kind).outputs
+        return load_lifecycle_class(self.platform, self.kind).outputs
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from platforms.sending import CALLS, methods_of, sent_by
 from platforms.shown import SHOWN, shown
 from pydantic import BaseModel
 
-from gpuform.providers.catalog import lifecycle_class
+from gpuform.providers.catalog import load_lifecycle_class
 
 ANSWERS = [
     pytest.param(each, id=f"{name}-{each.model}")
@@ -72,7 +72,7 @@ def test_what_is_sent_for_an_input_is_one(name: str) -> None:
     listed = {each["call"] for each in given["calls"]}
     for call, sent in given["sent"].items():
         assert call in listed
-        inputs = lifecycle_class(name, sent["kind"]).inputs.model_fields
+        inputs = load_lifecycle_class(name, sent["kind"]).inputs.model_fields
         named = {each for each in sent["fields"] if isinstance(each, str)}
         assert named | set(sent.get("sdk", [])) <= inputs.keys(), call
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gpuform.providers.catalog import all_kinds, lifecycle_class
+from gpuform.providers.catalog import list_kinds, load_lifecycle_class
 from gpuform.schemas.access import Access
 
 WORKERS = [
@@ -24,7 +24,7 @@ TENSORONE = {
 
 
 def access(platform: str, kind: str, seen: Any) -> Access:
-    found = lifecycle_class(platform, kind).get_access(seen)
+    found = load_lifecycle_class(platform, kind).get_access(seen)
     assert found is not None
     return found
 
@@ -135,6 +135,6 @@ def test_a_registry_has_no_credentials() -> None:
 
 
 def test_every_kind_answers() -> None:
-    for platform, kind in all_kinds():
-        found = lifecycle_class(platform, kind).get_access({})
+    for platform, kind in list_kinds():
+        found = load_lifecycle_class(platform, kind).get_access({})
         assert found is None or (found.no_kubeconfig and (found.hosts or found.no_hosts))

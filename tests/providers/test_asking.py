@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gpuform.providers.environment import schedulers_in
+from gpuform.providers.environment import find_schedulers
 from gpuform.providers.errors import GpuformError, NotAllowed
 from gpuform.providers.kubernetes.kubeconfig import load_declared_kubeconfig
 from gpuform.providers.slurm import create_command_runner
@@ -74,7 +74,7 @@ def test_a_proposal_asks_those_that_the_stack_names(
 ) -> None:
     known = kubeconfig(tmp_path, "https://10.0.0.1:6443")
     inputs = [{"drain": {"kubernetes": known.model_dump(), "slurm": {"via": "local"}}}]
-    monkeypatch.setenv("GPUFORM_SCHEDULERS", json.dumps(schedulers_in(inputs)))
+    monkeypatch.setenv("GPUFORM_SCHEDULERS", json.dumps(find_schedulers(inputs)))
     text = load_declared_kubeconfig(known)
     assert create_command_runner(SlurmInputs(via="local"))
     assert create_command_runner(SlurmInputs(), kubeconfig=text)

@@ -6,7 +6,11 @@ from typing import Any
 import pytest
 
 from gpuform.providers.context import ProviderContext
-from gpuform.providers.creating.capacity import first_with_capacity, none_free, patience_of
+from gpuform.providers.creating.capacity import (
+    build_capacity_error,
+    parse_wait_seconds,
+    try_until_capacity,
+)
 from gpuform.providers.errors import ApiError, Cancelled, OutOfCapacity
 
 NAMES = ["A", "B", "C"]
@@ -51,14 +55,14 @@ def test_the_first_attempt_with_stock_ends_the_search_and_the_log_names_all(
     call: ProviderContext, told: Any, place: int, progress: list[str]
 ) -> None:
     calls: list[str] = []
-    made = first_with_capacity(call, attempts_with_stock_at(place, calls), names=NAMES)
+    made = try_until_capacity(call, attempts_with_stock_at(place, calls), names=NAMES)
     assert made == f"made by {NAMES[place]}"
     assert calls == NAMES[: place + 1]
     assert told.progress == progress
 
 
 def test_attempts_without_names_are_tried_in_silence(call: ProviderContext, told: Any) -> None:
-    assert first_with_capacity(call, attempts_with_stock_at(1, [])) == "made by B"
+    assert try_until_capacity(call, attempts_with_stock_at(1, [])) == "made by B"
     assert told.progress == []
 
 
@@ -68,7 +72,7 @@ def test_without_patience_one_round_is_made_even_long_before_the_deadline(
     call.start_deadline(600.0)
     calls: list[str] = []
     with pytest.raises(OutOfCapacity, match="no C"):
-        first_with_capacity(call, attempts_with_stock_at(None, calls))
+        try_until_capacity(call, attempts_with_stock_at(None, calls))
     assert (calls, clock.pauses) == (NAMES, [])
 
 
@@ -78,7 +82,7 @@ def test_rounds_are_a_minute_apart_until_the_patience_is_over(
     call.start_deadline(600.0)
     calls: list[str] = []
     with pytest.raises(OutOfCapacity, match="no C"):
-        first_with_capacity(call, attempts_with_stock_at(None, calls), 90.0, NAMES)
+        try_until_capacity(call, attempts_with_stock_at(None, calls), 90.0, NAMES)
     assert calls == NAMES * 3
     assert clock.pauses == [60.0, 30.0]
     assert [text for text in told.progress if "trying again for" in text] == [
@@ -91,7 +95,7 @@ def test_rounds_are_a_minute_apart_until_the_patience_is_over(
 def test_a_search_without_names_says_only_that_it_waits(call: ProviderContext, told: Any) -> None:
     call.start_deadline(600.0)
     with pytest.raises(OutOfCapacity):
-        first_with_capacity(call, attempts_with_stock_at(None, []), 30.0)
+        try_until_capacity(call, attempts_with_stock_at(None, []), 30.0)
     assert told.progress == ["out of stock; trying again for 30s"]
 
 
@@ -102,7 +106,7 @@ def test_the_deadline_of_the_call_ends_the_search_before_its_patience(
     if deadline is not None:
         call.start_deadline(deadline)
     with pytest.raises(OutOfCapacity):
-        first_with_capacity(call, attempts_with_stock_at(None, []), 600.0)
+        try_until_capacity(call, attempts_with_stock_at(None, []), 600.0)
     assert clock.pauses == pauses
 
 
@@ -114,7 +118,7 @@ def test_an_interrupted_search_makes_no_further_attempt(call: ProviderContext) -
         raise out_of_stock("A")
 
     with pytest.raises(Cancelled):
-        first_with_capacity(call, [interrupted, *attempts_with_stock_at(0, calls)])
+        try_until_capacity(call, [interrupted, *attempts_with_stock_at(0, calls)])
     assert calls == []
 
 
@@ -123,7 +127,7 @@ def test_an_interrupted_search_makes_no_further_attempt(call: ProviderContext) -
     [(None, 0.0), ({}, 0.0), ({"wait_minutes": None}, 0.0), ({"wait_minutes": 2.5}, 150.0)],
 )
 def test_the_patience_of_a_search_is_in_minutes(search: Any, seconds: float) -> None:
-    assert patience_of(search) == seconds
+    assert parse_wait_seconds(search) == seconds
 
 
 @pytest.mark.parametrize("is_searched", [True, False])
@@ -133,7 +137,7 @@ def test_the_error_says_what_is_missing_and_keeps_what_the_platform_answered(
     answer = ApiError(
         "full", method="POST", path="/clusters", status=409, code="no_stock", request_id="r-1"
     )
-    error = none_free(
+    error = build_capacity_error(
         answer,
         "Together",
         ["16 H100 free in a", "16 H200 free in b"],

@@ -14,13 +14,13 @@ from gpuform.providers.resource import PlatformResource
 
 
 def test_every_entry_can_be_imported() -> None:
-    for platform, kind in catalog.all_kinds():
+    for platform, kind in catalog.list_kinds():
         assert kind in catalog.KINDS
-        assert issubclass(catalog.resource_class(platform, kind), PlatformResource)
+        assert issubclass(catalog.load_resource_class(platform, kind), PlatformResource)
 
 
 def test_the_capability_table() -> None:
-    assert catalog.capability_table().splitlines() == [
+    assert catalog.render_capability_table().splitlines() == [
         "| kind | together | scp | tensorone | aios | lens |",
         "| --- | --- | --- | --- | --- | --- |",
         "| Cluster | yes | - | yes | yes | - |",
@@ -32,7 +32,7 @@ def test_the_capability_table() -> None:
         "| Certification | yes | yes | - | - | - |",
         "| HealthGate | - | - | - | - | yes |",
     ]
-    assert catalog.platforms_with("SharedVolume") == ["together"]
+    assert catalog.list_platforms_with("SharedVolume") == ["together"]
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_the_capability_table() -> None:
 )
 def test_a_kind_that_a_platform_lacks(platform: str, kind: str, said: str) -> None:
     with pytest.raises(UnsupportedKind, match=said):
-        catalog.lifecycle_class(platform, kind)
+        catalog.load_lifecycle_class(platform, kind)
 
 
 @pytest.mark.parametrize("package", [together, scp, tensorone, aios, lens])
@@ -70,8 +70,8 @@ def test_a_look_up_is_a_function_whatever_was_imported_before() -> None:
         package = importlib.import_module(platform.package)
         for module in pkgutil.iter_modules(package.__path__, f"{platform.package}."):
             importlib.import_module(module.name)
-        for name in catalog.lookup_names(platform.name):
-            assert getattr(package, name) is catalog.lookup(platform.name, name), name
+        for name in catalog.list_lookups(platform.name):
+            assert getattr(package, name) is catalog.load_lookup(platform.name, name), name
             assert inspect.isfunction(getattr(package, name))
 
 

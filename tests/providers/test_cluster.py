@@ -216,7 +216,7 @@ class TestVolumes:
     ) -> None:
         with emulator.serving(), pytest.raises(GpuformError, match="no shared volume nope"):
             lifecycle.create({**cluster_inputs, "volume_id": "nope"})
-        assert (emulator.requests("POST"), emulator.intents.all()) == ([], [])
+        assert (emulator.requests("POST"), emulator.intents.list_all()) == ([], [])
 
     def test_a_volume_of_other_clusters_is_attached_and_not_waited_for(
         self,
@@ -271,7 +271,7 @@ class TestErrors:
         with emulator.serving(), pytest.raises(OutOfCapacity) as caught:
             lifecycle.create(cluster_inputs)
         assert "16 H100_SXM GPUs free in us-central-8" in str(caught.value)
-        assert (caught.value.status, emulator.intents.all()) == (409, [])
+        assert (caught.value.status, emulator.intents.list_all()) == (409, [])
 
     def test_no_key(
         self,
@@ -308,7 +308,7 @@ class TestErrors:
         with emulator.serving(), pytest.raises(error, match=text) as caught:
             lifecycle.create(cluster_inputs)
         assert key not in str(caught.value)
-        assert (emulator.objects("clusters"), emulator.intents.all()) == ([], [])
+        assert (emulator.objects("clusters"), emulator.intents.list_all()) == ([], [])
 
     def test_what_the_platform_refuses_is_said_in_its_words(
         self, lifecycle: ClusterLifecycle, emulator: Any, cluster_inputs: Properties

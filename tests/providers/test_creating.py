@@ -61,7 +61,7 @@ class Platform:
 
     def send(self) -> str:
         self.sent += 1
-        assert self.call.intents.all(), "no request without an intent"
+        assert self.call.intents.list_all(), "no request without an intent"
         id_ = f"c{len(self.objects) + 1}"
         if self.takes_effect:
             self.objects.append(Candidate(id_, self.call.clock.now()))
@@ -114,7 +114,7 @@ DEFINITE = [
 
 def test_a_create_is_sent_once_and_its_id_recorded(platform: Platform, intents: Intents) -> None:
     assert platform.create() == "c1"
-    (intent,) = intents.all()
+    (intent,) = intents.list_all()
     assert (intent.id, intent.present_ids, intent.urn) == ("c1", (), platform.call.urn)
     assert platform.sent == 1
 
@@ -126,7 +126,7 @@ def test_a_definite_refusal_leaves_no_intent(
     platform.answers(error, takes_effect=False)
     with pytest.raises(type(error)):
         platform.create()
-    assert intents.all() == []
+    assert intents.list_all() == []
 
 
 @pytest.mark.parametrize("error", LOST, ids=str)
@@ -144,7 +144,7 @@ def test_a_lost_request_stays_open_until_the_next_attempt(
     platform.answers(error, takes_effect=False)
     with pytest.raises(UnknownOutcome, match="it is not known whether"):
         platform.create()
-    assert [each.id for each in intents.all()] == [None]
+    assert [each.id for each in intents.list_all()] == [None]
     platform.answers(None)
     assert platform.create() == "c1"
     assert (platform.sent, len(platform.objects)) == (2, 1)
@@ -182,7 +182,7 @@ def test_a_listing_that_fails_too_keeps_the_intent(platform: Platform, intents: 
     platform.answer = answer
     with pytest.raises(UnknownOutcome, match="no answer; no connection"):
         platform.create()
-    assert len(intents.all()) == 1
+    assert len(intents.list_all()) == 1
 
 
 def test_a_process_that_died_after_sending_finds_its_object(platform: Platform) -> None:
@@ -224,7 +224,7 @@ def test_an_object_of_somebody_else_is_never_taken(platform: Platform, intents: 
     assert "(theirs)" in str(caught.value)
     assert 'import_="theirs"' in str(caught.value)
     assert platform.sent == 0
-    assert intents.all() == []
+    assert intents.list_all() == []
 
 
 def test_what_appears_with_an_old_time_and_no_properties_is_asked_about(
@@ -237,7 +237,7 @@ def test_what_appears_with_an_old_time_and_no_properties_is_asked_about(
     platform.takes_effect, platform.answer = False, answer
     with pytest.raises(AdoptionQuestion, match="older"):
         platform.create()
-    assert len(intents.all()) == 1
+    assert len(intents.list_all()) == 1
 
 
 WRONG_TIMES = {"year 1": -62_135_596_800.0, "1970": 0.0, "early": -600.0, "late": 1200.0}
@@ -275,7 +275,7 @@ class TestWrongTimes:
         platform.call.is_search_only = True
         with pytest.raises(AdoptionQuestion, match="c1"):
             platform.create(clock_ahead=lambda: ahead)
-        assert len(intents.all()) == 1
+        assert len(intents.list_all()) == 1
 
     def test_two_of_them_are_asked_about(
         self, platform: Platform, wrong: str, ahead: float | None
@@ -316,7 +316,7 @@ def test_what_another_resource_has_recorded_is_not_ours(
     platform: Platform, intents: Intents
 ) -> None:
     def answer() -> None:
-        other = replace(intents.all()[0], urn="urn:other", name="other", id="c9")
+        other = replace(intents.list_all()[0], urn="urn:other", name="other", id="c9")
         intents.record(other)
         platform.objects.append(Candidate("c9", platform.call.clock.now()))
         raise UnknownOutcome("no answer")
@@ -336,7 +336,7 @@ def test_several_new_objects_are_not_guessed_at(platform: Platform, intents: Int
         platform.create()
     with pytest.raises(AdoptionQuestion, match=r"c1 .*; twin"):
         platform.create()
-    assert (platform.sent, len(intents.all())) == (1, 1)
+    assert (platform.sent, len(intents.list_all())) == (1, 1)
 
 
 def test_what_was_there_before_the_attempt_is_not_adopted_after_it(platform: Platform) -> None:
@@ -360,7 +360,7 @@ def test_what_must_hold_before_sending_is_asked_first(platform: Platform, intent
 
     with pytest.raises(GpuformError, match="the volume is bound"):
         platform.create(before=before)
-    assert (platform.sent, intents.all()) == (0, [])
+    assert (platform.sent, intents.list_all()) == (0, [])
 
 
 def test_it_is_not_asked_about_an_object_that_exists(platform: Platform) -> None:
@@ -375,7 +375,7 @@ def test_an_interrupted_run_sends_nothing(platform: Platform, intents: Intents) 
     platform.call.cancelled.set()
     with pytest.raises(Cancelled):
         platform.create()
-    assert (platform.sent, intents.all()) == (0, [])
+    assert (platform.sent, intents.list_all()) == (0, [])
 
 
 def test_an_attempt_of_the_stock_host_is_settled_by_the_engine(
@@ -388,7 +388,7 @@ def test_an_attempt_of_the_stock_host_is_settled_by_the_engine(
     platform.call.urn = urn
     platform.answers(None)
     assert platform.create() == "c1"
-    assert [(each.urn, each.id) for each in intents.all()] == [(urn, "c1")]
+    assert [(each.urn, each.id) for each in intents.list_all()] == [(urn, "c1")]
 
 
 @pytest.mark.parametrize("takes_effect", [True, False])
@@ -409,9 +409,9 @@ def test_an_attempt_in_one_form_is_settled_by_the_other(
         platform.answers(None)
         assert platform.create() == "c1"
         assert len(platform.objects) == 1
-        assert [each.id for each in intents.all()] == ["c1"]
+        assert [each.id for each in intents.list_all()] == ["c1"]
         intents.forget(urn=now)
-        assert intents.all() == []
+        assert intents.list_all() == []
 
 
 def test_a_renamed_resource_is_told_of_what_it_may_have_left(
@@ -541,7 +541,7 @@ class TestEvidence:
         with pytest.raises(NothingMade):
             lost.create()
         assert lost.sent == 1
-        assert len(intents.all()) == 1
+        assert len(intents.list_all()) == 1
 
     def test_lists_that_fail_for_a_while_are_asked_again(self, lost: Platform) -> None:
         lost.objects.append(Candidate("c1", lost.call.clock.now(), shown=SENT))
@@ -614,7 +614,7 @@ class TestLateObjects:
             return "the request's own id"
 
         made = late.create(attempts=[Attempt(send, sent=SENT)], has_hints=True)
-        assert (made, [each.id for each in intents.all()]) == ("c1", ["c1"])
+        assert (made, [each.id for each in intents.list_all()]) == ("c1", ["c1"])
         assert late.sent == 1
 
     def test_the_id_of_an_answer_is_recorded_before_anybody_looks(
@@ -629,7 +629,7 @@ class TestLateObjects:
 
         with pytest.raises(Killed):
             platform.create(attempts=[Attempt(send, sent=SENT)], has_hints=True)
-        assert [each.id for each in intents.all()] == ["hint"]
+        assert [each.id for each in intents.list_all()] == ["hint"]
 
     def test_an_accepted_create_that_shows_nothing_stays_recorded(
         self, platform: Platform, intents: Intents
@@ -637,7 +637,7 @@ class TestLateObjects:
         platform.takes_effect = False
         with pytest.raises(UnknownOutcome, match="accepted the create of the Cluster 'train'"):
             platform.create(has_hints=True)
-        assert len(intents.all()) == 1
+        assert len(intents.list_all()) == 1
         assert platform.sent == 1
 
 
@@ -669,8 +669,8 @@ class TestConflicts:
         platform.answers(self.CONFLICT, takes_effect=False)
         with pytest.raises(Conflict):
             platform.create()
-        assert len(intents.all()) == 1
-        platform.objects.append(Candidate("c1", intents.all()[0].started_at + 1, shown=SENT))
+        assert len(intents.list_all()) == 1
+        platform.objects.append(Candidate("c1", intents.list_all()[0].started_at + 1, shown=SENT))
         platform.answers(None)
         assert platform.create() == "c1"
         assert platform.sent == 1
@@ -682,7 +682,7 @@ class TestConflicts:
         platform.answers(_refusal(OutOfCapacity, 422))
         with pytest.raises(OutOfCapacity):
             platform.create()
-        assert (intents.all(), platform.call.clock.now()) == ([], began)
+        assert (intents.list_all(), platform.call.clock.now()) == ([], began)
 
     def test_what_was_made_is_found_where_this_machines_clock_is_behind(
         self, platform: Platform
@@ -726,14 +726,14 @@ def test_an_answer_is_recorded_although_another_machine_has_the_lock(
 
     def sleep_past_the_lease() -> None:
         others = Intents(FolderRecords(mine))
-        others.forget_all(others.all())
+        others.forget_all(others.list_all())
         records.is_lost = True
 
     platform.answer = sleep_past_the_lease
     with pytest.raises(GpuformError, match="answered with c1, which is recorded"):
         platform.create()
     platform.call.intents = Intents(FolderRecords(mine))
-    assert [(each.id, each.is_late) for each in platform.call.intents.all()] == [("c1", True)]
+    assert [(each.id, each.is_late) for each in platform.call.intents.list_all()] == [("c1", True)]
     platform.answer = lambda: None
     assert platform.create() == "c1"
     assert platform.sent == 1
@@ -745,7 +745,7 @@ def test_a_late_answer_outlives_the_object_that_was_made_meanwhile(intents: Inte
     intents.record(known)
     intents.record(late)
     intents.forget(urn="urn:a", id_="second")
-    assert intents.all() == [late]
+    assert intents.list_all() == [late]
 
 
 class Guarded(FolderRecords):
@@ -774,7 +774,7 @@ class TestWords:
         attempt = Attempt(platform.send, "us-central-4", "H100_SXM", sent)
         began = platform.call.clock.now()
         assert platform.create(attempts=[attempt], clock_ahead=lambda: 7.0) == "c2"
-        assert intents.all() == [
+        assert intents.list_all() == [
             Intent(
                 urn=platform.call.urn,
                 platform="together",
@@ -903,7 +903,7 @@ def test_the_platforms_clock_counts_where_this_machines_is_ahead(
     made = Candidate("c1")
     platform.listing = lambda: platform.objects.__setitem__(slice(None), [made] * platform.sent)
     assert platform.create(clock_ahead=lambda: 3600.0) == "c1"
-    (intent,) = intents.all()
+    (intent,) = intents.list_all()
     assert (intent.started_at, intent.is_timed) == (began - 3600.0, True)
 
 
@@ -940,7 +940,7 @@ def test_what_another_engine_has_settled_is_forgotten_for_this_object_alone(
     for urn in (None, "urn:other"):
         intents.record(Intent(urn, *target, 1.0, outcome="nothing"))
     platform.create()
-    assert {each.urn for each in intents.all()} == {"urn:other", platform.call.urn}
+    assert {each.urn for each in intents.list_all()} == {"urn:other", platform.call.urn}
 
 
 def test_a_search_that_was_cut_short_by_half_a_second_proves_nothing(
@@ -953,7 +953,7 @@ def test_a_search_that_was_cut_short_by_half_a_second_proves_nothing(
     platform.call.start_deadline(60.0)
     with pytest.raises(NotEnoughEvidence):
         platform.create(settle_time=60.5)
-    assert [each.looked_at for each in intents.all()] == [None]
+    assert [each.looked_at for each in intents.list_all()] == [None]
 
 
 def test_the_last_look_is_at_the_end_of_the_settle_time(platform: Platform) -> None:
@@ -1005,7 +1005,7 @@ def test_a_request_that_waited_more_than_clocks_differ_is_recorded_with_its_new_
     def send() -> str:
         platform.call.clock.sleep(pause, platform.call.cancelled)
         platform.call.authorize_change()
-        assert intents.all()[0].started_at == began + (pause if is_recorded_again else 0.0)
+        assert intents.list_all()[0].started_at == began + (pause if is_recorded_again else 0.0)
         return platform.send()
 
     assert platform.create(attempts=[Attempt(send, sent=SENT)]) == "c1"

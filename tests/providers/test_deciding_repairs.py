@@ -11,7 +11,7 @@ from gpuform.providers.permissions import (
     REPAIR_VARIABLE,
     REVIEWED_VARIABLE,
     VARIABLE,
-    repair_key,
+    compute_repair_key,
 )
 from gpuform.providers.repairing import (
     Fleet,
@@ -131,9 +131,9 @@ def test_a_cause_that_counts_is_not_hidden_by_one_that_does_not() -> None:
 def test_a_review_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     policy, broken = declared(approve="reviewed"), fault(1)
     assert why(choose_repairs(policy, [broken], fleet())) == "it waits for a review of the plan"
-    monkeypatch.setenv(REVIEWED_VARIABLE, repair_key(fault(1, id="another")))
+    monkeypatch.setenv(REVIEWED_VARIABLE, compute_repair_key(fault(1, id="another")))
     assert not choose_repairs(policy, [broken], fleet()).due_repairs
-    monkeypatch.setenv(REVIEWED_VARIABLE, repair_key(broken))
+    monkeypatch.setenv(REVIEWED_VARIABLE, compute_repair_key(broken))
     assert repaired(choose_repairs(policy, [broken], fleet())) == {"node-1": "REPLACE"}
     monkeypatch.setenv(REVIEWED_VARIABLE, "")
     monkeypatch.setenv(VARIABLE, "repair")

@@ -9,17 +9,17 @@ from gpuform.providers.emulator.server import serve
 from gpuform.providers.environment import (
     StackEnvironment,
     WrongEnvironment,
-    enter,
+    enter_environment,
     read_environment,
     record_environment,
 )
 from gpuform.providers.operations import Settings
-from gpuform.providers.records import FolderRecords, Intents, Unkept
+from gpuform.providers.records import EphemeralRecords, FolderRecords, Intents
 
 REAL = "https://api.together.ai/v1"
 
 
-def call_with(records: FolderRecords | Unkept) -> ProviderContext:
+def call_with(records: FolderRecords | EphemeralRecords) -> ProviderContext:
     return ProviderContext(clock=SystemClock(), intents=Intents(records))
 
 
@@ -28,33 +28,33 @@ def test_a_real_platform_is_not_asked_by_the_clock_of_an_emulator(
     tmp_path: Path, beside_the_project: bool
 ) -> None:
     """As under `pulumi up`, where gpuform sees no command line and perhaps no state."""
-    records = FolderRecords(tmp_path) if beside_the_project else Unkept()
+    records = FolderRecords(tmp_path) if beside_the_project else EphemeralRecords()
     settings = Settings(environ={"TOGETHER_BASE_URL": REAL, "GPUFORM_CLOCK": "http://127.0.0.1:1"})
     with pytest.raises(WrongEnvironment, match="GPUFORM_CLOCK names an emulator's clock") as raised:
-        enter(call_with(records), "together", settings)
+        enter_environment(call_with(records), "together", settings)
     assert "unset GPUFORM_CLOCK" in (raised.value.hint or "")
     assert read_environment(records) is None
 
 
 def test_a_stack_records_its_emulator_and_is_refused_on_another_one() -> None:
-    records = Unkept()
+    records = EphemeralRecords()
     with serve() as ours, serve() as other:
-        enter(call_with(records), "together", Settings(environ=ours.environment))
+        enter_environment(call_with(records), "together", Settings(environ=ours.environment))
         assert read_environment(records) == StackEnvironment(True, emulator=ours.store.identity)
         with pytest.raises(WrongEnvironment, match=f"lives on emulator {ours.store.identity}"):
-            enter(call_with(records), "together", Settings(environ=other.environment))
+            enter_environment(call_with(records), "together", Settings(environ=other.environment))
 
 
 def test_an_emulator_goes_with_its_data_and_not_with_its_port(tmp_path: Path) -> None:
-    records, store = Unkept(), tmp_path / "emulator.db"
+    records, store = EphemeralRecords(), tmp_path / "emulator.db"
     with serve(store_path=store) as first:
-        enter(call_with(records), "together", Settings(environ=first.environment))
+        enter_environment(call_with(records), "together", Settings(environ=first.environment))
     with serve(store_path=tmp_path / "other.db"), serve(store_path=store) as again:
-        enter(call_with(records), "together", Settings(environ=again.environment))
+        enter_environment(call_with(records), "together", Settings(environ=again.environment))
 
 
 def test_a_record_without_an_emulator_takes_the_first_one_and_warns() -> None:
-    records = Unkept()
+    records = EphemeralRecords()
     record_environment(records, StackEnvironment(True))
     told: list[str] = []
     with serve() as server:
@@ -62,6 +62,6 @@ def test_a_record_without_an_emulator_takes_the_first_one_and_warns() -> None:
             clock=SystemClock(), intents=Intents(records), on_warning=told.append
         )
         for _ in range(2):
-            enter(call, "together", Settings(environ=server.environment))
+            enter_environment(call, "together", Settings(environ=server.environment))
     assert len(told) == 1
     assert server.store.identity in told[0]

@@ -7,14 +7,14 @@ import pytest
 from gpuform.providers.context import ProviderContext
 from gpuform.providers.creating import (
     Candidate,
-    covers,
-    credible_time,
-    is_of_another_time,
+    build_adoption_question,
+    find_credible_time,
+    has_other_creation_time,
     is_refusal,
-    judge,
-    question,
+    judge_candidates,
     require_absence,
     seconds_until_settled,
+    shows_sent_value,
 )
 from gpuform.providers.errors import ApiError, GpuformError, MissingCredentials, Unreachable
 from gpuform.providers.evidence import NotEnoughEvidence
@@ -39,7 +39,7 @@ def ours(
     call: ProviderContext, present: list[Candidate], *, seen_after: float = 2.0, **fields: Any
 ) -> str:
     """Return the id of what is ours, `?` and the ids of what may be, or nothing."""
-    verdict = judge(call, intent(**fields), present, SENT_AT + seen_after)
+    verdict = judge_candidates(call, intent(**fields), present, SENT_AT + seen_after)
     if verdict.ours is not None:
         assert verdict.doubtful == ()
         return verdict.ours.id
@@ -98,9 +98,9 @@ def test_an_incredible_time_is_not_forgiven_to_what_shows_nothing_that_was_sent(
 def test_a_time_is_credible_up_to_five_minutes_off_our_looks(
     after: float, is_credible: bool
 ) -> None:
-    found = credible_time(candidate(after=after), intent(), SENT_AT + 2.0)
+    found = find_credible_time(candidate(after=after), intent(), SENT_AT + 2.0)
     assert found == (SENT_AT + after if is_credible else None)
-    assert credible_time(candidate(after=None), intent(), SENT_AT) is None
+    assert find_credible_time(candidate(after=None), intent(), SENT_AT) is None
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_time_is_credible_up_to_five_minutes_off_our_looks(
 def test_an_object_of_a_truthful_time_is_of_another_request(
     after: float | None, is_timed: bool, is_another: bool
 ) -> None:
-    assert is_of_another_time(candidate(after=after), intent(is_timed=is_timed)) is is_another
+    assert has_other_creation_time(candidate(after=after), intent(is_timed=is_timed)) is is_another
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_what_was_there_before_or_belongs_to_somebody_is_left_out(
     assert ours(call, present, present_ids=("before",)) == "mine"
     own = intent(id="mine")
     intents.record(own)
-    assert judge(call, own, [candidate("mine")], SENT_AT + 2).ours == candidate("mine")
+    assert judge_candidates(call, own, [candidate("mine")], SENT_AT + 2).ours == candidate("mine")
 
 
 def test_an_object_that_is_listed_twice_is_one(call: ProviderContext) -> None:
@@ -202,9 +202,9 @@ def test_a_user_who_wants_another_one_has_none_yet(
 def test_an_object_covers_what_was_sent_as_far_as_it_shows_anything(
     shown: Any, sent: Any, is_covered: bool
 ) -> None:
-    assert covers(shown, sent) is is_covered
+    assert shows_sent_value(shown, sent) is is_covered
     other = Candidate("c1", shown={"config": shown})
-    assert other.differences({"config": sent}) == ([] if is_covered else ["config"])
+    assert other.find_differences({"config": sent}) == ([] if is_covered else ["config"])
 
 
 def test_a_question_names_each_object_with_what_speaks_against_it() -> None:
@@ -213,7 +213,7 @@ def test_a_question_names_each_object_with_what_speaks_against_it() -> None:
         Candidate("c2", shown={"num_gpus": 16}),
         Candidate("c3", shown={"num_gpus": 8}),
     ]
-    error = question(intent(), doubtful)
+    error = build_adoption_question(intent(), doubtful)
     assert error.message == (
         "an interrupted create of the Cluster 'train' on together may have made one of these, or "
         "none: c 1 (created 1970-01-01T00:00:00Z, num_gpus 64 instead of 16); c2; "

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gpuform.providers.catalog import lifecycle_class
+from gpuform.providers.catalog import load_lifecycle_class
 from gpuform.schemas.resource_facts import Billing, ResourceUsage
 from gpuform.schemas.values import UNKNOWN
 
@@ -15,7 +15,7 @@ SCP = {"region_id": "kr-west1", "server_type_id": "f90e"}
 
 
 def footprint(platform: str, kind: str, values: Any, seen: Any = None) -> ResourceUsage:
-    return lifecycle_class(platform, kind).compute_resource_usage(values, seen or {})
+    return load_lifecycle_class(platform, kind).compute_resource_usage(values, seen or {})
 
 
 def paid(found: ResourceUsage) -> dict[str, float | None]:

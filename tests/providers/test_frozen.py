@@ -9,7 +9,7 @@ from pulumi.dynamic import Config, ConfigureRequest
 from pulumi.dynamic.dynamic import serialize_provider
 
 from gpuform.providers.aios import client as aios
-from gpuform.providers.catalog import all_kinds, lifecycle_class, resource_class
+from gpuform.providers.catalog import list_kinds, load_lifecycle_class, load_resource_class
 from gpuform.providers.context import CLOCK_VARIABLE
 from gpuform.providers.lens import client as lens
 from gpuform.providers.platform import platforms
@@ -21,7 +21,7 @@ from gpuform.providers.together.client import (
     KEY_VARIABLE,
 )
 
-KINDS = all_kinds()
+KINDS = list_kinds()
 
 
 def test_the_dotted_paths() -> None:
@@ -71,7 +71,7 @@ def test_the_environment_and_configuration_names() -> None:
 
 @pytest.mark.parametrize(("platform", "kind"), KINDS)
 def test_the_type_tokens(platform: str, kind: str) -> None:
-    resource, lifecycle = resource_class(platform, kind), lifecycle_class(platform, kind)
+    resource, lifecycle = load_resource_class(platform, kind), load_lifecycle_class(platform, kind)
     assert resource._resource_type_name == f"dynamic/gpuform.{platform}:{kind}"
     assert resource._lifecycle is lifecycle
     assert (lifecycle.platform, lifecycle.kind) == (platform, kind)
@@ -128,7 +128,7 @@ PICKLED = {
 
 @pytest.mark.parametrize(("platform", "kind"), PICKLED)
 def test_the_pickles_of_old_states(platform: str, kind: str) -> None:
-    lifecycle = lifecycle_class(platform, kind)
+    lifecycle = load_lifecycle_class(platform, kind)
     assert type(dill.loads(base64.b64decode(PICKLED[platform, kind]))) is lifecycle
     if pickle.DEFAULT_PROTOCOL == 4:
         assert serialize_provider(lifecycle()) == PICKLED[platform, kind]
@@ -136,7 +136,7 @@ def test_the_pickles_of_old_states(platform: str, kind: str) -> None:
 
 @pytest.mark.parametrize(("platform", "kind"), KINDS)
 def test_the_pickle_is_small_and_by_reference(platform: str, kind: str) -> None:
-    lifecycle = lifecycle_class(platform, kind)
+    lifecycle = load_lifecycle_class(platform, kind)
     pickled = serialize_provider(lifecycle())
     assert len(pickled) < 200
     assert type(dill.loads(base64.b64decode(pickled))) is lifecycle
@@ -145,7 +145,7 @@ def test_the_pickle_is_small_and_by_reference(platform: str, kind: str) -> None:
 
 @pytest.mark.parametrize(("platform", "kind"), KINDS)
 def test_what_a_lifecycle_was_configured_with_is_not_pickled(platform: str, kind: str) -> None:
-    lifecycle = lifecycle_class(platform, kind)
+    lifecycle = load_lifecycle_class(platform, kind)
     configured = lifecycle()
     configured.configure(ConfigureRequest(Config({KEY_CONFIG: "a-key"}, "project")))
     assert serialize_provider(configured) == serialize_provider(lifecycle())
@@ -210,5 +210,5 @@ NAMES = {
 @pytest.mark.parametrize(("platform", "kind"), NAMES)
 def test_no_property_disappears(platform: str, kind: str) -> None:
     assert set(NAMES[platform, kind].split()) <= set(
-        lifecycle_class(platform, kind).list_property_names()
+        load_lifecycle_class(platform, kind).list_property_names()
     )

@@ -15,7 +15,7 @@ from processes.limits import LAST_RESORT
 
 from gpuform.providers import errors
 from gpuform.providers.context import ProviderContext, use_context
-from gpuform.providers.http import ApiClient, ErrorAnswers, Retry, retry_after
+from gpuform.providers.http import ApiClient, ErrorAnswers, Retry, parse_retry_after
 from gpuform.providers.together.client import is_out_of_stock
 
 Step = int | httpx.Response | type[httpx.TransportError]
@@ -250,7 +250,7 @@ def test_a_process_that_dies_is_not_an_error_of_the_platform(ask: Callable[..., 
 )
 def test_retry_after(call: ProviderContext, header: str | None, seconds: float | None) -> None:
     with use_context(call):
-        assert retry_after(header) == seconds
+        assert parse_retry_after(header) == seconds
 
 
 @pytest.mark.parametrize(
@@ -335,7 +335,7 @@ def test_a_404_is_believed_in_the_platforms_own_form_alone(body: Any) -> None:
         ({"error": {"code": "GONE"}}, errors.NotFound),
     ):
         response = httpx.Response(404, json=told, request=request)
-        assert type(answers.error_of(response, "GET", "/things")) is kind
+        assert type(answers.build_error(response, "GET", "/things")) is kind
 
 
 def test_an_empty_answer_is_none(ask: Callable[..., Any]) -> None:

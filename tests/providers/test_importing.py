@@ -2,36 +2,36 @@
 
 import pytest
 
-from gpuform.providers.catalog import lifecycle_class
+from gpuform.providers.catalog import load_lifecycle_class
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.importing import agreed, given_with, object_id
+from gpuform.providers.importing import merge_import_inputs, parse_import_input, parse_object_id
 
-VOLUME = lifecycle_class("together", "SharedVolume")
-CLUSTER = lifecycle_class("together", "Cluster")
-GATE = lifecycle_class("lens", "HealthGate")
+VOLUME = load_lifecycle_class("together", "SharedVolume")
+CLUSTER = load_lifecycle_class("together", "Cluster")
+GATE = load_lifecycle_class("lens", "HealthGate")
 
 
 def test_the_input_stands_behind_an_at() -> None:
-    assert object_id(VOLUME, "v-1@us-central-8") == "v-1"
-    assert given_with(VOLUME, "v-1@us-central-8") == {"region": "us-central-8"}
-    assert given_with(VOLUME, "v-1") == {}
-    given = given_with(GATE, "overview@{faulty_nodes: {at_most: 0}}")
+    assert parse_object_id(VOLUME, "v-1@us-central-8") == "v-1"
+    assert parse_import_input(VOLUME, "v-1@us-central-8") == {"region": "us-central-8"}
+    assert parse_import_input(VOLUME, "v-1") == {}
+    given = parse_import_input(GATE, "overview@{faulty_nodes: {at_most: 0}}")
     assert given == {"condition": {"faulty_nodes": {"at_most": 0}}}
 
 
 def test_where_nothing_is_asked_the_id_is_the_whole_text() -> None:
-    assert object_id(CLUSTER, "c@1") == "c@1"
-    assert given_with(CLUSTER, "c@1") == {}
+    assert parse_object_id(CLUSTER, "c@1") == "c@1"
+    assert parse_import_input(CLUSTER, "c@1") == {}
 
 
 @pytest.mark.parametrize("text", ["v-1@", "v-1@ "])
 def test_what_is_no_value_is_refused(text: str) -> None:
     with pytest.raises(GpuformError, match="is no region"):
-        given_with(VOLUME, text)
+        parse_import_input(VOLUME, text)
 
 
 def test_what_the_platform_tells_wins() -> None:
-    assert agreed(VOLUME, "v-1", {"region": "a"}) == {"region": "a"}
-    assert agreed(VOLUME, "v-1@a", {"region": "a"}) == {"region": "a"}
+    assert merge_import_inputs(VOLUME, "v-1", {"region": "a"}) == {"region": "a"}
+    assert merge_import_inputs(VOLUME, "v-1@a", {"region": "a"}) == {"region": "a"}
     with pytest.raises(GpuformError, match="is a, not b"):
-        agreed(VOLUME, "v-1@b", {"region": "a"})
+        merge_import_inputs(VOLUME, "v-1@b", {"region": "a"})

@@ -29,7 +29,7 @@ def test_a_damaged_record_is_named(tmp_path: Path, text: str) -> None:
     file.write_bytes(damaged)
     told = f"the record {re.escape(str(file.with_suffix('')))}(.json)? is damaged"
     with pytest.raises(GpuformError, match=told) as refused:
-        Intents(records).all()
+        Intents(records).list_all()
     assert "compare with the platform" in str(refused.value)
     assert file.read_bytes() == damaged
     (tmp_path / f"drain-{digest('i')}.json").write_bytes(damaged)
@@ -42,7 +42,7 @@ def test_an_intent_survives_in_a_file_of_its_own(tmp_path: Path) -> None:
     intent = _intent()
     intents.record(intent)
     again = Intents(FolderRecords(tmp_path / "a" / "b"))
-    assert again.all() == [intent]
+    assert again.list_all() == [intent]
     assert again.find("urn:a", TARGET) == intent
     files = list((tmp_path / "a" / "b").iterdir())
     assert [path.suffix for path in files] == [".json"]
@@ -70,7 +70,7 @@ def test_the_id_is_added(intents: Intents) -> None:
     intent = _intent()
     intents.record(intent)
     assert intents.record_id(intent, "c1").id == "c1"
-    assert [each.id for each in intents.all()] == ["c1"]
+    assert [each.id for each in intents.list_all()] == ["c1"]
 
 
 def test_only_the_own_intent_is_found(intents: Intents) -> None:
@@ -92,23 +92,23 @@ def test_forgetting_by_urn_by_id_and_by_intent(intents: Intents) -> None:
     for intent in (by_urn, by_id, itself):
         intents.record(intent)
     intents.forget(urn="urn:a")
-    assert by_urn not in intents.all()
+    assert by_urn not in intents.list_all()
     intents.forget(id_="c1")
-    assert intents.all() == [itself]
+    assert intents.list_all() == [itself]
     intents.forget(intent=itself)
     intents.forget(urn="urn:never", id_="never")
-    assert intents.all() == []
+    assert intents.list_all() == []
 
 
 def test_a_urn_and_an_id_forget_no_other_resource(intents: Intents) -> None:
     other = _intent("urn:b", id="c1")
     intents.record(other)
     intents.forget(urn="urn:a", id_="c1")
-    assert intents.all() == [other]
+    assert intents.list_all() == [other]
 
 
 def test_nothing_is_there_at_first(intents: Intents) -> None:
-    assert intents.all() == []
+    assert intents.list_all() == []
     assert intents.find("urn:a", TARGET) is None
     intents.forget(urn="urn:a")
 
@@ -136,7 +136,7 @@ def test_many_threads_at_once(intents: Intents) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(each.id or "" for each in intents.all()) == sorted(
+    assert sorted(each.id or "" for each in intents.list_all()) == sorted(
         f"id-{number}" for number in range(0, 16, 2)
     )
 
@@ -163,7 +163,7 @@ class TestParts:
         first, second = self.batch("a", ids=("1",)), self.batch("b", "c")
         for intent in (first, second):
             intents.record(intent)
-        assert intents.of_parts("urn:a", self.POOL) == [first, second]
+        assert intents.list_for_parts("urn:a", self.POOL) == [first, second]
         assert intents.find("urn:a", self.POOL) is None
 
     def test_without_a_urn_they_are_found_by_the_resource(self, intents: Intents) -> None:
@@ -171,8 +171,8 @@ class TestParts:
         theirs = self.batch("c", "d", "e", urn="urn:b")
         for intent in (mine, nameless, theirs):
             intents.record(intent)
-        assert intents.of_parts("urn:a", self.POOL) == [mine, nameless]
-        assert intents.of_parts(None, self.POOL) == [mine, nameless, theirs]
+        assert intents.list_for_parts("urn:a", self.POOL) == [mine, nameless]
+        assert intents.list_for_parts(None, self.POOL) == [mine, nameless, theirs]
 
     def test_it_is_kept_until_the_state_has_all_its_parts(self, intents: Intents) -> None:
         made = self.batch("a", "b", ids=("1", "2"))
@@ -180,13 +180,13 @@ class TestParts:
         for intent in (made, unsure):
             intents.record(intent)
         intents.forget(urn="urn:a", stored=["1"])
-        assert intents.all() == [made, unsure]
+        assert intents.list_all() == [made, unsure]
         intents.forget(urn="urn:a", id_=made.id, stored=["2", "1", "0"])
-        assert intents.all() == [unsure]
+        assert intents.list_all() == [unsure]
         intents.forget(urn="urn:a")
-        assert intents.all() == []
+        assert intents.list_all() == []
 
     def test_without_a_urn_they_are_forgotten_by_the_resource(self, intents: Intents) -> None:
         intents.record(self.batch("a", urn=None))
         intents.forget(id_="POOL001/fabric/train")
-        assert intents.all() == []
+        assert intents.list_all() == []

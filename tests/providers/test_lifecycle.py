@@ -232,7 +232,7 @@ class TestVolume:
         with emulator.serving():
             volume.delete(created.id, _state(grown.outs))
         assert emulator.objects("volumes") == []
-        assert emulator.intents.all() == []
+        assert emulator.intents.list_all() == []
 
     def test_deleting_twice_is_no_error(
         self, volume: SharedVolumeLifecycle, emulator: Any, volume_inputs: Properties
@@ -392,7 +392,7 @@ class TestNeverLost:
         call.on_progress = die
         with use_context(call), pytest.raises(KeyboardInterrupt):
             cluster.create(cluster_inputs)
-        assert [intent.urn for intent in emulator.intents.all()] == [call.urn]
+        assert [intent.urn for intent in emulator.intents.list_all()] == [call.urn]
         with emulator.serving():
             created = cluster.create(cluster_inputs)
         (found,) = emulator.objects("clusters")
@@ -404,10 +404,10 @@ class TestNeverLost:
     ) -> None:
         with emulator.serving("data"):
             created = volume.create(volume_inputs)
-        assert [intent.id for intent in emulator.intents.all()] == [created.id]
+        assert [intent.id for intent in emulator.intents.list_all()] == [created.id]
         with emulator.serving("data"):
             volume.read(created.id, _state(created.outs))
-        assert emulator.intents.all() == []
+        assert emulator.intents.list_all() == []
 
 
 class TestStockHost:

@@ -88,14 +88,14 @@ def _queued(listing: Listing[Any], count: int) -> None:
     """Waits until the next request has that many readers."""
     for _ in range(100_000):
         with listing._lock:
-            if len(listing._next.asked) + listing._next.wants_all >= count:
+            if len(listing._next_round.asked) + listing._next_round.wants_all >= count:
                 return
         threading.Event().wait(0.0001)
     raise AssertionError("they never asked")
 
 
 def test_a_lone_reader_looks_at_its_object(listing: Listing[Thing], platform: Platform) -> None:
-    assert [listing.one("t1"), listing.one("t2")] == [("t1", 0), ("t2", 1)]
+    assert [listing.read_one("t1"), listing.read_one("t2")] == [("t1", 0), ("t2", 1)]
     assert platform.sent == ["t1", "t2"]
 
 
@@ -103,9 +103,9 @@ def test_many_readers_need_two_requests(
     listing: Listing[Thing], platform: Platform, pool: ThreadPoolExecutor
 ) -> None:
     first = platform.hold(0)
-    reads: list[Future[Thing]] = [pool.submit(listing.one, "t0")]
+    reads: list[Future[Thing]] = [pool.submit(listing.read_one, "t0")]
     platform.wait_for_requests(1)
-    reads += [pool.submit(listing.one, id_) for id_ in platform.things[1:]]
+    reads += [pool.submit(listing.read_one, id_) for id_ in platform.things[1:]]
     _queued(listing, 63)
     first.set()
     assert [read.result() for read in reads] == [("t0", 0), *((t, 1) for t in platform.things[1:])]
@@ -116,10 +116,10 @@ def test_an_answer_is_never_older_than_the_question(
     listing: Listing[Thing], platform: Platform, pool: ThreadPoolExecutor
 ) -> None:
     first = platform.hold(0)
-    lists = [pool.submit(listing.all)]
+    lists = [pool.submit(listing.read_all)]
     platform.wait_for_requests(1)
     platform.things.append("new")
-    late = [pool.submit(listing.one, "new"), pool.submit(listing.one, "t1")]
+    late = [pool.submit(listing.read_one, "new"), pool.submit(listing.read_one, "t1")]
     _queued(listing, 2)
     first.set()
     assert [read.result()[1] for read in late] == [1, 1]
@@ -130,9 +130,9 @@ def test_two_readers_of_one_object_need_one_look(
     listing: Listing[Thing], platform: Platform, pool: ThreadPoolExecutor
 ) -> None:
     first = platform.hold(0)
-    reads = [pool.submit(listing.one, "t0")]
+    reads = [pool.submit(listing.read_one, "t0")]
     platform.wait_for_requests(1)
-    reads += [pool.submit(listing.one, "t1") for _ in range(5)]
+    reads += [pool.submit(listing.read_one, "t1") for _ in range(5)]
     _queued(listing, 1)
     first.set()
     assert {read.result()[0] for read in reads} == {"t0", "t1"}
@@ -143,9 +143,9 @@ def test_absence_from_a_list_is_confirmed(
     listing: Listing[Thing], platform: Platform, pool: ThreadPoolExecutor
 ) -> None:
     first = platform.hold(0)
-    pool.submit(listing.one, "t0")
+    pool.submit(listing.read_one, "t0")
     platform.wait_for_requests(1)
-    gone = [pool.submit(listing.one, id_) for id_ in ("gone", "t1")]
+    gone = [pool.submit(listing.read_one, id_) for id_ in ("gone", "t1")]
     _queued(listing, 2)
     first.set()
     with pytest.raises(NotFound):
@@ -159,9 +159,9 @@ def test_an_object_that_a_list_is_late_with_is_found(
 ) -> None:
     listing: Listing[Thing] = Listing(lambda: platform.list()[:1], platform.get, lambda t: t[0])
     first = platform.hold(0)
-    pool.submit(listing.all)
+    pool.submit(listing.read_all)
     platform.wait_for_requests(1)
-    reads = [pool.submit(listing.one, id_) for id_ in ("t5", "t0")]
+    reads = [pool.submit(listing.read_one, id_) for id_ in ("t5", "t0")]
     _queued(listing, 2)
     first.set()
     assert [read.result() for read in reads] == [("t5", 2), ("t0", 1)]
@@ -172,16 +172,16 @@ def test_an_error_reaches_every_reader_of_its_request_and_nobody_else(
 ) -> None:
     first = platform.hold(0)
     platform.errors[1] = GpuformError("no answer")
-    alone = pool.submit(listing.one, "t0")
+    alone = pool.submit(listing.read_one, "t0")
     platform.wait_for_requests(1)
-    reads = [pool.submit(listing.one, id_) for id_ in ("t1", "t2", "t3")]
+    reads = [pool.submit(listing.read_one, id_) for id_ in ("t1", "t2", "t3")]
     _queued(listing, 3)
     first.set()
     assert alone.result() == ("t0", 0)
     for read in reads:
         with pytest.raises(GpuformError, match="no answer"):
             read.result()
-    assert listing.one("t4") == ("t4", 2)
+    assert listing.read_one("t4") == ("t4", 2)
 
 
 @pytest.mark.parametrize("interruption", [Cancelled(), KeyboardInterrupt()], ids=repr)
@@ -193,9 +193,9 @@ def test_an_interrupted_reader_takes_nobody_along(
 ) -> None:
     first, second = platform.hold(0), platform.hold(1)
     platform.errors[1] = interruption
-    pool.submit(listing.one, "t0")
+    pool.submit(listing.read_one, "t0")
     platform.wait_for_requests(1)
-    reads = [pool.submit(listing.one, id_) for id_ in ("t1", "t2", "t3")]
+    reads = [pool.submit(listing.read_one, id_) for id_ in ("t1", "t2", "t3")]
     _queued(listing, 3)
     first.set()
     second.set()
@@ -208,7 +208,7 @@ def test_an_interrupted_reader_takes_nobody_along(
 def test_one_request_is_on_the_wire_at_a_time(
     listing: Listing[Thing], platform: Platform, pool: ThreadPoolExecutor
 ) -> None:
-    reads = [pool.submit(listing.one, id_) for id_ in platform.things * 8]
+    reads = [pool.submit(listing.read_one, id_) for id_ in platform.things * 8]
     assert [read.result()[0] for read in reads] == platform.things * 8
     assert platform.most_at_a_time == 1
 
@@ -221,14 +221,14 @@ class TestWhatIsGone:
     ) -> None:
         platform.hidden = {"t5"}
         with pytest.raises(Contradicted, match="its list: it still shows it"):
-            listing.one("t5")
+            listing.read_one("t5")
 
     def test_a_list_that_fails_leaves_it_open(
         self, listing: Listing[Thing], platform: Platform
     ) -> None:
         platform.errors[1] = ServerError("no list", method="GET", path="/", status=500)
         with pytest.raises(ServerError, match="no list"):
-            listing.one("gone")
+            listing.read_one("gone")
 
     @pytest.mark.parametrize("has_moment", [False, True])
     def test_a_list_that_is_not_found_is_an_error_and_no_word_about_the_object(
@@ -240,7 +240,7 @@ class TestWhatIsGone:
             use_context(ProviderContext(fresh_since=time.monotonic() if has_moment else None)),
             pytest.raises(Contradicted, match="no such path"),
         ):
-            listing.one("gone")
+            listing.read_one("gone")
         assert platform.sent == ["gone", "list"]
 
     def test_a_list_of_some_that_is_not_found_is_an_error(
@@ -251,9 +251,9 @@ class TestWhatIsGone:
 
         listing: Listing[Thing] = Listing(platform.list, platform.get, lambda t: t[0], find_some)
         first = platform.hold(0)
-        pool.submit(listing.one, "t0")
+        pool.submit(listing.read_one, "t0")
         platform.wait_for_requests(1)
-        reads = [pool.submit(listing.one, id_) for id_ in ("t1", "t2")]
+        reads = [pool.submit(listing.read_one, id_) for id_ in ("t1", "t2")]
         _queued(listing, 2)
         first.set()
 
@@ -266,7 +266,7 @@ class TestWhatIsGone:
     ) -> None:
         platform.hidden = set(platform.things)
         with pytest.raises(Contradicted, match="neither is another found"):
-            listing.one("gone")
+            listing.read_one("gone")
         assert platform.sent == ["gone", "list", "t0", "list"]
 
     def test_a_witness_that_has_just_gone_speaks_for_the_answer(
@@ -274,7 +274,7 @@ class TestWhatIsGone:
     ) -> None:
         held = platform.hold(2)
         with ThreadPoolExecutor() as pool:
-            read = pool.submit(listing.one, "gone")
+            read = pool.submit(listing.read_one, "gone")
             platform.wait_for_requests(3)
             platform.things.remove("t0")
             held.set()
@@ -284,7 +284,7 @@ class TestWhatIsGone:
     def test_an_answer_about_another_object_is_no_look_at_this_one(self) -> None:
         listing = Listing[Thing](list, lambda _id: ("other", 0), lambda thing: thing[0])
         with pytest.raises(Contradicted, match="about another object"):
-            listing.one("t1")
+            listing.read_one("t1")
 
     def test_many_that_are_gone_need_one_list_and_one_witness(
         self, listing: Listing[Thing], platform: Platform, pool: ThreadPoolExecutor
@@ -294,7 +294,7 @@ class TestWhatIsGone:
         def read(id_: str) -> Thing | None:
             with use_context(ProviderContext(fresh_since=moment)):
                 try:
-                    return listing.one(id_)
+                    return listing.read_one(id_)
                 except NotFound:
                     return None
 
@@ -318,7 +318,7 @@ class TestWhatIsGone:
         listed = sorted(there - unlisted)
         with use_context(ProviderContext(fresh_since=time.monotonic() if has_moment else None)):
             try:
-                assert listing.one(wanted)[0] == wanted
+                assert listing.read_one(wanted)[0] == wanted
                 assert wanted in found
             except NotFound:
                 assert wanted not in found | {*listed}
@@ -341,9 +341,9 @@ class TestReadersOfOneMoment:
     def test_any_number_of_them_need_one_look_and_one_list(
         self, listing: Listing[Thing], platform: Platform
     ) -> None:
-        read = [listing.one(id_) for id_ in platform.things]
+        read = [listing.read_one(id_) for id_ in platform.things]
         assert read == [("t0", 0), *((id_, 1) for id_ in platform.things[1:])]
-        assert len(listing.all()) == 64
+        assert len(listing.read_all()) == 64
         assert platform.sent == ["t0", "list"]
 
     def test_many_at_a_time_need_no_more(
@@ -351,7 +351,7 @@ class TestReadersOfOneMoment:
     ) -> None:
         def read(id_: str) -> Thing:
             with use_context(ProviderContext(fresh_since=as_of)):
-                return listing.one(id_)
+                return listing.read_one(id_)
 
         ids = platform.things * 8
         assert [thing[0] for thing in pool.map(read, ids)] == ids
@@ -359,28 +359,28 @@ class TestReadersOfOneMoment:
 
     @pytest.mark.usefixtures("as_of")
     def test_absence_is_confirmed(self, listing: Listing[Thing], platform: Platform) -> None:
-        listing.all()
+        listing.read_all()
         platform.things.append("new")
-        assert listing.one("new") == ("new", 1)
+        assert listing.read_one("new") == ("new", 1)
         with pytest.raises(NotFound):
-            listing.one("gone")
+            listing.read_one("gone")
 
     @pytest.mark.usefixtures("as_of")
     def test_a_later_moment_needs_another_list(
         self, listing: Listing[Thing], platform: Platform
     ) -> None:
-        listing.all()
+        listing.read_all()
         with use_context(ProviderContext(fresh_since=time.monotonic() + 1)):
-            assert {number for _, number in listing.all()} == {1}
+            assert {number for _, number in listing.read_all()} == {1}
 
     @pytest.mark.usefixtures("as_of")
     def test_who_asks_for_now_is_told_of_now(
         self, listing: Listing[Thing], platform: Platform
     ) -> None:
-        listing.all()
+        listing.read_all()
         with use_context(ProviderContext()):
-            assert listing.one("t1") == ("t1", 1)
-            assert {number for _, number in listing.all()} == {2}
+            assert listing.read_one("t1") == ("t1", 1)
+            assert {number for _, number in listing.read_all()} == {2}
 
     @pytest.mark.usefixtures("as_of")
     def test_a_list_that_failed_is_asked_for_again(
@@ -388,8 +388,8 @@ class TestReadersOfOneMoment:
     ) -> None:
         platform.errors[0] = GpuformError("no answer")
         with pytest.raises(GpuformError, match="no answer"):
-            listing.all()
-        assert listing.one("t1") == ("t1", 1)
+            listing.read_all()
+        assert listing.read_one("t1") == ("t1", 1)
 
 
 def test_readers_of_some_ask_for_these_where_the_platform_can(
@@ -403,14 +403,14 @@ def test_readers_of_some_ask_for_these_where_the_platform_can(
 
     listing: Listing[Thing] = Listing(platform.list, platform.get, lambda thing: thing[0], some)
     first = platform.hold(0)
-    reads = [pool.submit(listing.one, "t0")]
+    reads = [pool.submit(listing.read_one, "t0")]
     platform.wait_for_requests(1)
-    reads += [pool.submit(listing.one, id_) for id_ in ("t1", "t2", "t3")]
+    reads += [pool.submit(listing.read_one, id_) for id_ in ("t1", "t2", "t3")]
     _queued(listing, 3)
     first.set()
     assert [read.result() for read in reads] == [("t0", 0), ("t1", 1), ("t2", 1), ("t3", 1)]
     assert asked == [{"t1", "t2", "t3"}]
-    assert len(listing.all()) == 64
+    assert len(listing.read_all()) == 64
 
 
 class TestRhythm:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gpuform.providers.catalog import summary_of
+from gpuform.providers.catalog import summarize_resource
 
 
 @pytest.mark.parametrize(
@@ -38,4 +38,4 @@ from gpuform.providers.catalog import summary_of
 def test_an_owner_is_whom_the_outputs_name(
     platform: str, kind: str, outputs: Mapping[str, Any], owner: str
 ) -> None:
-    assert summary_of(platform, kind, outputs).owner == owner
+    assert summarize_resource(platform, kind, outputs).owner == owner

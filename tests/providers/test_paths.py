@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.http import at
+from gpuform.providers.http import build_path
 
 PIECES = st.sampled_from(["..", ".", "/", "?", "#", "%2e", "%", "\\", ";", ":", "@", "a", "ä", " "])
 
@@ -17,7 +17,7 @@ PIECES = st.sampled_from(["..", ".", "/", "?", "#", "%2e", "%", "\\", ";", ":", 
 def test_an_id_leads_to_its_own_object_or_nowhere(id_: str) -> None:
     """As the library sends it, which takes dots for steps."""
     try:
-        path = at(id_)
+        path = build_path(id_)
     except GpuformError:
         assert id_ in (".", "..")
         return
@@ -29,5 +29,5 @@ def test_an_id_leads_to_its_own_object_or_nowhere(id_: str) -> None:
 @pytest.mark.parametrize("id_", ["", ".", "..", "a\nb", "\ud800", "a\u202eb", "x" * 300])
 def test_an_id_that_can_stand_in_no_path_is_refused(id_: str) -> None:
     with pytest.raises(GpuformError, match="no request was sent") as refused:
-        at(id_)
+        build_path(id_)
     assert refused.value.message.isprintable()

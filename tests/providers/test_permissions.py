@@ -22,14 +22,14 @@ Properties = dict[str, Any]
     ],
 )
 def test_lists_of_names(text: str, allowed: set[Permission]) -> None:
-    assert permissions.parsed(text) == allowed
-    assert permissions.given({"GPUFORM_ALLOW": text}) == allowed
+    assert permissions.parse_permissions(text) == allowed
+    assert permissions.get_permissions({"GPUFORM_ALLOW": text}) == allowed
 
 
 @pytest.mark.parametrize("text", ["destroy", "destroy-reserved,everything", "Destroy-Reserved"])
 def test_an_unknown_name_is_an_error_that_lists_the_known(text: str) -> None:
     with pytest.raises(GpuformError, match="no such permission") as caught:
-        permissions.given({"GPUFORM_ALLOW": text})
+        permissions.get_permissions({"GPUFORM_ALLOW": text})
     assert str(caught.value).startswith("GPUFORM_ALLOW: ")
     assert "destroy-reserved (delete or replace what is prepaid" in str(caught.value)
 

@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
-from gpuform.providers.catalog import all_kinds, lifecycle_class
+from gpuform.providers.catalog import list_kinds, load_lifecycle_class
 from gpuform.schemas.resource_facts import ResourcePlacement
 from gpuform.schemas.values import UNKNOWN
 
 
 def placement(platform: str, kind: str, seen: Any) -> ResourcePlacement:
-    found = lifecycle_class(platform, kind).get_placement(seen)
+    found = load_lifecycle_class(platform, kind).get_placement(seen)
     assert found is not None
     return found
 
@@ -60,7 +60,7 @@ def test_a_pool_and_a_node_of_scp() -> None:
 @pytest.mark.parametrize("odd", [None, UNKNOWN, 7, "text", [None], {"a": None}, [{"host_name": 1}]])
 def test_what_is_odd_or_not_known_yet_is_left_out(odd: Any) -> None:
     names = ("gpu_worker_nodes", "gpu_nodes", "drain", "region", "region_id", "gpu_node_name")
-    for platform, kind in all_kinds():
-        found = lifecycle_class(platform, kind).get_placement(dict.fromkeys(names, odd))
+    for platform, kind in list_kinds():
+        found = load_lifecycle_class(platform, kind).get_placement(dict.fromkeys(names, odd))
         if found is not None:
             assert [node for node in found.nodes if node.name != "text"] == [], (platform, kind)

@@ -49,7 +49,7 @@ class Distributions:
 
 def forget() -> None:
     found.find_platforms.cache_clear()
-    found.all_settings.cache_clear()
+    found.list_settings.cache_clear()
 
 
 @pytest.fixture
@@ -63,8 +63,8 @@ def test_gpuforms_own_come_first(installed: Distributions) -> None:
     assert list(found.platforms()) == OWN
     installed.install("good", "good_platform", GOOD)
     assert list(found.platforms()) == [*OWN, "sixth"]
-    assert list(found.own_platforms()) == OWN
-    assert catalog.platforms_with("Cluster")[-1] == "sixth"
+    assert list(found.list_own_platforms()) == OWN
+    assert catalog.list_platforms_with("Cluster")[-1] == "sixth"
 
 
 def test_one_that_is_found_twice_is_one(installed: Distributions, tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_one_that_is_found_twice_is_one(installed: Distributions, tmp_path: Path
     (tmp_path / "again").symlink_to(tmp_path / "good")
     installed.monkeypatch.syspath_prepend(tmp_path / "again")
     forget()
-    assert found.unusable_platforms() == {}
+    assert found.list_unusable_platforms() == {}
     assert "sixth" in found.platforms()
 
 
@@ -92,11 +92,11 @@ def test_one_that_does_not_serve_is_told_to_who_names_it(
     installed.install("strangers", f"broken_{abs(hash(text))}", text)
     assert list(found.platforms()) == OWN
     with pytest.raises(BrokenPlatform) as refused:
-        catalog.lifecycle_class("sixth", "Cluster")
+        catalog.load_lifecycle_class("sixth", "Cluster")
     assert "the platform sixth cannot be used: the distribution strangers" in str(refused.value)
     assert said in str(refused.value)
     assert "uninstall strangers" in str(refused.value.hint)
-    assert catalog.platforms_with("Cluster") == ["together", "tensorone", "aios"]
+    assert catalog.list_platforms_with("Cluster") == ["together", "tensorone", "aios"]
 
 
 def test_an_emulator_that_fails_is_left_out(
@@ -115,7 +115,7 @@ def test_two_of_one_name_are_none(installed: Distributions) -> None:
     installed.install("second", "second_platform", GOOD)
     assert list(found.platforms()) == OWN
     with pytest.raises(BrokenPlatform) as refused:
-        catalog.platform_of("sixth")
+        catalog.require_platform("sixth")
     assert "second and first both have a platform of this name" in str(refused.value)
     assert "uninstall" in str(refused.value.hint)
 
@@ -124,5 +124,5 @@ def test_nobody_takes_the_name_of_gpuforms_own(installed: Distributions) -> None
     installed.install("impostor", "impostor_platform", GOOD.replace("sixth", "lens"), name="lens")
     assert list(found.platforms()) == OWN[:-1]
     with pytest.raises(BrokenPlatform) as refused:
-        catalog.lifecycle_class("lens", "HealthGate")
+        catalog.load_lifecycle_class("lens", "HealthGate")
     assert "gpuform and impostor both have a platform of this name" in str(refused.value)

@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from spellings import LOOSE_SPELLINGS, RARE_SPELLINGS, SPELLINGS
 
-from gpuform.providers.values import PART, QUOTED, Redactor, without_request
+from gpuform.providers.values import PART, QUOTED, Redactor, redact_request
 from gpuform.schemas.safe_text import MASK
 
 BEFORE, AFTER = "the platform cannot take <", "> at this moment"
@@ -59,7 +59,7 @@ def is_long_enough(text: str) -> bool:
 
     A word that every key file has (`kubeconfig`) is not looked for.
     """
-    return len(re.sub(r"[\W_]", "", text)) >= PART and Redactor([text]).seeks_anything
+    return len(re.sub(r"[\W_]", "", text)) >= PART and Redactor([text]).has_secrets
 
 
 secrets = shaped.filter(is_long_enough)
@@ -122,7 +122,7 @@ class TestEverySpelling:
 
     @given(secrets, spelled, spelled)
     def test_one_spelling_in_another(self, secret: str, inner: Any, outer: Any) -> None:
-        assert Redactor([secret]).holds(f"{BEFORE}{outer(inner(secret))}{AFTER}")
+        assert Redactor([secret]).contains_secret(f"{BEFORE}{outer(inner(secret))}{AFTER}")
 
     @pytest.mark.parametrize("name", SPELLINGS)
     @pytest.mark.parametrize("secret", ["hunter2", "p'w\"1", "пл1д", "a\\nb"])
@@ -274,7 +274,7 @@ class TestAQuotedRequest:
     @pytest.mark.parametrize("name", SPELLINGS)
     def test_is_left_out_in_every_spelling(self, name: str) -> None:
         quoted = SPELLINGS[name](json.dumps(BODY))
-        shown = without_request(f"bad request {quoted}", BODY)
+        shown = redact_request(f"bad request {quoted}", BODY)
         assert shown.startswith("bad request ")
         assert QUOTED in shown
         assert len(letters(shown.replace(QUOTED, ""))) <= len("badrequest") + 4
@@ -291,7 +291,7 @@ class TestAQuotedRequest:
         ],
     )
     def test_in_other_forms(self, quoted: str, shown: str | None) -> None:
-        found = without_request(quoted, BODY)
+        found = redact_request(quoted, BODY)
         assert QUOTED in found
         assert shown is None or found.startswith(shown)
 
@@ -306,8 +306,8 @@ class TestAQuotedRequest:
         ],
     )
     def test_what_is_said_about_it_stays(self, text: str) -> None:
-        assert without_request(text, BODY) == text
-        assert without_request(text, {}) == text
+        assert redact_request(text, BODY) == text
+        assert redact_request(text, {}) == text
 
 
 @pytest.mark.parametrize(
@@ -321,8 +321,8 @@ def test_escapes_of_escapes_come_to_an_end(text: str) -> None:
 
 def test_a_text_that_is_remembered_is_clean_for_its_redactor_alone() -> None:
     text = "the key is topsecret-1"
-    assert not Redactor(["another-key"]).holds(text)
+    assert not Redactor(["another-key"]).contains_secret(text)
     redactor = Redactor(["topsecret-1"])
-    assert [redactor.holds(text) for _ in range(2)] == [True, True]
-    assert [redactor.holds("the key") for _ in range(2)] == [False, False]
+    assert [redactor.contains_secret(text) for _ in range(2)] == [True, True]
+    assert [redactor.contains_secret("the key") for _ in range(2)] == [False, False]
     assert redactor.redact(text) == "the key is [secret]"

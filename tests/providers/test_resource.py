@@ -9,7 +9,7 @@ from pulumi.runtime import mocks, rpc, settings
 
 from gpuform.providers import Provider
 from gpuform.providers.chosen_form import UnknownForm
-from gpuform.providers.platform import all_settings
+from gpuform.providers.platform import list_settings
 from gpuform.providers.provider import NoExplicitProvider, ProviderArguments
 from gpuform.providers.scp import GpuNode
 from gpuform.providers.together import Cluster, SharedVolume
@@ -217,7 +217,7 @@ def test_an_explicit_provider(run: Run, requests: list[Any]) -> None:
 
 
 def test_a_providers_arguments_are_the_plugins_settings() -> None:
-    names = [setting.argument for setting in all_settings()]
+    names = [setting.argument for setting in list_settings()]
     assert list(ProviderArguments.__annotations__) == names
 
 

@@ -134,7 +134,7 @@ class TestAlternatives:
         with emulator.serving(), pytest.raises(Exception, match="answered 422"):
             lifecycle.create(declared)
         assert len(_tried(emulator)) == 1
-        assert emulator.intents.all() == []
+        assert emulator.intents.list_all() == []
 
     def test_nothing_anywhere_names_all_that_was_tried(
         self, lifecycle: ClusterLifecycle, emulator: Any, declared: Properties
@@ -146,7 +146,7 @@ class TestAlternatives:
             "Together has no 16 H100_SXM GPUs free in us-central-8 and no 16 H200_SXM GPUs free in "
             "us-central-8 and no 16 H100_SXM GPUs free in us-central-4 now; nothing was created"
         )
-        assert (emulator.objects("clusters"), emulator.intents.all()) == ([], [])
+        assert (emulator.objects("clusters"), emulator.intents.list_all()) == ([], [])
 
     def test_alternatives_are_checked_while_planning(
         self, lifecycle: ClusterLifecycle, emulator: Any, declared: Properties
@@ -210,7 +210,7 @@ class TestWaiting:
             lifecycle.create(waiting)
         assert _now(emulator) - began == 1800
         assert len(_tried(emulator)) == 31
-        assert (emulator.objects("clusters"), emulator.intents.all()) == ([], [])
+        assert (emulator.objects("clusters"), emulator.intents.list_all()) == ([], [])
 
     def test_a_timeout_that_the_user_has_set_is_the_end(
         self, lifecycle: ClusterLifecycle, emulator: Any, waiting: Properties
@@ -243,7 +243,7 @@ class TestWaiting:
         with use_context(call), pytest.raises(Cancelled):
             lifecycle.create(waiting)
         assert len(_tried(emulator)) == 1
-        assert (emulator.objects("clusters"), emulator.intents.all()) == ([], [])
+        assert (emulator.objects("clusters"), emulator.intents.list_all()) == ([], [])
 
     def test_who_takes_the_name_meanwhile_keeps_it(
         self, lifecycle: ClusterLifecycle, emulator: Any, waiting: Properties
@@ -261,7 +261,7 @@ class TestWaiting:
         with use_context(call), pytest.raises(NameTaken):
             lifecycle.create(waiting)
         assert len(emulator.objects("clusters")) == 1
-        assert emulator.intents.all() == []
+        assert emulator.intents.list_all() == []
 
     def test_growing_waits_too_and_names_where_the_cluster_is(
         self, lifecycle: ClusterLifecycle, emulator: Any, declared: Properties
@@ -308,7 +308,7 @@ class TestNeverTwo:
         with emulator.serving(), pytest.raises(UnknownOutcome):
             lifecycle.create(declared)
         assert _tried(emulator) == ALL[:2]
-        (intent,) = emulator.intents.all()
+        (intent,) = emulator.intents.list_all()
         assert (intent.region, intent.tried_region, intent.tried_gpu_type) == (
             HERE,
             HERE,
@@ -338,7 +338,7 @@ class TestNeverTwo:
         with monkeypatch.context() as patch, emulator.serving(), suppress(Killed):
             patch.setattr(TogetherClient, "create_cluster", die)
             lifecycle.create({**cluster_inputs, "on_no_capacity": elsewhere})
-        (intent,) = emulator.intents.all()
+        (intent,) = emulator.intents.list_all()
         assert (intent.id, intent.tried_region) == (None, THERE)
         with emulator.serving():
             created = lifecycle.create({**cluster_inputs, "on_no_capacity": search})

@@ -16,7 +16,7 @@ from processes.commands import PASSPHRASE, SALT, Cli, Result, pulumi
 from gpuform.providers import permissions
 from gpuform.providers.context import ProviderContext, get_clock, use_context
 from gpuform.providers.emulator.server import environment
-from gpuform.providers.records import Intents, Unkept
+from gpuform.providers.records import EphemeralRecords, Intents
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 
 PASSWORD = "Planted#1pass"
@@ -32,7 +32,7 @@ def platform(monkeypatch: pytest.MonkeyPatch) -> Iterator[Platform]:
 
 def made(described: Described) -> str:
     """The id of an object of the kind, made past any stack."""
-    call = ProviderContext(clock=get_clock(os.environ), intents=Intents(Unkept()))
+    call = ProviderContext(clock=get_clock(os.environ), intents=Intents(EphemeralRecords()))
     with use_context(call):
         return str(described.lifecycle().create(dict(described.good)).id)
 

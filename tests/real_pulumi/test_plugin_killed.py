@@ -37,7 +37,7 @@ POINTS = ("unsent", "unanswered", "answered", "waiting")
 """When: the request was about to be sent; it had its effect and nobody was told; the answer was
 there; the object was waited for."""
 ROOT = Path(__file__).parents[2]
-PROGRAM = "from gpuform.providers.catalog import resource_class\n"
+PROGRAM = "from gpuform.providers.catalog import load_resource_class\n"
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Project:
 
     def declare(self, *kinds: Described) -> None:
         lines = [
-            f'resource_class({each.platform!r}, {each.kind!r})("it", **{dict(each.good)!r})'
+            f'load_resource_class({each.platform!r}, {each.kind!r})("it", **{dict(each.good)!r})'
             for each in kinds
         ]
         (self.folder / "project/__main__.py").write_text("\n".join([PROGRAM, *lines]))

@@ -7,7 +7,7 @@ import pytest
 from pydantic import BaseModel, TypeAdapter
 from pydantic.fields import FieldInfo
 
-from gpuform.providers.catalog import all_kinds, lifecycle_class
+from gpuform.providers.catalog import list_kinds, load_lifecycle_class
 from gpuform.providers.platform import platforms
 from gpuform.schemas.rules import get_field_rules
 from gpuform.schemas.stacks_plan import StacksInputs
@@ -17,7 +17,7 @@ from gpuform.schemas.topology import EntryInputs, TopologyInputs, get_reference_
 def models() -> Iterator[type[BaseModel]]:
     """Every model of a topology file and of stacks.yaml, outermost first, with those inside."""
     left: list[type[BaseModel]] = [TopologyInputs, EntryInputs, StacksInputs]
-    left += [lifecycle_class(name, kind).inputs for name, kind in all_kinds()]
+    left += [load_lifecycle_class(name, kind).inputs for name, kind in list_kinds()]
     seen = set()
     while left:
         model = left.pop(0)
@@ -61,10 +61,10 @@ def test_what_is_walked() -> None:
 
 @pytest.mark.parametrize(
     ("platform", "kind"),
-    [each for each in all_kinds() if get_reference_fields(lifecycle_class(*each).inputs)],
+    [each for each in list_kinds() if get_reference_fields(load_lifecycle_class(*each).inputs)],
 )
 def test_a_reference_is_to_a_kind_of_the_same_platform(platform: str, kind: str) -> None:
-    model = lifecycle_class(platform, kind).inputs
+    model = load_lifecycle_class(platform, kind).inputs
     for short, name in get_reference_fields(model).items():
         assert name == f"{short}_id"
         assert get_field_rules(model)[name].reference_kind in platforms()[platform].lifecycles
@@ -74,8 +74,8 @@ def test_a_reference_is_to_a_kind_of_the_same_platform(platform: str, kind: str)
 def test_which_fields_hold_ids_of_resources() -> None:
     found = {
         (platform, kind, name)
-        for platform, kind in all_kinds()
-        for name in get_reference_fields(lifecycle_class(platform, kind).inputs).values()
+        for platform, kind in list_kinds()
+        for name in get_reference_fields(load_lifecycle_class(platform, kind).inputs).values()
     }
     assert found == {
         ("together", "Cluster", "volume_id"),

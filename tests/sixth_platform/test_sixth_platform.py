@@ -181,8 +181,8 @@ def test_editors_find_it_in_the_schema_that_is_linked(tmp_path: Path) -> None:
 
 def test_what_it_lacks_is_refused_with_the_platforms_that_have_it(tmp_path: Path) -> None:
     code = (
-        "from gpuform.providers.catalog import lifecycle_class\n"
-        "try: lifecycle_class('nimbus', 'Fabric')\n"
+        "from gpuform.providers.catalog import load_lifecycle_class\n"
+        "try: load_lifecycle_class('nimbus', 'Fabric')\n"
         "except Exception as error: print(error)"
     )
     said = python(code, HERE, directory=tmp_path)

@@ -10,7 +10,7 @@ import yaml
 from declared import CLUSTER
 from jsonschema import Draft7Validator
 
-from gpuform.providers.catalog import lifecycle_class, platforms_with
+from gpuform.providers.catalog import list_platforms_with, load_lifecycle_class
 from gpuform.schemas.rules import get_field_rules
 from gpuform.schemas.topology import SECTIONS, ConfigInputs, EntryInputs, get_reference_fields
 from gpuform.stacks.cli.app import cli
@@ -49,7 +49,9 @@ outputs:
 """
 EXPRESSION = "{{ config.anything }}"
 KINDS = [
-    (section, platform) for section, kind in SECTIONS.items() for platform in platforms_with(kind)
+    (section, platform)
+    for section, kind in SECTIONS.items()
+    for platform in list_platforms_with(kind)
 ]
 
 
@@ -60,7 +62,7 @@ def problems(file: Any) -> list[str]:
 
 
 def model_of(section: str, platform: str) -> Any:
-    return lifecycle_class(platform, SECTIONS[section]).inputs
+    return load_lifecycle_class(platform, SECTIONS[section]).inputs
 
 
 def with_property(section: str, platform: str, name: str, value: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuform.providers.platform import all_settings, own_platforms
+from gpuform.providers.platform import list_own_platforms, list_settings
 from gpuform.stacks.engine.machine import ci_variables
 from tools.reference.configuration_page import render_configuration_page
 from tools.reference.variables import VARIABLES
@@ -15,8 +15,8 @@ from tools.reference.variables import VARIABLES
 ROOT = Path(__file__).parents[2]
 PAGE = render_configuration_page()
 NAMED = {each.name for each in VARIABLES}
-OF_PLATFORMS = {each.variable for each in all_settings()} | {
-    each.address for each in own_platforms().values()
+OF_PLATFORMS = {each.variable for each in list_settings()} | {
+    each.address for each in list_own_platforms().values()
 }
 OF_JOBS = {name for names in ci_variables().values() for name in names}
 KNOWN = NAMED | OF_PLATFORMS | OF_JOBS
@@ -152,6 +152,6 @@ def test_no_variable_is_made_up() -> None:
 
 def test_the_page_has_every_variable_and_every_key() -> None:
     assert [name for name in sorted(KNOWN) if name and f"`{name}`" not in PAGE] == []
-    for each in all_settings():
+    for each in list_settings():
         assert f"| `{each.config}` |" in PAGE
     assert "| `together:apiKey` | `gpuform:togetherApiKey` | `TOGETHER_API_KEY` |" in PAGE

@@ -8,16 +8,16 @@ from click.testing import CliRunner
 from converted import registered
 from pydantic import BaseModel
 
-from gpuform.providers.catalog import all_kinds, lifecycle_class
+from gpuform.providers.catalog import list_kinds, load_lifecycle_class
 from gpuform.providers.operations import ForeignObjectLookup
 from gpuform.providers.permissions import Permission
-from gpuform.providers.platform import own_platforms
+from gpuform.providers.platform import list_own_platforms
 from gpuform.schemas.rules import describe_change_effect, get_field_rules
 from gpuform.stacks.cli.app import cli
 from tools.reference.resource_pages import page_name, render_resource_pages
 
 PAGES = dict(render_resource_pages())
-RESOURCES = all_kinds()
+RESOURCES = list_kinds()
 
 
 def page_of(platform: str, kind: str) -> str:
@@ -46,7 +46,7 @@ def block(page: str, language: str) -> str:
 
 @pytest.mark.parametrize(("platform", "kind"), RESOURCES)
 def test_every_field_is_there(platform: str, kind: str) -> None:
-    lifecycle, page = lifecycle_class(platform, kind), page_of(platform, kind)
+    lifecycle, page = load_lifecycle_class(platform, kind), page_of(platform, kind)
     for name, field in lifecycle.inputs.model_fields.items():
         assert f" | {field.description}" in row(page, "Inputs", name)
     for name in lifecycle.outputs.model_fields:
@@ -117,7 +117,7 @@ def test_what_else_is_said_of_a_kind() -> None:
 def test_every_effect_is_explained() -> None:
     index = PAGES["index.md"]
     for platform, kind in RESOURCES:
-        left: list[type[BaseModel]] = [lifecycle_class(platform, kind).inputs]
+        left: list[type[BaseModel]] = [load_lifecycle_class(platform, kind).inputs]
         while left:
             for rules in get_field_rules(left.pop()).values():
                 words = describe_change_effect(rules).partition(":")[0]
@@ -131,13 +131,15 @@ def test_every_kind_is_in_the_table() -> None:
         assert f"[{kind}]({page_name(platform, kind)}.md)" in PAGES["index.md"]
 
 
-@pytest.mark.parametrize("platform", own_platforms())
+@pytest.mark.parametrize("platform", list_own_platforms())
 def test_a_kind_tells_the_permissions_that_its_platform_asks_for(platform: str) -> None:
     """`guarded_by` is stated: here it is compared with what the platform's modules name."""
     root = Path(__file__).parents[2] / "providers" / platform
     source = "\n".join(path.read_text() for path in root.rglob("*.py"))
     source = re.sub(r"guarded_by = .*", "", source)
-    classes = [lifecycle_class(platform, kind) for kind in own_platforms()[platform].lifecycles]
+    classes = [
+        load_lifecycle_class(platform, kind) for kind in list_own_platforms()[platform].lifecycles
+    ]
     asked = set(re.findall(r"\bPermission\.([A-Z_]+)", source))
     if any(issubclass(each.operations, ForeignObjectLookup) for each in classes):
         asked.add(Permission.DESTROY_OTHERS.name)  # for all platforms, by the lifecycle
@@ -150,7 +152,7 @@ def test_an_object_is_told_once_and_so_has_one_meaning() -> None:
     """Its table says what a change does, which is the same wherever a resource has it."""
     for platform, kind in RESOURCES:
         effects_of: dict[type, set[tuple[bool, ...]]] = {}
-        left = [(lifecycle_class(platform, kind).inputs, (False, False, False))]
+        left = [(load_lifecycle_class(platform, kind).inputs, (False, False, False))]
         while left:
             model, outer = left.pop()
             effects_of.setdefault(model, set()).add(outer)

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from gpuform.providers.catalog import lookup_names
-from gpuform.providers.platform import own_platforms
+from gpuform.providers.catalog import list_lookups
+from gpuform.providers.platform import list_own_platforms
 from gpuform.schemas.topology import SECTIONS, EntryInputs, OptionsInputs, TopologyInputs
 from gpuform.stacks.expressions.filters import FILTERS, METHODS
 from gpuform.stacks.language.type_text import yaml_text
@@ -41,8 +41,8 @@ def test_every_filter_method_and_look_up_is_there() -> None:
         assert f"\n* `{name}`: " in EXPRESSIONS
     for names in METHODS.values():
         assert all(f"`{name}`" in EXPRESSIONS for name in names)
-    for platform in own_platforms():
-        assert all(f"`{platform}.{name}(" in EXPRESSIONS for name in lookup_names(platform))
+    for platform in list_own_platforms():
+        assert all(f"`{platform}.{name}(" in EXPRESSIONS for name in list_lookups(platform))
 
 
 def test_examples_have_their_results() -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from gpuform.providers.platform import Platform, own_platforms, plugin_key
+from gpuform.providers.platform import Platform, list_own_platforms, plugin_key
 from gpuform.stacks.engine.machine import ci_variables
 from tools.reference.markdown import escape_prose, join_as_code, render_page, render_table
 from tools.reference.variables import JOBS, VARIABLES, Variable
@@ -83,7 +83,7 @@ def render_configuration_page() -> str:
 def _render_parts() -> Iterator[str]:
     yield _PRECEDENCE
     yield _OWN
-    for platform in own_platforms().values():
+    for platform in list_own_platforms().values():
         yield f"## Settings of {platform.title}\n\n{_render_settings(platform)}"
     yield _PROJECT
     yield "## Environment variables"

@@ -4,8 +4,8 @@ import inspect
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from gpuform.providers.catalog import lookup, lookup_names
-from gpuform.providers.platform import own_platforms
+from gpuform.providers.catalog import list_lookups, load_lookup
+from gpuform.providers.platform import list_own_platforms
 from gpuform.stacks.expressions.filters import FILTERS, METHODS
 from gpuform.stacks.expressions.template import parse
 from gpuform.stacks.language.type_text import yaml_text
@@ -230,9 +230,9 @@ def _evaluate_example(expression: str) -> str:
 
 
 def _lookup_rows() -> Iterator[tuple[str, str]]:
-    for platform in own_platforms():
-        for name in lookup_names(platform):
-            function = lookup(platform, name)
+    for platform in list_own_platforms():
+        for name in list_lookups(platform):
+            function = load_lookup(platform, name)
             doc = (function.__doc__ or "").strip().partition("\n\n")[0]
             parameters = ", ".join(
                 map(_format_parameter, inspect.signature(function).parameters.values())

@@ -6,7 +6,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from gpuform.providers.catalog import platforms_with
+from gpuform.providers.catalog import list_platforms_with
 from gpuform.schemas.cases_file import CasesInputs
 from gpuform.schemas.gates import GateInputs, GatesInputs
 from gpuform.schemas.prices import HOURS_PER_MONTH
@@ -149,7 +149,9 @@ def _render_topology_keys() -> str:
         for name, field in TopologyInputs.model_fields.items()
     ]
     for section, kind in SECTIONS.items():
-        on = [f"[{each}](resources/{page_name(each, kind)}.md)" for each in platforms_with(kind)]
+        on = [
+            f"[{each}](resources/{page_name(each, kind)}.md)" for each in list_platforms_with(kind)
+        ]
         rows.append([f"`{section}`", f"{kind} resources by name, on {', '.join(on)}."])
     rows.append(["`x-...`", "Ignored: a place for YAML's anchors."])
     return render_table(("key", "meaning"), rows)

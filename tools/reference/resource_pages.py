@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from gpuform.providers.catalog import lifecycle_class
+from gpuform.providers.catalog import load_lifecycle_class
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.permissions import MEANINGS, Permission
-from gpuform.providers.platform import KINDS, own_platforms
+from gpuform.providers.platform import KINDS, list_own_platforms
 from gpuform.schemas.rules import get_field_rules
 from gpuform.schemas.topology import SECTIONS
 from gpuform.stacks.convert.python import program_of
@@ -98,7 +98,7 @@ def _get_example(platform: str, kind: str) -> str:
 
 
 def _list_kinds() -> list[tuple[str, str]]:
-    platforms = own_platforms()
+    platforms = list_own_platforms()
     return [
         (name, kind)
         for name, platform in platforms.items()
@@ -112,7 +112,7 @@ def _has_kind(platform: Any, kind: str) -> bool:
 
 
 def _render_index() -> str:
-    platforms = own_platforms()
+    platforms = list_own_platforms()
     rows = []
     for section, kind in SECTIONS.items():
         on = [
@@ -137,7 +137,7 @@ _EVERYWHERE: Final = (Permission.FORGET_MANY, Permission.NEW_ADDRESS)
 
 
 def _render_kind(platform: str, kind: str) -> str:
-    lifecycle, title = lifecycle_class(platform, kind), own_platforms()[platform].title
+    lifecycle, title = load_lifecycle_class(platform, kind), list_own_platforms()[platform].title
     doc = (lifecycle.inputs.__doc__ or "").strip().partition("\n")[0]
     section = next(name for name, each in SECTIONS.items() if each == kind)
     lead = (

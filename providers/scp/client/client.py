@@ -11,7 +11,7 @@ from typing import Any
 
 from gpuform.providers.context import PollSchedule
 from gpuform.providers.errors import Conflict, GpuformError, InvalidRequest, NotFound
-from gpuform.providers.http import Answered, Clients, Listing, Retry, at
+from gpuform.providers.http import Clients, Listing, ProbeAnswer, Retry, build_path
 from gpuform.providers.operations import Settings
 from gpuform.providers.scp.client.connection import PAGE_SIZE, Connection, read_all_pages
 from gpuform.providers.scp.client.credentials import (
@@ -105,7 +105,7 @@ class ScpClient:
         Raises:
             NotFound: the node is gone, or the platform still shows it as TERMINATED.
         """
-        path = _NODES + at(node_id)
+        path = _NODES + build_path(node_id)
         node = self._send_request(wire.GpuNode, "GET", path)
         if node.state == NodeState.TERMINATED:
             raise NotFound(
@@ -155,11 +155,11 @@ class ScpClient:
 
     def lock_node(self, node_id: str) -> None:
         """Lock one node against deletion and stopping, at once."""
-        self._send_request(wire.NodeAnswer, "PUT", f"{_NODES}{at(node_id)}/lock")
+        self._send_request(wire.NodeAnswer, "PUT", f"{_NODES}{build_path(node_id)}/lock")
 
     def unlock_node(self, node_id: str) -> None:
         """Unlock one node at once."""
-        self._send_request(wire.NodeAnswer, "PUT", f"{_NODES}{at(node_id)}/unlock")
+        self._send_request(wire.NodeAnswer, "PUT", f"{_NODES}{build_path(node_id)}/unlock")
 
     def assign_nat(self, node_id: str, public_ip_address_id: str) -> None:
         """Assign the address of a public IP to a node without one; do not wait."""
@@ -169,7 +169,7 @@ class ScpClient:
             _has_state(NodeState.EDITING),
         )
         self._send_repeatable_request(
-            "POST", f"{_NODES}{at(node_id)}/public-nat-ip", body, [node_id], has_effect
+            "POST", f"{_NODES}{build_path(node_id)}/public-nat-ip", body, [node_id], has_effect
         )
 
     def release_nat(self, node_id: str) -> None:
@@ -179,7 +179,7 @@ class ScpClient:
             return node.state == NodeState.EDITING or not node.policy_use_nat
 
         self._send_repeatable_request(
-            "DELETE", f"{_NODES}{at(node_id)}/public-nat-ip", None, [node_id], has_effect
+            "DELETE", f"{_NODES}{build_path(node_id)}/public-nat-ip", None, [node_id], has_effect
         )
 
     # Fabrics.
@@ -204,7 +204,7 @@ class ScpClient:
         Raises:
             NotFound: the fabric is gone.
         """
-        return self._send_request(wire.ClusterFabric, "GET", _FABRICS + at(fabric_id))
+        return self._send_request(wire.ClusterFabric, "GET", _FABRICS + build_path(fabric_id))
 
     def list_fabrics(
         self,
@@ -282,7 +282,7 @@ class ScpClient:
         """Return how many seconds this machine's clock is ahead of SCP's; None if unknown."""
         return self._connection.clock_ahead
 
-    def probe(self) -> Answered:
+    def probe(self) -> ProbeAnswer:
         """Check keys and connection by the cheapest signed request; raise if one is wrong."""
         return self._connection.send_probe(_NODES)
 
@@ -316,7 +316,7 @@ class ScpClient:
 
     def _has_effect(self, node_id: str, has_effect: NodePredicate, accepts_gone: bool) -> bool:
         try:
-            return has_effect(self.get_node_listing().one(node_id))
+            return has_effect(self.get_node_listing().read_one(node_id))
         except NotFound:
             return accepts_gone
         except GpuformError:

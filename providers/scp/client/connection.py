@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpuform.providers.context import format_duration
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.http import Answered, ApiClient, ErrorAnswers, Retry, ask_once, clock_ahead
+from gpuform.providers.http import (
+    ApiClient,
+    ErrorAnswers,
+    ProbeAnswer,
+    Retry,
+    compute_clock_ahead,
+    send_probe,
+)
 from gpuform.providers.scp.client.credentials import Credentials
 from gpuform.schemas.models import WireModel
 from gpuform.schemas.scp import statuses, wire
@@ -176,16 +183,16 @@ class Connection:
         retry: Retry = Retry.SAFE,
     ) -> Answer:
         """Send one request and return the answer as `model`; raise as `ApiClient.ask`."""
-        return self._api.ask(model, method, path, body=body, params=params, retry=retry)
+        return self._api.request_model(model, method, path, body=body, params=params, retry=retry)
 
     @property
     def clock_ahead(self) -> float | None:
         """Return how many seconds this machine's clock is ahead of SCP's; None if unknown."""
         return self._api.clock_ahead
 
-    def send_probe(self, path: str) -> Answered:
+    def send_probe(self, path: str) -> ProbeAnswer:
         """Request a list of at most one object; raise the errors of `ApiClient.request`."""
-        return ask_once(self._api, "GET", path, params={"page": "0", "size": "1"})
+        return send_probe(self._api, "GET", path, params={"page": "0", "size": "1"})
 
     def close(self) -> None:
         """Close the connections; later requests open new ones."""
@@ -212,7 +219,7 @@ class Connection:
     def _find_hint(self, response: "httpx.Response") -> str | None:
         if response.status_code != 401:
             return None
-        clock_ahead_s = clock_ahead(response, self._now())
+        clock_ahead_s = compute_clock_ahead(response, self._now())
         return build_unauthorized_hint(self._credentials.source, clock_ahead_s)
 
     def _warn_about_version_end(self, response: "httpx.Response") -> None:

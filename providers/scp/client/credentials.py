@@ -99,8 +99,8 @@ def _read_settings(settings: Settings) -> Credentials | None:
 
     Files are not read: keys of two sources are not mixed.
     """
-    access_key = settings.value(ACCESS_KEY_VARIABLE, ACCESS_KEY_CONFIG)
-    secret_key = settings.value(SECRET_KEY_VARIABLE, SECRET_KEY_CONFIG)
+    access_key = settings.get_value(ACCESS_KEY_VARIABLE, ACCESS_KEY_CONFIG)
+    secret_key = settings.get_value(SECRET_KEY_VARIABLE, SECRET_KEY_CONFIG)
     if access_key is None and secret_key is None:
         return None
     # Half a pair is an error, not a reason to use another source's keys.
@@ -120,8 +120,8 @@ def _read_settings(settings: Settings) -> Credentials | None:
         access_key,
         secret_key,
         base_url="",
-        auth_token=settings.value(AUTH_TOKEN_VARIABLE, AUTH_TOKEN_CONFIG) or "",
-        account_id=settings.value(ACCOUNT_ID_VARIABLE, ACCOUNT_ID_CONFIG) or "",
+        auth_token=settings.get_value(AUTH_TOKEN_VARIABLE, AUTH_TOKEN_CONFIG) or "",
+        account_id=settings.get_value(ACCOUNT_ID_VARIABLE, ACCOUNT_ID_CONFIG) or "",
         source=f"{ACCESS_KEY_VARIABLE} and {SECRET_KEY_VARIABLE}, or the stack's configuration",
     )
 
@@ -191,7 +191,7 @@ def _read_json_file(path: Path) -> Mapping[str, str]:
 
 
 def _resolve_base_url(settings: Settings, files: _ConfigFiles, region: str | None) -> str:
-    override = settings.value(ENDPOINT_VARIABLE)
+    override = settings.get_value(ENDPOINT_VARIABLE)
     # An override (the emulator, a proxy) needs no region.
     if override is not None:
         return _normalize_url(override, ENDPOINT_VARIABLE)
@@ -215,7 +215,7 @@ def _resolve_base_url(settings: Settings, files: _ConfigFiles, region: str | Non
 
 
 def _select_default_region(settings: Settings, files: _ConfigFiles) -> str | None:
-    declared_region = settings.region or settings.value(REGION_VARIABLE, REGION_CONFIG)
+    declared_region = settings.region or settings.get_value(REGION_VARIABLE, REGION_CONFIG)
     return declared_region or files.config.get("default-region")
 
 
@@ -225,7 +225,7 @@ def _resolve_environment(settings: Settings, files: _ConfigFiles, region: str) -
     Raises:
         GpuformError: several environments have the region.
     """
-    auth_url = settings.value(AUTH_URL_VARIABLE)
+    auth_url = settings.get_value(AUTH_URL_VARIABLE)
     if auth_url:
         return _parse_environment(auth_url, AUTH_URL_VARIABLE)
     environment = settings.config(ENVIRONMENT_CONFIG)

@@ -172,7 +172,7 @@ class NodeDrainer:
             node for node in nodes if not node.lock_enabled or node.gpu_node_name in named_nodes
         ]
         needs_locked_nodes = len(removable_nodes) < eviction.count + len(eviction.reason_by_node)
-        if Permission.UNLOCK in permissions.given() or needs_locked_nodes:
+        if Permission.UNLOCK in permissions.get_permissions() or needs_locked_nodes:
             # The permission is required before a locked node is deleted.
             removable_nodes = list(nodes)
         subject = DrainTarget(self._id, self._label, _nodes_to_workers(removable_nodes))

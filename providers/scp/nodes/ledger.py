@@ -13,21 +13,21 @@ from typing import Any, Final
 
 from gpuform.providers.context import ProviderContext
 from gpuform.providers.creating import (
+    CLOCK_SKEW_S,
     SETTLE,
-    SKEW,
     Candidate,
-    Timed,
-    credible_time,
-    judge,
-    kept_properties,
-    question,
+    TimedIntent,
+    build_adoption_question,
+    find_credible_time,
+    judge_candidates,
+    redact_sent_properties,
     require_absence,
     seconds_until_settled,
 )
 from gpuform.providers.errors import UnknownOutcome
 from gpuform.providers.evidence import Observation, find_gaps
 from gpuform.providers.evidence.decisions import FORGET_NODE
-from gpuform.providers.records import Intent, Target, record_name
+from gpuform.providers.records import Intent, Target, build_record_name
 from gpuform.providers.scp.nodes.planning import is_terminating
 from gpuform.schemas.scp import wire
 from gpuform.schemas.scp.statuses import to_unix_time
@@ -57,7 +57,8 @@ class NodeLedger:
         self._clock_ahead = clock_ahead
         self._lock = threading.Lock()
         self._intents = {
-            record_name(intent): intent for intent in context.intents.of_parts(context.urn, target)
+            build_record_name(intent): intent
+            for intent in context.intents.list_for_parts(context.urn, target)
         }
         # What this very call has sent is not forgotten by it: the next run looks once more.
         self._earlier_records = set() if context.just_created else set(self._intents)
@@ -122,9 +123,9 @@ class NodeLedger:
         believes that they do not exist: a single list may come from a replica that lags behind.
         """
         seconds = seconds_until_settled(intent, asked_at)
-        if record_name(intent) not in self._earlier_records:
+        if build_record_name(intent) not in self._earlier_records:
             return seconds
-        first_missed_at = self._missed_since.setdefault(record_name(intent), asked_at)
+        first_missed_at = self._missed_since.setdefault(build_record_name(intent), asked_at)
         return max(seconds, first_missed_at + SETTLE - asked_at)
 
     def adopt_created_nodes(self, listed: Collection[wire.GpuNode], asked_at: float) -> None:
@@ -157,7 +158,9 @@ class NodeLedger:
                 ids_by_name[name] = hinted_ids[0]
                 continue
             # Without an answer the name alone proves nothing: times and properties are compared.
-            verdict = judge(self._context, intent, map(node_to_candidate, candidates), asked_at)
+            verdict = judge_candidates(
+                self._context, intent, map(node_to_candidate, candidates), asked_at
+            )
             sibling = _find_sibling(intent, verdict.doubtful, sibling_times, asked_at)
             if sibling is not None:
                 ids_by_name[name] = sibling
@@ -179,8 +182,8 @@ class NodeLedger:
         if not intent.open_names or seconds > 0:
             return
         if doubtful:
-            raise question(intent, doubtful)
-        if record_name(intent) in self._earlier_records:
+            raise build_adoption_question(intent, doubtful)
+        if build_record_name(intent) in self._earlier_records:
             self._forget_missing(intent, seconds)
 
     def _forget_missing(self, intent: Intent, seconds_left: float) -> None:
@@ -199,7 +202,7 @@ class NodeLedger:
 
     def record_create(
         self, names: Sequence[str], present_ids: Iterable[str], body: wire.CreateGpuNodes
-    ) -> Timed:
+    ) -> TimedIntent:
         """Record durably which nodes are about to be created.
 
         `present_ids` are the nodes that had the names before. A run that finds the intent knows
@@ -214,15 +217,15 @@ class NodeLedger:
             # `Timed` sets the time of each request.
             started_at=0.0,
             present_ids=tuple(sorted(present_ids)),
-            sent=kept_properties(self._context, request_to_node_fields(body)),
+            sent=redact_sent_properties(self._context, request_to_node_fields(body)),
             id=self._pool_id,
             names=tuple(names),
             missing=tuple(names),
         )
-        timed_intent = Timed(self._context, intent, self._clock_ahead)
+        timed_intent = TimedIntent(self._context, intent, self._clock_ahead)
         with self._lock:
-            self._intents[record_name(intent)] = timed_intent.intent
-            self._earlier_records.discard(record_name(intent))
+            self._intents[build_record_name(intent)] = timed_intent.intent
+            self._earlier_records.discard(build_record_name(intent))
         return timed_intent
 
     def record_answer(self, intent: Intent, ids: Iterable[str]) -> None:
@@ -232,12 +235,12 @@ class NodeLedger:
     def store_intent(self, intent: Intent) -> None:
         """Keep in memory the intent of a create with an unknown or known outcome."""
         with self._lock:
-            self._intents[record_name(intent)] = intent
+            self._intents[build_record_name(intent)] = intent
 
     def forget_create(self, intent: Intent) -> None:
         """Forget a create without effect, here and on disk."""
         with self._lock:
-            self._intents.pop(record_name(intent), None)
+            self._intents.pop(build_record_name(intent), None)
         self._context.intents.forget(intent=intent)
 
     def expect_deletion(self, ids: Iterable[str]) -> None:
@@ -302,11 +305,11 @@ def _find_sibling(
     that the create may have made, `sibling_times` the creation times of the nodes that the answer's
     ids have shown, `now` the platform's time when the list was requested.
     """
-    if len(doubtful) != 1 or doubtful[0].differences(intent.sent):
+    if len(doubtful) != 1 or doubtful[0].find_differences(intent.sent):
         return None
-    created_at = credible_time(doubtful[0], intent, now)
+    created_at = find_credible_time(doubtful[0], intent, now)
     if created_at is None or not any(
-        at is not None and abs(created_at - at) <= SKEW for at in sibling_times
+        at is not None and abs(created_at - at) <= CLOCK_SKEW_S for at in sibling_times
     ):
         return None
     return doubtful[0].id

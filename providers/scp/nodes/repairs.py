@@ -14,7 +14,7 @@ from gpuform.providers.draining import call_interruptibly
 from gpuform.providers.errors import Cancelled, GpuformError
 from gpuform.providers.kubernetes.nodes import accept_time_between
 from gpuform.providers.lens.lookups import describe_overheated_nodes
-from gpuform.providers.lifetime import written
+from gpuform.providers.lifetime import format_moment
 from gpuform.providers.operations import Settings
 from gpuform.providers.records import Verdict, Verdicts
 from gpuform.providers.repairing import (
@@ -187,7 +187,7 @@ class NodeInspection:
         A source that cannot be asked is reported as unchecked and finds no fault.
         """
         known_faults, now = parse_faults(self.context.stored_properties), self.context.clock.now()
-        faults = find_failed_nodes(nodes, known_faults, written(now))
+        faults = find_failed_nodes(nodes, known_faults, format_moment(now))
         policy = parse_repair_policy(self.declared, RepairInputs)
         if policy is None:
             return nodes, faults
@@ -198,13 +198,15 @@ class NodeInspection:
         running_nodes = [node for node in nodes if node.state == NodeState.RUNNING]
         faults += find_uncertified_nodes(running_nodes, self.list_verdicts())
         if running_nodes and self._drain.has_scheduler:
-            nodes_by_id = self._add_conditions(running_nodes, known_faults, written(now))
+            nodes_by_id = self._add_conditions(running_nodes, known_faults, format_moment(now))
             nodes = [nodes_by_id.get(node.id, node) for node in nodes]
             faults += find_unusable_nodes(nodes, policy.not_ready_s, now)
         if running_nodes and policy.max_temperature is not None:
             try:
                 reasons = self.measure_overheated_nodes(running_nodes, policy.max_temperature)
-                faults += find_overheated_nodes(running_nodes, reasons, known_faults, written(now))
+                faults += find_overheated_nodes(
+                    running_nodes, reasons, known_faults, format_moment(now)
+                )
             except Cancelled:
                 raise
             except GpuformError as error:
@@ -215,7 +217,7 @@ class NodeInspection:
 
     def list_verdicts(self) -> list[Verdict]:
         """List the failed certifications of nodes of SCP."""
-        return Verdicts.beside(self.context.intents).of(VERDICT_OWNER)
+        return Verdicts.beside(self.context.intents).list_for_cluster(VERDICT_OWNER)
 
     def get_conditions(self, nodes: Sequence[NodeOutputs]) -> dict[str, NodeCondition]:
         """Ask the scheduler for the conditions of nodes, and return the known ones by id.

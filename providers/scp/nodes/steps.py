@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 from gpuform.providers import permissions
 from gpuform.providers.context import TRANSIENT_ERRORS
 from gpuform.providers.errors import ApiError, Cancelled, GpuformError, NotFound
-from gpuform.providers.http import contradicted
+from gpuform.providers.http import build_contradiction_error
 from gpuform.providers.permissions import Permission
 from gpuform.providers.scp.client import ScpClient
 from gpuform.providers.scp.nodes.planning import (
@@ -183,7 +183,7 @@ class NodeSteps:
         locked_nodes = [node for node in nodes if node.lock_enabled]
         if not locked_nodes:
             return
-        permissions.require(
+        permissions.require_permission(
             Permission.UNLOCK, format_locked_nodes([node.gpu_node_name for node in locked_nodes])
         )
         # SCP unlocks one node by a request (reference, 'Unlock GPU Node').
@@ -208,7 +208,7 @@ class NodeSteps:
             if step_key not in self._missed_steps:
                 self._missed_steps.add(step_key)  # one of them is gone: the next look knows
                 return
-            self._record_refusal(nodes, contradicted(error, "it still shows them all"))
+            self._record_refusal(nodes, build_contradiction_error(error, "it still shows them all"))
         except ApiError as error:
             # Transient errors (rate limits, outages) are left to the next poll.
             if isinstance(error, TRANSIENT_ERRORS):

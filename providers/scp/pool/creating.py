@@ -63,7 +63,7 @@ class PoolPreconditions:
             NameTaken: somebody else has a node or a fabric of the name.
             GpuformError: the declared fabric does not fit.
         """
-        listed_nodes = self._client.get_node_listing().all()
+        listed_nodes = self._client.get_node_listing().read_all()
         taken_names = self.find_taken_names(listed_nodes, declared_nodes)
         if taken_names:
             raise self.build_name_error(taken_names)
@@ -326,7 +326,7 @@ class PoolCreator:
         # nodes.
         timed_intent = self._ledger.record_create(names, present_ids, body)
         try:
-            with self._context.run_before_each_change(timed_intent.again):
+            with self._context.run_before_each_change(timed_intent.refresh_start):
                 ids = self._client.create_nodes(body)
         except GpuformError as error:
             if is_refusal(error):

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from gpuform.providers.context import ProviderContext
-from gpuform.providers.creating import AGAIN, SETTLE
+from gpuform.providers.creating import SEARCH_INTERVAL_S, SETTLE
 from gpuform.providers.errors import NotFound
 from gpuform.providers.scp.client import ScpClient
 from gpuform.providers.scp.nodes import NodeLedger, is_terminating, run_in_parallel
@@ -99,7 +99,7 @@ class PoolNodes:
                     if self._ledger.uncertain_names
                     else "looking again for nodes that the platform does not show"
                 )
-                self._context.sleep(min(AGAIN, seconds))
+                self._context.sleep(min(SEARCH_INTERVAL_S, seconds))
                 seconds = self._refresh_once()
 
     def _should_wait(self) -> bool:
@@ -145,7 +145,7 @@ class PoolNodes:
         return {
             node.id: node
             for fabric_name in fabric_names
-            for node in self._client.get_node_listing(fabric_name).all()
+            for node in self._client.get_node_listing(fabric_name).read_all()
         }
 
     def expect_deletion(self, nodes: Iterable[NodeOutputs]) -> None:
@@ -169,7 +169,7 @@ class PoolNodes:
 
         def get_node(id_: str) -> wire.GpuNode | None:
             try:
-                return self._client.get_node_listing().one(id_)
+                return self._client.get_node_listing().read_one(id_)
             except NotFound:
                 return None
 

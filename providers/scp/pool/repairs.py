@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from gpuform.providers import permissions
 from gpuform.providers.context import ProviderContext
-from gpuform.providers.lifetime import written
+from gpuform.providers.lifetime import format_moment
 from gpuform.providers.records import Repair, Repairs
 from gpuform.providers.repairing import RepairDecision, parse_repair_policy
 from gpuform.providers.scp.nodes import (
@@ -112,11 +112,11 @@ class PoolRepairs:
 
     def forget_requests(self) -> None:
         """Forget the requested repairs: a later request means another repair."""
-        if permissions.repairs_asked():
+        if permissions.get_requested_repairs():
             self._records.forget(self._id)
 
     def _is_requested(self, repair: NodeRepair) -> bool:
-        return repair.node in permissions.repairs_asked()
+        return repair.node in permissions.get_requested_repairs()
 
     def _find_recovery(self, replacement: Replacement, repair: NodeRepair) -> str:
         """Return why a node needs no repair any more; empty while the fault persists."""
@@ -147,7 +147,8 @@ class PoolRepairs:
             and last_repair.instance != repair.instance
             and now - last_repair.at < RERUN_WINDOW_S
         ):
-            return f"was recreated already by the interrupted run of {written(last_repair.at)}"
+            finished_at = format_moment(last_repair.at)
+            return f"was recreated already by the interrupted run of {finished_at}"
         if last_repair is None or last_repair.instance != repair.instance:
             new_repair = Repair(self._id, repair.node, "", repair.instance, repair.mode, now)
             self._records.record(new_repair)

@@ -33,7 +33,9 @@ def review_of(
     read = [read_plans("stdin" if name == "-" else name, content_of(name)) for name in files]
     (first, *others) = read
     if isinstance(first, StacksPlan) and not others:
-        allowed = permissions.given(environ) | permissions.parsed(",".join(allow))
+        allowed = permissions.get_permissions(environ) | permissions.parse_permissions(
+            ",".join(allow)
+        )
         plans = tuple(judged(first.plans, gates, allow, environ))
         over_all = None if first.gates is None else lifted(first.gates, allowed)
         return Review.of(first.model_copy(update={"plans": plans, "gates": over_all}), files[0])
@@ -52,7 +54,7 @@ def judged(
     """With a file, what its gates say; otherwise what the plans hold already of their own gates,
     or what those of this folder's project say if it is the plan's. Raises EngineError.
     """
-    allowed = permissions.given(environ) | permissions.parsed(",".join(allow))
+    allowed = permissions.get_permissions(environ) | permissions.parse_permissions(",".join(allow))
     if file is not None:
         keeper = Keeper(_gates_of(file), allowed, file.parent)
         return [keeper.judged(plan) for plan in plans]

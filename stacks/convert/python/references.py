@@ -7,7 +7,7 @@ from typing import Any, Final, get_args, get_type_hints
 from jinja2 import nodes
 from pydantic import BaseModel
 
-from gpuform.providers.catalog import lifecycle_class, lookup, lookup_names
+from gpuform.providers.catalog import list_lookups, load_lifecycle_class, load_lookup
 from gpuform.providers.platform import platforms
 from gpuform.schemas.topology import SECTIONS
 from gpuform.stacks.authoring.declared import ConfigValue, Reference
@@ -96,10 +96,10 @@ class References:
         if need.root not in platforms() or not need.steps:
             return None
         name = need.steps[0]
-        if name not in lookup_names(need.root):
+        if name not in list_lookups(need.root):
             return None
         self.used.add(need.root)
-        return Found(f"{need.root}.{name}", model=_model_of(lookup(need.root, str(name))))
+        return Found(f"{need.root}.{name}", model=_model_of(load_lookup(need.root, str(name))))
 
     def give(self, need: Need, roots: dict[str, Any]) -> None:
         """Adds to `roots` what `gpuform.stacks.expression` has to be given for a reference."""
@@ -215,7 +215,7 @@ def _subscript(step: str | int | Code) -> str:
 
 def _kind_of(declaration: Declaration, name: str) -> str:
     """What a property is, where its model says that it is always a text or a whole number."""
-    lifecycle = lifecycle_class(declaration.platform, declaration.kind)
+    lifecycle = load_lifecycle_class(declaration.platform, declaration.kind)
     for model in (lifecycle.outputs, lifecycle.inputs):
         field_ = model.model_fields.get(name)
         if field_ is not None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpuform.providers.catalog import lifecycle_class
+from gpuform.providers.catalog import load_lifecycle_class
 from gpuform.schemas.rules import FieldRules, get_field_rules
 from gpuform.schemas.topology import SECTIONS
 from gpuform.stacks.authoring.declared import (
@@ -106,7 +106,7 @@ class _Taking:
 
     def _entry(self, block: Block, instance: Instance) -> Entry:
         kind, reference = KINDS[instance.type], self._name(instance)
-        lifecycle = lifecycle_class(kind.platform, SECTIONS[kind.section])
+        lifecycle = load_lifecycle_class(kind.platform, SECTIONS[kind.section])
         rules = get_field_rules(lifecycle.inputs)
         resolver = self._resolver(block, instance)
         attributes = flat(instance.attributes, kind)
@@ -245,7 +245,7 @@ class _Taking:
         kind = KINDS[root]
         if not rest or (len(rest) == 1 and rest[0] in kind.ids):
             return found
-        known = lifecycle_class(kind.platform, SECTIONS[kind.section]).list_property_names()
+        known = load_lifecycle_class(kind.platform, SECTIONS[kind.section]).list_property_names()
         rest[0] = kind.name(str(rest[0]))
         is_same = rest[0] in known and rest[0] not in kind.worded
         return Reference(found.section, found.name, tuple(rest)) if is_same else None
@@ -295,7 +295,9 @@ class _Taking:
         return any(
             each.steps
             and each.steps[0]
-            in lifecycle_class(sections[each.section], SECTIONS[each.section]).list_secret_names()
+            in load_lifecycle_class(
+                sections[each.section], SECTIONS[each.section]
+            ).list_secret_names()
             for each in references(value)
         )
 

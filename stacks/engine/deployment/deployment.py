@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from gpuform.providers.context import ProviderContext, get_clock, trace_span
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.records import Intent, Intents, Unkept
+from gpuform.providers.records import EphemeralRecords, Intent, Intents
 from gpuform.schemas.plan import PlanAction
 from gpuform.schemas.safe_text import MASK
 from gpuform.stacks.engine.deployment.options import DeploymentTarget, Options, Outcome
@@ -89,7 +89,7 @@ class Deployment:
 
     def __post_init__(self) -> None:
         program, kept = self.subject.program, self.subject.intents
-        self._intents = Intents(Unkept(kept.records)) if self.options.preview else kept
+        self._intents = Intents(EphemeralRecords(kept.records)) if self.options.preview else kept
         host = ProviderHost(program.project, program.config, self._new_call)
         write = None if self.options.preview else self.subject.write
         self._executor = StepExecutor(
@@ -106,7 +106,7 @@ class Deployment:
             parallel=self.options.parallel,
             continue_on_error=self.options.continue_on_error,
             constraint=None if self.options.preview else self.options.constraint,
-            is_unsettled=lambda urn: bool(self._intents.of_urn(urn)),
+            is_unsettled=lambda urn: bool(self._intents.list_for_urn(urn)),
         )
         olds = {r.urn: r for r in self.subject.snapshot.resources if not r.delete}
         self._providers = DefaultProviders(
@@ -421,7 +421,7 @@ class Deployment:
         intents = self._intents
         settled = [
             intent
-            for intent in intents.all()
+            for intent in intents.list_all()
             if (intent.outcome and succeeded) or self._is_stored(intent, known)
         ]
         try:

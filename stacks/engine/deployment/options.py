@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from gpuform.providers.records import Intents, Unkept
+from gpuform.providers.records import EphemeralRecords, Intents
 from gpuform.schemas.plan import Basis, Plan, ResourceChange
 from gpuform.stacks.engine.executing import (
     Calendar,
@@ -94,7 +94,7 @@ class DeploymentTarget:
     provider_config: PropertyMap
     write: Callable[[bytes], None]
     stack_references: StackReferences
-    intents: Intents = field(default_factory=lambda: Intents(Unkept()))
+    intents: Intents = field(default_factory=lambda: Intents(EphemeralRecords()))
     check_lock: Callable[[], None] = lambda: None
     is_elsewhere: Callable[[str], bool] = lambda _id: False
     journal: Journal | None = None

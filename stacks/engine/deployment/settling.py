@@ -13,7 +13,14 @@ from dataclasses import dataclass, field, replace
 from gpuform.providers import permissions
 from gpuform.providers.context import ProviderContext, get_clock
 from gpuform.providers.lifecycle import INTERRUPTED
-from gpuform.providers.records import ANEW, NOTHING, Intent, Intents, Unkept, in_dynamic_form
+from gpuform.providers.records import (
+    CREATE_ANEW,
+    NOTHING,
+    EphemeralRecords,
+    Intent,
+    Intents,
+    to_dynamic_urn,
+)
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.deployment.options import DEFAULT_PARALLEL, DeploymentTarget
 from gpuform.stacks.engine.errors import EngineError
@@ -77,7 +84,7 @@ def settle(
         *(resource for each in overtaken for resource in (*each.begun, *each.made)),
         *(each.resource for each in before.pending_operations if each.type == "creating"),
     ]
-    begun = {in_dynamic_form(resource.urn): resource for resource in declared}
+    begun = {to_dynamic_urn(resource.urn): resource for resource in declared}
     left = list(_left(intents, before, begun if makes else None))
     if not left and not overtaken:
         return None
@@ -112,13 +119,13 @@ def _left(intents: Intents, snapshot: Snapshot, begun: Collection[str] | None) -
     what a late answer tells of it is a second object.
     """
     with errors_of_engine():
-        there = intents.all()
+        there = intents.list_all()
     known = _ids(snapshot)
-    stored = {in_dynamic_form(each.urn) for each in snapshot.resources if each.id}
+    stored = {to_dynamic_urn(each.urn) for each in snapshot.resources if each.id}
     for intent in there:
         if not intent.urn or intent.id in known:
             continue
-        urn = in_dynamic_form(intent.urn)
+        urn = to_dynamic_urn(intent.urn)
         is_looked_for = begun is None or urn in begun or (intent.is_late and urn in stored)
         if is_looked_for and not (begun is not None and intent.outcome):
             yield intent
@@ -132,7 +139,7 @@ def _keep(intents: Intents, found: Settled, *, makes: bool) -> None:
         for intent in found.nothing:
             intents.record(replace(intent, outcome=NOTHING))
         for intent in found.anew:
-            intents.record(replace(intent, outcome=ANEW))
+            intents.record(replace(intent, outcome=CREATE_ANEW))
 
 
 def _ids(snapshot: Snapshot) -> set[str]:
@@ -155,13 +162,13 @@ class _Search:
 
     def __post_init__(self) -> None:
         kept = self.subject.intents
-        self.intents = Intents(Unkept(kept.records)) if self.looks_only else kept
+        self.intents = Intents(EphemeralRecords(kept.records)) if self.looks_only else kept
 
     def settled(self, left: Sequence[Intent]) -> Settled:
         host = self._host()
         by_urn: dict[str, list[Intent]] = {}
         for intent in left:
-            by_urn.setdefault(in_dynamic_form(intent.urn or ""), []).append(intent)
+            by_urn.setdefault(to_dynamic_urn(intent.urn or ""), []).append(intent)
         found = Settled()
 
         if not left:
@@ -178,7 +185,7 @@ class _Search:
                 if entry is not None:
                     found.adopted[by_urn[urn][0].urn or ""] = entry
                     found.over += by_urn[urn]
-                elif permissions.creates_anew():
+                elif permissions.should_create_anew():
                     found.anew += by_urn[urn]
                 else:
                     found.nothing += by_urn[urn]
@@ -235,7 +242,7 @@ class _Search:
         if begun is None or any(each.target != intent.target for each in intents):
             which = f" ({', '.join(intent.made)})" if intent.made else ""
             kind, name = f"{intent.platform}:{intent.kind}", name_of(intent.urn or "")
-            if permissions.creates_anew():
+            if permissions.should_create_anew():
                 return None
             raise EngineError(
                 f"its create was interrupted, and the state does not say what was declared{which}",
@@ -304,7 +311,7 @@ def _with_adopted(
     for entry in found.lost:
         _place(resources, entry)
     settled = {
-        in_dynamic_form(each.urn or "") for each in (*found.over, *found.nothing, *found.anew)
+        to_dynamic_urn(each.urn or "") for each in (*found.over, *found.nothing, *found.anew)
     }
     pending = [each for each in snapshot.pending_operations if not _is_of(each, settled)]
     after = replace(snapshot, resources=resources, pending_operations=pending)
@@ -363,7 +370,7 @@ def _place(
 
 
 def _is_of(operation: PendingOperation, urns: set[str]) -> bool:
-    return operation.type == "creating" and in_dynamic_form(operation.resource.urn) in urns
+    return operation.type == "creating" and to_dynamic_urn(operation.resource.urn) in urns
 
 
 def _named(intent: Intent) -> str:

@@ -93,7 +93,7 @@ class DeletionsOutside:
         shown = ", ".join(names[:SHOWN])
         shown += f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
         try:
-            permissions.require(
+            permissions.require_permission(
                 Permission.FORGET_MANY,
                 f"{len(names)} resources are gone from their platforms, and this run has not "
                 f"deleted them: {shown}. The state keeps them all. Is it the key of another "

@@ -17,7 +17,7 @@ from gpuform.stacks.engine.executing.step_executor import StepExecutor
 from gpuform.stacks.engine.planning import Op, Step
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import DYNAMIC_PACKAGE, PROVIDER_TYPE_PREFIX, is_plugin, make_urn
-from gpuform.stacks.engine.values import PropertyMap, changed_keys
+from gpuform.stacks.engine.values import PropertyMap, find_changed_keys
 
 DISABLED: Final = "pulumi:disable-default-providers"
 """Pulumi's configuration key of the packages that have no default provider."""
@@ -105,7 +105,7 @@ class DefaultProviders:
             new.id = str(uuid.uuid4())
             return Step(Op.CREATE, urn, None, new)
         new.id = old.id
-        diffs = changed_keys(old.inputs, new.inputs)
+        diffs = find_changed_keys(old.inputs, new.inputs)
         return Step(Op.UPDATE if diffs else Op.SAME, urn, old, new, diffs=diffs)
 
 

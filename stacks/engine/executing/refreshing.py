@@ -21,7 +21,7 @@ from gpuform.stacks.engine.planning import (
 from gpuform.stacks.engine.provider_host import Diff
 from gpuform.stacks.engine.state import Chosen, ResourceState, timestamp
 from gpuform.stacks.engine.urn import STACK_REFERENCE_TYPE, is_provider
-from gpuform.stacks.engine.values import changed_keys, property_paths
+from gpuform.stacks.engine.values import find_changed_keys, property_paths
 
 Keep = Callable[[ResourceState, ResourceState], None]
 
@@ -181,13 +181,13 @@ class Refresh:
     def _drift(self, old: ResourceState, new: ResourceState) -> Diff:
         if old.external:
             # Nobody declares it: only what it shows can have changed.
-            changes = not values.equal(old.outputs, new.outputs)
+            changes = not values.are_equal(old.outputs, new.outputs)
             return Diff(changes=changes, replaces=(), delete_before_replace=False)
         host = self._executor.host
         diff = host.diff(old.urn, new.id, new.outputs, old.inputs, old.provider, refreshing=True)
         if diff.changes is None:
             inputs, _ = property_paths.ignore_changes(new.inputs, old.inputs, old.ignore_changes)
-            diff = replace(diff, changes=bool(changed_keys(new.inputs, inputs)))
+            diff = replace(diff, changes=bool(find_changed_keys(new.inputs, inputs)))
         found = self._watched(old, new)
         return replace(diff, changes=True, fields=[*(diff.fields or ()), *found]) if found else diff
 
@@ -199,10 +199,10 @@ class Refresh:
             FieldChange(name, Action.UPDATE, new.outputs[name], old.outputs[name])
             for name in names
             if name in old.outputs and name in new.outputs
-            if not values.equal(old.outputs[name], new.outputs[name])
+            if not values.are_equal(old.outputs[name], new.outputs[name])
         ]
 
     def _keys(self, diff: Diff, old: ResourceState, new: ResourceState) -> list[str]:
         if diff.fields is not None:
             return property_paths.top_level(field.path for field in diff.fields)
-        return changed_keys(old.outputs, new.outputs) if diff.changes else []
+        return find_changed_keys(old.outputs, new.outputs) if diff.changes else []

@@ -233,7 +233,9 @@ class StepWork:
         if old is not None:
             # As in Pulumi: what `additional_secret_outputs` seals differs from what was read.
             read = new.outputs if found is None else found[0].outputs
-            is_same = values.equal(new.inputs, old.inputs) and values.equal(read, old.outputs)
+            is_same = values.are_equal(new.inputs, old.inputs) and values.are_equal(
+                read, old.outputs
+            )
             new.created = old.created
             new.modified = old.modified if is_same else timestamp()
 

@@ -123,7 +123,7 @@ class Program:
     def secrets(self) -> set[str]:
         """The secret values of the configuration, and the platforms' keys wherever they are."""
         configured = {self.config[key] for key in self.secret_keys}
-        return {*configured, *Settings(config=self.config.get).secrets()}
+        return {*configured, *Settings(config=self.config.get).list_secrets()}
 
 
 class _Lines(io.TextIOBase):

@@ -26,7 +26,7 @@ from gpuform.stacks.engine.provider_host import Diff
 from gpuform.stacks.engine.registration import Source
 from gpuform.stacks.engine.state import ResourceState, needs
 from gpuform.stacks.engine.urn import STACK_TYPE, is_urn, name_of, type_of
-from gpuform.stacks.engine.values import PropertyMap, changed_keys, property_paths
+from gpuform.stacks.engine.values import PropertyMap, find_changed_keys, property_paths
 
 Severity = Literal["debug", "info", "info#err", "warning", "error"]
 
@@ -288,7 +288,7 @@ def _fields(
 def _compared(
     olds: PropertyMap, news: PropertyMap, replaces: Sequence[str] = ()
 ) -> Iterator[FieldChange]:
-    changed = set(changed_keys(olds, news)) - {PROVIDER_KEY}
+    changed = set(find_changed_keys(olds, news)) - {PROVIDER_KEY}
     # The program's order reads better than the alphabet's.
     for key in dict.fromkeys([*news, *olds]):
         if key in changed:

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gpuform.providers.catalog import lifecycle_class
+from gpuform.providers.catalog import load_lifecycle_class
 from gpuform.providers.forms import PROVIDER_KEY
-from gpuform.providers.importing import given_with, object_id
+from gpuform.providers.importing import parse_import_input, parse_object_id
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.errors import EngineError
@@ -162,12 +162,12 @@ def steps(
 def _object_id(registration: Registration) -> str:
     """The id that import_ names: of gpuform's own resources perhaps with an input behind it."""
     kind = _kind(registration)
-    return object_id(kind, registration.import_id) if kind else registration.import_id
+    return parse_object_id(kind, registration.import_id) if kind else registration.import_id
 
 
 def _kind(registration: Registration) -> type[Lifecycle[Any, Any]] | None:
     platform, _, kind = own_type(registration.type).partition(":")
-    return lifecycle_class(platform, kind) if kind else None
+    return load_lifecycle_class(platform, kind) if kind else None
 
 
 def _refuse_other(registration: Registration, goal: ResourceState) -> None:
@@ -176,7 +176,7 @@ def _refuse_other(registration: Registration, goal: ResourceState) -> None:
     if kind is None:
         return
     with errors_of_engine():
-        given = given_with(kind, registration.import_id)
+        given = parse_import_input(kind, registration.import_id)
     for name, value in given.items():
         declared = values.unwrap_secrets(goal.inputs.get(name))
         if declared is not values.UNKNOWN and declared != value:

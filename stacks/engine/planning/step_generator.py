@@ -23,7 +23,12 @@ from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.state import Chosen, ResourceState, Selection, graph
 from gpuform.stacks.engine.store import OtherStacks
 from gpuform.stacks.engine.urn import STACK_TYPE, is_provider, name_of
-from gpuform.stacks.engine.values import UNKNOWN_TEXT, PropertyMap, changed_keys, property_paths
+from gpuform.stacks.engine.values import (
+    UNKNOWN_TEXT,
+    PropertyMap,
+    find_changed_keys,
+    property_paths,
+)
 
 Tell = Callable[[str, EngineError], None]
 Holding = Literal["refresh", "destroy"]
@@ -236,7 +241,7 @@ class StepGenerator:
             return self._replace(registration, old, goal, diff)
         op = Op.UPDATE if diff.changes or old.init_errors else Op.SAME
         if not goal.custom:
-            return [Step(op, goal.urn, old, goal, diffs=changed_keys(old.inputs, compared))]
+            return [Step(op, goal.urn, old, goal, diffs=find_changed_keys(old.inputs, compared))]
         change = self._describe(op, goal, old, diff)
         diffs = _changed(diff, old, goal) if op is Op.UPDATE else ()
         return [Step(op, goal.urn, old, goal, diffs=diffs, change=change)]
@@ -469,4 +474,4 @@ def _delete_replaced(old: ResourceState, keys: Sequence[str] = (), *, gone: bool
 def _changed(diff: Diff | None, old: ResourceState, goal: ResourceState) -> list[str]:
     if diff is not None and diff.fields is not None:
         return property_paths.top_level(change.path for change in diff.fields)
-    return changed_keys(old.inputs, goal.inputs)
+    return find_changed_keys(old.inputs, goal.inputs)

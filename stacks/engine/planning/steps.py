@@ -17,7 +17,7 @@ from gpuform.stacks.engine.provider_host import Diff, ProviderHost
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import STACK_TYPE, is_provider
-from gpuform.stacks.engine.values import Path, PropertyMap, equal, property_paths
+from gpuform.stacks.engine.values import Path, PropertyMap, are_equal, property_paths
 
 
 class Op(StrEnum):
@@ -136,7 +136,7 @@ class Step:
         return (
             self.op is Op.READ
             and self.old is not None
-            and equal(self.old.outputs, self.state.outputs)
+            and are_equal(self.old.outputs, self.state.outputs)
         )
 
 
@@ -288,7 +288,7 @@ def _is_triggered(old: ResourceState, goal: ResourceState) -> bool:
     after = values.unwrap_secrets(goal.replacement_trigger)
     if values.contains_unknown(after):
         return True
-    return before is not None and after is not None and not values.equal(before, after)
+    return before is not None and after is not None and not values.are_equal(before, after)
 
 
 def refuse_unknown_trigger(goal: ResourceState) -> None:
@@ -334,9 +334,11 @@ def _replacing(
     keys = [
         str(path[0])
         for path in changed
-        if any(property_paths.covers(pattern, path) for pattern in patterns)
+        if any(property_paths.contains_moment(pattern, path) for pattern in patterns)
     ]
-    unfinished = broken and any(property_paths.covers(each, (_INIT_ERROR,)) for each in patterns)
+    unfinished = broken and any(
+        property_paths.contains_moment(each, (_INIT_ERROR,)) for each in patterns
+    )
     if unfinished:
         keys.append(_INIT_ERROR)
     if not keys:

@@ -19,7 +19,7 @@ from pulumi.dynamic import ResourceProvider
 from gpuform.providers.context import ProviderContext, trace_span, use_context
 from gpuform.providers.forms import PROVIDER_KEY
 from gpuform.providers.lifecycle import Lifecycle
-from gpuform.providers.properties import plain
+from gpuform.providers.properties import to_properties
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.plan import PlanReason
 from gpuform.schemas.policies.drain import RemovedNodes
@@ -35,7 +35,7 @@ from gpuform.stacks.engine.provider_host.providers import (
 )
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import is_plugin, is_provider, type_of
-from gpuform.stacks.engine.values import PropertyMap, changed_keys
+from gpuform.stacks.engine.values import PropertyMap, find_changed_keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ class ProviderHost:
     ) -> Diff:
         """Compares the last outputs with new inputs; `refreshing`: only to say what drifted."""
         if is_provider(type_of(urn)):
-            changed = bool(changed_keys(olds, news))
+            changed = bool(find_changed_keys(olds, news))
             return Diff(changes=changed, replaces=(), delete_before_replace=False)
         served = self._provider(urn, provider, news, olds)
         plain_olds, plain_news = _comparable(served, olds, news)
@@ -325,7 +325,7 @@ class ProviderHost:
             lifecycle = self._lifecycle(resource)
         except EngineError:
             return 0
-        return lifecycle.count_gpus(plain(to_provider(resource.inputs))) if lifecycle else 0
+        return lifecycle.count_gpus(to_properties(to_provider(resource.inputs))) if lifecycle else 0
 
     def watched(self, resource: ResourceState) -> frozenset[str]:
         """The outputs whose change is drift; none of what is not gpuform's own."""
@@ -419,7 +419,7 @@ class ProviderHost:
         """Around a provider's call: it tells nothing that is secret in what it is given."""
         call = self.new_call(urn, timeout)
         for properties in given:
-            call.add_secrets(values.secret_texts(properties))
+            call.add_secrets(values.collect_secret_texts(properties))
         with trace_span("provider", verb, urn), use_context(call), user_errors(call.redact):
             yield call
 

@@ -24,7 +24,7 @@ from pulumi.runtime import _serialization
 
 from gpuform.providers.errors import GpuformError, NoCredit
 from gpuform.providers.lifecycle import Lifecycle
-from gpuform.providers.properties import plain
+from gpuform.providers.properties import to_properties
 from gpuform.schemas.models import Problem
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.errors import EngineError
@@ -272,4 +272,4 @@ class PluginProviders:
 
 
 def _plain(properties: PropertyMap) -> dict[str, Any]:
-    return plain(to_provider(properties))
+    return to_properties(to_provider(properties))

@@ -27,9 +27,9 @@ from gpuform.providers.records import (
     Intent,
     Intents,
     Records,
-    Stored,
-    parsed,
-    typed,
+    StoredObjects,
+    build_record,
+    parse_record,
 )
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import find_project
@@ -64,7 +64,7 @@ class Batches:
         for entry in self._storage.entries(self._folder):
             found = self._storage.read(entry.name) if entry.name.endswith(_SUFFIX) else None
             if found is not None:
-                self._take(entry.name, parsed(found.data, self._storage.where(entry.name)))
+                self._take(entry.name, parse_record(found.data, self._storage.where(entry.name)))
 
     def write(self, change: Change) -> None:
         """Keeps a batch, and removes those that it has made needless."""
@@ -228,7 +228,7 @@ class BackendRecords:
         with errors_of_providers():
             Batches(self._backend.storage, folder).write({name: fields})
 
-    def stored(self) -> Stored | None:
+    def stored(self) -> StoredObjects | None:
         """What the stack's checkpoint has."""
         with errors_of_providers():
             data = self._backend.read(self._project, self._stack)
@@ -284,7 +284,7 @@ def all_intents(backend: Backend) -> list[Intent]:
         batches.read()
         there = _there(batches)
         names = (name for name in there if name.startswith(INTENT_PREFIX))
-        found += [typed(there[name], Intent, f"{name} in {folder}") for name in names]
+        found += [build_record(there[name], Intent, f"{name} in {folder}") for name in names]
     return found
 
 
@@ -342,7 +342,7 @@ def intents_follow(source: Intents, target: Intents, names: Mapping[str, str]) -
     """
     with errors_of_engine():
         _follow_world(source.records, target.records)
-    old = [intent for intent in source.all() if intent.urn in names]
+    old = [intent for intent in source.list_all() if intent.urn in names]
     new = [replace(intent, urn=names[intent.urn]) for intent in old if intent.urn]
     for intent in new:
         target.record(intent)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from gpuform.providers.context import ProviderContext
-from gpuform.providers.records import Intents, Unkept
+from gpuform.providers.records import EphemeralRecords, Intents
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.provider_host import ProviderHost
 from gpuform.stacks.engine.secrets import SecretsManager, crypter_for
@@ -95,7 +95,7 @@ def read_resources(
     `config` is the stack's in plain text, by full keys.
     """
     # The record of creates under way belongs to the runs that make them.
-    intents = Intents(Unkept())
+    intents = Intents(EphemeralRecords())
     host = ProviderHost(
         stack.project.name,
         config,

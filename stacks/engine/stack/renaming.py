@@ -13,8 +13,8 @@ from gpuform.providers.records import (
     Fields,
     Intent,
     Intents,
-    parsed,
-    typed,
+    build_record,
+    parse_record,
 )
 from gpuform.stacks.engine import urn
 from gpuform.stacks.engine.errors import EngineError
@@ -73,7 +73,7 @@ def rename_stack(
             _refuse_other_settings(old_settings, new_settings)
         names = dict(zip(_urns(stack.snapshot), _urns(renamed), strict=True))
         before, after = stack.intents(), intents_of(backend, new_project, new)
-        begun = (each.urn for each in before.all() if each.urn and urn.is_urn(each.urn))
+        begun = (each.urn for each in before.list_all() if each.urn and urn.is_urn(each.urn))
         names |= {each: urn.in_stack(each, new, new_project) for each in begun}
         with intents_follow(before, after, names):
             if old_settings.exists() and new_settings != old_settings:
@@ -137,7 +137,7 @@ def move_records_into(stack: Stack) -> None:
         fields = _read(path)
         if str(fields.get("urn") or "").startswith(own):
             with errors_of_engine():
-                kept.record(typed(fields, Intent, str(path)))
+                kept.record(build_record(fields, Intent, str(path)))
             path.unlink(missing_ok=True)
     _take_drains(root, {entry.id for entry in stack.snapshot.resources}, kept)
 
@@ -147,7 +147,7 @@ def _take_drains(root: Path, ids: Collection[str], kept: Intents) -> None:
         fields = _read(path)
         if fields.get("id") in ids:
             with errors_of_engine():
-                Drains.beside(kept).record(typed(fields, Drain, str(path)))
+                Drains.beside(kept).record(build_record(fields, Drain, str(path)))
             path.unlink(missing_ok=True)
 
 
@@ -158,4 +158,4 @@ def _files(root: Path, prefix: str, earlier: Path) -> list[Path]:
 
 def _read(path: Path) -> Fields:
     with errors_of_engine():
-        return parsed(path.read_bytes(), str(path))
+        return parse_record(path.read_bytes(), str(path))

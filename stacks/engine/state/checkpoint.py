@@ -24,7 +24,7 @@ from gpuform.stacks.engine.state.resource_state import (
     encode_resource,
     features_of,
 )
-from gpuform.stacks.engine.values import Crypter, Json, secrets_in, value_json
+from gpuform.stacks.engine.values import Crypter, Json, find_secrets, value_json
 
 __all__ = [
     "ENGINE_VERSION",
@@ -138,7 +138,7 @@ class Snapshot:
             secret.ciphertext is None
             for entry in entries
             for value in (entry.inputs, entry.outputs, entry.replacement_trigger)
-            for secret in secrets_in(value)
+            for secret in find_secrets(value)
         )
 
     @classmethod

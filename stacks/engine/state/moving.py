@@ -17,7 +17,7 @@ from gpuform.stacks.engine.state.graph import (
     without,
 )
 from gpuform.stacks.engine.urn import DYNAMIC_PACKAGE, PROVIDER_TYPE_PREFIX, STACK_TYPE, is_provider
-from gpuform.stacks.engine.values import equal
+from gpuform.stacks.engine.values import are_equal
 
 _DYNAMIC = f"{PROVIDER_TYPE_PREFIX}{DYNAMIC_PACKAGE}"
 
@@ -206,7 +206,7 @@ class _Providers:
         return replace(rename_references(alone, self._names.new), parent=parent)
 
     def _check(self, here: ResourceState, there: ResourceState) -> None:
-        if here.id == there.id or equal(here.inputs, there.inputs):
+        if here.id == there.id or are_equal(here.inputs, there.inputs):
             return
         if here.type != _DYNAMIC:
             raise EditRefused(

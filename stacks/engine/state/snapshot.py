@@ -28,7 +28,7 @@ from gpuform.stacks.engine.values import (
     Crypter,
     Json,
     PropertyMap,
-    equal,
+    are_equal,
     keep_ciphertexts,
     value_json,
 )
@@ -195,7 +195,7 @@ class SnapshotManager:
         """A component's or the stack's outputs."""
         with self._lock:
             before, resource.outputs = resource.outputs, _kept(outputs, resource.outputs)
-            if not equal(resource.outputs, before):
+            if not are_equal(resource.outputs, before):
                 facts: dict[str, Json] = {"of": self._entries.number(resource)}
                 self._record("outputs", facts, outputs=resource.outputs)
 
@@ -312,7 +312,7 @@ class SnapshotManager:
 
 
 def _equal(a: ResourceState, b: ResourceState) -> bool:
-    return a == b and equal(a.inputs, b.inputs) and equal(a.outputs, b.outputs)
+    return a == b and are_equal(a.inputs, b.inputs) and are_equal(a.outputs, b.outputs)
 
 
 def _kept(new: PropertyMap, old: PropertyMap) -> PropertyMap:

@@ -11,7 +11,7 @@ from gpuform.providers.values import (
     PropertyMap,
     PropertyValue,
     Secret,
-    equal,
+    are_equal,
     make_secret,
     unwrap,
 )
@@ -84,7 +84,7 @@ def differences(old: PropertyValue, new: PropertyValue, at: Path = ()) -> Iterat
                 yield from differences(old[index], new[index], (*at, index))
             else:
                 yield (*at, index)
-    elif not equal(old, new):
+    elif not are_equal(old, new):
         yield at
 
 

@@ -9,12 +9,12 @@ from gpuform.providers.context import CLOCK_VARIABLE
 from gpuform.providers.environment import (
     StackEnvironment,
     WrongEnvironment,
-    address_of,
-    agreed,
+    build_wrong_environment_error,
+    find_address,
     is_emulated,
-    on_emulator,
+    merge_emulator,
+    merge_environment,
     read_environment,
-    refusal,
     refuse_foreign_clock,
 )
 from gpuform.providers.operations import Settings
@@ -44,7 +44,7 @@ def world_for(
         with errors_of_engine():
             emulated = emulate or _entered(stack, known)
             if emulated and known is not None and not shows_state:
-                on_emulator(known, os.environ)
+                merge_emulator(known, os.environ)
         yield emulated
 
 
@@ -58,7 +58,7 @@ def lives_emulated(stack: Stack) -> bool:
 def _require_emulated(stack: Stack, known: StackEnvironment | None) -> None:
     """A state that does not say where its objects are may be that of real ones."""
     if known is not None and not known.emulated:
-        raise refusal(known, "this run would be on the emulator")
+        raise build_wrong_environment_error(known, "this run would be on the emulator")
     if known is None and any(lifecycle_of(each.type) for each in stack.snapshot.resources):
         raise WrongEnvironment(
             f"nothing says that the resources of stack {stack.name} are on the emulator, and this "
@@ -73,15 +73,15 @@ def _entered(stack: Stack, known: StackEnvironment | None) -> bool:
     settings = Settings(config=lambda key: config_of(stack).get(key))
     follows_emulator = bool(os.environ.get(CLOCK_VARIABLE))
     if known is not None and known.emulated and not follows_emulator:
-        raise refusal(known, "this run would ask real platforms")
+        raise build_wrong_environment_error(known, "this run would ask real platforms")
     if known is not None and not known.emulated:
         refuse_foreign_clock(os.environ, "the stack lives on real platforms")
     for platform in known.addresses if known else ():
-        if (address := address_of(platform, settings)) is not None:
-            agreed(known, platform, address, settings)
+        if (address := find_address(platform, settings)) is not None:
+            merge_environment(known, platform, address, settings)
     if known is not None or not follows_emulator:
         return known is not None and known.emulated
-    addresses = [address_of(platform, settings) for platform in platforms()]
+    addresses = [find_address(platform, settings) for platform in platforms()]
     if not any(is_emulated(address) for address in addresses if address):
         refuse_foreign_clock(os.environ, "no platform's address is an emulator's")
     _require_emulated(stack, known)

@@ -17,7 +17,7 @@ _Model = TypeVar("_Model", bound=BaseModel)
 def mask_plan(plan: Plan, secrets: Iterable[str]) -> Plan:
     """The plan without these texts, in whatever spelling; parts without them are not copied."""
     redactor = Redactor(secrets)
-    if not redactor.seeks_anything:
+    if not redactor.has_secrets:
         return plan
     changes = [
         _with(
@@ -62,7 +62,7 @@ def _holds(value: Any, redactor: Redactor) -> bool:
         return any(_holds(key, redactor) or _holds(item, redactor) for key, item in value.items())
     if isinstance(value, list | tuple):
         return any(_holds(item, redactor) for item in value)
-    return value is not None and redactor.holds(str(value))
+    return value is not None and redactor.contains_secret(str(value))
 
 
 def _facts(value: Any, redactor: Redactor) -> Any:

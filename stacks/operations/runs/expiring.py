@@ -8,7 +8,7 @@ from typing import Self
 from gpuform.providers.context import Clock, synchronize_clock
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.operations import Settings
-from gpuform.providers.records import Intents, Unkept
+from gpuform.providers.records import EphemeralRecords, Intents
 from gpuform.stacks.engine.deployment import Options, Outcome
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import Selection, UrnPatterns
@@ -34,7 +34,7 @@ class Expiry:
     def of(cls, stack: Stack, clock: Clock) -> Self:
         # Read when something is asked: most runs do not need the configuration in the clear here.
         settings = Settings(config=lambda key: config_of(stack).get(key), environ=os.environ)
-        watch = IdleWatch(settings, clock, Intents(Unkept(stack.intents().records)))
+        watch = IdleWatch(settings, clock, Intents(EphemeralRecords(stack.intents().records)))
         return cls(stack, clock, clock.now(), Expired(stack), watch)
 
     def options(self, options: Options) -> Options:
@@ -42,7 +42,7 @@ class Expiry:
         urns = [entry.urn for entry in timed(self.stack.snapshot.resources)]
         dependents = options.selection.target_dependents
         kept = self.stack.intents()
-        self.idle.intents = Intents(Unkept(kept.records)) if options.preview else kept
+        self.idle.intents = Intents(EphemeralRecords(kept.records)) if options.preview else kept
         later = synchronize_clock(self.clock).now()
         table = TimeTable(
             self.now, self._shown, self.idle, later, is_emulated=self.clock.is_platforms

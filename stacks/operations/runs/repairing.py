@@ -86,13 +86,15 @@ def preview_permissions(*, is_reviewed: bool) -> Mapping[str, str]:
     """The variable with which a preview shows what a person could let be repaired."""
     if not is_reviewed:
         return {}
-    given = {*permissions.given(), Permission.REPAIR}
+    given = {*permissions.get_permissions(), Permission.REPAIR}
     return {permissions.VARIABLE: ",".join(sorted(given))}
 
 
 def reviewed(plan: Plan) -> Mapping[str, str]:
     """The variable with which a run does the repairs that a plan shows, and no others."""
-    keys = (permissions.repair_key(each) for change in plan.changes for each in change.repairs)
+    keys = (
+        permissions.compute_repair_key(each) for change in plan.changes for each in change.repairs
+    )
     return {permissions.REVIEWED_VARIABLE: ",".join(sorted(keys))}
 
 

@@ -12,8 +12,8 @@ from gpuform.stacks.engine.planning import Diagnostic
 from gpuform.stacks.engine.values import (
     PropertyMap,
     contains_secret,
+    drop_unknowns,
     unwrap_secrets,
-    without_unknowns,
 )
 
 
@@ -90,5 +90,5 @@ def output_values(outputs: PropertyMap) -> dict[str, OutputValue]:
     """A stack's outputs in plain text; a preview does not know all of them."""
     return {
         name: OutputValue(unwrap_secrets(value), contains_secret(value))
-        for name, value in without_unknowns(outputs).items()
+        for name, value in drop_unknowns(outputs).items()
     }

@@ -25,7 +25,7 @@ from gpuform.stacks.engine.planning import (
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import Snapshot
 from gpuform.stacks.engine.urn import is_noise
-from gpuform.stacks.engine.values import PropertyMap, secret_texts
+from gpuform.stacks.engine.values import PropertyMap, collect_secret_texts
 from gpuform.stacks.operations.plans.plan_masking import mask_plan
 from gpuform.stacks.review.text import step_text
 
@@ -155,10 +155,10 @@ class LogKeeper:
 
 def secrets_of(snapshot: Snapshot, outputs: PropertyMap) -> set[str]:
     """The texts that a state and the outputs of a run mark as secret."""
-    found = {*secret_texts(outputs)}
+    found = {*collect_secret_texts(outputs)}
     for entry in snapshot.resources:
-        found.update(secret_texts(entry.inputs))
-        found.update(secret_texts(entry.outputs))
+        found.update(collect_secret_texts(entry.inputs))
+        found.update(collect_secret_texts(entry.outputs))
     return found
 
 

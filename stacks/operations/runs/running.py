@@ -174,7 +174,7 @@ def _permissions(options: RunOptions) -> dict[str, str]:
 
 
 def _given(options: RunOptions) -> frozenset[str]:
-    return permissions.given() | permissions.parsed(",".join(options.allow))
+    return permissions.get_permissions() | permissions.parse_permissions(",".join(options.allow))
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Self
 
 from gpuform.providers import permissions
-from gpuform.providers.catalog import all_kinds, lifecycle_class
+from gpuform.providers.catalog import list_kinds, load_lifecycle_class
 from gpuform.providers.operations import Settings
 from gpuform.schemas.plan import PlanAction, ResourceChange
 from gpuform.stacks.access.connecting import state_of
@@ -47,7 +47,7 @@ def settle_earlier_runs(
     """
     if lock is not None:
         move_records_into(stack)
-    if not (stack.intents().all() or stack.overtaken) or (
+    if not (stack.intents().list_all() or stack.overtaken) or (
         lock is None and _is_in_use(selected.workspace, stack)
     ):
         return stack
@@ -85,7 +85,7 @@ def settle_left(selected: SelectedStack, caller: Caller, lock: StackLock, *, emu
     """Settles what is left of a stack under its lock; opens it only if there is anything."""
     workspace, name = selected.workspace, selected.name
     backend, project = workspace.backend, workspace.project.name
-    left = intents_of(backend, project, name).all() or backend.journal(project, name).read()
+    left = intents_of(backend, project, name).list_all() or backend.journal(project, name).read()
     if left or is_anything_beside(workspace.project):
         stack = selected.open(exclusive=True)
         with world_for(stack, emulate=emulate):
@@ -150,7 +150,9 @@ class Rights:
     @property
     def are_limited(self) -> bool:
         """Whether some kind of resource may not be changed: then nothing is done without a plan."""
-        return any(write_refusal(lifecycle_class(*each), self.settings) for each in all_kinds())
+        return any(
+            write_refusal(load_lifecycle_class(*each), self.settings) for each in list_kinds()
+        )
 
     def require(self, outcome: Outcome) -> None:
         """Raises EngineError when what a preview found may not be done.

@@ -109,7 +109,7 @@ def run_several(order: Order, options: SeveralOptions, caller: SeveralCaller) ->
 
 
 def _allowed(run: RunOptions) -> frozenset[str]:
-    return permissions.given() | permissions.parsed(",".join(run.allow))
+    return permissions.get_permissions() | permissions.parse_permissions(",".join(run.allow))
 
 
 def _planned_names(

@@ -7,7 +7,7 @@ a value. Nothing of the document is run: a resource's pickled provider is not ev
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gpuform.providers.catalog import lifecycle_class
+from gpuform.providers.catalog import load_lifecycle_class
 from gpuform.schemas.rules import get_field_rules
 from gpuform.schemas.safe_text import MASK
 from gpuform.stacks.engine.state import ResourceState, decode_resource
@@ -70,7 +70,7 @@ def _secret_names(type_: str) -> set[str]:
     kind = kind_of(type_)
     if kind is None:
         return set()
-    lifecycle = lifecycle_class(*kind)
+    lifecycle = load_lifecycle_class(*kind)
     rules = get_field_rules(lifecycle.inputs)
     return {*lifecycle.list_secret_names(), *(name for name in rules if rules[name].holds_secret)}
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from gpuform.providers.catalog import lifecycle_class
-from gpuform.providers.properties import plain
+from gpuform.providers.catalog import load_lifecycle_class
+from gpuform.providers.properties import to_properties
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.checking import KEY_PROBLEM_PREFIXES, validate_inputs
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, ResourceChange
@@ -101,7 +101,11 @@ class _Counter:
 
     def gpus(self, resource: ResourceState) -> int | None:
         kind = kind_of(resource.type)
-        return lifecycle_class(*kind).count_gpus(plain(to_provider(resource.inputs))) if kind else 0
+        return (
+            load_lifecycle_class(*kind).count_gpus(to_properties(to_provider(resource.inputs)))
+            if kind
+            else 0
+        )
 
 
 def is_preview(document: Mapping[str, Any]) -> bool:
@@ -295,11 +299,13 @@ def _fields(step: _Step, old: ResourceState, new: ResourceState) -> list[FieldCh
     hidden = secrets_of(old.outputs) | secrets_of(old.inputs) | secrets_of(new.inputs)
     before = {key: value for key, value in old.outputs.items() if key not in hidden}
     after = {key: value for key, value in new.inputs.items() if key not in hidden}
-    lifecycle = lifecycle_class(*kind)
+    lifecycle = load_lifecycle_class(*kind)
     secret = dict.fromkeys((hidden & new.inputs.keys()) - {PROVIDER_PROPERTY}, UNKNOWN)
     try:
         # Nothing has checked the document's values: a count may be beyond all bounds.
-        problems = validate_inputs(lifecycle.inputs, plain(to_provider(new.inputs)) | secret)[1]
+        problems = validate_inputs(
+            lifecycle.inputs, to_properties(to_provider(new.inputs)) | secret
+        )[1]
         if not all(each.reason.startswith(_ABOUT_NAMES) for each in problems):
             return None
         found = lifecycle().list_changes(to_provider(before), to_provider(after))

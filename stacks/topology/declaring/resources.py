@@ -9,7 +9,7 @@ from pulumi import _types
 from pulumi.dynamic import dynamic
 from pulumi.runtime import rpc
 
-from gpuform.providers.catalog import lifecycle_class, resource_class
+from gpuform.providers.catalog import load_lifecycle_class, load_resource_class
 from gpuform.providers.forms import PROVIDER_KEY, Form
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.stacks.document.diagnostics import Diagnostic, SourcePosition
@@ -75,7 +75,7 @@ class Resource:
         inputs, uses = self._inputs()
         self.handle.inputs = inputs
         options = self.options
-        before = self.form.other.type_of(self.lifecycle.platform, self.lifecycle.kind)
+        before = self.form.other.build_type(self.lifecycle.platform, self.lifecycle.kind)
         own: Sequence[GivenAlias] = options.get("aliases", ())
         moved = [each.made(before) for each in own if not each.has_type]
         deleted_with: Handle | None = options.get("deleted_with")
@@ -166,7 +166,7 @@ def untyped(_name: str, value: Any) -> Any:
 @cache
 def typed_properties(platform: str, kind: str) -> Callable[[str, Any], Any]:
     """Gives the values of a resource's properties the types that its class says."""
-    types = _types.resource_types(resource_class(platform, kind))
+    types = _types.resource_types(load_resource_class(platform, kind))
 
     def typed(name: str, value: Any) -> Any:
         found = types.get(name)
@@ -183,7 +183,7 @@ def _same_name(name: str) -> str:
 
 @cache
 def _pickled(platform: str, kind: str) -> str:
-    return str(dynamic.serialize_provider(lifecycle_class(platform, kind)()))
+    return str(dynamic.serialize_provider(load_lifecycle_class(platform, kind)()))
 
 
 def named_by(option: Any) -> Iterator[Handle]:

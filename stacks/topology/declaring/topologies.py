@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gpuform.providers.chosen_form import UnknownForm, form_of
+from gpuform.providers.chosen_form import UnknownForm, parse_form
 from gpuform.providers.forms import FORM_CONFIG, Form
 from gpuform.schemas.values import contains_unknown
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
@@ -178,7 +178,7 @@ class _Preparing:
         protect = options.get("protect")
         if protect is None and parent is not None:
             protect = self.protected.get(parent)
-        type_ = form.type_of(declaration.platform, declaration.kind)
+        type_ = form.build_type(declaration.platform, declaration.kind)
         urn = self._urn(type_, instance.name, parent_urn)
         handle = Handle(urn, typed_properties(declaration.platform, declaration.kind))
         self.source.resources[instance] = handle
@@ -213,7 +213,7 @@ class _Preparing:
         if self.form is None:
             try:
                 config, stack = self.run.program.config, self.run.program.stack
-                self.form = form_of(config.get(FORM_CONFIG), stack)
+                self.form = parse_form(config.get(FORM_CONFIG), stack)
             except UnknownForm as error:
                 raise EngineError(f"{place.file}:{place.line}: {error}") from None
         return self.form

@@ -250,7 +250,7 @@ class Course:
         """Find what an interrupted create has made, as every command of an engine does first."""
         call = thing.registry.call(thing.name)
         declared = self.attempted.get(id(thing))
-        if thing.id or declared is None or not call.intents.of_urn(str(call.urn)):
+        if thing.id or declared is None or not call.intents.list_for_urn(str(call.urn)):
             return
         with use_context(call):
             found = thing.lifecycle.recover_create(thing.check(declared))

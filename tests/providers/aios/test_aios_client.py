@@ -70,7 +70,7 @@ def test_the_example_query_is_sent_in_either_envelope(envelope: Any, body: Any) 
 
 def test_a_record_that_cannot_be_read_is_no_trouble_of_others() -> None:
     client, _ = answering([{"regionId": "nowhere"}, CLUSTER, {"id": "x", "nodes": 7}, "text"])
-    assert [each.id for each in client.get_shared_listing().all()] == [CLUSTER["id"]]
+    assert [each.id for each in client.get_shared_listing().read_all()] == [CLUSTER["id"]]
     with pytest.raises(ServerError, match="unexpected form"):
         client.query_clusters({})
 

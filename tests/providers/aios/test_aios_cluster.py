@@ -231,7 +231,7 @@ def test_a_failure_in_an_answer_of_200_is_one(cluster: Any, registry: Any) -> No
     registry.set(parser_failure="the gateway has no template")
     with pytest.raises(GpuformError, match="the gateway has no template"):
         cluster.up(DECLARED)
-    assert registry.intents.all()
+    assert registry.intents.list_all()
     registry.set(parser_failure=None)
     cluster.up(DECLARED)
     assert cluster.state["ready"] is True
@@ -245,7 +245,7 @@ def test_what_the_schema_refuses_leaves_nothing_on_record(
     declared = {**DECLARED, "cluster_metadata": metadata, "create_mode": mode}
     with pytest.raises(GpuformError, match=r"`clusterMetadata\.owner` is required"):
         cluster.up(declared)
-    assert registry.intents.all() == []
+    assert registry.intents.list_all() == []
 
 
 def test_a_record_that_appears_at_the_same_moment_is_not_ours(
@@ -262,7 +262,7 @@ def test_a_record_that_appears_at_the_same_moment_is_not_ours(
     monkeypatch.setattr(client, "create_by_parser", late)
     with pytest.raises(GpuformError, match="duplicate key"):
         cluster.up(DECLARED)
-    assert registry.intents.all() == []
+    assert registry.intents.list_all() == []
     with pytest.raises(GpuformError, match="no record says that this project made it"):
         cluster.up(DECLARED)
 

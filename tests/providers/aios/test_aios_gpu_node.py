@@ -156,7 +156,7 @@ def test_it_needs_a_record(gpu_node: Any, registry: Any) -> None:
     with pytest.raises(GpuformError, match="the registry has no cluster") as caught:
         gpu_node("one").up(node(FIRST))
     assert "declare it as an aios.Cluster" in str(caught.value)
-    assert registry.intents.all() == []
+    assert registry.intents.list_all() == []
 
 
 def test_an_entry_that_is_there_is_somebody_s(cluster: Any, gpu_node: Any, registry: Any) -> None:

@@ -13,7 +13,7 @@ import pytest
 from gpuform.providers.context import ProviderContext, get_clock, use_context
 from gpuform.providers.emulator.server import environment
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.http import at
+from gpuform.providers.http import build_path
 from gpuform.providers.kubernetes.client import KubernetesClient
 from gpuform.providers.operations import Settings
 from gpuform.providers.records import FolderRecords, Intents, Verdicts
@@ -67,10 +67,10 @@ class World:
         self.cluster.control("POST", "/kubernetes/settings", settings)
 
     def certification(self) -> Any:
-        return self.client.get_object(FOLDER + at("fabric"))
+        return self.client.get_object(FOLDER + build_path("fabric"))
 
     def verdicts(self) -> list[Any]:
-        return Verdicts(self._records).of(self.cluster.id)
+        return Verdicts(self._records).list_for_cluster(self.cluster.id)
 
 
 @pytest.fixture
@@ -147,7 +147,9 @@ def test_a_broken_node_is_named_and_the_rest_of_its_group_is_not_tested(world: W
 
 def test_a_cordoned_node_is_not_proven(world: World) -> None:
     left_out = world.nodes()[0]
-    world.client.patch_object("/api/v1/nodes" + at(left_out), {"spec": {"unschedulable": True}})
+    world.client.patch_object(
+        "/api/v1/nodes" + build_path(left_out), {"spec": {"unschedulable": True}}
+    )
     made = world.create(world.declared())
     assert f"node {left_out}: not tested" in made.outs["not_ready_reason"]
     assert left_out not in proven(made.outs)
@@ -167,7 +169,7 @@ def test_other_tests_drivers_and_machines_make_it_stale(world: World) -> None:
     made = world.create(world.declared())
     node = world.nodes()[0]
     label = {"nvidia.com/cuda.driver-version.full": "570.1"}
-    world.client.patch_object("/api/v1/nodes" + at(node), {"metadata": {"labels": label}})
+    world.client.patch_object("/api/v1/nodes" + build_path(node), {"metadata": {"labels": label}})
     seen = world.read(made)
     told = [(each["node"], each["because"]) for each in seen.outs["gaps"]]
     assert told == [(node, "driver 560 -> 570.1")]
@@ -211,18 +213,18 @@ def test_what_is_not_shown_does_not_pass(world: World, lie: str) -> None:
     if lie in {"no figure", "NaN"}:
         figure = {"sizeBytes": 1, "busBW": "NaN" if lie == "NaN" else "", "algBW": "", "samples": 1}
         for each in world.client.list_objects(f"{folder}/bandwidthmeasurements"):
-            path = f"{folder}/bandwidthmeasurements" + at(each["metadata"]["name"])
+            path = f"{folder}/bandwidthmeasurements" + build_path(each["metadata"]["name"])
             changed = {**each["status"], "results": [figure]}
             world.client.patch_object(f"{path}/status", {"status": changed})
     elif lie == "no status":
         status = {**world.certification()["status"], "categoryStatuses": []}
-        world.client.patch_object(FOLDER + at("fabric") + "/status", {"status": status})
+        world.client.patch_object(FOLDER + build_path("fabric") + "/status", {"status": status})
     else:
         maps = "/api/v1/namespaces/default/configmaps"
         for each in world.client.list_objects(maps):
             name = each["metadata"]["name"]
             if name.startswith("group-nodes"):
-                path = maps + at(name)
+                path = maps + build_path(name)
                 if lie == "no list":
                     world.client.delete_object(path, {})
                 else:
@@ -244,7 +246,7 @@ def test_a_list_that_is_too_large_is_no_list(world: World) -> None:
         name = each["metadata"]["name"]
         if name.startswith("group-nodes"):
             world.client.patch_object(
-                maps + at(name), {"binaryData": {"group-nodes.json.gz": huge}}
+                maps + build_path(name), {"binaryData": {"group-nodes.json.gz": huge}}
             )
     made.outs.update(evidence=[], run=None)
     again = world.update(made, world.declared())

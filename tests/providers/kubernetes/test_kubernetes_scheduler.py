@@ -7,7 +7,7 @@ import pytest
 
 from gpuform.providers.draining import Scheduler
 from gpuform.providers.errors import AuthError, GpuformError, ServerError
-from gpuform.providers.http import at
+from gpuform.providers.http import build_path
 from gpuform.providers.kubernetes.client import KubernetesClient
 from gpuform.providers.kubernetes.kubeconfig import load_access
 from gpuform.providers.kubernetes.scheduler import (
@@ -117,7 +117,9 @@ def test_a_cordon_is_marked_repeated_without_effect_and_undone_by_its_mark(clust
 
 def test_what_somebody_else_cordoned_stays_as_it_is(cluster: Any) -> None:
     name = cluster.names[0]
-    cluster.client.patch_object(f"/api/v1/nodes{at(name)}", {"spec": {"unschedulable": True}})
+    cluster.client.patch_object(
+        f"/api/v1/nodes{build_path(name)}", {"spec": {"unschedulable": True}}
+    )
     cluster.scheduler.cordon([name], "run-1")
     cluster.scheduler.uncordon([name], "run-1")
     node = cluster.scheduler.list_nodes()[0]
@@ -198,5 +200,5 @@ def test_an_answer_of_another_form_is_an_error(cluster: Any) -> None:
 
 def test_the_mark_is_an_annotation_that_people_can_look_for(cluster: Any) -> None:
     cluster.scheduler.cordon([cluster.names[0]], "run-1")
-    node = cluster.client.get_object(f"/api/v1/nodes{at(cluster.names[0])}")
+    node = cluster.client.get_object(f"/api/v1/nodes{build_path(cluster.names[0])}")
     assert node["metadata"]["annotations"][OWNER_ANNOTATION] == "run-1"

@@ -13,7 +13,7 @@ import pytest
 from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.context.clock import Clock
 from gpuform.providers.emulator.server import environment
-from gpuform.providers.http import at
+from gpuform.providers.http import build_path
 from gpuform.providers.operations import Settings
 from gpuform.providers.together.client import client_for
 from tests.providers.kubernetes.test_certifications import ALL_REDUCE, FOLDER, World, proven
@@ -67,7 +67,7 @@ class LyingWorld(World):
     def change(self, plural: str, status: Callable[[dict[str, Any]], object]) -> None:
         """Changes the status of every object of the engine's kind."""
         for each in self.client.list_objects(f"{ROOT}/{plural}"):
-            path = f"{ROOT}/{plural}{at(each['metadata']['name'])}/status"
+            path = f"{ROOT}/{plural}{build_path(each['metadata']['name'])}/status"
             changed = json.loads(json.dumps(each["status"]))
             status(changed)
             self.client.patch_object(path, {"status": changed})
@@ -108,7 +108,7 @@ class LyingWorld(World):
             name = each["metadata"]["name"]
             if name.startswith("group-nodes"):
                 data = {"group-nodes.json.gz": base64.b64encode(packed).decode()}
-                self.client.patch_object(MAPS + at(name), {"binaryData": data})
+                self.client.patch_object(MAPS + build_path(name), {"binaryData": data})
 
     def groups(self) -> bytes:
         told = {f"group-{number}": [name] for number, name in enumerate(self.nodes())}
@@ -256,7 +256,7 @@ def test_a_figure_of_an_earlier_run_is_none(world: LyingWorld) -> None:
         body = {"kind": each["kind"], "metadata": metadata, "spec": each["spec"]}
         world.client.create_object(path, body)
         world.client.patch_object(
-            path + at(metadata["name"]) + "/status", {"status": each["status"]}
+            path + build_path(metadata["name"]) + "/status", {"status": each["status"]}
         )
     world.cluster.server.clock.advance(60)
     made.outs.update(evidence=[])
@@ -264,7 +264,7 @@ def test_a_figure_of_an_earlier_run_is_none(world: LyingWorld) -> None:
     def forget() -> None:
         for each in world.client.list_objects(f"{ROOT}/bandwidthmeasurements"):
             if not each["metadata"]["name"].startswith("old-"):
-                path = f"{ROOT}/bandwidthmeasurements{at(each['metadata']['name'])}"
+                path = f"{ROOT}/bandwidthmeasurements{build_path(each['metadata']['name'])}"
                 world.client.delete_object(path, {})
 
     again = world.update_with(forget, made)
@@ -283,7 +283,9 @@ def test_a_test_that_nobody_judged_proves_no_other_driver(world: LyingWorld) -> 
     made.outs.update(evidence=[], run=None)
     for name in world.nodes():
         label = {"nvidia.com/cuda.driver-version.full": "570.1"}
-        world.client.patch_object("/api/v1/nodes" + at(name), {"metadata": {"labels": label}})
+        world.client.patch_object(
+            "/api/v1/nodes" + build_path(name), {"metadata": {"labels": label}}
+        )
     world.set(slow_nodes=dict.fromkeys(world.nodes(), 100))
     again = world.update(made, world.declared())
     assert (again.outs["ready"], proven(again.outs)) == (False, [])
@@ -291,7 +293,9 @@ def test_a_test_that_nobody_judged_proves_no_other_driver(world: LyingWorld) -> 
 
 def _cordon(world: World, *names: str) -> None:
     for name in names:
-        world.client.patch_object("/api/v1/nodes" + at(name), {"spec": {"unschedulable": True}})
+        world.client.patch_object(
+            "/api/v1/nodes" + build_path(name), {"spec": {"unschedulable": True}}
+        )
 
 
 def test_one_node_alone_proves_nothing_between_nodes(world: LyingWorld) -> None:
@@ -310,7 +314,7 @@ def test_who_stood_by_and_was_left_out_stays_proven(world: LyingWorld) -> None:
     declared = world.declared({**ALL_REDUCE, "floor": 300})
     made = world.create(declared)
     label = {"nvidia.com/cuda.driver-version.full": "570.1"}
-    world.client.patch_object("/api/v1/nodes" + at(new), {"metadata": {"labels": label}})
+    world.client.patch_object("/api/v1/nodes" + build_path(new), {"metadata": {"labels": label}})
     _cordon(world, beside)
     again = world.update(made, declared)
     assert (again.outs["ready"], proven(again.outs)) == (False, [beside, other])
@@ -332,7 +336,7 @@ def test_a_resource_of_another_name_tests_and_removes_what_it_made(world: LyingW
     made = world.create(world.declared())
     label = {"nvidia.com/cuda.driver-version.full": "570.1"}
     world.client.patch_object(
-        "/api/v1/nodes" + at(world.nodes()[0]), {"metadata": {"labels": label}}
+        "/api/v1/nodes" + build_path(world.nodes()[0]), {"metadata": {"labels": label}}
     )
     renamed = "urn:pulumi:dev::project::type::proof"
     with use_context(world.call(renamed)):

@@ -10,7 +10,7 @@ import pytest
 from gpuform.providers.context import ProviderContext, get_clock, use_context
 from gpuform.providers.emulator.server import environment
 from gpuform.providers.errors import GpuformError, NameTaken
-from gpuform.providers.http import at
+from gpuform.providers.http import build_path
 from gpuform.providers.operations import Settings
 from gpuform.providers.records import FolderRecords, Intents
 from gpuform.providers.together.client import client_for
@@ -45,7 +45,7 @@ def local(cluster: Any, **fields: Any) -> dict[str, Any]:
 
 
 def kept(cluster: Any, name: str) -> Any:
-    return cluster.client.get_object(FOLDER + at(name))
+    return cluster.client.get_object(FOLDER + build_path(name))
 
 
 def test_a_claim_has_the_form_of_the_reference_and_says_whose_it_is(
@@ -113,7 +113,7 @@ def test_one_made_anew_by_somebody_else_is_left_alone(
     cluster: Any, lifecycle: VolumeClaimLifecycle
 ) -> None:
     made = lifecycle.create(shared(cluster))
-    cluster.client.delete_object(FOLDER + at("shared"), {})
+    cluster.client.delete_object(FOLDER + build_path("shared"), {})
     spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
     cluster.client.create_object(FOLDER, {"metadata": {"name": "shared"}, "spec": spec})
     assert lifecycle.read(made.id, made.outs).id == ""
@@ -166,7 +166,9 @@ def test_a_claim_is_gone_with_its_cluster(cluster: Any, lifecycle: VolumeClaimLi
 
 def test_labels_of_others_stay(cluster: Any, lifecycle: VolumeClaimLifecycle) -> None:
     made = lifecycle.create(shared(cluster, labels={"team": "a", "old": "x"}))
-    cluster.client.patch_object(FOLDER + at("shared"), {"metadata": {"labels": {"theirs": "y"}}})
+    cluster.client.patch_object(
+        FOLDER + build_path("shared"), {"metadata": {"labels": {"theirs": "y"}}}
+    )
     changed = lifecycle.update(made.id, made.outs, shared(cluster, labels={"team": "b"}))
     assert changed.outs["ready"] is True
     assert kept(cluster, "shared")["metadata"]["labels"] == {"team": "b", "theirs": "y"}

@@ -22,7 +22,7 @@ from gpuform.providers.errors import GpuformError
 from gpuform.providers.lens.client import LensClient
 from gpuform.providers.lifetime import Verdict
 from gpuform.providers.operations import Settings
-from gpuform.providers.records import Intents, Unkept
+from gpuform.providers.records import EphemeralRecords, Intents
 from gpuform.providers.scp import idleness
 from gpuform.providers.scp.nodes import NodeDrainer
 from gpuform.schemas.scp.outputs import NodeOutputs
@@ -126,7 +126,7 @@ def client_of(cluster: Cluster) -> LensClient:
 
 
 def test_an_idle_node_is_idle_when_lens_shows_all_of_it() -> None:
-    clock, cluster, intents = start_clock(), Cluster(64), Intents(Unkept())
+    clock, cluster, intents = start_clock(), Cluster(64), Intents(EphemeralRecords())
     client = client_of(cluster)
     verdicts = []
     for _ in range(7):
@@ -154,7 +154,7 @@ step = st.tuples(
 def test_no_course_makes_a_gpu_at_work_idle(
     course: list[tuple[float, str, str, float, int]], top: int
 ) -> None:
-    clock, cluster, intents = start_clock(), Cluster(top), Intents(Unkept())
+    clock, cluster, intents = start_clock(), Cluster(top), Intents(EphemeralRecords())
     client = client_of(cluster)
     looks: list[tuple[float, bool, bool]] = []
     for pause, fault, work, jump, seed in course:

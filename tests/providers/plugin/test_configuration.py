@@ -3,7 +3,7 @@
 import pytest
 
 from gpuform.providers.operations import Settings
-from gpuform.providers.platform import all_settings, plugin_key
+from gpuform.providers.platform import list_settings, plugin_key
 
 OWN, PLUGINS = "together:apiKey", "gpuform:togetherApiKey"
 VARIABLE = "TOGETHER_API_KEY"
@@ -24,13 +24,13 @@ VARIABLE = "TOGETHER_API_KEY"
 def test_a_setting_is_read_under_the_platforms_or_the_plugins_key(
     config: dict[str, str], environ: dict[str, str], given: dict[str, str], expected: str | None
 ) -> None:
-    assert Settings(config.get, environ, given=given).value(VARIABLE, OWN) == expected
+    assert Settings(config.get, environ, given=given).get_value(VARIABLE, OWN) == expected
 
 
 def test_plugin_keys_and_setting_names_are_unique() -> None:
     assert plugin_key(OWN) == PLUGINS
-    assert len({setting.name for setting in all_settings()}) == len(all_settings())
-    assert {setting.argument for setting in all_settings()} >= {
+    assert len({setting.name for setting in list_settings()}) == len(list_settings())
+    assert {setting.argument for setting in list_settings()} >= {
         "together_api_key",
         "scp_default_region",
     }

@@ -12,7 +12,7 @@ from gpuform.providers.plugin.interrupted_creates import (
     is_destroy_command,
     refuse_incomplete_destroy,
 )
-from gpuform.providers.records import Intent, Intents, Stored, Unkept
+from gpuform.providers.records import EphemeralRecords, Intent, Intents, StoredObjects
 
 URN = "urn:pulumi:dev::p::gpuform:together:Cluster::train"
 INTENT = Intent(URN, "together", "Cluster", "train", "us-central-8", 1.0, id="c-1")
@@ -31,7 +31,7 @@ INTENT = Intent(URN, "together", "Cluster", "train", "us-central-8", 1.0, id="c-
     ],
 )
 def test_an_intent_without_stored_objects_is_left_over(
-    intent: Intent, stored: Stored, is_leftover: bool
+    intent: Intent, stored: StoredObjects, is_leftover: bool
 ) -> None:
     assert bool(find_leftover_intents([intent], stored)) is is_leftover
 
@@ -50,10 +50,10 @@ def test_only_destroy_commands_are_destroys(command: str, expected: bool) -> Non
     assert is_destroy_command(command.split()) is expected
 
 
-class EmptyStateRecords(Unkept):
+class EmptyStateRecords(EphemeralRecords):
     """Records of a stack whose state has no resources."""
 
-    def stored(self) -> Stored:
+    def stored(self) -> StoredObjects:
         return []
 
 

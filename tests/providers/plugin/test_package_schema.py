@@ -11,14 +11,14 @@ import jsonschema
 import pytest
 
 from gpuform import providers
-from gpuform.providers.catalog import all_kinds, lifecycle_class, lookup_names
-from gpuform.providers.platform import all_settings, platforms
+from gpuform.providers.catalog import list_kinds, list_lookups, load_lifecycle_class
+from gpuform.providers.platform import list_settings, platforms
 from gpuform.providers.plugin.package_schema import TypeCollector, build_package_schema
 from gpuform.schemas.models import InputModel
 from gpuform.schemas.rules import Immutable, get_field_rules
 
 SCHEMA = build_package_schema()
-KINDS = all_kinds()
+KINDS = list_kinds()
 RESERVED = {"id", "urn", "__provider", "__internal"}
 
 
@@ -90,7 +90,7 @@ def test_no_type_has_the_name_of_a_resource_or_of_its_arguments() -> None:
 def test_a_resource_has_the_properties_of_its_models(platform: str, kind: str) -> None:
     spec, lifecycle = (
         SCHEMA["resources"][f"gpuform:{platform}:{kind}"],
-        lifecycle_class(platform, kind),
+        load_lifecycle_class(platform, kind),
     )
     assert list(spec["properties"]) == lifecycle.list_property_names()
     assert list(spec["inputProperties"]) == list(lifecycle.inputs.model_fields)
@@ -196,7 +196,7 @@ def test_types_of_any_annotation() -> None:
 
 def test_look_ups_become_functions() -> None:
     names = {
-        f"gpuform:{platform}:{name}" for platform in platforms() for name in lookup_names(platform)
+        f"gpuform:{platform}:{name}" for platform in platforms() for name in list_lookups(platform)
     }
     assert set(SCHEMA["functions"]) <= names
     assert {"gpuform:scp:images", "gpuform:lens:get_overview"} <= set(SCHEMA["functions"])
@@ -212,7 +212,7 @@ def test_look_ups_become_functions() -> None:
 
 def test_every_setting_of_a_platform_is_one_of_the_provider() -> None:
     """Compare the settings with the constants `..._CONFIG` and `..._VARIABLE` of clients."""
-    configured = {setting.config: setting for setting in all_settings()}
+    configured = {setting.config: setting for setting in list_settings()}
     config_keys = set()
     for module in pkgutil.walk_packages(providers.__path__, "gpuform.providers."):
         if module.name.split(".")[2] in platforms():
@@ -223,14 +223,14 @@ def test_every_setting_of_a_platform_is_one_of_the_provider() -> None:
                     variable = constants.get(name.replace("_CONFIG", "_VARIABLE"))
                     assert variable in (None, configured[value].variable), value
     assert config_keys == set(configured)
-    assert [setting.name for setting in all_settings()][:2] == ["togetherApiKey", "scpAccessKey"]
+    assert [setting.name for setting in list_settings()][:2] == ["togetherApiKey", "scpAccessKey"]
 
 
 def test_keys_are_secret() -> None:
     secret = {n for n, s in SCHEMA["provider"]["inputProperties"].items() if s.get("secret")}
     assert {
         setting.name
-        for setting in all_settings()
+        for setting in list_settings()
         if "Key" in setting.name or "oken" in setting.name
     } == secret
     assert SCHEMA["config"]["variables"]["togetherApiKey"]["defaultInfo"] == {

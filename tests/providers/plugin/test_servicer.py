@@ -10,7 +10,7 @@ from google.protobuf.empty_pb2 import Empty
 from google.protobuf.struct_pb2 import Struct
 from pulumi.runtime.proto import plugin_pb2, provider_pb2, provider_pb2_grpc
 
-from gpuform.providers.catalog import all_kinds, lifecycle_class
+from gpuform.providers.catalog import list_kinds, load_lifecycle_class
 from gpuform.providers.emulator.server import Server, environment, serve
 from gpuform.providers.engine_log import EngineLog
 from gpuform.providers.plugin.servicer import Servicer
@@ -108,7 +108,7 @@ def test_an_unknown_type_is_named(plugin: Any, type_: str, expected: str) -> Non
 
 
 def test_every_kind_of_the_catalogue_is_served(plugin: Any) -> None:
-    for platform, kind in all_kinds():
+    for platform, kind in list_kinds():
         urn = f"urn:pulumi:dev::p::gpuform:{platform}:{kind}::x"
         request = provider_pb2.CheckRequest(urn=urn, news=to_struct({"no_such_input": 1}))
         answer = plugin.Check(request)
@@ -116,7 +116,7 @@ def test_every_kind_of_the_catalogue_is_served(plugin: Any) -> None:
 
 
 def test_check_marks_secrets_of_the_models_and_of_the_program(plugin: Any) -> None:
-    lifecycle = lifecycle_class("scp", "GpuNode")
+    lifecycle = load_lifecycle_class("scp", "GpuNode")
     (name, *_) = [
         secret_name
         for secret_name in lifecycle.list_secret_names()
@@ -213,7 +213,7 @@ def test_a_preview_returns_the_inputs_without_a_request(plugin: Any, verb: str) 
             provider_pb2.UpdateRequest(id="c-1", urn=URN, olds=olds, news=news, preview=True)
         )
     properties = from_struct(answer.properties)
-    lifecycle = lifecycle_class("together", "Cluster")
+    lifecycle = load_lifecycle_class("together", "Cluster")
     assert {name: properties[name] for name in GOOD} == GOOD
     assert properties["volume_id"] is UNKNOWN
     computed = properties.keys() - GOOD.keys() - {"volume_id"}
@@ -288,19 +288,21 @@ def test_provider_settings_override_the_environment(
     plugin: Any, servicer: Servicer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOGETHER_API_KEY", "of the environment")
-    assert servicer.settings.value("TOGETHER_API_KEY", "together:apiKey") == "of the environment"
+    assert (
+        servicer.settings.get_value("TOGETHER_API_KEY", "together:apiKey") == "of the environment"
+    )
     args = to_struct({"togetherApiKey": Secret("of the provider")})
     plugin.Configure(provider_pb2.ConfigureRequest(args=args))
-    assert servicer.settings.value("TOGETHER_API_KEY", "together:apiKey") == "of the provider"
+    assert servicer.settings.get_value("TOGETHER_API_KEY", "together:apiKey") == "of the provider"
     plugin.Configure(provider_pb2.ConfigureRequest(variables={"gpuform:config:lensUrl": "there"}))
-    assert servicer.settings.value("LENS_URL", "lens:url") == "there"
+    assert servicer.settings.get_value("LENS_URL", "lens:url") == "there"
 
 
 def test_the_stacks_configuration_completes_provider_settings() -> None:
     settings = create_settings({}, {"aios:registryUrl": "there"})
-    assert settings.value("NO_SUCH_VARIABLE", "aios:registryUrl") == "there"
+    assert settings.get_value("NO_SUCH_VARIABLE", "aios:registryUrl") == "there"
     unknown = create_settings({"togetherApiKey": UNKNOWN}, {"together:apiKey": "another account"})
-    assert unknown.value("TOGETHER_API_KEY", "together:apiKey") is None
+    assert unknown.get_value("TOGETHER_API_KEY", "together:apiKey") is None
 
 
 def test_cancel_may_be_repeated(plugin: Any, servicer: Servicer) -> None:

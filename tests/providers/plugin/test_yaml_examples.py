@@ -10,7 +10,7 @@ import pytest
 import yaml
 from pulumi_yaml import Checked, Evaluated, references, steps
 
-from gpuform.providers.catalog import lifecycle_class
+from gpuform.providers.catalog import load_lifecycle_class
 from gpuform.providers.emulator.server import environment, serve
 from gpuform.providers.operations import Settings
 from gpuform.providers.plugin import settings
@@ -110,7 +110,7 @@ def test_an_example_declares_the_resources_of_its_topology(example: Path) -> Non
     for name, resource in resources.items():
         registration = topology[name]
         assert resource["type"] == get_token(registration.type)
-        secret = lifecycle_class(*kind_of(registration.type) or ("", "")).list_secret_names()
+        secret = load_lifecycle_class(*kind_of(registration.type) or ("", "")).list_secret_names()
         declared = {
             k: v for k, v in registration.inputs.items() if k != "__provider" and v is not None
         }

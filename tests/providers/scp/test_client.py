@@ -481,10 +481,10 @@ def test_each_region_has_a_client_of_its_own() -> None:
 
 def test_shared_readers_look_at_one_node_or_the_list(scp: EmulatedScp, ids: list[str]) -> None:
     shared = scp.client.get_node_listing("fabric-a")
-    assert shared.one(ids[0]).gpu_node_name == "a-001"
-    assert [each.id for each in shared.all()] == ids
+    assert shared.read_one(ids[0]).gpu_node_name == "a-001"
+    assert [each.id for each in shared.read_all()] == ids
     with pytest.raises(NotFound):
-        shared.one("0" * 32)
+        shared.read_one("0" * 32)
 
 
 def test_a_closed_client_can_be_used_again(client: ScpClient) -> None:

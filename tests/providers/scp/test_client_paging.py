@@ -178,4 +178,4 @@ def test_a_terminated_node_is_gone_unless_it_is_asked_for() -> None:
     scp = Platform(gpu_nodes=[node(1), node(2, state="TERMINATED")]).client()
     assert [node.id for node in scp.list_nodes()] == ["i1"]
     assert [node.id for node in scp.list_nodes(state="TERMINATED")] == ["i2"]
-    assert [node.id for node in scp.get_node_listing().all()] == ["i1"]
+    assert [node.id for node in scp.get_node_listing().read_all()] == ["i1"]

@@ -151,7 +151,7 @@ def test_a_fabric_that_ends_before_the_create_is_told(
     environment.delete(pool)
     with environment.use_context("thing"), pytest.raises(GpuformError, match="there is no fabric"):
         GpuNodeLifecycle().create(inputs)
-    assert environment.intents.all() == []
+    assert environment.intents.list_all() == []
 
 
 @pytest.mark.slow

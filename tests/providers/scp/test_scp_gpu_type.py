@@ -9,7 +9,7 @@ import pytest
 from gpuform.providers.emulator.scp.catalogue import PRODUCTS
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.lifecycle import Lifecycle
-from gpuform.providers.properties import plain, to_pulumi
+from gpuform.providers.properties import to_properties, to_pulumi
 from gpuform.providers.scp import offers
 from gpuform.providers.scp.gpu_node import GpuNodeLifecycle
 from gpuform.providers.scp.node_pool import NodePoolLifecycle
@@ -193,7 +193,7 @@ def test_another_gpu_replaces(environment: Any, by_gpu: Properties) -> None:
 def test_what_is_not_known_yet_is_not_checked(environment: Any, by_gpu: Properties) -> None:
     inputs, wrong = checked(environment, to_pulumi({**by_gpu, "gpu_type": UNKNOWN}))
     assert wrong == {}
-    assert plain(inputs)["server_type_id"] is UNKNOWN
+    assert to_properties(inputs)["server_type_id"] is UNKNOWN
     assert environment.count_requests()["GET"] <= 3  # the image and the pool alone
 
 

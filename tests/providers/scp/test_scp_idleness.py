@@ -16,7 +16,7 @@ from gpuform.providers.errors import GpuformError, Unreachable
 from gpuform.providers.evidence import NotEnoughEvidence
 from gpuform.providers.lifetime import Verdict
 from gpuform.providers.operations import Settings
-from gpuform.providers.records import Intents, QuietLooks, Unkept
+from gpuform.providers.records import EphemeralRecords, Intents, QuietPeriods
 from gpuform.providers.scp import idleness
 from gpuform.providers.scp.node_pool import NodePoolLifecycle
 from gpuform.providers.scp.nodes import NodeDrainer
@@ -79,7 +79,7 @@ class Watched:
 
     def __post_init__(self) -> None:
         self.scheduler = Simulated(self.clock, ["train-001"])
-        self.intents = Intents(Unkept())
+        self.intents = Intents(EphemeralRecords())
         self.monkeypatch.setattr(SCHEDULER, lambda *_: self.scheduler)
         self.monkeypatch.setattr(idleness, "client_for", lambda _: self)
 
@@ -248,7 +248,7 @@ def test_a_silent_lens_ends_the_quiet_time(watched: Watched) -> None:
     watched.told = Unreachable("lens is silent")
     with pytest.raises(GpuformError, match="lens is silent"):
         watched.look()
-    assert QuietLooks.beside(watched.intents).find("pool") is None
+    assert QuietPeriods.beside(watched.intents).find("pool") is None
 
 
 def test_a_foreign_lens_is_told_of(watched: Watched) -> None:

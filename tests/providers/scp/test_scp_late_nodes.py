@@ -55,7 +55,7 @@ class TestPool:
         assert_whole(environment, pool, 7)
         assert environment.count_writes() == {CREATE: 2}
         environment.refresh(pool)
-        assert environment.intents.all() == []
+        assert environment.intents.list_all() == []
 
     @answers
     def test_growth_makes_exactly_what_is_missing(
@@ -126,7 +126,7 @@ class TestPool:
         environment.move_clock(600)
         assert_whole(environment, pool, 3)
         assert environment.list_changes(pool, pool_inputs) == {}
-        assert environment.intents.all() == []
+        assert environment.intents.list_all() == []
 
     def test_a_create_that_is_refused_and_made_all_the_same_is_found_by_the_next_run(
         self, environment: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
@@ -141,7 +141,7 @@ class TestPool:
         with contextlib.suppress(GpuformError):
             environment.create("NodePool", pool_inputs)
         monkeypatch.setattr(ScpClient, "create_nodes", create)
-        assert environment.intents.all(), "it may have made something"
+        assert environment.intents.list_all(), "it may have made something"
         pool = environment.create("NodePool", pool_inputs)
         assert_whole(environment, pool, 3)
         assert environment.count_writes() == {CREATE: 1}
@@ -154,7 +154,7 @@ class TestPool:
         assert pool.outs["ready"] is False
         assert "train-001, train-002, train-003: it is not known whether" in pool.reason
         assert environment.count_writes() == {CREATE: 1}
-        (intent,) = environment.intents.all()
+        (intent,) = environment.intents.list_all()
         assert intent.missing == ("train-001", "train-002", "train-003")
 
     def test_a_node_that_is_not_shown_for_a_moment_is_not_replaced(
@@ -271,7 +271,9 @@ class TestGpuNode:
         inputs = {**node_inputs, "cluster_fabric_id": pool.outs["cluster_fabric_id"]}
         with pytest.raises(UnknownOutcome, match="accepted the create of the GpuNode 'solo'"):
             environment.create("GpuNode", inputs, name="solo")
-        assert [intent.name for intent in environment.intents.all() if not intent.names] == ["solo"]
+        assert [intent.name for intent in environment.intents.list_all() if not intent.names] == [
+            "solo"
+        ]
 
     @pytest.fixture
     def node(self, environment: Any, pool_inputs: Properties, node_inputs: Properties) -> Any:

@@ -478,7 +478,7 @@ class TestTrouble:
         environment.inject_fault("POST", "^/v1/gpu-nodes$", capacity=True)
         with pytest.raises(GpuformError, match="capacity"):
             environment.create("NodePool", pool_inputs)
-        assert environment.intents.all() == []
+        assert environment.intents.list_all() == []
         assert environment.list_node_states() == {}
 
     def test_a_node_that_vanishes_while_it_is_made_is_told_and_made_again(
@@ -541,7 +541,7 @@ class TestTrouble:
         assert environment.count_writes() == {}
         # Once the state has them, nothing needs the record.
         environment.refresh(again)
-        assert environment.intents.all() == []
+        assert environment.intents.list_all() == []
 
     def test_what_died_after_a_refresh_is_deleted_with_the_pool(
         self, environment: Any, pool_inputs: Properties

@@ -13,7 +13,7 @@ from lens_document import HEATMAP
 from simulated_scheduler import Simulated
 
 from gpuform.providers.errors import GpuformError, Unreachable
-from gpuform.providers.lifetime import written
+from gpuform.providers.lifetime import format_moment
 from gpuform.providers.permissions import REPAIR_VARIABLE, REVIEWED_VARIABLE, VARIABLE
 from gpuform.providers.records import Drains, Repairs
 from gpuform.providers.scp.client import ScpClient
@@ -48,7 +48,7 @@ class Conditions:
 
 def an_hour_ago(environment: Any) -> str:
     """The clock goes on by an hour, in which the nodes of the pool are there already."""
-    before = written(environment.now)
+    before = format_moment(environment.now)
     environment.clock.sleep(3600, threading.Event())
     return before
 

@@ -88,7 +88,7 @@ def test_a_slow_node_is_named_and_it_alone_is_tested_again(world: World) -> None
     told = "node train-worker-1: communication/nccl-all-reduce: 250 GB/s, and the floor is 300 GB/s"
     assert told in made.outs["not_ready_reason"]
     assert proven(made.outs) == [HOSTS[0], HOSTS[2]]
-    [verdict] = Verdicts(world.records).of(world.cluster.id)
+    [verdict] = Verdicts(world.records).list_for_cluster(world.cluster.id)
     assert [each["node"] for each in verdict.failures] == [HOSTS[1]]
     world.measure(node=NODES[1], figure=480.0)
     mended = world.update(made)
@@ -102,7 +102,7 @@ def test_a_job_that_fails_or_prints_nothing_proves_nothing_and_blames_nobody(wor
     made = world.create()
     assert proven(made.outs) == [HOSTS[1]]
     assert [each["is_alone"] for each in made.outs["failures"]] == [False, False]
-    assert Verdicts(world.records).of(world.cluster.id) == []
+    assert Verdicts(world.records).list_for_cluster(world.cluster.id) == []
 
 
 def test_one_job_over_all_nodes(world: World) -> None:

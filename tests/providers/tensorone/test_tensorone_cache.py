@@ -150,7 +150,7 @@ def test_a_list_without_everything_is_completed_by_a_look_at_the_cluster(
     made = world.create(inputs)
     short = wire.Cluster(id=made.id, name="train", status="running")
     listing = world.client.cluster_listing
-    monkeypatch.setattr(listing, "one", lambda _id: ClusterReading(short, None))
+    monkeypatch.setattr(listing, "read_one", lambda _id: ClusterReading(short, None))
     seen = world.refresh(made)
     assert world.plan(seen) == {}
     assert seen.outs == made.outs

@@ -62,7 +62,7 @@ def test_a_run_that_ends_before_the_cluster_shows_is_continued(
 ) -> None:
     with pytest.raises(GpuformError):
         world.create(inputs, timeout=5)
-    assert len(world.intents.all()) == 1
+    assert len(world.intents.list_all()) == 1
     thing = world.create(inputs)
     assert thing.outs["ready"] is True
     assert [each.id for each in creates(world)] == [thing.id]

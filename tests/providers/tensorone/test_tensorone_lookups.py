@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gpuform.providers.errors import GpuformError, NotFound
-from gpuform.providers.operations import Settings, looking_up
+from gpuform.providers.operations import Settings, use_lookup_settings
 from gpuform.providers.tensorone import clusters, metrics, projects, templates
 
 Json = dict[str, Any]
@@ -19,7 +19,7 @@ def made(world: Any, inputs: Json) -> Iterator[Json]:
     secret = {"environment_variables": {"WANDB_API_KEY": "w-123", "MODE": "m-456"}}
     found = {"train": world.create({**inputs, **template, **secret})}
     found["eval"] = world.create({**inputs, "name": "eval", "region": "us-east-1"}, "eval")
-    with looking_up(Settings()):
+    with use_lookup_settings(Settings()):
         yield found
 
 

@@ -9,4 +9,4 @@ if TYPE_CHECKING:
 
 __all__ = ["Cluster"]
 
-__getattr__ = PLATFORM.exported
+__getattr__ = PLATFORM.load_exported

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 from gpuform.providers.context import PollSchedule
 from gpuform.providers.errors import MissingCredentials
 from gpuform.providers.http import (
-    Answered,
     ApiClient,
     Clients,
     ErrorAnswers,
     Listing,
+    ProbeAnswer,
     Retry,
-    ask_once,
-    at,
+    build_path,
+    send_probe,
 )
 from gpuform.providers.operations import Settings
 from nimbus.schemas import Cluster, ClusterInputs, ClusterList
@@ -58,27 +58,27 @@ class NimbusClient:
     def create(self, inputs: ClusterInputs) -> Cluster:
         """Sent once: an answer that is lost is an UnknownOutcome."""
         body = inputs.dump_declared()
-        return self._api.ask(Cluster, "POST", _CLUSTERS, body=body, retry=Retry.CREATE)
+        return self._api.request_model(Cluster, "POST", _CLUSTERS, body=body, retry=Retry.CREATE)
 
     def clusters(self) -> Sequence[Cluster]:
         """All clusters that the key may see."""
-        return self._api.ask(ClusterList, "GET", _CLUSTERS).clusters
+        return self._api.request_model(ClusterList, "GET", _CLUSTERS).clusters
 
     def cluster(self, id_: str) -> Cluster:
         """One cluster; NotFound when it is gone."""
-        return self._api.ask(Cluster, "GET", _CLUSTERS + at(id_))
+        return self._api.request_model(Cluster, "GET", _CLUSTERS + build_path(id_))
 
     def update(self, id_: str, changed: Mapping[str, Any]) -> Cluster:
         """Sends the changed fields alone."""
-        return self._api.ask(Cluster, "PUT", _CLUSTERS + at(id_), body=changed)
+        return self._api.request_model(Cluster, "PUT", _CLUSTERS + build_path(id_), body=changed)
 
     def delete(self, id_: str) -> None:
         """Begins the deletion; NotFound when it is gone."""
-        self._api.ask(Cluster, "DELETE", _CLUSTERS + at(id_))
+        self._api.request_model(Cluster, "DELETE", _CLUSTERS + build_path(id_))
 
-    def probe(self) -> Answered:
+    def probe(self) -> ProbeAnswer:
         """The cheapest look that needs the key, for `gpuform doctor`."""
-        return ask_once(self._api, "GET", _CLUSTERS)
+        return send_probe(self._api, "GET", _CLUSTERS)
 
     def close(self) -> None:
         """Closes its connections; it may be used again."""
@@ -95,7 +95,7 @@ class NimbusClient:
 
 def address(settings: Settings) -> str:
     """The API's address."""
-    return (settings.value("NIMBUS_URL") or "https://api.nimbus.example").rstrip("/")
+    return (settings.get_value("NIMBUS_URL") or "https://api.nimbus.example").rstrip("/")
 
 
 _clients: Clients[NimbusClient] = Clients()
@@ -103,5 +103,5 @@ _clients: Clients[NimbusClient] = Clients()
 
 def client_for(settings: Settings) -> NimbusClient:
     """The client of these settings: one per process and credentials."""
-    url, key = address(settings), settings.value(KEY_VARIABLE, KEY_CONFIG)
+    url, key = address(settings), settings.get_value(KEY_VARIABLE, KEY_CONFIG)
     return _clients.get((url, key), url, partial(NimbusClient, url, key))

@@ -6,7 +6,7 @@ from typing import Any
 from gpuform.providers.context import PollResult, ProviderContext, wait_until_done, wait_until_gone
 from gpuform.providers.creating import Attempt, Candidate, Creation, create_once
 from gpuform.providers.errors import NotFound, NotReady
-from gpuform.providers.http import contradicted
+from gpuform.providers.http import build_contradiction_error
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.operations import Observed, Settings, Timeouts
 from gpuform.providers.records import Target
@@ -96,7 +96,7 @@ class ClusterActions:
         except NotFound as error:
             left = self._find(object_id)
             if left is not None and left.status != "deleting":
-                raise contradicted(error, "it is still there") from None
+                raise build_contradiction_error(error, "it is still there") from None
 
         def probe() -> PollResult[object] | None:
             cluster = self._find(object_id)
@@ -107,7 +107,7 @@ class ClusterActions:
 
     def _find(self, id_: str) -> Cluster | None:
         try:
-            return self._client.shared.one(id_)
+            return self._client.shared.read_one(id_)
         except NotFound:
             return None
 

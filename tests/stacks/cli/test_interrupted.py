@@ -131,7 +131,7 @@ class TestACreateThatHappened:
         assert "was made by an interrupted run: the stack has it now" in ran.err
         assert "2 deleted" in ran.out
         assert account.ids() == set()
-        assert account.intents.all() == []
+        assert account.intents.list_all() == []
         assert account.run("stack", "rm", "dev", "--yes").code == 0
 
     def test_keeps_the_stack_from_being_removed(
@@ -157,7 +157,7 @@ class TestACreateThatHappened:
         known = json.loads(account.state.read_text())["checkpoint"]["latest"]
         assert {each["id"] for each in known["resources"] if "id" in each} >= before
         assert not known.get("pending_operations")
-        assert account.intents.all() == []
+        assert account.intents.list_all() == []
         assert account.run("up", "--yes").code == 0
         assert account.run("preview", "--expect-no-changes").code == 0
         assert account.ids() == before
@@ -185,7 +185,7 @@ def test_a_create_that_made_nothing_is_forgotten(account: Account) -> None:
     assert ran.code == 0, ran.err
     assert "an interrupted create of data (SharedVolume 'data' on together) made nothing" in ran.err
     assert "1 deleted" in ran.out
-    assert account.intents.all() == []
+    assert account.intents.list_all() == []
     assert "interrupted" not in account.run("destroy", "--yes").err
 
 
@@ -205,9 +205,9 @@ def test_a_create_of_what_is_declared_otherwise_now_is_kept_and_named(
     assert "another one is declared now" in ran.err
     assert not id_is_known or id_ in ran.err
     assert "gpuform import tensorone:Cluster" in ran.err
-    assert (account.ids(), len(account.intents.all())) == (before, 1)
+    assert (account.ids(), len(account.intents.list_all())) == (before, 1)
     assert account.run("destroy", "--yes", "--create-anew").code == 0
-    assert account.intents.all() == []
+    assert account.intents.list_all() == []
 
 
 class TestWhatNobodyCanTell:
@@ -231,7 +231,7 @@ class TestWhatNobodyCanTell:
         assert "--create-anew" in ran.err
         assert "data (SharedVolume 'data' on together)" in ran.err
         assert account.ids() == before
-        assert len(account.intents.all()) == 1
+        assert len(account.intents.list_all()) == 1
 
     def test_stops_the_removal_of_the_stack(self, account: Account, doubtful: str) -> None:
         account.run("state", "delete", "--yes", CLUSTER)
@@ -250,7 +250,7 @@ class TestWhatNobodyCanTell:
         ran = account.run("destroy", "--yes", "--create-anew")
         assert ran.code == 0, ran.err
         assert account.ids() == {doubtful}
-        assert account.intents.all() == []
+        assert account.intents.list_all() == []
 
     def test_is_made_anew_when_the_user_says_so(self, account: Account, doubtful: str) -> None:
         before = account.ids()
@@ -280,7 +280,7 @@ class TestWhatNobodyCanTell:
 def test_a_colleague_s_cluster_of_a_month_later_is_never_touched(account: Account) -> None:
     """The create was answered with 500; what has its name now was made long after it."""
     theirs = account.kill_create(CLUSTER, id_is_known=False)
-    (intent,) = account.intents.all()
+    (intent,) = account.intents.list_all()
     month = 30 * 86_400
     account.intents.record(replace(intent, started_at=intent.started_at - month))
     ran = account.run("up", "--yes")
@@ -295,7 +295,7 @@ def test_a_colleague_s_cluster_of_a_month_later_is_never_touched(account: Accoun
 def test_records_beside_the_project_are_taken_in(account: Account) -> None:
     """As hosts leave them that cannot reach the backend, and as they once were."""
     account.kill_create(VOLUME, id_is_known=True)
-    (intent,) = account.intents.all()
+    (intent,) = account.intents.list_all()
     account.intents.forget(intent=intent)
     beside = account.project / ".gpuform" / "intents" / "3f-9a.json"
     beside.parent.mkdir(parents=True)
@@ -463,7 +463,7 @@ class TestOvertaken:
         ran = account.run("destroy", "--yes")
         assert ran.code == 0, ran.err
         assert account.ids() == set()
-        assert account.intents.all() == []
+        assert account.intents.list_all() == []
 
     @pytest.mark.parametrize("command", ["up", "destroy"])
     def test_what_it_needs_was_deleted_by_the_other_program(

@@ -120,7 +120,7 @@ def test_a_state_that_cannot_be_read_is_not_an_empty_one(account: Run, project: 
 
 def test_creates_that_were_never_settled_are_told(account: Run, project: Path) -> None:
     intents = intents_of(Backend.open(f"file://{project}", {}), "demo", "dev")
-    assert intents.all() == []
+    assert intents.list_all() == []
     intents.record(Intent("urn:x", "together", "Cluster", "lost", "us-central-8", 1_800_000_000))
     known = json.loads(state(project).read_text())["checkpoint"]["latest"]["resources"]
     id_ = next(each["id"] for each in known if "SharedVolume" in each["type"])
@@ -129,7 +129,7 @@ def test_creates_that_were_never_settled_are_told(account: Run, project: Path) -
     assert ran.code == 3
     assert "never settled: together:Cluster 'lost' in us-central-8 (no id is known)" in ran.out
     assert "'data'" not in ran.out
-    assert len(intents.all()) == 2
+    assert len(intents.list_all()) == 2
 
 
 def test_nothing_is_changed_anywhere(account: Run, project: Path) -> None:

@@ -229,7 +229,7 @@ class TestRename:
         assert f"{urn('a')} becomes {urn('z')}" in ran.out
         assert files.names == ["z", "b"]
         assert files.read().resources[3].dependencies == [urn("z")]
-        assert [intent.urn for intent in _intents(files).all()] == [urn("z")]
+        assert [intent.urn for intent in _intents(files).list_all()] == [urn("z")]
 
     def test_a_failure_leaves_the_intents(
         self, run: Run, files: Files, monkeypatch: pytest.MonkeyPatch
@@ -244,7 +244,7 @@ class TestRename:
         ran = run("state", "rename", "a", "z", "--yes")
         assert ran.code == 1
         assert "No space left on device" in ran.err
-        assert [intent.urn for intent in _intents(files).all()] == [urn("a")]
+        assert [intent.urn for intent in _intents(files).list_all()] == [urn("a")]
 
     def test_what_is_refused(self, run: Run, files: Files) -> None:
         assert "already" in run("state", "rename", "a", "b", "--yes").err

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuform.providers.values import equal
+from gpuform.providers.values import are_equal
 from gpuform.stacks.engine.values import Archive, Asset, value_json
 
 RECORDED = Path(__file__).with_name("file_hashes.json")
@@ -151,7 +151,7 @@ def test_a_file_that_cannot_be_read_is_an_error_of_its_resource(lab, value, reas
 
 def test_files_with_one_content_are_equal():
     one, same = Asset(path="a", hash="h"), Asset(text="text", hash="h")
-    assert equal(one, same)
-    assert not equal(one, Asset(path="a", hash="i"))
-    assert not equal(one, Archive(path="a", hash="h"))
-    assert not equal(Asset(path="a"), Asset(path="b", hash="h"))
+    assert are_equal(one, same)
+    assert not are_equal(one, Asset(path="a", hash="i"))
+    assert not are_equal(one, Archive(path="a", hash="h"))
+    assert not are_equal(Asset(path="a"), Asset(path="b", hash="h"))

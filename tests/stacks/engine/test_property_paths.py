@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuform.stacks.engine.values import PathError, Secret, equal, parse, property_paths
+from gpuform.stacks.engine.values import PathError, Secret, are_equal, parse, property_paths
 from gpuform.stacks.engine.values.property_paths import covers, differences, ignore_changes
 
 scalars = st.none() | st.booleans() | st.integers(-3, 3) | st.text("ab", max_size=2)
@@ -82,7 +82,7 @@ def test_ignoring_every_difference_at_the_top_leaves_none(olds, news):
 def test_ignoring_only_ever_takes_old_values(olds, news, paths):
     given_news = dict(news)
     result, lost = ignore_changes(olds, news, paths)
-    assert equal(news, given_news)
+    assert are_equal(news, given_news)
     assert set(lost) <= set(paths)
     patterns = [parse(path) for path in paths]
     for path in differences(news, result):

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuform.providers.properties import plain
+from gpuform.providers.properties import to_properties
 from gpuform.schemas.values import UNKNOWN as PLAIN_UNKNOWN
 from gpuform.stacks.engine.provider_host import to_provider
 from gpuform.stacks.engine.values import UNKNOWN, ResourceReference, Secret
@@ -45,7 +45,7 @@ def opened(value: Any) -> Any:
 
 @given(st.dictionaries(KEYS, VALUES, max_size=3))
 def test_they_are_those_that_a_provider_gets_without_secrets(properties):
-    expected = plain(to_provider(opened(properties)))
+    expected = to_properties(to_provider(opened(properties)))
     assert told(properties) == expected
     assert repr(told(properties)) == repr(expected)
 

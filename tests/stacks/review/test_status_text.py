@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from lens_document import CONSUMERS, HEATMAP, OVERVIEW
 
-from gpuform.providers.catalog import Summary, summary_of
+from gpuform.providers.catalog import Summary, summarize_resource
 from gpuform.schemas.lens.wire import ConsumerPage, GpuHeatmap, Overview
 from gpuform.schemas.resource_facts import Expense, ResourceUsage
 from gpuform.stacks.pricing.costs import cost_of
@@ -174,4 +174,4 @@ def test_as_json_lens_keeps_its_own_names() -> None:
 def test_a_summary_is_read_from_the_shared_names(
     platform: str, kind: str, outputs: Any, expected: Summary
 ) -> None:
-    assert summary_of(platform, kind, outputs) == expected
+    assert summarize_resource(platform, kind, outputs) == expected

@@ -143,8 +143,8 @@ def _intent(name: str) -> Intent:
 def test_another_machine_finds_them(backend: Backend, tmp_path: Path) -> None:
     intents_of(backend, "demo", "dev").record(_intent("train"))
     again = Backend.open(f"file://{tmp_path}", {})
-    assert intents_of(again, "demo", "dev").all() == [_intent("train")]
-    assert intents_of(again, "demo", "prod").all() == []
+    assert intents_of(again, "demo", "dev").list_all() == [_intent("train")]
+    assert intents_of(again, "demo", "prod").list_all() == []
     assert all_intents(again) == [_intent("train")]
 
 
@@ -178,7 +178,7 @@ def test_a_damaged_record_stops_who_needs_it(backend: Backend, tmp_path: Path) -
     (batch,) = (tmp_path / ".pulumi/gpuform/demo/dev.records").iterdir()
     batch.write_text("[]")
     with pytest.raises(GpuformError, match=f"the record {batch} is damaged"):
-        intents_of(backend, "demo", "dev").all()
+        intents_of(backend, "demo", "dev").list_all()
 
 
 def test_a_host_of_pulumis_finds_them_by_the_url(backend: Backend, tmp_path: Path) -> None:
@@ -216,7 +216,7 @@ def test_an_answer_is_added_beside_the_records_of_who_took_the_lock_over(
     intent = Intent("urn:a", "together", "Cluster", "train", "r", 1.0)
     slept.record(intent)
     others = intents_of(Backend.open(f"file://{tmp_path}", {}), "demo", "dev")
-    others.forget_all(others.all())
+    others.forget_all(others.list_all())
     second = replace(intent, started_at=90.0, id="second")
     others.record(second)
 
@@ -227,4 +227,7 @@ def test_an_answer_is_added_beside_the_records_of_who_took_the_lock_over(
     with pytest.raises(GpuformError, match="answered with first, which is recorded"):
         slept.record_id(intent, "first")
     late = replace(intent, id="first", is_late=True)
-    assert intents_of(Backend.open(f"file://{tmp_path}", {}), "demo", "dev").all() == [late, second]
+    assert intents_of(Backend.open(f"file://{tmp_path}", {}), "demo", "dev").list_all() == [
+        late,
+        second,
+    ]

@@ -19,9 +19,9 @@ from gpuform.stacks.engine.values import (
     ResourceReference,
     Secret,
     Unknown,
+    are_equal,
     contains_secret,
     contains_unknown,
-    equal,
     from_struct,
     keep_ciphertexts,
     unwrap,
@@ -148,8 +148,8 @@ def test_equal_secrets_keep_their_ciphertext() -> None:
     ],
 )
 def test_equal_knows_true_from_one(a, b, same: bool) -> None:
-    assert equal(a, b) is same
-    assert equal(b, a) is same
+    assert are_equal(a, b) is same
+    assert are_equal(b, a) is same
 
 
 def test_a_secret_that_changes_from_true_to_one_is_a_new_one() -> None:
