@@ -1,5 +1,6 @@
-"""Describe one kind of resource beside its verbs: what plans, commands and reviews ask of it, and
-its outputs without secrets.
+"""Describe a kind of resource beyond its operations, for plans, commands and reviews.
+
+Platforms override the members of `Traits`; `extract_outputs` builds outputs without secrets.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -34,10 +35,11 @@ from gpuform.schemas.values import parse_count
 
 
 class Traits:
-    """A kind's names, models and answers. A kind overrides those that it has something to say to.
+    """The names, models and facts of a kind. A kind overrides the members that apply.
 
-    None of them changes an object, and only `in_use`, `observe_work`, `idle`, `live` and
-    `write_refusal` ask a platform.
+    No method changes an object; only `measure_gpu_usage`, `observe_gpu_work`, `judge_idleness`,
+    `read_live_metrics` and
+    `find_write_refusal` send requests.
     """
 
     platform: ClassVar[str]
@@ -46,65 +48,68 @@ class Traits:
     outputs: ClassVar[type[OutputModel]]
     timeouts: ClassVar[Timeouts]
     gpus_field: ClassVar[str] = ""
-    """The input that says how many GPUs the resource holds, if there is one (see `gpus`)."""
+    """The input with the number of GPUs of the resource, if there is one (see `count_gpus`)."""
     import_field: ClassVar[str] = ""
-    """The input that no read brings and an import is told with the id, `ID@VALUE`."""
+    """The input that no read returns and that an import names beside the id, `ID@VALUE`."""
     planned_fields: ClassVar[frozenset[str]] = frozenset()
-    """The inputs that `planned_changes` compares, instead of their rules."""
+    """The inputs that `find_planned_changes` compares, instead of their rules."""
     parts_field: ClassVar[str] = ""
-    """The output that lists the ids of what the resource is made of, if of several objects."""
+    """The output with the ids of the parts, if the resource consists of several objects."""
     parts_kind: ClassVar[str] = ""
-    """The kind of those objects, each of which could be a resource of its own."""
+    """The kind of these parts, each of which could be a resource of its own."""
     drift_outputs: ClassVar[frozenset[str]] = frozenset()
-    """The outputs whose change is drift, too, though nothing that is declared has changed."""
+    """The outputs whose change is drift, too, although no declared value has changed."""
     volatile_outputs: ClassVar[frozenset[str]] = frozenset()
-    """The outputs that go on changing by themselves: no drift, also of what is only read (`.get`),
-    all of whose other outputs are compared."""
+    """The outputs that change all the time, which is no drift, also after `.get`."""
     is_bound: ClassVar[bool] = False
-    """Nothing is made or deleted: any number of resources may stand for one id."""
+    """The resource only binds an existing object: any number of resources may have the same id."""
     is_eventually_consistent: ClassVar[bool] = False
-    """Lists and lookups of the platform may lack an object that exists, for the settle time."""
+    """Lists and lookups of the platform may lack an existing object during the settle time."""
     creates_no_object: ClassVar[bool] = False
-    """No object is made that could be lost: where a host cannot store what is not ready, a create
-    or update that ends so fails, so that nothing is made that depends on it."""
+    """The kind creates no object that could be lost.
+
+    A create or update that ends not ready fails under a host that cannot store a resource that is
+    not ready, so that no
+    dependent is created.
+    """
     deletion_note: ClassVar[str] = ""
-    """What a deletion leaves as it is, for the plan to say; empty when that is nothing."""
+    """What a deletion leaves as it is, for plans; empty for nothing."""
     id_example: ClassVar[str] = ""
-    """An id of such an object, as an import is given it."""
+    """An example of an id, as an import gets it."""
     relevant_permissions: ClassVar[tuple[Permission, ...]] = ()
-    """What a run may have to be allowed, beside what holds for every kind."""
+    """The permissions that a run may need, beyond those of every kind."""
     is_recreated_by_repair: ClassVar[bool] = False
-    """A repair makes another object in its place: it is a replacement."""
+    """A repair creates another object instead: it is a replacement."""
     power: ClassVar[Power | None] = None
-    """How it is started and stopped, where the platform can do that."""
+    """How the object is started and stopped, if the platform can do that."""
 
     @classmethod
     def count_gpus(cls, properties: Mapping[str, Any]) -> int | None:
-        """How many GPUs a resource of these inputs or outputs holds; None when not known yet."""
+        """Return the number of GPUs in these inputs or outputs; None if unknown yet."""
         return parse_count(properties.get(cls.gpus_field)) if cls.gpus_field else 0
 
     @classmethod
     def list_property_names(cls) -> list[str]:
-        """Every property of the resource: inputs in canonical spelling, then computed outputs."""
+        """Return every property: inputs in canonical spelling, then computed outputs."""
         rules = get_field_rules(cls.inputs)
         declared = [name for name in rules if not rules[name].spelling]
         return list(dict.fromkeys([*declared, *cls.outputs.model_fields]))
 
     @classmethod
     def list_secret_names(cls) -> list[str]:
-        """The properties that are secret, sorted."""
+        """Return the secret properties, sorted."""
         rules = get_field_rules(cls.inputs)
         secret = {name for name in rules if rules[name].secret}
         return sorted(secret | cls.outputs.get_secret_names())
 
     @classmethod
     def is_stuck(cls, old_outputs: Mapping[str, Any]) -> bool:  # noqa: ARG003 - a hook
-        """Whether an object of these outputs waits for people: then every plan of it says so."""
+        """Return True if the object waits for people: every plan then says so."""
         return False
 
     @classmethod
     def get_planned_fields(cls, declared: Mapping[str, Any]) -> Collection[str]:  # noqa: ARG003 - a hook
-        """`planned` for this declaration."""
+        """Return `planned_fields` for this declaration."""
         return cls.planned_fields
 
     @classmethod
@@ -113,7 +118,7 @@ class Traits:
         old_outputs: Mapping[str, Any],  # noqa: ARG003 - a hook
         declared: Mapping[str, Any],  # noqa: ARG003 - a hook
     ) -> Iterable[FieldChange]:
-        """What has to change beside the fields that the rules compare: pure, from old outputs.
+        """Return changes that the rules of the fields cannot find, from old outputs alone.
 
         `declared` is canonical and may be UNKNOWN in places.
         """
@@ -125,17 +130,18 @@ class Traits:
         old_outputs: Mapping[str, Any],  # noqa: ARG003 - a hook
         declared: Mapping[str, Any],  # noqa: ARG003 - a hook
     ) -> RepairDecision:
-        """Which broken nodes an update repairs, and which it leaves: pure, from old outputs.
+        """Return which broken nodes an update repairs, and which not, from old outputs alone.
 
-        Raises GpuformError for a node that is asked for and cannot be repaired so.
+        Raises:
+            GpuformError: a requested node cannot be repaired as requested.
         """
         return RepairDecision()
 
     @classmethod
     def is_accepted(cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> bool:  # noqa: ARG003 - a hook
-        """Whether the platform's own tests, as declared, prove the nodes of these outputs.
+        """Return True if the platform's own tests, as declared, prove the nodes of these outputs.
 
-        `seen` is empty for what is not there yet.
+        `outputs` is empty before the object exists.
         """
         return False
 
@@ -143,20 +149,20 @@ class Traits:
     def find_due_notices(
         cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
     ) -> Iterable[Notice]:
-        """What the next run does by itself, for who looks at a state and plans nothing."""
+        """Return what the next run does by itself, for readers of a state without a plan."""
         return build_due_repair_notices(cls.decide_repairs(old_outputs, declared))
 
     @classmethod
     def should_create_first(cls, declared: Mapping[str, Any]) -> bool:  # noqa: ARG003 - a hook
-        """Whether a replacement makes the new object before the old one goes.
+        """Return True if a replacement creates the new object before deleting the old one.
 
-        By default the old one goes first: GPUs are scarce.
+        By default the old object is deleted first: GPUs are scarce.
         """
         return False
 
     @classmethod
     def describe_replacement(cls, names: Collection[str], declared: Mapping[str, Any]) -> str:  # noqa: ARG003 - a hook
-        """What to know of a replacement because of these inputs; empty when that is nothing.
+        """Return what to know of a replacement because of these inputs; empty for nothing.
 
         `declared` may be UNKNOWN in places.
         """
@@ -164,7 +170,7 @@ class Traits:
 
     @classmethod
     def find_deletion_guard(cls, old_outputs: Mapping[str, Any]) -> Guard | None:  # noqa: ARG003 - a hook
-        """What deleting or replacing an object of these outputs needs; nothing by default."""
+        """Return the permission that deleting or replacing the object needs; None by default."""
         return None
 
     @classmethod
@@ -173,7 +179,7 @@ class Traits:
         old_outputs: Mapping[str, Any],  # noqa: ARG003 - a hook
         declared: Mapping[str, Any],  # noqa: ARG003 - a hook
     ) -> Guard | None:
-        """What changing an object of these outputs in place needs; nothing by default."""
+        """Return the permission that changing the object in place needs; None by default."""
         return None
 
     @classmethod
@@ -182,43 +188,38 @@ class Traits:
         inputs: Mapping[str, Any],  # noqa: ARG003 - a hook
         outputs: Mapping[str, Any],  # noqa: ARG003 - a hook
     ) -> ResourceUsage:
-        """What a resource of these inputs takes up; nothing where it is no capacity of its own.
+        """Return what the resource uses; empty if it has no capacity of its own.
 
-        `values` may be UNKNOWN in places; `seen` are the outputs of the object that has them, or
-        nothing when there is none yet.
+        `inputs` may be UNKNOWN in places; `outputs` is empty before the object exists.
         """
         return ResourceUsage()
 
     @classmethod
     def get_access(cls, outputs: Mapping[str, Any]) -> Access | None:  # noqa: ARG003 - a hook
-        """How people get on an object of these outputs, its credentials in the clear.
-
-        None where there is nothing to get on.
-        """
+        """Return how people log in to the object, with credentials in the clear, or None."""
         return None
 
     @classmethod
     def get_placement(cls, outputs: Mapping[str, Any]) -> ResourcePlacement | None:  # noqa: ARG003 - a hook
-        """Where the nodes of an object of these outputs are, as far as the platform tells it.
-
-        None where it has no nodes of its own.
-        """
+        """Return where the nodes of the object are, as far as reported; None without nodes."""
         return None
 
     @classmethod
     def measure_gpu_usage(cls, settings: Settings, object_id: str) -> float | None:  # noqa: ARG003 - a hook
-        """How much of the object's GPUs is used now, from 0 to 1; None if no platform tells it.
+        """Return the used share of the GPUs now, from 0 to 1; None without a measurement.
 
-        Raises GpuformError when the platform cannot be asked, or does not say.
+        Raises:
+            GpuformError: the platform does not answer.
         """
         return None
 
     @classmethod
     def observe_gpu_work(cls, settings: Settings, object_id: str) -> Observation | None:  # noqa: ARG003 - a hook
-        """Return what the platform measures now of the use of the object's GPUs.
+        """Return the platform's measurement of the use of the object's GPUs now.
 
-        None where it measures nothing, or where a scheduler tells before its nodes are taken. Use,
-        and a measurement that proves nothing, are gaps of the observation.
+        None if the platform measures nothing, or if a scheduler reports before nodes are removed.
+        Use, and a measurement that
+        proves nothing, are gaps of the observation.
 
         Raises:
             GpuformError: the platform cannot be asked.
@@ -232,42 +233,43 @@ class Traits:
         object_id: str,  # noqa: ARG003 - a hook
         idleness: Idleness,  # noqa: ARG003 - a hook
     ) -> Verdict | None:
-        """Whether the object's GPUs are idle now; None if no platform tells it.
+        """Return whether the object's GPUs are idle now; None if no platform measures it.
 
-        Raises GpuformError when the platform cannot be asked.
+        Raises:
+            GpuformError: the platform cannot be asked.
         """
         return None
 
     @classmethod
     def read_live_metrics(cls, settings: Settings, ids: Sequence[str]) -> Mapping[str, Live]:  # noqa: ARG003 - a hook
-        """What is measured now of the objects with these ids, by id; nothing where nobody measures.
+        """Return current measurements of the objects with these ids, by id.
 
-        One that the platform does not tell of is left out. Sends one request for many objects where
-        the platform can list them. Raises GpuformError when the platform does not answer.
+        Unmeasured objects are left out. Sends one request for many objects where the platform can
+        list them.
+
+        Raises:
+            GpuformError: the platform does not answer.
         """
         return MappingProxyType({})
 
     @classmethod
     def get_owner_name(cls, outputs: Mapping[str, Any]) -> str:  # noqa: ARG003 - a hook
-        """Whom the platform names as owner or maker of an object of these outputs, in its words.
-
-        Empty where it names nobody.
-        """
+        """Return the owner or maker that the platform names, in its words; empty for none."""
         return ""
 
     @classmethod
     def is_off(cls, outputs: Mapping[str, Any]) -> bool:  # noqa: ARG003 - a hook
-        """Whether an object of these outputs is stopped, or about to be; see `power`."""
+        """Return True if the object is stopped, or about to be; see `power`."""
         return False
 
     @classmethod
     def should_stay_off(cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]) -> bool:  # noqa: ARG003 - a hook
-        """Whether an object of these outputs, which is off, stays so though it is to run."""
+        """Return True if the stopped object stays off although it is declared to run."""
         return False
 
     @classmethod
     def get_creation_time(cls, outputs: Mapping[str, Any]) -> float | None:  # noqa: ARG003 - a hook
-        """When an object of these outputs was made, in Unix seconds; None where nobody tells."""
+        """Return when the object was created, in Unix seconds; None if nobody reports it."""
         return None
 
     @classmethod
@@ -277,9 +279,9 @@ class Traits:
         outputs: Mapping[str, Any],
         now: float,  # noqa: ARG003 - a hook
     ) -> Iterable[Notice]:
-        """What there is to know at `now` (Unix seconds) of a resource of these inputs, but its end.
+        """Return what to know of the resource at `now` (Unix seconds), except its end.
 
-        `values` may be UNKNOWN in places; `seen` are the outputs of its object, if there is one.
+        `inputs` may be UNKNOWN in places; `outputs` is empty before the object exists.
         """
         broken = build_unrepaired_notices(cls.decide_repairs(outputs, inputs))
         return (*list_idleness_notices(inputs, is_off=cls.is_off(outputs)), *broken)
@@ -290,10 +292,10 @@ class Traits:
         old_outputs: Mapping[str, Any],  # noqa: ARG003 - a hook
         outputs: Mapping[str, Any],  # noqa: ARG003 - a hook
     ) -> Iterable[Notice]:
-        """What somebody should know that changed by itself, and is no change of the declaration.
+        """Return changes that happened by themselves and that people should know.
 
-        `before` are the outputs that the state has, `seen` those of a look at the object now.
-        States of older versions have fewer of them.
+        `old_outputs` are stored outputs, `outputs` the current ones. States of older versions have
+        fewer outputs.
         """
         return ()
 
@@ -303,10 +305,7 @@ class Traits:
         inputs: Mapping[str, Any],  # noqa: ARG003 - a hook
         outputs: Mapping[str, Any],  # noqa: ARG003 - a hook
     ) -> Exposure | None:
-        """Which ports of a resource the whole world reaches; None where it has none to open.
-
-        As for `notices`, of its inputs and of the outputs last seen.
-        """
+        """Return which ports everybody can reach; None for a kind without ports to open."""
         return None
 
     @classmethod
@@ -315,19 +314,19 @@ class Traits:
         inputs: Mapping[str, Any],  # noqa: ARG003 - a hook
         outputs: Mapping[str, Any],  # noqa: ARG003 - a hook
     ) -> Credit | None:
-        """What lack of credit has done to a resource, or would do; None where nobody tells.
-
-        As for `notices`, of its inputs and of the outputs last seen.
-        """
+        """Return the effect of a lack of credit on the resource; None if nobody reports it."""
         return None
 
     @classmethod
     def find_write_refusal(cls, settings: Settings) -> str | None:  # noqa: ARG003 - a hook
-        """Why the key may not make, change or delete objects of this kind, with the key's role.
+        """Return why the key may not change objects of this kind, with the key's role.
 
-        Empty when it may; None where no platform tells it beforehand. Sends at most one request
-        for each key and process, which changes nothing. Raises GpuformError when it is not
-        answered.
+        Empty if it may; None if no platform reports that beforehand. Sends at most one read-only
+        request for each key and
+        process.
+
+        Raises:
+            GpuformError: the platform does not answer.
         """
         return None
 
@@ -335,13 +334,13 @@ class Traits:
 MESSAGES: Final = frozenset(
     {"not_ready_reason", "message", "status_message", "because", "reason", "error_message"}
 )
-"""The outputs, and members of them, that a platform writes for people."""
+"""The outputs, and members of outputs, with texts of the platform for people."""
 
 
 def extract_outputs(kind: Traits, context: ProviderContext, observed: Observed[Any]) -> Properties:
-    """Computed outputs as plain values, without those that have none.
+    """Return computed outputs as unwrapped values, without those that are None.
 
-    Secret outputs are hidden by the call from now on.
+    Adds the secret outputs to the secrets of the context.
     """
     dumped: Properties = observed.outputs.model_dump(mode="json", exclude_none=True)
     context.add_secrets(dumped.get(name) for name in kind.outputs.get_secret_names())
