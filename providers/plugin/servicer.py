@@ -372,9 +372,9 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
             create_hosted_context(urn),
             timeout=getattr(request, "timeout", 0.0) or None,
             cancelled=self.cancelled,
-            on_progress=lambda message: self.log.progress(urn, message),
-            on_warning=lambda message: self.log.warning(urn, message),
-            on_skipped_check=self.log.once,
+            on_progress=lambda message: self.log.show_progress(urn, message),
+            on_warning=lambda message: self.log.show_warning(urn, message),
+            on_skipped_check=self.log.show_once,
         )
         # Secrets of every property map of the request are masked in messages and logs.
         for _, value in request.ListFields():

@@ -331,7 +331,7 @@ def test_an_invalid_function_call_is_refused_with_a_reason(
 
 def test_a_preview_warns_about_node_repairs(plugin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     warnings: list[str] = []
-    monkeypatch.setattr(EngineLog, "warning", lambda _self, _urn, text: warnings.append(text))
+    monkeypatch.setattr(EngineLog, "show_warning", lambda _self, _urn, text: warnings.append(text))
     repair = {"approve": "automatic"}
     fault = {"node": "w-1", "cause": "platform", "because": "it is hot", "mode": "REBOOT_VM"}
     olds = {**GOOD, "ready": True, "repair": repair, "faults": [fault]}
