@@ -81,7 +81,7 @@ from gpuform.schemas.tensorone.outputs import ClusterOutputs
 from gpuform.schemas.tensorone.statuses import STABLE_STATUSES, ClusterStatus, to_unix_time
 from gpuform.schemas.tensorone.termination import find_stopping_limit, read_credit
 
-START_FIELDS: Final = (*START_FIELDS, "restore_snapshot")
+FIELDS_APPLIED_BY_START: Final = (*START_FIELDS, "restore_snapshot")
 """Fields with changes that a start applies."""
 DISTINGUISHING_FIELDS: Final = ("gpu_type", "gpu_count", "storage_gb")
 """Fields to tell the cluster of our own request from another cluster with the name."""
@@ -387,7 +387,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     relevant_permissions = (Permission.START_TERMINATED, Permission.EVICT_JOBS)
     is_eventually_consistent = True
     gpus_field = "gpu_count"
-    planned_fields = frozenset({"state", *START_FIELDS})
+    planned_fields = frozenset({"state", *FIELDS_APPLIED_BY_START})
     power = Power("state", "running", "stopped")
     drift_outputs = frozenset({"firewall_rules"})
     volatile_outputs = frozenset({"alerts", "estimated_termination", "updated_at"})
@@ -492,12 +492,12 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
         """Yield a start or stop, and the changes applied by a start."""
         yield from plan_state_changes(old_outputs, declared)
         parts = (
-            {k: v for k, v in values.items() if k in START_FIELDS}
+            {k: v for k, v in values.items() if k in FIELDS_APPLIED_BY_START}
             for values in (old_outputs, declared)
         )
         for change in by_rules(ClusterInputs, *parts):
             if change.action is Action.KEEP:
-                if change.path in START_FIELDS:
+                if change.path in FIELDS_APPLIED_BY_START:
                     yield change
             else:
                 because = change.because or describe_start_effect(

@@ -189,7 +189,9 @@ class SlurmFleet(Fleet):
         cancelled = {job.name for job in self.slurm.jobs if job.state == "CANCELLED"}
         for name in cancelled:
             self._end_early(name)
-        return Answer(200, vars(output))
+        return Answer(
+            200, {"stdout": output.stdout, "stderr": output.stderr, "code": output.exit_code}
+        )
 
     def _synchronize(self) -> None:
         """Let nodes join when they run; what is gone leaves, or is DOWN where nodes are static."""
