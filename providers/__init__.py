@@ -9,7 +9,7 @@ __all__ = ["Provider"]
 
 
 def __getattr__(name: str) -> Any:
-    """Imports what is asked for on first use: a state file needs the lifecycles alone."""
+    """Import a public name on first use, because a state file needs only the lifecycles."""
     if name != "Provider":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from gpuform.providers.provider import Provider  # noqa: PLC0415 - as above

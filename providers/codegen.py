@@ -24,16 +24,22 @@ from gpuform.providers.platform import Platform, list_own_platforms
 from gpuform.schemas.rules import append_change_effect, get_field_rules
 
 
-def parser(command: str, doc: str | None) -> argparse.ArgumentParser:
-    """The command line `python -m COMMAND [--check]`."""
-    found = argparse.ArgumentParser(prog=f"python -m {command}", description=doc)
-    found.add_argument("--check", action="store_true", help="only say whether files are current")
-    return found
+def create_parser(command: str, description: str | None) -> argparse.ArgumentParser:
+    """Create the parser of the command line `python -m COMMAND [--check]`."""
+    parser = argparse.ArgumentParser(prog=f"python -m {command}", description=description)
+    parser.add_argument("--check", action="store_true", help="only say whether files are current")
+    return parser
 
 
 def write_or_check(files: Iterable[tuple[Path, str]], *, check: bool) -> int:
-    """Writes the files that are not current, or with `check` returns 1 for them. Names them."""
-    stale = [(path, text) for path, text in files if _written(path) != text]
+    """Write the outdated files and name them on stderr, or with `check` only name them.
+
+    Returns:
+        The exit code: 1 if `check` is set and a file is outdated, else 0.
+    """
+    # a file is written only when its text changes, so that its time stays and builds are not
+    # repeated
+    stale = [(path, text) for path, text in files if _read_if_exists(path) != text]
     for path, text in stale:
         if not check:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -43,13 +49,13 @@ def write_or_check(files: Iterable[tuple[Path, str]], *, check: bool) -> int:
     return 1 if check and stale else 0
 
 
-def _written(path: Path) -> str | None:
+def _read_if_exists(path: Path) -> str | None:
     return path.read_text(encoding="utf-8") if path.exists() else None
 
 
 _TYPING = ("Any", "Literal", "NotRequired", "TypedDict", "Unpack")
 _WIDTH = 100
-_HEAD = '''"""{title}'s resources for programs.
+MODULE_HEAD = '''"""{title}'s resources for programs.
 
 Generated from the input models: python -m gpuform.providers.codegen{which}
 """
@@ -62,7 +68,7 @@ import pulumi
 
 __all__ = [{exports}]
 '''
-_CLASS = '''
+CLASS_TEMPLATE = '''
 
 class {kind}(PlatformResource, module="gpuform.{platform}", name="{kind}"):
     """{doc}"""
@@ -82,53 +88,61 @@ class {kind}(PlatformResource, module="gpuform.{platform}", name="{kind}"):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Writes or checks; 1 when `--check` found a file that is not current."""
-    command = parser("gpuform.providers.codegen", __doc__)
-    command.add_argument("platforms", nargs="*", metavar="PLATFORM", type=_named)
+    """Write or check the files, and return the exit code."""
+    command = create_parser("gpuform.providers.codegen", __doc__)
+    command.add_argument("platforms", nargs="*", metavar="PLATFORM", type=_parse_platform)
     options = command.parse_args(arguments)
-    return write_or_check(generated(options.platforms), check=options.check)
+    return write_or_check(generate_files(options.platforms), check=options.check)
 
 
-def _named(name: str) -> Platform:
+def _parse_platform(name: str) -> Platform:
     try:
         return require_platform(name)
     except GpuformError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def generated(platforms: Sequence[Platform] = ()) -> Iterator[tuple[Path, str]]:
-    """Each generated file and its text, formatted as ruff would; gpuform's own by default."""
+def generate_files(platforms: Sequence[Platform] = ()) -> Iterator[tuple[Path, str]]:
+    """Yield each generated file with its text, formatted as by ruff.
+
+    Without `platforms`, for gpuform's own.
+    """
     for platform in platforms or list_own_platforms().values():
         package = import_module(platform.package)
-        yield Path(package.__path__[0]) / "resources.py", _module(platform)
+        yield Path(package.__path__[0]) / "resources.py", _render_module(platform)
 
 
-def _module(platform: Platform) -> str:
+def _render_module(platform: Platform) -> str:
     lifecycles = {kind: load_lifecycle_class(platform.name, kind) for kind in platform.lifecycles}
     imports = sorted(
         [
             "from gpuform.providers.resource import PlatformResource",
-            *(f"from {each.__module__} import {each.__name__}" for each in lifecycles.values()),
+            *(
+                f"from {lifecycle_class.__module__} import {lifecycle_class.__name__}"
+                for lifecycle_class in lifecycles.values()
+            ),
         ]
     )
     exports = ", ".join(f'"{kind}"' for kind in sorted(lifecycles))
     parts: list[str] = []
     models: dict[str, type[BaseModel]] = {}
     for lifecycle in lifecycles.values():
-        _collect(lifecycle.inputs, models)
+        _collect_models(lifecycle.inputs, models)
     choices: dict[str, tuple[str, ...]] = {}
-    dicts = [_typed_dict(model, choices) for model in models.values()]
-    parts.extend(_alias(name, values) for name, values in choices.items())
+    dicts = [_render_typed_dict(model, choices) for model in models.values()]
+    parts.extend(_render_alias(name, values) for name, values in choices.items())
     parts.extend(dicts)
     for kind, lifecycle in lifecycles.items():
-        parts.append(_class(platform.name, kind, lifecycle))
+        parts.append(_render_class(platform.name, kind, lifecycle))
     body = "".join(parts)
     standard = {
         "collections.abc": [name for name in ("Mapping", "Sequence") if f"{name}[" in body],
         "typing": [name for name in _TYPING if re.search(rf"\b{name}\b", body)],
     }
-    lines = (f"from {module} import {', '.join(of)}" for module, of in standard.items() if of)
-    head = _HEAD.format(
+    lines = (
+        f"from {module} import {', '.join(names)}" for module, names in standard.items() if names
+    )
+    head = MODULE_HEAD.format(
         title=platform.title,
         which="" if platform.name in list_own_platforms() else f" {platform.name}",
         standard="\n".join(lines),
@@ -138,97 +152,112 @@ def _module(platform: Platform) -> str:
     return head + body
 
 
-def _collect(model: type[BaseModel], found: dict[str, type[BaseModel]]) -> None:
-    """The models inside a model, innermost first, then itself."""
+def _collect_models(model: type[BaseModel], models: dict[str, type[BaseModel]]) -> None:
+    """Add the nested models of a model to `models`, innermost first, then the model."""
     for rules in get_field_rules(model).values():
         if rules.nested:
-            _collect(rules.nested, found)
-    found.setdefault(_arguments_name(model), model)
+            _collect_models(rules.nested, models)
+    models.setdefault(_format_arguments_name(model), model)
 
 
-def _typed_dict(model: type[BaseModel], choices: dict[str, tuple[str, ...]]) -> str:
-    """A class; a call where a field has the name of a word of Python's."""
+def _render_typed_dict(model: type[BaseModel], enumerations: dict[str, tuple[str, ...]]) -> str:
+    """Render the TypedDict of a model's arguments.
+
+    A class cannot have a field with the name of a Python keyword: then the type is written as a
+    call.
+    """
     is_class = not any(map(keyword.iskeyword, get_field_rules(model)))
-    named, doc = _arguments_name(model), _doc(model)
+    type_name, doc = _format_arguments_name(model), _get_first_doc_line(model)
     if is_class:
-        lines = [f'\n\nclass {named}(TypedDict):\n    """{doc}"""\n\n']
+        lines = [f'\n\nclass {type_name}(TypedDict):\n    """{doc}"""\n\n']
     else:
-        lines = [f'\n\n{named} = TypedDict(\n    "{named}",\n    {{\n']
+        lines = [f'\n\n{type_name} = TypedDict(\n    "{type_name}",\n    {{\n']
     for name, rules in get_field_rules(model).items():
         field = model.model_fields[name]
-        comment = _comment(append_change_effect(field.description or name, rules))
-        wanted = f"pulumi.Input[{_argument(name, field.annotation, choices)}]"
+        comment = _render_comment(append_change_effect(field.description or name, rules))
+        field_type = f"pulumi.Input[{_render_argument_type(name, field.annotation, enumerations)}]"
         if rules.reference_kind:
-            wanted += " | PlatformResource"
+            field_type += " | PlatformResource"
         if not field.is_required():
-            wanted = f"NotRequired[{wanted} | None]"
+            field_type = f"NotRequired[{field_type} | None]"
         if is_class:
-            lines += [*comment, f"    {name}: {wanted}\n"]
+            lines += [*comment, f"    {name}: {field_type}\n"]
         else:
-            lines += [*(f"    {line}" for line in comment), f'        "{name}": {wanted},\n']
+            lines += [*(f"    {line}" for line in comment), f'        "{name}": {field_type},\n']
     end = "" if is_class else f'    }},\n)\n"""{doc}"""\n'
     return "".join([*lines, end])
 
 
-def _class(platform: str, kind: str, lifecycle: type[Lifecycle[Any, Any]]) -> str:
+def _render_class(platform: str, kind: str, lifecycle: type[Lifecycle[Any, Any]]) -> str:
     lines = []
     for name in lifecycle.list_property_names():
         computed = lifecycle.outputs.model_fields.get(name)
         field = computed or lifecycle.inputs.model_fields[name]
         optional = " | None" if _is_optional(field.annotation) else ""
-        lines.append(f"    {name}: pulumi.Output[{_output(field.annotation)}{optional}]")
-    return _CLASS.format(
+        lines.append(
+            f"    {name}: pulumi.Output[{_render_output_type(field.annotation)}{optional}]"
+        )
+    return CLASS_TEMPLATE.format(
         kind=kind,
         platform=platform,
-        doc=_doc(lifecycle.inputs),
+        doc=_get_first_doc_line(lifecycle.inputs),
         lifecycle=lifecycle.__name__,
         outputs="\n".join(lines),
     )
 
 
-def _argument(name: str, annotation: Any, choices: dict[str, tuple[str, ...]]) -> str:
-    """The type of an argument; closed enumerations get a name of their own."""
-    kind = _bare(annotation)
-    if get_origin(kind) in (Union, UnionType):
-        return " | ".join(_argument(name, each, choices) for each in get_args(kind))
-    if get_origin(kind) is Literal:
+def _render_argument_type(
+    name: str, annotation: Any, enumerations: dict[str, tuple[str, ...]]
+) -> str:
+    """Render the type of an argument.
+
+    A closed enumeration gets a named alias, added to `enumerations`.
+    """
+    bare_type = _strip_annotation(annotation)
+    if get_origin(bare_type) in (Union, UnionType):
+        return " | ".join(
+            _render_argument_type(name, member, enumerations) for member in get_args(bare_type)
+        )
+    if get_origin(bare_type) is Literal:
         alias = "".join(word.capitalize() for word in name.split("_"))
-        choices[alias] = tuple(map(str, get_args(kind)))
+        enumerations[alias] = tuple(map(str, get_args(bare_type)))
         return alias
-    if get_origin(kind) in (list, tuple):
-        return f"Sequence[pulumi.Input[{_argument(name, get_args(kind)[0], choices)}]]"
-    if get_origin(kind) is dict:
-        return f"Mapping[str, pulumi.Input[{_argument(name, get_args(kind)[1], choices)}]]"
-    if isinstance(kind, type) and issubclass(kind, BaseModel):
-        return _arguments_name(kind)
-    return _plain(kind)
+    if get_origin(bare_type) in (list, tuple):
+        item = _render_argument_type(name, get_args(bare_type)[0], enumerations)
+        return f"Sequence[pulumi.Input[{item}]]"
+    if get_origin(bare_type) is dict:
+        value = _render_argument_type(name, get_args(bare_type)[1], enumerations)
+        return f"Mapping[str, pulumi.Input[{value}]]"
+    if isinstance(bare_type, type) and issubclass(bare_type, BaseModel):
+        return _format_arguments_name(bare_type)
+    return _render_scalar_type(bare_type)
 
 
-def _output(annotation: Any) -> str:
-    kind = _bare(annotation)
-    if get_origin(kind) is Literal:
+def _render_output_type(annotation: Any) -> str:
+    bare_type = _strip_annotation(annotation)
+    if get_origin(bare_type) is Literal:
         return "str"
-    if get_origin(kind) in (list, tuple):
-        return f"list[{_output(get_args(kind)[0])}]"
-    if get_origin(kind) is dict:
-        return f"dict[str, {_output(get_args(kind)[1])}]"
-    if isinstance(kind, type) and issubclass(kind, BaseModel):
+    if get_origin(bare_type) in (list, tuple):
+        return f"list[{_render_output_type(get_args(bare_type)[0])}]"
+    if get_origin(bare_type) is dict:
+        return f"dict[str, {_render_output_type(get_args(bare_type)[1])}]"
+    if isinstance(bare_type, type) and issubclass(bare_type, BaseModel):
         return "dict[str, Any]"
-    return _plain(kind)
+    return _render_scalar_type(bare_type)
 
 
-def _plain(kind: Any) -> str:
-    return kind.__name__ if kind in (str, int, float, bool) else "Any"
+def _render_scalar_type(bare_type: Any) -> str:
+    return bare_type.__name__ if bare_type in (str, int, float, bool) else "Any"
 
 
-def _bare(annotation: Any) -> Any:
-    """An annotation without None and without rules."""
+def _strip_annotation(annotation: Any) -> Any:
+    """Return an annotation without `Annotated` rules and without None."""
     origin = get_origin(annotation)
     if origin is Annotated:
-        return _bare(get_args(annotation)[0])
+        return _strip_annotation(get_args(annotation)[0])
     if origin in (Union, UnionType):
-        some = [each for each in get_args(annotation) if each is not NoneType]
-        return _bare(some[0]) if len(some) == 1 else Union[*some]
+        members = [member for member in get_args(annotation) if member is not NoneType]
+        return _strip_annotation(members[0]) if len(members) == 1 else Union[*members]
     return annotation
 
 
@@ -236,22 +265,22 @@ def _is_optional(annotation: Any) -> bool:
     return NoneType in get_args(annotation)
 
 
-def _arguments_name(model: type[BaseModel]) -> str:
+def _format_arguments_name(model: type[BaseModel]) -> str:
     return model.__name__.removesuffix("Inputs") + "Arguments"
 
 
-def _doc(model: type[BaseModel]) -> str:
+def _get_first_doc_line(model: type[BaseModel]) -> str:
     return (model.__doc__ or model.__name__).strip().partition("\n")[0]
 
 
-def _alias(name: str, values: Sequence[str]) -> str:
+def _render_alias(name: str, values: Sequence[str]) -> str:
     if len(values) == 1:
         return f'\n{name} = Literal["{values[0]}"]\n'
     listed = "".join(f'    "{value}",\n' for value in values)
     return f"\n{name} = Literal[\n{listed}]\n"
 
 
-def _comment(text: str) -> list[str]:
+def _render_comment(text: str) -> list[str]:
     wrapped = textwrap.wrap(text, _WIDTH - 6, break_on_hyphens=False)
     return [f"    # {line}\n" for line in wrapped]
 

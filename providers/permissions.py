@@ -1,8 +1,7 @@
 """Read what a run is allowed: `--allow NAME`, or `GPUFORM_ALLOW=NAME,...`.
 
 The environment is the only way that works under both engines and in `destroy`; `--allow` sets it.
-Permissions are
-never stored.
+Permissions are never stored.
 """
 
 import hashlib
@@ -58,9 +57,9 @@ MEANINGS: Final[Mapping[Permission, str]] = {
 
 
 def parse_permissions(text: str) -> frozenset[str]:
-    """The permissions of a comma-separated list. Raises GpuformError for a name not known.
+    """Parse a comma-separated list of permissions. Raises GpuformError for an unknown name.
 
-    Of gates this room knows none: whoever has them looks at what begins with `gate:`.
+    Names of gates (`gate:NAME`) are not checked: the gates are known only where they are evaluated.
     """
     names = [name.strip() for name in text.split(",") if name.strip()]
     unknown = [n for n in names if n not in set(Permission) and not n.startswith(GATE)]

@@ -29,7 +29,7 @@ ROOT: Final = Path(__file__).parents[1]
 
 def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
     """Write or check the files below `root`; return 1 when `--check` finds one that is wrong."""
-    command = codegen.parser("tools.generate", __doc__)
+    command = codegen.create_parser("tools.generate", __doc__)
     options = command.parse_args(arguments)
     others = platforms().keys() - list_own_platforms().keys()
     if others:  # they would go into gpuform's own files
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
 
 def generated_files() -> Iterator[tuple[Path, str]]:
     """Yield the path of each generated file below the repository's folder, and its text."""
-    for path, text in codegen.generated():
+    for path, text in codegen.generate_files():
         yield Path("providers", path.parent.name, path.name), text
     schema = json.dumps(build_package_schema(), indent=2, ensure_ascii=False)
     yield Path("providers/plugin/schema.json"), f"{schema}\n"

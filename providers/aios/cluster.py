@@ -427,7 +427,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     def find_observed_news(
         cls, old_outputs: Mapping[str, Any], outputs: Mapping[str, Any]
     ) -> Iterable[Notice]:
-        """What the network has written."""
+        """Return the notices about fields that the registry's network has written."""
         return build_network_notices(old_outputs, outputs)
 
     @classmethod

@@ -148,7 +148,7 @@ def create_once(context: ProviderContext, creation: Creation) -> str:
     if conflicting_objects:
         raise _build_conflict_error(target, earlier, conflicting_objects)
     creation.before()
-    _warn_of_renamed(context, target)
+    _warn_of_renamed_attempts(context, target)
 
     def create_by_attempt(attempt: Attempt) -> str:
         if first_listing:
@@ -422,8 +422,8 @@ def build_name_taken_error(target: Target, existing_objects: Sequence[Candidate]
     )
 
 
-def _warn_of_renamed(context: ProviderContext, target: Target) -> None:
-    """An attempt under another name may have left an object that nobody will look for again."""
+def _warn_of_renamed_attempts(context: ProviderContext, target: Target) -> None:
+    """Warn that an attempt under another name may have left an object without owner."""
     for other in context.intents.list_for_urn(context.urn) if context.urn else ():
         if other.target != target and not other.outcome:
             region = other.tried_region or other.region

@@ -146,13 +146,16 @@ def _may_be_ours(candidate: Candidate, intent: Intent, now: float) -> bool:
 
 
 def find_credible_time(candidate: Candidate, intent: Intent, now: float) -> float | None:
-    """Return when the object was made, None where the platform tells no time or an impossible one.
+    """Return when the object was created, or None without a credible time of the platform.
 
-    The list right before the request did not show the object, and lists lag by a minute at most: a
-    time long before the request is wrong. So is one after the answer that shows the object.
+    The list right before the request did not show the object, and lists lag by a minute at most. So
+    a time long before the request is wrong, and so is a time after the answer that shows the
+    object.
 
     Args:
-        now: the platform's time when the list that shows the object was asked for.
+        candidate: an object that may be the result of the create.
+        intent: the record of the create request.
+        now: the platform's time when the list that shows the object was requested.
     """
     created_at = candidate.created_at
     if (

@@ -352,7 +352,7 @@ def _url(url: str, params: Mapping[str, str] | None) -> str:
 
 @contextmanager
 def httpx_errors(what: str, base_url: str) -> Iterator[None]:
-    """httpx's errors as ours: those before anything was sent, and those after."""
+    """Raise errors of httpx as errors of gpuform, by whether the request may have been sent."""
     import httpx  # noqa: PLC0415 - only who sends requests pays for it
 
     try:

@@ -156,7 +156,10 @@ class HealthGateLifecycle(Lifecycle[HealthGateInputs, HealthGateOutputs]):
         old_outputs: Mapping[str, Any],  # noqa: ARG003 - a hook
         outputs: Mapping[str, Any],
     ) -> Iterable[Notice]:
-        """What would keep a passed gate closed, at each look: it stays so until somebody acts."""
+        """Yield a notice with the reason that would keep a passed gate closed now.
+
+        Every read repeats the notice until somebody acts.
+        """
         if text := outputs.get("amiss_now"):
             yield Notice(kind=NoticeKind.CHANGED, text=str(text))
 

@@ -139,13 +139,13 @@ def compare_inputs(kind: Traits, old: Properties, declared: Properties) -> list[
 def _adjust_for_replacement(
     visible_changes: Iterable[FieldChange], declared_otherwise: Iterable[FieldChange]
 ) -> Iterator[FieldChange]:
-    """Yield the changes of a replacement: a new object has what is declared, no more.
+    """Yield the changes of a replacement: a new object has the declared values and no others.
 
     Args:
-        shown: the changes of an object that stays, whose platform keeps undeclared values.
-        declared_otherwise: the changes of what a kind compares with its parts. Parts that stay show
-            some of these; the
-            parts of a new object are created as declared.
+        visible_changes: the changes of an object that stays, whose platform keeps undeclared
+            values.
+        declared_otherwise: the changes of values that a kind compares with its parts. Parts that
+            stay show some of these changes; the parts of a new object are created as declared.
     """
     visible_changes = list(visible_changes)
     reported_paths = {change.path for change in visible_changes if change.action is not Action.KEEP}

@@ -21,8 +21,8 @@ def test_a_file_that_is_not_current_is_named_and_written(
 ) -> None:
     path = tmp_path / "together" / "resources.py"
     path.parent.mkdir()
-    (_, text), *_ = codegen.generated()
-    monkeypatch.setattr(codegen, "generated", lambda _platforms: [(path, text)])
+    (_, text), *_ = codegen.generate_files()
+    monkeypatch.setattr(codegen, "generate_files", lambda _platforms: [(path, text)])
     assert codegen.main(["--check"]) == 1
     assert capsys.readouterr().err == "together/resources.py is not current\n"
     assert codegen.main([]) == 0
@@ -32,7 +32,7 @@ def test_a_file_that_is_not_current_is_named_and_written(
 
 @pytest.mark.skipif(importlib.util.find_spec("ruff") is None, reason="ruff is not installed")
 def test_the_generated_files_are_formatted() -> None:
-    for path, _ in codegen.generated():
+    for path, _ in codegen.generate_files():
         for command in (["format", "--check"], ["check"]):
             found = subprocess.run(
                 [sys.executable, "-m", "ruff", *command, str(path)],

@@ -179,7 +179,7 @@ class NodeDrainer:
         return DrainOperation(self._context, subject, self._find_scheduler, self._drain_inputs)
 
     def _find_scheduler(self) -> Scheduler:
-        """Raises GpuformError when nobody can be asked."""
+        """Return the scheduler of the drain inputs. Raises GpuformError if none can be reached."""
         return create_declared_scheduler(self._drain_inputs, self._label)
 
 
