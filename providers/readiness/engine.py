@@ -88,12 +88,9 @@ class ReadinessEngine:
         Raises:
             UnreadableResult: the object has another form.
         """
-        path = (
-            f"/apis/{self.api_version}/namespaces{build_path(namespace)}/workflows{build_path(name)}"
-            f"/apis/{self.api_version}/namespaces{build_path(namespace)}/workflows{build_path(name)}"
-        )
+        workflows = f"/apis/{self.api_version}/namespaces{build_path(namespace)}/workflows"
         try:
-            return Workflow.model_validate(self.kubernetes.get_object(path))
+            return Workflow.model_validate(self.kubernetes.get_object(workflows + build_path(name)))
         except NotFound:
             return None
         except ValidationError:
