@@ -12,7 +12,7 @@ from typing import Final
 from gpuform.schemas.checking import find_nearest_name
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.executing import full_name_of
+from gpuform.stacks.engine.executing import qualify_stack_name
 from gpuform.stacks.engine.language_host import topology_of
 from gpuform.stacks.engine.project import folder_and_entry
 from gpuform.stacks.multi_stack.members import Member, note
@@ -340,7 +340,7 @@ def _of_program(text: ProgramText, member: Member, problems: Diagnostics) -> Tol
 def _uses(named: Iterable[_Named], member: Member, problems: Diagnostics) -> Iterator[StackUse]:
     for stack, place, reference, outputs in named:
         try:
-            full_name = full_name_of(stack, member.project.name)
+            full_name = qualify_stack_name(stack, member.project.name)
         except EngineError as error:
             problems.add(place, "unknown-stack", error.message, error.hint or "")
         else:

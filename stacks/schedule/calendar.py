@@ -26,7 +26,7 @@ from gpuform.schemas.policies.lifetime import (
     read_idleness,
     read_running_hours,
 )
-from gpuform.stacks.engine.executing import Due
+from gpuform.stacks.engine.executing import DueChange
 from gpuform.stacks.engine.registration import Registered, Registration
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import ResourceState
@@ -65,7 +65,7 @@ class TimeTable:
     is_emulated: bool = False
     """Whether the times are by an emulator's clock, which the state's own times are not."""
 
-    def __call__(self, entry: ResourceState) -> Due | None:
+    def __call__(self, entry: ResourceState) -> DueChange | None:
         due = self.by_time(entry, self.now)
         if due is None:
             due = self._by_idleness(entry)
@@ -75,21 +75,21 @@ class TimeTable:
             return due
         return due if self.shown.get(entry.urn) is (due.inputs is None) else None
 
-    def _by_idleness(self, entry: ResourceState) -> Due | None:
+    def _by_idleness(self, entry: ResourceState) -> DueChange | None:
         """A stop and never anything else."""
         lifecycle = lifecycle_of(entry.type)
         power = lifecycle.power if lifecycle else None
         verdict = self.idle(entry) if power else None
         if power is None or verdict is None or not verdict.is_idle:
             return None
-        return Due(f"idle: {verdict.because}", {**entry.inputs, power.field: power.off})
+        return DueChange(f"idle: {verdict.because}", {**entry.inputs, power.field: power.off})
 
-    def is_due_at(self, entry: ResourceState, due: Due, moment: float) -> bool:
+    def is_due_at(self, entry: ResourceState, due: DueChange, moment: float) -> bool:
         """Whether the same is due by time at another moment."""
         then = self.by_time(entry, moment)
-        return then is not None and then.because == due.because
+        return then is not None and then.reason == due.reason
 
-    def by_time(self, entry: ResourceState, now: float) -> Due | None:
+    def by_time(self, entry: ResourceState, now: float) -> DueChange | None:
         """Return what is due at a moment by an end or by running hours; None for nothing."""
         lifecycle = lifecycle_of(entry.type)
         if lifecycle is None:
@@ -98,7 +98,7 @@ class TimeTable:
         start = find_start(entry, entry.outputs, now, is_emulated=self.is_emulated)
         end = compute_expiry(values, start)
         if end is not None and end <= now:
-            return Due(f"expired at {format_moment(end)}")
+            return DueChange(f"expired at {format_moment(end)}")
         return _by_hours(lifecycle, entry.inputs, values, seen, now)
 
 
@@ -129,16 +129,16 @@ def _by_hours(
     values: Mapping[str, Any],
     seen: Mapping[str, Any],
     now: float,
-) -> Due | None:
+) -> DueChange | None:
     power, hours = lifecycle.power, read_running_hours(values)
     if power is None or hours is None:
         return None
     others = {name: value for name, value in inputs.items() if name != power.field}
     if not hours.contains_moment(now):
-        return Due("outside of its running hours", {**others, power.field: power.off})
+        return DueChange("outside of its running hours", {**others, power.field: power.off})
     if seen.get("stopped_by") and Permission.START_TERMINATED not in permissions.get_permissions():
         return None
-    return Due("its running hours have begun", others)
+    return DueChange("its running hours have begun", others)
 
 
 @dataclass(slots=True)

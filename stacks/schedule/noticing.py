@@ -31,7 +31,7 @@ from gpuform.schemas.resource_facts import (
     NoticeKind,
     ResourcePlacement,
 )
-from gpuform.stacks.engine.executing import Due
+from gpuform.stacks.engine.executing import DueChange
 from gpuform.stacks.engine.planning import Op, Step
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of
@@ -286,7 +286,7 @@ class ProvenCalendar:
     observer: ExpiryObserver
     refusals: MutableMapping[str, GpuformError]
 
-    def __call__(self, entry: ResourceState) -> Due | None:
+    def __call__(self, entry: ResourceState) -> DueChange | None:
         due, lifecycle = self.table(entry), lifecycle_of(entry.type)
         if due is None or lifecycle is None:
             return due
@@ -302,7 +302,7 @@ class ProvenCalendar:
         return due if self.table.is_due_at(entry, due, self.table.now - max(0.0, ahead)) else None
 
     def _require_evidence(
-        self, due: Due, entry: ResourceState, lifecycle: type[Lifecycle[Any, Any]]
+        self, due: DueChange, entry: ResourceState, lifecycle: type[Lifecycle[Any, Any]]
     ) -> None:
         """Raise NotEnoughEvidence if something that is due may not be done yet."""
         is_off, power = lifecycle.is_off(told(entry.outputs)), lifecycle.power

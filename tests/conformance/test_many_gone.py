@@ -16,7 +16,11 @@ from conformance.together_kinds import CLUSTER, VOLUME_CLAIM
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuform.stacks.engine.executing.deleted_outside import MANY, DeletedOutside, DeletionsOutside
+from gpuform.stacks.engine.executing.deleted_outside import (
+    CONFIRMATION_THRESHOLD,
+    OutsideDeletion,
+    OutsideDeletions,
+)
 from gpuform.stacks.engine.planning import Op, Step
 from gpuform.stacks.engine.state import ResourceState
 
@@ -125,7 +129,7 @@ def test_a_replacement_makes_no_third_one_anew(embedded: EmbeddedStack, platform
     result = embedded.up(*moved)
     assert not result.ok
     assert any("--allow forget-many" in each for each in result.errors)
-    assert len(platform.ids(FAST)) < MANY
+    assert len(platform.ids(FAST)) < CONFIRMATION_THRESHOLD
     assert len(embedded.resources) == 4
 
 
@@ -170,18 +174,18 @@ def test_nodes_fall_with_their_record(embedded: EmbeddedStack, platform: Platfor
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9))))
 def test_all_are_forgotten_or_none(found: list[tuple[int, int]]) -> None:
     """Each entry is its own cause, or fell with another one."""
-    entries = DeletionsOutside()
+    entries = OutsideDeletions()
     steps = []
     for number, cause in found:
         urn = f"urn:pulumi:dev::p::t::r{number}"
         entry = ResourceState(urn, True, "t", id=str(number))
         steps.append(Step(Op.DELETE, urn, entry))
-        entries.hold(DeletedOutside(steps[-1], entry, str(cause), 0.0))
-    assert all(entries.holds(step) for step in steps)
-    taken, refusal = entries.take()
+        entries.add(OutsideDeletion(steps[-1], entry, str(cause), 0.0))
+    assert all(entries.contains_step(step) for step in steps)
+    taken, refusal = entries.take_all()
     assert [each.step for each in taken] == steps
-    assert (refusal is not None) == (len({cause for _, cause in found}) >= MANY)
-    assert entries.take() == ([], None)
+    assert (refusal is not None) == (len({cause for _, cause in found}) >= CONFIRMATION_THRESHOLD)
+    assert entries.take_all() == ([], None)
 
 
 @pytest.fixture

@@ -23,14 +23,14 @@ from gpuform.stacks.engine.executing import (
     Calendar,
     DefaultProviders,
     DeletePhase,
-    Refresh,
+    Refresher,
     StepExecutor,
-    among,
-    find_due,
-    forbidden,
-    keep_and_change,
+    apply_due_changes,
+    find_due_changes,
+    find_forbidden_deletions,
+    find_referenced_stacks,
     refresh_all,
-    stacks_read,
+    select_deletions,
 )
 from gpuform.stacks.engine.language_host import (
     Engine,
@@ -106,7 +106,7 @@ class Deployment:
             parallel=self.options.parallel,
             continue_on_error=self.options.continue_on_error,
             constraint=None if self.options.preview else self.options.constraint,
-            is_unsettled=lambda urn: bool(self._intents.list_for_urn(urn)),
+            may_have_created=lambda urn: bool(self._intents.list_for_urn(urn)),
         )
         olds = {r.urn: r for r in self.subject.snapshot.resources if not r.delete}
         self._providers = DefaultProviders(
@@ -161,12 +161,12 @@ class Deployment:
         counted, chosen = options.operation == "refresh", Chosen(options.selection)
         if counted and options.run_program:
             chosen, base = self._refresh_by_program(base)
-        if options.refresh or (counted and not self._executor.stopping):
+        if options.refresh or (counted and not self._executor.is_stopping):
             resumed = options.resumed
             base = refresh_all(
-                self._executor, base, counted=counted, chosen=chosen, resumed=resumed
+                self._executor, base, count_changes=counted, selected=chosen, should_resume=resumed
             )
-        if self._executor.stopping:
+        if self._executor.is_stopping:
             return
         if options.operation == "update":
             self._update(base)
@@ -178,7 +178,7 @@ class Deployment:
     def _expire(self, base: Sequence[ResourceState], calendar: Calendar) -> None:
         """What has ended goes as targets do; all that is not due stays as it is."""
         executor = self._executor
-        due = find_due(base, calendar)
+        due = find_due_changes(base, calendar)
         ended = UrnPatterns(urn for urn, each in due.items() if each.inputs is None)
         leftovers = executor.snapshot.leftovers()
         going: list[ResourceState] = []
@@ -186,12 +186,12 @@ class Deployment:
             dependents = self.options.selection.target_dependents
             selection = Selection(targets=ended, target_dependents=dependents)
             going = self._chosen(leftovers, selection, base)
-        if executor.stopping:
+        if executor.is_stopping:
             return
         gone = set(map(id, going))
         if self._may_delete(going, base):
             kept = [e for e in base if id(e) not in gone]
-            keep_and_change(executor, kept, due, self.options.resumed)
+            apply_due_changes(executor, kept, due, self.options.resumed)
             DeletePhase(executor, base).run(going)
 
     def _chosen(
@@ -201,9 +201,9 @@ class Deployment:
         base: Sequence[ResourceState],
     ) -> list[ResourceState]:
         """Those that a selection deletes; fails for those of them that nobody named."""
-        chosen, unnamed = among(to_delete, selection, base)
+        chosen, unnamed = select_deletions(to_delete, selection, base)
         for entry in unnamed:
-            self._executor.fail(
+            self._executor.fail_resource(
                 entry.urn,
                 EngineError(
                     f"{entry.urn} would be deleted, and is not among the targets",
@@ -217,7 +217,7 @@ class Deployment:
         where = "the stack or its program" if self._monitor else "the stack"
         errors = list(self.options.selection.unmatched(known, where))
         for error in errors:
-            self._executor.fail("", error)
+            self._executor.fail_resource("", error)
         return bool(errors)
 
     def _generator(
@@ -230,7 +230,7 @@ class Deployment:
             host=self._executor.host,
             preview=self.options.preview,
             events=self.events,
-            tell=self._executor.fail,
+            tell=self._executor.fail_resource,
             selection=self.options.selection,
             others=self.subject.others,
             deletes_first=self.options.deletes_first,
@@ -243,7 +243,7 @@ class Deployment:
         """Refreshes what the program declares; what is chosen, and the entries that are left."""
         executor, generator = self._executor, self._generator(base, "refresh")
         keep = executor.snapshot.record_replacement
-        executor.read_anew = Refresh(executor, keep, counted=True).read
+        executor.refresh_step = Refresher(executor, keep, count_changes=True).run_step
         monitor = self._monitor_of(generator)
         if not self._run_program(monitor):
             executor.stop()
@@ -256,7 +256,7 @@ class Deployment:
             monitor = self._monitor_of(generator)
             finished = self._run_program(monitor)
             may_delete = self.options.continue_on_error or not self._executor.failed
-            if finished and may_delete and not self._executor.stopping:
+            if finished and may_delete and not self._executor.is_stopping:
                 if self.options.preview:
                     # The state has nothing of what the program says.
                     base = [generator.held.get(id(each), each) for each in base]
@@ -290,11 +290,11 @@ class Deployment:
             self._declared = generator.declared
             finished = not self._tells_unmatched([*(e.urn for e in base), *self._declared])
         may_delete = self.options.continue_on_error or not self._executor.failed
-        if finished and may_delete and not self._executor.stopping:
+        if finished and may_delete and not self._executor.is_stopping:
             # In a preview nothing was done that the state could tell.
             preview, snapshot = self.options.preview, self._executor.snapshot
             leftovers = generator.leftovers() if preview else snapshot.leftovers()
-            kept = self._providers.registered | generator.kept
+            kept = self._providers.registered_urns | generator.kept
             to_delete = [entry for entry in leftovers if entry.delete or entry.urn not in kept]
             self._delete(to_delete, leftovers, generator)
         self._keep_stack_outputs(monitor)
@@ -306,22 +306,22 @@ class Deployment:
                 monitor,
                 Engine(self.events),
                 preview=self.options.preview,
-                stopped=lambda: self._executor.stopping,
+                stopped=lambda: self._executor.is_stopping,
                 run_topology=self.options.run_topology,
             )
         except ProgramError as error:
-            self._executor.fail(monitor.stack.urn if monitor.stack else "", error)
+            self._executor.fail_resource(monitor.stack.urn if monitor.stack else "", error)
             return False
         finally:
             monitor.close()
-        return not self._executor.stopping
+        return not self._executor.is_stopping
 
     def _keep_stack_outputs(self, monitor: Monitor) -> None:
         step = monitor.stack
         if step is None or monitor.stack_outputs is None:
             return
         outputs = dict(monitor.stack_outputs)
-        if self._executor.failed or self._executor.stopping:
+        if self._executor.failed or self._executor.is_stopping:
             # What a failed run did not come to say is still true.
             outputs = {**self._outputs_before(), **outputs}
         snapshot = self._executor.snapshot
@@ -341,11 +341,14 @@ class Deployment:
         selection = self.options.selection
         if selection.targets:
             generator.compare_dependents(deletable(selection, generator.base))
-        if selection.is_limited and not self._executor.stopping:
+        if selection.is_limited and not self._executor.is_stopping:
             to_delete = self._chosen(to_delete, selection, generator.base)
-        if self._executor.stopping:
+        if self._executor.is_stopping:
             return
-        gone, declared = set(map(id, to_delete)), self._providers.registered | generator.declared
+        gone, declared = (
+            set(map(id, to_delete)),
+            self._providers.registered_urns | generator.declared,
+        )
         for entry in leftovers:
             if id(entry) not in gone and entry.urn not in declared:
                 self._executor.run_layer([unchanged(entry)])
@@ -356,11 +359,13 @@ class Deployment:
         self, to_delete: Sequence[ResourceState], base: Sequence[ResourceState]
     ) -> bool:
         """Whether no rule forbids it. In a preview what would be replaced goes as well."""
-        planned = self._executor.planned if self.options.preview else ()
+        planned = self._executor.planned_changes if self.options.preview else ()
         replaced = {each.urn for each in planned if each.action is PlanAction.REPLACE}
-        found = list(forbidden(to_delete, base, replaced, self.options.deletion_rules))
+        found = list(
+            find_forbidden_deletions(to_delete, base, replaced, self.options.deletion_rules)
+        )
         for urn, error in found:
-            self._executor.fail(urn, error)
+            self._executor.fail_resource(urn, error)
         return not found
 
     def _finish(self, began: float) -> Outcome:
@@ -380,7 +385,7 @@ class Deployment:
             succeeded=succeeded,
             cancelled=self._cancelled.is_set(),
             changes=changes,
-            planned=list(executor.planned),
+            planned=list(executor.planned_changes),
             outputs_before=self._outputs_before(),
             outputs=stack.state.outputs if stack else kept,
             snapshot=snapshot,
@@ -389,7 +394,9 @@ class Deployment:
             scope=tuple(self._scope()),
             declared=self._monitor.declared if self._monitor else [],
             out_of_credit=executor.out_of_credit,
-            stack_references=stacks_read(self._references(), self.subject.program.project),
+            stack_references=find_referenced_stacks(
+                self._references(), self.subject.program.project
+            ),
         )
 
     def _references(self) -> Iterator[PropertyMap]:

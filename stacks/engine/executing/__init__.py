@@ -1,14 +1,27 @@
-"""Does what was planned: steps, refreshes, deletions, and what has expired."""
+"""Execute what was planned: steps, refreshes, the delete phase and due changes.
 
-from gpuform.stacks.engine.executing.deletions import DeletePhase, among, forbidden
-from gpuform.stacks.engine.executing.expiring import Calendar, Due, find_due, keep_and_change
-from gpuform.stacks.engine.executing.provider_resource import DefaultProviders, Package
-from gpuform.stacks.engine.executing.refreshing import Refresh, refresh_all
+`deployment` and `language_host` call this package; this package calls `provider_host` for provider
+requests and records every result in the snapshot of `state`.
+"""
+
+from gpuform.stacks.engine.executing.deletions import (
+    DeletePhase,
+    find_forbidden_deletions,
+    select_deletions,
+)
+from gpuform.stacks.engine.executing.expiring import (
+    Calendar,
+    DueChange,
+    apply_due_changes,
+    find_due_changes,
+)
+from gpuform.stacks.engine.executing.provider_resource import DefaultProviders, ProviderRequest
+from gpuform.stacks.engine.executing.refreshing import Refresher, refresh_all
 from gpuform.stacks.engine.executing.stack_reference import (
-    Foreseen,
+    PlannedOutputs,
     StackReferences,
-    full_name_of,
-    stacks_read,
+    find_referenced_stacks,
+    qualify_stack_name,
 )
 from gpuform.stacks.engine.executing.step_executor import StepError, StepExecutor, Stopped
 
@@ -16,19 +29,19 @@ __all__ = [
     "Calendar",
     "DefaultProviders",
     "DeletePhase",
-    "Due",
-    "Foreseen",
-    "Package",
-    "Refresh",
+    "DueChange",
+    "PlannedOutputs",
+    "ProviderRequest",
+    "Refresher",
     "StackReferences",
     "StepError",
     "StepExecutor",
     "Stopped",
-    "among",
-    "find_due",
-    "forbidden",
-    "full_name_of",
-    "keep_and_change",
+    "apply_due_changes",
+    "find_due_changes",
+    "find_forbidden_deletions",
+    "find_referenced_stacks",
+    "qualify_stack_name",
     "refresh_all",
-    "stacks_read",
+    "select_deletions",
 ]

@@ -1,7 +1,8 @@
-"""Resources that are gone from their platforms although nobody of this stack has deleted them.
+"""Track resources that no longer exist on their platforms although this stack did not delete them.
 
-Some may go behind the stack's back. That many are gone at once says rather that the run looks at
-another place than the one where they are.
+A few may have been deleted outside of gpuform. Many at once suggest that the run uses another
+account, project or base URL than the one where they exist, so the step executor asks this module
+before it removes them from the state.
 """
 
 import threading
@@ -17,18 +18,18 @@ from gpuform.stacks.engine.planning import Step
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of
 
-MANY: Final = 3
-"""So many of them are forgotten only with permission."""
+CONFIRMATION_THRESHOLD: Final = 3
+"""Removing this many missing resources from the state needs explicit permission."""
 
-SHOWN: Final = 20
+MAX_LISTED_NAMES: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class DeletedOutside:
-    """An entry whose object was found gone by a step, after so many seconds.
+class OutsideDeletion:
+    """A state entry whose object a step found missing on its platform.
 
-    `cause` is the id of what has to be explained: its own, or that of the object that it was a part
-    of.
+    `cause` is the id of the missing object that explains the deletion: the id of the entry itself,
+    or of the object that contained the entry's object. `seconds` is the time the step took.
     """
 
     step: Step
@@ -38,65 +39,75 @@ class DeletedOutside:
 
 
 @dataclass(slots=True)
-class DeletionsOutside:
-    """Those that one run finds, held back until it is known how many they are; thread-safe.
+class OutsideDeletions:
+    """The missing objects that one run finds; thread-safe.
 
-    Those that are replaced cannot be held back, for what replaces them is made at once.
+    Their state entries stay until the end of the run, when the number is known. Entries that are
+    replaced cannot wait, because their replacements are created at once.
     """
 
-    _held: dict[int, DeletedOutside] = field(default_factory=dict)
-    _names: dict[str, str] = field(default_factory=dict)
+    _undecided: dict[int, OutsideDeletion] = field(default_factory=dict)
+    _names_by_cause: dict[str, str] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def hold(self, found: DeletedOutside) -> None:
-        """Keeps it until `take`."""
+    def add(self, deletion: OutsideDeletion) -> None:
+        """Add a missing object; its entry stays in the state until `take_all`."""
         with self._lock:
-            self._held[id(found.step)] = found
-            self._note(found.entry, found.cause)
+            self._undecided[id(deletion.step)] = deletion
+            self._record_name(deletion.entry, deletion.cause)
 
-    def holds(self, step: Step) -> bool:
-        """Whether the step has found its object gone, and nothing is decided yet."""
+    def contains_step(self, step: Step) -> bool:
+        """Return True if `step` found its object missing and the entry is still undecided."""
         with self._lock:
-            return id(step) in self._held
+            return id(step) in self._undecided
 
     @property
     def entries(self) -> Sequence[ResourceState]:
-        """Those that are held."""
+        """State entries of the missing objects that are still undecided."""
         with self._lock:
-            return [each.entry for each in self._held.values()]
+            return [deletion.entry for deletion in self._undecided.values()]
 
-    def note_replaced(self, entry: ResourceState, cause: str) -> None:
-        """Counts one that is about to be replaced. Raises EngineError when it is one too many."""
+    def count_replaced(self, entry: ResourceState, cause: str) -> None:
+        """Count a missing object that is about to be replaced.
+
+        Raises:
+            EngineError: too many objects are missing and the user gave no permission.
+        """
         with self._lock:
-            self._note(entry, cause)
-        refusal = self._refusal()
-        if refusal is not None:
-            raise refusal
+            self._record_name(entry, cause)
+        permission_error = self._find_permission_error()
+        if permission_error is not None:
+            raise permission_error
 
-    def take(self) -> tuple[Sequence[DeletedOutside], EngineError | None]:
-        """Those that are held, and why none of them may be forgotten, if so."""
+    def take_all(self) -> tuple[Sequence[OutsideDeletion], EngineError | None]:
+        """Remove and return the undecided deletions, and the error if they may not be forgotten.
+
+        The error is None when their entries may be removed from the state.
+        """
         with self._lock:
-            found = list(self._held.values())
-            self._held.clear()
-        return found, self._refusal() if found else None
+            deletions = list(self._undecided.values())
+            self._undecided.clear()
+        return deletions, self._find_permission_error() if deletions else None
 
-    def _note(self, entry: ResourceState, cause: str) -> None:
+    def _record_name(self, entry: ResourceState, cause: str) -> None:
         # A part of another object goes by that one's name, where it has one.
-        if cause == entry.id or cause not in self._names:
-            self._names[cause] = name_of(entry.urn)
+        if cause == entry.id or cause not in self._names_by_cause:
+            self._names_by_cause[cause] = name_of(entry.urn)
 
-    def _refusal(self) -> EngineError | None:
+    def _find_permission_error(self) -> EngineError | None:
         with self._lock:
-            names = sorted(self._names.values())
-        if len(names) < MANY:
+            names = sorted(self._names_by_cause.values())
+        if len(names) < CONFIRMATION_THRESHOLD:
             return None
-        shown = ", ".join(names[:SHOWN])
-        shown += f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+        listed_names = ", ".join(names[:MAX_LISTED_NAMES])
+        listed_names += (
+            f" and {len(names) - MAX_LISTED_NAMES} more" if len(names) > MAX_LISTED_NAMES else ""
+        )
         try:
             permissions.require_permission(
                 Permission.FORGET_MANY,
                 f"{len(names)} resources are gone from their platforms, and this run has not "
-                f"deleted them: {shown}. The state keeps them all. Is it the key of another "
+                f"deleted them: {listed_names}. The state keeps them all. Is it the key of another "
                 "account or of another project, or another base URL",
             )
         except GpuformError as error:

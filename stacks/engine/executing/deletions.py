@@ -1,4 +1,8 @@
-"""The delete phase: what of the old state the program no longer has, and in which order it goes."""
+"""Run the delete phase: delete the entries that the program no longer declares, dependents first.
+
+`deployment` runs this phase after the program has ended; each deletion is a step of the step
+executor.
+"""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,122 +16,149 @@ from gpuform.stacks.engine.state import ResourceState, Selection, deletable, gra
 from gpuform.stacks.engine.urn import is_provider
 
 
-def among(
+def select_deletions(
     to_delete: Sequence[ResourceState], selection: Selection, base: Sequence[ResourceState]
 ) -> tuple[list[ResourceState], list[ResourceState]]:
-    """Which of the entries a run of this selection deletes, and which of these nobody named.
+    """Return the entries that a run with `selection` deletes, and those that no target names.
 
-    `base` is the state that the last run left.
+    `base` is the state that the last run left. The second list is empty unless targets were given
+    without `--target-dependents`.
     """
     allowed = deletable(selection, base)
-    chosen = [entry for entry in to_delete if entry.urn in allowed]
+    selected = [entry for entry in to_delete if entry.urn in allowed]
     unnamed: list[ResourceState] = []
     if selection.targets and not selection.target_dependents:
-        unnamed = [entry for entry in chosen if entry.urn not in selection.targets]
-    return chosen, unnamed
+        unnamed = [entry for entry in selected if entry.urn not in selection.targets]
+    return selected, unnamed
 
 
-def forbidden(
+def find_forbidden_deletions(
     to_delete: Sequence[ResourceState],
     base: Sequence[ResourceState],
     replaced: Collection[str],
     rules: Sequence[DeletionRule],
 ) -> Iterator[tuple[str, EngineError]]:
-    """The entries, by URN, that must not be deleted, or replaced, as long as others stay."""
-    gone = set(map(id, to_delete))
-    live = [entry for entry in base if entry.custom and not entry.delete]
-    staying = [entry for entry in live if id(entry) not in gone and entry.urn not in replaced]
-    going = [*to_delete, *(entry for entry in live if entry.urn in replaced)]
+    """Yield URN and error of each entry that must not be deleted or replaced while others stay.
+
+    `replaced` holds the URNs that this run replaces; `rules` are asked about each entry and the
+    entries that stay.
+    """
+    deleted_ids = set(map(id, to_delete))
+    live_entries = [entry for entry in base if entry.custom and not entry.delete]
+    staying_entries = [
+        entry
+        for entry in live_entries
+        if id(entry) not in deleted_ids and entry.urn not in replaced
+    ]
+    ending_entries = [*to_delete, *(entry for entry in live_entries if entry.urn in replaced)]
     # What a replacement deletes first is among both.
-    for entry in {(each.urn, each.id): each for each in going}.values():
+    for entry in {
+        (ending_entry.urn, ending_entry.id): ending_entry for ending_entry in ending_entries
+    }.values():
         if entry.custom and not (entry.external or entry.retain_on_delete):
             for rule in rules:
-                yield from ((entry.urn, error) for error in rule(entry, staying))
+                yield from ((entry.urn, error) for error in rule(entry, staying_entries))
 
 
 @dataclass(slots=True)
 class DeletePhase:
     """Deletes entries of `base`, dependents first.
 
-    What is protected stays, and so does everything that an entry needs which stays or has failed.
-    What is gone already stays until the end, when it is known how much that is.
+    Protected entries stay, and so does everything that a staying or failed entry depends on.
+    Entries whose objects no longer exist stay until the end of the phase, when their number is
+    known.
     """
 
     executor: StepExecutor
     base: Sequence[ResourceState]
-    _held: set[str] = field(default_factory=set)  # URNs whose live entry stays
-    _held_old: set[str] = field(default_factory=set)  # URNs of which every entry stays
-    _awaited: set[str] = field(default_factory=set)  # URNs that deleted objects need
-    _live: Mapping[str, ResourceState] = field(init=False)
+    _kept_urns: set[str] = field(default_factory=set)  # URNs whose live entry stays
+    _fully_kept_urns: set[str] = field(default_factory=set)  # URNs of which every entry stays
+    _urns_needed_by_missing: set[str] = field(default_factory=set)  # URNs that deleted objects need
+    _live_entries: Mapping[str, ResourceState] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._live = graph.live(self.base)
+        self._live_entries = graph.live(self.base)
 
     def run(self, to_delete: Sequence[ResourceState]) -> None:
-        graph.add_with_needs(self._held, self._live, self.executor.failed)
+        """Delete `to_delete` layer by layer, and report every entry that has to stay."""
+        graph.add_with_needs(self._kept_urns, self._live_entries, self.executor.failed)
         protected = [entry.urn for entry in to_delete if _is_protected(entry)]
-        staying = self._held | graph.with_needs(self.base, protected)
-        urns = {entry.urn for entry in to_delete} - staying
-        later: list[list[ResourceState]] = []
-        seen = 0
+        staying_urns = self._kept_urns | graph.with_needs(self.base, protected)
+        urns = {entry.urn for entry in to_delete} - staying_urns
+        postponed_layers: list[list[ResourceState]] = []
+        handled_count = 0
         for layer in graph.deletion_layers(to_delete):
-            if self.executor.stopping:
+            if self.executor.is_stopping:
                 break
-            for entry in self.executor.vanished.entries[seen:]:
-                graph.add_with_needs(self._awaited, self._live, graph.needs(entry))
-            seen = len(self.executor.vanished.entries)
-            now: list[ResourceState] = []
-            later.append([])
+            for entry in self.executor.outside_deletions.entries[handled_count:]:
+                graph.add_with_needs(
+                    self._urns_needed_by_missing, self._live_entries, graph.needs(entry)
+                )
+            handled_count = len(self.executor.outside_deletions.entries)
+            ready: list[ResourceState] = []
+            # Dependents of an undecided entry are deleted before its provider and its parent
+            postponed_layers.append([])
             for entry in layer:
                 # No state has an entry without its provider and its parent.
-                waits = entry.urn in self._awaited and (not entry.custom or is_provider(entry.type))
-                (later[-1] if waits else now).append(entry)
-            self._delete(now, urns)
-        self._settle_vanished()
-        for layer in later:
-            if not self.executor.stopping:
-                self._delete(layer, urns)
+                must_wait = entry.urn in self._urns_needed_by_missing and (
+                    not entry.custom or is_provider(entry.type)
+                )
+                (postponed_layers[-1] if must_wait else ready).append(entry)
+            self._delete_layer(ready, urns)
+        self._forget_missing_objects()
+        for layer in postponed_layers:
+            if not self.executor.is_stopping:
+                self._delete_layer(layer, urns)
 
-    def _settle_vanished(self) -> None:
-        found = self.executor.vanished.entries
-        self.executor.settle_vanished()
-        for entry in found:
+    def _forget_missing_objects(self) -> None:
+        missing_entries = self.executor.outside_deletions.entries
+        self.executor.forget_missing_objects()
+        for entry in missing_entries:
             if entry.urn in self.executor.failed:
-                self._hold(entry)
+                self._keep_dependencies(entry)
 
-    def _delete(self, layer: Sequence[ResourceState], urns: Collection[str]) -> None:
-        going = [entry for entry in layer if self._may_go(entry)]
-        steps = [_deletion(self.executor.host, entry, urns) for entry in going]
-        left = {id(step.old) for step in self.executor.run_layer(steps)} if steps else set()
-        for entry in going:
-            if id(entry) in left:
-                self._hold(entry)
+    def _delete_layer(self, layer: Sequence[ResourceState], urns: Collection[str]) -> None:
+        deletable_entries = [entry for entry in layer if self._can_delete(entry)]
+        steps = [
+            _build_deletion_step(self.executor.host, entry, urns) for entry in deletable_entries
+        ]
+        remaining_ids = (
+            {id(step.old) for step in self.executor.run_layer(steps)} if steps else set()
+        )
+        for entry in deletable_entries:
+            if id(entry) in remaining_ids:
+                self._keep_dependencies(entry)
 
-    def _may_go(self, entry: ResourceState) -> bool:
-        if entry.urn in self._held_old or (entry.urn in self._held and not entry.delete):
-            self._hold(entry)
+    def _can_delete(self, entry: ResourceState) -> bool:
+        """Return True if `entry` may be deleted now; report a protected entry as failed."""
+        if entry.urn in self._fully_kept_urns or (
+            entry.urn in self._kept_urns and not entry.delete
+        ):
+            self._keep_dependencies(entry)
             return False
         if not _is_protected(entry):
             return True
-        self._hold(entry)
-        self.executor.refuse(
-            _deletion(self.executor.host, entry, ()),
+        self._keep_dependencies(entry)
+        self.executor.refuse_step(
+            _build_deletion_step(self.executor.host, entry, ()),
             EngineError(f"{entry.urn} is protected and cannot be deleted", hint=UNPROTECT),
         )
         return False
 
-    def _hold(self, entry: ResourceState) -> None:
+    def _keep_dependencies(self, entry: ResourceState) -> None:
         if entry.delete:
-            self._held_old |= graph.needs(entry)
+            self._fully_kept_urns |= graph.needs(entry)
         else:
-            graph.add_with_needs(self._held, self._live, graph.needs(entry))
+            graph.add_with_needs(self._kept_urns, self._live_entries, graph.needs(entry))
 
 
 def _is_protected(entry: ResourceState) -> bool:
     return entry.protect and not entry.delete and not entry.pending_replacement
 
 
-def _deletion(host: ProviderHost, entry: ResourceState, to_delete: Collection[str]) -> Step:
+def _build_deletion_step(
+    host: ProviderHost, entry: ResourceState, to_delete: Collection[str]
+) -> Step:
     if entry.pending_replacement:
         return Step(Op.REMOVE_PENDING_REPLACE, entry.urn, entry)
     if entry.external:

@@ -1,7 +1,7 @@
-"""The run that does what is due: deletes what has expired, starts and stops what has its hours,
-and repairs what is broken.
+"""Apply due changes: delete expired resources, start and stop scheduled ones, repair broken ones.
 
-It works from the state alone; what is due, somebody else says.
+The run works from the state alone, without the program. The caller's calendar (`stacks.schedule`)
+decides which changes are due.
 """
 
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -18,131 +18,168 @@ from gpuform.stacks.engine.values import PropertyMap, property_paths
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
-    """What is to be done about a resource now: it is deleted, or changed to have `inputs`."""
+class DueChange:
+    """A change that a resource needs now: new `inputs`, or its deletion when `inputs` is None."""
 
-    because: str
+    reason: str
     inputs: PropertyMap | None = None
 
 
-Calendar = Callable[[ResourceState], Due | None]
-"""What is due of a resource as it was last seen; None: nothing."""
+Calendar = Callable[[ResourceState], DueChange | None]
+"""Return the due change of a resource as last observed, or None if nothing is due."""
 
 
-def find_due(entries: Sequence[ResourceState], calendar: Calendar) -> Mapping[str, Due]:
-    """What is due, by URN. What waits for its deletion anyway is left to the next `up`."""
-    live = (each for each in entries if not (each.delete or each.pending_replacement))
-    found = {entry.urn: calendar(entry) for entry in live if entry.custom and not entry.external}
-    return {urn: due for urn, due in found.items() if due is not None}
+def find_due_changes(
+    entries: Sequence[ResourceState], calendar: Calendar
+) -> Mapping[str, DueChange]:
+    """Return the due changes by URN, as `calendar` finds them.
+
+    Entries that already wait for their deletion or replacement are left to the next `up`.
+    """
+    live_entries = (
+        candidate
+        for candidate in entries
+        if not (candidate.delete or candidate.pending_replacement)
+    )
+    change_by_urn = {
+        entry.urn: calendar(entry) for entry in live_entries if entry.custom and not entry.external
+    }
+    return {urn: change for urn, change in change_by_urn.items() if change is not None}
 
 
-def keep_and_change(
+def apply_due_changes(
     executor: StepExecutor,
     entries: Sequence[ResourceState],
-    due: Mapping[str, Due],
-    resumed: Callable[[ResourceState], bool],
+    due_changes: Mapping[str, DueChange],
+    should_resume: Callable[[ResourceState], bool],
 ) -> None:
-    """Changes what is due, side by side, and keeps the other entries as they are.
+    """Apply the due changes in parallel, and keep the other entries as they are.
 
-    What an interrupted replacement has deleted, and is `resumed`, is created again.
-    What an entry needs is dealt with before it, as in any state. In a preview it plans that.
+    Dependencies of an entry are processed before the entry. Objects that an interrupted replacement
+    deleted are created again if `should_resume` says so. A preview only plans the changes.
     """
-    changing = {urn: wanted for urn, wanted in due.items() if wanted.inputs is not None}
+    updates_by_urn = {
+        urn: due_change for urn, due_change in due_changes.items() if due_change.inputs is not None
+    }
     entries = [entry for entry in entries if not entry.delete]
-    steps: dict[int, list[Step]] = {}
+    steps_by_entry: dict[int, list[Step]] = {}
     for entry in entries:
         if entry.pending_replacement:
-            found = _remake(executor, entry) if resumed(entry) else []
+            entry_steps = _plan_recreation(executor, entry) if should_resume(entry) else []
         else:
-            wanted = changing.get(entry.urn)
-            found = [] if wanted is None else _change(executor, entry, wanted, entries)
-        steps[id(entry)] = found or [unchanged(entry)]
-    for layer in _layers(entries, changing):
-        own = [steps[id(entry)] for entry in layer]
-        for each in own:
-            if each[0].op is Op.SAME:
-                executor.run_layer(each)
-        updates = [each[0] for each in own if each[0].op is Op.UPDATE]
+            due_change = updates_by_urn.get(entry.urn)
+            entry_steps = (
+                [] if due_change is None else _plan_change(executor, entry, due_change, entries)
+            )
+        steps_by_entry[id(entry)] = entry_steps or [unchanged(entry)]
+    for layer in _group_into_layers(entries, updates_by_urn):
+        layer_steps = [steps_by_entry[id(entry)] for entry in layer]
+        for chain in layer_steps:
+            if chain[0].op is Op.SAME:
+                executor.run_layer(chain)
+        updates = [chain[0] for chain in layer_steps if chain[0].op is Op.UPDATE]
         if updates:
             executor.run_layer(updates)
-        for each in own:
-            if len(each) > 1:
+        for chain in layer_steps:
+            if len(chain) > 1:
                 with suppress(StepError, Stopped):  # told already
-                    executor.run(each)
+                    executor.run_steps(chain)
 
 
-def _layers(
-    entries: Sequence[ResourceState], changing: Container[str]
+def _group_into_layers(
+    entries: Sequence[ResourceState], changing_urns: Container[str]
 ) -> Iterator[list[ResourceState]]:
-    """The entries, each in a layer after those of all changing ones that it needs."""
-    level: dict[str, int] = {}
+    """Yield the entries in layers: each entry comes after all changing entries that it needs."""
+    level_by_urn: dict[str, int] = {}
     layers: dict[int, list[ResourceState]] = {}
     for entry in entries:
-        needed = [(urn, level[urn]) for urn in graph.needs(entry) if urn in level]
-        own = max((at + (urn in changing) for urn, at in needed), default=0)
-        level[entry.urn] = own
-        layers.setdefault(own, []).append(entry)
-    yield from (layers[at] for at in sorted(layers))
+        dependency_levels = [
+            (urn, level_by_urn[urn]) for urn in graph.needs(entry) if urn in level_by_urn
+        ]
+        entry_level = max(
+            (level + (urn in changing_urns) for urn, level in dependency_levels), default=0
+        )
+        level_by_urn[entry.urn] = entry_level
+        layers.setdefault(entry_level, []).append(entry)
+    yield from (layers[level] for level in sorted(layers))
 
 
-def _change(
-    executor: StepExecutor, entry: ResourceState, wanted: Due, entries: Sequence[ResourceState]
+def _plan_change(
+    executor: StepExecutor,
+    entry: ResourceState,
+    due_change: DueChange,
+    entries: Sequence[ResourceState],
 ) -> list[Step]:
-    """Nothing where the object is so already, or may not be changed, which is told."""
-    inputs = wanted.inputs or {}
+    """Return the steps that give `entry` the inputs of `wanted`.
+
+    The list is empty where the object already has them, or where the change is not allowed; then
+    the error is reported.
+    """
+    inputs = due_change.inputs or {}
     try:
-        found = executor.host.diff(entry.urn, entry.id, entry.outputs, inputs, entry.provider)
+        provider_diff = executor.host.diff(
+            entry.urn, entry.id, entry.outputs, inputs, entry.provider
+        )
     except EngineError as error:
-        executor.fail(entry.urn, error)
+        executor.fail_resource(entry.urn, error)
         return []
-    if not found.changes:
+    if not provider_diff.changes:
         return []
-    new = replace(entry, id="", outputs={}, inputs=inputs)
-    fields = [replace(each, because=each.because or wanted.because) for each in found.fields or ()]
-    diff = replace(found, fields=fields)
+    goal = replace(entry, id="", outputs={}, inputs=inputs)
+    fields = [
+        replace(field_change, because=field_change.because or due_change.reason)
+        for field_change in provider_diff.fields or ()
+    ]
+    diff = replace(provider_diff, fields=fields)
     keys = property_paths.top_level(field.path for field in fields)
-    if found.replaces:
-        return _replacement(executor, entry, new, diff, entries)
-    shown = describe(executor.host, Op.UPDATE, entry, new, diff)
-    return [Step(Op.UPDATE, entry.urn, entry, new, diffs=keys, change=shown)]
+    if provider_diff.replaces:
+        return _plan_replacement(executor, entry, goal, diff, entries)
+    description = describe(executor.host, Op.UPDATE, entry, goal, diff)
+    return [Step(Op.UPDATE, entry.urn, entry, goal, diffs=keys, change=description)]
 
 
-def _remake(executor: StepExecutor, entry: ResourceState) -> list[Step]:
+def _plan_recreation(executor: StepExecutor, entry: ResourceState) -> list[Step]:
     """Return the steps that create again what an interrupted replacement has deleted."""
-    new = replace(entry, id="", outputs={}, pending_replacement=False)
+    goal = replace(entry, id="", outputs={}, pending_replacement=False)
     diff = Diff(changes=True, replaces=(), delete_before_replace=True)
-    shown = describe(executor.host, Op.REPLACE, entry, new, diff)
+    description = describe(executor.host, Op.REPLACE, entry, goal, diff)
     return [
-        Step(Op.REPLACE, entry.urn, entry, new, change=shown),
-        Step(Op.CREATE_REPLACEMENT, entry.urn, entry, new),
+        Step(Op.REPLACE, entry.urn, entry, goal, change=description),
+        Step(Op.CREATE_REPLACEMENT, entry.urn, entry, goal),
     ]
 
 
-def _replacement(
+def _plan_replacement(
     executor: StepExecutor,
     entry: ResourceState,
-    new: ResourceState,
+    goal: ResourceState,
     diff: Diff,
     entries: Sequence[ResourceState],
 ) -> list[Step]:
-    """The old object goes first. What others need is replaced by a run of the program alone."""
+    """Return the steps that delete the old object and then create its replacement.
+
+    A resource that others depend on is only replaced by a run of the program: the error is reported
+    and the list is empty.
+    """
     name = name_of(entry.urn)
-    needed_by = [name_of(each.urn) for each in entries if entry.urn in graph.needs(each)]
-    if needed_by:
+    dependent_names = [
+        name_of(other_entry.urn) for other_entry in entries if entry.urn in graph.needs(other_entry)
+    ]
+    if dependent_names:
         error = EngineError(
-            f"{name} cannot be replaced without the program: {', '.join(needed_by)} needs it",
+            f"{name} cannot be replaced without the program: {', '.join(dependent_names)} needs it",
             hint="`gpuform up --refresh` replaces it, and changes what needs it",
         )
-        executor.fail(entry.urn, error)
+        executor.fail_resource(entry.urn, error)
         return []
     if entry.protect:
         error = EngineError(f"{name} is protected, and this replaces it", hint=UNPROTECT)
-        executor.fail(entry.urn, error)
+        executor.fail_resource(entry.urn, error)
         return []
     keys = list(diff.replaces)
-    shown = describe(executor.host, Op.REPLACE, entry, new, diff)
+    description = describe(executor.host, Op.REPLACE, entry, goal, diff)
     return [
         Step(Op.DELETE_REPLACED, entry.urn, entry, None, keys, retain=entry.retain_on_delete),
-        Step(Op.REPLACE, entry.urn, entry, new, keys, keys, shown),
-        Step(Op.CREATE_REPLACEMENT, entry.urn, entry, new, keys, keys),
+        Step(Op.REPLACE, entry.urn, entry, goal, keys, keys, description),
+        Step(Op.CREATE_REPLACEMENT, entry.urn, entry, goal, keys, keys),
     ]

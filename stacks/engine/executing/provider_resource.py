@@ -1,8 +1,9 @@
-"""The default providers of packages: entries of the state, made when a resource needs one.
+"""Register the default providers of packages: state entries made when a resource needs one.
 
-That of dynamic resources holds the stack's whole configuration under full keys, strings all of
-them; those of others hold their package's, under bare keys. Their ids are kept from run to run
-because every resource refers to one.
+The default provider of dynamic resources holds the stack's whole configuration under full keys, all
+strings; the default provider of another package holds the configuration of this package under bare
+keys. The resource monitor asks for references; provider ids stay the same from run to run because
+every resource refers to one.
 """
 
 import json
@@ -24,49 +25,56 @@ DISABLED: Final = "pulumi:disable-default-providers"
 
 
 @dataclass(frozen=True, slots=True)
-class Package:
-    """What a program asks for with a resource: a package, where it says so of a version."""
+class ProviderRequest:
+    """A request for the default provider of a package, optionally of one version and download URL.
+
+    Pulumi's engine calls this `ProviderRequest`.
+    """
 
     name: str
     version: str = ""
     plugin_download_url: str = ""
 
     @property
-    def provider_name(self) -> str:
-        """The name of its default provider, as Pulumi makes it."""
-        said = [part for part in (self.version, self.plugin_download_url) if part]
-        return "_".join(["default", *(re.sub(r"\W", "_", part) for part in said)])
+    def default_name(self) -> str:
+        """Name of the default provider in its URN, built as Pulumi builds it."""
+        qualifiers = [part for part in (self.version, self.plugin_download_url) if part]
+        return "_".join(["default", *(re.sub(r"\W", "_", part) for part in qualifiers)])
 
-    def inputs(self, config: PropertyMap) -> PropertyMap:
-        """The inputs of its default provider by the stack's configuration."""
+    def build_inputs(self, config: PropertyMap) -> PropertyMap:
+        """Return the inputs of the default provider, taken from the stack's configuration."""
         if self.name == DYNAMIC_PACKAGE:
             return dict(config)
         prefix = f"{self.name}:"
-        own = {k.removeprefix(prefix): v for k, v in config.items() if k.startswith(prefix)}
-        said = {"version": self.version, "pluginDownloadURL": self.plugin_download_url}
-        return {**own, **{key: value for key, value in said.items() if value}}
+        package_config = {
+            k.removeprefix(prefix): v for k, v in config.items() if k.startswith(prefix)
+        }
+        source_inputs = {"version": self.version, "pluginDownloadURL": self.plugin_download_url}
+        return {**package_config, **{key: value for key, value in source_inputs.items() if value}}
 
 
 @dataclass(slots=True)
 class DefaultProviders:
-    """The default providers of one run; `olds` are the entries of the last state by URN."""
+    """The default providers of one run; `olds` maps URNs to the entries of the last state."""
 
     stack: str
     project: str
     config: PropertyMap
     olds: Mapping[str, ResourceState]
-    _references: dict[Package, str] = field(default_factory=dict)
+    _references: dict[ProviderRequest, str] = field(default_factory=dict)
     _urns: set[str] = field(default_factory=set)
 
     @property
-    def registered(self) -> frozenset[str]:
-        """The URNs of those that a resource of this run needed."""
+    def registered_urns(self) -> frozenset[str]:
+        """URNs of the default providers that resources of this run needed."""
         return frozenset(self._urns)
 
-    def reference(self, package: Package, executor: StepExecutor) -> str:
-        """`<urn>::<id>`, what resources carry; the entry is in the state afterwards.
+    def register(self, package: ProviderRequest, executor: StepExecutor) -> str:
+        """Return the provider reference `<urn>::<id>`, and add the provider to the state.
 
-        Raises EngineError when the configuration of one of gpuform's own is refused.
+        Raises:
+            EngineError: default providers are disabled for the package, or the configuration of one
+                of gpuform's own providers is invalid.
         """
         if package not in self._references:
             if self._is_disabled(package.name):
@@ -75,30 +83,30 @@ class DefaultProviders:
                     hint="give the resource a provider in its options, or take the package out of "
                     "that list",
                 )
-            step = self._step(package, executor)
-            executor.run([step])
+            step = self._build_step(package, executor)
+            executor.run_steps([step])
             self._urns.add(step.urn)
             self._references[package] = f"{step.urn}::{step.state.id}"
         return self._references[package]
 
     def _is_disabled(self, package: str) -> bool:
-        """Return whether the configuration wants explicit providers for a package, or for all."""
-        text = self.config.get(DISABLED)
+        """Return True if the configuration disables default providers for `package` or for all."""
+        raw_list = self.config.get(DISABLED)
         try:
-            names = json.loads(text) if isinstance(text, str) and text else []
-            barred = {str(name).strip() for name in names}
+            names = json.loads(raw_list) if isinstance(raw_list, str) and raw_list else []
+            disabled_packages = {str(name).strip() for name in names}
         except (TypeError, ValueError):
             raise EngineError(
                 f"{DISABLED} is no list of packages", hint='write it as ["*"] or ["gpuform"]'
             ) from None
-        return bool(barred & {"*", package})
+        return bool(disabled_packages & {"*", package})
 
-    def _step(self, package: Package, executor: StepExecutor) -> Step:
+    def _build_step(self, package: ProviderRequest, executor: StepExecutor) -> Step:
         type_ = PROVIDER_TYPE_PREFIX + package.name
-        urn = make_urn(self.stack, self.project, "", type_, package.provider_name)
-        old, inputs = self.olds.get(urn), package.inputs(self.config)
+        urn = make_urn(self.stack, self.project, "", type_, package.default_name)
+        old, inputs = self.olds.get(urn), package.build_inputs(self.config)
         if is_plugin(f"{package.name}:"):
-            inputs = _configured(executor, urn, inputs)
+            inputs = _check_and_configure(executor, urn, inputs)
         new = ResourceState(urn, True, type_, inputs=inputs)
         new.outputs = dict(inputs)
         if old is None:
@@ -109,7 +117,7 @@ class DefaultProviders:
         return Step(Op.UPDATE if diffs else Op.SAME, urn, old, new, diffs=diffs)
 
 
-def _configured(executor: StepExecutor, urn: str, inputs: PropertyMap) -> PropertyMap:
+def _check_and_configure(executor: StepExecutor, urn: str, inputs: PropertyMap) -> PropertyMap:
     plugins = executor.host.plugins
     checked, problems = plugins.check(inputs)
     if problems:

@@ -1,4 +1,8 @@
-"""Refresh: what the platforms say of every resource in the state."""
+"""Refresh resources: read every resource of the state from its platform and record the result.
+
+`deployment` refreshes all selected entries before an operation; the step executor refreshes single
+ones for a refresh that runs the program.
+"""
 
 import time
 from collections.abc import Callable, Sequence
@@ -8,7 +12,7 @@ from dataclasses import replace
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.executing.deleted_outside import DeletedOutside
+from gpuform.stacks.engine.executing.deleted_outside import OutsideDeletion
 from gpuform.stacks.engine.executing.step_executor import StepExecutor
 from gpuform.stacks.engine.planning import (
     Op,
@@ -23,162 +27,174 @@ from gpuform.stacks.engine.state import Chosen, ResourceState, timestamp
 from gpuform.stacks.engine.urn import STACK_REFERENCE_TYPE, is_provider
 from gpuform.stacks.engine.values import find_changed_keys, property_paths
 
-Keep = Callable[[ResourceState, ResourceState], None]
+RefreshRecorder = Callable[[ResourceState, ResourceState], None]
 
 
 def refresh_all(
     executor: StepExecutor,
     base: Sequence[ResourceState],
     *,
-    counted: bool,
-    chosen: Chosen,
-    resumed: Callable[[ResourceState], bool] = lambda _entry: False,
+    count_changes: bool,
+    selected: Chosen,
+    should_resume: Callable[[ResourceState], bool] = lambda _entry: False,
 ) -> list[ResourceState]:
-    """Reads every selected resource and keeps what it finds; the state to go on with.
+    """Read every selected resource, record the results and return the state that follows.
 
-    With `counted`, each result (same, update, delete) counts as a change of the run. One that
-    cannot be read does not keep the others from it, but the run ends there. Those that are gone are
-    forgotten at the end, when it is known how many they are. One that is `resumed` is kept as one
-    to be created again.
+    With `count_changes`, each result (same, update, delete) counts as a change of the run. One
+    resource that cannot be read does not stop the others, but the run ends after the refresh.
+    Entries of missing objects are removed at the end, when their number is known; an entry for
+    which `should_resume` returns True is kept to be created again.
     """
-    keep = executor.snapshot.record_refresh
-    refresh = Refresh(executor, keep, counted=counted, resumed=resumed)
-    base = [entry for entry in base if chosen.includes(entry)]
+    record = executor.snapshot.record_refresh
+    refresher = Refresher(
+        executor, record, count_changes=count_changes, should_resume=should_resume
+    )
+    base = [entry for entry in base if selected.includes(entry)]
     if not base:
         return executor.snapshot.rebuild()
     workers = max(1, min(executor.parallel, len(base)))
     with ThreadPoolExecutor(workers, thread_name_prefix="refresh") as pool:
-        list(pool.map(refresh.one, base))
-    executor.settle_vanished(counted=counted)
+        list(pool.map(refresher.refresh_entry, base))
+    executor.forget_missing_objects(count_changes=count_changes)
     if executor.failed:
         executor.stop()
     return executor.snapshot.rebuild()
 
 
-class Refresh:
-    """Does the steps of a refresh. With `counted`, each result counts as a change of the run.
+class Refresher:
+    """Runs the steps of a refresh. With `count_changes`, each result counts as a change of the run.
 
-    `keep` puts what was found into the place of an entry.
+    `record` replaces the old entry with the refreshed one in the snapshot.
     """
 
     def __init__(
         self,
         executor: StepExecutor,
-        keep: Keep,
+        record: RefreshRecorder,
         *,
-        counted: bool,
-        resumed: Callable[[ResourceState], bool] = lambda _entry: False,
+        count_changes: bool,
+        should_resume: Callable[[ResourceState], bool] = lambda _entry: False,
     ) -> None:
         self._executor = executor
-        self._resumed = resumed
-        self._keep_entry = keep
-        self._counted = counted
-        self._began = time.monotonic()
+        self._should_resume = should_resume
+        self._record_entry = record
+        self._count_changes = count_changes
+        self._started_at = time.monotonic()
 
-    def one(self, old: ResourceState) -> None:
-        """Puts what the platform has into the entry's place."""
-        if self._executor.stopping:
+    def refresh_entry(self, old: ResourceState) -> None:
+        """Refresh one entry and report the step; a failed read is reported."""
+        if self._executor.is_stopping:
             return
         executor = self._executor
         step = Step(Op.REFRESH, old.urn, old, old, result_op=Op.SAME)
-        began = time.monotonic()
+        started_at = time.monotonic()
         try:
-            self.read(step)
+            self.run_step(step)
         except EngineError as error:
-            executor.note_failure(old.urn, error)
-            executor.events.emit(StepFailed(step, time.monotonic() - began))
+            executor.report_failure(old.urn, error)
+            executor.events.emit(StepFailed(step, time.monotonic() - started_at))
             return
-        if executor.vanished.holds(step):
+        if executor.outside_deletions.contains_step(step):
             return
-        if self._counted:
-            executor.count(step)
+        if self._count_changes:
+            executor.count_step(step)
         executor.warn_of_secret_id(step)
-        executor.events.emit(StepDone(step, executor.preview, time.monotonic() - began))
+        executor.events.emit(StepDone(step, executor.preview, time.monotonic() - started_at))
 
-    def read(self, step: Step) -> None:
-        """Asks the platform, if there is one to ask; what is gone is `skipped` from then on."""
+    def run_step(self, step: Step) -> None:
+        """Report the start of the step and read its object, if a platform has it.
+
+        A missing object marks the step as `skipped`.
+
+        Raises:
+            EngineError: the platform did not answer, or the result exceeds the saved plan.
+        """
         self._executor.events.emit(StepStarted(step, self._executor.preview))
         old = step.state
         if old.custom and not is_provider(old.type) and not old.pending_replacement:
-            self._read(step, old)
+            self._read_object(step, old)
 
-    def _read(self, step: Step, old: ResourceState) -> None:
+    def _read_object(self, step: Step, old: ResourceState) -> None:
         if old.type == STACK_REFERENCE_TYPE:
             outputs = self._executor.stack_references.read(old.inputs)
-            self._keep(step, old, replace(old, outputs=outputs, init_errors=[]))
+            self._record_result(step, old, replace(old, outputs=outputs, init_errors=[]))
             return
-        timeout, began, causes = old.custom_timeouts.get("read"), time.monotonic(), list[str]()
-        read = self._executor.host.read(
+        timeout, started_at, causes = old.custom_timeouts.get("read"), time.monotonic(), list[str]()
+        result = self._executor.host.read(
             old.urn,
             old.id,
             old.inputs,
             old.outputs,
             timeout,
             old.provider,
-            as_of=self._began,
+            as_of=self._started_at,
             on_gone=causes.append,
         )
-        if read is None and self._resumed(old):
+        if result is None and self._should_resume(old):
             step.new, step.result_op = old, Op.SAME
             self._executor.snapshot.record_pending_replacement(old)
             return
-        if read is None:
+        if result is None:
             step.new, step.result_op, step.skipped = None, Op.DELETE, True
             step.change = describe_drift(self._executor.host, old, None, None)
-            self._keep_within_bound(step)
-            if causes and not old.external and not self._executor.was_deleting(old):
-                seconds = time.monotonic() - began
-                self._executor.vanished.hold(DeletedOutside(step, old, causes[0], seconds))
+            self._check_constraint(step)
+            # Only an object that nobody of this stack was deleting is suspicious
+            if causes and not old.external and not self._executor.was_being_deleted(old):
+                seconds = time.monotonic() - started_at
+                self._executor.outside_deletions.add(OutsideDeletion(step, old, causes[0], seconds))
             else:
                 self._executor.snapshot.record_delete(old)
             return
-        found, inputs = read
+        observed, inputs = result
         outputs = values.mark_secret_outputs(
-            found.outputs, old.inputs, old.additional_secret_outputs
+            observed.outputs, old.inputs, old.additional_secret_outputs
         )
         new = replace(
             old,
-            id=found.id,
+            id=observed.id,
             outputs=outputs,
             inputs=old.inputs if inputs is None else inputs,
-            init_errors=list(found.init_errors),
+            init_errors=list(observed.init_errors),
         )
-        self._keep(step, old, new)
+        self._record_result(step, old, new)
 
-    def _keep(self, step: Step, old: ResourceState, new: ResourceState) -> None:
+    def _record_result(self, step: Step, old: ResourceState, new: ResourceState) -> None:
         if (new.inputs, new.outputs) != (old.inputs, old.outputs):
             new.modified = timestamp()
-        known = self._still(old, new) if old.external else old
-        diff = self._drift(known, new)
-        step.new, step.diffs = new, self._keys(diff, known, new)
+        baseline = self._ignore_expected_changes(old, new) if old.external else old
+        diff = self._diff_drift(baseline, new)
+        step.new, step.diffs = new, self._list_changed_keys(diff, baseline, new)
         step.result_op = Op.UPDATE if diff.changes else Op.SAME
-        step.change = describe_drift(self._executor.host, known, new, diff)
-        self._keep_within_bound(step)
-        self._keep_entry(old, new)
+        step.change = describe_drift(self._executor.host, baseline, new, diff)
+        self._check_constraint(step)
+        self._record_entry(old, new)
 
-    def _keep_within_bound(self, step: Step) -> None:
-        """Raises PlanExceeded for a find that a saved plan of a refresh does not have."""
+    def _check_constraint(self, step: Step) -> None:
+        """Raise PlanExceeded if the result is not part of the saved plan of this refresh."""
         constraint = self._executor.constraint
-        if constraint is not None and self._counted:
+        if constraint is not None and self._count_changes:
             constraint.check_step(step)
 
-    def _still(self, old: ResourceState, new: ResourceState) -> ResourceState:
-        """The entry of what is only read, with all that is no drift as it was found just now.
+    def _ignore_expected_changes(self, old: ResourceState, new: ResourceState) -> ResourceState:
+        """Return the old entry of a read resource with the new values of outputs that are no drift.
 
-        That are the outputs that move by themselves, and those that an old state has not got yet.
+        These are outputs that change by themselves, and outputs that an older state does not have
+        yet.
         """
-        moving = self._executor.host.moving(old)
-        if moving is None:
+        changing_names = self._executor.host.moving(old)
+        if changing_names is None:
             return old
-        stays = {name: value for name, value in old.outputs.items() if name not in moving}
-        found = {
+        stable_outputs = {
+            name: value for name, value in old.outputs.items() if name not in changing_names
+        }
+        new_outputs = {
             name: value
             for name, value in new.outputs.items()
-            if name in moving or name not in old.outputs
+            if name in changing_names or name not in old.outputs
         }
-        return replace(old, outputs={**stays, **found})
+        return replace(old, outputs={**stable_outputs, **new_outputs})
 
-    def _drift(self, old: ResourceState, new: ResourceState) -> Diff:
+    def _diff_drift(self, old: ResourceState, new: ResourceState) -> Diff:
         if old.external:
             # Nobody declares it: only what it shows can have changed.
             changes = not values.are_equal(old.outputs, new.outputs)
@@ -188,11 +204,15 @@ class Refresh:
         if diff.changes is None:
             inputs, _ = property_paths.ignore_changes(new.inputs, old.inputs, old.ignore_changes)
             diff = replace(diff, changes=bool(find_changed_keys(new.inputs, inputs)))
-        found = self._watched(old, new)
-        return replace(diff, changes=True, fields=[*(diff.fields or ()), *found]) if found else diff
+        watched_changes = self._compare_watched_outputs(old, new)
+        return (
+            replace(diff, changes=True, fields=[*(diff.fields or ()), *watched_changes])
+            if watched_changes
+            else diff
+        )
 
-    def _watched(self, old: ResourceState, new: ResourceState) -> list[FieldChange]:
-        """The watched outputs that are not what they were; an old state may not have them yet."""
+    def _compare_watched_outputs(self, old: ResourceState, new: ResourceState) -> list[FieldChange]:
+        """Return the changes of watched outputs, without outputs that the old state lacks."""
         names = sorted(self._executor.host.watched(old) - {*old.ignore_changes})
         return [
             # As a diff of a refresh: from what was found to what was known.
@@ -202,7 +222,7 @@ class Refresh:
             if not values.are_equal(old.outputs[name], new.outputs[name])
         ]
 
-    def _keys(self, diff: Diff, old: ResourceState, new: ResourceState) -> list[str]:
+    def _list_changed_keys(self, diff: Diff, old: ResourceState, new: ResourceState) -> list[str]:
         if diff.fields is not None:
             return property_paths.top_level(field.path for field in diff.fields)
         return find_changed_keys(old.outputs, new.outputs) if diff.changes else []

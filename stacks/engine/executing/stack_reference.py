@@ -1,4 +1,8 @@
-"""What a program reads of other stacks: `pulumi.StackReference`."""
+"""Read the outputs of other stacks for `pulumi.StackReference`.
+
+The step executor and refreshes call this module; checkpoints come from the backend, or planned
+outputs from a multi-stack run.
+"""
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -14,31 +18,34 @@ from gpuform.stacks.engine.values import Crypter, PropertyMap, PropertyValue, va
 
 _ORGANIZATION = "organization"
 
-Foreseen = Callable[[str, str], PropertyMap | None]
-"""The outputs that a project's stack will have once what is planned for it is done, unknown ones
-among them; None where its state tells them."""
+PlannedOutputs = Callable[[str, str], PropertyMap | None]
+"""Return the outputs that a stack will have after its planned run, given project and stack.
+
+Values may be unknown. None means that the checkpoint of the stack has the outputs.
+"""
 
 
-def full_name_of(name: str, project: str) -> str:
-    """`organization/PROJECT/STACK` for the name that a program of `project` has for a stack.
+def qualify_stack_name(name: str, project: str) -> str:
+    """Return `organization/PROJECT/STACK` for a stack name as a program of `project` writes it.
 
-    Raises EngineError for what is no name of one.
+    Raises:
+        EngineError: `name` is not a valid stack name.
     """
-    return "/".join((_ORGANIZATION, *_parts(name, project)))
+    return "/".join((_ORGANIZATION, *_parse_stack_name(name, project)))
 
 
-def stacks_read(inputs: Iterable[PropertyMap], project: str) -> tuple[str, ...]:
-    """The full names of the stacks that stack references with these inputs are of."""
-    found = set()
-    for each in inputs:
-        name = each.get("name")
+def find_referenced_stacks(inputs: Iterable[PropertyMap], project: str) -> tuple[str, ...]:
+    """Return the sorted full names of the stacks that stack references with these inputs read."""
+    full_names = set()
+    for reference_inputs in inputs:
+        name = reference_inputs.get("name")
         if isinstance(name, str):
             with suppress(EngineError):  # what is no name was told where it was read
-                found.add(full_name_of(name, project))
-    return tuple(sorted(found))
+                full_names.add(qualify_stack_name(name, project))
+    return tuple(sorted(full_names))
 
 
-def _parts(name: str, own: str) -> tuple[str, str]:
+def _parse_stack_name(name: str, own: str) -> tuple[str, str]:
     organization, project, stack = _ORGANIZATION, own, name
     parts = name.split("/")
     if len(parts) == 2:
@@ -55,43 +62,48 @@ def _parts(name: str, own: str) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class StackReferences:
-    """The stacks of the backend, by the names that programs use.
+    """Reads stacks of the backend by the names that programs use.
 
-    `project` is the program's own, for names that say none. `load` gives the last checkpoint of a
-    project's stack, None when there is no such stack. `passphrase` is asked when there is a secret
-    to read; `warn` is told what cannot be read. `foreseen` is asked before the state.
+    `project` is the program's own project, for names without one. `load` returns the last
+    checkpoint of a stack given project and stack, or None if the stack does not exist. `passphrase`
+    is called when a secret has to be decrypted, `warn` with a message about outputs that cannot be.
+    `planned_outputs` is asked before `load`.
     """
 
     project: str
     load: Callable[[str, str], Checkpoint | None]
     passphrase: Callable[[], str]
     warn: Callable[[str], None] = lambda _text: None
-    foreseen: Foreseen = lambda _project, _stack: None
+    planned_outputs: PlannedOutputs = lambda _project, _stack: None
 
     def read(self, inputs: PropertyMap) -> PropertyMap:
-        """The outputs of a stack reference: `name`, `outputs` and `secretOutputNames`.
+        """Return the outputs of a stack reference: `name`, `outputs` and `secretOutputNames`.
 
-        Secret outputs that the passphrase does not open are left out, with a warning.
-        Raises EngineError when there is no such stack.
+        Secret outputs that the passphrase does not decrypt are left out, with a warning.
+
+        Raises:
+            EngineError: the name is missing or invalid, or the stack does not exist.
         """
         name = inputs.get("name")
         if not isinstance(name, str):
             raise EngineError("a stack reference needs the name of a stack")
-        project, stack = _parts(name, self.project)
-        outputs, lost = self.foreseen(project, stack), list[str]()
+        project, stack = _parse_stack_name(name, self.project)
+        outputs, undecryptable = self.planned_outputs(project, stack), list[str]()
         if outputs is None:
-            outputs, lost = self._outputs(self._checkpoint(name, project, stack))
-        if lost:
+            outputs, undecryptable = self._decrypt_outputs(
+                self._require_checkpoint(name, project, stack)
+            )
+        if undecryptable:
             self.warn(
                 f"stack reference {name!r}: the passphrase does not open its secret outputs "
-                f"{', '.join(lost)}, which are left out"
+                f"{', '.join(undecryptable)}, which are left out"
             )
         secret: list[PropertyValue] = [
             key for key in sorted(outputs) if values.contains_secret(outputs[key])
         ]
         return {"name": name, "outputs": outputs, "secretOutputNames": secret}
 
-    def _checkpoint(self, name: str, project: str, stack: str) -> Checkpoint:
+    def _require_checkpoint(self, name: str, project: str, stack: str) -> Checkpoint:
         checkpoint = self.load(project, stack)
         if checkpoint is None:
             raise EngineError(
@@ -101,19 +113,23 @@ class StackReferences:
             )
         return checkpoint
 
-    def _outputs(self, checkpoint: Checkpoint) -> tuple[PropertyMap, list[str]]:
-        """The stack's outputs, and the names of those that cannot be decrypted."""
+    def _decrypt_outputs(self, checkpoint: Checkpoint) -> tuple[PropertyMap, list[str]]:
+        """Return the stack's outputs, and the names of those that cannot be decrypted."""
         resources = checkpoint.latest.get("resources") or []
         root: dict[str, Any] = next((e for e in resources if e.get("type") == STACK_TYPE), {})
-        stored = checkpoint.secrets_provider
-        made: PropertyMap = {}
-        lost: list[str] = []
+        secrets_provider = checkpoint.secrets_provider
+        outputs: PropertyMap = {}
+        undecryptable: list[str] = []
         crypter: Crypter | None = None
         for key, item in (root.get("outputs") or {}).items():
             try:
-                if crypter is None and stored is not None and values.SIGNATURE_KEY in str(item):
-                    crypter = crypter_for(stored, self.passphrase)
-                made[key] = value_json.decode(item, crypter)
+                if (
+                    crypter is None
+                    and secrets_provider is not None
+                    and values.SIGNATURE_KEY in str(item)
+                ):
+                    crypter = crypter_for(secrets_provider, self.passphrase)
+                outputs[key] = value_json.decode(item, crypter)
             except SecretsError:
-                lost.append(key)
-        return made, lost
+                undecryptable.append(key)
+        return outputs, undecryptable

@@ -1,9 +1,8 @@
-"""Execute steps: call providers, keep each state in the snapshot, publish events.
+"""Execute steps: call providers, record each new state in the snapshot, publish events.
 
-A step waits for others of the same resource.
-
-In a preview nothing is called and nothing kept; the values that the program goes on with are the
-checked inputs, as under the Pulumi CLI.
+The resource monitor and the delete phase hand over the steps of one resource at a time. A step
+waits for earlier steps of the same resource. A preview calls no provider to change something and
+records nothing; the program continues with the checked inputs, as under the Pulumi CLI.
 """
 
 import threading
@@ -17,9 +16,9 @@ from dataclasses import dataclass, field
 from gpuform.providers.context import trace_span
 from gpuform.schemas.plan import ResourceChange
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.executing.deleted_outside import DeletionsOutside
+from gpuform.stacks.engine.executing.deleted_outside import OutsideDeletions
 from gpuform.stacks.engine.executing.stack_reference import StackReferences
-from gpuform.stacks.engine.executing.step_work import StepWork
+from gpuform.stacks.engine.executing.step_work import StepApplier
 from gpuform.stacks.engine.planning import (
     Diagnostic,
     EventBus,
@@ -36,55 +35,57 @@ from gpuform.stacks.engine.urn import is_provider
 
 
 @dataclass(slots=True)
-class FinishedSteps:
-    """Lets a step wait for one of another resource.
+class StepWaiter:
+    """Lets a step wait for a step of another resource.
 
-    A dependent is made again only when its deletion is over, which is among the steps of what it
-    depends on.
+    A dependent is recreated only after its deletion, which is among the steps of the resource that
+    it depends on.
     """
 
-    _over: dict[int, Step] = field(default_factory=dict)  # by id()
-    _moved: threading.Condition = field(default_factory=threading.Condition)
+    _finished: dict[int, Step] = field(default_factory=dict)  # by id()
+    _has_changed: threading.Condition = field(default_factory=threading.Condition)
 
-    def end(self, steps: Iterable[Step]) -> None:
-        """Nothing more is done of these steps, whether they were done or not."""
-        with self._moved:
-            self._over.update({id(step): step for step in steps})
-            self._moved.notify_all()
+    def mark_finished(self, steps: Iterable[Step]) -> None:
+        """Mark the steps as finished, whether they succeeded or were abandoned."""
+        with self._has_changed:
+            self._finished.update({id(step): step for step in steps})
+            self._has_changed.notify_all()
 
-    def wake(self) -> None:
-        """Lets those who wait ask again whether they still have to."""
-        with self._moved:
-            self._moved.notify_all()
+    def wake_waiting_steps(self) -> None:
+        """Make all waiting steps check again whether they still have to wait."""
+        with self._has_changed:
+            self._has_changed.notify_all()
 
-    def wait(self, step: Step, stopped: Callable[[], bool]) -> None:
-        """Returns when the step is over, or the run is."""
-        with self._moved:
-            self._moved.wait_for(lambda: id(step) in self._over or stopped())
+    def wait_until_finished(self, step: Step, is_stopped: Callable[[], bool]) -> None:
+        """Wait until `step` is finished or `stopped` returns True."""
+        with self._has_changed:
+            self._has_changed.wait_for(lambda: id(step) in self._finished or is_stopped())
 
 
-_ASKING = frozenset({Op.READ, Op.READ_REPLACEMENT, Op.REFRESH, Op.DELETE, Op.DELETE_REPLACED})
-"""The steps for which a provider may be asked in a preview."""
+_OPS_WITH_PROVIDER_CALLS = frozenset(
+    {Op.READ, Op.READ_REPLACEMENT, Op.REFRESH, Op.DELETE, Op.DELETE_REPLACED}
+)
+"""Operations that may call a provider in a preview."""
 
 
 class Stopped(Exception):
-    """No step may start any more: an earlier one failed, or the user cancelled."""
+    """No further step may start: an earlier step failed, or the user cancelled the run."""
 
 
 class StepError(Exception):
-    """A step failed; everything that there is to say has been told as events."""
+    """A step failed; the reasons were already reported as events."""
 
 
 @dataclass(slots=True)
 class StepExecutor:
-    """Runs chains of steps, at most `parallel` provider calls at a time.
+    """Runs chains of steps, with at most `parallel` provider calls at a time.
 
-    `failed` holds the URNs whose registration or deletion did not succeed. With
-    `continue_on_error` a failed step does not keep those that do not need it from starting. What
-    is not within the `constraint` ends the run. `effects` holds what was done, by URN;
-    `out_of_credit` says that a platform has refused a step for want of credit. `is_unsettled` says
-    of a URN whose create has failed whether it may have made something all the same. `read_anew`
-    does the steps of a refresh.
+    `failed` holds the URNs whose registration or deletion failed. With `continue_on_error`, a
+    failed step does not stop steps that do not depend on it. A step outside of the `constraint`
+    ends the run. `effects` holds the effects of the executed steps by URN; `out_of_credit` is True
+    once a platform refused a step for lack of credit. `may_have_created` says whether a failed
+    create of this URN may have made an object all the same. `refresh_step` runs the steps of a
+    refresh.
     """
 
     host: ProviderHost
@@ -95,225 +96,242 @@ class StepExecutor:
     parallel: int
     continue_on_error: bool = False
     constraint: PlanConstraint | None = None
-    is_unsettled: Callable[[str], bool] = lambda _urn: False
-    read_anew: Callable[[Step], None] | None = None
+    may_have_created: Callable[[str], bool] = lambda _urn: False
+    refresh_step: Callable[[Step], None] | None = None
     failed: set[str] = field(default_factory=set)
     out_of_credit: bool = False
     changes: Counter[str] = field(default_factory=Counter)
-    planned: list[ResourceChange] = field(default_factory=list)
+    planned_changes: list[ResourceChange] = field(default_factory=list)
     effects: dict[str, set[str]] = field(default_factory=dict)
-    vanished: DeletionsOutside = field(default_factory=DeletionsOutside)
+    outside_deletions: OutsideDeletions = field(default_factory=OutsideDeletions)
     _stopping: threading.Event = field(default_factory=threading.Event)
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _turns: FinishedSteps = field(default_factory=FinishedSteps)
-    _slots: threading.BoundedSemaphore = field(init=False)
-    _work: StepWork = field(init=False)
+    _step_waiter: StepWaiter = field(default_factory=StepWaiter)
+    _provider_call_slots: threading.BoundedSemaphore = field(init=False)
+    _applier: StepApplier = field(init=False)
 
     def __post_init__(self) -> None:
-        self._slots = threading.BoundedSemaphore(max(1, self.parallel))
-        self._work = StepWork(
+        self._provider_call_slots = threading.BoundedSemaphore(max(1, self.parallel))
+        self._applier = StepApplier(
             host=self.host,
             stack_references=self.stack_references,
             snapshot=self.snapshot,
-            vanished=self.vanished,
-            start=self._start,
-            turn=self._turn,
-            is_unsettled=self.is_unsettled,
+            outside_deletions=self.outside_deletions,
+            report_start=self._report_start,
+            limit_provider_calls=self._limit_provider_calls,
+            may_have_created=self.may_have_created,
         )
 
     @property
-    def stopping(self) -> bool:
-        """Whether no new step may start."""
+    def is_stopping(self) -> bool:
+        """True once no further step may start."""
         return self._stopping.is_set()
 
     def stop(self) -> None:
-        """No new step starts; running ones finish."""
+        """Let no further step start; running steps finish."""
         self._stopping.set()
-        self._turns.wake()
+        self._step_waiter.wake_waiting_steps()
 
-    def fail(self, urn: str, error: EngineError) -> None:
-        """Tells why a resource failed. In a preview the others are still planned."""
-        self.note_failure(urn, error)
+    def fail_resource(self, urn: str, error: EngineError) -> None:
+        """Report why a resource failed and stop the run; a preview plans the other resources."""
+        self.report_failure(urn, error)
         if not self.preview:
             self.stop()
 
     def fail_step(self, step: Step, error: EngineError, seconds: float = 0.0) -> None:
-        """Tells why a step failed."""
-        self.note_failure(step.urn, error)
+        """Report why a step failed, and stop the run unless `continue_on_error` is set.
+
+        `seconds` is the time the step took.
+        """
+        self.report_failure(step.urn, error)
         if not self.preview and not self.continue_on_error:
             self.stop()
         self.events.emit(StepFailed(step, seconds))
 
-    def refuse(self, step: Step, error: EngineError) -> None:
-        """Tells why a step may not be done, as one that failed; the others go on."""
+    def refuse_step(self, step: Step, error: EngineError) -> None:
+        """Report a step that is not allowed as a failed one; other steps continue."""
         self.events.emit(StepStarted(step, self.preview))
-        self.note_failure(step.urn, error)
+        self.report_failure(step.urn, error)
         if not self.preview:
             self.events.emit(StepFailed(step))
 
-    def skip(self, urn: str) -> None:
-        """Leaves a resource as it is because something that it needs has failed."""
+    def skip_resource(self, urn: str) -> None:
+        """Leave a resource as it is because one of its dependencies failed."""
         with self._lock:
             self.failed.add(urn)
 
-    def note_failure(self, urn: str, error: EngineError) -> None:
-        """Tells why a resource failed; what is independent of it goes on."""
+    def report_failure(self, urn: str, error: EngineError) -> None:
+        """Report why a resource failed; independent resources continue.
+
+        The URN is added to `failed`.
+        """
         message = "\n".join(filter(None, [error.message, error.hint]))
         self.events.emit(Diagnostic("error", message, urn, error.path, error=error))
         with self._lock:
             self.failed.add(urn)
             self.out_of_credit |= isinstance(error, OutOfCredit)
 
-    def run(self, steps: Iterable[Step]) -> None:
-        """Does one resource's steps in order.
+    def run_steps(self, steps: Iterable[Step]) -> None:
+        """Run the steps of one resource in order.
 
-        Raises Stopped before a step that may not start any more, StepError after one that failed.
+        Raises:
+            Stopped: a step may not start any more.
+            StepError: a step failed or exceeds the constraint.
         """
         steps = list(steps)
         try:
-            self._keep_within_bound(steps)
+            self._check_constraint(steps)
             for step in steps:
-                self._wait(step)
-                if self.stopping:
+                self._wait_for_prior_step(step)
+                if self.is_stopping:
                     raise Stopped
-                self._run_one(step)
+                self._run_step(step)
                 if step.op is Op.DELETE_REPLACED:
-                    self._turns.end([step])
+                    self._step_waiter.mark_finished([step])
         finally:
-            self.drop(steps)
+            self.release_waiting_steps(steps)
 
-    def may_wait(self, steps: Iterable[Step]) -> bool:
-        """Whether doing the steps may take time: of a provider's, or until the state is kept."""
-        return not self.preview or any(step.op in _ASKING for step in steps)
+    def may_block(self, steps: Iterable[Step]) -> bool:
+        """Return True if the steps may take time: for a provider call, or to write the state."""
+        return not self.preview or any(step.op in _OPS_WITH_PROVIDER_CALLS for step in steps)
 
-    def _keep_within_bound(self, steps: Sequence[Step]) -> None:
-        if self.constraint is None or self.stopping:
+    def _check_constraint(self, steps: Sequence[Step]) -> None:
+        if self.constraint is None or self.is_stopping:
             return
         for step in steps:
             try:
                 self.constraint.check_step(step)
             except EngineError as error:
-                self.fail(step.urn, error)
+                self.fail_resource(step.urn, error)
                 raise StepError from None
 
-    def drop(self, steps: Iterable[Step]) -> None:
-        """Nothing more is done of these steps: nobody needs to wait for them."""
-        self._turns.end(step for step in steps if step.op is Op.DELETE_REPLACED)
+    def release_waiting_steps(self, steps: Iterable[Step]) -> None:
+        """Let no other step wait for these steps any more: they are done or abandoned."""
+        self._step_waiter.mark_finished(step for step in steps if step.op is Op.DELETE_REPLACED)
 
-    def _wait(self, step: Step) -> None:
-        """Lets the deletion come first that another resource's steps make room with."""
+    def _wait_for_prior_step(self, step: Step) -> None:
+        """Wait for the step named by `after`, and fail if it did not delete the object."""
         if step.after is None or self.preview:
             return
-        self._turns.wait(step.after, self._stopping.is_set)
+        self._step_waiter.wait_until_finished(step.after, self._stopping.is_set)
         old = step.old
-        if not self.stopping and (old is None or not self.snapshot.is_pending_replacement(old)):
-            self.skip(step.urn)
+        if not self.is_stopping and (old is None or not self.snapshot.is_pending_replacement(old)):
+            self.skip_resource(step.urn)
             raise StepError
 
     def run_layer(self, steps: list[Step]) -> list[Step]:
-        """Does independent steps side by side; those that were not done, when all have ended."""
+        """Run independent steps in parallel and return the steps that were not done."""
         if len(steps) == 1 or self.parallel <= 1:
-            done = [self._run_quietly(step) for step in steps]
+            done = [self._try_run(step) for step in steps]
         else:
             with ThreadPoolExecutor(min(self.parallel, len(steps))) as pool:
-                done = list(pool.map(self._run_quietly, steps))
+                done = list(pool.map(self._try_run, steps))
         return [step for step, is_done in zip(steps, done, strict=True) if not is_done]
 
-    def _run_quietly(self, step: Step) -> bool:
+    def _try_run(self, step: Step) -> bool:
         try:
-            self.run([step])
+            self.run_steps([step])
         except (Stopped, StepError):
             return False
         return True
 
-    def _run_one(self, step: Step) -> None:
-        planning = self.preview
-        began = time.monotonic()
+    def _run_step(self, step: Step) -> None:
+        is_preview = self.preview
+        started_at = time.monotonic()
         try:
             with trace_span("step", str(step.op), step.urn):
-                warnings = self._apply(step)
+                warnings = self._apply_step(step)
         except EngineError as error:
-            self.fail_step(step, error, time.monotonic() - began)
+            self.fail_step(step, error, time.monotonic() - started_at)
             raise StepError from None
         if warnings:
             # The object exists, and the state knows it; the step has failed all the same.
-            self.fail_step(step, EngineError("; ".join(warnings)), time.monotonic() - began)
+            self.fail_step(step, EngineError("; ".join(warnings)), time.monotonic() - started_at)
             raise StepError
-        if self.vanished.holds(step):
+        if self.outside_deletions.contains_step(step):
             return
-        self.count(step)
+        self.count_step(step)
         self.warn_of_secret_id(step)
         # A component is done when the program has registered its outputs.
-        if planning or step.state.custom or step.op is Op.DELETE:
-            self.events.emit(StepDone(step, planning, time.monotonic() - began))
+        if is_preview or step.state.custom or step.op is Op.DELETE:
+            self.events.emit(StepDone(step, is_preview, time.monotonic() - started_at))
 
-    def settle_vanished(self, *, counted: bool = True) -> None:
-        """Forgets the entries that were found gone; keeps them all and fails if they are many.
+    def forget_missing_objects(self, *, count_changes: bool = True) -> None:
+        """Remove the entries of missing objects from the state, or fail if there are too many.
 
-        A preview tells them all the same. With `counted` they are changes of the run.
+        A preview reports the removals in both cases. With `count_changes` they count as changes of
+        the run.
         """
-        found, refusal = self.vanished.take()
-        if refusal is not None:
-            self.note_failure("", refusal)
-        for each in found:
-            if counted and (refusal is None or self.preview):
-                self.count(each.step)
-            if refusal is None:
-                self.snapshot.record_delete(each.entry)
-                self.events.emit(StepDone(each.step, self.preview, each.seconds))
+        deletions, permission_error = self.outside_deletions.take_all()
+        if permission_error is not None:
+            self.report_failure("", permission_error)
+        for deletion in deletions:
+            if count_changes and (permission_error is None or self.preview):
+                self.count_step(deletion.step)
+            if permission_error is None:
+                self.snapshot.record_delete(deletion.entry)
+                self.events.emit(StepDone(deletion.step, self.preview, deletion.seconds))
             else:
-                self.skip(each.step.urn)
-                self.events.emit(StepFailed(each.step, each.seconds))
+                self.skip_resource(deletion.step.urn)
+                self.events.emit(StepFailed(deletion.step, deletion.seconds))
 
-    def count(self, step: Step) -> None:
-        """Adds a step to the run's summary and plan."""
-        shown = step.shown_op
+    def count_step(self, step: Step) -> None:
+        """Add a step to the run's summary, effects and plan."""
+        shown_op = step.shown_op
         if step.effect:
             with self._lock:
                 self.effects.setdefault(step.urn, set()).add(step.effect)
-        if not shown.is_logical or is_provider(step.state.type) or step.says_nothing_new:
+        if not shown_op.is_logical or is_provider(step.state.type) or step.says_nothing_new:
             return
         with self._lock:
             # As in Pulumi, a first read is no change of the stack's; the plan shows it.
             if step.op is not Op.READ or step.old is not None:
-                self.changes[shown] += 1
+                self.changes[shown_op] += 1
             if step.change is not None:
-                self.planned.append(step.change)
+                self.planned_changes.append(step.change)
 
     def warn_of_secret_id(self, step: Step) -> None:
-        """The one output that cannot be made secret."""
+        """Warn if a program marks the id of a resource as secret: ids cannot be encrypted."""
         new = step.new
         if new and step.op is not Op.REPLACE and "id" in new.additional_secret_outputs:
-            text = "the id of a resource cannot be made secret: take it out of its options"
-            self.events.emit(Diagnostic("warning", text, step.urn))
+            message = "the id of a resource cannot be made secret: take it out of its options"
+            self.events.emit(Diagnostic("warning", message, step.urn))
 
-    def _apply(self, step: Step) -> list[str]:
-        """Does the step; the reasons why its object exists but is not ready are returned."""
-        if step.op is Op.REFRESH and self.read_anew is not None:
-            self.read_anew(step)
+    def _apply_step(self, step: Step) -> list[str]:
+        """Apply the step and return the reasons why its object exists but is not ready."""
+        if step.op is Op.REFRESH and self.refresh_step is not None:
+            self.refresh_step(step)
             return []
         if self.preview:
-            self._start(step)
-            self._work.foresee(step)
+            self._report_start(step)
+            self._applier.predict(step)
             return []
-        reasons = self._work.do(step)
+        reasons = self._applier.apply(step)
         if step.new is not None and self.host.finds_its_creates(step.new):
             self.snapshot.record_settled(step.urn)
         return reasons
 
-    def _start(self, step: Step) -> None:
+    def _report_start(self, step: Step) -> None:
         self.events.emit(StepStarted(step, self.preview))
 
     @contextmanager
-    def _turn(self, step: Step) -> Iterator[None]:
-        """Around a provider's call: when it is its turn. Raises Stopped."""
-        with self._slots:
-            if self.stopping:
+    def _limit_provider_calls(self, step: Step) -> Iterator[None]:
+        """Wait for a free provider call slot, report the start of the step and hold the slot.
+
+        Raises:
+            Stopped: the run was stopped while the step waited.
+        """
+        with self._provider_call_slots:
+            if self.is_stopping:
                 raise Stopped
+            # the wait may have been long: the state may not be writable any more
             self.snapshot.check()  # its turn may have been long in coming
-            self._start(step)
+            self._report_start(step)
             yield
 
-    def was_deleting(self, entry: ResourceState) -> bool:
-        """Whether an interrupted run was deleting the object: that it is gone is no wonder."""
-        return self._work.was_deleting(entry)
+    def was_being_deleted(self, entry: ResourceState) -> bool:
+        """Return True if an interrupted run was deleting the object of `entry`.
+
+        Its absence is expected then.
+        """
+        return self._applier.was_being_deleted(entry)

@@ -20,7 +20,7 @@ from gpuform.stacks.engine import values
 from gpuform.stacks.engine.errors import USE_THE_CLI, EngineError
 from gpuform.stacks.engine.executing import (
     DefaultProviders,
-    Package,
+    ProviderRequest,
     StepError,
     StepExecutor,
     Stopped,
@@ -140,7 +140,7 @@ class Monitor:
 
     def _answered(self, request: Any, read: Callable[..., Registration | Read]) -> Answer:
         with self._answer(), self.executor.snapshot.working():
-            if self.executor.stopping:
+            if self.executor.is_stopping:
                 _unavailable()
             target = self.target
             try:
@@ -157,12 +157,12 @@ class Monitor:
         return self.executor.snapshot.working()
 
     def declare(self, asked: Registration | Read) -> Answer | Callable[[], Answer]:
-        if self.executor.stopping:
+        if self.executor.is_stopping:
             raise Ended
 
         def begin() -> Answer | Callable[[], Answer]:
             steps = self._plan(asked)
-            if isinstance(steps, Answer) or not self.executor.may_wait(steps):
+            if isinstance(steps, Answer) or not self.executor.may_block(steps):
                 return self._finish(asked, steps)
             return lambda: self._guarded(asked, lambda: self._finish_later(asked, steps))
 
@@ -179,7 +179,7 @@ class Monitor:
             pass  # it has been told
         except EngineError as error:
             self._tell(asked, error)
-        if self.executor.stopping:
+        if self.executor.is_stopping:
             raise Ended
         return Answer(asked.urn, failed=True)
 
@@ -244,10 +244,10 @@ class Monitor:
         package = asked.type.split(":", 1)[0]
         is_versioned = package == PLUGIN_PACKAGE
         said = (asked.version, asked.plugin_download_url) if is_versioned else ()
-        return self.providers.reference(Package(package, *said), self.executor)
+        return self.providers.register(ProviderRequest(package, *said), self.executor)
 
     def _run(self, urn: str, steps: list[Step]) -> ResourceState:
-        self.executor.run(steps)
+        self.executor.run_steps(steps)
         with self._lock:
             self._steps[urn] = next(step for step in reversed(steps) if step.op.is_logical)
         return steps[-1].state
@@ -258,7 +258,7 @@ class Monitor:
         return bool(urns & self.executor.failed)
 
     def _skipped(self, asked: Registration | Read) -> Answer:
-        self.executor.skip(asked.urn)
+        self.executor.skip_resource(asked.urn)
         return Answer(asked.urn, failed=True)
 
     def _apply_rules(self, registration: Registration, step: Step) -> None:
@@ -278,10 +278,10 @@ class Monitor:
     def _tell(self, registration: Registration | Read | None, error: EngineError) -> None:
         urn = registration.urn if registration else ""
         if not isinstance(error, CheckFailed):
-            self.executor.fail(urn, error)
+            self.executor.fail_resource(urn, error)
             return
         for path, message in error.problems:
-            self.executor.fail(urn, EngineError(message, error.hint, path=path))
+            self.executor.fail_resource(urn, EngineError(message, error.hint, path=path))
 
     def ReadResource(  # noqa: N802
         self, request: resource_pb2.ReadResourceRequest
@@ -310,7 +310,7 @@ class Monitor:
         try:
             outputs = with_file_hashes(outputs)
         except EngineError as error:
-            self.executor.fail(urn, error)
+            self.executor.fail_resource(urn, error)
             return
         if step.state.type == STACK_TYPE:
             self.stack_outputs = {key: _unmarked(value) for key, value in outputs.items()}
@@ -349,8 +349,8 @@ class Monitor:
         with self._answer():
             try:
                 with self._lock:
-                    reference = request.provider or self.providers.reference(
-                        Package(PLUGIN_PACKAGE, request.version, request.pluginDownloadURL),
+                    reference = request.provider or self.providers.register(
+                        ProviderRequest(PLUGIN_PACKAGE, request.version, request.pluginDownloadURL),
                         self.executor,
                     )
                 plugins, arguments = self.executor.host.plugins, values.from_struct(request.args)
@@ -384,7 +384,7 @@ class Monitor:
 
     def _refuse(self, what: str) -> NoReturn:
         message = f"{what}, which the embedded engine cannot do"
-        self.executor.fail("", EngineError(message, USE_THE_CLI))
+        self.executor.fail_resource("", EngineError(message, USE_THE_CLI))
         raise RpcError(grpc.StatusCode.UNKNOWN, message)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from gpuform.providers.records import Intents
 from gpuform.stacks.engine.deployment import DEFAULT_PARALLEL, DeploymentTarget, Outcome
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.executing import Foreseen, StackReferences
+from gpuform.stacks.engine.executing import PlannedOutputs, StackReferences
 from gpuform.stacks.engine.language_host import Program
 from gpuform.stacks.engine.project import Project, StackSettings, find_project
 from gpuform.stacks.engine.records import Elsewhere, intents_of
@@ -83,7 +83,7 @@ class Stack:
     digest: str
     recovered: int = 0
     overtaken: tuple[Overtaken, ...] = ()
-    foreseen: Foreseen | None = None
+    foreseen: PlannedOutputs | None = None
     _intents: Intents | None = None
 
     def subject(self, parallel: int = DEFAULT_PARALLEL) -> DeploymentTarget:
@@ -121,7 +121,7 @@ class Stack:
     def references(self) -> StackReferences:
         """What its program reads of other stacks."""
         found = StackReferences(self.project.name, self._load, self.passphrase)
-        return found if self.foreseen is None else replace(found, foreseen=self.foreseen)
+        return found if self.foreseen is None else replace(found, planned_outputs=self.foreseen)
 
     def _load(self, project: str, stack: str) -> Checkpoint | None:
         data = self.backend.read(project, stack)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.executing import Foreseen
+from gpuform.stacks.engine.executing import PlannedOutputs
 from gpuform.stacks.engine.secrets import find_passphrase
 from gpuform.stacks.engine.stack import Stack, StackNotFound, Workspace
 from gpuform.stacks.engine.store import Patience, SealedState, read_sealed
@@ -63,7 +63,7 @@ class SelectedStack:
     ask_passphrase: AskPassphrase | None = None
     lock_timeout: float = 0.0
     debug: bool = False
-    foreseen: Foreseen | None = None
+    foreseen: PlannedOutputs | None = None
 
     def open(self, *, exclusive: bool = False, with_journal: bool = True) -> Stack:
         """Its settings, secrets and last state. `exclusive` is for who has its lock.

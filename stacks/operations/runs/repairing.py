@@ -10,7 +10,7 @@ from gpuform.schemas.plan import Plan, ResourceChange
 from gpuform.schemas.policies.repair import NodeRepair
 from gpuform.stacks.engine.deployment import Options
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.executing import Due
+from gpuform.stacks.engine.executing import DueChange
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import ResourceState, Selection, UrnPatterns
 from gpuform.stacks.engine.urn import name_of
@@ -63,13 +63,13 @@ class RepairRun:
         is_remade = lifecycle is not None and lifecycle.is_recreated_by_repair
         return is_remade and bool(self._wanted & _nodes_of(entry))
 
-    def _due(self, entry: ResourceState) -> Due | None:
+    def _due(self, entry: ResourceState) -> DueChange | None:
         lifecycle = lifecycle_of(entry.type)
         if lifecycle is None:
             return None
         decided = lifecycle.decide_repairs(told(entry.outputs), told(entry.inputs))
         is_due = bool(decided.due_repairs) or bool(self._begun(entry))
-        return Due("a node is repaired", entry.inputs) if is_due else None
+        return DueChange("a node is repaired", entry.inputs) if is_due else None
 
     @property
     def _wanted(self) -> set[str]:

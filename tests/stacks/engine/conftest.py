@@ -181,7 +181,7 @@ class Lab:
                 "lab",
                 self._load,
                 lambda: PASSPHRASE,
-                foreseen=lambda project, stack: self.foreseen.get(f"{project}/{stack}"),
+                planned_outputs=lambda project, stack: self.foreseen.get(f"{project}/{stack}"),
             ),
         )
 

@@ -98,7 +98,7 @@ def test_what_is_idle_is_stopped_and_never_destroyed() -> None:
     due = TimeTable(START, idle=lambda _: Verdict(is_idle=True, because="nothing runs"))(resource)
     assert due is not None
     assert due.inputs == {**resource.inputs, "state": "stopped"}
-    assert due.because == "idle: nothing runs"
+    assert due.reason == "idle: nothing runs"
 
 
 @pytest.mark.parametrize("verdict", [None, Verdict(is_idle=False, because="it is at work")])
