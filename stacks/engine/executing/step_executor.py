@@ -325,7 +325,7 @@ class StepExecutor:
             if self.is_stopping:
                 raise Stopped
             # the wait may have been long: the state may not be writable any more
-            self.snapshot.check()  # its turn may have been long in coming
+            self.snapshot.check()
             self._report_start(step)
             yield
 
