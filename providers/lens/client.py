@@ -231,14 +231,14 @@ class LensClient:
 
     def _build_error(self, path: str, failure: str, trace_id: str) -> ServerError:
         # The message is foreign text: it may have control characters, or echo the token.
-        message = escape_invisible(" ".join(self._errors.redacted(failure).split()))[:300]
+        message = escape_invisible(" ".join(self._errors.redact(failure).split()))[:300]
         return ServerError(
             f"lens: GET {path} answered 200 with {message}",
             method="GET",
             path=path,
             status=200,
-            request_id=self._errors.redacted(trace_id) or None,
-            hint=_build_hint(self._errors.redacted(trace_id)),
+            request_id=self._errors.redact(trace_id) or None,
+            hint=_build_hint(self._errors.redact(trace_id)),
         )
 
     def _build_headers(self) -> Mapping[str, str]:

@@ -73,7 +73,7 @@ def judge_idleness(
         return Verdict(is_idle=False, because=gaps[0])
     # Other nodes, or another limit, begin a new quiet time.
     subject = ",".join(sorted(node.id for node in nodes)) + f" below {idleness.below:g}%"
-    look = QuietPeriod(id_, subject, now, now).after(
+    look = QuietPeriod(id_, subject, now, now).continue_from(
         looks.find(id_), _get_clock_ahead(context, client), MAX_LOOK_GAP_S
     )
     looks.record(look)
