@@ -334,11 +334,9 @@ def _replacing(
     keys = [
         str(path[0])
         for path in changed
-        if any(property_paths.contains_moment(pattern, path) for pattern in patterns)
+        if any(property_paths.covers(pattern, path) for pattern in patterns)
     ]
-    unfinished = broken and any(
-        property_paths.contains_moment(each, (_INIT_ERROR,)) for each in patterns
-    )
+    unfinished = broken and any(property_paths.covers(each, (_INIT_ERROR,)) for each in patterns)
     if unfinished:
         keys.append(_INIT_ERROR)
     if not keys:
