@@ -96,7 +96,7 @@ class AiosClient:
         )
 
     def get_shared_listing(self) -> Listing[wire.Cluster]:
-        """Return the records, for readers that may share their requests."""
+        """Return the records, for readers who may share requests."""
         return self._shared_listing
 
     @contextmanager
@@ -121,7 +121,7 @@ class AiosClient:
     def query_clusters(
         self, mongo_filter: Filter, envelope: Envelope = "raw"
     ) -> Sequence[wire.Cluster]:
-        """Return the records that pass a Mongo filter.
+        """Return the records which pass a Mongo filter.
 
         Each record is checked here, too: a registry that expects the other envelope ignores the
         filter and answers with all records.
@@ -140,7 +140,7 @@ class AiosClient:
         ]
 
     def create_by_parser(self, document: Document) -> wire.Cluster:
-        """Create a record through the Parser, by one request that is never sent again.
+        """Create a record through the Parser, by one request, which is never sent again.
 
         Raises:
             ServerError: the Parser failed, maybe with an answer of 200. Nobody knows what was
@@ -151,12 +151,13 @@ class AiosClient:
             answer = self._parser.api.request_model(
                 wire.Parsed, "POST", _PARSER_CREATE, body=body, retry=Retry.CREATE
             )
+            # The Parser reports failures with status 200, too.
             if answer.failure is not None:
                 raise _build_parser_error(answer.failure)
         return self._remember_answer(_parse_cluster(answer.result, "POST", _PARSER_CREATE))
 
     def create_directly(self, document: Document) -> wire.Cluster:
-        """Create a record in the registry itself, by one request that is never sent again."""
+        """Create a record directly in the registry, by one request, which is never sent again."""
         with _translate_refusals():
             record = self._registry.api.request_model(
                 wire.Cluster, "POST", _CLUSTERS, body=document, retry=Retry.CREATE
@@ -164,7 +165,7 @@ class AiosClient:
         return self._remember_answer(record)
 
     def update_cluster(self, cluster_id: str, request: UpdateRequest) -> wire.Cluster:
-        """Apply a Mongo update, and return the record as the registry answers right after it.
+        """Apply a Mongo update, and return the record from the registry's answer.
 
         A request whose repetition could have another effect is sent once.
         """
@@ -184,7 +185,7 @@ class AiosClient:
         return record
 
     def get_last_answer(self, cluster_id: str) -> wire.Cluster | None:
-        """Return the record as the last write of this process left it, or None without one."""
+        """Return the record after the last write of this process, or None without a write."""
         return self._last_answers.get(cluster_id)
 
     def delete_cluster(self, cluster_id: str) -> None:
@@ -201,7 +202,7 @@ class AiosClient:
         return self._query_readable({"id": {"$in": sorted(ids)}})
 
     def _query_readable(self, mongo_filter: Filter) -> list[wire.Cluster]:
-        """Return the records that match a filter, without those that cannot be read.
+        """Return the records which match a filter and can be read.
 
         One unreadable record must not hide the others; who needs that record asks for it alone.
         """
@@ -224,16 +225,19 @@ class AiosClient:
 
     @property
     def has_parser(self) -> bool:
-        """True if an address of the Parser is configured; records can be created without one."""
+        """Return True if an address of the Parser is configured.
+
+        Without the Parser, records can be created directly in the registry.
+        """
         return bool(self._parser.url)
 
     @property
     def clock_ahead(self) -> float | None:
-        """Seconds that this machine's clock is ahead of the registry's; None before an answer."""
+        """Return this machine's clock minus the registry's in seconds, None before an answer."""
         return self._registry.api.clock_ahead
 
     def probe(self) -> ProbeAnswer:
-        """Query a record that nobody has, and look whether the Parser answers.
+        """Query a record which nobody has, and check whether the Parser answers.
 
         Raises:
             GpuformError: an address or the connection is wrong.
@@ -312,7 +316,7 @@ def _translate_refusals() -> Iterator[None]:
 
 
 def _build_parser_error(failure: str) -> ServerError:
-    """Return the error of a Parser that failed; nobody knows whether it created anything before."""
+    """Return the error of a failed Parser; whether a record was created is unknown."""
     message = escape_invisible(" ".join(failure.split()))[:_MAX_MESSAGE_LENGTH]
     suffix = f": {message}" if message else ""
     return ServerError(
@@ -345,7 +349,7 @@ _clients: Clients[AiosClient] = Clients()
 
 
 def client_for(settings: Settings) -> AiosClient:
-    """Return the client of these settings: one per process and addresses."""
+    """Return the client for `settings`, one per process and addresses."""
     registry = _normalize_url(settings.get_value(REGISTRY_VARIABLE, REGISTRY_CONFIG))
     parser = _normalize_url(settings.get_value(PARSER_VARIABLE, PARSER_CONFIG))
     make = partial(AiosClient, registry, parser)

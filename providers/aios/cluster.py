@@ -86,7 +86,7 @@ TOTAL_PATHS: Final[Mapping[str, str]] = {
 
 
 def get_totals(record: wire.Cluster) -> tuple[TotalsOutputs, bool]:
-    """Return the sums of a record, and whether its nodes add up to them."""
+    """Return the sums of a record, and whether the sums agree with the nodes."""
     values = cluster_to_declared(record)
     recorded_sums = {name: get_value(values, path) for name, path in TOTAL_PATHS.items()}
     computed_sums = sum_declared_nodes(values["nodes"]["node_data"])
@@ -98,7 +98,7 @@ def get_totals(record: wire.Cluster) -> tuple[TotalsOutputs, bool]:
 
 
 def replace_totals(observed: Mapping[str, Any], known_inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return observed inputs with the sums of the state, so that other sums are no drift."""
+    """Return observed inputs with the sums of the state, so other sums are no drift."""
     values = dict(observed)
     for path in TOTAL_PATHS.values():
         if get_value(values, path) is not None:
@@ -109,7 +109,7 @@ def replace_totals(observed: Mapping[str, Any], known_inputs: Mapping[str, Any])
 def build_network_notices(
     before: Mapping[str, Any], observed: Mapping[str, Any]
 ) -> Iterator[Notice]:
-    """Yield a notice for each value that the network has changed since the outputs `before`.
+    """Yield a notice for each value which the network has changed since the outputs `before`.
 
     A value that was unknown before gives none. Sums change with the nodes of other resources: they
     give a notice only where they are not what the nodes add up to.
@@ -212,7 +212,7 @@ class ClusterOperations:
         started_at = context.clock.now()
         created = self._client.get_last_answer(object_id) if context.just_created else None
 
-        def probe() -> PollResult[Any]:
+        def poll_record() -> PollResult[Any]:
             record = find_record(self._client, object_id)
             if record and created and record.object_id != created.object_id:
                 record = None  # an earlier record of the same id, which is gone
@@ -220,6 +220,7 @@ class ClusterOperations:
                 is_late = context.clock.now() - started_at >= SETTLE
                 failure = f"cluster {object_id} is not in the registry" if is_late else None
                 return PollResult(None, "not shown yet", failure=failure)
+            # Sent once: two writers of the status must not overwrite each other for ever.
             if remaining_requests and record.status not in (None, inputs.status):
                 record = self._client.update_cluster(object_id, remaining_requests[0])
                 remaining_requests.clear()
@@ -235,14 +236,14 @@ class ClusterOperations:
                 lambda record: build_entries_request(record, [], nodes),
             )
         observed: ObservedCluster = wait_until_done(
-            context, probe, label=f"cluster {object_id}", interval=POLL_INTERVAL_S
+            context, poll_record, label=f"cluster {object_id}", interval=POLL_INTERVAL_S
         )
         return observed
 
     def read(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> ObservedCluster | None:
-        """Return the record without what Mongo and the system add; None if there is none.
+        """Return the record without additions of Mongo and the system; None without a record.
 
         A record with the declared status at the last read still is expected to have it. A record
         that differs from the state is confirmed by a PUT: a GET may be older. Entries that the
@@ -278,7 +279,7 @@ class ClusterOperations:
         object_id: str,
         known_inputs: Mapping[str, Any] = MappingProxyType({}),
     ) -> wire.Cluster | None:
-        """Return the record that the state knows, or None if it is gone."""
+        """Return the record of the state, or None if the record is gone."""
 
         def find_own() -> wire.Cluster | None:
             record = find_record(self._client, object_id)
@@ -342,7 +343,7 @@ class ClusterOperations:
         known_inputs: Mapping[str, Any],
         because: str,  # noqa: ARG002 - the shape of NodeRemovalOperations
     ) -> RemovedNodes | None:
-        """Return the nodes that the record itself declares."""
+        """Return the nodes declared in the record's own inputs, for a plan."""
         return _create_entry_removal(context, object_id, known_inputs).predict_removed_nodes(
             _list_declared_nodes(known_inputs)
         )
@@ -356,7 +357,7 @@ class ClusterOperations:
     def find_foreign_objects(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> Sequence[str]:
-        """Return the record's nodes that no resource of the stack declares."""
+        """Return the record's nodes which no resource of the stack declares."""
         return find_foreign_nodes(
             context, self._client, object_id, _list_declared_nodes(known_inputs)
         )
@@ -364,7 +365,7 @@ class ClusterOperations:
     def delete(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> None:
-        """Drain the nodes that the record itself declares, then delete the record and verify that.
+        """Drain the record's declared nodes, then delete the record and verify the deletion.
 
         A 404 is believed when the registry shows no record either.
         """
@@ -372,7 +373,7 @@ class ClusterOperations:
         def is_ours(record: wire.Cluster) -> bool:
             return not was_recreated(context, record.object_id)
 
-        def probe() -> PollResult[object] | None:
+        def poll_deletion() -> PollResult[object] | None:
             current_record = find_record(self._client, object_id)
             exists = current_record is not None and is_ours(current_record)
             return (
@@ -381,6 +382,7 @@ class ClusterOperations:
                 else None
             )
 
+        # A record that was created again under this id belongs to somebody else, and stays.
         if self._find_own_record(context, object_id) is None:
             return
         # Drained first: the network gives jobs to nodes as long as the record exists.
@@ -392,7 +394,9 @@ class ClusterOperations:
             except NotFound as error:
                 verify_deleted(context, self._client, object_id, error, is_ours)
             # The registry may lag: it shows a deleted record for a while.
-            wait_until_gone(context, probe, label=f"cluster {object_id}", interval=POLL_INTERVAL_S)
+            wait_until_gone(
+                context, poll_deletion, label=f"cluster {object_id}", interval=POLL_INTERVAL_S
+            )
 
 
 class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
@@ -419,7 +423,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
 
     @classmethod
     def get_owner_name(cls, outputs: Mapping[str, Any]) -> str:
-        """Return the owner that the record's metadata names."""
+        """Return the owner in the record's metadata, or ""."""
         metadata = outputs.get("cluster_metadata")
         return str((isinstance(metadata, Mapping) and metadata.get("owner")) or "")
 
@@ -427,7 +431,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     def find_observed_news(
         cls, old_outputs: Mapping[str, Any], outputs: Mapping[str, Any]
     ) -> Iterable[Notice]:
-        """Return the notices about fields that the registry's network has written."""
+        """Yield notices of the values which the network has changed."""
         return build_network_notices(old_outputs, outputs)
 
     @classmethod
@@ -445,7 +449,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
 def _warn_of_foreign_nodes(
     context: ProviderContext, record: wire.Cluster, declared: Collection[str]
 ) -> None:
-    """Warn of entries that somebody else has added to a declared list of nodes."""
+    """Warn of foreign entries, which somebody else has added to a declared list of nodes."""
     foreign_nodes = list_foreign_nodes(context, record, declared)
     if foreign_nodes:
         context.on_warning(
@@ -458,7 +462,7 @@ def _warn_of_foreign_nodes(
 def _select_declared_nodes(
     inputs: Mapping[str, Any], declared: Collection[str]
 ) -> Mapping[str, Any]:
-    """Return observed inputs without the entries of nodes that are not declared."""
+    """Return observed inputs without the entries of undeclared nodes."""
     entries = get_value(inputs, "nodes.node_data")
     if entries is None:
         return inputs
@@ -467,7 +471,7 @@ def _select_declared_nodes(
 
 
 def _is_changed(record: wire.Cluster, known_inputs: Mapping[str, Any]) -> bool:
-    """Return True if a record differs from the inputs in the state, apart from its sums."""
+    """Return True if a record differs from the inputs in the state, apart from the sums."""
     if remove_sums(
         build_field_changes(
             get_field_rules(ClusterInputs), cluster_to_declared(record), known_inputs
@@ -476,6 +480,7 @@ def _is_changed(record: wire.Cluster, known_inputs: Mapping[str, Any]) -> bool:
         return True
     nodes = get_value(known_inputs, "nodes.node_data")
     request = None if nodes is None else build_entries_request(record, [], nodes)
+    # A request for the sums alone changes no entry.
     return request is not None and request != build_sums_request(record)
 
 
@@ -492,7 +497,7 @@ def _list_declared_nodes(values: Mapping[str, Any]) -> list[str]:
 def _list_removed_nodes(
     old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]
 ) -> list[str]:
-    """Return the ids of the nodes that are no longer declared."""
+    """Return the ids of the nodes which `old` declares and `new` does not."""
     remaining_ids = {node["id"] for node in new}
     return [str(node["id"]) for node in old if node["id"] not in remaining_ids]
 
@@ -500,7 +505,7 @@ def _list_removed_nodes(
 def build_poll_result(
     record: wire.Cluster, expected_status: str | None
 ) -> PollResult[ObservedCluster]:
-    """Return whether a record has `expected_status`, or is live if that is None."""
+    """Return whether a record has `expected_status`, or is live if None is expected."""
     status = record.status
     # Some registries keep no status: their records count as ready.
     is_ready = status in (None, expected_status or LIVE_STATUS)

@@ -40,7 +40,7 @@ class EntryRemoval:
 
     @contextmanager
     def drain_during(self, node_names: Sequence[str]) -> Iterator[None]:
-        """Drain the nodes, run the block that removes their entries, then uncordon the nodes.
+        """Drain the nodes, run the block, which removes the entries, then uncordon the nodes.
 
         Raises:
             GpuformError: before the block, if the nodes must not be removed; after it, if they may

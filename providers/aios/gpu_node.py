@@ -70,7 +70,7 @@ class GpuNodeOperations:
         return iter(())
 
     def create(self, context: ProviderContext, inputs: GpuNodeInputs) -> str:
-        """Add the entry exactly once and return its id.
+        """Add the entry exactly once and return the entry's id.
 
         Raises:
             GpuformError: the cluster has no record.
@@ -90,6 +90,7 @@ class GpuNodeOperations:
                     f"cluster_id: the registry has no cluster {cluster_id}",
                     hint="declare it as an aios.Cluster, and give that as cluster_id",
                 )
+            # The sums are computed from this record, unless this process has written since.
             last_reads[:] = [(require_nodes(record), last_answer)]
             entries = [node for node in record.nodes.node_data if node.id == node_id]
             return [
@@ -121,7 +122,7 @@ class GpuNodeOperations:
         answer_before_read: wire.Cluster | None,
         entry: Mapping[str, Any],
     ) -> None:
-        """Add an entry by one request; undo that if somebody else has added the same id.
+        """Add an entry by one request; remove a duplicate of somebody else's entry again.
 
         Args:
             read_record: the record as a GET has shown it.
@@ -198,7 +199,7 @@ class GpuNodeOperations:
     def read(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> ObservedNode | None:
-        """Return the entry, or None if the record or its entry is missing.
+        """Return the entry, or None if the record or the entry is missing.
 
         An entry that differs from the state is confirmed by a PUT: a GET may be older.
         """
@@ -211,6 +212,7 @@ class GpuNodeOperations:
                 record = fetch_record(self._client, cluster_id)
             if record and known_inputs and _is_changed(record, node_id, known_inputs):
                 record = confirm_record(context, self._client, record)
+            # An entry without its record was deleted together with the record.
             context.deleted_with_id = "" if record else cluster_id
             entry = require_nodes(record).entry(node_id) if record else None
             if record is None or entry is None or was_recreated(context, entry.object_id):
@@ -233,7 +235,7 @@ class GpuNodeOperations:
         inputs: GpuNodeInputs,
         changes: Sequence[FieldChange],
     ) -> None:
-        """Send the changed paths of the entry, and the sums that change with them."""
+        """Send the changed paths of the entry, and the record's sums which depend on the paths."""
         names = {"id", *(field_change.path.partition(".")[0] for field_change in changes)}
         node = {name: value for name, value in _to_entry(inputs).items() if name in names}
 
@@ -262,7 +264,7 @@ class GpuNodeOperations:
         known_inputs: Mapping[str, Any],
         because: str,  # noqa: ARG002 - the shape of NodeRemovalOperations
     ) -> RemovedNodes | None:
-        """Return the node of the entry, with its jobs."""
+        """Return the entry's node, with the jobs on the node."""
         return _create_entry_removal(context, object_id, known_inputs).predict_removed_nodes(
             [object_id.partition("/")[2]]
         )
@@ -276,7 +278,7 @@ class GpuNodeOperations:
     def delete(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> None:
-        """Drain the node and remove its entry; a missing entry is no error."""
+        """Drain the node and remove the entry; a missing entry is no error."""
         cluster_id, _, node_id = object_id.partition("/")
         entry_object_id = wire.parse_object_id(context.stored_properties.get("object_id"))
         removals: list[UpdateRequest] = []
@@ -322,11 +324,12 @@ def _is_changed(record: wire.Cluster, node_id: str, known_inputs: Mapping[str, A
         name: value for name, value in known_inputs.items() if name not in _INPUTS_OUTSIDE_ENTRY
     }
     request = build_node_change(record, {"id": node_id, **declared})
+    # `placed` has the changes of the entry: without any, only the sums of the record differ.
     return request is not None and bool(request.placed)
 
 
 def _to_observed_node(cluster_id: str, entry: wire.Node, reason: str | None = None) -> ObservedNode:
-    """Return the entry as outputs; `reason` says why it is not ready."""
+    """Return the entry as outputs; `reason` explains why the entry is not ready."""
     inputs = entry_to_declared(entry)
     inputs["node_id"] = inputs.pop("id")
     outputs = GpuNodeOutputs(

@@ -13,7 +13,7 @@ def clusters(
     *,
     envelope: Envelope = "raw",
 ) -> Sequence[Cluster]:
-    """Return the records that pass a Mongo filter; without a filter, all.
+    """Return the records which pass a Mongo filter, or all records without a filter.
 
     The address is that of the environment, else of the running program's configuration
     (`aios:registryUrl`).

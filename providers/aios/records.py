@@ -95,7 +95,7 @@ def find_record(client: AiosClient, cluster_id: str) -> wire.Cluster | None:
 
 
 def fetch_record(client: AiosClient, cluster_id: str) -> wire.Cluster | None:
-    """Return the record by a request of its own, or None if there is none."""
+    """Return the record by a request for this record alone, or None if there is none."""
     try:
         return client.get_shared_listing().read_alone(cluster_id)
     except NotFound:
@@ -116,6 +116,7 @@ def find_before_create(
     try:
         record = find_record(client, cluster_id)
     except TRANSIENT_ERRORS:
+        # A search sends no PUT, not even an empty one.
         if context.is_search_only:
             raise
         return _confirm_or_none(client, cluster_id)
@@ -126,7 +127,7 @@ def find_before_create(
 def confirm_record(
     context: ProviderContext, client: AiosClient, record: wire.Cluster
 ) -> wire.Cluster | None:
-    """Return a record as it is now, by a PUT that changes nothing; None if it is gone.
+    """Return a record as of now, by a PUT without a change; None if the record is gone.
 
     A preview sends no PUT and returns `record`, which must not reach the state.
     """
@@ -139,7 +140,9 @@ def confirm_record(
 
 
 def require_nodes(record: wire.Cluster) -> wire.Cluster:
-    """Return the record if it has a list of nodes: without the list, it proves nothing of any node.
+    """Return the record if the answer lists nodes.
+
+    Without the list, the answer proves nothing of any node.
 
     Raises:
         ServerError: the answer leaves the list out.
@@ -157,10 +160,11 @@ def require_nodes(record: wire.Cluster) -> wire.Cluster:
 def wait_past_lag(
     context: ProviderContext, client: AiosClient, find_object: Callable[[], T | None]
 ) -> T | None:
-    """Return what `find_object` returns, or None once the registry had time to show the object.
+    """Return the object of `find_object`, or None once the registry had time to show one.
 
     Nothing is waited for if the state knows no object.
     """
+    # The registry's time, for it is compared with the creation time in an object id.
     started_at, _ = context.get_platform_time(client.clock_ahead)
     while (found_object := find_object()) is None:
         now, _ = context.get_platform_time(client.clock_ahead)
@@ -175,7 +179,7 @@ def wait_past_lag(
 def compare_properties(
     document: Mapping[str, Any], declared: Mapping[str, Any]
 ) -> Mapping[str, str]:
-    """Return evidence of whether a document has everything that is declared.
+    """Return evidence of whether a document has all declared values.
 
     The registry shows documents complete: a missing value was not sent. Texts of the document are
     not part of the evidence, because people write them and no record of gpuform may have them.
@@ -184,7 +188,7 @@ def compare_properties(
 
 
 def _contains(document: Any, declared: Any) -> bool:
-    """Return True if a document has every declared value; it may have more."""
+    """Return True if a document has every declared value; further values are allowed."""
     if isinstance(declared, Mapping) and (document is None or isinstance(document, Mapping)):
         nested = document or {}
         return all(_contains(nested.get(name), value) for name, value in declared.items())
@@ -215,7 +219,7 @@ def was_recreated(context: ProviderContext, object_id: object) -> bool:
 
 
 def build_recreated_error(label: str) -> GpuformError:
-    """Return the error for a change of an object that somebody else has created again."""
+    """Return the error for a change of an object which somebody else has created again."""
     return GpuformError(
         f"{label} is gone from the registry: somebody has made another one under its id",
         hint="refresh (`gpuform refresh`): the state then lets go of it",
@@ -252,13 +256,14 @@ def verify_deleted(
 def find_foreign_nodes(
     context: ProviderContext, client: AiosClient, cluster_id: str, declared: Sequence[str]
 ) -> list[str]:
-    """Return the nodes of a record that somebody else has added; none if there is no record.
+    """Return the nodes of a record which somebody else has added; none without a record.
 
     A node is foreign if neither the record's inputs nor another resource of the stack declares it.
 
     Raises:
         NotEnoughEvidence: the registry does not list the nodes.
     """
+    # Only a PUT's answer is certain; a run that may only read has to take the GET's.
     record = (
         fetch_record(client, cluster_id)
         if context.is_read_only
@@ -274,7 +279,10 @@ def find_foreign_nodes(
 def list_foreign_nodes(
     context: ProviderContext, record: wire.Cluster, declared: Collection[str]
 ) -> list[str]:
-    """Return the nodes of `record` that neither `declared` nor the stack's other resources have."""
+    """Return the nodes of `record` which are neither in `declared` nor in the stack.
+
+    The stack's other resources may declare nodes of the record.
+    """
     ids = [node.id or "one without an id" for node in record.nodes.node_data]
     return [
         id_
@@ -284,7 +292,7 @@ def list_foreign_nodes(
 
 
 def warn_of_skipped_sums(context: ProviderContext, record: wire.Cluster) -> None:
-    """Warn of sums that stay unchanged because a node does not report its part."""
+    """Warn of unchanged sums, for which a node does not report a number."""
     gaps = [f"{node} tells no {path}" for node, path in _find_missing_numbers(record)]
     if find_gaps(WRITE_SUMS, Observation(f"cluster {record.id}", gaps)):
         paths = sorted(set(SUM_PATHS) - set(sum_reported_nodes(_to_declared_nodes(record))))
@@ -368,7 +376,7 @@ class _RecordChange:
     def _drop_contested_sums(
         self, request: UpdateRequest | None, record: wire.Cluster
     ) -> UpdateRequest | None:
-        """Return the request, or None if it sets sums that somebody else goes on setting."""
+        """Return the request, or None if somebody else goes on setting the request's sums."""
         if request is None or request != build_sums_request(record):
             return request
         # Two writers with different sums would overwrite each other for ever.
@@ -391,7 +399,7 @@ class _RecordChange:
             return self.confirm()
 
     def confirm(self) -> wire.Cluster:
-        """Return the record as it is now, by a PUT that changes nothing.
+        """Return the record as of now, by a PUT which changes nothing.
 
         Raises:
             NotFound: there is no record.
@@ -401,16 +409,16 @@ class _RecordChange:
         )
 
     def _fetch_with_retries(self, fetch: Callable[[], wire.Cluster]) -> wire.Cluster:
-        def probe() -> PollResult[wire.Cluster]:
+        def poll_record() -> PollResult[wire.Cluster]:
             return PollResult(require_nodes(fetch()), "read", is_done=True)
 
         label = f"change of cluster {self.cluster_id}"
         return wait_until_done(
-            self.context, probe, label=label, interval=POLL_INTERVAL_S, limit=CHANGE_TIMEOUT_S
+            self.context, poll_record, label=label, interval=POLL_INTERVAL_S, limit=CHANGE_TIMEOUT_S
         )
 
     def _send_request(self, request: UpdateRequest, before: wire.Cluster) -> wire.Cluster | None:
-        """Return the record after the request; None if its answer was lost.
+        """Return the record after the request; None if the answer was lost.
 
         A request that may not be repeated has by then had its effect, or the time for it. The next
         read shows what is left to do.
@@ -433,7 +441,7 @@ class _RecordChange:
     def _wait_for_effect(
         self, request: UpdateRequest, before: wire.Cluster, sent_at: float
     ) -> None:
-        """Wait until the record shows the request, or had the time to show it."""
+        """Wait until the record shows the request, or until the settle time is over."""
         while True:
             record = self._read_record()
             if request.is_applied_to(record):
@@ -464,6 +472,7 @@ class _RecordChange:
         try:
             return require_nodes(self.client.update_cluster(self.cluster_id, request))
         except TRANSIENT_ERRORS:
+            # The answer was lost: the record itself shows whether the request had its effect.
             return self.confirm()
 
     def _reject_stray_writes(
@@ -474,7 +483,7 @@ class _RecordChange:
         *,
         is_certain: bool,
     ) -> None:
-        """Put back the values that a request by position wrote to other entries, and raise.
+        """Restore entries which a request by position has wrongly overwritten, and raise.
 
         A removed entry moves those behind it to another position. If the request may not have had
         its effect (`is_certain` is False), somebody else may have set these values: they stay.
@@ -502,7 +511,7 @@ class _RecordChange:
     def _restore_values(
         self, request: UpdateRequest, before: wire.Cluster, record: wire.Cluster
     ) -> Sequence[str]:
-        """Restore the former values of other entries, and return the ids of entries that failed.
+        """Restore the former values of other entries, and return the ids of entries left as is.
 
         A restoration by position may hit yet another entry, which is restored next.
         """
@@ -549,7 +558,7 @@ def _confirm_or_none(client: AiosClient, cluster_id: str) -> wire.Cluster | None
 
 
 def _explain_possible_lag(context: ProviderContext, started_at: float, now: float) -> list[str]:
-    """Return why an object that the state knows may exist though no answer shows it."""
+    """Return why an object of the state may exist though no answer shows the object."""
     if not context.stored_properties:
         return []
     # Mongo's object ids contain the time of their creation.
@@ -565,7 +574,7 @@ def _to_declared_nodes(record: wire.Cluster) -> list[dict[str, Any]]:
 
 
 def _find_missing_numbers(record: wire.Cluster) -> list[tuple[str, str]]:
-    """Return the nodes of a record with the paths of the numbers that they do not report."""
+    """Return the ids of nodes with missing numbers, each with the path of the number."""
     return [
         (node.get("id") or "a node without an id", path)
         for node in _to_declared_nodes(record)
@@ -575,5 +584,5 @@ def _find_missing_numbers(record: wire.Cluster) -> list[tuple[str, str]]:
 
 
 def _is_detailed(record: wire.Cluster) -> bool:
-    """Return True if an answer lists the nodes, each with all of its numbers."""
+    """Return True if an answer lists the nodes, each with all numbers for the sums."""
     return record.has_node_list and not _find_missing_numbers(record)

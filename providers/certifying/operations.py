@@ -63,7 +63,7 @@ class CertificationOperations(ABC, Generic[InputsT]):
 
     @abstractmethod
     def _parse_id(self, object_id: str) -> Mapping[str, Any]:
-        """Return the inputs that an id contains.
+        """Return the inputs in an id.
 
         Raises:
             GpuformError: the text is no id of a certification.
@@ -96,7 +96,7 @@ class CertificationOperations(ABC, Generic[InputsT]):
         return iter(())
 
     def create(self, context: ProviderContext, inputs: InputsT) -> str:
-        """Return the id, after checking that the nodes can be tested; tests begin with the wait."""
+        """Return the id after checking access to nodes and tester; the wait runs the tests."""
         object_id = self._get_id(inputs)
         # Fails here, before other resources are created, if the tester is missing or its name is
         # taken.
@@ -133,6 +133,7 @@ class CertificationOperations(ABC, Generic[InputsT]):
         # again.
         if not outputs.ready and not context.can_store_unready:
             _remove_last_run(context, runner.tester, request.label)
+        # Failures of a group are no reason to repair: most of its nodes may be healthy.
         failures = [failure.model_dump() for failure in outputs.failures if failure.is_alone]
         Verdicts.beside(context.intents).record(
             Verdict(self._get_verdict_owner(inputs), object_id, tuple(failures))
@@ -142,12 +143,13 @@ class CertificationOperations(ABC, Generic[InputsT]):
     def read(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> ObservedCertification | None:
-        """Return the evidence of the state, and which nodes of today it does not cover.
+        """Return the evidence of the state, with the existing nodes not covered by the evidence.
 
         None if the object of the nodes is gone. Nodes that cannot be reached leave the outputs
         unchanged.
         """
         outputs = parse_known_outputs(context.stored_properties)
+        # A state without inputs is that of an import.
         if not known_inputs:
             return self._import(context, object_id)
         inputs = self._parse_inputs(known_inputs)
@@ -186,6 +188,8 @@ class CertificationOperations(ABC, Generic[InputsT]):
     ) -> None:
         """Remove the last run and the recorded failures of the nodes."""
         inputs = self._parse_inputs(known_inputs)
+        # Before the cluster is asked: no repair may act on failures of a deleted certification,
+        # even if the cluster does not answer.
         Verdicts.beside(context.intents).forget(self._get_verdict_owner(inputs), object_id)
         try:
             nodes = self._find_nodes(context, object_id, inputs)
@@ -218,7 +222,7 @@ class CertificationOperations(ABC, Generic[InputsT]):
 
 
 def _remove_last_run(context: ProviderContext, tester: NodeTester, label: str) -> None:
-    """Remove the last run, because no state knows that its results were judged."""
+    """Remove the last run, because no state records the judgement of the results."""
     run = tester.find_run()
     if run is not None:
         remove_run(context, tester, label, run)

@@ -60,7 +60,7 @@ class NodeTester(Protocol):
 
     @property
     def name_of_tester(self) -> str:
-        """The tester's name for messages and outputs."""
+        """Return the tester's name for messages and outputs."""
 
     def find_run(self) -> CertificationRun | None:
         """Return the certification's own run, or None.
@@ -70,20 +70,20 @@ class NodeTester(Protocol):
         """
 
     def begin_run(self, nodes: Sequence[str], purpose: str) -> None:
-        """Begin a run on these nodes."""
+        """Begin a run of the tests on `nodes`."""
 
     def resume_run(self, run: CertificationRun) -> None:
         """Begin the missing part of a run whose begin was interrupted."""
 
     def read_results(self, run: CertificationRun) -> Sequence[JobResult]:
-        """Return the job results of a run that has ended.
+        """Return the job results of an ended run.
 
         Raises:
             UnreadableResult: the results are missing or have an unexpected form.
         """
 
     def remove_run(self, run: CertificationRun) -> None:
-        """End a run and begin to remove its objects."""
+        """End a run and begin to remove the run's objects."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,22 +119,26 @@ class CertificationRunner:
             NotReady: the run takes too long; `last` has the evidence so far.
             Cancelled: the run of gpuform was interrupted.
         """
-        known = parse_known_outputs(self.context.stored_properties)
+        known_outputs = parse_known_outputs(self.context.stored_properties)
         machines = self.list_machines()
-        gaps = find_evidence_gaps(machines, known.evidence, self.request.categories, known.failures)
+        gaps = find_evidence_gaps(
+            machines, known_outputs.evidence, self.request.categories, known_outputs.failures
+        )
         try:
             if gaps:
-                return self._test_nodes(known, machines, {gap.node for gap in gaps})
+                return self._test_nodes(known_outputs, machines, {gap.node for gap in gaps})
         except NotReady as error:
             gap_outputs = {
                 "gaps": gaps,
-                "status": _format_status(select_current_evidence(known.evidence, machines), gaps),
+                "status": _format_status(
+                    select_current_evidence(known_outputs.evidence, machines), gaps
+                ),
             }
-            last_outputs = known.model_copy(
+            last_outputs = known_outputs.model_copy(
                 update={**_build_readiness(error.reason), **gap_outputs}
             )
             raise type(error)(error.reason, last=last_outputs) from None
-        evidence = select_current_evidence(known.evidence, machines)
+        evidence = select_current_evidence(known_outputs.evidence, machines)
         evidence_outputs = {
             "evidence": evidence,
             "gaps": [],
@@ -142,7 +146,9 @@ class CertificationRunner:
             "status": _format_status(evidence, []),
         }
         missing_nodes = self._explain_missing_nodes(machines)
-        return known.model_copy(update={**_build_readiness(missing_nodes), **evidence_outputs})
+        return known_outputs.model_copy(
+            update={**_build_readiness(missing_nodes), **evidence_outputs}
+        )
 
     def _test_nodes(
         self, known: CertificationOutputs, machines: Sequence[Machine], uncertified: Collection[str]
@@ -200,7 +206,7 @@ class CertificationRunner:
         )
 
     def _explain_missing_nodes(self, machines: Sequence[Machine]) -> str:
-        """Return why not all declared nodes can be tested, or "" if they exist."""
+        """Return why not all declared nodes can be tested, or "" if all exist."""
         declared_count = self.request.declared_count
         if len(machines) >= declared_count:
             return ""
@@ -212,7 +218,7 @@ class CertificationRunner:
     def _wait_until_run_ended(
         self, chosen: Sequence[Machine], judged_run_id: str | None
     ) -> CertificationRun:
-        """Begin or resume the run of these machines, and return it when it has ended.
+        """Begin or resume the run of the `chosen` machines, and return the run when ended.
 
         Raises:
             NotReady: the run takes too long, or somebody has removed it.
@@ -222,6 +228,7 @@ class CertificationRunner:
         purpose = _compute_purpose(chosen, self.request.categories)
         existing_run = tester.find_run()
         if existing_run is not None and (
+            # A run of other machines or tests proves nothing here, a judged one nothing new.
             existing_run.purpose != purpose or existing_run.id == judged_run_id
         ):
             remove_run(context, tester, label, existing_run)
@@ -237,19 +244,20 @@ class CertificationRunner:
             )
             tester.begin_run(node_names, purpose)
 
-        def probe() -> PollResult[CertificationRun]:
+        def poll_run() -> PollResult[CertificationRun]:
             run = tester.find_run()
+            # A removed run never ends: waiting for the whole timeout would be in vain.
             if run is None or run.purpose != purpose:
                 raise NotReady(f"{label}: its run is gone: somebody has removed it")
             return PollResult(run, run.progress, is_done=run.has_ended)
 
         return wait_until_done(
-            context, probe, label=label, interval=POLL_INTERVAL_S, limit=self.request.timeout_s
+            context, poll_run, label=label, interval=POLL_INTERVAL_S, limit=self.request.timeout_s
         )
 
 
 def parse_known_outputs(known: Mapping[str, Any]) -> CertificationOutputs:
-    """Return the outputs that a state has; without evidence if the state is damaged."""
+    """Return the outputs in a state; without evidence if the state is damaged."""
     # The state has the inputs, too, which the model of the outputs refuses.
     names = CertificationOutputs.model_fields
     try:
@@ -260,12 +268,12 @@ def parse_known_outputs(known: Mapping[str, Any]) -> CertificationOutputs:
 
 
 def get_last_run_id(context: ProviderContext) -> str:
-    """Return the id of the run that the state knows, or ""."""
+    """Return the id of the last run in the state, or ""."""
     return parse_known_outputs(context.stored_properties).run or ""
 
 
 def _format_status(evidence: Sequence[NodeEvidence], gaps: Sequence[Gap]) -> str:
-    """Return a status such as `3 of 4 nodes proven`."""
+    """Return a status like `3 of 4 nodes proven`."""
     uncovered = {gap.node for gap in gaps}
     covered_count = sum(node_evidence.node not in uncovered for node_evidence in evidence)
     total = covered_count + len(gaps)
@@ -299,7 +307,10 @@ def _needs_several_nodes(category: CategoryInputs) -> bool:
 
 
 def _reject_single_node_result(job: JobResult) -> JobResult:
-    """Return the job as failed if its category measures between nodes and it ran on one node."""
+    """Return a job as failed if only one node ran a test of the connection between nodes.
+
+    Other jobs are returned unchanged.
+    """
     if len(job.nodes) > 1 or not (
         job.has_passed and job.needs_figure and _needs_several_nodes(job.category)
     ):
@@ -316,24 +327,27 @@ def _compute_purpose(machines: Sequence[Machine], categories: Sequence[CategoryI
 def remove_run(
     context: ProviderContext, tester: NodeTester, label: str, run: CertificationRun
 ) -> None:
-    """Remove a run, and wait until it is gone."""
+    """Remove a run, and wait until the tester no longer shows the run."""
     tester.remove_run(run)
 
-    def probe() -> PollResult[object] | None:
+    def poll_removal() -> PollResult[object] | None:
         remaining_run = tester.find_run()
         return (
             PollResult(None, "being removed")
+            # Another id is another run, which somebody has begun under the same name since.
             if remaining_run is not None and remaining_run.id == run.id
             else None
         )
 
-    wait_until_gone(context, probe, label=f"earlier run of {label}", interval=POLL_INTERVAL_S)
+    wait_until_gone(
+        context, poll_removal, label=f"earlier run of {label}", interval=POLL_INTERVAL_S
+    )
 
 
 def update_gaps(
     outputs: CertificationOutputs, machines: Sequence[Machine], categories: Sequence[CategoryInputs]
 ) -> CertificationOutputs:
-    """Return the outputs with the nodes that their evidence does not cover now."""
+    """Return the outputs with the nodes which the evidence does not cover now."""
     gaps = find_evidence_gaps(machines, outputs.evidence, categories, outputs.failures)
     status = _format_status(select_current_evidence(outputs.evidence, machines), gaps)
     return outputs.model_copy(update={"gaps": gaps, "status": status})

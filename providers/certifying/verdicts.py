@@ -50,7 +50,7 @@ def find_evidence_gaps(
     categories: Sequence[CategoryInputs],
     failures: Iterable[NodeFailure] = (),
 ) -> list[Gap]:
-    """Return the nodes that the evidence does not cover, each with the first reason.
+    """Return the nodes without valid evidence, each with the first reason.
 
     A fact that is unknown now, or was unknown at the test, is no difference.
     """
@@ -75,13 +75,13 @@ def select_current_evidence(
     machines: Iterable[Machine],
     excluded_nodes: Iterable[str] = (),
 ) -> list[NodeEvidence]:
-    """Return the evidence of nodes that exist, except for `excluded_nodes`."""
+    """Return the evidence of existing nodes, except for `excluded_nodes`."""
     present = {machine.node for machine in machines} - {*excluded_nodes}
     return [node_evidence for node_evidence in evidence if node_evidence.node in present]
 
 
 def compute_categories_digest(categories: Sequence[CategoryInputs]) -> str:
-    """Return a digest that is the same only for the same categories with the same options."""
+    """Return a digest which changes with any category or option."""
     return digest(json.dumps([category.dump_declared() for category in categories], sort_keys=True))
 
 
@@ -128,7 +128,7 @@ def _format_gap_group(reason: str, nodes: Sequence[str]) -> str:
 
 
 def build_due_certification_notices(outputs: Mapping[str, Any]) -> Iterator[Notice]:
-    """Yield a notice of the tests that the next `up` runs, for commands that plan nothing."""
+    """Yield a notice of the next `up`'s tests, for commands without a plan."""
     change = build_certify_again_change(outputs)
     if change is not None:
         yield Notice(kind=NoticeKind.CHANGED, text=f"the next `up` will {change.because}")
@@ -142,7 +142,9 @@ def build_certify_again_change(
     `added_count` is how many nodes the same plan adds.
     """
     raw_gaps = outputs.get("gaps")
-    gaps = [Gap.model_validate(each) for each in raw_gaps] if isinstance(raw_gaps, list) else []
+    gaps = (
+        [Gap.model_validate(raw_gap) for raw_gap in raw_gaps] if isinstance(raw_gaps, list) else []
+    )
     new_count = Counter(gap.because for gap in gaps)[NEW_NODE]
     parts = [format_gaps(gaps)] if gaps else []
     # The nodes that the same plan adds are not in the outputs yet.
@@ -213,7 +215,10 @@ class CertificationVerdict:
 
     @property
     def problem(self) -> str:
-        """Everything that is wrong, with nodes and figures; empty if all nodes have passed."""
+        """Return all failures and untested nodes as one message; empty if all nodes have passed.
+
+        The message names nodes and figures.
+        """
         by_reason: dict[tuple[str, str], list[str]] = {}
         for failure in self.failures:
             by_reason.setdefault((failure.category, failure.because), []).append(failure.node)
@@ -233,7 +238,7 @@ def judge_nodes(
     machines: Sequence[Machine],
     ended_at: str,
 ) -> CertificationVerdict:
-    """Return what the job results prove of these machines.
+    """Return which of `machines` have passed, failed or were not tested, by the job results.
 
     `ended_at` is the time of jobs that report none themselves (ISO 8601).
     """
@@ -251,6 +256,7 @@ def judge_nodes(
             if machine is None:
                 continue
             node_failure = failure_by_node.get(node)
+            # A node of a failed job whose test blames others alone counts as untested.
             if node_failure is None and job.has_passed:
                 passed_categories[node].add(job.category.name)
             elif node_failure is not None:
@@ -291,7 +297,7 @@ def judge_nodes(
 
 
 def _find_failures(job: JobResult) -> Iterator[ReportedFailure]:
-    """Yield the nodes of a job that have not passed, with reasons.
+    """Yield the nodes of a job which have not passed, with reasons.
 
     If the test names failed nodes of a group and gives no other reason, the others are not failed.
     """
@@ -315,13 +321,14 @@ def _find_failures(job: JobResult) -> Iterator[ReportedFailure]:
 
 
 def _explain_shortfall(job: JobResult) -> str:
-    """Return why the figure does not reach the floor; empty if it does, or if there is no floor."""
+    """Return why the job's figure is below the floor, or "" without a shortfall or floor."""
     required, floor, unit = job.category.required, job.category.floor, job.category.unit
     if required is None or floor is None:
         return ""
     unit = f" {unit}" if unit else ""
     measured_value = job.measured_value
     if measured_value is None or not _is_measured(job):
+        # Without its figure a passed job does not prove the floor; a failed job has its own reason.
         return "nothing was measured" if job.needs_figure and job.has_passed else ""
     if measured_value >= required:
         return ""

@@ -111,11 +111,11 @@ class DrainTarget:
 
     @property
     def owner_label(self) -> str:
-        """The label that a cordon writes on the nodes; the same for each attempt."""
+        """Return the label which a cordon writes on nodes, identical for each attempt."""
         return f"gpuform-scale-down-{digest(self.id)[:12]}"
 
     def match_workers(self, nodes: Iterable[ScheduledNode]) -> list[Worker]:
-        """Return the workers of the object, each with its node among `nodes`."""
+        """Return the object's workers, each with the matching node among `nodes`."""
         return match_nodes(self.workers, [*nodes])
 
 
@@ -142,7 +142,7 @@ class DrainOperation:
         self._names_ever_scheduled: set[str] = set()
 
     def predict_removed_nodes(self, eviction: NodeEviction) -> RemovedNodes | None:
-        """Return the nodes that a removal would take now, for a plan; None if the scheduler fails.
+        """Return the nodes which a removal would take now, for a plan; None if the scheduler fails.
 
         Raises:
             InvalidNodeNames: declared names do not fit the nodes of the object.
@@ -169,7 +169,7 @@ class DrainOperation:
 
     @contextmanager
     def drain_during(self, eviction: NodeEviction) -> Iterator[None]:
-        """Drain the nodes, then run the block that asks the platform to remove them.
+        """Drain the nodes, then run the block, which asks the platform to remove the nodes.
 
         An error of the block that proves that the platform does nothing undoes the drain. After a
         lost answer the record stays, and the next run finishes or undoes the removal.
@@ -190,7 +190,7 @@ class DrainOperation:
             raise
 
     def drain_nodes(self, eviction: NodeEviction) -> Drain | None:
-        """Choose the nodes, cordon them and wait until no job runs on them.
+        """Choose and cordon the nodes to remove, and wait until no job runs on any of the nodes.
 
         Returns:
             The durable record, or None if no scheduler could be asked and the run may end jobs.
@@ -227,7 +227,7 @@ class DrainOperation:
         return drain
 
     def observe_workers(self) -> Sequence[Worker] | None:
-        """Return the workers with their jobs; None if the scheduler fails and the run may end jobs.
+        """Return the workers with jobs; None if the scheduler fails and the run may end jobs.
 
         Raises:
             GpuformError: the scheduler cannot be asked.
@@ -244,7 +244,7 @@ class DrainOperation:
             return None
 
     def record_request(self, drain: Drain) -> Drain:
-        """Record that the platform is about to be asked, and return the new record."""
+        """Record the coming request to the platform, and return the new record."""
         self._context.raise_if_cancelled()
         requested_drain = replace(drain, asked=True)
         # Durable before the request: if its answer is lost, the next run knows that nodes may be
@@ -356,7 +356,7 @@ class DrainOperation:
         removals: Sequence[NodeRemoval],
         warn: Callable[[str], None],
     ) -> None:
-        """Warn of nodes that somebody else cordoned: the platform could remove them instead."""
+        """Warn of nodes with a foreign cordon, which the platform could remove instead."""
         removed_names = {removal.worker.name for removal in removals}
         others = [
             worker.name
@@ -373,7 +373,7 @@ class DrainOperation:
             )
 
     def _record_drain(self, workers: Sequence[Worker]) -> Drain:
-        """Store and return the drain record, with nodes that an earlier attempt cordoned."""
+        """Store and return the drain record, with the nodes of an earlier attempt's cordon."""
         earlier = self._drains.find(self._target.id)
         names = [worker.scheduled_node.name for worker in workers if worker.scheduled_node]
         drain = Drain(
@@ -388,11 +388,14 @@ class DrainOperation:
 
     @property
     def _present_names(self) -> tuple[str, ...]:
-        """All node names if the platform could remove other nodes than the chosen; else empty."""
+        """Return all node names if the platform chooses the nodes to remove, else none.
+
+        Such a platform could remove other nodes than the chosen ones.
+        """
         return tuple(w.name for w in self._target.workers) if self._target.removes_cordoned else ()
 
     def _uncordon_unchosen(self, drain: Drain, removals: Sequence[NodeRemoval]) -> Drain:
-        """Uncordon nodes that only an earlier attempt chose, and return the new record."""
+        """Uncordon nodes which only an earlier attempt chose, and return the new record."""
         names = [
             removal.worker.scheduled_node.name
             for removal in removals
@@ -416,7 +419,7 @@ class DrainOperation:
         """Wait until no job runs on the chosen nodes, and return the record as of then."""
         busy_workers: list[Worker] = []
 
-        def probe() -> PollResult[None]:
+        def poll_nodes() -> PollResult[None]:
             nonlocal drain
             drain, busy_workers[:], result = self._poll_chosen_nodes(drain)
             if result.is_done:
@@ -432,7 +435,11 @@ class DrainOperation:
         )
         try:
             wait_until_done(
-                self._context, probe, label=description, interval=POLL_INTERVAL_S, limit=timeout_s
+                self._context,
+                poll_nodes,
+                label=description,
+                interval=POLL_INTERVAL_S,
+                limit=timeout_s,
             )
         except Cancelled:
             raise
@@ -479,7 +486,7 @@ class DrainOperation:
         return drain, busy_workers, PollResult(None, f"waiting for {format_jobs(busy_workers)}")
 
     def _record_joined_nodes(self, drain: Drain, workers: Sequence[Worker]) -> Drain:
-        """Return the record with the scheduler's names of chosen nodes that have joined since."""
+        """Return the record with the scheduler's names of chosen nodes which have joined since."""
         names = [
             worker.scheduled_node.name
             for worker in workers
@@ -491,7 +498,7 @@ class DrainOperation:
         return extended_drain
 
     def _find_busy_workers(self, workers: Sequence[Worker], drain: Drain) -> list[Worker]:
-        """Return the workers with jobs among all that the platform may remove now.
+        """Return the workers with jobs among all nodes which the platform may remove now.
 
         A failed node does not report that its jobs have ended: with policy `evict` they no longer
         count.
@@ -539,7 +546,7 @@ class DrainOperation:
 def undo_drain(
     context: ProviderContext, drain: Drain, find_scheduler: Callable[[], Scheduler]
 ) -> bool:
-    """Uncordon the nodes that have the record's label, and delete the record.
+    """Uncordon the nodes with the record's label, and delete the record.
 
     Returns:
         False if the scheduler could not be asked: the record stays, and the user gets a warning.
@@ -566,7 +573,7 @@ def finish_drain(
     find_scheduler: Callable[[], Scheduler],
     present_names: Sequence[str],
 ) -> None:
-    """Finish the record of a removal after the platform is done with it.
+    """Finish the record of a removal after the platform is done with the nodes.
 
     Args:
         context: has the records and the warnings.
@@ -601,7 +608,7 @@ def finish_drain(
 
 
 def _report_unpredicted(context: ProviderContext, label: str, error: GpuformError) -> None:
-    """Report in a plan why it does not name the nodes to remove."""
+    """Report in a plan why the nodes to remove are unknown."""
     context.on_skipped_check(
         f"which nodes of {label} go, and which jobs run on them: {_to_one_line(error)}. "
         "Nothing is removed "

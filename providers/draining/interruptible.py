@@ -26,7 +26,7 @@ _CHECK_INTERVAL_S: Final = 0.05
 def call_interruptibly(
     context: ProviderContext, request: Callable[[], T], *, grace_s: float | None = None
 ) -> T:
-    """Return what `request` returns, or raise what it raises, unless the run is interrupted.
+    """Return the result of `request`, or raise the error of `request`, unless interrupted.
 
     Args:
         context: has the cancellation of the run.

@@ -15,7 +15,7 @@ _LOCAL_ADDRESS: Final = re.compile(r"|localhost(\..*)?|127\..*|0\.0\.0\.0|::1?")
 
 
 def match_nodes(workers: Sequence[Worker], nodes: Sequence[ScheduledNode]) -> list[Worker]:
-    """Return the workers, each with the scheduler's node that is the same machine.
+    """Match each worker with a node of the scheduler, and return the workers.
 
     A worker and a node are the same machine if they share a name, an address, or an id in the
     node's provider id. A worker that matches several nodes, or whose node matches another worker
@@ -71,7 +71,7 @@ def _get_worker_keys(worker: Worker) -> set[str]:
 
 
 def _get_node_keys(node: ScheduledNode) -> set[str]:
-    """Return the keys of a node, with the parts of its provider id: `aws:///eu-west-1a/i-0123`."""
+    """Return the keys of a node, with the parts of a provider id (`aws:///zone/i-0123`)."""
     return _normalize_keys((node.name, *node.provider_id.split("/"), *node.addresses))
 
 

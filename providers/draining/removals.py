@@ -34,12 +34,12 @@ class Worker:
 
     @property
     def jobs(self) -> tuple[RunningJob, ...]:
-        """The jobs that run on the node."""
+        """Return the jobs on the node; empty if the scheduler does not know the node."""
         return self.scheduled_node.jobs if self.scheduled_node else ()
 
     @property
     def is_cordoned(self) -> bool:
-        """True if the scheduler gives the node no new jobs."""
+        """Return True if the scheduler gives the node no new jobs."""
         return self.scheduled_node is not None and self.scheduled_node.is_cordoned
 
     def has_name(self, name: str) -> bool:

@@ -45,7 +45,7 @@ class Scheduler(Protocol):
     """The name that users know, as Kubernetes or Slurm. For messages."""
 
     def list_nodes(self) -> Sequence[ScheduledNode]:
-        """Return every worker node with the jobs that run on it now, with few requests."""
+        """Return every worker node with the jobs which run there now, with few requests."""
 
     def cordon(self, node_names: Collection[str], owner_label: str) -> None:
         """Stop nodes from taking new jobs and write `owner_label` on each; running jobs continue.
@@ -54,10 +54,10 @@ class Scheduler(Protocol):
         """
 
     def uncordon(self, node_names: Collection[str], owner_label: str) -> None:
-        """Let the nodes that still have `owner_label` take jobs again; skip missing nodes."""
+        """Allow nodes which still have `owner_label` to take jobs; skip missing nodes."""
 
     def evict(self, node_names: Collection[str]) -> None:
-        """Ask the jobs on nodes to end, as far as their disruption budgets allow now.
+        """Ask the jobs on nodes to end, as far as disruption budgets allow now.
 
         Returns at once, and may be called again: `list_nodes` shows which jobs still run.
         """

@@ -76,12 +76,15 @@ class SlurmOnKubernetes:
         return [merge_node(node) for node in kubernetes_nodes]
 
     def cordon(self, node_names: Collection[str], owner_label: str) -> None:
-        """Drain nodes in Slurm, then cordon them in Kubernetes."""
+        """Drain nodes in Slurm, then cordon the nodes in Kubernetes."""
         self._slurm.cordon(self._to_slurm_names(node_names), owner_label)
         self._kubernetes.cordon(node_names, owner_label)
 
     def uncordon(self, node_names: Collection[str], owner_label: str) -> None:
-        """Uncordon nodes in Kubernetes, then resume them in Slurm, even if Kubernetes refuses."""
+        """Uncordon nodes in Kubernetes, then resume the nodes in Slurm.
+
+        Slurm's nodes are resumed even if Kubernetes refuses.
+        """
         _run_all_steps(
             lambda: self._kubernetes.uncordon(node_names, owner_label),
             lambda: self._slurm.uncordon(self._to_slurm_names(node_names), owner_label),
@@ -122,7 +125,7 @@ class SlurmOnKubernetes:
             )
 
     def _to_slurm_names(self, node_names: Collection[str]) -> list[str]:
-        """Return Slurm's names of nodes, without nodes that Slurm did not list last."""
+        """Return Slurm's names of nodes, without nodes missing from Slurm's last list."""
         slurm_names = [self._slurm_names.get(name, name) for name in node_names]
         return [
             name
@@ -132,7 +135,7 @@ class SlurmOnKubernetes:
 
 
 def _run_all_steps(*steps: Callable[[], None]) -> None:
-    """Run every step, then raise the first error of them."""
+    """Run every step, then raise the first error, if any."""
     errors = []
     for step in steps:
         try:

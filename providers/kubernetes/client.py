@@ -98,6 +98,7 @@ class KubernetesClient:
                 while reader.has_more:
                     page_params = {**params, **reader.next_page_params}
                     answer = self._request("GET", path, params=page_params, retry=retry)
+                    # Another kind with status 200 is a foreign answer, not an empty list.
                     if not _is_list_of(path, answer["kind"]):
                         raise self._api.build_form_error("GET", path, "kind")
                     reader.add_page(answer)
@@ -118,7 +119,7 @@ class KubernetesClient:
         )
 
     def share_listing(self, path: str) -> Listing[KubernetesObject]:
-        """Return the collection at `path` by names, for readers that may share requests."""
+        """Return the collection at `path` by names, for readers who may share requests."""
         with self._lock:
             # One listing for each path, so that all threads share its requests.
             if path not in self._shared:
@@ -137,7 +138,7 @@ class KubernetesClient:
         return name
 
     def create_object(self, path: str, body: KubernetesObject) -> KubernetesObject:
-        """Create an object by one request that is never sent again.
+        """Create an object by one request, which is never sent again.
 
         Raises:
             UnknownOutcome: the answer was lost.
@@ -265,7 +266,7 @@ def _is_list_of(path: str, kind: object) -> bool:
 
 
 def _is_object_not_found(body: KubernetesObject) -> bool:
-    """Return True if an answer says that an object is missing, not that a path is unknown."""
+    """Return True if an answer reports a missing object, not an unknown path."""
     details = body.get("details")
     is_failure = (body.get("kind"), body.get("reason")) == ("Status", "NotFound")
     return is_failure and isinstance(details, Mapping) and bool(details.get("name"))

@@ -35,7 +35,7 @@ class KubernetesAccess:
 
 
 def parse_kubeconfig(kubeconfig: str, cluster: str) -> Kubeconfig:
-    """Return the current context of a kubeconfig (YAML), or its first one.
+    """Return the current context of a kubeconfig (YAML), else the first context.
 
     `cluster` is the cluster's name for messages.
 
@@ -89,7 +89,7 @@ def _is_repository(folder: Path) -> bool:
 
 
 def reject_local_files(document: dict[str, Any], label: str) -> None:
-    """Raise GpuformError for a kubeconfig that names files or programs of this machine."""
+    """Raise GpuformError for a kubeconfig which names files or programs of this machine."""
     entries = [
         *_list_parts(document, "clusters", "cluster"),
         *_list_parts(document, "users", "user"),
@@ -116,7 +116,7 @@ def _list_parts(document: dict[str, Any], section: str, part: str) -> list[Mappi
 
 
 def flatten_kubeconfig(document: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Return a kubeconfig with the content of the files that its current context names.
+    """Return a kubeconfig with the content of the files named in the current context.
 
     Paths begin at `folder`, where the kubeconfig is.
 
@@ -158,7 +158,7 @@ def _embed_files(entry: dict[str, Any], part: str, folder: Path) -> dict[str, An
 
 
 def load_access(kubeconfig: str, cluster: str) -> KubernetesAccess:
-    """Return how to reach the server that a kubeconfig (YAML) names in its current context.
+    """Return the access to the server in the current context of a kubeconfig (YAML).
 
     Raises:
         MissingCredentials: `parse_kubeconfig` refuses the text, its certificates cannot be loaded,
@@ -214,6 +214,7 @@ def _create_tls_context(parts: Kubeconfig) -> ssl.SSLContext | None:
         cadata=_decode_pem(cluster.certificate_authority_data) or None
     )
     if cluster.insecure_skip_tls_verify:
+        # In this order: Python refuses CERT_NONE as long as host names are checked.
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     pair = map(_decode_pem, (user.client_certificate_data, user.client_key_data))
@@ -244,7 +245,7 @@ def _build_auth_headers(user: UserPart) -> dict[str, str]:
 def load_declared_kubeconfig(
     declared: KubernetesInputs, field_prefix: str = "drain.kubernetes.", *, is_typed: bool = False
 ) -> str:
-    """Return the YAML of the declared kubeconfig, with the declared context as its current one.
+    """Return the declared kubeconfig as YAML, with the declared context as the current one.
 
     Args:
         declared: path and context.
@@ -307,7 +308,7 @@ def _get_first_server(config: Mapping[str, Any]) -> str:
 
 
 def _get_current_server(config: Mapping[str, Any]) -> str:
-    """Return the server address of the current context, or "" if it has none."""
+    """Return the server address of the current context, or "" without an address."""
     try:
         contexts = {context["name"]: context["context"] for context in config["contexts"]}
         clusters = {cluster["name"]: cluster["cluster"] for cluster in config["clusters"]}

@@ -35,7 +35,7 @@ class NodeState:
 
 
 def list_node_states(client: KubernetesClient) -> dict[str, NodeState]:
-    """Return the state of every node by its name, in one request that is sent once."""
+    """Return the state of every node by name, in one request without a retry."""
     # Sent once: commands that only look must not wait for a cluster that does not answer.
     nodes, now = client.list_objects_once(NODES_PATH), get_current_context().clock.now()
     return {name: get_node_state(node, now) for node in nodes if (name := _get_node_name(node))}
@@ -54,7 +54,7 @@ def parse_time(written: Any) -> float | None:
 
 
 def accept_time_between(written: Any, earliest: float | None, latest: float) -> str:
-    """Return a time that is neither before `earliest` nor after `latest`, or "" for any other.
+    """Return `written` if neither before `earliest` nor after `latest`, else "".
 
     Without `earliest`, the creation of the object, no time is accepted: nothing can have happened
     to an object before its creation.
@@ -74,7 +74,7 @@ class NodeSoftware:
 
 
 def list_node_software(client: KubernetesClient) -> dict[str, NodeSoftware]:
-    """Return the software of every node by its name, in one request that is sent once."""
+    """Return the software of every node by name, in one request without a retry."""
     nodes = client.list_objects_once(NODES_PATH)
     return {name: _get_node_software(node) for node in nodes if (name := _get_node_name(node))}
 

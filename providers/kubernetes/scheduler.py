@@ -51,7 +51,7 @@ class KubernetesScheduler:
         self._client = client
 
     def list_nodes(self) -> Sequence[ScheduledNode]:
-        """Return every worker node with the jobs that run on it now."""
+        """Return every worker node with the jobs which run there now."""
         nodes = self._client.list_objects(NODES_PATH)
         # Asked last, so that no job is missed that started in between.
         pods_by_node: dict[str, list[KubernetesObject]] = {}
@@ -64,17 +64,17 @@ class KubernetesScheduler:
         ]
 
     def cordon(self, node_names: Collection[str], owner_label: str) -> None:
-        """Make nodes unschedulable, and annotate those that nobody else has cordoned."""
+        """Make nodes unschedulable, and annotate each; nodes with a foreign cordon stay as is."""
         for node_name in node_names:
             retry_on_conflict(partial(self._cordon_node, node_name, owner_label))
 
     def uncordon(self, node_names: Collection[str], owner_label: str) -> None:
-        """Make nodes schedulable again if they still have `owner_label`; skip missing nodes."""
+        """Make nodes which still have `owner_label` schedulable again; skip missing nodes."""
         for node_name in node_names:
             retry_on_conflict(partial(self._uncordon_node, node_name, owner_label))
 
     def evict(self, node_names: Collection[str]) -> None:
-        """Evict the pods on nodes, as far as their disruption budgets allow now."""
+        """Evict the pods on nodes, as far as disruption budgets allow now."""
         for pod in self._list_pods():
             is_being_deleted = "deletionTimestamp" in pod["metadata"]
             if (
@@ -104,12 +104,13 @@ class KubernetesScheduler:
     def _patch_node(
         self, node: KubernetesObject, annotations: Mapping[str, Any], *, is_cordoned: bool
     ) -> None:
-        """Patch a node, unless the node has changed since it was read: then raise Conflict."""
+        """Patch a node, or raise Conflict if the node has changed since the read."""
         version = node["metadata"]["resourceVersion"]
         self._client.patch_object(
             NODES_PATH + build_path(_get_name(node)),
             {
                 "metadata": {"resourceVersion": version, "annotations": annotations},
+                # In a merge patch None removes the field, as on a node that was never cordoned.
                 "spec": {"unschedulable": is_cordoned or None},
             },
         )
@@ -131,7 +132,7 @@ class KubernetesScheduler:
 
 
 def is_job(pod: KubernetesObject) -> bool:
-    """Return True if the end of its node would hurt the pod (see the module's docstring)."""
+    """Return True if the end of the node would hurt the pod (see the module's docstring)."""
     if _belongs_to_node(pod) or get_mapping(pod, "status").get("phase") in {"Succeeded", "Failed"}:
         return False
     is_replaced = not _REPLACING_CONTROLLERS.isdisjoint(_get_controller_kinds(pod))
@@ -172,13 +173,13 @@ def _belongs_to_node(pod: KubernetesObject) -> bool:
 
 
 def _get_controller_kinds(pod: KubernetesObject) -> set[str]:
-    """Return the kinds of the owners that manage a pod, not of those that only collect garbage."""
+    """Return the kinds of a pod's controllers, without owners for garbage collection only."""
     owners = pod["metadata"].get("ownerReferences") or ()
     return {str(owner.get("kind")) for owner in owners if owner.get("controller")}
 
 
 def _to_scheduled_node(node: KubernetesObject, pods: Sequence[KubernetesObject]) -> ScheduledNode:
-    """Return a node with the jobs among its `pods`.
+    """Return a node with the jobs among the node's `pods`.
 
     A node always runs pods of its own (network, GPU device plugin). A list without any pod on the
     node is from another cluster, or a gateway has filtered it.

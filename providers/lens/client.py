@@ -53,12 +53,13 @@ class _ConsumersRead:
         self._total: int | None = None
 
     def add_page(self, page: wire.ConsumerPage) -> None:
-        """Add the next page, and find out whether it is the last one."""
+        """Add the next page, and find out whether the page is the last one."""
         self.pages += 1
         previous_count = len(self.consumers)
-        self.consumers |= _index_by_identity(page.data)
+        self.consumers |= _group_by_identity(page.data)
         is_new = len(self.consumers) > previous_count
         total, page_number = page.total, self.pages
+        # `total` counts the workloads of all pages: without it no read is known to be complete.
         if total is None or total < 0:
             self._finish(f"page {page_number} of consumers has no `total` that can be")
         elif self._total not in (None, total):
@@ -91,7 +92,7 @@ class _ConsumersRead:
         self.missing += missing
 
 
-def _index_by_identity(
+def _group_by_identity(
     consumers: Sequence[wire.Consumer],
 ) -> dict[tuple[object, ...], wire.Consumer]:
     """Return the workloads of one page by identity: the uid, else the name with a number.
@@ -154,7 +155,7 @@ class LensClient:
     def list_consumers(
         self, page_size: int = PAGE_SIZE, retry: Retry = Retry.SAFE
     ) -> Sequence[wire.Consumer]:
-        """Return every workload that uses GPUs, each once.
+        """Return every workload on GPUs, each once.
 
         Raises:
             NotEnoughEvidence: at each of four reads, Lens shows fewer or other workloads than it
@@ -177,12 +178,14 @@ class LensClient:
             hint="try again; if it stays so, compare the pages of GET /api/clusters/consumers with "
             "their `total`",
         )
+        # `require_evidence` has raised: this line is for type checkers.
         raise AssertionError("an observation that misses something is refused")
 
     def _read_consumers(self, page_size: int, retry: Retry) -> "_ConsumersRead":
-        """Return what one pass over the pages shows, up to the first contradiction."""
+        """Return the workloads of one pass over the pages, up to the first contradiction."""
         current_read = _ConsumersRead()
         while not current_read.is_finished:
+            # Lens counts pages from 1 (Lens reference, parameter `pageNum`).
             params = {"pageNum": str(current_read.pages + 1), "pageSize": str(page_size)}
             current_read.add_page(self._request(wire.ConsumerPage, _CONSUMERS, params, retry))
         return current_read
@@ -202,7 +205,7 @@ class LensClient:
 
     @property
     def clock_ahead(self) -> float | None:
-        """Seconds that this machine's clock is ahead of Lens's; None before an answer."""
+        """Return this machine's clock minus Lens's in seconds, None before an answer."""
         return self._api.clock_ahead
 
     def close(self) -> None:
@@ -222,6 +225,7 @@ class LensClient:
             ServerError: the envelope has a failure, which Lens may send with status 200.
         """
         answer = self._api.request_model(wire.Envelope, "GET", path, params=params, retry=retry)
+        # Lens answers errors of its own with status 200 and another code than 0.
         if answer.code != 0:
             raise self._build_error(path, f"code {answer.code}: {answer.message}", answer.trace_id)
         try:
@@ -251,6 +255,7 @@ class LensClient:
 def _get_trace_id(response: "httpx.Response") -> str | None:
     try:
         body: Any = response.json()
+    # The answer of a proxy on the way may be no JSON.
     except ValueError:
         return None
     trace_id = body.get("traceId") if isinstance(body, dict) else None
@@ -274,7 +279,7 @@ def is_configured(settings: Settings) -> bool:
 
 
 def client_for(settings: Settings) -> LensClient:
-    """Return the client of these settings: one per process, address and token."""
+    """Return the client for `settings`, one per process, address and token."""
     url, token = address(settings), settings.get_value(TOKEN_VARIABLE, TOKEN_CONFIG)
     return _clients.get((url, token), url, partial(LensClient, url, token))
 

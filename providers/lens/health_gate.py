@@ -57,7 +57,7 @@ class HealthGateOperations:
         return iter(())
 
     def create(self, context: ProviderContext, inputs: HealthGateInputs) -> str:  # noqa: ARG002 - the shape of ResourceOperations
-        """Return the id of every gate, after checking that an address of Lens is configured."""
+        """Return the one id of all gates, after requiring a configured address of Lens."""
         self._client.require_address()
         return ID
 
@@ -73,7 +73,7 @@ class HealthGateOperations:
             NotReady: the condition does not hold in time; the error has the last numbers.
         """
 
-        def probe() -> PollResult[ObservedGate]:
+        def poll_gate() -> PollResult[ObservedGate]:
             overview, heatmap = _fetch_numbers(self._client, inputs.condition)
             reason = _explain_closed(inputs.condition, overview, heatmap)
             outputs = build_outputs(overview, heatmap, reason)
@@ -81,13 +81,13 @@ class HealthGateOperations:
 
         timeout_s = 60.0 * (inputs.wait_minutes or DEFAULT_WAIT_MINUTES)
         return wait_until_done(
-            context, probe, label="health gate", interval=POLL_INTERVAL_S, limit=timeout_s
+            context, poll_gate, label="health gate", interval=POLL_INTERVAL_S, limit=timeout_s
         )
 
     def read(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> ObservedGate | None:
-        """Return the gate as it was when it last passed, with what would keep it closed now.
+        """Return the gate as of the last pass, with reasons which would keep the gate closed now.
 
         An import gets the overview of now. None for any other id than the gates'.
         """
@@ -110,6 +110,7 @@ class HealthGateOperations:
         """Return why the gate would not pass now, or None; Lens is asked once."""
         condition = ConditionInputs.model_validate(known_inputs["condition"])
         try:
+            # Sent once: a refresh must not wait for a Lens that does not answer.
             reason = _explain_closed(
                 condition, *_fetch_numbers(self._client, condition, Retry.NEVER)
             )
@@ -156,12 +157,14 @@ class HealthGateLifecycle(Lifecycle[HealthGateInputs, HealthGateOutputs]):
         old_outputs: Mapping[str, Any],  # noqa: ARG003 - a hook
         outputs: Mapping[str, Any],
     ) -> Iterable[Notice]:
-        """Yield a notice with the reason that would keep a passed gate closed now.
+        """Yield a notice while Lens's numbers would keep a passed gate closed.
+
+        Each refresh gives the notice again, until somebody acts.
 
         Every read repeats the notice until somebody acts.
         """
-        if text := outputs.get("amiss_now"):
-            yield Notice(kind=NoticeKind.CHANGED, text=str(text))
+        if message := outputs.get("amiss_now"):
+            yield Notice(kind=NoticeKind.CHANGED, text=str(message))
 
 
 def _fetch_numbers(
@@ -176,7 +179,7 @@ def _fetch_numbers(
 def _explain_closed(
     condition: ConditionInputs, overview: Overview, heatmap: GpuHeatmap | None
 ) -> str:
-    """Return why the gate stays closed, or "" if it opens.
+    """Return why the gate stays closed, or "" if the gate opens.
 
     Reasons are bounds that do not hold, and answers that are no evidence.
     """

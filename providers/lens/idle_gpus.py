@@ -37,7 +37,7 @@ class LensAnswers:
 
 
 def fetch_answers(client: LensClient) -> LensAnswers:
-    """Fetch all that Lens documents.
+    """Fetch the answers of all documented endpoints of Lens.
 
     Raises:
         GpuformError: one answer is missing.
@@ -53,7 +53,7 @@ def fetch_answers(client: LensClient) -> LensAnswers:
 def find_missing_proof(
     answers: LensAnswers, node_names: Collection[str], gpus_per_node: int, max_percent: float
 ) -> Iterator[str]:
-    """Yield what Lens does not prove of the use of these nodes' GPUs; nothing if all are idle.
+    """Yield each gap in the proof of the nodes' idle GPUs; nothing if all are proven idle.
 
     Args:
         answers: the answers of `fetch_answers`.
@@ -80,8 +80,9 @@ def find_missing_proof(
 
 
 def _find_unreadable(heatmap: GpuHeatmap) -> Iterator[str]:
-    """Yield what keeps the heatmap from being evidence at all."""
+    """Yield the faults which keep the heatmap from being evidence at all."""
     use = heatmap.utilization
+    # Every later comparison takes the values as percent.
     if use.unit.strip() != "%" or (use.y_axis_min, use.y_axis_max) != (0, 100):
         yield "gpuHeatmap: utilization is not in percent from 0 to 100"
     if not use.data:
@@ -91,6 +92,7 @@ def _find_unreadable(heatmap: GpuHeatmap) -> Iterator[str]:
             yield f"gpuHeatmap: utilization of GPU {point.gpu} is not a number from 0 to 100"
     for metric, ranking in _get_metrics(heatmap).items():
         gpus = [(point.node_name, point.device_id) for point in ranking.data]
+        # A GPU without its number cannot be counted among the GPUs of its node.
         if any(not node or device is None or device < 0 for node, device in gpus):
             yield f"gpuHeatmap: {metric} shows a GPU without its node or its number"
         elif len(set(gpus)) < len(gpus):
@@ -114,7 +116,7 @@ def _find_unnamed(node: str, named_gpus: Collection[Gpu], gpus_per_node: int) ->
 def _find_unbounded(
     use_by_gpu: Mapping[Gpu, float], gpus: Collection[Gpu], max_percent: float
 ) -> Iterator[str]:
-    """Yield why GPUs that `utilization` does not show may be used more than `max_percent`.
+    """Yield why GPUs missing from `utilization` may be used more than `max_percent`.
 
     Only a list of the documented length is known to be the top of a ranking: a shorter one has all
     GPUs, and of a longer one nobody knows whether some were lost on the way.
@@ -122,6 +124,7 @@ def _find_unbounded(
     hidden_gpus = sorted(
         f"{node} {device}" for node, device in gpus if (node, device) not in use_by_gpu
     )
+    # The heatmap is a ranking: a GPU that it leaves out is used no more than the lowest one shown.
     lowest_shown = min(use_by_gpu.values())
     if hidden_gpus and len(use_by_gpu) != _HEATMAP_LENGTH:
         yield (
@@ -182,7 +185,7 @@ def _list_gpus(metric: Heatmap) -> set[Gpu]:
 
 
 def _find_named_gpus(heatmap: GpuHeatmap) -> set[Gpu]:
-    """Return the GPUs that any metric shows with a real reading.
+    """Return the GPUs with a real reading of any metric.
 
     A monitor that has lost a GPU may go on to list it with -1 or 0, so only a power or temperature
     above 0 shows that a GPU is watched.

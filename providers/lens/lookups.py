@@ -29,7 +29,7 @@ def get_overview() -> Overview:
 
 
 def get_consumers(page_size: int = PAGE_SIZE) -> Sequence[Consumer]:
-    """Return all workloads that use GPUs, fetched in pages of `page_size`."""
+    """Return all workloads on GPUs, fetched in pages of `page_size`."""
     return _create_client().list_consumers(page_size)
 
 
@@ -45,7 +45,7 @@ def _create_client() -> LensClient:
 def describe_overheated_nodes(
     settings: Settings, node_names: Collection[str], max_celsius: float
 ) -> Mapping[str, str]:
-    """Return a message for each of these nodes that has a GPU above `max_celsius`.
+    """Return a message for each node in `node_names` with a GPU above `max_celsius`.
 
     Lens's heatmap shows the hottest GPUs only (Lens reference, 'GPU Heatmap'). A value in another
     unit, or without a node's name, is ignored.

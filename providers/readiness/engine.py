@@ -47,7 +47,7 @@ class ReadinessEngine:
     """Group and version of the engine's API, as `nvcre.nvidia.com/v1alpha1`."""
 
     def find_certification(self, name: CertificationName) -> Certification | None:
-        """Return the certification of a name, whoever has made it, or None."""
+        """Return the certification called `name`, created by anybody, or None."""
         path = self._get_path(name)
         try:
             return _parse_certification(self.kubernetes.get_object(path), path)
@@ -55,7 +55,7 @@ class ReadinessEngine:
             return None
 
     def create_certification(self, body: KubernetesObject) -> None:
-        """Create a certification by one request that is never sent again.
+        """Create a certification by one request, which is never sent again.
 
         Raises:
             UnknownOutcome: the answer was lost.
@@ -65,7 +65,7 @@ class ReadinessEngine:
         )
 
     def delete_certification(self, name: CertificationName, uid: str) -> None:
-        """Begin to delete the certification with this uid, and all that belongs to it.
+        """Begin to delete the certification with uid `uid` and all dependent objects.
 
         A missing certification, or another one of the name, is left alone.
         """
@@ -83,7 +83,7 @@ class ReadinessEngine:
             return
 
     def find_workflow(self, namespace: str, name: str) -> Workflow | None:
-        """Return the workflow that runs one category, or None.
+        """Return the workflow of one category, or None.
 
         Raises:
             UnreadableResult: the object has another form.
@@ -132,6 +132,7 @@ def find_engine(kubernetes: KubernetesClient, cluster: str) -> ReadinessEngine:
     Raises:
         GpuformError: the engine is not installed. gpuform never installs it.
     """
+    # `/apis` lists the API groups of the cluster: a missing group means a missing engine.
     groups = kubernetes.get_object("/apis").get("groups")
     versions_by_group: dict[str, set[str]] = {}
     for group in groups if isinstance(groups, list) else ():
@@ -171,7 +172,7 @@ def build_certification(
     nodes: Sequence[str],
     urn: str,
 ) -> dict[str, Any]:
-    """Return the certification of these nodes, with declared floors as thresholds."""
+    """Return the certification of `nodes`, with declared floors as thresholds."""
     return {
         "apiVersion": api_version,
         "kind": "Certification",
@@ -181,6 +182,7 @@ def build_certification(
             "annotations": {OWNER_ANNOTATION: urn},
         },
         "spec": {
+            # Sorted: the body depends on the nodes alone, not on their order.
             "target": {"nodeNames": sorted(nodes)},
             "categories": [_build_category(category) for category in categories],
         },

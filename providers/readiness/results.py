@@ -75,6 +75,7 @@ def read_job_results(
     results: list[JobResult] = []
     for category in categories:
         status = status_by_category.get((category.domain, category.variant))
+        # A category without a status has not run: `judge_nodes` counts its nodes as untested.
         if status is not None:
             reports = _CategoryReports(engine, namespace, status, measurements_by_job)
             results += _fail_results_of_failed_category(
@@ -86,7 +87,10 @@ def read_job_results(
 def _fail_results_of_failed_category(
     reports: "_CategoryReports", results: list[JobResult]
 ) -> list[JobResult]:
-    """Return the results, all as failed if their category has failed and no result explains it."""
+    """Return all results as failed if the category has failed without any failed result.
+
+    Otherwise the results are returned unchanged.
+    """
     if reports.has_passed or not all(
         result.has_passed and not result.reported_failures for result in results
     ):
@@ -119,9 +123,10 @@ class _CategoryReports:
 
     @property
     def has_passed(self) -> bool:
-        """True if the engine reports that the category and its workflow have passed."""
+        """Return True if the engine reports category and workflow as passed."""
         if self.status.status != "Succeeded":
             return False
+        # The category's status alone is no proof: its workflow may report a failed validation.
         conditions = self.workflow.status.conditions if self.workflow is not None else ()
         return not any(
             find_true_condition(conditions, kind) for kind in ("Failed", "ValidationFailed")
@@ -132,10 +137,11 @@ class _CategoryReports:
         values = (
             measurement.get_value(metric) for measurement in self._measurements_by_job.get(job, ())
         )
+        # The lowest, because each measurement of the job has to reach the floor.
         return min((value for value in values if value is not None), default=None)
 
     def read_nodes_by_group(self) -> dict[str, list[str]]:
-        """Return the nodes of each group, from their ConfigMap, else from the workflow."""
+        """Return each group's nodes, from the group's ConfigMap, else from the workflow."""
         workflow = self.workflow
         if workflow is None:
             return {}
@@ -188,7 +194,7 @@ class _CategoryReports:
 
 
 def _build_results(reports: _CategoryReports, category: CategoryInputs) -> Iterator[JobResult]:
-    """Yield one result for each group, or for each node that a search for faults names."""
+    """Yield one result for each group, or for each node in the result of a fault search."""
     workflow, failed = reports.workflow, reports.read_failed_nodes()
     if workflow is None or not workflow.status.orchestration.groups:
         yield from _build_ungrouped_results(reports, category, failed)
@@ -237,7 +243,7 @@ def _build_results(reports: _CategoryReports, category: CategoryInputs) -> Itera
 
 
 def _build_unproven_results(category: CategoryInputs, nodes: Sequence[str]) -> Iterator[JobResult]:
-    """Yield a failed result for each node of a passed group that the engine's lists do not name."""
+    """Yield a failed result for each node in a passed group but in no list of the engine."""
     for node in nodes:
         missing = [f"its list of nodes that succeeded does not name {node}"]
         gaps = find_gaps(PASS_NODE, Observation("the Cluster Readiness Engine", missing))
@@ -255,6 +261,7 @@ def _build_ungrouped_results(
     passed = [name for name in reports.read_succeeded_nodes() or () if name not in failed_names]
     for name in passed:
         yield JobResult(category, [name], has_passed=True, blames_single_node=False)
+    # A failed category without failed nodes: every node not named as passed has failed.
     if reports.status.status != "Succeeded" and not failed:
         nodes = [
             name for group_nodes in reports.read_nodes_by_group().values() for name in group_nodes
@@ -276,7 +283,7 @@ def _build_search_results(
     failed: Sequence[FailedNode],
     search: Search,
 ) -> Iterator[JobResult]:
-    """Yield one result for each node that a search for faults names.
+    """Yield one result for each node in the result of a search for faults.
 
     The search checks the floor of each group itself. The list of failures has every node of each
     group that failed on the way; the search clears some of them (design record 055).
@@ -288,7 +295,9 @@ def _build_search_results(
     yield from _build_failure_results(category, uncleared_failures, search.suspects)
     failed_names = {node.name for node in uncleared_failures}
     for name in sorted(cleared - failed_names):
+        # The search has compared the groups' figures with the floor: no node has its own.
         yield JobResult(category, [name], has_passed=True, needs_figure=False)
+    # A suspect may be missing from the list of failures, and has failed all the same.
     for name in search.suspects:
         if name not in failed_names:
             yield JobResult(category, [name], has_passed=False, reason=_explain_failure(reports))
@@ -372,6 +381,7 @@ class EngineTester:
         annotations = certification.metadata.annotations
         if (
             annotations.get(OWNER_ANNOTATION) != self.owner
+            # The state knows this uid: the certification was created under an earlier URN.
             and certification.metadata.uid != self.last_run_id
         ):
             raise GpuformError(
@@ -382,7 +392,7 @@ class EngineTester:
         return _to_run(certification, purpose)
 
     def begin_run(self, nodes: Sequence[str], purpose: str) -> None:
-        """Create the certification of these nodes."""
+        """Create the certification of `nodes`."""
         body = build_certification(
             self.engine.api_version, self.name, self.categories, nodes, self.owner
         )
@@ -393,8 +403,9 @@ class EngineTester:
         """Do nothing: one request creates a certification completely."""
 
     def read_results(self, run: CertificationRun) -> Sequence[JobResult]:
-        """Return the results of the certification, from its workflows."""
+        """Return the results of the run's certification, read from the workflows."""
         certification = self.engine.find_certification(self.name)
+        # Somebody may have created another certification of this name, with results of other nodes.
         if certification is None or certification.metadata.uid != run.id:
             raise GpuformError(f"certification {self.name} was removed before it was read")
         return read_job_results(self.engine, certification, self.categories)
@@ -426,7 +437,7 @@ def _to_run(certification: Certification, purpose: str) -> CertificationRun:
 
 
 def _format_progress(certification: Certification) -> str:
-    """Return progress such as `InProgress: communication/nccl-all-reduce (1 of 3 done)`."""
+    """Return progress like `InProgress: communication/nccl-all-reduce (1 of 3 done)`."""
     running = [
         category for category in certification.status.categories if category.status == "InProgress"
     ]

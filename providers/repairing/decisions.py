@@ -68,7 +68,7 @@ class RepairDecision:
 
 
 def parse_repair_policy(inputs: Mapping[str, Any], policy_type: type[Policy]) -> Policy | None:
-    """Return the repair policy that inputs declare, or None if it is missing or not known yet."""
+    """Return the repair policy in inputs, or None if the policy is missing or unknown yet."""
     declared = inputs.get("repair")
     if not isinstance(declared, Mapping) or contains_unknown(declared):
         return None
@@ -84,6 +84,7 @@ def parse_faults(outputs: Mapping[str, Any]) -> list[NodeFault]:
             if isinstance(raw_faults, list)
             else []
         )
+    # States of older versions have faults in another form.
     except ValidationError:
         return []
 
@@ -129,7 +130,7 @@ def choose_repairs(
 def _find_fault_by_node(
     policy: RepairPolicy | None, faults: Sequence[NodeFault], fleet: Fleet
 ) -> dict[str, NodeFault]:
-    """Return the main fault of each existing node that is not being repaired.
+    """Return the main fault of each existing node without a repair in progress.
 
     Causes in the policy come before others. If the platform proposes a repair for the node, the
     main fault gets the id and mode of the proposal, so that approving the fault approves the
@@ -201,7 +202,7 @@ def _find_general_reason_against(
 
 
 def _choose_mode(fault: NodeFault, fleet: Fleet) -> str:
-    """Return the platform's proposed mode if it is allowed, else the first allowed mode, or ""."""
+    """Return the platform's proposed mode if allowed, else the first allowed mode, or ""."""
     if fault.mode in fleet.allowed_modes:
         return fault.mode
     return next(
@@ -217,7 +218,7 @@ def _choose_mode(fault: NodeFault, fleet: Fleet) -> str:
 def _build_requested_repair(
     name: str, mode: str, fault_by_node: Mapping[str, NodeFault], fleet: Fleet
 ) -> NodeRepair:
-    """Return the repair of a node that a person requests; with an empty `mode` gpuform chooses."""
+    """Return the repair of a node at a person's request; gpuform chooses an empty `mode`."""
     if mode and mode not in fleet.all_modes:
         raise GpuformError(
             f"node {name} cannot be repaired by {mode}",
@@ -230,6 +231,7 @@ def _build_requested_repair(
             f"the proposed repair of node {name} ({fault.mode}) cannot be changed to {mode}",
             hint="approve it as it is, or reject it on the platform's own pages first",
         )
+    # The node need not be broken: a person's request is reason enough.
     if fault is None:
         instance = fleet.instance_ids.get(name, "")
         fault = NodeFault(node=name, cause=FaultCause.ASKED, because="asked for", instance=instance)
@@ -259,6 +261,7 @@ def build_repair_changes(
     """Yield a change of the plan for each due repair; `replaces`: the object itself is replaced."""
     limit_text = f"{decision.max_parallel} at a time"
     for repair in decision.due_repairs:
+        # A node whose repair a person requests may be healthy: it is not called broken.
         before = "in use" if repair.cause == FaultCause.ASKED else BEFORE_REPAIR
         because = (
             f"{repair.evidence}; {limit_text}" if len(decision.due_repairs) > 1 else repair.evidence
@@ -277,30 +280,30 @@ def describe_repair(repair: NodeRepair) -> str:
 
 
 def build_due_repair_notices(decision: RepairDecision) -> Iterator[Notice]:
-    """Yield a notice for each broken node that the next `up` or `repair` repairs.
+    """Yield a notice for each broken node which the next `up` or `repair` repairs.
 
     A repair that a person has requested by name gives no notice: the node need not be broken.
     """
     for repair in decision.due_repairs:
         if repair.cause == FaultCause.ASKED:
             continue
-        text = (
+        message = (
             f"node {repair.node} is broken: {repair.evidence}. `gpuform repair` does {repair.mode}"
         )
-        yield Notice(kind=NoticeKind.REPAIR, text=text, at=repair.since)
+        yield Notice(kind=NoticeKind.REPAIR, text=message, at=repair.since)
 
 
 def build_unrepaired_notices(decision: RepairDecision) -> Iterator[Notice]:
-    """Yield a notice for each broken node that is not repaired, with the reason."""
+    """Yield a notice for each broken node left unrepaired, with the reason."""
     for unrepaired in decision.unrepaired:
         fault = unrepaired.fault
         proposal = f"; {fault.mode} is proposed" if fault.mode else ""
         since = f", since {fault.since}" if fault.since else ""
-        text = (
+        message = (
             f"node {fault.node} is broken: {fault.because}{since}{proposal}. Not repaired: "
             f"{unrepaired.reason}"
         )
-        yield Notice(kind=NoticeKind.REPAIR, text=text, at=fault.since)
+        yield Notice(kind=NoticeKind.REPAIR, text=message, at=fault.since)
 
 
 def is_unusable_for(

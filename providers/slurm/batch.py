@@ -128,13 +128,14 @@ class BatchQueue:
         """
         jobs: dict[str, SlurmJob] = {}
         valid_names = sorted({_validate_name(name) for name in job_names})
+        # In chunks: the names travel as one argument, or in a URL.
         for first in range(0, len(valid_names), _NAMES_PER_REQUEST):
             chunk = valid_names[first : first + _NAMES_PER_REQUEST]
             jobs |= self._find_chunk(chunk)
         return jobs
 
     def submit(self, job: BatchJob) -> str:
-        """Submit a job and return its id.
+        """Submit a job and return the job's id.
 
         The job waits in the queue for its nodes, and evicts nothing. If the answer is lost, the
         queue is searched for the job's name for 30 seconds of the run's clock.
@@ -151,7 +152,7 @@ class BatchQueue:
             return self._find_after_lost_answer(error, job.name)
 
     def read_output(self, job_name: str) -> str:
-        """Return the last MAX_OUTPUT_BYTES bytes that a job has printed, or "" without a file.
+        """Return the last MAX_OUTPUT_BYTES bytes of a job's output, or "" without a file.
 
         `parse_exit_code` reads the end. A job that still waits shows the output of an earlier job
         of its name.
@@ -161,6 +162,7 @@ class BatchQueue:
         """
         command = (
             "env",
+            # English messages: a missing file is recognized by tail's words.
             "LC_ALL=C",
             "tail",
             "-c",
@@ -176,7 +178,7 @@ class BatchQueue:
         return result.stdout
 
     def cancel(self, job_ids: Collection[str]) -> None:
-        """Cancel jobs; skip those that have ended or that Slurm has forgotten."""
+        """Cancel jobs; skip jobs which have ended or are unknown to Slurm by now."""
         invalid_ids = [
             job_id for job_id in job_ids if not (job_id.isascii() and job_id.isdecimal())
         ]
@@ -189,6 +191,7 @@ class BatchQueue:
             return
         command = ("scancel", *sorted(job_ids, key=int))
         output = self._commands.run(command, is_change=True, as_user=True)
+        # scancel refuses jobs that have ended or are forgotten: nothing is left to cancel.
         message = output.stderr.lower()
         if (
             output.exit_code
@@ -214,6 +217,7 @@ class BatchQueue:
             # Exclusive: another job on the nodes would disturb the measurement.
             *(f"--nodes={len(job.nodes)}", f"--nodelist={','.join(job.nodes)}", "--exclusive"),
             *(
+                # Slurm must not run the script again after a node failure: that loses output.
                 "--no-requeue",
                 "--open-mode=truncate",
                 f"--output={self._get_output_path(job.name)}",
@@ -287,13 +291,13 @@ def parse_exit_code(output: str) -> int | None:
 
 
 def extract_script_output(output: str) -> str:
-    """Return what the script itself has printed, without the exit line at the end."""
+    """Return the output of the script itself, without the exit line at the end."""
     exit_line = _EXIT_LINE.search(output)
     return output if exit_line is None else output[: exit_line.start()]
 
 
 def parse_job_nodes(output: str) -> tuple[str, ...]:
-    """Return the nodes that Slurm gave the script, from the end of its output.
+    """Return the nodes of a script's job, from the end of the output.
 
     Empty if the script has not ended, or was sent by a version that did not print them.
     """
@@ -318,7 +322,7 @@ def _validate_name(name: str) -> str:
 
 
 def _find_script_problem(script: str) -> tuple[str, str] | None:
-    """Return what keeps a script from being submitted and what to do, or None."""
+    """Return why a script cannot be submitted, with a remedy, or None."""
     if not script.isprintable() and re.search(r"[\0\r\ud800-\udfff]", script):
         return "has a NUL, a DOS line break or half a character", "save it as UTF-8 text of Unix"
     if (size := len(script.encode())) > MAX_SCRIPT_BYTES:
@@ -352,7 +356,7 @@ def _is_refused_option(word: str) -> bool:
 
 
 def _parse_sbatch_options(script: str) -> list[str]:
-    """Return the words of the #SBATCH lines up to the first command, as sbatch reads them.
+    """Return the words of the #SBATCH lines up to the first command, like sbatch.
 
     They become arguments, because sbatch reads no such lines in a script that it gets by --wrap.
     """
@@ -370,7 +374,7 @@ def _iterate_directives(script: str) -> Iterator[str]:
 
 
 def _wrap_script(script: str) -> str:
-    """Return a script that runs `script`, then prints its exit code and nodes."""
+    """Return a script which runs `script`, then prints the exit code and the nodes."""
     interpreter, argument = _SHEBANG.fullmatch(script.split("\n", 1)[0]).groups()  # type: ignore[union-attr]
     words = [interpreter] if argument is None else [interpreter, argument]
     # A digest of the text cannot be a line of the text: the here-document ends where it should.

@@ -50,7 +50,7 @@ class SlurmNode:
 
     @property
     def is_drained(self) -> bool:
-        """True if somebody has told the node to take no new jobs: DRAIN or FAIL."""
+        """Return True if the node takes no new jobs at somebody's request (DRAIN or FAIL)."""
         return not self.states.isdisjoint({"DRAIN", "FAIL"})
 
     @property
@@ -59,21 +59,22 @@ class SlurmNode:
 
     @property
     def unusable_states(self) -> str:
-        """The states that make the node unusable, such as DOWN+NOT_RESPONDING, or ""."""
+        """Return the states which make the node unusable, as DOWN+NOT_RESPONDING, or ""."""
         return "+".join(sorted(_UNUSABLE_STATES & self.states))
 
     @property
     def is_busy(self) -> bool:
-        """True if a job runs on the node, even one that the user may not see."""
+        """Return True if a job runs on the node, even a job which the user may not see."""
         return not self.states.isdisjoint({"ALLOCATED", "MIXED", "COMPLETING"})
 
 
 def parse_nodes(output: str) -> list[SlurmNode]:
-    """Return the nodes that LIST_NODES_COMMAND prints, without nodes in state FUTURE.
+    """Return the nodes in the output of LIST_NODES_COMMAND, without nodes in state FUTURE.
 
     Raises:
         ValueError: the text has another form, no node, or one node twice.
     """
+    # scontrol's words for a Slurm without nodes; an empty output is an error.
     if output.strip() == "No nodes in the system":
         return []
     blocks = [block for block in re.split(r"\n\s*\n", output.strip()) if block]
@@ -114,7 +115,7 @@ def _parse_states(line: str) -> frozenset[str]:
 
 
 def parse_jobs(output: str) -> dict[str, list[RunningJob]]:
-    """Return the jobs that LIST_JOBS_COMMAND prints, by the nodes that they hold.
+    """Return the jobs in the output of LIST_JOBS_COMMAND, by the names of the jobs' nodes.
 
     Raises:
         ValueError: the text has another form.
@@ -137,11 +138,12 @@ def parse_jobs(output: str) -> dict[str, list[RunningJob]]:
 
 
 def build_running_jobs_command(node_names: list[str]) -> tuple[str, ...]:
-    """Return the command for `parse_running_jobs`; users choose no part of its output."""
+    """Return the command for `parse_running_jobs`, whose output has no text of users."""
     return (
         "squeue",
         "--noheader",
         "--all",
+        # COMPLETING jobs are ending already: there is nothing to requeue or cancel.
         f"--states={_STATES_ON_NODES.replace('COMPLETING,', '')}",
         f"--nodelist={','.join(node_names)}",
         "--Format=JobArrayID:64,BatchFlag:8,Requeue:8",
@@ -174,7 +176,7 @@ _MAX_NODES = 100_000
 
 
 def expand_hostlist(hostlist: str) -> list[str]:
-    """Return the names of a hostlist expression in its order; none for an empty one.
+    """Return the names in a hostlist expression, in order; none for an empty one.
 
     Raises:
         ValueError: the text is no hostlist, or names more nodes than a Slurm has.
@@ -230,12 +232,12 @@ class SlurmJob:
 
     @property
     def has_ended(self) -> bool:
-        """True if the job holds no node any more, and never will."""
+        """Return True if the job holds no node any more, and never will."""
         return self.state in _ENDED_STATES
 
     @property
     def has_succeeded(self) -> bool:
-        """True if the script ended with 0, as far as Slurm reports."""
+        """Return True if the script ended with 0, as far as Slurm reports."""
         return self.state == "COMPLETED" and self.exit_code in {"", "0:0"}
 
 
@@ -245,7 +247,7 @@ def build_batch_jobs_command(job_names: Collection[str]) -> tuple[str, ...]:
 
 
 def build_exit_codes_command(job_names: Collection[str]) -> tuple[str, ...]:
-    """Return the command for `parse_exit_codes`; users choose no part of its output."""
+    """Return the command for `parse_exit_codes`, whose output has no text of users."""
     return (*_build_named_jobs_command(job_names), "--Format=JobID:32,exit_code:32")
 
 
@@ -260,7 +262,7 @@ def _build_named_jobs_command(job_names: Collection[str]) -> tuple[str, ...]:
 
 
 def parse_batch_jobs(output: str, *, uid: int, job_names: Collection[str]) -> dict[str, SlurmJob]:
-    """Return the newest job of each name that belongs to the user `uid`, by name.
+    """Return the newest job of each name in the jobs of user `uid`, by name.
 
     Jobs of other users or names, tasks of arrays and parts of heterogeneous jobs are left out.
 
@@ -285,6 +287,7 @@ def parse_batch_jobs(output: str, *, uid: int, job_names: Collection[str]) -> di
         if not re.fullmatch(r"[A-Z_]+", state):
             raise ValueError(f"{state[:80]!r} is no state of a job")
         nodes = tuple(
+            # A PENDING job has no nodes yet: %n has those that it requests.
             expand_hostlist(allocated.strip() or (requested.strip() if state == "PENDING" else ""))
         )
         shown_reason = "" if reason == "None" else " ".join(reason.split())
@@ -295,7 +298,7 @@ def parse_batch_jobs(output: str, *, uid: int, job_names: Collection[str]) -> di
 
 
 def parse_exit_codes(output: str) -> dict[str, str]:
-    """Return the exit code of each job as `CODE:SIGNAL`, by its number."""
+    """Return the exit code of each job as `CODE:SIGNAL`, by the job's number."""
     codes = {}
     for line in output.splitlines():
         fields = line.split()

@@ -142,7 +142,7 @@ def _read_output(socket: websocket.WebSocket) -> CommandOutput:
 
 
 def _parse_exit_code(status: str) -> int:
-    """Return the exit code from the Status object that ends an exec."""
+    """Return the exit code in the Status object at the end of an exec."""
     try:
         details = json.loads(status)
         if details["status"] == "Success":

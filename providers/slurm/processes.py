@@ -30,12 +30,12 @@ class CommandRunner(Protocol):
 
     @property
     def label(self) -> str:
-        """The place for messages, such as `ssh ada@slurm-login`."""
+        """Return the runner's place for messages, like `ssh ada@slurm-login`."""
 
     def run(
         self, command: Sequence[str], *, is_change: bool = False, as_user: bool = False
     ) -> CommandOutput:
-        """Run `command` without a shell, wait until it ends and return its output.
+        """Run `command` without a shell to the end, and return the output.
 
         Args:
             command: program and arguments. A relative path starts at the user's home, or at the

@@ -140,7 +140,7 @@ class SlurmTester:
         return "Slurm"
 
     def find_run(self) -> CertificationRun | None:
-        """Return the recorded run with the states of its jobs, or None."""
+        """Return the recorded run with the states of the run's jobs, or None."""
         record = self.records.find(self.certification_id)
         if record is None:
             return None
@@ -165,7 +165,7 @@ class SlurmTester:
         self._submit_jobs(replace(record, jobs=tuple(plan.job.name for plan in planned)), planned)
 
     def resume_run(self, run: CertificationRun) -> None:
-        """Submit the jobs of a run that Slurm does not show after the settle time.
+        """Submit the jobs of a run which the queue does not show after the settle time.
 
         Raises NotReady, and Cancelled.
         """
@@ -184,7 +184,7 @@ class SlurmTester:
     def _wait_until_shown(
         self, record: BatchRecord, job_names: Sequence[str]
     ) -> dict[str, "_JobState"]:
-        """Wait until the queue shows all jobs, at most for the settle time; return their states.
+        """Wait until the queue shows all jobs or the settle time is over; return the states.
 
         Raises:
             NotReady: the deadline of the run has passed.
@@ -212,13 +212,15 @@ class SlurmTester:
         return [self._to_job_result(plan, states[plan.job.name]) for plan in planned]
 
     def remove_run(self, run: CertificationRun) -> None:
-        """Cancel the jobs of a run, and delete its record."""
+        """Cancel the jobs of a run, and delete the run's record."""
         record = self.records.find(self.certification_id)
         if record is None or record.run != run.id:
             return
+        # A job that the queue does not show yet could not be cancelled, and would run later.
         self._wait_until_shown(record, record.jobs)
         jobs = self.queue.find_jobs(record.jobs)
         self.queue.cancel([job.job_id for job in jobs.values() if not job.has_ended])
+        # Last: after a kill the next run still knows which jobs to cancel.
         self.records.forget(self.certification_id)
 
     def _get_record(self, run: CertificationRun) -> BatchRecord:
@@ -228,7 +230,7 @@ class SlurmTester:
         return record
 
     def _get_job_states(self, job_names: Sequence[str]) -> "dict[str, _JobState]":
-        """Return the states of jobs by name; the output shows those that Slurm has forgotten."""
+        """Return the states of jobs by name; the output shows the end of forgotten jobs."""
         jobs = self.queue.find_jobs(job_names)
         return {name: self._get_job_state(name, jobs.get(name)) for name in job_names}
 
@@ -303,12 +305,12 @@ class SlurmTester:
 
 
 def _get_job_nodes(job: SlurmJob | None, output: str) -> Sequence[str]:
-    """Return the nodes of a job from the queue, or from the output if it is forgotten."""
+    """Return the nodes of a job from the queue, or from the output of a forgotten job."""
     return parse_job_nodes(output) if job is None else job.nodes
 
 
 def _observe_success(state: "_JobState", output: str, ran_on: Sequence[str]) -> Observation:
-    """Return what the queue and the end of the output lack to prove that a job has passed."""
+    """Return which proofs of success are missing from the queue and the end of the output."""
     missing = []
     exit_code, printed_nodes = parse_exit_code(output), parse_job_nodes(output)
     if exit_code is None:

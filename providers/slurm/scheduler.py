@@ -53,7 +53,9 @@ class SlurmScheduler:
         self._commands = commands
 
     def list_nodes(self) -> Sequence[ScheduledNode]:
-        """Return every node with its jobs; a COMPLETING job counts for nodes that it still holds.
+        """Return every node with the jobs on the node.
+
+        A COMPLETING job counts for the nodes that it still holds.
 
         PrivateData may hide the jobs of other users: a busy node without visible jobs gets a
         nameless one.
@@ -64,11 +66,11 @@ class SlurmScheduler:
         return [_to_scheduled_node(node, jobs.get(node.name, ())) for node in nodes]
 
     def get_nodes_by_name(self) -> Mapping[str, SlurmNode]:
-        """Return every node by its name, without its jobs, by one command."""
+        """Return every node by name, without jobs, by one command."""
         return {node.name: node for node in self._list_slurm_nodes()}
 
     def cordon(self, node_names: Collection[str], owner_label: str) -> None:
-        """Drain nodes with `owner_label` in the reason; drained nodes keep their reason.
+        """Drain nodes with `owner_label` in the reason; drained nodes keep the old reason.
 
         Raises:
             GpuformError: Slurm does not have one of the nodes. Then none is drained.
@@ -97,7 +99,7 @@ class SlurmScheduler:
             self._update_nodes(names_to_drain, "State=DRAIN", f"Reason={reason}")
 
     def uncordon(self, node_names: Collection[str], owner_label: str) -> None:
-        """End the drain of nodes that still have `owner_label`; a node that is down stays down."""
+        """End the drain of nodes with `owner_label`; a node which is down stays down."""
         owned_nodes = [
             node
             for node in self._list_slurm_nodes()
@@ -111,7 +113,7 @@ class SlurmScheduler:
                 self._update_nodes([node.name], f"Reason={previous_reason}")
 
     def evict(self, node_names: Collection[str]) -> None:
-        """Requeue the jobs on nodes, and cancel those that cannot be requeued.
+        """Requeue the jobs on nodes, and cancel jobs which cannot be requeued.
 
         Slurm requeues batch jobs, unless they were submitted with --no-requeue, and never
         interactive ones (srun, salloc). A job on several nodes ends on all of them. COMPLETING jobs
@@ -129,7 +131,7 @@ class SlurmScheduler:
             self._end_jobs(("scancel", *cancelled), present, cancelled)
 
     def _end_jobs(self, command: Sequence[str], node_names: list[str], jobs: list[str]) -> None:
-        """Run a command that ends jobs; ignore errors if all of the jobs have ended."""
+        """Run a command to end `jobs`; ignore errors if all of the jobs have ended."""
         output = self._commands.run(command, is_change=True)
         # Slurm also refuses jobs that have just ended, which is what was wanted.
         if output.exit_code and set(jobs) & set(
@@ -196,12 +198,16 @@ def create_command_runner(
 def create_slurm_scheduler(
     inputs: SlurmInputs, *, kubeconfig: str | None = None, cluster: str = "of this Slurm"
 ) -> SlurmScheduler:
-    """Return the Slurm of a cluster; arguments and errors are those of `create_command_runner`."""
+    """Return the scheduler for the Slurm of a cluster.
+
+    Arguments and errors are those of `create_command_runner`.
+    """
     return SlurmScheduler(create_command_runner(inputs, kubeconfig=kubeconfig, cluster=cluster))
 
 
 def _to_scheduled_node(node: SlurmNode, jobs: Iterable[RunningJob]) -> ScheduledNode:
     visible_jobs = tuple(jobs)
+    # Slurm's PrivateData can hide the jobs of other users: a busy node must not look idle.
     hidden_jobs = (
         (RunningJob(id="unknown", name="not told by Slurm"),)
         if node.is_busy and not visible_jobs
@@ -218,13 +224,13 @@ def _to_scheduled_node(node: SlurmNode, jobs: Iterable[RunningJob]) -> Scheduled
 
 
 def _get_owner_label(node: SlurmNode) -> str | None:
-    """Return the label that `cordon` wrote on the node, or None once the drain has ended."""
+    """Return the label of the node's cordon, or None once the drain has ended."""
     match = _OWNED_REASON.fullmatch(node.reason) if node.is_drained else None
     return match and match["mark"]
 
 
 def _get_previous_reason(node: SlurmNode) -> str | None:
-    """Return the reason that the node had before `cordon`, or None."""
+    """Return the node's reason before `cordon`, or None."""
     match = _OWNED_REASON.fullmatch(node.reason)
     return match and match["before"]
 
@@ -241,7 +247,7 @@ _NO_ANSWER_MESSAGES = ("unable to contact", "connect failure", "timed out", "com
 
 
 def build_command_error(command: Sequence[str], output: CommandOutput, label: str) -> GpuformError:
-    """Return the error for a command that ended with another exit code than 0."""
+    """Return the error for a command with another exit code than 0."""
     printed = " ".join(output.stderr.split()) or " ".join(output.stdout.split())
     printed = escape_invisible(printed) or "it said nothing"
     message = (
@@ -294,7 +300,7 @@ class NodeCondition:
 
 
 def list_node_conditions(inputs: ScheduledDrainInputs, label: str) -> dict[str, NodeCondition]:
-    """Return the condition of every node in the declared schedulers, by its name there.
+    """Return the conditions of all nodes, by the names in the declared schedulers.
 
     Each scheduler is asked once. A problem in Kubernetes hides one in Slurm.
 
