@@ -10,7 +10,7 @@ from typing import Any, Final
 from gpuform.providers.catalog import Summary, summarize_resource
 from gpuform.schemas.plan import Plan, PlanAction, ResourceChange
 from gpuform.schemas.safe_text import MASK
-from gpuform.stacks.engine.state import ResourceState, needs
+from gpuform.stacks.engine.state import ResourceState, find_dependency_urns
 from gpuform.stacks.engine.urn import MODULE_TYPE, STACK_REFERENCE_TYPE, is_noise, is_urn, name_of
 from gpuform.stacks.review.value_text import counted, short_type, shown
 
@@ -98,7 +98,7 @@ def _of_entry(entry: ResourceState) -> Thing:
         facts=tuple(fact for fact in facts if fact),
         gpus=summary.gpus,
         inside=entry.parent,
-        needs=frozenset(needs(entry, provider=False) - {entry.parent}),
+        needs=frozenset(find_dependency_urns(entry, provider=False) - {entry.parent}),
     )
 
 
@@ -118,7 +118,9 @@ def _of_change(change: ResourceChange, entry: ResourceState | None) -> Thing:
         gpus=(change.gpus_added or 0) - (change.gpus_removed or 0),
         inside=change.parent,
         # A preview's JSON does not tell what needs what.
-        needs=frozenset(change.dependencies or (needs(entry, provider=False) if entry else ())),
+        needs=frozenset(
+            change.dependencies or (find_dependency_urns(entry, provider=False) if entry else ())
+        ),
         action=change.action,
     )
 

@@ -315,7 +315,7 @@ def find_drift(
         appraiser = Appraiser.of(stack, os.environ, ())
         record = RunRecord()
         selection = Selection(targets=UrnPatterns(targets))
-        selection.require(entry.urn for entry in stack.snapshot.resources)
+        selection.require_matches(entry.urn for entry in stack.snapshot.resources)
         options = Options(operation="refresh", preview=True, selection=selection)
         subject = stack.subject()
         events = EventBus([record, caller.on_event], selected.debug)

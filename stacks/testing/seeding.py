@@ -18,7 +18,7 @@ from gpuform.providers.records import EphemeralRecords, Intents
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.provider_host import ProviderHost
 from gpuform.stacks.engine.stack import Stack
-from gpuform.stacks.engine.state import ResourceState, Snapshot, StateError, checkpoint_of
+from gpuform.stacks.engine.state import ResourceState, Snapshot, StateError, parse_checkpoint
 from gpuform.stacks.engine.values import (
     PropertyMap,
     Secret,
@@ -63,7 +63,7 @@ def read_state(data: bytes, where: str) -> Snapshot:
     whole = {key: document[key] for key in ("version", "features") if key in document}
     whole["checkpoint"] = {"stack": "", "latest": document["deployment"]}
     try:
-        return Snapshot.from_json(checkpoint_of(whole), _Sealed())
+        return Snapshot.from_json(parse_checkpoint(whole), _Sealed())
     except StateError as error:
         raise SeedError(f"{where}: {error.message}", hint) from error
 

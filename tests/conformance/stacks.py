@@ -260,7 +260,7 @@ class EmbeddedStack(Kept):
         if log.read():
             self._backend.write("conformance", "dev", snapshot.to_json(self.crypter))
             log.remove()
-        return Journal(log, journal.digest(self._read()))
+        return Journal(log, journal.compute_digest(self._read()))
 
     def _read(self) -> bytes:
         data = self._backend.read("conformance", "dev")

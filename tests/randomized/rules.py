@@ -184,13 +184,13 @@ def check_selection(seen: Seen) -> None:
     urns = {entry.urn for entry in both} | seen.program.urns.keys()
     if selection.targets:
         named = {urn for urn in urns if urn in selection.targets}
-        reached = _with_old_names(seen, graph.with_dependents(both, named))
+        reached = _with_old_names(seen, graph.add_dependents(both, named))
         direct = reached if selection.target_dependents else _with_old_names(seen, named)
     else:
         kept = {urn for urn in urns if urn in selection.excludes}
         direct = reached = urns - kept
         # What falls with a resource that is not excluded is replaced.
-        reached = _with_old_names(seen, graph.with_dependents(both, reached))
+        reached = _with_old_names(seen, graph.add_dependents(both, reached))
     replaced = {step.urn for step in seen.steps(StepStarted) if step.op is Op.REPLACE}
     for call in seen.calls:
         if call.verb in MUTATING:
@@ -264,6 +264,7 @@ def _let_go(plan: Seen) -> set[str]:
         for new in after
         for old in before
         if old.urn == new.urn
-        and not graph.with_needs(before, [old.urn]) <= graph.with_needs(after, [new.urn])
+        and not graph.add_dependencies(before, [old.urn])
+        <= graph.add_dependencies(after, [new.urn])
     }
-    return graph.with_dependents([*before, *after], freed) if freed else set()
+    return graph.add_dependents([*before, *after], freed) if freed else set()

@@ -361,7 +361,7 @@ def _flags(run: Run) -> Iterator[str]:
         if run.options.get(flag):
             yield f"--{flag.replace('_', '-')}"
     selection = run.selection
-    for flag, given in selection.flags():
+    for flag, given in selection.iterate_flags():
         for text in given:
             yield from (flag, text)
     for name in ("target_dependents", "exclude_dependents"):

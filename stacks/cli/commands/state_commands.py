@@ -24,7 +24,13 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import yaml_text
 from gpuform.stacks.engine.stack import Workspace, path_of_unsaved
 from gpuform.stacks.engine.stack import recover as recovered
-from gpuform.stacks.engine.state import Snapshot, journal, load_checkpoint, locate, refuse_newer
+from gpuform.stacks.engine.state import (
+    Snapshot,
+    get_entries,
+    journal,
+    load_checkpoint,
+    reject_unknown_newer_fields,
+)
 from gpuform.stacks.engine.state import repair as repaired
 from gpuform.stacks.engine.store import (
     SEALED,
@@ -121,7 +127,7 @@ def _repair(screen: Screen, workspace: Workspace, name: str, *, yes: bool) -> in
     if not result.done:
         screen.print("The state is sound: there is nothing to repair.")
         return SUCCESS
-    refuse_newer(load_checkpoint(found.data))
+    reject_unknown_newer_fields(load_checkpoint(found.data))
     for line in result.done:
         screen.print(line)
     if not agreed(screen, "Write the repaired state?", yes=yes):
@@ -297,7 +303,7 @@ def show(resource: str, as_json: bool, show_secrets: bool) -> None:
       gpuform state show train --json --show-secrets
     """
     with session() as current:
-        entries = locate(_state(current, show_secrets=show_secrets).resources, resource)
+        entries = get_entries(_state(current, show_secrets=show_secrets).resources, resource)
         found = [entry_document(entry, show_secrets=show_secrets) for entry in entries]
         if as_json:
             document = found[0] if len(found) == 1 else found

@@ -23,8 +23,8 @@ from gpuform.stacks.engine.state import (
     Move,
     Snapshot,
     edits,
-    locate_live,
-    locate_object,
+    get_live_entry,
+    get_object_entry,
 )
 from gpuform.stacks.engine.state import move as moved
 from gpuform.stacks.engine.store import full_name
@@ -72,7 +72,7 @@ def delete(
         if resource is None:
             after, gone = edits.delete_all(snapshot, force=force)
         else:
-            doomed = locate_object(snapshot.resources, resource, id_)
+            doomed = get_object_entry(snapshot.resources, resource, id_)
             after, gone = edits.delete(
                 snapshot, doomed, force=force, target_dependents=target_dependents
             )
@@ -159,9 +159,9 @@ def _flag(
     with session() as current, opened_for_change(current) as stack:
         snapshot = stack.snapshot
         if everything:
-            urns = edits.own_resources(snapshot)
+            urns = edits.list_program_resource_urns(snapshot)
         else:
-            urns = [locate_live(snapshot.resources, given).urn for given in resources]
+            urns = [get_live_entry(snapshot.resources, given).urn for given in resources]
         for urn in urns:
             current.screen.print(f"{done}: {urn}")
         if not agreed(current.screen, _ASK, yes=yes):
@@ -185,7 +185,7 @@ def rename(resource: str, name: str, yes: bool) -> int:
       gpuform state rename train training
     """
     with session() as current, opened_for_change(current) as stack:
-        entry = locate_live(stack.snapshot.resources, resource)
+        entry = get_live_entry(stack.snapshot.resources, resource)
         after, new = edits.rename(stack.snapshot, entry.urn, name)
         current.screen.print(f"{entry.urn} becomes {new}")
         if not agreed(current.screen, _ASK, yes=yes):
@@ -229,7 +229,7 @@ def move(
     if source is None and dest is None:
         raise click.UsageError("give --source, --dest or both")
     with session() as current, _both(current, source, dest) as (here, there):
-        urns = [locate_live(here.snapshot.resources, given).urn for given in resources]
+        urns = [get_live_entry(here.snapshot.resources, given).urn for given in resources]
         done = moved(
             here.snapshot,
             there.snapshot,

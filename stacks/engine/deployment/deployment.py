@@ -58,13 +58,13 @@ from gpuform.stacks.engine.provider_host import ProviderHost
 from gpuform.stacks.engine.records import errors_of_providers
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.state import (
-    Chosen,
     ResourceState,
+    SelectedResources,
     Selection,
     Snapshot,
     SnapshotManager,
     UrnPatterns,
-    deletable,
+    find_deletable_urns,
 )
 from gpuform.stacks.engine.urn import STACK_REFERENCE_TYPE, STACK_TYPE
 from gpuform.stacks.engine.values import PropertyMap
@@ -158,7 +158,7 @@ class Deployment:
         known = [entry.urn for entry in base]
         if options.operation in {"refresh", "destroy"} and self._tells_unmatched(known):
             return
-        counted, chosen = options.operation == "refresh", Chosen(options.selection)
+        counted, chosen = options.operation == "refresh", SelectedResources(options.selection)
         if counted and options.run_program:
             chosen, base = self._refresh_by_program(base)
         if options.refresh or (counted and not self._executor.is_stopping):
@@ -180,7 +180,7 @@ class Deployment:
         executor = self._executor
         due = find_due_changes(base, calendar)
         ended = UrnPatterns(urn for urn, each in due.items() if each.inputs is None)
-        leftovers = executor.snapshot.leftovers()
+        leftovers = executor.snapshot.list_unprocessed()
         going: list[ResourceState] = []
         if ended:
             dependents = self.options.selection.target_dependents
@@ -215,7 +215,7 @@ class Deployment:
     def _tells_unmatched(self, known: Collection[str]) -> bool:
         """Whether something was selected that is nowhere: then nothing more may be done."""
         where = "the stack or its program" if self._monitor else "the stack"
-        errors = list(self.options.selection.unmatched(known, where))
+        errors = list(self.options.selection.find_unmatched_errors(known, where))
         for error in errors:
             self._executor.fail_resource("", error)
         return bool(errors)
@@ -239,7 +239,7 @@ class Deployment:
 
     def _refresh_by_program(
         self, base: Sequence[ResourceState]
-    ) -> tuple[Chosen, list[ResourceState]]:
+    ) -> tuple[SelectedResources, list[ResourceState]]:
         """Refreshes what the program declares; what is chosen, and the entries that are left."""
         executor, generator = self._executor, self._generator(base, "refresh")
         keep = executor.snapshot.record_replacement
@@ -293,7 +293,7 @@ class Deployment:
         if finished and may_delete and not self._executor.is_stopping:
             # In a preview nothing was done that the state could tell.
             preview, snapshot = self.options.preview, self._executor.snapshot
-            leftovers = generator.leftovers() if preview else snapshot.leftovers()
+            leftovers = generator.leftovers() if preview else snapshot.list_unprocessed()
             kept = self._providers.registered_urns | generator.kept
             to_delete = [entry for entry in leftovers if entry.delete or entry.urn not in kept]
             self._delete(to_delete, leftovers, generator)
@@ -327,8 +327,8 @@ class Deployment:
         snapshot = self._executor.snapshot
         if self.options.preview:
             step.state.outputs = outputs
-        elif any(each.type == STACK_TYPE for each in snapshot.snapshot().resources):
-            snapshot.outputs(step.state, outputs)
+        elif any(each.type == STACK_TYPE for each in snapshot.build_snapshot().resources):
+            snapshot.record_outputs(step.state, outputs)
         self.events.emit(StepDone(step, self.options.preview))
 
     def _delete(
@@ -340,7 +340,7 @@ class Deployment:
         """Deletes what the selection takes of it; no step has dealt with the leftovers."""
         selection = self.options.selection
         if selection.targets:
-            generator.compare_dependents(deletable(selection, generator.base))
+            generator.compare_dependents(find_deletable_urns(selection, generator.base))
         if selection.is_limited and not self._executor.is_stopping:
             to_delete = self._chosen(to_delete, selection, generator.base)
         if self._executor.is_stopping:

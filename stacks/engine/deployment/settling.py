@@ -27,13 +27,13 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.provider_host import ProviderHost
 from gpuform.stacks.engine.records import errors_of_engine, errors_of_providers
 from gpuform.stacks.engine.state import (
-    Overtaken,
+    OrphanedJournal,
     PendingOperation,
     ResourceState,
     Snapshot,
     edits,
+    format_timestamp,
     repair,
-    timestamp,
 )
 from gpuform.stacks.engine.urn import name_of, type_of
 
@@ -68,7 +68,7 @@ def settle(
     save: Callable[[Snapshot], None] | None,
     tell: Tell,
     cancelled: threading.Event,
-    overtaken: Sequence[Overtaken] = (),
+    overtaken: Sequence[OrphanedJournal] = (),
     *,
     makes: bool = False,
 ) -> Snapshot | None:
@@ -81,7 +81,7 @@ def settle(
     """
     intents, before = subject.intents, subject.snapshot
     declared = [
-        *(resource for each in overtaken for resource in (*each.begun, *each.made)),
+        *(resource for each in overtaken for resource in (*each.unfinished_creates, *each.created)),
         *(each.resource for each in before.pending_operations if each.type == "creating"),
     ]
     begun = {to_dynamic_urn(resource.urn): resource for resource in declared}
@@ -196,11 +196,11 @@ class _Search:
             raise Unsettled("interrupted while looking for what an earlier run has made")
         return found
 
-    def look_for(self, overtaken: Overtaken, found: Settled) -> None:
+    def look_for(self, overtaken: OrphanedJournal, found: Settled) -> None:
         """Adds the objects of an overtaken journal that are there and that nobody else knows."""
         host = self._host()
         known = {entry.id for entry in (*found.adopted.values(), *found.lost)}
-        for entry in overtaken.lost(self.subject.snapshot):
+        for entry in overtaken.find_lost_objects(self.subject.snapshot):
             if entry.id in known:
                 continue
             shown = f"{name_of(entry.urn)} ({entry.id})"
@@ -257,7 +257,7 @@ class _Search:
         outputs = values.mark_secret_outputs(
             created.outputs, begun.inputs, begun.additional_secret_outputs
         )
-        now = timestamp()
+        now = format_timestamp()
         return replace(
             begun,
             id=created.id,

@@ -12,7 +12,7 @@ from gpuform.stacks.engine.executing.step_executor import StepExecutor
 from gpuform.stacks.engine.planning import UNPROTECT, Op, Step, describe
 from gpuform.stacks.engine.provider_host import ProviderHost
 from gpuform.stacks.engine.registration import DeletionRule
-from gpuform.stacks.engine.state import ResourceState, Selection, deletable, graph
+from gpuform.stacks.engine.state import ResourceState, Selection, find_deletable_urns, graph
 from gpuform.stacks.engine.urn import is_provider
 
 
@@ -24,7 +24,7 @@ def select_deletions(
     `base` is the state that the last run left. The second list is empty unless targets were given
     without `--target-dependents`.
     """
-    allowed = deletable(selection, base)
+    allowed = find_deletable_urns(selection, base)
     selected = [entry for entry in to_delete if entry.urn in allowed]
     unnamed: list[ResourceState] = []
     if selection.targets and not selection.target_dependents:
@@ -77,22 +77,24 @@ class DeletePhase:
     _live_entries: Mapping[str, ResourceState] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._live_entries = graph.live(self.base)
+        self._live_entries = graph.index_live(self.base)
 
     def run(self, to_delete: Sequence[ResourceState]) -> None:
         """Delete `to_delete` layer by layer, and report every entry that has to stay."""
-        graph.add_with_needs(self._kept_urns, self._live_entries, self.executor.failed)
+        graph.extend_with_dependencies(self._kept_urns, self._live_entries, self.executor.failed)
         protected = [entry.urn for entry in to_delete if _is_protected(entry)]
-        staying_urns = self._kept_urns | graph.with_needs(self.base, protected)
+        staying_urns = self._kept_urns | graph.add_dependencies(self.base, protected)
         urns = {entry.urn for entry in to_delete} - staying_urns
         postponed_layers: list[list[ResourceState]] = []
         handled_count = 0
-        for layer in graph.deletion_layers(to_delete):
+        for layer in graph.group_for_deletion(to_delete):
             if self.executor.is_stopping:
                 break
             for entry in self.executor.outside_deletions.entries[handled_count:]:
-                graph.add_with_needs(
-                    self._urns_needed_by_missing, self._live_entries, graph.needs(entry)
+                graph.extend_with_dependencies(
+                    self._urns_needed_by_missing,
+                    self._live_entries,
+                    graph.find_dependency_urns(entry),
                 )
             handled_count = len(self.executor.outside_deletions.entries)
             ready: list[ResourceState] = []
@@ -147,9 +149,11 @@ class DeletePhase:
 
     def _keep_dependencies(self, entry: ResourceState) -> None:
         if entry.delete:
-            self._fully_kept_urns |= graph.needs(entry)
+            self._fully_kept_urns |= graph.find_dependency_urns(entry)
         else:
-            graph.add_with_needs(self._kept_urns, self._live_entries, graph.needs(entry))
+            graph.extend_with_dependencies(
+                self._kept_urns, self._live_entries, graph.find_dependency_urns(entry)
+            )
 
 
 def _is_protected(entry: ResourceState) -> bool:

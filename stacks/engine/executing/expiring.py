@@ -94,7 +94,9 @@ def _group_into_layers(
     layers: dict[int, list[ResourceState]] = {}
     for entry in entries:
         dependency_levels = [
-            (urn, level_by_urn[urn]) for urn in graph.needs(entry) if urn in level_by_urn
+            (urn, level_by_urn[urn])
+            for urn in graph.find_dependency_urns(entry)
+            if urn in level_by_urn
         ]
         entry_level = max(
             (level + (urn in changing_urns) for urn, level in dependency_levels), default=0
@@ -163,7 +165,9 @@ def _plan_replacement(
     """
     name = name_of(entry.urn)
     dependent_names = [
-        name_of(other_entry.urn) for other_entry in entries if entry.urn in graph.needs(other_entry)
+        name_of(other_entry.urn)
+        for other_entry in entries
+        if entry.urn in graph.find_dependency_urns(other_entry)
     ]
     if dependent_names:
         error = EngineError(

@@ -23,7 +23,7 @@ from gpuform.stacks.engine.planning import (
     describe_drift,
 )
 from gpuform.stacks.engine.provider_host import Diff
-from gpuform.stacks.engine.state import Chosen, ResourceState, timestamp
+from gpuform.stacks.engine.state import ResourceState, SelectedResources, format_timestamp
 from gpuform.stacks.engine.urn import STACK_REFERENCE_TYPE, is_provider
 from gpuform.stacks.engine.values import find_changed_keys, property_paths
 
@@ -35,7 +35,7 @@ def refresh_all(
     base: Sequence[ResourceState],
     *,
     count_changes: bool,
-    selected: Chosen,
+    selected: SelectedResources,
     should_resume: Callable[[ResourceState], bool] = lambda _entry: False,
 ) -> list[ResourceState]:
     """Read every selected resource, record the results and return the state that follows.
@@ -160,7 +160,7 @@ class Refresher:
 
     def _record_result(self, step: Step, old: ResourceState, new: ResourceState) -> None:
         if (new.inputs, new.outputs) != (old.inputs, old.outputs):
-            new.modified = timestamp()
+            new.modified = format_timestamp()
         baseline = self._ignore_expected_changes(old, new) if old.external else old
         diff = self._diff_drift(baseline, new)
         step.new, step.diffs = new, self._list_changed_keys(diff, baseline, new)

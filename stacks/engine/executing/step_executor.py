@@ -308,7 +308,7 @@ class StepExecutor:
             return []
         reasons = self._applier.apply(step)
         if step.new is not None and self.host.finds_its_creates(step.new):
-            self.snapshot.record_settled(step.urn)
+            self.snapshot.record_recovered(step.urn)
         return reasons
 
     def _report_start(self, step: Step) -> None:

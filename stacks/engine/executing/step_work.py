@@ -17,7 +17,7 @@ from gpuform.stacks.engine.executing.deleted_outside import OutsideDeletion, Out
 from gpuform.stacks.engine.executing.stack_reference import StackReferences
 from gpuform.stacks.engine.planning import Op, Step
 from gpuform.stacks.engine.provider_host import Created, ProviderHost
-from gpuform.stacks.engine.state import ResourceState, SnapshotManager, timestamp
+from gpuform.stacks.engine.state import ResourceState, SnapshotManager, format_timestamp
 from gpuform.stacks.engine.urn import STACK_REFERENCE_TYPE, is_provider
 from gpuform.stacks.engine.values import PropertyMap
 
@@ -144,7 +144,7 @@ class StepApplier:
 
     def _create_resource(self, step: Step) -> list[str]:
         new = _require_new(step)
-        new.created = new.modified = timestamp()
+        new.created = new.modified = format_timestamp()
         if not new.custom or is_provider(new.type):
             self.report_start(step)
             if new.custom:
@@ -181,7 +181,7 @@ class StepApplier:
 
     def _update_resource(self, step: Step) -> list[str]:
         old, new = _require_both(step)
-        new.id, new.created, new.modified = old.id, old.created, timestamp()
+        new.id, new.created, new.modified = old.id, old.created, format_timestamp()
         if not new.custom or is_provider(new.type):
             self.report_start(step)
             if new.custom:
@@ -210,7 +210,7 @@ class StepApplier:
     def _record_import(self, step: Step) -> list[str]:
         self.report_start(step)
         new = _require_new(step)
-        new.created = new.modified = timestamp()
+        new.created = new.modified = format_timestamp()
         if step.old is None:
             self.snapshot.record_create(new)
         else:
@@ -260,7 +260,7 @@ class StepApplier:
                 read_outputs, old.outputs
             )
             new.created = old.created
-            new.modified = old.modified if is_same else timestamp()
+            new.modified = old.modified if is_same else format_timestamp()
 
     def _delete_resource(self, step: Step) -> list[str]:
         old = _require_old(step)

@@ -139,7 +139,7 @@ class Monitor:
         )
 
     def _answered(self, request: Any, read: Callable[..., Registration | Read]) -> Answer:
-        with self._answer(), self.executor.snapshot.working():
+        with self._answer(), self.executor.snapshot.track_work():
             if self.executor.is_stopping:
                 _unavailable()
             target = self.target
@@ -154,7 +154,7 @@ class Monitor:
                 _unavailable()
 
     def working(self) -> AbstractContextManager[None]:
-        return self.executor.snapshot.working()
+        return self.executor.snapshot.track_work()
 
     def declare(self, asked: Registration | Read) -> Answer | Callable[[], Answer]:
         if self.executor.is_stopping:
@@ -184,7 +184,7 @@ class Monitor:
         return Answer(asked.urn, failed=True)
 
     def _finish_later(self, asked: Registration | Read, steps: list[Step]) -> Answer:
-        with self.executor.snapshot.working():
+        with self.executor.snapshot.track_work():
             return self._finish(asked, steps)
 
     def _plan(self, asked: Registration | Read) -> list[Step] | Answer:
@@ -318,7 +318,7 @@ class Monitor:
         if self.preview:
             step.state.outputs = outputs
         else:
-            self.executor.snapshot.outputs(step.state, outputs)
+            self.executor.snapshot.record_outputs(step.state, outputs)
         self.events.emit(StepDone(step, self.preview))
 
     @property

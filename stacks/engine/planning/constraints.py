@@ -256,23 +256,23 @@ class SelectionNotes:
         named = selection.targets or selection.excludes
         urns = {each.urn for each in base if each.urn in named}
         kind = "--target" if selection.targets else "--exclude"
-        given = [pair for pair in selection.flags() if pair[0].startswith(kind) and pair[1]]
+        given = [pair for pair in selection.iterate_flags() if pair[0].startswith(kind) and pair[1]]
         flags = " ".join(f"{flag} {_joined(map(_named, texts))}" for flag, texts in given)
         if selection.targets and selection.target_dependents:
-            also = self._listed(graph.with_dependents(base, urns), urns)
+            also = self._listed(graph.add_dependents(base, urns), urns)
             if also:
                 yield f"{flags} --target-dependents also takes: {also}"
         elif selection.targets and self.operation == "update":
             changed = urns.intersection(self.touched)
-            left = self._shown(graph.with_dependents(base, changed) - urns.union(self.touched))
+            left = self._shown(graph.add_dependents(base, changed) - urns.union(self.touched))
             if left:
                 one = len(left) == 1
                 noun = "1 dependent as it is" if one else f"{len(left)} dependents as they are"
                 yield f"{flags} leaves {noun}: {_joined(name_of(each.urn) for each in left)}"
         elif selection.excludes:
-            kept = graph.with_dependents(base, urns) if selection.exclude_dependents else urns
+            kept = graph.add_dependents(base, urns) if selection.exclude_dependents else urns
             if self.operation != "refresh":
-                kept = kept | (graph.with_needs(base, kept) - set(self.declared))
+                kept = kept | (graph.add_dependencies(base, kept) - set(self.declared))
             also = self._listed(kept, urns)
             if also:
                 yield f"{flags} also keeps: {also}"
@@ -288,11 +288,14 @@ class SelectionNotes:
         places: dict[str, int] = {}
         for place, entry in enumerate(members):
             places.setdefault(entry.urn, place)
-        users = {urn: found[0] for urn, found in graph.users(members).items()}
+        users = {urn: found[0] for urn, found in graph.index_dependents(members).items()}
         for entry in members:
             if entry.urn in named:
                 continue
-            needs = min((places[urn] for urn in graph.needs(entry) if urn in places), default=None)
+            needs = min(
+                (places[urn] for urn in graph.find_dependency_urns(entry) if urn in places),
+                default=None,
+            )
             needed = None if needs is None else members[needs]
             user = members[users[entry.urn]] if entry.urn in users else None
             if needed is not None and (user is None or needed.urn in named):

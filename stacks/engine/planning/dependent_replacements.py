@@ -63,7 +63,7 @@ class DependentReplacements:
     ) -> tuple[list[DependentReplacement], set[str]]:
         """The dependents; and the URNs of the replaced where no dependent needs two of them."""
         if not self._users:
-            self._users = graph.users(self.base)
+            self._users = graph.index_dependents(self.base)
         replaced = {root.urn}
         found: list[DependentReplacement] = []
         # Only what needs a replaced one can be: the others need not be looked at.
@@ -87,7 +87,7 @@ class DependentReplacements:
             elif root.urn in dependent.replace_with and not dependent.delete:
                 found.append(DependentReplacement(dependent, ["replace_with"]))
         asked = (self.base[place] for place in met)
-        is_tree = all(len(graph.needs(each) & replaced) == 1 for each in asked)
+        is_tree = all(len(graph.find_dependency_urns(each) & replaced) == 1 for each in asked)
         return found, replaced if is_tree else set()
 
     def _keys(self, dependent: ResourceState, replaced: set[str]) -> Sequence[str] | None:

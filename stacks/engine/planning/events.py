@@ -24,7 +24,7 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning.steps import Op, Step
 from gpuform.stacks.engine.provider_host import Diff
 from gpuform.stacks.engine.registration import Source
-from gpuform.stacks.engine.state import ResourceState, needs
+from gpuform.stacks.engine.state import ResourceState, find_dependency_urns
 from gpuform.stacks.engine.urn import STACK_TYPE, is_urn, name_of, type_of
 from gpuform.stacks.engine.values import PropertyMap, find_changed_keys, property_paths
 
@@ -247,7 +247,7 @@ def _found(field: FieldChange) -> str:
 def place_of(resource: ResourceState) -> dict[str, Any]:
     """What a resource is under, and what it needs, as the fields of a plan."""
     is_top = not is_urn(resource.parent) or type_of(resource.parent) == STACK_TYPE
-    needed = needs(resource, provider=False) - {resource.parent, resource.urn}
+    needed = find_dependency_urns(resource, provider=False) - {resource.parent, resource.urn}
     return {"parent": "" if is_top else resource.parent, "dependencies": tuple(sorted(needed))}
 
 

@@ -20,7 +20,7 @@ from gpuform.stacks.engine.planning.events import Diagnostic, EventBus, describe
 from gpuform.stacks.engine.planning.steps import Op, Step
 from gpuform.stacks.engine.provider_host import Diff, ProviderHost
 from gpuform.stacks.engine.registration import Read, Registration
-from gpuform.stacks.engine.state import Chosen, ResourceState, Selection, graph
+from gpuform.stacks.engine.state import ResourceState, SelectedResources, Selection, graph
 from gpuform.stacks.engine.store import OtherStacks
 from gpuform.stacks.engine.urn import STACK_TYPE, is_provider, name_of
 from gpuform.stacks.engine.values import (
@@ -60,7 +60,7 @@ class StepGenerator:
     held: dict[int, ResourceState] = field(default_factory=dict)
     _old: OldEntries = field(init=False)
     _dependents: DependentReplacements = field(init=False)
-    chosen: Chosen = field(init=False)
+    chosen: SelectedResources = field(init=False)
     _owned: importing.Owned = field(init=False)
     _began: float = field(default_factory=time.monotonic)
     # id() of entries that are deleted after their replacement exists
@@ -78,7 +78,7 @@ class StepGenerator:
     def __post_init__(self) -> None:
         self._old = OldEntries.among(self.stack, self.project, self.base)
         self._dependents = DependentReplacements(self.base, self.host)
-        self.chosen = Chosen(self.selection)
+        self.chosen = SelectedResources(self.selection)
         self._owned = importing.Owned(self.host, self.base, self.others, self.preview)
 
     def generate(self, registration: Registration, provider: str) -> list[Step]:
@@ -130,7 +130,7 @@ class StepGenerator:
     ) -> Step | None:
         """The step of what the program of a refresh or destroy does not change; None of others."""
         is_made = not goal.custom or is_provider(goal.type)
-        waits = bool(graph.needs(goal) & self._skipped)
+        waits = bool(graph.find_dependency_urns(goal) & self._skipped)
         if is_made and not waits:
             return None
         if old is None or (waits and self.holding == "destroy"):
@@ -157,7 +157,7 @@ class StepGenerator:
         self._stepped.add(read.urn)
         new = goal_state.goal_of_read(read, provider)
         nameless = read.id == UNKNOWN_TEXT and not self.preview
-        if nameless or graph.needs(new) & self._skipped or self._circle(old, new):
+        if nameless or graph.find_dependency_urns(new) & self._skipped or self._circle(old, new):
             return self._untargeted(read, old, new)
         self._goals[new.urn] = new
         if old is None or old.external or old.id == read.id:
@@ -281,7 +281,7 @@ class StepGenerator:
         """What an entry needs that is left as it is stays, whether it is declared or not."""
         waiting = [old]
         while waiting:
-            urns = graph.needs(waiting.pop(), provider=False) - self._needed
+            urns = graph.find_dependency_urns(waiting.pop(), provider=False) - self._needed
             self._needed |= urns
             waiting += [self._old.entries[urn] for urn in urns if urn in self._old.entries]
 
@@ -290,7 +290,7 @@ class StepGenerator:
         for step in steps:
             if step.new is None or step.skipped:
                 continue
-            for urn in sorted(graph.needs(step.new) & self._skipped):
+            for urn in sorted(graph.find_dependency_urns(step.new) & self._skipped):
                 error = EngineError(
                     f"{step.urn} depends on {urn}, which does not exist yet and {self._left_out}",
                     hint=f"add it: --target '{urn}'"
@@ -323,7 +323,7 @@ class StepGenerator:
         """What the resource needs and cannot come before it in the state; empty when all can."""
         if old is None or old.urn not in self._needed:
             return ""
-        for first in sorted(graph.needs(goal, provider=False)):
+        for first in sorted(graph.find_dependency_urns(goal, provider=False)):
             reached, waiting = set[str](), [first]
             while waiting:
                 urn = waiting.pop()
@@ -333,7 +333,7 @@ class StepGenerator:
                     return first
                 if entry is not None and urn not in reached:
                     reached.add(urn)
-                    waiting += graph.needs(entry, provider=False)
+                    waiting += graph.find_dependency_urns(entry, provider=False)
         return ""
 
     def _diff(self, old: ResourceState, goal: ResourceState, *, asked: bool) -> Diff:

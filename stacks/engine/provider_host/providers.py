@@ -28,7 +28,7 @@ from gpuform.providers.properties import to_properties
 from gpuform.schemas.models import Problem
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.state import ResourceState, provider_urn
+from gpuform.stacks.engine.state import ResourceState, get_provider_urn
 from gpuform.stacks.engine.urn import PLUGIN_PROVIDER_TYPE
 from gpuform.stacks.engine.values import (
     UNKNOWN,
@@ -249,7 +249,7 @@ class PluginProviders:
         """The lifecycle of a type under a provider. Raises GpuformError for an unknown type."""
         from gpuform.providers.plugin.settings import get_lifecycle_by_token  # noqa: PLC0415
 
-        key = provider_urn(reference), type_
+        key = get_provider_urn(reference), type_
         with self._lock:
             if key not in self._made:
                 self._made[key] = get_lifecycle_by_token(type_).with_settings(
@@ -262,7 +262,7 @@ class PluginProviders:
         from gpuform.providers.plugin.settings import call_function  # noqa: PLC0415
 
         with self._lock:
-            settings = self._settings(provider_urn(reference))
+            settings = self._settings(get_provider_urn(reference))
         return from_provider(call_function(token, _plain(arguments), settings))
 
     def _settings(self, urn: str) -> Any:

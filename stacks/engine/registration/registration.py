@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.errors import USE_THE_CLI, EngineError
-from gpuform.stacks.engine.state import provider_urn
+from gpuform.stacks.engine.state import get_provider_urn
 from gpuform.stacks.engine.urn import (
     BUILTIN_PACKAGE,
     DYNAMIC_PACKAGE,
@@ -259,7 +259,7 @@ def from_request(
         deleted_with=request.deletedWith,
         replace_with=sorted(request.replace_with),
         replacement_trigger=values.from_value(request.replacement_trigger),
-        provider=provider_urn(request.provider),
+        provider=get_provider_urn(request.provider),
         version=request.version,
         plugin_download_url=request.pluginDownloadURL,
     )
@@ -287,7 +287,7 @@ def read_from_request(
         additional_secret_outputs=list(request.additionalSecretOutputs),
         source_position=_position(request.sourcePosition, root),
         stack_trace=_positions(request.stackTrace, root),
-        provider=provider_urn(request.provider),
+        provider=get_provider_urn(request.provider),
         version=request.version,
         plugin_download_url=request.pluginDownloadURL,
     )
@@ -333,7 +333,7 @@ def _refuse_what_needs_the_cli(request: "resource_pb2.RegisterResourceRequest") 
     refused = {
         "a remote component": request.remote,
         "an explicit provider of another package": bool(request.provider)
-        and type_of(provider_urn(request.provider)) != PLUGIN_PROVIDER_TYPE,
+        and type_of(get_provider_urn(request.provider)) != PLUGIN_PROVIDER_TYPE,
     }
     for option, present in refused.items():
         if present:

@@ -58,7 +58,7 @@ class ForeignStack:
             snapshot = Snapshot.from_json(checkpoint, crypter)
             edits.check(snapshot)
         found = journal.recover(backend.journal(project, name), data, snapshot, crypter)
-        if found.changes or found.overtaken:
+        if found.changes or found.orphaned_journals:
             raise EngineError(
                 f"the last run of stack {full_name(project, name)} was interrupted",
                 hint="Run `gpuform up` or `gpuform refresh` in its project first.",

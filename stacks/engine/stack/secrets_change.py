@@ -11,7 +11,7 @@ from typing import Any
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import Project, StackSettings
 from gpuform.stacks.engine.secrets import SecretsManager
-from gpuform.stacks.engine.state import Manifest, Snapshot, digest, edits
+from gpuform.stacks.engine.state import Manifest, Snapshot, compute_digest, edits
 from gpuform.stacks.engine.store import MAKE_ROOM, Backend, BackendError, Files
 from gpuform.stacks.engine.values import value_json
 
@@ -30,7 +30,7 @@ class _Replacement:
         """False when it is done. Raises EngineError for a file that changed otherwise."""
         if current == self.after:
             return False
-        if digest(current) == self.before:
+        if compute_digest(current) == self.before:
             return True
         raise EngineError(
             f"a change of the secrets provider was interrupted, and {where} has changed since",
@@ -70,8 +70,8 @@ class SecretsChange:
         settings.set_secrets_provider(new.provider)
         after = replace(snapshot, secrets_provider=new.provider, manifest=Manifest())
         edits.check(after)
-        checkpoint = _Replacement(after.to_json(new), digest(self._checkpoint()))
-        texts = _Replacement(settings.text.encode(), digest(settings_before))
+        checkpoint = _Replacement(after.to_json(new), compute_digest(self._checkpoint()))
+        texts = _Replacement(settings.text.encode(), compute_digest(settings_before))
         self._keep(_encoded(checkpoint, texts))
         self.finish()
 

@@ -28,13 +28,13 @@ from gpuform.stacks.engine.state import (
     Checkpoint,
     Journal,
     Manifest,
-    Overtaken,
-    Recovered,
+    OrphanedJournal,
+    RecoveredState,
     Snapshot,
     edits,
     journal,
     load_checkpoint,
-    refuse_newer,
+    reject_unknown_newer_fields,
 )
 from gpuform.stacks.engine.store import (
     IN_PROGRESS,
@@ -82,7 +82,7 @@ class Stack:
     passphrase: Callable[[], str]
     digest: str
     recovered: int = 0
-    overtaken: tuple[Overtaken, ...] = ()
+    overtaken: tuple[OrphanedJournal, ...] = ()
     foreseen: PlannedOutputs | None = None
     _intents: Intents | None = None
 
@@ -334,14 +334,16 @@ class Workspace:
             data = self._read(name)
             checkpoint = load_checkpoint(data)
             if exclusive:
-                refuse_newer(checkpoint)
+                reject_unknown_newer_fields(checkpoint)
             crypter = crypter_of(settings, checkpoint.secrets_provider, passphrase)
             reader = reader_of(checkpoint.secrets_provider, crypter, passphrase)
             snapshot = Snapshot.from_json(checkpoint, reader)
             edits.check(snapshot)
         log = self.backend.journal(self.project.name, name)
         recovered = (
-            journal.recover(log, data, snapshot, reader) if with_journal else Recovered(snapshot)
+            journal.recover(log, data, snapshot, reader)
+            if with_journal
+            else RecoveredState(snapshot)
         )
         snapshot = recovered.snapshot
         if recovered.changes:
@@ -350,7 +352,7 @@ class Workspace:
         if exclusive and recovered.changes:
             data = snapshot.to_json(crypter)
             self.backend.write(self.project.name, name, data)
-        if exclusive and not recovered.overtaken:
+        if exclusive and not recovered.orphaned_journals:
             log.remove()
         return Stack(
             self.project,
@@ -360,9 +362,9 @@ class Workspace:
             crypter,
             snapshot,
             passphrase,
-            journal.digest(data),
+            journal.compute_digest(data),
             recovered.changes,
-            recovered.overtaken,
+            recovered.orphaned_journals,
         )
 
     def finish_secrets_change(self, name: str, *, exclusive: bool) -> None:

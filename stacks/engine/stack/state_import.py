@@ -18,14 +18,14 @@ from gpuform.stacks.engine.state import (
     IntegrityError,
     JournalError,
     Manifest,
-    Readable,
-    Recovered,
+    ReadableLog,
+    RecoveredState,
     Snapshot,
     StateError,
-    checkpoint_of,
     edits,
     journal,
     load_checkpoint,
+    parse_checkpoint,
 )
 from gpuform.stacks.engine.store import (
     SEALED,
@@ -86,7 +86,7 @@ class StackImport:
         name = full_name(self.workspace.project.name, self.stack)
         whole["checkpoint"] = {"stack": name, "latest": document["deployment"]}
         try:
-            return checkpoint_of(whole)
+            return parse_checkpoint(whole)
         except StateError as error:
             raise EngineError(f"{where}: {error.message}", hint=_WHAT) from error
 
@@ -167,9 +167,9 @@ def recover(backend: Backend, project: str, stack: str, path: Path) -> int:
         )
     whole = _joined(log, found, path) if found and isinstance(log, SegmentLog) else None
     done = _replay(backend, project, stack, log if whole is None else whole)
-    if whole is None or done.overtaken:
+    if whole is None or done.orphaned_journals:
         _refuse_lost(backend, project, stack, found, path)
-    if not done.overtaken:  # else the next run settles what it tells
+    if not done.orphaned_journals:  # else the next run settles what it tells
         log.remove()
     unsaved.remove()
     return done.changes
@@ -186,16 +186,16 @@ def _joined(log: SegmentLog, found: list[Part], path: Path) -> _Joined | None:
 
 
 def _refuse_lost(backend: Backend, project: str, stack: str, found: list[Part], path: Path) -> None:
-    records = journal.records(str(path), b"".join(part.lines for part in found))
+    records = journal.parse_records(str(path), b"".join(part.lines for part in found))
     snapshot = read_sealed(backend, project, stack).snapshot
     try:
-        journal.refuse_lost_ids(str(path), snapshot, records)
+        journal.reject_lost_ids(str(path), snapshot, records)
     except JournalError as error:
         error.hint = "Compare with the platform: what exists can be imported. Then remove the file."
         raise
 
 
-def _replay(backend: Backend, project: str, stack: str, log: Readable) -> Recovered:
+def _replay(backend: Backend, project: str, stack: str, log: ReadableLog) -> RecoveredState:
     data = backend.read(project, stack)
     if data is None:
         raise EngineError(f"no stack named '{stack}' in {backend.url}")

@@ -1,7 +1,8 @@
-"""A stack's state as data: the checkpoint, its entries, their graph, and edits of them.
+"""Hold a stack's state as data: the checkpoint, its entries, their graph, the journal and edits.
 
-Also the journal, which keeps what changed since the checkpoint. Where the bytes lie is the business
-of `store`.
+The step executor records changes with `SnapshotManager`; `stacks.operations` reads, edits and moves
+states. Files and buckets belong to
+`engine.store`.
 """
 
 from gpuform.stacks.engine.state import edits, graph, journal
@@ -10,15 +11,30 @@ from gpuform.stacks.engine.state.checkpoint import (
     Manifest,
     SecretsProvider,
     Snapshot,
-    checkpoint_of,
+    format_timestamp,
     load_checkpoint,
-    refuse_newer,
-    timestamp,
+    parse_checkpoint,
+    reject_unknown_newer_fields,
 )
 from gpuform.stacks.engine.state.edits import IntegrityError, repair
-from gpuform.stacks.engine.state.graph import DroppedReference, needs, provider_urn
-from gpuform.stacks.engine.state.journal import Journal, Overtaken, Recovered, digest
-from gpuform.stacks.engine.state.journal_log import FileLog, JournalError, Log, Pace, Readable
+from gpuform.stacks.engine.state.graph import (
+    DroppedReference,
+    find_dependency_urns,
+    get_provider_urn,
+)
+from gpuform.stacks.engine.state.journal import (
+    Journal,
+    OrphanedJournal,
+    RecoveredState,
+    compute_digest,
+)
+from gpuform.stacks.engine.state.journal_log import (
+    FileLog,
+    JournalError,
+    Log,
+    ReadableLog,
+    WritePacing,
+)
 from gpuform.stacks.engine.state.moving import Move, move
 from gpuform.stacks.engine.state.resource_state import (
     PendingOperation,
@@ -30,19 +46,18 @@ from gpuform.stacks.engine.state.resource_state import (
 )
 from gpuform.stacks.engine.state.snapshot import SnapshotManager
 from gpuform.stacks.engine.state.targeting import (
-    Chosen,
     NothingSelected,
+    SelectedResources,
     Selection,
     UrnPatterns,
-    deletable,
-    locate,
-    locate_live,
-    locate_object,
+    find_deletable_urns,
+    get_entries,
+    get_live_entry,
+    get_object_entry,
 )
 
 __all__ = [
     "Checkpoint",
-    "Chosen",
     "DroppedReference",
     "FileLog",
     "IntegrityError",
@@ -52,35 +67,36 @@ __all__ = [
     "Manifest",
     "Move",
     "NothingSelected",
-    "Overtaken",
-    "Pace",
+    "OrphanedJournal",
     "PendingOperation",
-    "Readable",
-    "Recovered",
+    "ReadableLog",
+    "RecoveredState",
     "ResourceState",
     "SecretsProvider",
+    "SelectedResources",
     "Selection",
     "Snapshot",
     "SnapshotManager",
     "StateError",
     "UnknownFormat",
     "UrnPatterns",
-    "checkpoint_of",
+    "WritePacing",
+    "compute_digest",
     "decode_resource",
-    "deletable",
-    "digest",
     "edits",
     "encode_resource",
+    "find_deletable_urns",
+    "find_dependency_urns",
+    "format_timestamp",
+    "get_entries",
+    "get_live_entry",
+    "get_object_entry",
+    "get_provider_urn",
     "graph",
     "journal",
     "load_checkpoint",
-    "locate",
-    "locate_live",
-    "locate_object",
     "move",
-    "needs",
-    "provider_urn",
-    "refuse_newer",
+    "parse_checkpoint",
+    "reject_unknown_newer_fields",
     "repair",
-    "timestamp",
 ]

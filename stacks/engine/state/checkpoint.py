@@ -1,8 +1,8 @@
-"""The checkpoint as data: what Pulumi's state file says, version 3, and how it is written.
+"""Read and write Pulumi's checkpoint (deployment state, versions 3 and 4) as data.
 
-The snapshot manager keeps one `Snapshot`; it caches what `encode_resource` gives for the entries
-that did not change and lets `join_checkpoint` put the text together. Files are the backend's,
-rules over the whole snapshot `integrity`'s.
+`SnapshotManager` keeps one `Snapshot`, caches the encoded entries that did not change and joins
+them with `join_checkpoint`. Files belong
+to `engine.store`, the rules over a whole snapshot to `edits.verify`.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from gpuform.stacks.engine.state.resource_state import (
     decode_resource,
     encode_operation,
     encode_resource,
-    features_of,
+    find_required_features,
 )
 from gpuform.stacks.engine.values import Crypter, Json, find_secrets, value_json
 
@@ -37,15 +37,15 @@ __all__ = [
     "Snapshot",
     "StateError",
     "UnknownFormat",
-    "checkpoint_of",
+    "compute_magic",
     "decode_operation",
     "decode_resource",
     "encode_operation",
     "encode_resource",
+    "format_timestamp",
     "join_checkpoint",
     "load_checkpoint",
-    "magic_of",
-    "timestamp",
+    "parse_checkpoint",
 ]
 
 ENGINE_VERSION = "v3.260.0-gpuform"
@@ -63,17 +63,21 @@ KNOWN_FEATURES = frozenset(
         "byteString",
     }
 )
-"""What a version 4 checkpoint may declare; the CLI refuses any other, and so does this engine."""
+"""The features that a version 4 checkpoint may declare.
+
+The Pulumi CLI refuses any other feature, and so does this engine.
+"""
 
 
-def timestamp(moment: datetime | None = None) -> str:
-    """RFC 3339 in UTC, as Pulumi writes times: without zeros at the end of a second's fraction.
+def format_timestamp(moment: datetime | None = None) -> str:
+    """Format a time as RFC 3339 in UTC as Pulumi does: a second's fraction without trailing zeros.
 
-    Now when no moment is given.
+    Args:
+        moment: the time; None is now.
     """
     moment = (moment or datetime.now(UTC)).astimezone(UTC)
-    text = moment.strftime("%Y-%m-%dT%H:%M:%S.%f")
-    return f"{text.rstrip('0').removesuffix('.')}Z"
+    formatted_time = moment.strftime("%Y-%m-%dT%H:%M:%S.%f")
+    return f"{formatted_time.rstrip('0').removesuffix('.')}Z"
 
 
 @dataclass(slots=True)
@@ -86,29 +90,29 @@ class SecretsProvider:
 
 @dataclass(slots=True)
 class Manifest:
-    """When the checkpoint was made and by which engine; `magic` is the digest of `version`."""
+    """Time and engine version of a checkpoint; `magic` is the SHA-256 of `version`."""
 
     time: str = ""
     version: str = ENGINE_VERSION
     magic: str = ""
 
     def __post_init__(self) -> None:
-        self.magic = self.magic or magic_of(self.version)
-        self.time = self.time or timestamp()
+        self.magic = self.magic or compute_magic(self.version)
+        self.time = self.time or format_timestamp()
 
 
-def magic_of(version: str) -> str:
-    """The magic that Pulumi expects with a version: its SHA-256 in hex, nothing for none."""
+def compute_magic(version: str) -> str:
+    """Return the manifest's magic for a version: its SHA-256 in hex, or "" for no version."""
     return hashlib.sha256(version.encode()).hexdigest() if version else ""
 
 
 @dataclass(slots=True)
 class Snapshot:
-    """Everything that a checkpoint says of one stack.
+    """Everything that a checkpoint says about one stack.
 
     `stack` is its full name, `organization/<project>/<stack>`. `extra` holds the parts of the
-    checkpoint that this engine does not use and must not lose (snippets, extensions); `features`
-    are those that the file declared when it was read.
+    checkpoint that this engine does not use and
+    must not lose (snippets, extensions); `features` are the ones that the file declared.
     """
 
     stack: str
@@ -121,7 +125,10 @@ class Snapshot:
     features: frozenset[str] = frozenset()
 
     def to_json(self, crypter: Crypter | None, *, show_secrets: bool = False) -> bytes:
-        """The checkpoint file's text. With `show_secrets` it is readable, for exports only."""
+        """Encode the checkpoint file.
+
+        With `show_secrets`, secrets are in plain text: for exports only.
+        """
         return join_checkpoint(
             self,
             [encode_resource(r, crypter, show_secrets=show_secrets) for r in self.resources],
@@ -132,8 +139,8 @@ class Snapshot:
         )
 
     def has_plain_secrets(self) -> bool:
-        """Whether the file that was read has a secret in the clear, as exports may."""
-        entries = [*self.resources, *(each.resource for each in self.pending_operations)]
+        """Return True if the loaded file holds a secret in plain text, as exports may."""
+        entries = [*self.resources, *(operation.resource for operation in self.pending_operations)]
         return any(
             secret.ciphertext is None
             for entry in entries
@@ -143,9 +150,14 @@ class Snapshot:
 
     @classmethod
     def from_json(cls, data: "bytes | Checkpoint", crypter: Crypter | None) -> "Snapshot":
-        """The snapshot in a checkpoint file; StateError when it is not one that Pulumi reads.
+        """Decode a checkpoint file into a snapshot.
 
-        The crypter may be None where the state holds no secret.
+        Args:
+            data: the file, or the file as already parsed.
+            crypter: decrypts the secrets; None where the state holds none.
+
+        Raises:
+            StateError: Pulumi would not read the file.
         """
         checkpoint = data if isinstance(data, Checkpoint) else load_checkpoint(data)
         latest = checkpoint.latest
@@ -153,17 +165,21 @@ class Snapshot:
             return cls(
                 stack=checkpoint.stack,
                 resources=[
-                    decode_resource(entry, crypter, f"resources[{place}]")
-                    for place, entry in enumerate(latest.get("resources", ()))
+                    decode_resource(entry, crypter, f"resources[{index}]")
+                    for index, entry in enumerate(latest.get("resources", ()))
                 ],
                 pending_operations=[
-                    decode_operation(entry, crypter, f"pending_operations[{place}]")
-                    for place, entry in enumerate(latest.get("pending_operations", ()))
+                    decode_operation(entry, crypter, f"pending_operations[{index}]")
+                    for index, entry in enumerate(latest.get("pending_operations", ()))
                 ],
                 secrets_provider=checkpoint.secrets_provider,
-                manifest=_manifest(latest.get("manifest", {})),
-                metadata=_shallow("metadata", latest.get("metadata", {})),
-                extra={key: _shallow(key, latest[key]) for key in _CARRIED if latest.get(key)},
+                manifest=_parse_manifest(latest.get("manifest", {})),
+                metadata=_check_nesting("metadata", latest.get("metadata", {})),
+                extra={
+                    key: _check_nesting(key, latest[key])
+                    for key in _PASSED_THROUGH
+                    if latest.get(key)
+                },
                 features=checkpoint.features,
             )
         except ValueError as error:
@@ -173,61 +189,69 @@ class Snapshot:
 
 
 # Parts of `latest` that are only carried through, with the feature that each declares.
-_CARRIED = {"snippets": "snippets-prototype", "extensions": "extensionParameterization"}
+_PASSED_THROUGH = {"snippets": "snippets-prototype", "extensions": "extensionParameterization"}
 
 
-def _shallow(name: str, value: Any) -> Any:
-    """What is only carried through. Raises ValueError for what could not be written again."""
+def _check_nesting(name: str, value: Any) -> Any:
+    """Return `value` unchanged if its nesting is shallow enough to be encoded again.
+
+    Raises:
+        ValueError: `value` is nested deeper than `value_json.DEEPEST`.
+    """
     level = [value]
     for _ in range(value_json.DEEPEST):
         level = [
             item
-            for each in level
-            if isinstance(each, dict | list)
-            for item in (each.values() if isinstance(each, dict) else each)
+            for container in level
+            if isinstance(container, dict | list)
+            for item in (container.values() if isinstance(container, dict) else container)
         ]
         if not level:
             return value
     raise ValueError(f"`{name}` is nested deeper than {value_json.DEEPEST}")
 
 
-def _manifest(document: Mapping[str, Any]) -> Manifest:
-    made = Manifest(str(document.get("time") or ""), str(document.get("version") or ""))
-    made.magic = str(document.get("magic") or "")  # also a wrong one: integrity must see it
-    return made
+def _parse_manifest(document: Mapping[str, Any]) -> Manifest:
+    manifest = Manifest(str(document.get("time") or ""), str(document.get("version") or ""))
+    manifest.magic = str(document.get("magic") or "")  # also a wrong one: integrity must see it
+    return manifest
 
 
 def join_checkpoint(
     snapshot: Snapshot, resources: Iterable[bytes], pending_operations: Iterable[bytes]
 ) -> bytes:
-    """The checkpoint file's text from the texts of its entries, in their order.
+    """Join the encoded entries and operations into the checkpoint file.
 
-    Of `snapshot` the entries only tell which features the file must declare.
+    Args:
+        snapshot: gives stack, manifest and metadata; its entries decide which features the file
+            declares.
+        resources: the encoded entries, in the order of the snapshot.
+        pending_operations: the encoded pending operations.
     """
-    features = _features(snapshot)
+    features = _find_features(snapshot)
     version = value_json.dump({"version": 4, "features": features} if features else {"version": 3})
     stack = value_json.dump({"stack": snapshot.stack})
     parts = [version[:-1], b',"checkpoint":', stack[:-1], b',"latest":']
-    parts.append(value_json.dump(_head(snapshot))[:-1])
-    parts.extend(_list(b"resources", resources))
-    parts.extend(_list(b"pending_operations", pending_operations))
+    parts.append(value_json.dump(_build_manifest_and_secrets_provider(snapshot))[:-1])
+    parts.extend(_join_list(b"resources", resources))
+    parts.extend(_join_list(b"pending_operations", pending_operations))
     rest = value_json.dump({"metadata": snapshot.metadata, **snapshot.extra})
     # Once, and of all parts: the text of a large stack is the largest thing in memory.
     return b"".join([*parts, b",", rest[1:], b"}}"])
 
 
-def _list(name: bytes, texts: Iterable[bytes]) -> Iterator[bytes]:
-    """A member that is a list of these texts; nothing for an empty one."""
-    before = b',"%s":[' % name
-    for text in texts:
-        yield before
-        yield text
-        before = b","
-    if before == b",":
+def _join_list(name: bytes, encoded_items: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the pieces of a JSON member `,"name":[...]`, or nothing for an empty list."""
+    separator = b',"%s":[' % name
+    for encoded_item in encoded_items:
+        yield separator
+        yield encoded_item
+        separator = b","
+    if separator == b",":
         yield b"]"
 
 
-def _head(snapshot: Snapshot) -> dict[str, Json]:
+def _build_manifest_and_secrets_provider(snapshot: Snapshot) -> dict[str, Json]:
     manifest = snapshot.manifest
     head: dict[str, Json] = {
         "manifest": {"time": manifest.time, "magic": manifest.magic, "version": manifest.version}
@@ -238,10 +262,10 @@ def _head(snapshot: Snapshot) -> dict[str, Json]:
     return head
 
 
-def _features(snapshot: Snapshot) -> list[Json]:
+def _find_features(snapshot: Snapshot) -> list[Json]:
     entries = [*snapshot.resources, *(o.resource for o in snapshot.pending_operations)]
-    features: set[str] = set().union(*map(features_of, entries))
-    features.update(feature for key, feature in _CARRIED.items() if key in snapshot.extra)
+    features: set[str] = set().union(*map(find_required_features, entries))
+    features.update(feature for key, feature in _PASSED_THROUGH.items() if key in snapshot.extra)
     # Programs cannot make byte strings here: they are only where the state had them before.
     features.update(snapshot.features & {"byteString"})
     return [*sorted(features)]
@@ -249,7 +273,7 @@ def _features(snapshot: Snapshot) -> list[Json]:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A checkpoint file that is parsed but not decrypted: enough to find its secrets provider."""
+    """A parsed checkpoint file with encrypted secrets: enough to find its secrets provider."""
 
     stack: str
     latest: dict[str, Any]
@@ -264,53 +288,67 @@ class Checkpoint:
 
 
 def load_checkpoint(data: bytes) -> Checkpoint:
-    """Parse a checkpoint file; StateError for no JSON, another version or unknown features."""
+    """Parse a checkpoint file.
+
+    Raises:
+        StateError: the file is no JSON, or has an unknown version or unknown features.
+    """
     try:
         document = value_json.load(data)
     except ValueError as error:
-        raise StateError(f"the checkpoint is not JSON: {error}", hint=_RESTORE) from error
-    return checkpoint_of(document)
+        raise StateError(f"the checkpoint is not JSON: {error}", hint=_RESTORE_HINT) from error
+    return parse_checkpoint(document)
 
 
-def checkpoint_of(document: Any) -> Checkpoint:
-    """The checkpoint in a parsed file. Raises StateError.
+def parse_checkpoint(document: Any) -> Checkpoint:
+    """Validate a parsed file and return its checkpoint.
 
-    A stack that never had an update may have no `latest`: the CLI writes it as its only part that
-    is missing, and never as null.
+    A stack without any update may have no `latest`: the Pulumi CLI leaves that part out and never
+    writes it as null.
+
+    Raises:
+        StateError: the file is not a checkpoint of a version and with features that this engine
+            reads.
     """
     checkpoint = document.get("checkpoint") if isinstance(document, dict) else None
     if not isinstance(checkpoint, dict):
-        raise StateError("the file is JSON but not a Pulumi checkpoint", hint=_RESTORE)
-    features = _readable_features(document)
+        raise StateError("the file is JSON but not a Pulumi checkpoint", hint=_RESTORE_HINT)
+    features = _parse_features(document)
     latest, stack = checkpoint.get("latest", {}), checkpoint.get("stack", "")
     if not isinstance(latest, dict):
-        raise StateError("the checkpoint's `latest` is not an object", hint=_RESTORE)
+        raise StateError("the checkpoint's `latest` is not an object", hint=_RESTORE_HINT)
     if not isinstance(stack, str):
-        raise StateError("the checkpoint's `stack` is not a text", hint=_RESTORE)
+        raise StateError("the checkpoint's `stack` is not a text", hint=_RESTORE_HINT)
     provider = latest.get("secrets_providers") or {}
-    for name, kind in _PARTS.items():
-        found = latest.get(name, kind())
-        if not isinstance(found, kind):
-            told = "null" if found is None else f"a {type(found).__name__}"
-            wanted = "a list" if kind is list else "an object"
-            raise StateError(f"the checkpoint's `{name}` is {told}, not {wanted}", hint=_RESTORE)
+    for name, kind in _OPTIONAL_PARTS.items():
+        part = latest.get(name, kind())
+        if not isinstance(part, kind):
+            actual_kind = "null" if part is None else f"a {type(part).__name__}"
+            expected_kind = "a list" if kind is list else "an object"
+            raise StateError(
+                f"the checkpoint's `{name}` is {actual_kind}, not {expected_kind}",
+                hint=_RESTORE_HINT,
+            )
     is_object = isinstance(provider, dict) and isinstance(provider.get("state") or {}, dict)
     if not is_object or not isinstance(provider.get("type") or "", str):
-        raise StateError("the checkpoint's `secrets_providers` is malformed", hint=_RESTORE)
+        raise StateError("the checkpoint's `secrets_providers` is malformed", hint=_RESTORE_HINT)
     return Checkpoint(stack, latest, features)
 
 
-def refuse_newer(checkpoint: Checkpoint) -> None:
-    """Raises UnknownFormat for what a newer Pulumi CLI may have added: a write would lose it.
+def reject_unknown_newer_fields(checkpoint: Checkpoint) -> None:
+    """Reject a checkpoint with fields of a newer Pulumi CLI, which the next write would lose.
 
-    Of the CLIs that this engine follows nothing else is kept, as by themselves.
+    Unknown fields of releases up to `ENGINE_VERSION` pass: those CLIs drop them too.
+
+    Raises:
+        UnknownFormat: names the CLI's version and the unknown fields.
     """
     version = str((checkpoint.latest.get("manifest") or {}).get("version", ""))
-    if _release(version) <= _release(ENGINE_VERSION):
+    if _parse_release(version) <= _parse_release(ENGINE_VERSION):
         return
-    entries = [each for each in checkpoint.latest.get("resources", ()) if isinstance(each, dict)]
+    entries = [entry for entry in checkpoint.latest.get("resources", ()) if isinstance(entry, dict)]
     unknown = {name for entry in entries for name in entry.keys() - FIELDS}
-    unknown |= checkpoint.latest.keys() - {*_PARTS, *_CARRIED, "secrets_providers"}
+    unknown |= checkpoint.latest.keys() - {*_OPTIONAL_PARTS, *_PASSED_THROUGH, "secrets_providers"}
     if unknown:
         raise UnknownFormat(
             f"the checkpoint was written by Pulumi CLI {version} and has parts that this gpuform "
@@ -320,23 +358,23 @@ def refuse_newer(checkpoint: Checkpoint) -> None:
         )
 
 
-def _release(version: str) -> tuple[int, int]:
-    found = re.match(r"v?(\d+)\.(\d+)", version)
-    return (int(found[1]), int(found[2])) if found else (0, 0)
+def _parse_release(version: str) -> tuple[int, int]:
+    match = re.match(r"v?(\d+)\.(\d+)", version)
+    return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
-def _readable_features(document: Mapping[str, Any]) -> frozenset[str]:
+def _parse_features(document: Mapping[str, Any]) -> frozenset[str]:
     version = document.get("version")
     if version not in (3, 4):
-        found = "no version" if version is None else f"version {version}"
+        found_version = "no version" if version is None else f"version {version}"
         raise UnknownFormat(
-            f"the checkpoint has {found}; versions 3 and 4 can be read",
+            f"the checkpoint has {found_version}; versions 3 and 4 can be read",
             hint="An older one is brought up to date by `pulumi up`, a newer one needs a newer "
             "gpuform.",
         )
     declared = document.get("features") or []
     if not isinstance(declared, list):
-        raise StateError("the checkpoint's `features` is not a list", hint=_RESTORE)
+        raise StateError("the checkpoint's `features` is not a list", hint=_RESTORE_HINT)
     features = frozenset(map(str, declared))
     unknown = sorted(features - KNOWN_FEATURES)
     if unknown:
@@ -347,9 +385,9 @@ def _readable_features(document: Mapping[str, Any]) -> frozenset[str]:
     return features
 
 
-_PARTS: dict[str, type] = {
+_OPTIONAL_PARTS: dict[str, type] = {
     "resources": list, "pending_operations": list, "manifest": dict, "metadata": dict,
 }  # fmt: skip
 """Parts of `latest` that may be missing: the CLI writes none of them as null."""
 
-_RESTORE = "Restore it from the .bak file beside it or from .pulumi/backups."
+_RESTORE_HINT = "Restore it from the .bak file beside it or from .pulumi/backups."

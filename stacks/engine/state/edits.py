@@ -1,14 +1,10 @@
-"""Edit, check and repair a snapshot.
+"""Edit, verify and repair a snapshot, as Pulumi's `state` commands do.
 
-Each edit takes a snapshot and returns another, and touches no file.
-
-They do what Pulumi's `state` commands do, which "pkg/resource/edit" and "pkg/cmd/pulumi/state" of
-its source say.
-
-Checked after loading and before each write, in one pass over the entries.
-
-Entries are sorted, references to what is not there are dropped. What cannot be put right without
-losing something stays, and is told.
+Each edit takes a snapshot and returns another one; files are the caller's. The rules follow
+"pkg/resource/edit" and
+"pkg/cmd/pulumi/state" in Pulumi's source. `SnapshotManager` checks every checkpoint before writing.
+`repair` sorts entries and drops
+references to missing resources; what only a loss would mend is reported and stays.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -21,13 +17,13 @@ from gpuform.stacks.engine.state.checkpoint import (
     PendingOperation,
     ResourceState,
     Snapshot,
-    magic_of,
+    compute_magic,
 )
 from gpuform.stacks.engine.state.graph import (
     DroppedReference,
+    drop_references,
     rename_references,
     rename_used_resources,
-    without,
 )
 from gpuform.stacks.engine.urn import (
     STACK_TYPE,
@@ -42,7 +38,7 @@ from gpuform.stacks.engine.urn import (
 
 
 class EditRefused(EngineError):
-    """An edit that would leave the state wrong, or lose what it must keep."""
+    """An edit that would leave the state invalid or lose something that the state must keep."""
 
     help_page = "guides/state-for-a-team"
 
@@ -50,62 +46,82 @@ class EditRefused(EngineError):
 def delete(
     snapshot: Snapshot, doomed: ResourceState, *, force: bool, target_dependents: bool
 ) -> tuple[Snapshot, list[ResourceState]]:
-    """Without an entry, and without what depends on it if wanted; and what was taken out.
+    """Remove an entry from a state; return the snapshot and the removed entries.
 
-    The objects go on existing. Raises EditRefused for dependents that were not meant, and for
-    protected entries without `force`.
+    The objects on the platform stay.
+
+    Args:
+        snapshot: the state.
+        doomed: the entry to remove.
+        force: remove protected entries too.
+        target_dependents: remove the entries that depend on `doomed` too.
+
+    Raises:
+        EditRefused: there are dependents, or protected entries.
     """
     entries = snapshot.resources
-    twins = [e for e in entries if e.urn == doomed.urn and e is not doomed]
-    dependents = [] if doomed.delete and twins else _dependents(entries, doomed)
+    same_urn_entries = [e for e in entries if e.urn == doomed.urn and e is not doomed]
+    dependents = [] if doomed.delete and same_urn_entries else _find_dependents(entries, doomed)
     if dependents and not target_dependents:
         raise EditRefused(
-            f"{doomed.urn} cannot be deleted: others depend on it" + _named(dependents),
+            f"{doomed.urn} cannot be deleted: others depend on it" + _format_urn_lines(dependents),
             hint="delete those first, or all of them with --target-dependents",
         )
-    gone = [doomed, *dependents]
-    return _without(snapshot, gone, force=force), gone
+    removed_entries = [doomed, *dependents]
+    return _remove_entries(snapshot, removed_entries, force=force), removed_entries
 
 
 def delete_all(snapshot: Snapshot, *, force: bool) -> tuple[Snapshot, list[ResourceState]]:
-    """Without any entry; and what was taken out. Raises EditRefused for protected ones."""
-    return _without(snapshot, snapshot.resources, force=force), list(snapshot.resources)
+    """Remove all entries; return the snapshot and the removed entries.
+
+    Raises:
+        EditRefused: an entry is protected, and `force` is False.
+    """
+    return _remove_entries(snapshot, snapshot.resources, force=force), list(snapshot.resources)
 
 
-def _without(snapshot: Snapshot, gone: Collection[ResourceState], *, force: bool) -> Snapshot:
-    protected = [entry for entry in gone if entry.protect]
+def _remove_entries(
+    snapshot: Snapshot, removed_entries: Collection[ResourceState], *, force: bool
+) -> Snapshot:
+    protected = [entry for entry in removed_entries if entry.protect]
     if protected and not force:
         raise EditRefused(
-            "what is protected is not deleted:" + _named(protected),
+            "what is protected is not deleted:" + _format_urn_lines(protected),
             hint="`gpuform state unprotect` it first, or add --force",
         )
-    places = {id(entry) for entry in gone}
-    left = [entry for entry in snapshot.resources if id(entry) not in places]
-    return replace(snapshot, resources=left)
+    removed_identities = {id(entry) for entry in removed_entries}
+    remaining_entries = [
+        entry for entry in snapshot.resources if id(entry) not in removed_identities
+    ]
+    return replace(snapshot, resources=remaining_entries)
 
 
-def _dependents(entries: list[ResourceState], root: ResourceState) -> list[ResourceState]:
-    """Whatever needs a resource, directly or not, old objects among them."""
+def _find_dependents(entries: list[ResourceState], root: ResourceState) -> list[ResourceState]:
+    """Return the entries, live and old, that depend on `root`, directly or not."""
     reached = {root.urn}
-    found = []
+    dependents = []
+    # in a valid state dependencies come first, so one pass finds indirect dependents
     for entry in entries:  # what is needed comes first
-        if entry.urn != root.urn and not reached.isdisjoint(graph.needs(entry)):
+        if entry.urn != root.urn and not reached.isdisjoint(graph.find_dependency_urns(entry)):
             reached.add(entry.urn)
-            found.append(entry)
-    return found
+            dependents.append(entry)
+    return dependents
 
 
 def set_protect(snapshot: Snapshot, urns: Collection[str], protect: bool) -> Snapshot:
-    """Protects resources from deletion, or no longer; old objects stay as they are."""
-    return _mapped(snapshot, urns, lambda entry: replace(entry, protect=protect))
+    """Set `protect` on the entries with these URNs, except for the ones marked for deletion."""
+    return _edit_live_entries(snapshot, urns, lambda entry: replace(entry, protect=protect))
 
 
 def set_taint(snapshot: Snapshot, urns: Collection[str], taint: bool) -> Snapshot:
-    """Has resources replaced by the next update, or no longer; old objects stay as they are."""
-    return _mapped(snapshot, urns, lambda entry: replace(entry, taint=taint))
+    """Set `taint` on the entries with these URNs: the next update replaces tainted resources.
+
+    Entries that are marked for deletion stay as they are.
+    """
+    return _edit_live_entries(snapshot, urns, lambda entry: replace(entry, taint=taint))
 
 
-def _mapped(
+def _edit_live_entries(
     snapshot: Snapshot, urns: Collection[str], edit: Callable[[ResourceState], ResourceState]
 ) -> Snapshot:
     resources = [
@@ -115,22 +131,25 @@ def _mapped(
     return replace(snapshot, resources=resources)
 
 
-def own_resources(snapshot: Snapshot) -> list[str]:
-    """The URNs of what the program declared: no providers, not the stack itself."""
+def list_program_resource_urns(snapshot: Snapshot) -> list[str]:
+    """Return the URNs of the program's resources: without providers and the stack itself."""
     return [
         entry.urn for entry in snapshot.resources if not entry.delete and not is_noise(entry.type)
     ]
 
 
 def rename(snapshot: Snapshot, old: str, name: str) -> tuple[Snapshot, str]:
-    """A resource gets another name, in every reference; and its new URN.
+    """Rename a resource in its entry and in all references; return the snapshot and the new URN.
 
-    URNs of children stay: they hold the parent's type, not its name. Raises EditRefused.
+    URNs of children stay: they hold the parent's type, not the parent's name.
+
+    Raises:
+        EditRefused: the name is empty or taken, or the URN has several objects or is the stack.
     """
     entries = [entry for entry in snapshot.resources if entry.urn == old]
     if not name:
         raise EditRefused("a resource's name cannot be empty")
-    _require_urns([old])
+    _reject_invalid_urns([old])
     new = with_name(old, name)
     if type_of(old) == STACK_TYPE:
         raise EditRefused(f"{old} is the stack itself", hint="use `gpuform stack rename`")
@@ -141,36 +160,40 @@ def rename(snapshot: Snapshot, old: str, name: str) -> tuple[Snapshot, str]:
         )
     if any(entry.urn == new for entry in snapshot.resources):
         raise EditRefused(f"there is a resource {new} already", hint="choose another name")
-    return with_urns(snapshot, {old: new}), new
+    return replace_urns(snapshot, {old: new}), new
 
 
 def rename_stack(snapshot: Snapshot, full_name: str) -> Snapshot:
-    """Return the state as it is under another name: `organization/<project>/<stack>`.
+    """Return the state under another full name, `organization/<project>/<stack>`.
 
-    URNs among the properties change where they name a resource of this stack.
+    URNs in the properties change where they name a resource of this stack.
     """
     _, project, stack = full_name.split("/")
     entries = [*snapshot.resources, *(o.resource for o in snapshot.pending_operations)]
-    names = {known for entry in entries for known in {entry.urn, *graph.needs(entry)}}
+    names = {urn for entry in entries for urn in {entry.urn, *graph.find_dependency_urns(entry)}}
     names |= {entry.view_of for entry in entries if entry.view_of}
-    _require_urns(names)
+    _reject_invalid_urns(names)
     renamed = {name: in_stack(name, stack, project) for name in names}
 
-    def current(entry: ResourceState) -> ResourceState:
+    def rename_entry(entry: ResourceState) -> ResourceState:
         return rename_used_resources(entry, lambda urn: renamed.get(urn, urn))
 
-    return replace(_with_entries(with_urns(snapshot, renamed), current), stack=full_name)
+    return replace(
+        _change_all_entries(replace_urns(snapshot, renamed), rename_entry), stack=full_name
+    )
 
 
-def with_urns(snapshot: Snapshot, names: dict[str, str]) -> Snapshot:
-    """The state with URNs changed, old -> new, wherever they stand."""
-    return _with_entries(
+def replace_urns(snapshot: Snapshot, names: dict[str, str]) -> Snapshot:
+    """Return the state with the URNs in `names` (old to new) replaced wherever they stand."""
+    return _change_all_entries(
         snapshot, lambda entry: rename_references(entry, lambda urn: names.get(urn, urn))
     )
 
 
-def _with_entries(snapshot: Snapshot, change: Callable[[ResourceState], ResourceState]) -> Snapshot:
-    """Return the state with `change` applied to each entry, also to those of pending operations."""
+def _change_all_entries(
+    snapshot: Snapshot, change: Callable[[ResourceState], ResourceState]
+) -> Snapshot:
+    """Return the state with `change` applied to all entries and to those of pending operations."""
     return replace(
         snapshot,
         resources=[change(entry) for entry in snapshot.resources],
@@ -181,22 +204,22 @@ def _with_entries(snapshot: Snapshot, change: Callable[[ResourceState], Resource
     )
 
 
-def _require_urns(names: Collection[str]) -> None:
-    odd = sorted(name for name in names if not is_urn(name))
-    if odd:
+def _reject_invalid_urns(names: Collection[str]) -> None:
+    invalid_urns = sorted(name for name in names if not is_urn(name))
+    if invalid_urns:
         raise EditRefused(
-            f"{odd[0]!r} in the state is not a URN",
+            f"{invalid_urns[0]!r} in the state is not a URN",
             hint="correct it: `gpuform stack export --file F`, edit F, "
             "`gpuform stack import --file F`",
         )
 
 
-def _named(entries: Collection[ResourceState]) -> str:
+def _format_urn_lines(entries: Collection[ResourceState]) -> str:
     return "".join(f"\n  {entry.urn}" for entry in entries)
 
 
 class IntegrityError(EngineError):
-    """A snapshot that breaks rules; `violations` names each of them."""
+    """A snapshot that breaks rules; `violations` has one sentence for each."""
 
     help_page = "guides/state-for-a-team"
 
@@ -210,40 +233,46 @@ class IntegrityError(EngineError):
 
 
 def check(snapshot: Snapshot) -> None:
-    """Raise IntegrityError when the snapshot breaks a rule."""
+    """Verify a snapshot. Raises IntegrityError for broken rules."""
     violations = verify(snapshot)
     if violations:
         raise IntegrityError(violations)
 
 
 def verify(snapshot: Snapshot) -> list[str]:
-    """Every rule that the snapshot breaks, one sentence each; empty when it is sound."""
-    found = []
-    if snapshot.manifest.magic != magic_of(snapshot.manifest.version):
-        found.append(f"the manifest's magic does not fit version {snapshot.manifest.version!r}")
-    everywhere = {state.urn for state in snapshot.resources}
-    earlier: set[str] = set()
-    live: set[str] = set()
-    providers: set[str] = set()
+    """Return a sentence for each rule that the snapshot breaks; empty for a valid snapshot."""
+    violations = []
+    if snapshot.manifest.magic != compute_magic(snapshot.manifest.version):
+        violations.append(
+            f"the manifest's magic does not fit version {snapshot.manifest.version!r}"
+        )
+    all_urns = {state.urn for state in snapshot.resources}
+    earlier_urns: set[str] = set()
+    live_urns: set[str] = set()
+    provider_references: set[str] = set()
     for index, state in enumerate(snapshot.resources):
-        found.extend(_own_violations(index, state))
+        violations.extend(_find_entry_violations(index, state))
         if is_provider(state.type):
-            providers.add(f"{state.urn}::{state.id}")
-        if state.provider and state.provider not in providers and not state.pending_replacement:
-            found.append(f"{state.urn} refers to the unknown provider {state.provider}")
-        for role, urn in _references(state):
-            if urn not in earlier:
-                fault = "comes after it" if urn in everywhere else "is missing"
-                found.append(f"{state.urn}: its {role} {urn} {fault}")
-        if not state.delete and state.urn in live:
-            found.append(f"{state.urn} occurs twice and is not marked for deletion")
+            provider_references.add(f"{state.urn}::{state.id}")
+        if (
+            state.provider
+            and state.provider not in provider_references
+            and not state.pending_replacement
+        ):
+            violations.append(f"{state.urn} refers to the unknown provider {state.provider}")
+        for role, urn in _list_references(state):
+            if urn not in earlier_urns:
+                problem = "comes after it" if urn in all_urns else "is missing"
+                violations.append(f"{state.urn}: its {role} {urn} {problem}")
+        if not state.delete and state.urn in live_urns:
+            violations.append(f"{state.urn} occurs twice and is not marked for deletion")
         if not state.delete:
-            live.add(state.urn)
-        earlier.add(state.urn)
-    return found
+            live_urns.add(state.urn)
+        earlier_urns.add(state.urn)
+    return violations
 
 
-def _own_violations(index: int, state: ResourceState) -> Iterator[str]:
+def _find_entry_violations(index: int, state: ResourceState) -> Iterator[str]:
     if not state.urn:
         yield f"entry {index} has no urn"
     if not state.type:
@@ -258,7 +287,7 @@ def _own_violations(index: int, state: ResourceState) -> Iterator[str]:
         yield f"{state.urn} has the type {state.type}, which is not its URN's"
 
 
-def _references(state: ResourceState) -> Iterator[tuple[str, str]]:
+def _list_references(state: ResourceState) -> Iterator[tuple[str, str]]:
     if state.parent:
         yield "parent", state.parent
     for urn in state.dependencies:
@@ -273,32 +302,36 @@ def _references(state: ResourceState) -> Iterator[tuple[str, str]]:
 
 
 class NotRepairable(EngineError):
-    """The state breaks a rule in a way that only a person can put right."""
+    """A state with broken rules that cannot be repaired without losing something."""
 
     help_page = "guides/state-for-a-team"
 
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """A state that keeps the rules, and a line for each thing that was done to it."""
+    """A repaired state, and a line for each change of the repair."""
 
     snapshot: Snapshot
     done: list[str]
 
 
 def repair(snapshot: Snapshot) -> Repair:
-    """Puts a state right; a sound one stays as it is.
+    """Repair a state that breaks rules; return a valid one unchanged.
 
-    Raises NotRepairable, with all that is wrong still.
+    Raises:
+        NotRepairable: lists all violations that remain.
     """
     if not verify(snapshot):
         return Repair(snapshot, [])
     done = []
-    if snapshot.manifest.magic != magic_of(snapshot.manifest.version):
+    if snapshot.manifest.magic != compute_magic(snapshot.manifest.version):
         done.append("the manifest's magic is made anew")
-    done += [f"{name}: placed behind what it needs" for name in _too_early(snapshot.resources)]
-    ordered = _sorted(snapshot.resources)
-    pruned = list(_pruned(ordered, done))
+    done += [
+        f"{name}: placed behind what it needs"
+        for name in _find_misplaced_entries(snapshot.resources)
+    ]
+    ordered = _sort_by_dependencies(snapshot.resources)
+    pruned = list(_drop_missing_references(ordered, done))
     repaired = replace(snapshot, resources=pruned, manifest=Manifest())
     violations = verify(repaired)
     if violations:
@@ -310,47 +343,51 @@ def repair(snapshot: Snapshot) -> Repair:
     return Repair(repaired, done)
 
 
-def _too_early(entries: Sequence[ResourceState]) -> Iterator[str]:
-    first = {entry.urn: place for place, entry in reversed([*enumerate(entries)])}
+def _find_misplaced_entries(entries: Sequence[ResourceState]) -> Iterator[str]:
+    first_index_by_urn = {entry.urn: index for index, entry in reversed([*enumerate(entries)])}
     for place, entry in enumerate(entries):
-        if any(first.get(name, 0) > place for name in graph.needs(entry)):
+        if any(
+            first_index_by_urn.get(name, 0) > place for name in graph.find_dependency_urns(entry)
+        ):
             yield entry.urn
 
 
-def _sorted(entries: Sequence[ResourceState]) -> list[ResourceState]:
-    """Everything behind what it needs, and otherwise in the order that it had."""
-    news = {entry.urn: entry for entry in entries if not entry.delete}
-    olds = {entry.urn: entry for entry in entries if entry.delete}
+def _sort_by_dependencies(entries: Sequence[ResourceState]) -> list[ResourceState]:
+    """Sort entries behind their dependencies; otherwise the order stays."""
+    live_entries = {entry.urn: entry for entry in entries if not entry.delete}
+    deleted_entries = {entry.urn: entry for entry in entries if entry.delete}
 
-    def needed(entry: ResourceState) -> Iterator[ResourceState]:
+    def iterate_dependencies(entry: ResourceState) -> Iterator[ResourceState]:
         # Old objects were made when there were no new ones.
-        first, second = (olds, news) if entry.delete else (news, olds)
-        for name in sorted(graph.needs(entry)):
-            found = first.get(name) or second.get(name)
-            if found is not None and found is not entry:
-                yield found
+        first, second = (
+            (deleted_entries, live_entries) if entry.delete else (live_entries, deleted_entries)
+        )
+        for name in sorted(graph.find_dependency_urns(entry)):
+            dependency = first.get(name) or second.get(name)
+            if dependency is not None and dependency is not entry:
+                yield dependency
 
-    done: dict[int, ResourceState] = {}
+    sorted_entries: dict[int, ResourceState] = {}
     for root in entries:
-        path = [(root, needed(root))]
+        path = [(root, iterate_dependencies(root))]
         on_path = {id(root)}
         while path:
             entry, others = path[-1]
-            following = next((o for o in others if id(o) not in done), None)
+            following = next((o for o in others if id(o) not in sorted_entries), None)
             if following is None:
-                done.setdefault(id(entry), entry)
+                sorted_entries.setdefault(id(entry), entry)
                 path.pop()
                 on_path.discard(id(entry))
                 continue
             if id(following) in on_path:
-                raise _cycle([e for e, _ in path], following)
+                raise _cycle_error([e for e, _ in path], following)
             on_path.add(id(following))
-            path.append((following, needed(following)))
-    return list(done.values())
+            path.append((following, iterate_dependencies(following)))
+    return list(sorted_entries.values())
 
 
-def _cycle(path: Sequence[ResourceState], back: ResourceState) -> NotRepairable:
-    start = next(place for place, entry in enumerate(path) if entry is back)
+def _cycle_error(path: Sequence[ResourceState], back: ResourceState) -> NotRepairable:
+    start = next(index for index, entry in enumerate(path) if entry is back)
     names = [entry.urn for entry in path[start:]]
     return NotRepairable(
         "the state cannot be repaired: these need each other in a circle:\n  " + "\n  ".join(names),
@@ -358,33 +395,42 @@ def _cycle(path: Sequence[ResourceState], back: ResourceState) -> NotRepairable:
     )
 
 
-def _pruned(entries: Sequence[ResourceState], done: list[str]) -> Iterator[ResourceState]:
-    """The entries without references to what is not there; `done` tells of each.
+def _drop_missing_references(
+    entries: Sequence[ResourceState], actions: list[str]
+) -> Iterator[ResourceState]:
+    """Yield the entries without dangling references, and append a line per change to `done`.
 
-    A resource whose parent is gone stands under the stack: its URN loses the parent's type, and so
-    do those of its children.
+    A resource without its parent moves under the stack: its URN and those of its children lose the
+    parent's type.
     """
-    seen: dict[str, str] = {}
+    current_urn_by_urn: dict[str, str] = {}
     for entry in entries:
-        freed, dropped = without(entry, lambda name: name not in seen)
-        current = rename_references(freed, lambda name: seen.get(name, name))
-        current.urn = _urn_under(entry, seen)
-        if entry.parent and entry.parent not in seen:
+        pruned_entry, dropped = drop_references(entry, lambda name: name not in current_urn_by_urn)
+        current = rename_references(pruned_entry, lambda name: current_urn_by_urn.get(name, name))
+        current.urn = _compute_urn(entry, current_urn_by_urn)
+        if entry.parent and entry.parent not in current_urn_by_urn:
             dropped.append(DroppedReference(entry.urn, "parent", entry.parent))
             current.parent = ""
-        done += [f"dropped: {each.describe()}, {_why(each)}" for each in dropped]
+        actions += [
+            f"dropped: {reference.describe()}, {_describe_reason(reference)}"
+            for reference in dropped
+        ]
         if current.urn != entry.urn:
-            done.append(f"{entry.urn} becomes {current.urn}")
-        seen[entry.urn] = current.urn
+            actions.append(f"{entry.urn} becomes {current.urn}")
+        current_urn_by_urn[entry.urn] = current.urn
         yield current
 
 
-def _why(dropped: DroppedReference) -> str:
+def _describe_reason(dropped: DroppedReference) -> str:
     return "which is itself" if dropped.urn == dropped.entry else "which is not there"
 
 
-def _urn_under(entry: ResourceState, seen: dict[str, str]) -> str:
-    """The URN as it follows from the parent, where that is gone or has another."""
-    if not entry.parent or seen.get(entry.parent) == entry.parent or not is_urn(entry.urn):
+def _compute_urn(entry: ResourceState, current_urn_by_urn: dict[str, str]) -> str:
+    """Return the URN that follows from the parent's current URN."""
+    if (
+        not entry.parent
+        or current_urn_by_urn.get(entry.parent) == entry.parent
+        or not is_urn(entry.urn)
+    ):
         return entry.urn
-    return under(entry.urn, seen.get(entry.parent, ""))
+    return under(entry.urn, current_urn_by_urn.get(entry.parent, ""))

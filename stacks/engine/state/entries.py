@@ -1,8 +1,9 @@
-"""The entries of a state while they change, in Pulumi's order.
+"""Hold the entries of a state while a run changes them, in Pulumi's order.
 
-Those of this run come first, as they completed; then the old ones that no step has dealt with.
-Every entry has a number, by which a journal names it: old ones that of their place in the list
-that was loaded, new ones the next that is free.
+The entries of this run come first, as they completed; then the old entries that no step has
+processed. The journal names entries by number:
+an old entry has its index in the loaded list, a new one gets the next free number. Called by
+`SnapshotManager` and by `journal.recover`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,10 +16,12 @@ from gpuform.stacks.engine.urn import STACK_TYPE, inside, type_of
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """The numbers of a list of entries: the first `done` of them are of the run that wrote it.
+class EntryOrder:
+    """The numbers of a list of entries.
 
-    `pending` are the tokens of its pending operations.
+    The first `done` entries belong to the run that wrote the list.
+
+    `pending` are the tokens of the run's pending operations.
     """
 
     numbers: Sequence[int]
@@ -28,7 +31,7 @@ class Order:
 
 @dataclass(slots=True)
 class Entries:
-    """Entries and pending operations. Not for several threads at a time."""
+    """The entries and pending operations of one run. Callers serialize access: there is no lock."""
 
     _done: dict[int, ResourceState] = field(default_factory=dict)
     _old: dict[int, ResourceState] = field(default_factory=dict)
@@ -45,20 +48,26 @@ class Entries:
     def load(
         cls, resources: Sequence[ResourceState], pending: Sequence[PendingOperation]
     ) -> "Entries":
-        """What a run begins with. Of pending operations, only creates outlive the run that
-        began them."""
+        """Build the entries that a run begins with.
+
+        Of the pending operations only creates are kept: other operations end with the run that
+        began them.
+        """
         carried = [operation for operation in pending if operation.type == "creating"]
         tokens = range(1, len(carried) + 1)
-        return cls.order(resources, carried, Order(range(len(resources)), 0, tokens))
+        return cls.restore(resources, carried, EntryOrder(range(len(resources)), 0, tokens))
 
     @classmethod
-    def order(
-        cls, resources: Sequence[ResourceState], pending: Sequence[PendingOperation], order: Order
+    def restore(
+        cls,
+        resources: Sequence[ResourceState],
+        pending: Sequence[PendingOperation],
+        order: EntryOrder,
     ) -> "Entries":
-        """The entries of a list that was written in the midst of a run."""
+        """Build the entries from a checkpoint that a run wrote before it ended."""
         entries = cls()
-        for place, (number, entry) in enumerate(zip(order.numbers, resources, strict=True)):
-            (entries._done if place < order.done else entries._old)[number] = entry
+        for index, (number, entry) in enumerate(zip(order.numbers, resources, strict=True)):
+            (entries._done if index < order.done else entries._old)[number] = entry
             entries._numbers[id(entry)] = number
             if entry.pending_replacement:
                 entries._replacing[entry.urn] = number
@@ -69,123 +78,130 @@ class Entries:
             entries._carried.setdefault(operation.resource.urn, []).append(token)
         return entries
 
-    def number(self, entry: ResourceState) -> int:
-        """The number of an entry."""
+    def get_number(self, entry: ResourceState) -> int:
+        """Return the number of an entry."""
         return self._numbers[id(entry)]
 
-    def numbered(self, number: int) -> ResourceState:
-        """The entry of a number. Raises KeyError."""
+    def get_entry(self, number: int) -> ResourceState:
+        """Return the entry with this number. Raises KeyError."""
         return self._done[number] if number in self._done else self._old[number]
 
     def add(self, new: ResourceState, number: int | None = None) -> None:
-        """A resource was created."""
+        """Add the entry of a created resource, with the next free number if `number` is None."""
         number = self._next if number is None else number
         self._next = max(self._next, number + 1)
         self._done[number] = new
         self._numbers[id(new)] = number
 
     def replace(self, old: ResourceState, new: ResourceState, number: int | None = None) -> None:
-        """`new` stands for what `old` stood for."""
-        self._take(old)
-        self._note_name(old, new)
+        """Replace `old` by `new`, the entry that this run has for the same object."""
+        self._discard(old)
+        self._record_rename(old, new)
         self.add(new, number)
 
     def replace_keeping(
         self, old: ResourceState, new: ResourceState, number: int | None = None
     ) -> None:
-        """`new` was created first; the old object is still there and must be deleted."""
-        self.put(old, replace(old, delete=True))
-        self._note_name(old, new)
+        """Add `new`, created first, and mark `old` for deletion: its object still exists."""
+        # the old object must be in every checkpoint until it is deleted, or a crash would lose it
+        self.set_in_place(old, replace(old, delete=True))
+        self._record_rename(old, new)
         self.add(new, number)
 
-    def put(self, old: ResourceState, new: ResourceState) -> None:
-        """`new` is in the place of `old`, and has its number."""
+    def set_in_place(self, old: ResourceState, new: ResourceState) -> None:
+        """Put `new` at the position of `old`, with the number of `old`."""
         number = self._numbers[id(old)]
         (self._done if number in self._done else self._old)[number] = new
         self._numbers[id(new)] = number
 
-    def await_replacement(self, old: ResourceState) -> None:
-        """The object was deleted to be replaced; its entry stays until the new one exists."""
+    def mark_awaiting_replacement(self, old: ResourceState) -> None:
+        """Mark `old`, whose object is deleted, as waiting for its replacement."""
         self._replacing[old.urn] = self._numbers[id(old)]
-        self.put(old, replace(old, pending_replacement=True))
+        self.set_in_place(old, replace(old, pending_replacement=True))
 
-    def awaits_replacement(self, urn: str) -> bool:
-        """Whether the old object of a replacement is deleted already."""
+    def is_awaiting_replacement(self, urn: str) -> bool:
+        """Return True if the replacement of `urn` has deleted the old object already."""
         return urn in self._replacing
 
     def remove(self, old: ResourceState) -> None:
-        """The object is gone."""
-        self._take(old)
+        """Remove the entry of a deleted object."""
+        self._discard(old)
         self._gone[old.urn] = old
 
     def rebuild(self) -> list[ResourceState]:
-        """The entries to go on with after a refresh, or after the program of a destroy.
+        """Return the entries to continue with after a refresh or a destroy's program.
 
-        They name nothing that is gone or renamed. As under the Pulumi CLI, a property that depends
-        on nothing loses its key in `property_dependencies` when it is refreshed.
+        No entry refers to a deleted or renamed one. As under the Pulumi CLI, a property without
+        dependencies loses its key in
+        `property_dependencies` when its entry is refreshed.
         """
-        names = self._names()
-        gone = self._missing(names)
+        names = self._map_renamed_urns()
+        gone = self._find_deleted(names)
         for number, entry in list(chain(self._done.items(), self._old.items())):
-            rebuilt = _rewired(entry, gone, names, keep_empty=number in self._done)
+            rebuilt = _update_references(entry, gone, names, keep_empty=number in self._done)
             if rebuilt is not entry:
-                self.put(entry, rebuilt)
+                self.set_in_place(entry, rebuilt)
         self._gone.clear()
-        found = {**self._done, **self._old}
-        return [found[number] for number in _in_order(found)]
+        entries_by_number = {**self._done, **self._old}
+        return [entries_by_number[number] for number in _sort_numbers(entries_by_number)]
 
-    def leftovers(self) -> list[ResourceState]:
-        """The old entries that no step has dealt with."""
+    def list_unprocessed(self) -> list[ResourceState]:
+        """Return the old entries that no step has processed."""
         return list(self._old.values())
 
     def begin(self, operation: PendingOperation, token: int | None = None) -> int:
-        """An operation is on its way to a provider."""
+        """Record an operation that is sent to a provider, and return its token."""
         token = self._tokens + 1 if token is None else token
         self._tokens = max(self._tokens, token)
         self._pending[token] = operation
         return token
 
     def end(self, token: int) -> PendingOperation:
-        """The operation has ended, well or not."""
+        """Remove the operation of a token, whether it succeeded or failed, and return it."""
         return self._pending.pop(token)
 
-    def settle(self, urn: str) -> Sequence[int]:
-        """What interrupted creates of this URN may have made is known now: their tokens."""
+    def end_interrupted_creates(self, urn: str) -> Sequence[int]:
+        """Remove the interrupted creates of `urn`, now recovered, and return their tokens."""
         tokens = self._carried.pop(urn, [])
         for token in tokens:
             del self._pending[token]
         return tokens
 
-    def current(self) -> tuple[list[ResourceState], list[PendingOperation], Order]:
-        """The list as it is now, with nothing in it that names what is gone or renamed.
+    def build_current(self) -> tuple[list[ResourceState], list[PendingOperation], EntryOrder]:
+        """Return the current entries, pending operations and order, without dangling references.
 
-        What an entry needs comes before it: one that is left as it is may need another that this
-        run is still working on.
+        Dependencies come before their dependents: an untouched entry may depend on one that this
+        run is still changing.
         """
-        names = self._names()
-        gone = self._missing(names)
-        found = {**self._done, **self._old}
+        names = self._map_renamed_urns()
+        gone = self._find_deleted(names)
+        entries_by_number = {**self._done, **self._old}
         if gone or names:
-            found = {number: _rewired(entry, gone, names) for number, entry in found.items()}
-        numbers = _in_order(found)
-        done = max((place for place, n in enumerate(numbers, 1) if n in self._done), default=0)
-        order = Order(numbers, done, list(self._pending))
-        return [found[n] for n in numbers], list(self._pending.values()), order
+            entries_by_number = {
+                number: _update_references(entry, gone, names)
+                for number, entry in entries_by_number.items()
+            }
+        numbers = _sort_numbers(entries_by_number)
+        done = max(
+            (position for position, n in enumerate(numbers, 1) if n in self._done), default=0
+        )
+        order = EntryOrder(numbers, done, list(self._pending))
+        return [entries_by_number[n] for n in numbers], list(self._pending.values()), order
 
-    def all(self) -> Iterator[ResourceState]:
-        """Those of this run, then the old ones that no step has dealt with."""
+    def iterate_all(self) -> Iterator[ResourceState]:
+        """Iterate over the entries of this run, then over the unprocessed old entries."""
         return chain(self._done.values(), self._old.values())
 
-    def _note_name(self, old: ResourceState, new: ResourceState) -> None:
-        """What was found by an alias has its new name from now on, in every reference."""
+    def _record_rename(self, old: ResourceState, new: ResourceState) -> None:
+        """Record the new URN of an entry found by an alias, for all references to the entry."""
         if new.urn != old.urn:
             self._renamed[old.urn] = new.urn
 
-    def _names(self) -> Mapping[str, str]:
-        """Old URN -> new URN, also of what is inside a component that has another one."""
+    def _map_renamed_urns(self) -> Mapping[str, str]:
+        """Map old URNs to new ones, also for the children of a renamed component."""
         names = dict(self._renamed)
-        live = {entry.urn for entry in self.all()} if names else set()
-        for entry in self.all() if names else ():
+        live = {entry.urn for entry in self.iterate_all()} if names else set()
+        for entry in self.iterate_all() if names else ():
             parent = names.get(entry.parent)
             if parent is not None and entry.urn not in names and type_of(parent) != STACK_TYPE:
                 urn = inside(entry.urn, parent)
@@ -193,31 +209,31 @@ class Entries:
                     names[entry.urn] = urn
         return names
 
-    def _take(self, old: ResourceState) -> None:
+    def _discard(self, old: ResourceState) -> None:
         number = self._numbers[id(old)]
         if self._done.pop(number, None) is None:
             self._old.pop(number, None)
         if self._replacing.get(old.urn) == number:
             del self._replacing[old.urn]
 
-    def _missing(self, names: Mapping[str, str]) -> dict[str, ResourceState]:
-        """The entries that are gone and have no other of their URN, by the URN of today."""
+    def _find_deleted(self, names: Mapping[str, str]) -> dict[str, ResourceState]:
+        """Return the deleted entries whose current URN no other entry has, by current URN."""
         if not self._gone:
             return {}
-        there = {names.get(entry.urn, entry.urn) for entry in self.all()}
+        existing_urns = {names.get(entry.urn, entry.urn) for entry in self.iterate_all()}
         gone = {names.get(urn, urn): entry for urn, entry in self._gone.items()}
-        return {urn: entry for urn, entry in gone.items() if urn not in there}
+        return {urn: entry for urn, entry in gone.items() if urn not in existing_urns}
 
 
-def _in_order(found: Mapping[int, ResourceState]) -> list[int]:
-    """The numbers as they come, but for what has to be earlier because others need it."""
-    places: dict[str, int] = {}
-    for number, entry in found.items():
-        places.setdefault(entry.urn, number)
+def _sort_numbers(entries_by_number: Mapping[int, ResourceState]) -> list[int]:
+    """Sort entry numbers so that dependencies come first; otherwise the order stays."""
+    number_by_urn: dict[str, int] = {}
+    for number, entry in entries_by_number.items():
+        number_by_urn.setdefault(entry.urn, number)
     listed: dict[int, None] = {}
     urns: set[str] = set()
     begun: set[int] = set()  # a cycle cannot be in a valid state; were there one, it ends here
-    for first in found:
+    for first in entries_by_number:
         waiting = [first]
         while waiting:
             number = waiting[-1]
@@ -225,43 +241,48 @@ def _in_order(found: Mapping[int, ResourceState]) -> list[int]:
                 waiting.pop()
                 continue
             begun.add(number)
-            needed = graph.needs(found[number]) - urns
-            missing = {places[urn] for urn in needed if urn in places}
+            dependencies = graph.find_dependency_urns(entries_by_number[number]) - urns
+            missing = {number_by_urn[urn] for urn in dependencies if urn in number_by_urn}
             if missing - begun:
                 waiting += sorted(missing - begun, reverse=True)
                 continue
             waiting.pop()
             listed[number] = None
-            urns.add(found[number].urn)
+            urns.add(entries_by_number[number].urn)
     return list(listed)
 
 
-def _rewired(
+def _update_references(
     resource: ResourceState,
     gone: Mapping[str, ResourceState],
     renamed: Mapping[str, str],
     *,
     keep_empty: bool = True,
 ) -> ResourceState:
-    """The entry with references to missing resources dropped and renamed ones brought up to date.
+    """Return the entry without references to deleted resources and with renamed URNs replaced.
 
-    `keep_empty`: properties that depend on nothing keep their key.
+    Args:
+        resource: the entry.
+        gone: the deleted entries by URN.
+        renamed: old URN to new URN.
+        keep_empty: properties without dependencies keep their key.
     """
 
-    def current(urns: Iterable[str]) -> list[str]:
+    def update_urns(urns: Iterable[str]) -> list[str]:
         return [urn for old in urns if (urn := renamed.get(old, old)) not in gone]
 
     parent = renamed.get(resource.parent, resource.parent)
+    # children of a deleted component move up to the nearest ancestor that exists
     while parent in gone:
         parent = renamed.get(gone[parent].parent, gone[parent].parent)
-    properties = {key: current(urns) for key, urns in resource.property_dependencies.items()}
+    properties = {key: update_urns(urns) for key, urns in resource.property_dependencies.items()}
     rewired = replace(
         resource,
         urn=renamed.get(resource.urn, resource.urn),
         parent=parent,
-        dependencies=current(resource.dependencies),
+        dependencies=update_urns(resource.dependencies),
         property_dependencies={k: urns for k, urns in properties.items() if urns or keep_empty},
-        deleted_with=next(iter(current([resource.deleted_with])), ""),
-        replace_with=current(resource.replace_with),
+        deleted_with=next(iter(update_urns([resource.deleted_with])), ""),
+        replace_with=update_urns(resource.replace_with),
     )
     return resource if rewired == resource else rewired

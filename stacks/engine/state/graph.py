@@ -1,4 +1,7 @@
-"""Find who depends on whom among the entries of a state, and the URNs that an entry refers to."""
+"""Follow the dependencies between the entries of a state, and rename or drop references.
+
+Called by the step generator, the step executor, `edits`, `moving` and `targeting`.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -8,117 +11,131 @@ from gpuform.stacks.engine.state.checkpoint import ResourceState
 from gpuform.stacks.engine.values import PropertyMap, PropertyValue, ResourceReference
 
 
-def provider_urn(reference: str) -> str:
-    """The URN in a provider reference, `<urn>::<id>`."""
+def get_provider_urn(reference: str) -> str:
+    """Return the URN in a provider reference, `<urn>::<id>`."""
     return reference.rpartition("::")[0]
 
 
-def needs(resource: ResourceState, *, provider: bool = True) -> set[str]:
-    """URNs that must exist while this entry does, its provider's among them if wanted."""
+def find_dependency_urns(resource: ResourceState, *, provider: bool = True) -> set[str]:
+    """Return the URNs that `resource` depends on: dependencies, parent, deletedWith ...
+
+    Args:
+        resource: the entry.
+        provider: with the URN of the entry's provider.
+    """
     urns = set(resource.dependencies)
     for property_urns in resource.property_dependencies.values():
         urns.update(property_urns)
     urns.update(resource.replace_with)
     urns.update(urn for urn in (resource.parent, resource.deleted_with) if urn)
     if provider and resource.provider:
-        urns.add(provider_urn(resource.provider))
+        urns.add(get_provider_urn(resource.provider))
     return urns
 
 
-def users(resources: Sequence[ResourceState]) -> dict[str, list[int]]:
-    """The places of the entries that need a URN, by that URN."""
-    found: dict[str, list[int]] = {}
-    for place, resource in enumerate(resources):
-        for urn in needs(resource):
-            found.setdefault(urn, []).append(place)
-    return found
+def index_dependents(resources: Sequence[ResourceState]) -> dict[str, list[int]]:
+    """Return the indexes of the entries that depend on a URN, by that URN."""
+    indexes_by_urn: dict[str, list[int]] = {}
+    for index, resource in enumerate(resources):
+        for urn in find_dependency_urns(resource):
+            indexes_by_urn.setdefault(urn, []).append(index)
+    return indexes_by_urn
 
 
-def with_dependents(resources: Sequence[ResourceState], urns: Collection[str]) -> set[str]:
-    """The URNs with those of everything that transitively needs one of them."""
-    users_of = users(resources)
+def add_dependents(resources: Sequence[ResourceState], urns: Collection[str]) -> set[str]:
+    """Return `urns` and the URNs of all entries that depend on them, directly or not."""
+    dependents_by_urn = index_dependents(resources)
     reached, waiting = set(urns), list(urns)
     while waiting:
-        for place in users_of.get(waiting.pop(), ()):
-            if (urn := resources[place].urn) not in reached:
+        for index in dependents_by_urn.get(waiting.pop(), ()):
+            if (urn := resources[index].urn) not in reached:
                 reached.add(urn)
                 waiting.append(urn)
     return reached
 
 
-def with_needs(resources: Sequence[ResourceState], urns: Iterable[str]) -> set[str]:
-    """The URNs with those of everything that they transitively need."""
+def add_dependencies(resources: Sequence[ResourceState], urns: Iterable[str]) -> set[str]:
+    """Return `urns` and the URNs of all entries that they depend on, directly or not."""
     reached: set[str] = set()
-    add_with_needs(reached, live(resources), urns)
+    extend_with_dependencies(reached, index_live(resources), urns)
     return reached
 
 
-def live(resources: Iterable[ResourceState]) -> dict[str, ResourceState]:
-    """The entries that do not wait for their deletion, by URN."""
+def index_live(resources: Iterable[ResourceState]) -> dict[str, ResourceState]:
+    """Return the entries that are not marked for deletion, by URN."""
     return {resource.urn: resource for resource in resources if not resource.delete}
 
 
-def add_with_needs(
+def extend_with_dependencies(
     reached: set[str], entries: Mapping[str, ResourceState], urns: Iterable[str]
 ) -> None:
-    """Adds the URNs, and what they need, to a set that has with each URN all that it needs."""
+    """Add `urns` and all their dependencies to `reached`.
+
+    Args:
+        reached: changed in place. Contains with each URN all its dependencies already, so that a
+            URN in it needs no second visit.
+        entries: the entries by URN.
+        urns: the URNs to add.
+    """
     waiting = [*urns]
     while waiting:
         urn = waiting.pop()
         if urn not in reached:
             reached.add(urn)
-            waiting += needs(entries[urn]) if urn in entries else ()
+            waiting += find_dependency_urns(entries[urn]) if urn in entries else ()
 
 
-def deletion_layers(doomed: Collection[ResourceState]) -> Iterator[list[ResourceState]]:
-    """Groups that may be deleted together, dependents before what they depend on."""
-    places = {id(resource): place for place, resource in enumerate(doomed)}
+def group_for_deletion(doomed: Collection[ResourceState]) -> Iterator[list[ResourceState]]:
+    """Yield groups of entries to delete together, dependents before their dependencies."""
+    index_by_identity = {id(resource): index for index, resource in enumerate(doomed)}
     by_urn: dict[str, list[ResourceState]] = {}
-    left: Counter[str] = Counter()
+    dependent_counts: Counter[str] = Counter()
     for resource in doomed:
         by_urn.setdefault(resource.urn, []).append(resource)
-        left.update(needs(resource) - {resource.urn})
-    layer = [resource for resource in doomed if not left[resource.urn]]
+        dependent_counts.update(find_dependency_urns(resource) - {resource.urn})
+    layer = [resource for resource in doomed if not dependent_counts[resource.urn]]
     while layer:
         yield layer
         following: list[ResourceState] = []
         for resource in layer:
-            del places[id(resource)]
-            for urn in needs(resource) - {resource.urn}:
-                left[urn] -= 1
-                if not left[urn]:
+            del index_by_identity[id(resource)]
+            for urn in find_dependency_urns(resource) - {resource.urn}:
+                dependent_counts[urn] -= 1
+                if not dependent_counts[urn]:
                     following += by_urn.get(urn, ())
-        layer = sorted(following, key=lambda resource: places[id(resource)])
+        layer = sorted(following, key=lambda resource: index_by_identity[id(resource)])
     # A cycle cannot be in a valid state; were there one, its members go together.
-    if places:
-        yield [resource for resource in doomed if id(resource) in places]
+    if index_by_identity:
+        yield [resource for resource in doomed if id(resource) in index_by_identity]
 
 
 def rename_references(entry: ResourceState, new: Callable[[str], str]) -> ResourceState:
-    """The entry with `new` applied to every URN in it, but not to those among its properties."""
+    """Return the entry with `new` applied to every URN in it, except for URNs in its properties."""
 
-    def each(urns: list[str]) -> list[str]:
+    def rename_all(urns: list[str]) -> list[str]:
         return [new(urn) for urn in urns]
 
-    def maybe(urn: str) -> str:
+    def rename_if_set(urn: str) -> str:
         return new(urn) if urn else ""
 
-    provider = provider_urn(entry.provider)
+    provider = get_provider_urn(entry.provider)
     return replace(
         entry,
         urn=new(entry.urn),
-        parent=maybe(entry.parent),
+        parent=rename_if_set(entry.parent),
         provider=entry.provider and new(provider) + entry.provider.removeprefix(provider),
-        dependencies=each(entry.dependencies),
-        property_dependencies={k: each(urns) for k, urns in entry.property_dependencies.items()},
-        deleted_with=maybe(entry.deleted_with),
-        replace_with=each(entry.replace_with),
-        view_of=maybe(entry.view_of),
+        dependencies=rename_all(entry.dependencies),
+        property_dependencies={
+            k: rename_all(urns) for k, urns in entry.property_dependencies.items()
+        },
+        deleted_with=rename_if_set(entry.deleted_with),
+        replace_with=rename_all(entry.replace_with),
+        view_of=rename_if_set(entry.view_of),
     )
 
 
 def rename_used_resources(entry: ResourceState, new: Callable[[str], str]) -> ResourceState:
-    """Return the entry with `new` applied to the URNs of the resources among its properties.
+    """Return the entry with `new` applied to the URNs of the resource references in its properties.
 
     Secrets stay as they are, as under the Pulumi CLI.
     """
@@ -143,40 +160,40 @@ def rename_used_resources(entry: ResourceState, new: Callable[[str], str]) -> Re
 
 @dataclass(frozen=True, slots=True)
 class DroppedReference:
-    """A reference that was taken out of an entry; `role` is Pulumi's word for it."""
+    """A reference removed from an entry; `role` is Pulumi's word for the kind of reference."""
 
     entry: str
     role: str
     urn: str
 
     def describe(self) -> str:
-        """One line that names all three."""
+        """Format entry, role and URN as one line."""
         return f"{self.entry}: {self.role} {self.urn}"
 
 
-def without(
+def drop_references(
     entry: ResourceState, is_gone: Callable[[str], bool]
 ) -> tuple[ResourceState, list[DroppedReference]]:
-    """The entry without the references to what is gone, and those references.
+    """Return the entry without its references to missing resources, and the dropped references.
 
-    Parents and providers stay: nothing can be said without them.
+    Parents and providers stay: no entry is valid without them.
     """
     dropped: list[DroppedReference] = []
 
-    def left(role: str, urns: list[str]) -> list[str]:
+    def keep_existing(role: str, urns: list[str]) -> list[str]:
         dropped.extend(DroppedReference(entry.urn, role, urn) for urn in urns if is_gone(urn))
         return [urn for urn in urns if not is_gone(urn)]
 
-    freed = replace(
+    changed_entry = replace(
         entry,
-        dependencies=left("dependency", entry.dependencies),
+        dependencies=keep_existing("dependency", entry.dependencies),
         property_dependencies={
-            key: left(f"dependency of property {key!r}", urns)
+            key: keep_existing(f"dependency of property {key!r}", urns)
             for key, urns in entry.property_dependencies.items()
         },
-        replace_with=left("replaceWith", entry.replace_with),
+        replace_with=keep_existing("replaceWith", entry.replace_with),
         deleted_with="".join(
-            left("deletedWith", [entry.deleted_with] if entry.deleted_with else [])
+            keep_existing("deletedWith", [entry.deleted_with] if entry.deleted_with else [])
         ),
     )
-    return (freed if dropped else entry), dropped
+    return (changed_entry if dropped else entry), dropped

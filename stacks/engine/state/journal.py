@@ -1,8 +1,10 @@
-"""The journal of a run: what changed since the checkpoint, kept change by change.
+"""Write and recover the journal of a run: the changes since its last checkpoint, one line each.
 
-A checkpoint costs as much as the state is large and is written now and then; a line of the journal
-costs as much as the change. What a crash leaves is the last checkpoint and a journal, whose lines
-bring the one up to date. Each line is `CRC JSON`; the first says what the journal belongs to.
+Writing a checkpoint costs as much as the state is large, a journal line as much as its change.
+After a crash, `recover` applies the lines
+to the last checkpoint. Each line is `CRC JSON`; the first names the checkpoint that the journal
+belongs to. `SnapshotManager` appends,
+`journal_log` holds the file.
 """
 
 import contextlib
@@ -22,8 +24,8 @@ from gpuform.stacks.engine.state.checkpoint import (
     decode_operation,
     decode_resource,
 )
-from gpuform.stacks.engine.state.entries import Entries, Order
-from gpuform.stacks.engine.state.journal_log import JournalError, Log, Readable
+from gpuform.stacks.engine.state.entries import Entries, EntryOrder
+from gpuform.stacks.engine.state.journal_log import JournalError, Log, ReadableLog
 from gpuform.stacks.engine.urn import is_provider
 from gpuform.stacks.engine.values import Crypter, Json, value_json
 
@@ -32,14 +34,14 @@ _CHECKPOINTS = ("checkpoint", "unwritten")
 """Records that tell of checkpoints, not of changes."""
 
 
-def digest(checkpoint: bytes) -> str:
-    """What a journal calls the checkpoint that it belongs to."""
+def compute_digest(checkpoint: bytes) -> str:
+    """Return the SHA-256 in hex by which a journal names its checkpoint."""
     return hashlib.sha256(checkpoint).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One change. `raw` are parts that are JSON text already."""
+    """One change in the journal; `raw` are parts that are encoded as JSON already."""
 
     op: str
     facts: Mapping[str, Json] = field(default_factory=dict)
@@ -47,54 +49,56 @@ class Record:
 
     def encode(self) -> bytes:
         head = value_json.dump({"op": self.op, **self.facts})
-        parts = b"".join(b',"%s":%s' % (name.encode(), text) for name, text in self.raw.items())
-        return checksummed_line(head[:-1] + parts + b"}")
+        parts = b"".join(
+            b',"%s":%s' % (name.encode(), encoded) for name, encoded in self.raw.items()
+        )
+        return encode_line(head[:-1] + parts + b"}")
 
 
 @dataclass(slots=True)
 class Journal:
-    """The journal of one stack, while a run writes it.
+    """The journal of one stack while a run writes it.
 
-    `base` is the digest of the checkpoint that is kept. The log has lines from the first record on.
+    `base` is the digest of the stored checkpoint. The log has lines from the first record on.
     """
 
     log: Log
     base: str
-    _begun: bool = False
-    _denied: Record | None = None
+    _has_lines: bool = False
+    _failed_checkpoint: Record | None = None
 
     def append(self, records: Sequence[Record]) -> None:
-        """Keeps the records; when this returns they are there. Raises JournalError."""
-        lines = [record.encode() for record in (*filter(None, [self._denied]), *records)]
-        if not self._begun:
+        """Append records; they are stored when this method returns. Raises JournalError."""
+        lines = [record.encode() for record in (*filter(None, [self._failed_checkpoint]), *records)]
+        if not self._has_lines:
             head: dict[str, Json] = {"gpuform-journal": VERSION, "base": self.base}
-            lines.insert(0, checksummed_line(value_json.dump(head)))
+            lines.insert(0, encode_line(value_json.dump(head)))
         self.log.append(b"".join(lines))
-        self._begun, self._denied = True, None
+        self._has_lines, self._failed_checkpoint = True, None
 
-    def deny(self, checkpoint: Record) -> None:
-        """A checkpoint that was announced could not be written: what comes now tells so."""
-        self._denied = Record("unwritten", {"digest": checkpoint.facts["digest"]})
+    def record_failed_checkpoint(self, checkpoint: Record) -> None:
+        """Note that an announced checkpoint was not written; the next append records that."""
+        self._failed_checkpoint = Record("unwritten", {"digest": checkpoint.facts["digest"]})
 
     def end(self) -> None:
-        """The checkpoint says it all: the journal goes."""
-        if self._begun:
+        """Remove the journal: the final checkpoint holds every change."""
+        if self._has_lines:
             # What stays says nothing that the checkpoint does not.
             with contextlib.suppress(EngineError):
                 self.log.remove()
 
-    def leave(self, error: EngineError) -> None:
-        """The checkpoint could not be written: the journal stays, and the hint says where."""
-        told = self.log.close()
-        error.hint = "\n".join(filter(None, [error.hint, told]))
+    def close_after_failure(self, error: EngineError) -> None:
+        """Close the journal of a run with a failed checkpoint; add its location to the hint."""
+        leftover_note = self.log.close()
+        error.hint = "\n".join(filter(None, [error.hint, leftover_note]))
 
 
-def checkpoint_record(checkpoint: bytes, order: Order) -> Record:
-    """Precedes the writing of a checkpoint: what comes after it follows on that one."""
+def create_checkpoint_record(checkpoint: bytes, order: EntryOrder) -> Record:
+    """Create the record that announces a checkpoint; later lines build on the checkpoint."""
     return Record(
         "checkpoint",
         {
-            "digest": digest(checkpoint),
+            "digest": compute_digest(checkpoint),
             "numbers": [*order.numbers],
             "done": order.done,
             "pending": [*order.pending],
@@ -103,71 +107,86 @@ def checkpoint_record(checkpoint: bytes, order: Order) -> Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Overtaken:
-    """What the journal of a run tells that another program has gone on without.
+class OrphanedJournal:
+    """The content of a run's journal whose state another program has written since.
 
-    `made` are objects that none of the run's checkpoints has, as far as these were written;
-    `begun` are creates of which the run does not know the end. `is_sure` is False when nobody can
-    tell whether the run's last checkpoint was written, so that the other program knew of them.
-    `others` are components and providers, which objects may need.
+    `created` are objects that none of the run's written checkpoints has; `unfinished_creates` are
+    creates whose result the run does not know. `is_sure` is
+    False when nobody can know whether the run's last checkpoint was written, so that the other
+    program knew its objects. `others` are
+    components and providers that the objects may depend on.
     """
 
-    made: tuple[ResourceState, ...] = ()
-    begun: tuple[ResourceState, ...] = ()
+    created: tuple[ResourceState, ...] = ()
+    unfinished_creates: tuple[ResourceState, ...] = ()
     is_sure: bool = True
     others: tuple[ResourceState, ...] = ()
 
-    def lost(self, snapshot: Snapshot) -> list[ResourceState]:
-        """The objects that this state does not know."""
-        known = {entry.id for entry in snapshot.resources}
-        return [entry for entry in self.made if entry.id not in known]
+    def find_lost_objects(self, snapshot: Snapshot) -> list[ResourceState]:
+        """Return the created objects that `snapshot` does not contain."""
+        known_ids = {entry.id for entry in snapshot.resources}
+        return [entry for entry in self.created if entry.id not in known_ids]
 
 
 @dataclass(frozen=True, slots=True)
-class Recovered:
-    """A state with what the journals add that belong to it; `changes` counts the lines that did.
+class RecoveredState:
+    """A state with the changes of its journal applied; `changes` counts the applied lines.
 
-    `overtaken` are the journals that do not belong to it.
+    `orphaned_journals` are the journals that do not belong to the state.
     """
 
     snapshot: Snapshot
     changes: int = 0
-    overtaken: tuple[Overtaken, ...] = ()
+    orphaned_journals: tuple[OrphanedJournal, ...] = ()
 
 
-def recover(log: Readable, checkpoint: bytes, snapshot: Snapshot, crypter: Crypter) -> Recovered:
-    """The state of a checkpoint, with what its journal adds.
+def recover(
+    log: ReadableLog, checkpoint: bytes, snapshot: Snapshot, crypter: Crypter
+) -> RecoveredState:
+    """Return the state of a checkpoint with the changes of its journal applied.
 
-    Raises JournalError for a journal of another version, one that is damaged, and one whose secrets
-    cannot be read.
+    Args:
+        log: where the journals of earlier runs lie.
+        checkpoint: the checkpoint file, whose digest finds the journal that belongs to it.
+        snapshot: the decoded checkpoint.
+        crypter: decrypts the secrets in the journal.
+
+    Raises:
+        JournalError: a journal has another version, is damaged, or has secrets that the crypter
+            does not open.
     """
-    fitting: list[_Fitting] = []
-    overtaken: list[Overtaken] = []
-    for head, records in _runs(log):
-        with _naming(log.where):
-            fits = _fit(head, records, digest(checkpoint), snapshot)
-            if fits is None:
-                overtaken.append(_overtaken(log.where, records, crypter))
+    matching_journals: list[_MatchingJournal] = []
+    orphaned_journals: list[OrphanedJournal] = []
+    for head, records in _split_journals(log):
+        with _raise_as_journal_error(log.where):
+            matching_journal = _match_checkpoint(
+                head, records, compute_digest(checkpoint), snapshot
+            )
+            if matching_journal is None:
+                orphaned_journals.append(_summarize_orphan(log.where, records, crypter))
             else:
-                fitting.append(fits)
+                matching_journals.append(matching_journal)
     # Of several, all but one were left by owners that came too late to do anything.
-    longest = max(fitting, key=lambda fits: len(fits.added), default=None)
+    # a run that came too late, after its lock was lost, has begun a journal and changed nothing
+    longest = max(
+        matching_journals, key=lambda matching_journal: len(matching_journal.added), default=None
+    )
     if longest is None or not longest.added:
-        return Recovered(snapshot, overtaken=tuple(overtaken))
+        return RecoveredState(snapshot, orphaned_journals=tuple(orphaned_journals))
     _replay(log.where, longest.entries, longest.added, crypter)
-    resources, pending, _ = longest.entries.current()
+    resources, pending, _ = longest.entries.build_current()
     recovered = replace(snapshot, resources=resources, pending_operations=pending)
-    return Recovered(recovered, len(longest.added), tuple(overtaken))
+    return RecoveredState(recovered, len(longest.added), tuple(orphaned_journals))
 
 
-_Lines = list[dict[str, Any]]
+_Records = list[dict[str, Any]]
 
 
-def _runs(log: Readable) -> Iterator[tuple[dict[str, Any], _Lines]]:
-    """The journals in a log, of which there is one at most unless owners were lost."""
-    with _naming(log.where):
-        lines = list(_lines(log.read()))
-    starts = [place for place, line in enumerate(lines) if "op" not in line]
+def _split_journals(log: ReadableLog) -> Iterator[tuple[dict[str, Any], _Records]]:
+    """Yield head and records of each journal; more than one only after a run lost its lock."""
+    with _raise_as_journal_error(log.where):
+        lines = list(_parse_lines(log.read()))
+    starts = [index for index, line in enumerate(lines) if "op" not in line]
     for start, end in pairwise([*starts, len(lines)]):
         head = lines[start]
         version = head.get("gpuform-journal")
@@ -182,93 +201,99 @@ def _runs(log: Readable) -> Iterator[tuple[dict[str, Any], _Lines]]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Fitting:
-    """A checkpoint's entries, and what a journal adds to them."""
+class _MatchingJournal:
+    """The entries of a checkpoint, and the records that its journal adds to them."""
 
     entries: Entries
-    added: _Lines
+    added: _Records
 
 
-def _fit(
-    head: Mapping[str, Any], records: _Lines, current: str, snapshot: Snapshot
-) -> _Fitting | None:
-    """What comes after the checkpoint with the digest `current`, if that is in the journal."""
+def _match_checkpoint(
+    head: Mapping[str, Any], records: _Records, current: str, snapshot: Snapshot
+) -> _MatchingJournal | None:
+    """Return the entries and the records after the checkpoint with digest `current`, or None."""
     entries = None
     start = 0
     if head.get("base") == current:
         entries = Entries.load(snapshot.resources, snapshot.pending_operations)
-    for place, record in enumerate(records, 1):
+    for position, record in enumerate(records, 1):
         if record["op"] == "checkpoint" and record["digest"] == current:
-            start = place
-            order = Order(
-                _numbers(record, "numbers"), int(record["done"]), _numbers(record, "pending")
+            start = position
+            order = EntryOrder(
+                _get_numbers(record, "numbers"),
+                int(record["done"]),
+                _get_numbers(record, "pending"),
             )
-            entries = Entries.order(snapshot.resources, snapshot.pending_operations, order)
+            entries = Entries.restore(snapshot.resources, snapshot.pending_operations, order)
     if entries is None:
         return None
-    return _Fitting(entries, [each for each in records[start:] if each["op"] not in _CHECKPOINTS])
+    return _MatchingJournal(
+        entries, [record for record in records[start:] if record["op"] not in _CHECKPOINTS]
+    )
 
 
-def _overtaken(where: str, records: _Lines, crypter: Crypter) -> Overtaken:
+def _summarize_orphan(where: str, records: _Records, crypter: Crypter) -> OrphanedJournal:
     last = len(records) - 1
-    checkpoints = [place for place, record in enumerate(records) if record["op"] == "checkpoint"]
+    checkpoints = [index for index, record in enumerate(records) if record["op"] == "checkpoint"]
     # Whatever follows a checkpoint says whether it was written; of the last line nobody knows.
     written = [
-        place for place in checkpoints if place < last and records[place + 1]["op"] != "unwritten"
+        index for index in checkpoints if index < last and records[index + 1]["op"] != "unwritten"
     ]
-    told = _JournalObjects(where, crypter)
+    objects = _JournalObjects(where, crypter)
     for record in records[: written[-1] if written else 0]:
-        told.take(record)
-    known = {*told.made}
+        objects.add_record(record)
+    ids_in_checkpoint = {*objects.created}
     for record in records[written[-1] if written else 0 :]:
-        told.take(record)
-    made = tuple(entry for entry in told.made.values() if entry.id not in known)
+        objects.add_record(record)
+    made = tuple(entry for entry in objects.created.values() if entry.id not in ids_in_checkpoint)
     is_sure = not checkpoints or checkpoints[-1] < last
-    return Overtaken(made, tuple(told.begun.values()), is_sure, tuple(told.others.values()))
+    return OrphanedJournal(
+        made, tuple(objects.unfinished_creates.values()), is_sure, tuple(objects.others.values())
+    )
 
 
 @dataclass(slots=True)
 class _JournalObjects:
-    """What lines tell of objects, without the state that they change."""
+    """The objects that a journal's records mention, read without the state that they change."""
 
     where: str
     crypter: Crypter
-    made: dict[str, ResourceState] = field(default_factory=dict)
-    begun: dict[int, ResourceState] = field(default_factory=dict)
+    created: dict[str, ResourceState] = field(default_factory=dict)
+    unfinished_creates: dict[int, ResourceState] = field(default_factory=dict)
     others: dict[str, ResourceState] = field(default_factory=dict)
     _creates: set[str] = field(default_factory=set)
     _ids: dict[int, str] = field(default_factory=dict)
 
-    def take(self, record: Mapping[str, Any]) -> None:
+    def add_record(self, record: Mapping[str, Any]) -> None:
         op = record["op"]
         if op == "begin":
-            operation = _decoded(self.where, _operation, record, self.crypter)
+            operation = _decode_record(self.where, _decode_operation, record, self.crypter)
             if operation.type in ("creating", "importing"):
                 self._creates.add(operation.resource.urn)
-                self.begun[_number(record, "token")] = operation.resource
+                self.unfinished_creates[_get_number(record, "token")] = operation.resource
         elif op == "end":
-            self.begun.pop(_number(record, "token"), None)
+            self.unfinished_creates.pop(_get_number(record, "token"), None)
         elif op == "same":
-            self._ids[_number(record, "new")] = self._ids.get(_number(record, "old"), "")
+            self._ids[_get_number(record, "new")] = self._ids.get(_get_number(record, "old"), "")
         elif op == "remove":
-            self.made.pop(self._ids.get(_number(record, "old"), ""), None)
+            self.created.pop(self._ids.get(_get_number(record, "old"), ""), None)
         elif "resource" in record:
-            self._entry(record, _decoded(self.where, _new, record, self.crypter))
+            self._add_entry(record, _decode_record(self.where, _decode_new, record, self.crypter))
 
-    def _entry(self, record: Mapping[str, Any], entry: ResourceState) -> None:
+    def _add_entry(self, record: Mapping[str, Any], entry: ResourceState) -> None:
         if "new" in record:
-            self._ids[_number(record, "new")] = entry.id
+            self._ids[_get_number(record, "new")] = entry.id
         is_new = record["op"] == "add" or entry.urn in self._creates
         if not entry.custom or is_provider(entry.type):
             self.others[entry.urn] = entry
         elif is_new and entry.id and not entry.external:
-            self.made[entry.id] = entry
+            self.created[entry.id] = entry
 
 
 _Decoded = TypeVar("_Decoded")
 
 
-def _decoded(
+def _decode_record(
     where: str,
     decode: Callable[[Mapping[str, Any], Crypter], _Decoded],
     record: Mapping[str, Any],
@@ -288,30 +313,33 @@ def _decoded(
         ) from error
 
 
-def find_objects(log: Readable) -> list[tuple[str, str]]:
-    """The URNs and ids of the objects that a journal tells of, as far as it can be read."""
-    read = (_document(line) for line in log.read().split(b"\n"))
-    resources = [record.get("resource") for record in read if record is not None]
+def find_objects(log: ReadableLog) -> list[tuple[str, str]]:
+    """Return URN and id of each object in a journal, skipping lines that cannot be read."""
+    parsed_lines = (_parse_line(line) for line in log.read().split(b"\n"))
+    resources = [record.get("resource") for record in parsed_lines if record is not None]
     entries = [entry for entry in resources if isinstance(entry, dict) and entry.get("id")]
     return list(dict.fromkeys((str(entry.get("urn")), str(entry["id"])) for entry in entries))
 
 
-def records(where: str, lines: bytes) -> list[dict[str, Any]]:
-    """What lines of a journal tell, without its head. Raises JournalError."""
-    with _naming(where):
-        return [record for record in _lines(lines) if "op" in record]
+def parse_records(where: str, lines: bytes) -> list[dict[str, Any]]:
+    """Parse the records of journal lines without heads. Raises JournalError."""
+    with _raise_as_journal_error(where):
+        return [record for record in _parse_lines(lines) if "op" in record]
 
 
-def refuse_lost_ids(where: str, snapshot: Snapshot, records: Iterable[Mapping[str, Any]]) -> None:
-    """Another program has written the state since: does it know all that the journal knows?
+def reject_lost_ids(where: str, snapshot: Snapshot, records: Iterable[Mapping[str, Any]]) -> None:
+    """Reject a journal with objects that a state written by another program does not contain.
 
-    Raises JournalError, with what it does not know.
+    Raises:
+        JournalError: lists the unknown objects.
     """
-    known = {entry.id for entry in snapshot.resources}
-    told = [record["resource"] for record in records if "resource" in record]
-    lost = {e["id"]: e["urn"] for e in told if e.get("id") and e["id"] not in known}
-    if lost:
-        names = "".join(f"\n  {urn} (id {id_})" for id_, urn in lost.items())
+    known_ids = {entry.id for entry in snapshot.resources}
+    resources = [record["resource"] for record in records if "resource" in record]
+    lost_urns_by_id = {
+        e["id"]: e["urn"] for e in resources if e.get("id") and e["id"] not in known_ids
+    }
+    if lost_urns_by_id:
+        names = "".join(f"\n  {urn} (id {id_})" for id_, urn in lost_urns_by_id.items())
         raise JournalError(
             f"the journal {where} of an interrupted run does not belong to the state, which "
             "another program has written since, and tells of objects that the state does not know:"
@@ -325,20 +353,22 @@ def _replay(
     where: str, entries: Entries, records: Sequence[Mapping[str, Any]], crypter: Crypter
 ) -> None:
     for record in records:
-        with _naming(where, f"a record {record.get('op')!r} does not fit the state"):
+        with _raise_as_journal_error(
+            where, f"a record {record.get('op')!r} does not fit the state"
+        ):
             _APPLY[record["op"]](entries, record, crypter)
 
 
 @contextlib.contextmanager
-def _naming(where: str, what: str = "") -> Iterator[None]:
-    """Around the reading of lines: JournalError for what they cannot say."""
+def _raise_as_journal_error(where: str, context: str = "") -> Iterator[None]:
+    """Raise JournalError for journal lines that the context cannot read or apply."""
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError, StateError) as error:
-        why = error.message if isinstance(error, StateError) else str(error)
-        told = ": ".join(filter(None, [what, why]))
+        cause = error.message if isinstance(error, StateError) else str(error)
+        message = ": ".join(filter(None, [context, cause]))
         raise JournalError(
-            f"the journal {where} is damaged: {told}",
+            f"the journal {where} is damaged: {message}",
             hint="Compare the state with the platform: what exists can be imported. Give up what "
             "the journal adds with `gpuform state repair --discard-journal`, which keeps it.",
         ) from error
@@ -347,70 +377,73 @@ def _naming(where: str, what: str = "") -> Iterator[None]:
 _Apply = Callable[[Entries, Mapping[str, Any], Crypter], object]
 
 
-def _new(record: Mapping[str, Any], crypter: Crypter) -> ResourceState:
+def _decode_new(record: Mapping[str, Any], crypter: Crypter) -> ResourceState:
     return decode_resource(record["resource"], crypter)
 
 
-def _operation(record: Mapping[str, Any], crypter: Crypter) -> PendingOperation:
+def _decode_operation(record: Mapping[str, Any], crypter: Crypter) -> PendingOperation:
     return decode_operation(record["operation"], crypter)
 
 
 def _set_outputs(entries: Entries, record: Mapping[str, Any], crypter: Crypter) -> None:
-    entry = entries.numbered(_number(record, "of"))
+    entry = entries.get_entry(_get_number(record, "of"))
     entry.outputs = value_json.decode_map(record["outputs"], crypter)
 
 
-def _old(entries: Entries, record: Mapping[str, Any]) -> ResourceState:
-    return entries.numbered(_number(record, "old"))
+def _get_old(entries: Entries, record: Mapping[str, Any]) -> ResourceState:
+    return entries.get_entry(_get_number(record, "old"))
 
 
-def _number(record: Mapping[str, Any], name: str) -> int:
+def _get_number(record: Mapping[str, Any], name: str) -> int:
     return int(record[name])
 
 
-def _numbers(record: Mapping[str, Any], name: str) -> list[int]:
+def _get_numbers(record: Mapping[str, Any], name: str) -> list[int]:
     return [int(number) for number in record[name]]
 
 
 _APPLY: dict[str, _Apply] = {
-    "add": lambda e, r, c: e.add(_new(r, c), _number(r, "new")),
-    "same": lambda e, r, _: e.replace(_old(e, r), _old(e, r), _number(r, "new")),
-    "replace": lambda e, r, c: e.replace(_old(e, r), _new(r, c), _number(r, "new")),
-    "replace_keeping": lambda e, r, c: e.replace_keeping(_old(e, r), _new(r, c), _number(r, "new")),
-    "put": lambda e, r, c: e.put(_old(e, r), _new(r, c)),
-    "await_replacement": lambda e, r, _: e.await_replacement(_old(e, r)),
-    "remove": lambda e, r, _: e.remove(_old(e, r)),
+    "add": lambda e, r, c: e.add(_decode_new(r, c), _get_number(r, "new")),
+    "same": lambda e, r, _: e.replace(_get_old(e, r), _get_old(e, r), _get_number(r, "new")),
+    "replace": lambda e, r, c: e.replace(_get_old(e, r), _decode_new(r, c), _get_number(r, "new")),
+    "replace_keeping": lambda e, r, c: e.replace_keeping(
+        _get_old(e, r), _decode_new(r, c), _get_number(r, "new")
+    ),
+    "put": lambda e, r, c: e.set_in_place(_get_old(e, r), _decode_new(r, c)),
+    "await_replacement": lambda e, r, _: e.mark_awaiting_replacement(_get_old(e, r)),
+    "remove": lambda e, r, _: e.remove(_get_old(e, r)),
     "rebuild": lambda e, _r, _c: e.rebuild(),
     "outputs": _set_outputs,
-    "begin": lambda e, r, c: e.begin(_operation(r, c), _number(r, "token")),
-    "end": lambda e, r, _: e.end(_number(r, "token")),
+    "begin": lambda e, r, c: e.begin(_decode_operation(r, c), _get_number(r, "token")),
+    "end": lambda e, r, _: e.end(_get_number(r, "token")),
 }
 
 
-def checksummed_line(text: bytes) -> bytes:
-    return b"%08x %s\n" % (zlib.crc32(text), text)
+def encode_line(encoded: bytes) -> bytes:
+    return b"%08x %s\n" % (zlib.crc32(encoded), encoded)
 
 
-def _lines(data: bytes) -> Iterator[dict[str, Any]]:
-    """The lines. A crash may have cut off the end of the last one, on which nobody relied.
+def _parse_lines(data: bytes) -> Iterator[dict[str, Any]]:
+    """Parse all lines. The last one may be cut off by a crash: no step relied on its change yet.
 
-    Raises ValueError for one that is damaged, since what it told of may exist.
+    Raises:
+        ValueError: a line is damaged; the object that it recorded may exist.
     """
-    *whole, _ = data.split(b"\n")
-    for number, line in enumerate(whole, 1):
-        document = _document(line)
+    *complete_lines, _ = data.split(b"\n")
+    for number, line in enumerate(complete_lines, 1):
+        document = _parse_line(line)
         if document is None:
             raise ValueError(f"line {number} is not as it was written")
         yield document
 
 
-def _document(line: bytes) -> dict[str, Any] | None:
-    """What a line says; None for one that is not as it was written."""
-    crc, _, text = line.partition(b" ")
-    if crc != b"%08x" % zlib.crc32(text) or not text:
+def _parse_line(line: bytes) -> dict[str, Any] | None:
+    """Parse one line; None if its checksum or JSON is wrong."""
+    crc, _, encoded = line.partition(b" ")
+    if crc != b"%08x" % zlib.crc32(encoded) or not encoded:
         return None
     try:
-        document = value_json.load(text)
+        document = value_json.load(encoded)
     except ValueError:
         return None
     return document if isinstance(document, dict) else None

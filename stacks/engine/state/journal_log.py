@@ -1,9 +1,10 @@
-"""Append a run's journal to the store, with one write for all steps that wait (group commit).
+"""Append a run's journal to the store, with one write for all waiting steps (group commit).
 
-Changes are logged at once; whole checkpoints are spaced as the `Pace` says, on a disk so that they
-take a tenth of the time at most, and the cost of a run stays linear however large the state is.
-Only when everything that is being worked on waits for a checkpoint there is nothing to gain by
-putting it off.
+Changes are logged at once; checkpoints are spaced by `WritePacing`, on a disk so that they take a
+tenth of the time at most: the cost of a
+run stays linear however large the state is. When all running work waits for a checkpoint, a delay
+would gain nothing and the checkpoint is
+written at once. Called by `SnapshotManager`; stores implement `Log`.
 """
 
 import heapq
@@ -21,63 +22,64 @@ from gpuform.stacks.engine.machine import replace_file
 
 
 class JournalError(EngineError):
-    """A journal that cannot be written, or that this gpuform cannot read."""
+    """A journal that cannot be written, or that this version of gpuform cannot read."""
 
     help_page = "guides/state-for-a-team"
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
-    """How often what is kept.
+class WritePacing:
+    """How often a run writes journal lines and checkpoints, in seconds.
 
-    `linger` is how long a line waits for others to go with it, in seconds. After a checkpoint that
-    took d seconds the next one waits `share` times d, and `idle` seconds when nobody waits for it,
-    at most: the first ones come sooner. A create waits for a checkpoint that names it, or where
-    `logs_suffice` for the journal alone, once there is a checkpoint of this run.
+    `group_commit_delay` is how long a line waits for others to be written together. After a
+    checkpoint that took d seconds, the next one waits
+    `checkpoint_spacing_factor` times d, and at most `max_idle_spacing` seconds when nobody waits
+    for it; the first ones come sooner. A create waits for a checkpoint that names it, or,
+    with `logs_suffice` and after the run's first checkpoint, for the journal alone.
     """
 
-    linger: float = 0.0
-    share: float = 9.0
-    idle: float = 1.0
+    group_commit_delay: float = 0.0
+    checkpoint_spacing_factor: float = 9.0
+    max_idle_spacing: float = 1.0
     logs_suffice: bool = False
 
 
-class Readable(Protocol):
-    """Lines that are there."""
+class ReadableLog(Protocol):
+    """The stored lines of journals."""
 
     @property
     def where(self) -> str: ...
 
     def read(self) -> bytes:
-        """All of them, in their order; nothing when there are none."""
+        """Return all lines in their order, or b"" if there are none."""
 
 
-class Log(Readable, Protocol):
-    """Lines of one run, and what another may have left."""
+class Log(ReadableLog, Protocol):
+    """The journal lines of one run, and the lines that an earlier run may have left."""
 
     @property
-    def pace(self) -> Pace: ...
+    def pace(self) -> WritePacing: ...
 
     def append(self, data: bytes) -> None:
-        """Keeps more of this run's lines; the first ones take the place of what was left."""
+        """Append lines of this run; the first append replaces the lines of earlier runs."""
 
     def check(self) -> None:
-        """Raises EngineError when nothing more may be begun."""
+        """Raise EngineError if the run must not begin another operation."""
 
     def close(self) -> str:
-        """The run is over and its lines stay; tells where what is left is, and how it is used."""
+        """Close the log and keep its lines; return where they are and how they are used."""
 
     def remove(self) -> None:
-        """Nothing of it is needed any more."""
+        """Remove all lines: nobody needs them."""
 
     def set_aside(self) -> str | None:
-        """Keeps what is there beside its place, which is returned."""
+        """Move the lines to a backup beside the log and return its path, or None without lines."""
 
 
 class FileLog:
-    """A log in a file."""
+    """A journal log in a file."""
 
-    pace = Pace()
+    pace = WritePacing()
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -98,10 +100,12 @@ class FileLog:
             ) from error
 
     def append(self, data: bytes) -> None:
-        """Raises JournalError."""
+        """Append lines and sync them to disk. Raises JournalError."""
         try:
             if self._file is None:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
+                # the first write replaces an earlier run's journal atomically: that one is in the
+                # checkpoint by now
                 replace_file(self.path, data)
                 self._file = self.path.open("ab")
             else:
@@ -116,7 +120,7 @@ class FileLog:
             ) from error
 
     def check(self) -> None:
-        """A file stays ours; a write that fails tells it."""
+        """Do nothing: no other run takes a file over, and a failed write raises."""
 
     def close(self) -> str:
         if self._file is not None:
@@ -131,19 +135,19 @@ class FileLog:
     def set_aside(self) -> str | None:
         if not self.path.exists():
             return None
-        kept = self.path.with_name(f"{self.path.name}.{time.time_ns()}")
-        self.path.replace(kept)
-        return str(kept)
+        backup_path = self.path.with_name(f"{self.path.name}.{time.time_ns()}")
+        self.path.replace(backup_path)
+        return str(backup_path)
 
 
-_FIRST_IDLE = 0.5  # seconds, doubled by each checkpoint, until the pace's `idle` is reached
+_FIRST_IDLE = 0.5  # seconds, doubled by each checkpoint, up to the pace's `max_idle_spacing`
 
 _Action = Literal["log", "write", "end"]
 
 
 @dataclass(slots=True)
-class _Queue:
-    """Who waits for which change. Each is woken once: there may be a thousand of them."""
+class _WaitQueue:
+    """The steps that wait for a change. Each is woken once: there may be a thousand."""
 
     _waiting: list[tuple[int, int, threading.Event]] = field(default_factory=list)
     _joined: int = 0
@@ -152,35 +156,34 @@ class _Queue:
         return len(self._waiting)
 
     def join(self, change: int) -> threading.Event:
-        """What will be set when the change, or one after it, is kept."""
-        kept = threading.Event()
+        """Return an event that is set when `change` or a later one is stored."""
+        stored = threading.Event()
         self._joined += 1
-        heapq.heappush(self._waiting, (change, self._joined, kept))
-        return kept
+        heapq.heappush(self._waiting, (change, self._joined, stored))
+        return stored
 
     def release(self, change: int) -> None:
-        """Wakes those that wait for this change or an earlier one."""
+        """Wake the steps that wait for `change` or an earlier one."""
         while self._waiting and self._waiting[0][0] <= change:
             heapq.heappop(self._waiting)[-1].set()
 
 
 @dataclass(slots=True)
-class Writer:
-    """Calls `log` after each change or group of changes and `write` now and then and at the end,
-    on a thread of its own.
+class StateWriter:
+    """Calls `log` after each group of changes, and `write` sometimes and at the end, on a thread.
 
-    What fails is tried once more, at the end. Where a checkpoint fails, logging goes on.
+    A failed write is tried once more, at the end. When a checkpoint fails, logging continues.
     """
 
     log: Callable[[], None]
     write: Callable[[], None]
-    pace: Pace = field(default_factory=Pace)
+    pace: WritePacing = field(default_factory=WritePacing)
     _changes: int = 0
     _logged: int = 0
     _written: int = 0
     _working: int = 0
-    _for_checkpoint: _Queue = field(default_factory=_Queue)
-    _for_log: _Queue = field(default_factory=_Queue)
+    _for_checkpoint: _WaitQueue = field(default_factory=_WaitQueue)
+    _for_log: _WaitQueue = field(default_factory=_WaitQueue)
     _error: EngineError | None = None
     _log_failed: bool = False
     _checkpoints: int = 0
@@ -188,56 +191,59 @@ class Writer:
     _began: float = 0.0
     _took: float = 0.0
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _news: threading.Condition = field(init=False)
+    _wakeup: threading.Condition = field(init=False)
     _thread: threading.Thread = field(init=False)
 
     def __post_init__(self) -> None:
-        self._news = threading.Condition(self._lock)
+        self._wakeup = threading.Condition(self._lock)
         self._began = time.monotonic()
-        self._thread = threading.Thread(target=self._work, name="state", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="state", daemon=True)
         self._thread.start()
 
-    def changed(self) -> int:
-        """Asks for what is there now to be kept; the number of this change."""
+    def request_write(self) -> int:
+        """Request that all changes so far are stored; return the number of this change."""
         with self._lock:
             self._changes += 1
-            self._news.notify()
+            self._wakeup.notify()
             return self._changes
 
     def check(self) -> None:
-        """Raises EngineError when the last write failed."""
+        """Raise EngineError if the last write failed."""
         if self._error is not None:
             raise self._error
 
-    def wait(self, change: int) -> None:
-        """Returns when what is begun with the change is kept; raises EngineError when it cannot be.
+    def wait_durable(self, change: int) -> None:
+        """Wait until the operation that began with `change` is stored.
 
-        In a checkpoint, or where the pace has it so in the log, once a checkpoint of this run tells
-        that something was begun.
+        It is stored in a checkpoint or, where the pacing allows and the run has written a
+        checkpoint, in the journal.
+
+        Raises:
+            EngineError: the change cannot be stored.
         """
         with self._lock:
             in_log = self.pace.logs_suffice and self._checkpoints > 0
-            kept_now = max(self._logged, self._written) if in_log else self._written
-            waiting = self._error is None and kept_now < change
+            stored_change = max(self._logged, self._written) if in_log else self._written
+            waiting = self._error is None and stored_change < change
             if waiting:
-                kept = (self._for_log if in_log else self._for_checkpoint).join(change)
-                self._news.notify()
+                stored = (self._for_log if in_log else self._for_checkpoint).join(change)
+                self._wakeup.notify()
         if waiting:
-            kept.wait()
+            stored.wait()
         self.check()
 
     def wait_logged(self, change: int) -> None:
-        """Returns when the change is logged, or cannot be."""
+        """Wait until `change` is logged, or logging has failed."""
         with self._lock:
             waiting = self._error is None and self._logged < change
             if waiting:
-                kept = self._for_log.join(change)
+                stored = self._for_log.join(change)
         if waiting:
-            kept.wait()
+            stored.wait()
 
     @contextmanager
-    def working(self) -> Iterator[None]:
-        """Around work that may come to wait for a checkpoint."""
+    def track_work(self) -> Iterator[None]:
+        """Count the context as work that may wait for a checkpoint."""
         with self._lock:
             self._working += 1
         try:
@@ -245,33 +251,33 @@ class Writer:
         finally:
             with self._lock:
                 self._working -= 1
-                if self._all_wait():
-                    self._news.notify()
+                if self._is_everyone_waiting():
+                    self._wakeup.notify()
 
     def close(self) -> None:
-        """Writes what is not written yet; raises EngineError when it cannot be."""
+        """Write the remaining changes and stop the thread. Raises EngineError if that fails."""
         with self._lock:
             self._closing = True
-            self._news.notify()
+            self._wakeup.notify()
         self._thread.join()
         self.check()
 
-    def _work(self) -> None:
+    def _run(self) -> None:
         while True:
             with self._lock:
-                action = self._next_action()
-            if action == "log" and self.pace.linger:
-                time.sleep(self.pace.linger)
+                action = self._wait_for_action()
+            if action == "log" and self.pace.group_commit_delay:
+                time.sleep(self.pace.group_commit_delay)
             with self._lock:
                 change = self._changes
                 if action == "end" and change == self._written:
                     return
-            self._try(action, change)
+            self._perform(action, change)
             if action == "end":
                 return
 
-    def _next_action(self) -> _Action:
-        """Waits, with the lock held, until there is something to do."""
+    def _wait_for_action(self) -> _Action:
+        """Wait, with the lock held, until there is something to write."""
         while True:
             if self._closing:
                 return "end"
@@ -279,27 +285,29 @@ class Writer:
             if not self._log_failed and self._changes > self._logged:
                 return "log"
             if self._error is None and self._changes > self._written:
-                pause = self._pause()
+                pause = self._seconds_until_checkpoint()
                 if pause <= 0:
                     return "write"
-            self._news.wait(pause)
+            self._wakeup.wait(pause)
 
-    def _pause(self) -> float:
-        """Seconds until the next checkpoint is due."""
-        if self._all_wait():
+    def _seconds_until_checkpoint(self) -> float:
+        """Return the seconds until the next checkpoint is due."""
+        if self._is_everyone_waiting():
             return 0
-        spacing = self._took * self.pace.share
+        spacing = self._took * self.pace.checkpoint_spacing_factor
         if not self._for_checkpoint:
-            spacing = max(spacing, min(self.pace.idle, _FIRST_IDLE * 2**self._checkpoints))
+            spacing = max(
+                spacing, min(self.pace.max_idle_spacing, _FIRST_IDLE * 2**self._checkpoints)
+            )
         elif not self._took:
             return 0
         return self._began + spacing - time.monotonic()
 
-    def _all_wait(self) -> bool:
-        """Whether nobody works who is not waiting for a checkpoint."""
+    def _is_everyone_waiting(self) -> bool:
+        """Return True if all running work waits for a checkpoint."""
         return 0 < self._working <= len(self._for_checkpoint)
 
-    def _try(self, action: _Action, change: int) -> None:
+    def _perform(self, action: _Action, change: int) -> None:
         began = time.monotonic()
         error = None
         try:
@@ -307,10 +315,12 @@ class Writer:
                 self.log()
             else:
                 self.write()
-        except EngineError as refused:
-            error = refused
-        except Exception as bug:  # noqa: BLE001 - it is raised where someone waits
-            error = EngineError(f"the state cannot be written: {type(bug).__name__}: {bug}")
+        except EngineError as write_error:
+            error = write_error
+        except Exception as unexpected:  # noqa: BLE001 - it is raised where someone waits
+            error = EngineError(
+                f"the state cannot be written: {type(unexpected).__name__}: {unexpected}"
+            )
         with self._lock:
             if action == "log":
                 self._log_failed = error is not None

@@ -1,7 +1,8 @@
-"""Moving resources from one stack's state to another's, as `pulumi state move` does it.
+"""Move resources from one stack's state to another's, as `pulumi state move` does.
 
-Children go with their parents, providers are copied, references between what goes and what stays
-are dropped. Neither snapshot is changed; the objects on the platform stay as they are.
+Children move with their parents, providers are copied, references between moved and remaining
+resources are dropped. Both snapshots stay
+as they are, and so do the objects on the platform. Called by `gpuform state move`.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -12,9 +13,9 @@ from gpuform.stacks.engine.state.checkpoint import ResourceState, Snapshot
 from gpuform.stacks.engine.state.edits import EditRefused
 from gpuform.stacks.engine.state.graph import (
     DroppedReference,
-    provider_urn,
+    drop_references,
+    get_provider_urn,
     rename_references,
-    without,
 )
 from gpuform.stacks.engine.urn import DYNAMIC_PACKAGE, PROVIDER_TYPE_PREFIX, STACK_TYPE, is_provider
 from gpuform.stacks.engine.values import are_equal
@@ -24,11 +25,12 @@ _DYNAMIC = f"{PROVIDER_TYPE_PREFIX}{DYNAMIC_PACKAGE}"
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Both states after a move.
+    """The states of both stacks after a move.
 
-    `urns` are those that went, old -> new; `dropped_here` and `dropped_there` the references that
-    the source and the destination lost. `borrowed` are providers of the destination that the
-    resources use from now on although they are configured otherwise.
+    `urns` maps the old URNs of the moved resources to the new ones; `dropped_here` and
+    `dropped_there` are the references that source and
+    destination lost. `borrowed` are the destination's providers that moved resources use although
+    their configuration differs.
     """
 
     source: Snapshot
@@ -47,69 +49,87 @@ def move(
     *,
     include_parents: bool,
 ) -> Move:
-    """Moves resources, with their children and, if wanted, their parents.
+    """Move resources with their children and, with `include_parents`, their parents.
 
-    `dest_name` is the destination's full name. Raises EditRefused.
+    Args:
+        source: the state to move from.
+        dest: the state to move to.
+        dest_name: the full name of the destination.
+        urns: the resources to move.
+        include_parents: move the components around them too.
+
+    Raises:
+        EditRefused: a resource cannot be moved, or the destination has its URN already.
     """
-    chosen = _chosen(source.resources, urns, include_parents=include_parents)
-    _refuse_what_cannot_go(source, chosen)
-    names = _Names(dest_name)
-    going = [entry for entry in source.resources if entry.urn in chosen]
-    staying, dropped_here = _parted(source.resources, chosen)
-    root, base = _root(dest, names)
-    placing = _Providers(staying, dest.resources, names, root.urn)
-    providers = placing.place({entry.provider for entry in going if entry.provider})
-    arrived, dropped_there = [], []
-    for entry in going:
-        freed, dropped = without(entry, lambda urn: urn not in chosen)
+    moved_urns = _find_moved_urns(source.resources, urns, include_parents=include_parents)
+    _reject_immovable_entries(source, moved_urns)
+    destination_urns = _DestinationUrns(dest_name)
+    moved_entries = [entry for entry in source.resources if entry.urn in moved_urns]
+    remaining_entries, dropped_here = _split_off(source.resources, moved_urns)
+    root, base = _find_or_create_stack_resource(dest, destination_urns)
+    provider_placement = _ProviderPlacement(
+        remaining_entries, dest.resources, destination_urns, root.urn
+    )
+    providers = provider_placement.copy_missing_providers(
+        {entry.provider for entry in moved_entries if entry.provider}
+    )
+    new_entries, dropped_there = [], []
+    for entry in moved_entries:
+        detached_entry, dropped = drop_references(entry, lambda urn: urn not in moved_urns)
         dropped_there += dropped
-        parent = names.new(entry.parent) if entry.parent in chosen else root.urn
-        arriving = replace(rename_references(freed, names.new), parent=parent)
-        arriving.provider = placing.references.get(entry.provider, "")
-        arrived.append(arriving)
-    _refuse_twice(dest.resources, arrived)
+        parent = (
+            destination_urns.to_destination(entry.parent)
+            if entry.parent in moved_urns
+            else root.urn
+        )
+        new_entry = replace(
+            rename_references(detached_entry, destination_urns.to_destination), parent=parent
+        )
+        new_entry.provider = provider_placement.references.get(entry.provider, "")
+        new_entries.append(new_entry)
+    _reject_existing_urns(dest.resources, new_entries)
     return Move(
-        replace(source, resources=staying),
-        replace(dest, resources=[*base, *providers, *arrived]),
-        {entry.urn: names.new(entry.urn) for entry in going},
+        replace(source, resources=remaining_entries),
+        replace(dest, resources=[*base, *providers, *new_entries]),
+        {entry.urn: destination_urns.to_destination(entry.urn) for entry in moved_entries},
         dropped_here,
         dropped_there,
-        placing.borrowed,
+        provider_placement.borrowed,
     )
 
 
-class _Names:
-    """URNs as they are in the destination."""
+class _DestinationUrns:
+    """Converts the source's URNs to the destination's stack and project."""
 
     def __init__(self, full_name: str) -> None:
         _, self.project, self.stack = full_name.split("/")
 
-    def new(self, old: str) -> str:
+    def to_destination(self, old: str) -> str:
         return urn.in_stack(old, self.stack, self.project)
 
 
-def _chosen(
+def _find_moved_urns(
     entries: Sequence[ResourceState], urns: Collection[str], *, include_parents: bool
 ) -> set[str]:
-    chosen = set(urns)
+    moved_urns = set(urns)
     by_urn = {entry.urn: entry for entry in entries}
     if include_parents:
         for name in urns:
-            chosen.update(_ancestors(by_urn, name))
+            moved_urns.update(_iterate_ancestors(by_urn, name))
     for entry in entries:  # parents come first
-        if entry.parent in chosen:
-            chosen.add(entry.urn)
-    return {name for name in chosen if by_urn[name].type != STACK_TYPE}
+        if entry.parent in moved_urns:
+            moved_urns.add(entry.urn)
+    return {name for name in moved_urns if by_urn[name].type != STACK_TYPE}
 
 
-def _ancestors(by_urn: dict[str, ResourceState], name: str) -> Iterator[str]:
+def _iterate_ancestors(by_urn: dict[str, ResourceState], name: str) -> Iterator[str]:
     parent = by_urn[name].parent
     while parent and by_urn[parent].type != STACK_TYPE:
         yield parent
         parent = by_urn[parent].parent
 
 
-def _refuse_what_cannot_go(source: Snapshot, chosen: Collection[str]) -> None:
+def _reject_immovable_entries(source: Snapshot, chosen: Collection[str]) -> None:
     for entry in source.resources:
         if entry.urn not in chosen:
             continue
@@ -132,20 +152,25 @@ def _refuse_what_cannot_go(source: Snapshot, chosen: Collection[str]) -> None:
         )
 
 
-def _parted(
+def _split_off(
     entries: Sequence[ResourceState], chosen: Collection[str]
 ) -> tuple[list[ResourceState], list[DroppedReference]]:
-    staying, dropped = [], []
+    remaining_entries, dropped = [], []
     for entry in entries:
         if entry.urn not in chosen:
-            freed, lost = without(entry, lambda urn: urn in chosen)
-            staying.append(freed)
-            dropped += lost
-    return staying, dropped
+            changed_entry, dropped_references = drop_references(entry, lambda urn: urn in chosen)
+            remaining_entries.append(changed_entry)
+            dropped += dropped_references
+    return remaining_entries, dropped
 
 
-def _root(dest: Snapshot, names: _Names) -> tuple[ResourceState, list[ResourceState]]:
-    """The destination's own resource, and its entries: a stack that is new gets its own now."""
+def _find_or_create_stack_resource(
+    dest: Snapshot, names: _DestinationUrns
+) -> tuple[ResourceState, list[ResourceState]]:
+    """Return the destination's stack resource and its entries.
+
+    A new stack gets its stack resource here.
+    """
     for entry in dest.resources:
         if entry.type == STACK_TYPE and not entry.delete:
             return entry, dest.resources
@@ -156,10 +181,10 @@ def _root(dest: Snapshot, names: _Names) -> tuple[ResourceState, list[ResourceSt
     return root, [root, *dest.resources]
 
 
-def _refuse_twice(there: Sequence[ResourceState], arrived: Sequence[ResourceState]) -> None:
-    known = {entry.urn for entry in there}
+def _reject_existing_urns(there: Sequence[ResourceState], arrived: Sequence[ResourceState]) -> None:
+    existing_urns = {entry.urn for entry in there}
     for entry in arrived:
-        if entry.urn in known:
+        if entry.urn in existing_urns:
             raise EditRefused(
                 f"the destination has a resource {entry.urn} already",
                 hint="if it is the same object, an earlier move was cut off: take it out of the "
@@ -167,14 +192,14 @@ def _refuse_twice(there: Sequence[ResourceState], arrived: Sequence[ResourceStat
             )
 
 
-class _Providers:
-    """The providers of what goes: those of the destination, or copies of the source's."""
+class _ProviderPlacement:
+    """The providers of the moved resources: the destination's own, or copies of the source's."""
 
     def __init__(
         self,
         here: Sequence[ResourceState],
         there: Sequence[ResourceState],
-        names: _Names,
+        names: _DestinationUrns,
         root: str,
     ) -> None:
         self._here, self._names, self._root = here, names, root
@@ -182,30 +207,32 @@ class _Providers:
         self.references: dict[str, str] = {}  # in the source -> in the destination
         self.borrowed: list[str] = []
 
-    def place(self, wanted: Collection[str]) -> list[ResourceState]:
-        """The copies to add, for these references."""
+    def copy_missing_providers(self, references: Collection[str]) -> list[ResourceState]:
+        """Return the provider entries to add to the destination for these provider references."""
         copies = []
         for entry in self._here:
             old = f"{entry.urn}::{entry.id}"
-            if not is_provider(entry.type) or old not in wanted or old in self.references:
+            if not is_provider(entry.type) or old not in references or old in self.references:
                 continue
-            new = self._there.get(self._names.new(entry.urn))
+            new = self._there.get(self._names.to_destination(entry.urn))
             if new is None:
                 new = self._copy(entry)
                 copies.append(new)
             else:
-                self._check(entry, new)
+                self._require_same_configuration(entry, new)
             self.references[old] = f"{new.urn}::{new.id}"
-        for old in wanted - self.references.keys():  # of what awaits replacement, provider gone
-            self.references[old] = self._names.new(provider_urn(old)) + _id_part(old)
+        for old in references - self.references.keys():  # of what awaits replacement, provider gone
+            self.references[old] = self._names.to_destination(get_provider_urn(old)) + _get_id_part(
+                old
+            )
         return copies
 
     def _copy(self, entry: ResourceState) -> ResourceState:
-        alone, _ = without(entry, lambda _urn: True)
+        detached_entry, _ = drop_references(entry, lambda _urn: True)
         parent = self._root if entry.parent else ""
-        return replace(rename_references(alone, self._names.new), parent=parent)
+        return replace(rename_references(detached_entry, self._names.to_destination), parent=parent)
 
-    def _check(self, here: ResourceState, there: ResourceState) -> None:
+    def _require_same_configuration(self, here: ResourceState, there: ResourceState) -> None:
         if here.id == there.id or are_equal(here.inputs, there.inputs):
             return
         if here.type != _DYNAMIC:
@@ -216,5 +243,5 @@ class _Providers:
         self.borrowed.append(there.urn)
 
 
-def _id_part(reference: str) -> str:
-    return reference.removeprefix(provider_urn(reference))
+def _get_id_part(reference: str) -> str:
+    return reference.removeprefix(get_provider_urn(reference))

@@ -1,4 +1,8 @@
-"""One entry of the checkpoint: Pulumi's ResourceV3 as data and as JSON."""
+"""Hold one entry of the checkpoint, Pulumi's ResourceV3, as data and convert it to and from JSON.
+
+`checkpoint` and `journal` encode and decode entries with this module; values go through
+`values.value_json`.
+"""
 
 import sys
 from collections.abc import Mapping
@@ -25,7 +29,8 @@ class ResourceState:
     """One entry of the checkpoint: Pulumi's ResourceV3, its names in snake_case.
 
     `custom_timeouts` are in seconds under create, update, delete and read. `stack_trace` holds
-    source positions, empty where the SDK knows none. Times are RFC 3339 texts, kept as read.
+    source positions, empty where the SDK knows
+    none. Times are RFC 3339 texts, kept as read.
     """
 
     urn: str
@@ -67,7 +72,7 @@ class ResourceState:
 
 @dataclass(slots=True)
 class PendingOperation:
-    """An operation that was on its way to the provider: creating, updating, deleting, ..."""
+    """An unfinished operation of a provider: creating, updating, deleting, reading or importing."""
 
     resource: ResourceState
     type: str
@@ -128,14 +133,14 @@ FIELDS = frozenset(
 def encode_resource(
     state: ResourceState, crypter: Crypter | None, *, show_secrets: bool = False
 ) -> bytes:
-    """The entry as one line of JSON; empty and zero fields are left out, as the CLI does."""
+    """Encode an entry as one line of JSON without empty and zero fields, as the Pulumi CLI does."""
     return value_json.dump(_resource_to_json(state, crypter, show_secrets))
 
 
 def encode_operation(
     operation: PendingOperation, crypter: Crypter | None, *, show_secrets: bool = False
 ) -> bytes:
-    """The pending operation as one line of JSON."""
+    """Encode a pending operation as one line of JSON."""
     resource = _resource_to_json(operation.resource, crypter, show_secrets)
     return value_json.dump({"resource": resource, "type": operation.type})
 
@@ -143,78 +148,97 @@ def encode_operation(
 def _resource_to_json(
     state: ResourceState, crypter: Crypter | None, show_secrets: bool
 ) -> dict[str, Json]:
-    made: dict[str, Json] = {"urn": state.urn, "custom": state.custom, "type": state.type}
+    encoded: dict[str, Json] = {"urn": state.urn, "custom": state.custom, "type": state.type}
     if state.inputs:
-        made["inputs"] = value_json.encode_map(state.inputs, crypter, show_secrets=show_secrets)
+        encoded["inputs"] = value_json.encode_map(state.inputs, crypter, show_secrets=show_secrets)
     if state.outputs:
-        made["outputs"] = value_json.encode_map(state.outputs, crypter, show_secrets=show_secrets)
+        encoded["outputs"] = value_json.encode_map(
+            state.outputs, crypter, show_secrets=show_secrets
+        )
     for name, attribute in _NAMES:
         value = getattr(state, attribute)
         if value:
-            made[name] = value
+            encoded[name] = value
     timeouts: dict[str, Json] = {
         key: value_json.number(s) for key, s in state.custom_timeouts.items() if s
     }
     if timeouts:
-        made["customTimeouts"] = timeouts
+        encoded["customTimeouts"] = timeouts
     if state.stack_trace:
-        made["stackTrace"] = [{"sourcePosition": at} if at else {} for at in state.stack_trace]
+        encoded["stackTrace"] = [{"sourcePosition": at} if at else {} for at in state.stack_trace]
     if state.replacement_trigger is not None:
-        made["replacementTrigger"] = value_json.encode(
+        encoded["replacementTrigger"] = value_json.encode(
             state.replacement_trigger, crypter, show_secrets
         )
-    return made
+    return encoded
 
 
 def decode_operation(
-    document: Any, crypter: Crypter | None, place: str = "an operation"
+    document: Any, crypter: Crypter | None, label: str = "an operation"
 ) -> PendingOperation:
-    """The pending operation in parsed JSON. Raises StateError."""
+    """Decode a pending operation from parsed JSON.
+
+    Args:
+        document: the parsed JSON.
+        crypter: decrypts the secrets.
+        place: names the operation in errors.
+
+    Raises:
+        StateError: `document` is not Pulumi's format.
+    """
     type_ = document.get("type") if isinstance(document, dict) else None
     if type_ not in _OPERATIONS:
-        raise StateError(f"{place} is no pending operation: its type is {type_!r}")
-    return PendingOperation(decode_resource(document.get("resource"), crypter, place), type_)
+        raise StateError(f"{label} is no pending operation: its type is {type_!r}")
+    return PendingOperation(decode_resource(document.get("resource"), crypter, label), type_)
 
 
 _OPERATIONS = ("creating", "updating", "deleting", "reading", "importing")
 
 
 def decode_resource(
-    document: Any, crypter: Crypter | None, place: str = "an entry of the state"
+    document: Any, crypter: Crypter | None, label: str = "an entry of the state"
 ) -> ResourceState:
-    """The entry in parsed JSON (`value_json.load`); fields that Pulumi does not know are dropped.
+    """Decode an entry from parsed JSON (`value_json.load`).
 
-    Raises StateError, naming the URN or the place, for what is not Pulumi's format.
+    Fields that Pulumi does not know are dropped.
+
+    Args:
+        document: the parsed JSON.
+        crypter: decrypts the secrets; None where there are none.
+        place: names the entry in errors as long as its URN is unknown.
+
+    Raises:
+        StateError: `document` is not Pulumi's format.
     """
     if not isinstance(document, dict):
-        raise StateError(f"{place} is not an object")
+        raise StateError(f"{label} is not an object")
     urn, type_ = document.get("urn"), document.get("type")
     if not isinstance(urn, str) or not isinstance(type_, str) or not urn or not type_:
-        raise StateError(f"{place} has no urn or no type (urn {urn!r})")
+        raise StateError(f"{label} has no urn or no type (urn {urn!r})")
     state = ResourceState(urn, document.get("custom") is True, sys.intern(type_))
     try:
         for kind, table in _AS_IS.items():
             for name, attribute in table.items():
                 if document.get(name) is not None:
-                    setattr(state, attribute, _typed(name, document[name], kind))
+                    setattr(state, attribute, _check_kind(name, document[name], kind))
         _decode_values(state, document, crypter)
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         raise StateError(f"the state of {urn} is malformed: {error}") from error
     return state
 
 
-def _typed(name: str, value: Any, kind: type) -> Any:
+def _check_kind(name: str, value: Any, kind: type) -> Any:
     if not isinstance(value, kind):
         raise TypeError(f"{name} is {value!r}")
     if isinstance(value, list):
-        return _texts(name, value)
+        return _check_texts(name, value)
     if isinstance(value, dict):
-        return {key: _texts(name, items or []) for key, items in value.items()}
+        return {key: _check_texts(name, items or []) for key, items in value.items()}
     # Many entries say the same of their type, provider and place: one text for all.
     return sys.intern(value) if isinstance(value, str) and name in _SHARED else value
 
 
-def _texts(name: str, items: list[Any]) -> list[str]:
+def _check_texts(name: str, items: list[Any]) -> list[str]:
     if not all(isinstance(item, str) for item in items):
         raise TypeError(f"{name} holds something that is not text")
     return items
@@ -226,21 +250,23 @@ def _decode_values(
     state.inputs = value_json.decode_map(document.get("inputs", {}), crypter)
     state.outputs = value_json.decode_map(document.get("outputs", {}), crypter)
     timeouts = document.get("customTimeouts") or {}
-    state.custom_timeouts = {key: _seconds(each) for key, each in timeouts.items() if each}
+    state.custom_timeouts = {
+        key: _parse_seconds(seconds) for key, seconds in timeouts.items() if seconds
+    }
     trace = document.get("stackTrace") or []
     state.stack_trace = [sys.intern(frame.get("sourcePosition", "")) for frame in trace]
     state.replacement_trigger = value_json.decode(document.get("replacementTrigger"), crypter)
 
 
-def _seconds(value: Any) -> float:
+def _parse_seconds(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
         raise ValueError("a timeout is not a number of seconds")
     return float(value)
 
 
-def features_of(state: ResourceState) -> set[str]:
-    """The features of version 4 that an entry needs, but for byte strings inside its values."""
-    needs = {
+def find_required_features(state: ResourceState) -> set[str]:
+    """Return the version 4 features that an entry requires, without byte strings in values."""
+    field_of_feature = {
         "refreshBeforeUpdate": state.refresh_before_update,
         "views": state.view_of,
         "hooks": state.resource_hooks,
@@ -249,4 +275,4 @@ def features_of(state: ResourceState) -> set[str]:
         "extensionParameterization": state.extension_ref,
         "snippets-prototype": state.snippet_id,
     }
-    return {name for name, needed in needs.items() if needed}
+    return {name for name, needed in field_of_feature.items() if needed}

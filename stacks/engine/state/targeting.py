@@ -1,4 +1,7 @@
-"""Select a run's resources (`--target`, `--exclude`, `--replace`), by URN or by a unique name."""
+"""Select a run's resources (`--target`, `--exclude`, `--replace`) by URN, pattern or unique name.
+
+The step generator asks `SelectedResources`; state commands find single entries with `get_entries`.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,12 +15,12 @@ from gpuform.stacks.engine.urn import is_noise, type_of
 
 
 class UrnPatterns:
-    """URNs as people name them: whole, with `*` (within a part) and `**`, or by the name alone."""
+    """URNs as users name them: complete, with `*` (within one part) and `**`, or by name alone."""
 
     def __init__(self, given: Iterable[str] = ()) -> None:
         self.given = tuple(dict.fromkeys(given))
-        self._literals = {text for text in self.given if not _is_pattern(text)}
-        patterns = [_expression(text) for text in self.given if _is_pattern(text)]
+        self._literals = {pattern for pattern in self.given if not _is_pattern(pattern)}
+        patterns = [_to_regex(text) for text in self.given if _is_pattern(text)]
         self._pattern = re.compile("|".join(patterns), re.DOTALL) if patterns else None
 
     def __bool__(self) -> bool:
@@ -28,40 +31,44 @@ class UrnPatterns:
             return True
         return self._pattern is not None and self._pattern.fullmatch(urn) is not None
 
-    def missing(self, urns: Iterable[str]) -> list[str]:
-        """What was given and fits none of the URNs."""
-        known = set(urns)
-        unknown = (UrnPatterns([text]) for text in self.given if text not in known)
-        return [each.given[0] for each in unknown if not any(urn in each for urn in known)]
+    def find_unmatched(self, urns: Iterable[str]) -> list[str]:
+        """Return the patterns that match none of the URNs."""
+        known_urns = set(urns)
+        candidates = (UrnPatterns([pattern]) for pattern in self.given if pattern not in known_urns)
+        return [
+            candidate.given[0]
+            for candidate in candidates
+            if not any(urn in candidate for urn in known_urns)
+        ]
 
 
-def nearest(given: str, urns: Iterable[str]) -> list[str]:
-    """The URNs that somebody may have meant by what fits none of them, the nearest first.
+def find_nearest_urns(given: str, urns: Iterable[str]) -> list[str]:
+    """Return the URNs that a user may have meant by `given`, which matches none, the nearest first.
 
-    A pattern is matched with whole URNs; one that would fit names was meant for these.
+    A pattern matches complete URNs; one that would match names counts as meant for names.
     """
     by_name: dict[str, str] = {}
     for urn in urns:
         by_name.setdefault(urn if given.startswith("urn:") else urn.rpartition("::")[2], urn)
     if "*" in given:
-        meant = UrnPatterns([f"**::{given}"])
-        return [urn for urn in by_name.values() if urn in meant]
+        name_patterns = UrnPatterns([f"**::{given}"])
+        return [urn for urn in by_name.values() if urn in name_patterns]
     return [by_name[name] for name in get_close_matches(given, by_name, n=3)]
 
 
-def _is_pattern(text: str) -> bool:
-    return "*" in text or not text.startswith("urn:")
+def _is_pattern(pattern: str) -> bool:
+    return "*" in pattern or not pattern.startswith("urn:")
 
 
-def _expression(text: str) -> str:
-    if "*" not in text:
-        return f".*::{re.escape(text)}"
-    parts = ["[^:]*".join(map(re.escape, part.split("*"))) for part in text.split("**")]
+def _to_regex(pattern: str) -> str:
+    if "*" not in pattern:
+        return f".*::{re.escape(pattern)}"
+    parts = ["[^:]*".join(map(re.escape, part.split("*"))) for part in pattern.split("**")]
     return f"(?:{'.*'.join(parts)})"
 
 
 class NothingSelected(EngineError):
-    """What was selected is nowhere; `texts` is that, as it was given."""
+    """A selection that matches no resource; `texts` are the unmatched patterns as given."""
 
     def __init__(self, message: str, hint: str | None, texts: Sequence[str]) -> None:
         super().__init__(message, hint)
@@ -70,10 +77,11 @@ class NothingSelected(EngineError):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What a run is limited to, as given; nothing given is everything.
+    """The resources that a run is limited to; an empty selection is every resource.
 
-    With `target_dependents` (`exclude_dependents`) it is also what depends on the targets (the
-    excluded). `replace` names resources to be replaced whatever their inputs say.
+    With `target_dependents` (`exclude_dependents`) the dependents of the targets (of the excluded
+    resources) belong to them. `replace` names
+    resources to replace whatever their inputs are.
     """
 
     targets: UrnPatterns = field(default_factory=UrnPatterns)
@@ -84,148 +92,167 @@ class Selection:
 
     @property
     def is_limited(self) -> bool:
-        """Whether some resources are left as they are."""
+        """True if the run leaves some resources as they are."""
         return bool(self.targets) or bool(self.excludes)
 
-    def unmatched(self, urns: Iterable[str], where: str = "the stack") -> Iterator[NothingSelected]:
-        """An error for each thing given that fits none of the URNs, with the nearest names."""
+    def find_unmatched_errors(
+        self, urns: Iterable[str], where: str = "the stack"
+    ) -> Iterator[NothingSelected]:
+        """Yield an error with the nearest names for each pattern that matches none of the URNs."""
         urns = list(urns)
-        for flag, given in self.flags():
-            for text in UrnPatterns(given).missing(urns):
-                message = f"{flag} {text} fits no resource of {where}"
-                yield NothingSelected(message, _meant(text, urns), [text])
+        for flag, patterns in self.iterate_flags():
+            for pattern in UrnPatterns(patterns).find_unmatched(urns):
+                message = f"{flag} {pattern} fits no resource of {where}"
+                yield NothingSelected(message, _format_suggestion(pattern, urns), [pattern])
 
-    def require(self, urns: Iterable[str]) -> None:
-        """Raises NothingSelected when something given fits none of the URNs."""
-        errors = list(self.unmatched(urns))
+    def require_matches(self, urns: Iterable[str]) -> None:
+        """Raise NothingSelected if a pattern matches none of the URNs."""
+        errors = list(self.find_unmatched_errors(urns))
         if errors:
             hints = dict.fromkeys(error.hint or "" for error in errors)
-            message = "; ".join(each.message for each in errors)
-            texts = [text for each in errors for text in each.texts]
+            message = "; ".join(error.message for error in errors)
+            texts = [pattern for error in errors for pattern in error.texts]
             raise NothingSelected(message, "\n".join(hints), texts)
 
-    def flags(self) -> Iterator[tuple[str, Sequence[str]]]:
-        """What was given, by flag; what is a target and to be replaced is of one flag."""
+    def iterate_flags(self) -> Iterator[tuple[str, Sequence[str]]]:
+        """Yield each command flag with its patterns; those in both lists are --target-replace."""
         targets, replace = self.targets.given, self.replace.given
-        both = [text for text in targets if text in replace]
+        both = [pattern for pattern in targets if pattern in replace]
         yield "--target-replace", both
-        yield "--target", [text for text in targets if text not in both]
-        yield "--replace", [text for text in replace if text not in both]
+        yield "--target", [pattern for pattern in targets if pattern not in both]
+        yield "--replace", [pattern for pattern in replace if pattern not in both]
         yield "--exclude", self.excludes.given
 
 
-def _meant(given: str, urns: Iterable[str]) -> str:
-    near = nearest(given, (urn for urn in urns if not is_noise(type_of(urn))))
-    if not near:
+def _format_suggestion(pattern: str, urns: Iterable[str]) -> str:
+    nearest_urns = find_nearest_urns(pattern, (urn for urn in urns if not is_noise(type_of(urn))))
+    if not nearest_urns:
         return "`gpuform state list` shows what there is; a URN, a name, or a pattern with * or **"
-    if "*" in given:
-        names = ", ".join(urn.rpartition("::")[2] for urn in near[:3])
-        return f"a pattern is for whole URNs: '**::{given}' fits {names}"
-    if given.startswith("urn:"):  # all of a stack's are much alike
-        return f"did you mean {near[0]}?"
-    return f"did you mean {' or '.join(urn.rpartition('::')[2] for urn in near)}?"
+    if "*" in pattern:
+        names = ", ".join(urn.rpartition("::")[2] for urn in nearest_urns[:3])
+        return f"a pattern is for whole URNs: '**::{pattern}' fits {names}"
+    if pattern.startswith("urn:"):  # all of a stack's are much alike
+        return f"did you mean {nearest_urns[0]}?"
+    return f"did you mean {' or '.join(urn.rpartition('::')[2] for urn in nearest_urns)}?"
 
 
 @dataclass(slots=True)
-class Chosen:
-    """The resources of one run that a selection has met so far, dependents included.
+class SelectedResources:
+    """The resources of one run that a selection has matched so far, with dependents.
 
-    Resources are to be shown in an order in which what they need comes first.
+    Call `includes` in dependency order: a dependent is recognized by its dependencies.
     """
 
     selection: Selection
     _met: set[str] = field(default_factory=set)
 
     def includes(self, resource: ResourceState) -> bool:
-        """Whether the run is to touch a resource."""
+        """Return True if the run may change `resource`."""
         selection = self.selection
         if selection.targets:
-            return self._meets(resource, selection.targets, selection.target_dependents)
+            return self._is_matched(resource, selection.targets, selection.target_dependents)
         if selection.excludes:
-            return not self._meets(resource, selection.excludes, selection.exclude_dependents)
+            return not self._is_matched(resource, selection.excludes, selection.exclude_dependents)
         return True
 
-    def _meets(self, resource: ResourceState, named: UrnPatterns, dependents: bool) -> bool:
+    def _is_matched(self, resource: ResourceState, named: UrnPatterns, dependents: bool) -> bool:
         met = resource.urn in named or (
-            dependents and any(urn in self._met or urn in named for urn in graph.needs(resource))
+            dependents
+            and any(
+                urn in self._met or urn in named for urn in graph.find_dependency_urns(resource)
+            )
         )
         if met:
             self._met.add(resource.urn)
         return met
 
 
-def deletable(selection: Selection, resources: Sequence[ResourceState]) -> set[str]:
-    """The URNs that a delete phase may delete, by the state that the last run left.
+def find_deletable_urns(selection: Selection, resources: Sequence[ResourceState]) -> set[str]:
+    """Return the URNs that the delete phase may delete, by the state that the last run left.
 
-    Targets are deleted with all that needs them; what is excluded stays with all that it needs.
+    Targets are deleted with all their dependents; an excluded resource stays with all its
+    dependencies.
     """
     urns = {resource.urn for resource in resources}
     if selection.targets:
         named = {urn for urn in urns if urn in selection.targets}
-        return graph.with_dependents(resources, named)
+        return graph.add_dependents(resources, named)
     if selection.excludes:
-        kept = {urn for urn in urns if urn in selection.excludes}
+        excluded_urns = {urn for urn in urns if urn in selection.excludes}
         if selection.exclude_dependents:
-            kept = graph.with_dependents(resources, kept)
-        return urns - graph.with_needs(resources, kept)
+            excluded_urns = graph.add_dependents(resources, excluded_urns)
+        return urns - graph.add_dependencies(resources, excluded_urns)
     return urns
 
 
 class NoSuchResource(EngineError):
-    """Nothing in the state is called that, or more than one resource is."""
+    """A name that matches no resource of the state, or more than one."""
 
     help_page = "guides/state-for-a-team"
 
 
-def locate(entries: Sequence[ResourceState], given: str) -> list[ResourceState]:
-    """The entries of one resource: one, and those of its old objects that wait for deletion.
+def get_entries(entries: Sequence[ResourceState], given: str) -> list[ResourceState]:
+    """Return the entries of one resource: the live one, and old ones marked for deletion.
 
-    Raises NoSuchResource, with the nearest names.
+    Raises:
+        NoSuchResource: no resource or several resources match; the hint has the nearest names.
     """
     patterns = UrnPatterns([given])
-    found = [entry for entry in entries if entry.urn in patterns]
-    urns = list(dict.fromkeys(entry.urn for entry in found))
+    matching_entries = [entry for entry in entries if entry.urn in patterns]
+    urns = list(dict.fromkeys(entry.urn for entry in matching_entries))
     if len(urns) == 1:
-        return found
+        return matching_entries
     if urns:
         raise NoSuchResource(
-            f"{given!r} could be any of {len(urns)} resources:" + _lines(urns),
+            f"{given!r} could be any of {len(urns)} resources:" + _format_lines(urns),
             hint="name one by its URN",
         )
-    near = nearest(given, (entry.urn for entry in entries))
+    nearest_urns = find_nearest_urns(given, (entry.urn for entry in entries))
     raise NoSuchResource(
         f"the state has no resource {given!r}",
-        hint=f"did you mean:{_lines(near)}" if near else "`gpuform state list` shows what it has",
+        hint=f"did you mean:{_format_lines(nearest_urns)}"
+        if nearest_urns
+        else "`gpuform state list` shows what it has",
     )
 
 
-def locate_live(entries: Sequence[ResourceState], given: str) -> ResourceState:
-    """The entry of a resource that does not wait for deletion. Raises NoSuchResource."""
-    found = locate(entries, given)
-    live = [entry for entry in found if not entry.delete]
+def get_live_entry(entries: Sequence[ResourceState], given: str) -> ResourceState:
+    """Return the entry of a resource that is not marked for deletion. Raises NoSuchResource."""
+    matching_entries = get_entries(entries, given)
+    live = [entry for entry in matching_entries if not entry.delete]
     if not live:
         raise NoSuchResource(
-            f"{found[0].urn} only waits for its deletion", hint="`gpuform up` deletes it"
+            f"{matching_entries[0].urn} only waits for its deletion", hint="`gpuform up` deletes it"
         )
     return live[0]
 
 
-def locate_object(entries: Sequence[ResourceState], given: str, id_: str | None) -> ResourceState:
-    """The entry of one object: of a resource with old objects, the one with this id.
+def get_object_entry(
+    entries: Sequence[ResourceState], given: str, id_: str | None
+) -> ResourceState:
+    """Return the entry of one object; `id_` chooses among the objects of a resource.
 
-    Raises NoSuchResource.
+    Raises:
+        NoSuchResource: no resource matches, or `id_` is needed or unknown.
     """
-    found = locate(entries, given)
-    wanted = found if id_ is None else [entry for entry in found if entry.id == id_]
-    if len(wanted) == 1:
-        return wanted[0]
-    ids = _lines(f"{e.id or '(no id)'}{' (waits for deletion)' * e.delete}" for e in found)
+    matching_entries = get_entries(entries, given)
+    selected_entries = (
+        matching_entries
+        if id_ is None
+        else [entry for entry in matching_entries if entry.id == id_]
+    )
+    if len(selected_entries) == 1:
+        return selected_entries[0]
+    ids = _format_lines(
+        f"{e.id or '(no id)'}{' (waits for deletion)' * e.delete}" for e in matching_entries
+    )
     if id_ is None:
         raise NoSuchResource(
-            f"{found[0].urn} stands for {len(found)} objects:{ids}", hint="choose one with --id ID"
+            f"{matching_entries[0].urn} stands for {len(matching_entries)} objects:{ids}",
+            hint="choose one with --id ID",
         )
-    raise NoSuchResource(f"{found[0].urn} has no object {id_!r}", hint=f"it has:{ids}")
+    raise NoSuchResource(f"{matching_entries[0].urn} has no object {id_!r}", hint=f"it has:{ids}")
 
 
-def _lines(texts: Iterable[str]) -> str:
-    return "".join(f"\n  {text}" for text in texts)
+def _format_lines(lines: Iterable[str]) -> str:
+    return "".join(f"\n  {line}" for line in lines)

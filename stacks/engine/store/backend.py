@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpuform.stacks.engine.project import Project
-from gpuform.stacks.engine.state import Log, timestamp
+from gpuform.stacks.engine.state import Log, format_timestamp
 from gpuform.stacks.engine.store import backend_files, layout
 from gpuform.stacks.engine.store.backend_files import MAKE_ROOM, BackendError
 from gpuform.stacks.engine.store.credentials import current_url
@@ -138,7 +138,7 @@ class Backend:
         except Unwritable as error:
             left = next((e for e in self._entries(project, stack) if e.name == old), None)
             if left is not None:
-                state = f"{self.storage.where(old)} of {timestamp(left.modified)}"
+                state = f"{self.storage.where(old)} of {format_timestamp(left.modified)}"
                 error.hint = f"{state} is untouched and the last good state. {MAKE_ROOM}"
             raise
         if zips:

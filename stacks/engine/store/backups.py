@@ -10,7 +10,7 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.state import (
     IntegrityError,
     JournalError,
-    Overtaken,
+    OrphanedJournal,
     Snapshot,
     StateError,
     UnknownFormat,
@@ -58,7 +58,7 @@ class SealedState:
     data: bytes
     snapshot: Snapshot
     recovered: int = 0
-    overtaken: tuple[Overtaken, ...] = ()
+    overtaken: tuple[OrphanedJournal, ...] = ()
     fault: JournalError | None = None
 
     def doubt(self, where: str) -> str:
@@ -82,12 +82,12 @@ def read_sealed(backend: Backend, project: str, stack: str) -> SealedState:
         found = journal.recover(backend.journal(project, stack), data, snapshot, SEALED)
     except JournalError as error:
         return SealedState(data, snapshot, fault=error)
-    return SealedState(data, found.snapshot, found.changes, found.overtaken)
+    return SealedState(data, found.snapshot, found.changes, found.orphaned_journals)
 
 
-def doubt(where: str, snapshot: Snapshot, overtaken: Iterable[Overtaken]) -> str:
+def doubt(where: str, snapshot: Snapshot, overtaken: Iterable[OrphanedJournal]) -> str:
     """What overtaken journals at a place tell of objects that a state does not know; or nothing."""
-    lost = [entry for each in overtaken for entry in each.lost(snapshot)]
+    lost = [entry for each in overtaken for entry in each.find_lost_objects(snapshot)]
     if not lost:
         return ""
     names = "".join(f"\n  {entry.urn} (id {entry.id})" for entry in lost)

@@ -288,7 +288,9 @@ def _entries(backend: Backend, project: str, name: str) -> Iterator[ResourceStat
         return  # it was removed meanwhile
     snapshot = Snapshot.from_json(load_checkpoint(data), _Blind())
     recovered = journal.recover(backend.journal(project, name), data, snapshot, _Blind())
-    lost = [entry for each in recovered.overtaken for entry in each.lost(snapshot)]
+    lost = [
+        entry for each in recovered.orphaned_journals for entry in each.find_lost_objects(snapshot)
+    ]
     for entry in (*recovered.snapshot.resources, *lost):
         # A replaced object that is gone already has its entry until the new one is there.
         is_object = entry.custom and entry.id and not is_provider(entry.type)

@@ -24,7 +24,7 @@ from typing import Self
 from gpuform.providers.context import Clock, SystemClock
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.machine import LockAttempt
-from gpuform.stacks.engine.state import timestamp
+from gpuform.stacks.engine.state import format_timestamp
 from gpuform.stacks.engine.store.backend_files import BackendError
 from gpuform.stacks.engine.store.storage.protocol import Exclusion, Storage
 from gpuform.stacks.engine.values import load
@@ -38,7 +38,7 @@ def owner() -> dict[str, str | int]:
         "pid": os.getpid(),
         "username": user(),
         "hostname": socket.gethostname(),
-        "timestamp": timestamp(),
+        "timestamp": format_timestamp(),
         "engine": _ENGINE,
     }
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.state import JournalError, Pace
+from gpuform.stacks.engine.state import JournalError, WritePacing
 from gpuform.stacks.engine.store.storage.protocol import ABSENT, Storage
 from gpuform.stacks.engine.values import load
 
@@ -117,7 +117,12 @@ class SegmentLog:
     What cannot be kept goes to `unsaved`, and `check` says so from then on.
     """
 
-    pace = Pace(linger=0.03, share=99.0, idle=60.0, logs_suffice=True)
+    pace = WritePacing(
+        group_commit_delay=0.03,
+        checkpoint_spacing_factor=99.0,
+        max_idle_spacing=60.0,
+        logs_suffice=True,
+    )
 
     def __init__(
         self,

@@ -149,7 +149,7 @@ def _prepared(
     if options.clear_pending_creates and lock is not None:
         stack = forget_pending_creates(selected, stack, caller)
     if not makes and not is_planned:  # a plan says better what moved
-        options.selection.require(entry.urn for entry in stack.snapshot.resources)
+        options.selection.require_matches(entry.urn for entry in stack.snapshot.resources)
     return stack
 
 
@@ -294,7 +294,9 @@ class PlannedRun:
         if self.options.operation == "refresh":
             return False
         urns = [entry.urn for entry in self.stack.snapshot.resources]
-        is_open = self.options.operation == "update" and any(self.options.selection.unmatched(urns))
+        is_open = self.options.operation == "update" and any(
+            self.options.selection.find_unmatched_errors(urns)
+        )
         is_wanted = self._must_be_judged or self.options.require_checks
         return is_open or is_wanted or self.rights.are_limited
 

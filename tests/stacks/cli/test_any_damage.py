@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from plan_scenes import Scene
 
-from gpuform.stacks.engine.state import digest
+from gpuform.stacks.engine.state import compute_digest
 
 STATE = ".pulumi/stacks/demo/dev.json"
 FAST = settings(
@@ -244,7 +244,7 @@ LINES = [
 @pytest.mark.slow
 def test_of_a_journal(stack: Stack) -> None:
     """What it told of may exist; given up, it is kept beside its place."""
-    base = digest(stack.path.read_bytes()).encode()
+    base = compute_digest(stack.path.read_bytes()).encode()
     journal = stack.scene.project / ".pulumi/gpuform/demo/dev.journal"
     journal.parent.mkdir(parents=True, exist_ok=True)
     for lines in LINES:

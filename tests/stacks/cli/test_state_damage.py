@@ -16,7 +16,7 @@ from processes.limits import LAST_RESORT
 
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import ResourceState, Snapshot, encode_resource, journal
-from gpuform.stacks.engine.state.checkpoint import magic_of
+from gpuform.stacks.engine.state.checkpoint import compute_magic
 from gpuform.stacks.engine.values import Secret
 
 Run = Any
@@ -227,7 +227,7 @@ class TestRepair:
 class TestJournal:
     def journal(self, files: Files, base: bytes, *entries: ResourceState) -> None:
         """As an interrupted run leaves it: these were created since the state `base`."""
-        written = file_journal(files.journal, journal.digest(base))
+        written = file_journal(files.journal, journal.compute_digest(base))
         written.append(
             [
                 journal.Record(
@@ -288,7 +288,7 @@ class TestJournal:
     def test_of_another_version(self, run: Run, files: Files) -> None:
         text = b'{"gpuform-journal":9,"base":""}'
         files.journal.parent.mkdir(parents=True, exist_ok=True)
-        files.journal.write_bytes(journal.checksummed_line(text))
+        files.journal.write_bytes(journal.encode_line(text))
         before = files.all()
         shows = (("stack", "export"), ("stack", "export", "--show-secrets"), ("state", "list"))
         for args in (*shows, ("state", "repair"), ("preview",), ("state", "taint", "a", "--yes")):
@@ -327,7 +327,7 @@ def test_what_a_newer_cli_has_added_is_not_written_away(
 ) -> None:
     document = json.loads(files.path.read_text())
     latest = document["checkpoint"]["latest"]
-    latest["manifest"] |= {"version": version, "magic": magic_of(version)}
+    latest["manifest"] |= {"version": version, "magic": compute_magic(version)}
     latest["resources"][-1]["tomorrow"] = 1
     files.path.write_text(json.dumps(document))
     before = files.all()

@@ -111,7 +111,7 @@ def test_of_a_chain_each_is_asked_about_once():
 def test_of_a_chain_that_stays_only_what_needs_a_root_is_looked_at(monkeypatch):
     entries = [entry_of("urn:0", [], [])]
     entries += [entry_of(f"urn:{n}", [], [f"urn:{n - 1}"]) for n in range(1, 300)]
-    looked, needs = [], graph.needs
+    looked, needs = [], graph.find_dependency_urns
     monkeypatch.setattr(
         graph, "needs", lambda entry, **how: looked.append(1) or needs(entry, **how)
     )

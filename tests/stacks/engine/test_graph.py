@@ -37,11 +37,11 @@ def states(draw) -> list[ResourceState]:
 @pytest.mark.slow
 @given(states())
 def test_every_entry_is_deleted_once_and_after_all_that_need_it(entries):
-    layers = list(graph.deletion_layers(entries))
+    layers = list(graph.group_for_deletion(entries))
     assert sorted(id(entry) for layer in layers for entry in layer) == sorted(map(id, entries))
     left = list(entries)
     for layer in layers:
-        needed = {urn for entry in left for urn in graph.needs(entry)}
+        needed = {urn for entry in left for urn in graph.find_dependency_urns(entry)}
         assert [entry for entry in left if entry.urn not in needed] == layer
         left = [entry for entry in left if all(entry is not gone for gone in layer)]
 
@@ -51,11 +51,11 @@ def test_what_is_needed_is_the_same_whether_it_is_found_at_once_or_one_by_one(en
     wanted = data.draw(st.lists(st.sampled_from(entries), max_size=4)) if entries else []
     reached: set[str] = set()
     for entry in wanted:
-        graph.add_with_needs(reached, graph.live(entries), [entry.urn])
-    assert reached == graph.with_needs(entries, [entry.urn for entry in wanted])
+        graph.extend_with_dependencies(reached, graph.index_live(entries), [entry.urn])
+    assert reached == graph.add_dependencies(entries, [entry.urn for entry in wanted])
     expected = {entry.urn for entry in wanted}
     for entry in reversed([each for each in entries if not each.delete]):
-        expected |= graph.needs(entry) if entry.urn in expected else set()
+        expected |= graph.find_dependency_urns(entry) if entry.urn in expected else set()
     assert reached == expected
 
 
@@ -65,7 +65,7 @@ def test_a_cycle_goes_together():
         ResourceState("b", True, TYPE, dependencies=["a"]),
         ResourceState("c", True, TYPE, dependencies=["a"]),
     ]
-    assert [[entry.urn for entry in layer] for layer in graph.deletion_layers(entries)] == [
+    assert [[entry.urn for entry in layer] for layer in graph.group_for_deletion(entries)] == [
         ["c"],
         ["a", "b"],
     ]

@@ -158,11 +158,11 @@ def entries(draw: st.DrawFn) -> list[ResourceState]:
 
 @given(entries())
 def test_what_an_entry_needs_comes_before_it_and_the_rest_stays_in_order(found):
-    listed, _, _ = Entries.load(found, []).current()
+    listed, _, _ = Entries.load(found, []).build_current()
     assert sorted(e.urn for e in listed) == sorted(e.urn for e in found)
     seen: set[str] = set()
     for entry in listed:
-        assert graph.needs(entry) <= seen
+        assert graph.find_dependency_urns(entry) <= seen
         seen.add(entry.urn)
-    again, _, _ = Entries.load(listed, []).current()
+    again, _, _ = Entries.load(listed, []).build_current()
     assert again == listed

@@ -34,13 +34,17 @@ def states(draw) -> list[ResourceState]:
 @given(states(), st.lists(st.integers(0, 7), min_size=1, max_size=2))
 def test_each_is_told_with_the_first_that_it_needs_or_that_needs_it(entries, targets):
     named = [urn_of(number) for number in targets]
-    taken = graph.with_dependents(entries, {e.urn for e in entries if e.urn in named})
+    taken = graph.add_dependents(entries, {e.urn for e in entries if e.urn in named})
     members = [entry for entry in entries if entry.urn in taken]
     expected = []
     for entry in members:
         name = entry.urn.rpartition("::")[2]
-        needed = next((each for each in members if each.urn in graph.needs(entry)), None)
-        user = next((each for each in members if entry.urn in graph.needs(each)), None)
+        needed = next(
+            (each for each in members if each.urn in graph.find_dependency_urns(entry)), None
+        )
+        user = next(
+            (each for each in members if entry.urn in graph.find_dependency_urns(each)), None
+        )
         if entry.urn not in named and needed and (user is None or needed.urn in named):
             expected.append(f"{name} (needs {needed.urn.rpartition('::')[2]})")
         elif entry.urn not in named and user:
@@ -51,7 +55,7 @@ def test_each_is_told_with_the_first_that_it_needs_or_that_needs_it(entries, tar
 
 def test_a_long_chain_is_looked_at_a_few_times(monkeypatch):
     entries = [entry_of(0, []), *(entry_of(n, [n - 1]) for n in range(1, 500))]
-    looked, needs = [], graph.needs
+    looked, needs = [], graph.find_dependency_urns
     monkeypatch.setattr(graph, "needs", lambda entry: looked.append(1) or needs(entry))
     assert told(entries, [urn_of(0)])
     assert len(looked) < 5 * len(entries)

@@ -6,8 +6,8 @@ import pytest
 from processes.limits import LAST_RESORT
 
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.state import Pace
-from gpuform.stacks.engine.state.journal_log import Writer
+from gpuform.stacks.engine.state import WritePacing
+from gpuform.stacks.engine.state.journal_log import StateWriter
 
 
 class Disk:
@@ -43,10 +43,10 @@ def in_thread(work, *arguments) -> threading.Thread:
 
 
 def test_one_write_serves_all_that_wait(disk):
-    writer = Writer(_nothing, disk.write)
-    writer.changed()
+    writer = StateWriter(_nothing, disk.write)
+    writer.request_write()
     assert disk.begun.wait(LAST_RESORT)
-    waiting = [in_thread(writer.wait, writer.changed()) for _ in range(20)]
+    waiting = [in_thread(writer.wait_durable, writer.request_write()) for _ in range(20)]
     disk.gate.set()
     for thread in waiting:
         thread.join(LAST_RESORT)
@@ -57,16 +57,16 @@ def test_one_write_serves_all_that_wait(disk):
 
 
 def test_nothing_is_written_without_a_change(disk):
-    Writer(_nothing, disk.write).close()
+    StateWriter(_nothing, disk.write).close()
     assert disk.writes == 0
 
 
 def test_a_failed_write_is_told_to_those_that_wait_and_tried_again_at_the_end(disk):
     disk.gate.set()
     disk.error = EngineError("no space left")
-    writer = Writer(_nothing, disk.write)
+    writer = StateWriter(_nothing, disk.write)
     with pytest.raises(EngineError, match="no space left"):
-        writer.wait(writer.changed())
+        writer.wait_durable(writer.request_write())
     with pytest.raises(EngineError, match="no space left"):
         writer.check()
     disk.error = None
@@ -77,21 +77,23 @@ def test_a_failed_write_is_told_to_those_that_wait_and_tried_again_at_the_end(di
 def test_a_state_that_cannot_be_written_at_all_is_an_error_of_the_run(disk):
     disk.gate.set()
     disk.error = RuntimeError("odd value")
-    writer = Writer(_nothing, disk.write)
-    writer.changed()
+    writer = StateWriter(_nothing, disk.write)
+    writer.request_write()
     with pytest.raises(EngineError, match="RuntimeError: odd value"):
         writer.close()
 
 
 def test_writes_are_spaced_unless_all_work_waits_for_one(disk):
     disk.gate.set()
-    writer = Writer(_nothing, disk.write, Pace(share=1e9))  # the next write would come in years
-    with writer.working():
+    writer = StateWriter(
+        _nothing, disk.write, WritePacing(checkpoint_spacing_factor=1e9)
+    )  # the next write would come in years
+    with writer.track_work():
         for _ in range(3):
-            writer.wait(writer.changed())
+            writer.wait_durable(writer.request_write())
         assert disk.writes == 3
-        with writer.working():
-            waiting = in_thread(writer.wait, writer.changed())
+        with writer.track_work():
+            waiting = in_thread(writer.wait_durable, writer.request_write())
             waiting.join(0.02)
             assert waiting.is_alive(), "other work goes on, which may want a write as well"
         waiting.join(LAST_RESORT)

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from gpuform.providers.context import READS_ONLY
 from gpuform.stacks.engine.machine import KernelLock, LockAttempt, replace_file
-from gpuform.stacks.engine.state import FileLog, Log, Pace
+from gpuform.stacks.engine.state import FileLog, Log, WritePacing
 from gpuform.stacks.engine.store.backend_files import MAKE_ROOM, BackendError
 from gpuform.stacks.engine.store.storage.protocol import (
     ABSENT,
@@ -178,7 +178,7 @@ class _ReadLog:
         return self.log.where
 
     @property
-    def pace(self) -> Pace:
+    def pace(self) -> WritePacing:
         return self.log.pace
 
     def read(self) -> bytes:

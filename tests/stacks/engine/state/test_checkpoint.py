@@ -15,8 +15,8 @@ from gpuform.stacks.engine.state import (
     Snapshot,
     StateError,
     encode_resource,
+    format_timestamp,
     load_checkpoint,
-    timestamp,
 )
 from gpuform.stacks.engine.state.checkpoint import encode_operation, join_checkpoint
 from gpuform.stacks.engine.values import Secret
@@ -335,7 +335,7 @@ def test_a_wrong_magic_is_kept_for_the_integrity_check(crypter) -> None:
 
 
 def test_timestamps_are_rfc_3339_in_utc() -> None:
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z", timestamp())
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z", format_timestamp())
 
 
 @pytest.mark.parametrize(
@@ -344,4 +344,4 @@ def test_timestamps_are_rfc_3339_in_utc() -> None:
 )
 def test_times_are_written_as_pulumi_writes_them(microsecond: int, text: str) -> None:
     moment = datetime(2026, 3, 1, 8, 0, 7, microsecond, tzinfo=UTC)
-    assert timestamp(moment) == f"2026-03-01T{text}"
+    assert format_timestamp(moment) == f"2026-03-01T{text}"

@@ -58,7 +58,7 @@ def interrupted(lab, tmp_path):
         )
         first = lab.snapshot.to_json(lab.crypter)
         written = [first]
-        kept = KeptJournal(FileLog(tmp_path / "dev.journal"), journal.digest(first))
+        kept = KeptJournal(FileLog(tmp_path / "dev.journal"), journal.compute_digest(first))
         subject = replace(lab.subject(), write=written.append, journal=kept)
         subject = replace(subject, snapshot=Snapshot.from_json(first, lab.crypter))
         deployment = Deployment(subject, Options(operation, preview=False, **options), EventBus())
@@ -84,7 +84,7 @@ def overtaken(path, data, crypter):
     """What the only journal at a path tells beside a state that does not fit it."""
     (told,) = journal.recover(
         FileLog(path), data, Snapshot.from_json(data, crypter), crypter
-    ).overtaken
+    ).orphaned_journals
     return told
 
 
@@ -140,7 +140,7 @@ def test_a_journal_of_another_version_is_refused_and_stays(interrupted, lab):
     path, written, _ = interrupted("update")
     head, _, rest = path.read_bytes().partition(b"\n")
     text = head.partition(b" ")[2].replace(b'"gpuform-journal":1', b'"gpuform-journal":2')
-    path.write_bytes(journal.checksummed_line(text) + rest)
+    path.write_bytes(journal.encode_line(text) + rest)
     before = path.read_bytes()
     with pytest.raises(JournalError, match="version") as told:
         recovered(path, written[0], lab.crypter)
@@ -162,7 +162,7 @@ def test_a_journal_that_another_program_has_overtaken_tells_what_only_it_knows(i
         ops = [record.get("op") for record in records[:end]]
         start = max((n for n in range(end - 1) if ops[n] == "checkpoint"), default=0)
         ids = [(record.get("resource") or {}).get("id") for record in records[:end]]
-        new = {entry.id for entry in told.made}
+        new = {entry.id for entry in told.created}
         assert new <= {*ids[start:]} - {*ids[:start]}
         removed = {r["old"] for r in records[:end] if r.get("op") == "remove"}
         adds = [r for r in records[start:end] if r.get("op") == "add" and r["new"] not in removed]
@@ -178,7 +178,7 @@ def test_creates_without_an_end_are_told_of_an_overtaken_journal(interrupted, la
     begun = [n for n, line in enumerate(lines) if b'"op":"begin"' in line and b'"creating"' in line]
     path.write_bytes(b"".join(lines[: begun[0] + 1]))
     other = Snapshot("organization/lab/dev").to_json(lab.crypter)
-    (create,) = overtaken(path, other, lab.crypter).begun
+    (create,) = overtaken(path, other, lab.crypter).unfinished_creates
     assert create.urn in lines[begun[0]].decode()
 
 
@@ -191,7 +191,7 @@ def test_a_checkpoint_that_could_not_be_written_is_known_to_nobody(interrupted, 
     for op, known in (("unwritten", True), ("begun-anything", False)):
         following = journal.Record(op).encode()
         path.write_bytes(b"".join([head, *lines[: after + 1], following]))
-        assert bool(overtaken(path, other, lab.crypter).made) == known
+        assert bool(overtaken(path, other, lab.crypter).created) == known
 
 
 def test_a_store_that_refuses_a_checkpoint_is_in_the_journal(lab, tmp_path):
@@ -204,14 +204,14 @@ def test_a_store_that_refuses_a_checkpoint_is_in_the_journal(lab, tmp_path):
             raise EngineError("no room")
         written.append(data)
 
-    kept = Journal(FileLog(path), journal.digest(first))
+    kept = Journal(FileLog(path), journal.compute_digest(first))
     subject = replace(lab.subject(), journal=kept, write=write)
     (lab.directory / "__main__.py").write_text(
         "from lab import Machine\na = Machine('a')\nb = Machine('b', size=a.size)\n"
     )
     with pytest.raises(EngineError, match="no room"):
         Deployment(subject, Options("update", preview=False), EventBus()).run()
-    ids = {entry.id for entry in overtaken(path, first + b" ", lab.crypter).made}
+    ids = {entry.id for entry in overtaken(path, first + b" ", lab.crypter).created}
     assert ids == set(lab.world)
     assert ids
 
@@ -233,7 +233,7 @@ def test_a_journal_that_does_not_fit_and_knows_nothing_new_adds_nothing(interrup
     path, _, outcome = interrupted("update")
     other = outcome.snapshot.to_json(lab.crypter)
     assert entries(recovered(path, other, lab.crypter)) == entries(outcome.snapshot)
-    assert overtaken(path, other, lab.crypter).lost(outcome.snapshot) == []
+    assert overtaken(path, other, lab.crypter).find_lost_objects(outcome.snapshot) == []
 
 
 def test_a_record_that_does_not_fit_the_state_is_refused(interrupted, lab):
@@ -248,13 +248,13 @@ def test_without_a_journal_there_is_nothing_to_recover(tmp_path, lab):
     data = Snapshot("organization/lab/dev").to_json(lab.crypter)
     snapshot = Snapshot.from_json(data, lab.crypter)
     found = journal.recover(FileLog(tmp_path / "none"), data, snapshot, lab.crypter)
-    assert found == journal.Recovered(snapshot)
+    assert found == journal.RecoveredState(snapshot)
 
 
 def test_a_journal_that_cannot_be_written_stops_the_run(lab, tmp_path):
     (tmp_path / "file").touch()
     first = lab.snapshot.to_json(lab.crypter)
-    kept = Journal(FileLog(tmp_path / "file" / "dev.journal"), journal.digest(first))
+    kept = Journal(FileLog(tmp_path / "file" / "dev.journal"), journal.compute_digest(first))
     subject = replace(lab.subject(), journal=kept)
     (lab.directory / "__main__.py").write_text("from lab import Machine\nMachine('a')\n")
     with pytest.raises(EngineError, match=r"dev\.journal cannot be written"):
@@ -267,8 +267,8 @@ def test_of_several_runs_the_one_that_fits_counts(interrupted, lab):
     path, written, outcome = interrupted("update")
     whole = path.read_bytes()
     head = {"gpuform-journal": journal.VERSION}
-    for base in (journal.digest(written[0]), "of another checkpoint"):
-        stray = journal.checksummed_line(json.dumps({**head, "base": base}).encode())
+    for base in (journal.compute_digest(written[0]), "of another checkpoint"):
+        stray = journal.encode_line(json.dumps({**head, "base": base}).encode())
         for both in (stray + whole, whole + stray):
             path.write_bytes(both)
             assert entries(recovered(path, written[0], lab.crypter)) == entries(outcome.snapshot)
@@ -282,11 +282,11 @@ def test_of_several_runs_each_is_told(interrupted, lab):
         {"new": 1},
         {"resource": b'{"urn":"%s","custom":true,"type":"t","id":"m-lost"}' % urn},
     )
-    stray = journal.checksummed_line(b'{"gpuform-journal":1,"base":"another"}') + lost.encode()
+    stray = journal.encode_line(b'{"gpuform-journal":1,"base":"another"}') + lost.encode()
     path.write_bytes(path.read_bytes() + stray + stray)
     snapshot = Snapshot.from_json(written[0], lab.crypter)
     found = journal.recover(FileLog(path), written[0], snapshot, lab.crypter)
     assert entries(found.snapshot) == entries(outcome.snapshot)
-    assert [[e.id for e in each.lost(found.snapshot)] for each in found.overtaken] == [
-        ["m-lost"]
-    ] * 2
+    assert [
+        [e.id for e in each.find_lost_objects(found.snapshot)] for each in found.orphaned_journals
+    ] == [["m-lost"]] * 2

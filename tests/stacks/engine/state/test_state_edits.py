@@ -12,10 +12,10 @@ from gpuform.stacks.engine.state import (
     ResourceState,
     Snapshot,
     edits,
+    get_entries,
+    get_live_entry,
+    get_object_entry,
     graph,
-    locate,
-    locate_live,
-    locate_object,
 )
 from gpuform.stacks.engine.state.edits import EditRefused, verify
 from gpuform.stacks.engine.state.targeting import NoSuchResource
@@ -110,7 +110,7 @@ class TestDelete:
         assert len(after.resources) + len(gone) == len(snapshot.resources)
         if not doomed.delete:
             twins = [e for e in after.resources if e.urn == doomed.urn]
-            needed = {urn for entry in after.resources for urn in graph.needs(entry)}
+            needed = {urn for entry in after.resources for urn in graph.find_dependency_urns(entry)}
             assert doomed.urn not in needed or twins
         if all(entry.urn != doomed.urn for entry in after.resources):
             assert verify(after) == []
@@ -133,7 +133,7 @@ class TestFlags:
         assert [e.protect for e in after.resources if e.urn == A] == [True, False]
 
     def test_the_programs_own_resources(self, snapshot: Snapshot) -> None:
-        assert edits.own_resources(snapshot) == [e.urn for e in snapshot.resources[2:]]
+        assert edits.list_program_resource_urns(snapshot) == [e.urn for e in snapshot.resources[2:]]
 
 
 class TestRename:
@@ -180,7 +180,9 @@ class TestRename:
         old = data.draw(st.sampled_from([u for u in urns[1:] if urns.count(u) == 1]))
         after, new = edits.rename(snapshot, old, "another")
         assert verify(after) == []
-        assert old not in {u for e in after.resources for u in {e.urn, *graph.needs(e)}}
+        assert old not in {
+            u for e in after.resources for u in {e.urn, *graph.find_dependency_urns(e)}
+        }
         back, _ = edits.rename(after, new, old.rpartition("::")[2])
         assert back == snapshot
 
@@ -190,7 +192,7 @@ class TestRename:
     def test_a_stack(self, snapshot: Snapshot) -> None:
         after = edits.rename_stack(snapshot, "organization/train/prod")
         assert verify(after) == []
-        every = {u for e in after.resources for u in {e.urn, *graph.needs(e)}}
+        every = {u for e in after.resources for u in {e.urn, *graph.find_dependency_urns(e)}}
         assert all(u.startswith("urn:pulumi:prod::train::") for u in every)
         assert after.resources[0].urn.endswith("::train-prod")
         assert edits.rename_stack(after, "organization/demo/dev") == snapshot
@@ -216,41 +218,41 @@ class TestLookup:
     def test_by_urn_and_by_name(self, snapshot: Snapshot) -> None:
         entries = snapshot.resources
         for name in (A, "a", "**::a"):
-            assert locate_live(entries, name) is entries[2]
-        assert locate(entries, "demo-dev") == [entries[0]]
+            assert get_live_entry(entries, name) is entries[2]
+        assert get_entries(entries, "demo-dev") == [entries[0]]
 
     def test_what_is_unknown_gets_the_nearest_names(self, snapshot: Snapshot) -> None:
         entries = [*snapshot.resources, machine("training")]
         with pytest.raises(NoSuchResource, match="no resource 'trainnig'") as caught:
-            locate(entries, "trainnig")
+            get_entries(entries, "trainnig")
         assert entries[-1].urn in caught.value.hint
         with pytest.raises(NoSuchResource) as caught:
-            locate(entries, entries[-1].urn.replace("lab", "lap"))
+            get_entries(entries, entries[-1].urn.replace("lab", "lap"))
         assert entries[-1].urn in caught.value.hint
         with pytest.raises(NoSuchResource) as caught:
-            locate(entries, "entirely different")
+            get_entries(entries, "entirely different")
         assert "gpuform state list" in caught.value.hint
 
     def test_a_name_that_several_have(self, snapshot: Snapshot) -> None:
         entries = [*snapshot.resources, machine("a", urn=snapshot.resources[4].urn[:-1] + "a")]
         with pytest.raises(NoSuchResource, match="any of 2 resources") as caught:
-            locate(entries, "a")
+            get_entries(entries, "a")
         assert A in str(caught.value)
         assert entries[-1].urn in str(caught.value)
 
     def test_objects_of_one_resource(self, snapshot: Snapshot) -> None:
         entries = [*snapshot.resources, machine("a", id="m-old", delete=True)]
-        assert locate_live(entries, "a").id == "m-a"
-        assert locate_object(entries, "a", "m-old") is entries[-1]
+        assert get_live_entry(entries, "a").id == "m-a"
+        assert get_object_entry(entries, "a", "m-old") is entries[-1]
         with pytest.raises(NoSuchResource, match="2 objects") as caught:
-            locate_object(entries, "a", None)
+            get_object_entry(entries, "a", None)
         assert "m-old (waits for deletion)" in str(caught.value)
         assert "--id" in caught.value.hint
         with pytest.raises(NoSuchResource, match="no object 'x'"):
-            locate_object(entries, "a", "x")
+            get_object_entry(entries, "a", "x")
         del entries[2]
         with pytest.raises(NoSuchResource, match="only waits for its deletion"):
-            locate_live(entries, "a")
+            get_live_entry(entries, "a")
 
 
 @settings(max_examples=20)
@@ -258,5 +260,5 @@ class TestLookup:
 def test_every_name_of_the_strategy_is_found(snapshot: Snapshot) -> None:
     for entry in snapshot.resources[2:]:
         number = int(entry.urn.rpartition("::r")[2])
-        assert entry in locate(snapshot.resources, f"r{number}")
-        assert locate_live(snapshot.resources, urn(number)).urn == entry.urn
+        assert entry in get_entries(snapshot.resources, f"r{number}")
+        assert get_live_entry(snapshot.resources, urn(number)).urn == entry.urn
