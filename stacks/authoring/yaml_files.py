@@ -13,7 +13,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode
 from gpuform.stacks.authoring.declared import Declared
 from gpuform.stacks.authoring.yaml_values import STEP, lines_of, members
 from gpuform.stacks.document.diagnostics import Diagnostics
-from gpuform.stacks.document.nodes import plain
+from gpuform.stacks.document.nodes import to_plain_value
 from gpuform.stacks.document.reading import LOADER, read_text
 from gpuform.stacks.document.text_edits import Span, append_lines, find_member, remove_spans
 from gpuform.stacks.engine.errors import EngineError
@@ -75,7 +75,7 @@ def _checked(text: str, wanted: Mapping[str, Any], where: str) -> str:
 def _meaning(text: str, where: str) -> dict[str, Any]:
     """What a file says. Raises FileNotEdited with the first thing that is wrong with it."""
     problems = Diagnostics()
-    found = plain(read_text(text.removeprefix(_BOM), where, problems))
+    found = to_plain_value(read_text(text.removeprefix(_BOM), where, problems))
     for problem in problems:
         raise FileNotEdited(f"{problem.place}: {problem.message}", problem.hint or None)
     return dict(found)

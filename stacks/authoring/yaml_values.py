@@ -21,7 +21,7 @@ from gpuform.stacks.authoring.declared import (
     Value,
     Variable,
 )
-from gpuform.stacks.document.nodes import value_of
+from gpuform.stacks.document.nodes import parse_plain_scalar
 from gpuform.stacks.expressions.template import has_expression
 from gpuform.stacks.expressions.values import has_foreign_reference
 
@@ -125,7 +125,7 @@ def _number(value: int | float) -> str:  # noqa: PYI041 - they are written diffe
     written = repr(value)
     if not isfinite(value) or (isinstance(value, int) and abs(value) > _LARGEST):
         raise ValueError(f"{written} is no number that a file can hold")
-    read: Any = value_of(written)
+    read: Any = parse_plain_scalar(written)
     return written if read == value else _quoted(f"{{{{ {written} }}}}")
 
 
@@ -139,7 +139,7 @@ def _is_text_anywhere(text: str) -> bool:
         float(text)
         return False
     tag = _RESOLVER.resolve(ScalarNode, text, (True, False))  # type: ignore[no-untyped-call] # as PyYAML has it
-    return tag == _TEXT and isinstance(value_of(text), str)
+    return tag == _TEXT and isinstance(parse_plain_scalar(text), str)
 
 
 def _quoted(text: str) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpuform.stacks.cli.session import Session
-from gpuform.stacks.document.diagnostics import Diagnostics, text
+from gpuform.stacks.document.diagnostics import Diagnostics, format_text
 from gpuform.stacks.multi_stack import (
     EstateError,
     Member,
@@ -47,7 +47,7 @@ def ordered(
     if runs_programs:
         problems.extend(within)
     if problems:
-        raise EstateError(f"the stacks cannot be put in order:\n{text(list(problems))}")
+        raise EstateError(f"the stacks cannot be put in order:\n{format_text(list(problems))}")
     found = filtered(order, filters)
     if session.stack is not None:
         found &= set(named(order.estate, session.stack))
@@ -72,4 +72,4 @@ def chosen_of(session: Session, filters: Sequence[str], problems: Diagnostics) -
 def refuse_unknown(chosen: Chosen, problems: Diagnostics) -> None:
     """Raises EstateError with the problems where they leave no stack."""
     if problems and not chosen.order.estate.members:
-        raise EstateError(f"the stacks are not known:\n{text(list(problems))}")
+        raise EstateError(f"the stacks are not known:\n{format_text(list(problems))}")

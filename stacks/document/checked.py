@@ -1,4 +1,8 @@
-"""What a model finds wrong in a file's values, told at the place where each is written."""
+"""Validate a YAML file against a model and report each problem at its position in the file.
+
+The readers of gate, price, test and multi-stack files call `read_checked`; topologies call
+`report_problems` with the nodes of their entries.
+"""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,39 +15,49 @@ from gpuform.stacks.document.nodes import (
     MappingNode,
     Node,
     ScalarNode,
-    find,
-    find_key,
-    plain,
-    steps_of,
+    find_key_position,
+    find_nearest_node,
+    parse_path,
+    to_plain_value,
 )
 from gpuform.stacks.document.reading import read_file
 
 
 def read_checked(
-    path: Path, shown: str, model: type[InputModel], problems: Diagnostics
+    path: Path, file_label: str, model: type[InputModel], problems: Diagnostics
 ) -> tuple[MappingNode, dict[str, Any]]:
-    """A file of this model: its tree, and its declared values; what is wrong goes to `problems`."""
-    root = read_file(path, shown, problems)
+    """Read the file at `path` and validate its values against `model`.
+
+    `file_label` is the name of the file in messages. Returns the tree and the validated values; the
+    values are empty if the text is not readable YAML. Adds every problem to `problems`.
+    """
+    root = read_file(path, file_label, problems)
     if problems:
         return root, {}
-    values, found = validate_inputs(model, plain(root))
-    tell(found, root, "", problems)
+    values, model_problems = validate_inputs(model, to_plain_value(root))
+    report_problems(model_problems, root, "", problems)
     return root, values
 
 
-def tell(found: Iterable[Problem], root: Node, address: str, problems: Diagnostics) -> None:
-    """Notes each problem where it is written; `address` is what `root` is the value of."""
-    for problem in found:
-        place, rule, reason = _told(root, problem)
+def report_problems(
+    model_problems: Iterable[Problem], root: Node, address: str, problems: Diagnostics
+) -> None:
+    """Add each of `model_problems` to `problems` at the position of its value.
+
+    `address` is the property path of `root`, empty for a whole file.
+    """
+    for problem in model_problems:
+        position, rule, reason = _locate_problem(root, problem)
         path = f"{address}.{problem.path}" if address else problem.path
-        problems.add_once(place, rule, reason, f"{path}: {reason}")
+        problems.add_once(position, rule, reason, f"{path}: {reason}")
 
 
-def _told(root: Node, problem: Problem) -> tuple[SourcePosition, str, str]:
-    steps = list(steps_of(problem.path))
+def _locate_problem(root: Node, problem: Problem) -> tuple[SourcePosition, str, str]:
+    """Return the position, the rule and the reason to report for a problem of a model."""
+    steps = list(parse_path(problem.path))
     if problem.reason.startswith(KEY_PROBLEM_PREFIXES):
-        return find_key(root, steps), "unknown-key", problem.reason
-    node = find(root, steps)
+        return find_key_position(root, steps), "unknown-key", problem.reason
+    node = find_nearest_node(root, steps)
     reason = problem.reason
     if reason.startswith("must be text") and isinstance(node, ScalarNode):
         reason = f'must be text, not {node.text}: write it in quotes, "{node.text}"'

@@ -1,5 +1,7 @@
-"""Report problems of a file with their place, for people and for tools: text, JSON, SARIF and
-GitHub's workflow commands.
+"""Collect the problems of files with their positions, and format them for people and tools.
+
+The readers of YAML files add problems to a `Diagnostics`; the commands print it as text, JSON,
+SARIF or GitHub's workflow commands.
 """
 
 import json
@@ -13,9 +15,10 @@ Severity = Literal["error", "warning"]
 
 
 class SourcePosition(NamedTuple):
-    """A place in a file: `line` and `column` count from 1, as editors do.
+    """A position in a file. `line` and `column` count from 1, as editors count.
 
-    `included` are the places that include a module file, from the nearest to the topology's.
+    `included` holds the positions of the `include` entries that led to a module file, the nearest
+    first and the topology's own last.
     """
 
     file: str
@@ -27,12 +30,12 @@ class SourcePosition(NamedTuple):
     """Whether nothing that the file holds may be shown."""
 
     def __str__(self) -> str:
-        way = "".join(f", included at {each.own}" for each in self.included)
-        return f"{self.own}{way}"
+        inclusions = "".join(f", included at {position.own}" for position in self.included)
+        return f"{self.own}{inclusions}"
 
     @property
     def own(self) -> str:
-        """`file:line:column`, without what includes the file."""
+        """The position as `file:line:column`, without the files that include the file."""
         return f"{self.file}:{self.line}:{self.column}"
 
 
@@ -46,9 +49,9 @@ _HINT_OUTSIDE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One problem. `message` says what is wrong and why, `hint` what to do; neither has a secret.
+    """One problem: `message` says what is wrong, `hint` what to do. Neither contains a secret.
 
-    `rule` is a stable name for the sort of problem, for tools that group or silence by it.
+    `rule` is the stable name of the kind of problem, by which tools group or silence problems.
     """
 
     place: SourcePosition
@@ -65,128 +68,167 @@ class Diagnostic:
             object.__setattr__(self, "hint", _HINT_OUTSIDE)
 
     def __str__(self) -> str:
-        said = f"{'warning: ' if self.severity == 'warning' else ''}{self.message}"
-        where = f"{self.place}: " if self.place.file else ""
-        return f"{where}{said}" + (f"\n  {self.hint}" if self.hint else "")
+        labeled_message = f"{'warning: ' if self.severity == 'warning' else ''}{self.message}"
+        prefix = f"{self.place}: " if self.place.file else ""
+        return f"{prefix}{labeled_message}" + (f"\n  {self.hint}" if self.hint else "")
 
 
 @dataclass(slots=True)
 class Diagnostics:
-    """The problems found so far, each place and text once, however often a file is included."""
+    """A collection of problems without duplicates.
 
-    found: dict[tuple[SourcePosition, str], Diagnostic] = field(default_factory=dict)
+    A module file that is included several times reports each of its problems once.
+    """
+
+    by_key: dict[tuple[SourcePosition, str], Diagnostic] = field(default_factory=dict)
 
     def add(self, place: SourcePosition, rule: str, message: str, hint: str = "") -> None:
-        """Notes an error."""
+        """Add an error, unless the position already has one with the same message."""
         self.add_once(place, rule, message, message, hint)
 
     def add_once(
         self, place: SourcePosition, rule: str, key: str, message: str, hint: str = ""
     ) -> None:
-        """Notes an error, unless one with this `key` was noted for the place."""
+        """Add an error, unless the position already has one with the same `key`."""
         problem = Diagnostic(place, rule, message, hint)
+        # Every problem of such a file has the same text, so one entry is enough.
         key = problem.message if place.is_outside_project else key
-        self.found.setdefault(_key(problem.place, key), problem)
+        self.by_key.setdefault(_make_key(problem.place, key), problem)
 
     def extend(self, diagnostics: Iterable[Diagnostic]) -> None:
-        """Notes all of them."""
-        for each in diagnostics:
-            self.found.setdefault(_key(each.place, each.message), each)
+        """Add all `diagnostics`, without duplicates."""
+        for diagnostic in diagnostics:
+            self.by_key.setdefault(_make_key(diagnostic.place, diagnostic.message), diagnostic)
 
     def __iter__(self) -> Iterator[Diagnostic]:
-        """In the order of files and lines."""
-        return iter(sorted(self.found.values(), key=lambda each: each.place))
+        """Yield the problems sorted by file, line and column."""
+        return iter(sorted(self.by_key.values(), key=lambda each: each.place))
 
     def __len__(self) -> int:
-        return len(self.found)
+        return len(self.by_key)
 
 
-def _key(place: SourcePosition, text: str) -> tuple[SourcePosition, str]:
-    return place._replace(included=()), text
+def _make_key(position: SourcePosition, message: str) -> tuple[SourcePosition, str]:
+    # Two includes of one file differ only in `included`.
+    return position._replace(included=()), message
 
 
 _SARIF = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
-def text(found: Sequence[Diagnostic]) -> str:
-    """`file:line:column: message`, with what to do on a line of its own."""
-    return "\n".join(map(str, found))
+def format_text(diagnostics: Sequence[Diagnostic]) -> str:
+    """Format diagnostics for the terminal.
 
-
-def as_json(found: Sequence[Diagnostic]) -> str:
-    """An array of objects: file, line, column, severity, rule, message, hint.
-
-    What is wrong in a module file has `included_at`, too: the places that include it.
+    `file:line:column: message`, hints on lines of their own.
     """
-    return json.dumps([_plain(each) for each in found], indent=2, ensure_ascii=False)
+    return "\n".join(map(str, diagnostics))
 
 
-def sarif(found: Sequence[Diagnostic]) -> str:
-    """A log of SARIF 2.1.0, as code scanning takes it."""
-    rules = sorted({each.rule for each in found})
+def format_json(diagnostics: Sequence[Diagnostic]) -> str:
+    """Format diagnostics as a JSON array of objects.
+
+    The keys are file, line, column, severity, rule, message and hint. A problem in a module file
+    also has `included_at`, the positions of the `include` entries.
+    """
+    return json.dumps(
+        [_to_json_object(diagnostic) for diagnostic in diagnostics], indent=2, ensure_ascii=False
+    )
+
+
+def format_sarif(diagnostics: Sequence[Diagnostic]) -> str:
+    """Format diagnostics as a SARIF 2.1.0 log for code scanning."""
+    rules = sorted({diagnostic.rule for diagnostic in diagnostics})
     driver = {"name": "gpuform", "rules": [{"id": rule} for rule in rules]}
-    run = {"tool": {"driver": driver}, "results": [_result(each) for each in found]}
+    run = {
+        "tool": {"driver": driver},
+        "results": [_to_sarif_result(diagnostic) for diagnostic in diagnostics],
+    }
     log = {"$schema": _SARIF, "version": "2.1.0", "runs": [run]}
     return json.dumps(log, indent=2, ensure_ascii=False)
 
 
-def github(found: Sequence[Diagnostic]) -> str:
-    """Workflow commands, which GitHub shows beside the lines of a pull request."""
-    return "\n".join(map(_command, found))
+def format_workflow_commands(diagnostics: Sequence[Diagnostic]) -> str:
+    """Format diagnostics as workflow commands.
+
+    GitHub shows workflow commands as annotations beside the lines of a pull request.
+    """
+    return "\n".join(map(_format_workflow_command, diagnostics))
 
 
 FORMATS: Final[Mapping[str, Callable[[Sequence[Diagnostic]], str]]] = MappingProxyType(
-    {"text": text, "json": as_json, "sarif": sarif, "github": github}
+    {
+        "text": format_text,
+        "json": format_json,
+        "sarif": format_sarif,
+        "github": format_workflow_commands,
+    }
 )
-"""By the name that --format takes."""
+"""The formatters by the value of --format."""
 
 
-def _plain(each: Diagnostic) -> dict[str, Any]:
-    place = each.place
-    included = [{"file": at.file, "line": at.line, "column": at.column} for at in place.included]
+def _to_json_object(diagnostic: Diagnostic) -> dict[str, Any]:
+    position = diagnostic.place
+    included = [
+        {"file": including.file, "line": including.line, "column": including.column}
+        for including in position.included
+    ]
     return {
-        "file": place.file,
-        "line": place.line,
-        "column": place.column,
+        "file": position.file,
+        "line": position.line,
+        "column": position.column,
         **({"included_at": included} if included else {}),
-        "severity": each.severity,
-        "rule": each.rule,
-        "message": each.message,
-        "hint": each.hint,
+        "severity": diagnostic.severity,
+        "rule": diagnostic.rule,
+        "message": diagnostic.message,
+        "hint": diagnostic.hint,
     }
 
 
-def _result(each: Diagnostic) -> dict[str, Any]:
-    place = each.place
+def _to_sarif_result(diagnostic: Diagnostic) -> dict[str, Any]:
+    position = diagnostic.place
     return {
-        "ruleId": each.rule,
-        "level": each.severity,
-        "message": {"text": _whole(each)},
+        "ruleId": diagnostic.rule,
+        "level": diagnostic.severity,
+        "message": {"text": _format_full_message(diagnostic)},
         "locations": [
             {
                 "physicalLocation": {
-                    "artifactLocation": {"uri": PurePath(place.file).as_posix()},
-                    "region": {"startLine": place.line, "startColumn": place.column},
+                    "artifactLocation": {"uri": PurePath(position.file).as_posix()},
+                    "region": {"startLine": position.line, "startColumn": position.column},
                 }
             }
         ],
     }
 
 
-def _command(each: Diagnostic) -> str:
-    place = each.place
-    given = {"file": place.file, "line": place.line, "col": place.column, "title": each.rule}
-    shown = ",".join(f"{key}={_escaped(str(value), ':,')}" for key, value in given.items())
-    return f"::{each.severity} {shown}::{_escaped(_whole(each))}"
+def _format_workflow_command(diagnostic: Diagnostic) -> str:
+    position = diagnostic.place
+    properties = {
+        "file": position.file,
+        "line": position.line,
+        "col": position.column,
+        "title": diagnostic.rule,
+    }
+    formatted_properties = ",".join(
+        f"{key}={_escape_for_workflow_command(str(value), ':,')}"
+        for key, value in properties.items()
+    )
+    message = _escape_for_workflow_command(_format_full_message(diagnostic))
+    return f"::{diagnostic.severity} {formatted_properties}::{message}"
 
 
-def _escaped(value: str, more: str = "") -> str:
-    """GitHub's own escapes, the per cent sign first."""
-    for sign in f"%\r\n{more}":
-        value = value.replace(sign, f"%{ord(sign):02X}")
+def _escape_for_workflow_command(value: str, more_characters: str = "") -> str:
+    """Percent-encode the characters that end or separate a workflow command."""
+    # The per cent sign comes first: each later replacement introduces new ones.
+    for character in f"%\r\n{more_characters}":
+        value = value.replace(character, f"%{ord(character):02X}")
     return value
 
 
-def _whole(each: Diagnostic) -> str:
-    included = "".join(f"\nincluded at {place.own}" for place in each.place.included)
-    return f"{each.message}\n{each.hint}{included}" if each.hint else each.message + included
+def _format_full_message(diagnostic: Diagnostic) -> str:
+    included = "".join(f"\nincluded at {position.own}" for position in diagnostic.place.included)
+    return (
+        f"{diagnostic.message}\n{diagnostic.hint}{included}"
+        if diagnostic.hint
+        else diagnostic.message + included
+    )

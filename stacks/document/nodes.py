@@ -1,9 +1,9 @@
-"""Hold the tree of a YAML file: values as people mean them, each with its place.
+"""Define the node tree of a YAML file: each value with its position.
 
-Plain scalars are read more narrowly than by YAML 1.1 and 1.2, so that nothing turns into something
-else unnoticed: `no`, `1e3`, `0o7`, `007`, `1_000`, `1:30`, dates and numbers that a double cannot
-hold stay the text they are. Where a field wants a number or true and false, its own check then says
-how to write it.
+Plain scalars are read more narrowly than in YAML 1.1 and 1.2, so that no text turns into another
+value unnoticed: `no`, `1e3`, `0o7`, `007`, `1_000`, `1:30`, dates and numbers outside a double's
+range stay text. If a field requires a number or a boolean, the field's own check explains how to
+write one. `reading` builds the tree; topologies, gates, prices and the language server use it.
 """
 
 import re
@@ -16,7 +16,10 @@ from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 
 @dataclass(frozen=True, slots=True)
 class ScalarNode:
-    """Text, a number, true, false or null. `text` is what the file has; quoted is always text."""
+    """A text, number, boolean or null.
+
+    `text` is the source text; a quoted scalar is always text.
+    """
 
     place: SourcePosition
     value: str | int | float | bool | None
@@ -33,7 +36,7 @@ class SequenceNode:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A key of a mapping, where it is written, and its value."""
+    """A mapping's entry: the position of its key, and its value."""
 
     place: SourcePosition
     node: "Node"
@@ -41,13 +44,13 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class MappingNode:
-    """An object: entries by key, in their order."""
+    """A mapping with its entries by key, in source order."""
 
     place: SourcePosition
     entries: Mapping[str, Entry] = field(default_factory=dict)
 
     def get(self, key: str) -> "Node | None":
-        """The value of a key, None when it is not there."""
+        """Return the value of `key`, or None if the mapping has no such key."""
         entry = self.entries.get(key)
         return entry.node if entry else None
 
@@ -55,8 +58,8 @@ class MappingNode:
 Node = ScalarNode | SequenceNode | MappingNode
 
 
-def find(node: Node, steps: Iterable[str | int]) -> Node:
-    """The node that these keys and indexes lead to, or the last one on the way that is there."""
+def find_nearest_node(node: Node, steps: Iterable[str | int]) -> Node:
+    """Return the node at the path `steps`, or the last existing node on the path."""
     for step in steps:
         inner: Node | None = None
         if isinstance(node, MappingNode):
@@ -69,54 +72,59 @@ def find(node: Node, steps: Iterable[str | int]) -> Node:
     return node
 
 
-def reached(node: Node, steps: Iterable[str | int]) -> Node | None:
-    """The node that all of these keys and indexes lead to; None when one is not there."""
-    there: Node | None = node
+def find_node(node: Node, steps: Iterable[str | int]) -> Node | None:
+    """Return the node at the path `steps`, or None if the path does not exist."""
+    current: Node | None = node
     for step in steps:
-        if isinstance(there, MappingNode):
-            there = there.get(str(step))
-        elif isinstance(there, SequenceNode) and isinstance(step, int) and step < len(there.items):
-            there = there.items[step]
+        if isinstance(current, MappingNode):
+            current = current.get(str(step))
+        elif (
+            isinstance(current, SequenceNode)
+            and isinstance(step, int)
+            and step < len(current.items)
+        ):
+            current = current.items[step]
         else:
             return None
-    return there
+    return current
 
 
-def find_key(node: Node, steps: Sequence[str | int]) -> SourcePosition:
-    """Where the last key of these is written, or the last node on the way that is there."""
-    parent = find(node, steps[:-1])
+def find_key_position(node: Node, steps: Sequence[str | int]) -> SourcePosition:
+    """Return the position of the last key of `steps`, or of the last existing node on the path."""
+    parent = find_nearest_node(node, steps[:-1])
     key = str(steps[-1]) if steps else ""
     if isinstance(parent, MappingNode) and key in parent.entries:
         return parent.entries[key].place
+    # An unknown parent has no key to point at.
     return parent.place
 
 
-def plain(node: Node) -> Any:
-    """The node's values as they are written."""
+def to_plain_value(node: Node) -> Any:
+    """Convert a node to plain Python values, without positions."""
     if isinstance(node, ScalarNode):
         return node.value
     if isinstance(node, SequenceNode):
-        return [plain(item) for item in node.items]
-    return {key: plain(entry.node) for key, entry in node.entries.items()}
+        return [to_plain_value(item) for item in node.items]
+    return {key: to_plain_value(entry.node) for key, entry in node.entries.items()}
 
 
-def scalars(node: Node) -> Iterator[ScalarNode]:
-    """Every scalar inside, in order."""
+def list_scalars(node: Node) -> Iterator[ScalarNode]:
+    """Yield every scalar inside `node` in source order."""
     if isinstance(node, ScalarNode):
         yield node
     elif isinstance(node, SequenceNode):
         for item in node.items:
-            yield from scalars(item)
+            yield from list_scalars(item)
     else:
         for entry in node.entries.values():
-            yield from scalars(entry.node)
+            yield from list_scalars(entry.node)
 
 
 _STEP = re.compile(r"\[(\d+)\]|[^.\[\]]+")
 
 
-def steps_of(path: str) -> Iterator[str | int]:
-    """The keys and indexes of a property path."""
+def parse_path(path: str) -> Iterator[str | int]:
+    """Yield the keys and indexes of a property path such as `nodes[0].name`."""
     for match in _STEP.finditer(path):
         yield int(match[1]) if match[1] else match[0]
 
@@ -129,10 +137,11 @@ _BOOL: Final = {
 _INTEGER: Final = re.compile(r"-?(0|[1-9][0-9]{0,15})")
 _DECIMAL: Final = re.compile(r"-?(0|[1-9][0-9]{0,15})\.[0-9]{1,15}")
 _LARGEST: Final = 2**53
+"""The largest magnitude up to which a double represents every integer."""
 
 
-def value_of(text: str) -> str | int | float | bool | None:
-    """What a plain scalar means."""
+def parse_plain_scalar(text: str) -> str | int | float | bool | None:
+    """Parse an unquoted scalar: null, a boolean, a number, or else the text itself."""
     if text in _NULL:
         return None
     if text in _BOOL:
@@ -144,24 +153,30 @@ def value_of(text: str) -> str | int | float | bool | None:
     return text
 
 
-def entries(node: Node | None, what: str, problems: Diagnostics) -> Mapping[str, Entry]:
-    """The entries of an object; anything else goes to `problems`."""
+def get_entries(node: Node | None, label: str, problems: Diagnostics) -> Mapping[str, Entry]:
+    """Return the entries of a mapping. Report any node except a mapping or null to `problems`.
+
+    `label` names the value in the message.
+    """
     if isinstance(node, MappingNode):
         return node.entries
     if node is not None and not is_null(node):
-        problems.add(node.place, "shape", f"{what} must be an object")
+        problems.add(node.place, "shape", f"{label} must be an object")
     return {}
 
 
-def items(node: Node | None, what: str, problems: Diagnostics) -> tuple[Node, ...]:
-    """The items of a list; anything else goes to `problems`."""
+def get_items(node: Node | None, label: str, problems: Diagnostics) -> tuple[Node, ...]:
+    """Return the items of a list. Report any node except a list or null to `problems`.
+
+    `label` names the value in the message.
+    """
     if isinstance(node, SequenceNode):
         return node.items
     if node is not None and not is_null(node):
-        problems.add(node.place, "shape", f"{what} must be a list")
+        problems.add(node.place, "shape", f"{label} must be a list")
     return ()
 
 
 def is_null(node: Node) -> bool:
-    """Whether nothing is written there, or null."""
+    """Return True if `node` is null or empty."""
     return isinstance(node, ScalarNode) and node.value is None

@@ -1,4 +1,8 @@
-"""Read a YAML file into its tree of nodes, with positions, duplicates and limits watched."""
+"""Read YAML files into node trees with source positions, and report duplicates and exceeded limits.
+
+Every reader of a YAML file that a person writes calls `read_file` or `read_text`. PyYAML parses the
+events; this module composes the nodes itself, to report duplicate keys and to enforce limits.
+"""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -17,7 +21,7 @@ from gpuform.stacks.document.nodes import (
     Node,
     ScalarNode,
     SequenceNode,
-    value_of,
+    parse_plain_scalar,
 )
 
 MOST_NODES: Final = 500_000
@@ -41,11 +45,14 @@ _QUOTE_IT = 'put an expression in quotes: "{{ ... }}"'
 
 
 class Unreadable(Exception):
-    """The problem has been noted, and nothing after it can be read."""
+    """An error, already reported, after which nothing of the text can be read."""
 
 
 class Composer:
-    """Reads one text, which begins at `start`. What is wrong goes to `problems`."""
+    """Composes the node tree of one YAML text that begins at `start`.
+
+    Reports errors to `problems`.
+    """
 
     def __init__(self, text: str, start: SourcePosition, problems: Diagnostics) -> None:
         self.start, self.problems = start, problems
@@ -55,214 +62,255 @@ class Composer:
         """By name: the node, how many values it counts for, and its depth; None inside itself."""
         self.count = self.deepest = 0
 
-    def root(self) -> Node | None:
-        """The document, None when there is none. Raises Unreadable, or YAML's own error."""
-        found: Node | None = None
+    def compose_document(self) -> Node | None:
+        """Compose the only document of the text, or return None if the text is empty.
+
+        Raises:
+            Unreadable: reading cannot continue after an error that is already reported.
+            yaml.MarkedYAMLError: the text is not YAML.
+        """
+        document: Node | None = None
         for event in self.events:
             if not isinstance(event, yaml.DocumentStartEvent):
                 continue
             if event.tags:
-                raise self.failure(event, "tag", "tags are not used here: remove %TAG")
-            if found is not None:
-                raise self.failure(
+                raise self.report_fatal_problem(event, "tag", "tags are not used here: remove %TAG")
+            if document is not None:
+                raise self.report_fatal_problem(
                     event, "shape", "the file must hold one document: remove this `---`"
                 )
-            found = self.node(next(self.events), 0)
-        return found
+            document = self.compose_node(next(self.events), 0)
+        return document
 
-    def node(self, event: Any, depth: int) -> Node:
+    def compose_node(self, event: Any, depth: int) -> Node:
+        """Compose the node that begins with `event`. Remember its size and depth for aliases."""
         if isinstance(event, yaml.AliasEvent):
-            return self.alias(event, depth)
-        before, anchor, outside = self.count, event.anchor, self.deepest
+            return self.resolve_alias(event, depth)
+        count_before, anchor, deepest_outside = self.count, event.anchor, self.deepest
+        # Measure the depth of this node alone: an alias adds it to its own depth.
         self.deepest = 0
-        self.counted(event, 1, depth)
+        self.count_values(event, 1, depth)
         if anchor:
+            # None marks an anchor inside which an alias of itself would never end.
             self.anchors[anchor] = None
         if isinstance(event, yaml.ScalarEvent):
-            node: Node = self.scalar(event)
+            node: Node = self.compose_scalar(event)
         elif isinstance(event, yaml.SequenceStartEvent):
-            self.tagless(event)
-            node = self.sequence(event, depth)
+            self.reject_tag(event)
+            node = self.compose_sequence(event, depth)
         else:
-            self.tagless(event)
-            node = self.mapping(event, depth)
+            self.reject_tag(event)
+            node = self.compose_mapping(event, depth)
         if anchor:
-            self.anchors[anchor] = node, self.count - before, self.deepest - depth
-        self.deepest = max(self.deepest, outside)
+            self.anchors[anchor] = node, self.count - count_before, self.deepest - depth
+        self.deepest = max(self.deepest, deepest_outside)
         return node
 
-    def alias(self, event: Any, depth: int) -> Node:
+    def resolve_alias(self, event: Any, depth: int) -> Node:
+        """Return the node of an alias.
+
+        Count its values again, so that aliases cannot grow without limit.
+        """
         name = event.anchor
         if name not in self.anchors:
-            self.problem(event, "alias", f"there is no anchor &{name} before this alias")
-            return ScalarNode(self.place(event), None)
-        found = self.anchors[name]
-        if found is None:
-            raise self.failure(event, "alias", f"*{name} is inside &{name} itself")
-        node, count, height = found
-        self.counted(event, count, depth + height)
+            self.report_problem(event, "alias", f"there is no anchor &{name} before this alias")
+            return ScalarNode(self.get_position(event), None)
+        anchored = self.anchors[name]
+        if anchored is None:
+            raise self.report_fatal_problem(event, "alias", f"*{name} is inside &{name} itself")
+        node, count, height = anchored
+        self.count_values(event, count, depth + height)
         return node
 
-    def scalar(self, event: Any) -> ScalarNode:
+    def compose_scalar(self, event: Any) -> ScalarNode:
+        # A long text costs memory as several values do.
         self.count += len(event.value) // _TEXT_OF_ONE
         plain = event.implicit[0] and event.tag != "!"
         if event.tag not in (None, "!", _TEXT_TAG):
-            self.tagless(event)
-        value = value_of(event.value) if plain else event.value
-        return ScalarNode(self.place(event), value, event.value)
+            self.reject_tag(event)
+        value = parse_plain_scalar(event.value) if plain else event.value
+        return ScalarNode(self.get_position(event), value, event.value)
 
-    def sequence(self, start: Any, depth: int) -> SequenceNode:
+    def compose_sequence(self, start: Any, depth: int) -> SequenceNode:
         items = []
         while not isinstance(event := next(self.events), yaml.SequenceEndEvent):
-            items.append(self.node(event, depth + 1))
-        return SequenceNode(self.place(start), tuple(items))
+            items.append(self.compose_node(event, depth + 1))
+        return SequenceNode(self.get_position(start), tuple(items))
 
-    def mapping(self, start: Any, depth: int) -> MappingNode:
+    def compose_mapping(self, start: Any, depth: int) -> MappingNode:
+        """Compose a mapping. Its own keys override the keys that `<<` merges."""
         entries: dict[str, Entry] = {}
         merged: list[tuple[Any, Node]] = []
         while not isinstance(event := next(self.events), yaml.MappingEndEvent):
             is_merge = isinstance(event, yaml.ScalarEvent) and event.value == "<<"
             is_merge = is_merge and event.implicit[0]
-            key = self.node(event, depth + 1)
-            value = self.node(next(self.events), depth + 1)
+            key = self.compose_node(event, depth + 1)
+            value = self.compose_node(next(self.events), depth + 1)
             if is_merge:
                 merged.append((event, value))
             elif not isinstance(key, ScalarNode) or key.value is None:
-                hint = _QUOTE_IT if self.begins_expression(start, event) else ""
-                self.problem(event, "key", "a key must be text", hint)
+                hint = _QUOTE_IT if self.is_bare_expression(start, event) else ""
+                self.report_problem(event, "key", "a key must be text", hint)
             elif key.text in entries:
                 first = entries[key.text].place
                 name = key.text[:_LONGEST_SHOWN]
                 message = f"the key {name!r} is there twice: first in line {first.line}"
-                self.problem(event, "duplicate", message, "keep one of the two")
+                self.report_problem(event, "duplicate", message, "keep one of the two")
             else:
                 entries[key.text] = Entry(key.place, value)
         for merge, value in merged:
-            for source in self.sources(merge, value):
+            for source in self.list_merged_mappings(merge, value):
                 for inherited, entry in source.entries.items():
                     entries.setdefault(inherited, entry)
-        return MappingNode(self.place(start), entries)
+        return MappingNode(self.get_position(start), entries)
 
-    def sources(self, event: Any, value: Node) -> Iterator[MappingNode]:
-        """The mappings that a merge key brings in, the strongest first."""
-        for each in value.items if isinstance(value, SequenceNode) else (value,):
-            if isinstance(each, MappingNode):
-                yield each
+    def list_merged_mappings(self, event: Any, value: Node) -> Iterator[MappingNode]:
+        """Yield the mappings that a merge key names, the one with the highest precedence first."""
+        for item in value.items if isinstance(value, SequenceNode) else (value,):
+            if isinstance(item, MappingNode):
+                yield item
             else:
-                self.problem(event, "merge", "<< merges mappings: give it an alias of one, *name")
+                self.report_problem(
+                    event, "merge", "<< merges mappings: give it an alias of one, *name"
+                )
 
-    def begins_expression(self, start: Any, key: Any) -> bool:
+    def is_bare_expression(self, start: Any, key: Any) -> bool:
+        """Return True if a key that is a mapping is an expression `{{ ... }}` without quotes."""
         mark = start.start_mark
         line = self.lines[mark.line] if mark.line < len(self.lines) else ""
         return isinstance(key, yaml.MappingStartEvent) and line[mark.column :].startswith("{{")
 
-    def tagless(self, event: Any) -> None:
+    def reject_tag(self, event: Any) -> None:
+        """Report any YAML tag except `!` as a problem."""
         if event.tag not in (None, "!"):
             message = f"the tag {event.tag[:_LONGEST_SHOWN]} is not used here: remove it"
             hint = _REFERRING_TAG_HINT if event.tag in _REFERRING_TAGS else ""
-            self.problem(event, "tag", message, hint)
+            self.report_problem(event, "tag", message, hint)
 
-    def counted(self, event: Any, number: int, depth: int) -> None:
-        """Before values are taken in: how many, and how deep the deepest is."""
+    def count_values(self, event: Any, number: int, depth: int) -> None:
+        """Add `number` values at `depth` to the totals before they are composed.
+
+        Raises:
+            Unreadable: the file has more than `MOST_NODES` values or is nested deeper than
+                `DEEPEST`.
+        """
         self.count += number
         self.deepest = max(self.deepest, depth)
         if self.deepest > DEEPEST:
-            raise self.failure(event, "limit", _TOO_DEEP)
+            raise self.report_fatal_problem(event, "limit", _TOO_DEEP)
         if self.count > MOST_NODES:
-            raise self.failure(
+            raise self.report_fatal_problem(
                 event, "limit", f"more than {MOST_NODES} values, with what aliases repeat"
             )
 
-    def place(self, event: Any) -> SourcePosition:
+    def get_position(self, event: Any) -> SourcePosition:
         mark = event.start_mark
-        return self.at(mark.line + 1, mark.column + 1)
+        return self.create_position(mark.line + 1, mark.column + 1)
 
-    def at(self, line: int, column: int) -> SourcePosition:
+    def create_position(self, line: int, column: int) -> SourcePosition:
         return self.start._replace(line=line, column=column)
 
-    def problem(self, event: Any, rule: str, message: str, hint: str = "") -> None:
-        self.problems.add(self.place(event), rule, message, hint)
+    def report_problem(self, event: Any, rule: str, message: str, hint: str = "") -> None:
+        self.problems.add(self.get_position(event), rule, message, hint)
 
-    def failure(self, event: Any, rule: str, message: str) -> Unreadable:
-        self.problem(event, rule, message)
+    def report_fatal_problem(self, event: Any, rule: str, message: str) -> Unreadable:
+        """Report a problem and return the exception to raise."""
+        self.report_problem(event, rule, message)
         return Unreadable()
 
-    def syntax(self, error: yaml.MarkedYAMLError) -> tuple[SourcePosition, str, str, str]:
-        """The problem that YAML's own error tells."""
-        opened = self.unclosed(error)
-        if opened is not None:
-            return opened
+    def describe_syntax_error(
+        self, error: yaml.MarkedYAMLError
+    ) -> tuple[SourcePosition, str, str, str]:
+        """Return the position, rule, message and hint for a syntax error of PyYAML."""
+        unclosed_quote = self.find_unclosed_quote(error)
+        if unclosed_quote is not None:
+            return unclosed_quote
         mark = error.problem_mark or error.context_mark
-        place = self.at(mark.line + 1, mark.column + 1) if mark else self.start
-        if place.line > len(self.lines):
-            place = self.at(len(self.lines), len(self.lines[-1]) + 1)
+        position = self.create_position(mark.line + 1, mark.column + 1) if mark else self.start
+        # PyYAML reports the end of the text on a line that does not exist.
+        if position.line > len(self.lines):
+            position = self.create_position(len(self.lines), len(self.lines[-1]) + 1)
         if "nesting depth" in (error.problem or ""):  # PyYAML's own limit, from 6.0.4 on
-            return place, "limit", _TOO_DEEP, ""
-        line = self.lines[place.line - 1]
+            return position, "limit", _TOO_DEEP, ""
+        line = self.lines[position.line - 1]
         hint = ""
-        if line[place.column - 1 : place.column] == "\t":
+        if line[position.column - 1 : position.column] == "\t":
             hint = "indent with spaces, not tabs"
         elif _BARE_EXPRESSION.search(line):
             hint = _QUOTE_IT
         context = f" {error.context}" if error.context else ""
-        return place, "syntax", f"this is not YAML: {error.problem}{context}", hint
+        return position, "syntax", f"this is not YAML: {error.problem}{context}", hint
 
-    def unclosed(self, error: yaml.MarkedYAMLError) -> tuple[SourcePosition, str, str, str] | None:
-        """A quote that is not closed, where it opens; None where that is not what is wrong.
+    def find_unclosed_quote(
+        self, error: yaml.MarkedYAMLError
+    ) -> tuple[SourcePosition, str, str, str] | None:
+        """Describe the quote that is not closed, at the position where it opens.
 
-        One that another quote closes, in a later line, is found by what follows there.
+        Returns None if the syntax error has another cause. A quote that a later line's quote closes
+        by accident is recognized by the error right behind the closing quote.
         """
         hint = "close it, or take it out"
-        ended = "quoted scalar" in (error.context or "") and "unexpected" in (error.problem or "")
-        if ended and error.context_mark:
+        is_cut_off = "quoted scalar" in (error.context or "") and "unexpected" in (
+            error.problem or ""
+        )
+        if is_cut_off and error.context_mark:
             mark = error.context_mark
-            place = self.at(mark.line + 1, mark.column + 1)
+            position = self.create_position(mark.line + 1, mark.column + 1)
             return (
-                place,
+                position,
                 "syntax",
                 "this is not YAML: the quote that opens here is not closed",
                 hint,
             )
-        at = error.problem_mark
-        last = self.last_quoted(at) if at else None
-        if at is None or last is None or last.end_mark.line == last.start_mark.line:
+        problem_mark = error.problem_mark
+        last_token = self.find_last_quoted_token(problem_mark) if problem_mark else None
+        if (
+            problem_mark is None
+            or last_token is None
+            or last_token.end_mark.line == last_token.start_mark.line
+        ):
             return None
-        if at.line > last.end_mark.line + 1:
+        if problem_mark.line > last_token.end_mark.line + 1:
             return None
-        place = self.at(last.start_mark.line + 1, last.start_mark.column + 1)
-        closed = (
-            f"is closed in line {last.end_mark.line + 1} only, where it was to open another text"
+        position = self.create_position(
+            last_token.start_mark.line + 1, last_token.start_mark.column + 1
         )
-        return place, "syntax", f"this is not YAML: the quote that opens here {closed}", hint
+        end_line = last_token.end_mark.line + 1
+        ending = f"is closed in line {end_line} only, where it was to open another text"
+        return position, "syntax", f"this is not YAML: the quote that opens here {ending}", hint
 
-    def last_quoted(self, before: Any) -> Any:
-        """The last text in quotes before a mark."""
-        last = None
+    def find_last_quoted_token(self, mark: Any) -> Any:
+        """Return the last token in quotes that ends before `mark`, or None."""
+        last_token = None
         try:
             for token in yaml.scan("\n".join(self.lines), Loader=LOADER):
-                if (token.end_mark.line, token.end_mark.column) > (before.line, before.column):
+                if (token.end_mark.line, token.end_mark.column) > (mark.line, mark.column):
                     break
                 if isinstance(token, yaml.ScalarToken) and token.style in ("'", '"'):
-                    last = token
+                    last_token = token
         except yaml.YAMLError:
             pass  # that is the one
-        return last
+        return last_token
 
 
 LARGEST: Final = 10_000_000
-"""Bytes of one file."""
+"""The maximum size of one file in bytes."""
 _FORBIDDEN: Final = re.compile(
     r"[^\t\n\r -~\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
 )
-"""What YAML excludes, and what only some of its versions take for the end of a line."""
+"""Characters that YAML excludes or that only some YAML versions treat as line breaks."""
 
 
 _unsaved: ContextVar[Mapping[Path, str]] = ContextVar("unsaved", default=MappingProxyType({}))
 
 
 @contextmanager
-def unsaved(texts: Mapping[Path, str]) -> Iterator[None]:
-    """While it lasts, files are read as an editor has them: `texts` by their resolved paths."""
+def use_unsaved_texts(texts: Mapping[Path, str]) -> Iterator[None]:
+    """Read files as an open editor has them while the context is active.
+
+    `texts` maps resolved paths to unsaved texts. The language server uses this context for its
+    checks.
+    """
     token = _unsaved.set(texts)
     try:
         yield
@@ -270,61 +318,71 @@ def unsaved(texts: Mapping[Path, str]) -> Iterator[None]:
         _unsaved.reset(token)
 
 
-def text_of(path: Path) -> str:
-    """The text of a file as `read_file` takes it. Raises OSError and UnicodeDecodeError."""
-    edited = _unsaved.get()
-    text = edited.get(path.resolve()) if edited else None
+def read_source_text(path: Path) -> str:
+    """Return the text of a file, unsaved or from disk, without a byte order mark.
+
+    Raises:
+        OSError: the file cannot be read.
+        UnicodeDecodeError: the file is not UTF-8.
+    """
+    unsaved_texts = _unsaved.get()
+    text = unsaved_texts.get(path.resolve()) if unsaved_texts else None
     return path.read_text(encoding="utf-8-sig") if text is None else text.removeprefix("\ufeff")
 
 
 def read_file(
     path: Path,
-    shown: str,
+    file_label: str,
     problems: Diagnostics,
     included: tuple[SourcePosition, ...] = (),
     *,
     is_outside_project: bool = False,
 ) -> MappingNode:
-    """The file's mapping; `shown` is how messages name the file. What is wrong goes to `problems`.
+    """Read a YAML file and return its top-level mapping. Add every problem to `problems`.
 
-    After an error the tree holds what could be read. `included` are the places that include it.
-    No message shows what a file holds that `is_outside_project`.
+    After an error the tree holds the readable part. `file_label` is the name of the file in
+    messages, `included` the positions of the `include` entries that led to the file. With
+    `is_outside_project`, messages show nothing of the file's content.
     """
-    start = SourcePosition(shown, included=included, is_outside_project=is_outside_project)
-    nothing = MappingNode(start)
-    edited = _unsaved.get()
-    if edited and (text := edited.get(path.resolve())) is not None:
-        return _mapping(text.removeprefix("\ufeff"), start, problems)
+    start = SourcePosition(file_label, included=included, is_outside_project=is_outside_project)
+    empty_mapping = MappingNode(start)
+    unsaved_texts = _unsaved.get()
+    if unsaved_texts and (text := unsaved_texts.get(path.resolve())) is not None:
+        return _compose_mapping(text.removeprefix("\ufeff"), start, problems)
     try:
         with path.open("rb") as file:
+            # One byte more than allowed shows a larger file without reading it whole.
             data = file.read(LARGEST + 1)
     except OSError as error:
         problems.add(start, "file", f"cannot be read: {error.strerror}")
-        return nothing
+        return empty_mapping
     except ValueError as error:  # a path with a character that no path has
         problems.add(start, "file", f"cannot be read: {error}")
-        return nothing
+        return empty_mapping
     if len(data) > LARGEST:
         problems.add(start, "limit", f"the file has more than {LARGEST} bytes")
-        return nothing
+        return empty_mapping
     try:
         text = data.decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         before = data[: error.start].decode()
         problems.add(
-            _end_of(before, start), "syntax", "this is not UTF-8 text", "save the file as UTF-8"
+            _find_end_position(before, start),
+            "syntax",
+            "this is not UTF-8 text",
+            "save the file as UTF-8",
         )
-        return nothing
-    return _mapping(text, start, problems)
+        return empty_mapping
+    return _compose_mapping(text, start, problems)
 
 
-def read_text(text: str, shown: str, problems: Diagnostics) -> MappingNode:
-    """The mapping of a YAML text, as `read_file`."""
-    return _mapping(text, SourcePosition(shown), problems)
+def read_text(text: str, file_label: str, problems: Diagnostics) -> MappingNode:
+    """Read a YAML text and return its top-level mapping, as `read_file` does."""
+    return _compose_mapping(text, SourcePosition(file_label), problems)
 
 
-def _mapping(text: str, start: SourcePosition, problems: Diagnostics) -> MappingNode:
-    root = _root(text, start, problems)
+def _compose_mapping(text: str, start: SourcePosition, problems: Diagnostics) -> MappingNode:
+    root = _compose_root(text, start, problems)
     if root is None or (isinstance(root, ScalarNode) and root.value is None):
         return MappingNode(start)
     if not isinstance(root, MappingNode):
@@ -333,23 +391,25 @@ def _mapping(text: str, start: SourcePosition, problems: Diagnostics) -> Mapping
     return root
 
 
-def _root(text: str, start: SourcePosition, problems: Diagnostics) -> Node | None:
+def _compose_root(text: str, start: SourcePosition, problems: Diagnostics) -> Node | None:
     forbidden = _FORBIDDEN.search(text)
     if forbidden:
-        place = _end_of(text[: forbidden.start()], start)
+        position = _find_end_position(text[: forbidden.start()], start)
         message = f"the character U+{ord(forbidden[0]):04X} cannot be written as it is"
-        problems.add(place, "syntax", message, "remove it, or write its \\u code in double quotes")
+        problems.add(
+            position, "syntax", message, "remove it, or write its \\u code in double quotes"
+        )
         return None
     composer = Composer(text, start, problems)
     try:
-        return composer.root()
+        return composer.compose_document()
     except yaml.MarkedYAMLError as error:
-        problems.add(*composer.syntax(error))
+        problems.add(*composer.describe_syntax_error(error))
     except Unreadable:
         pass  # the problem has been noted
     return None
 
 
-def _end_of(before: str, start: SourcePosition) -> SourcePosition:
+def _find_end_position(before: str, start: SourcePosition) -> SourcePosition:
     lines = LINE_BREAK.split(before)
     return start._replace(line=len(lines), column=len(lines[-1]) + 1)

@@ -22,7 +22,8 @@ _LINE: Final = re.compile(r"[^\n]*\n?")
 
 
 def remove_spans(text: str, spans: Iterable[Span]) -> str:
-    """Return the text without these spans, none of which overlap."""
+    """Return `text` without the characters of `spans`. Spans must not overlap."""
+    # From the end of the text on: the earlier spans keep their positions.
     for begin, end in sorted(spans, reverse=True):
         text = text[:begin] + text[end:]
     return text
@@ -40,7 +41,7 @@ def insert_lines(text: str, at: int, lines: Sequence[str]) -> str:
 
 
 def find_line_break(text: str) -> str:
-    """Return the line break of a text."""
+    """Return the line break that `text` uses."""
     return "\r\n" if "\r\n" in text else "\n"
 
 
@@ -66,7 +67,7 @@ def find_lines(text: str, begin: int, end: int) -> Span:
 
 
 def find_listed(members: Sequence[Span], at: int) -> Span:
-    """Return the span of one of several members between commas, with the comma beside it."""
+    """Return the span of member `at` of a comma-separated list, with one comma beside it."""
     if at + 1 < len(members):
         return members[at][0], members[at + 1][0]
     return (members[at - 1][1] if at else members[at][0]), members[at][1]
@@ -112,7 +113,7 @@ def find_item(text: str, sequence: SequenceNode, at: int) -> Span:
 
 
 def find_dash(text: str, sequence: SequenceNode, at: int) -> int:
-    """Return where the dash of an item begins its line, or the item itself if no dash does."""
+    """Return the position behind the dash of an item, or of the item itself if it has no dash."""
     begin = find_line_start(text, sequence.start_mark.index)
     if at:
         begin = find_end(text, sequence.value[at - 1])

@@ -1,7 +1,8 @@
-"""Limit what evaluating one expression may cost, and describe its errors.
+"""Limit the cost of evaluating one expression, and define the error of expressions.
 
-A weight counts characters, numbers, list items and entries. Nothing is made whose weight has not
-been found small enough before, or that is not at most a few times as heavy as what it is made of.
+The weight of a value counts its characters, numbers, list items and entries. The sandbox spends the
+weight of a value before it creates the value, or creates a value at most a few times as heavy as
+its operands.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -16,93 +17,101 @@ _LONGEST: Final = 500
 
 
 class ExpressionError(Exception):
-    """`str` says what is wrong; `hint` what to do.
+    """An error of an expression: `str` says what is wrong, `hint` what to do.
 
-    `tells_values` marks a text that may show what the expression was evaluated with. `where` is the
-    part of the text that it is about, as it is written, if that is known.
+    `tells_values` is True if the message may show values that the expression was evaluated with.
+    `where` is the wrong part of the source text, empty if unknown.
     """
 
     def __init__(
         self, message: str, hint: str = "", *, tells_values: bool = False, where: str = ""
     ) -> None:
-        super().__init__(_shortened(message))
-        self.hint = _shortened(hint)
+        super().__init__(_shorten(message))
+        self.hint = _shorten(hint)
         self.tells_values = tells_values
         self.where = where
 
 
-def _shortened(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
 MOST: Final = 2_000_000
-"""What one evaluation may weigh in all."""
+"""The maximum weight of everything that one evaluation creates."""
 _HEAVIEST: Final = 1_000_000
-"""What one value may weigh."""
+"""The maximum weight of one value."""
 _CALL: Final = 10
 _BITS: Final = 64
 
-_left: ContextVar[int] = ContextVar("left", default=MOST)
+_remaining_budget: ContextVar[int] = ContextVar("left", default=MOST)
 
 
 @contextmanager
-def budget() -> Iterator[None]:
-    """For one evaluation."""
-    token = _left.set(MOST)
+def limit_evaluation() -> Iterator[None]:
+    """Give the evaluation inside the context a full budget of `MOST`."""
+    token = _remaining_budget.set(MOST)
     try:
         yield
     finally:
-        _left.reset(token)
+        _remaining_budget.reset(token)
 
 
 def spend(amount: int) -> None:
-    """Before something of this weight is made, or after; ExpressionError when it is too much."""
-    left = _left.get() - amount
-    if amount > _HEAVIEST or left < 0:
+    """Take `amount` from the budget of the running evaluation.
+
+    Raises:
+        ExpressionError: one value is too heavy, or the evaluation has spent its budget.
+    """
+    remaining_weight = _remaining_budget.get() - amount
+    if amount > _HEAVIEST or remaining_weight < 0:
         raise ExpressionError("the expression does too much", "use smaller numbers, lists or texts")
-    _left.set(left)
+    _remaining_budget.set(remaining_weight)
 
 
-def weighed(value: Any) -> Any:
-    """The value, its weight spent."""
-    spend(weight(value))
+def spend_weight(value: Any) -> Any:
+    """Spend the weight of `value` and return the value."""
+    spend(measure_weight(value))
     return value
 
 
-def bounded(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function with what it takes and gives weighed, and what comes piece by piece whole."""
+def limit_function(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap `function` so that its arguments and its result count against the budget.
+
+    A generator's items are collected into a list, so that they are counted too.
+    """
     first = 1 if hasattr(function, "jinja_pass_arg") else 0
 
     @wraps(function)  # with the marks by which Jinja passes the environment
-    def weighing(*args: Any, **kwargs: Any) -> Any:
-        for given in (*args[first:], *kwargs.values()):
-            spend(weight(given))
+    def call_within_budget(*args: Any, **kwargs: Any) -> Any:
+        for argument in (*args[first:], *kwargs.values()):
+            spend(measure_weight(argument))
         result = function(*args, **kwargs)
         if isinstance(result, GeneratorType):
             result = list(islice(result, MOST))
         spend(_CALL)
-        return weighed(result)
+        return spend_weight(result)
 
-    return weighing
+    return call_within_budget
 
 
-def weight(value: Any) -> int:
-    """The weight of a value, counted no further than what is too heavy."""
-    total, rest = 0, [value]
-    while rest and total <= _HEAVIEST:
-        each = rest.pop()
+def measure_weight(value: Any) -> int:
+    """Return the weight of a value, or a number above the limit if the value is too heavy."""
+    total, pending_parts = 0, [value]
+    # Stop at the limit: counting a huge value would itself cost too much.
+    while pending_parts and total <= _HEAVIEST:
+        part = pending_parts.pop()
         total += 1
-        if isinstance(each, str):
-            total += len(each)
-        elif isinstance(each, int):
-            total += each.bit_length() // _BITS
-        elif isinstance(each, Mapping):
-            total += sum(map(len, filter(_is_text, each)))
-            rest.extend(each.values())
-        elif isinstance(each, list | tuple | set | range):
-            if len(each) > _HEAVIEST:
-                return len(each)
-            rest.extend(each)
+        if isinstance(part, str):
+            total += len(part)
+        elif isinstance(part, int):
+            total += part.bit_length() // _BITS
+        elif isinstance(part, Mapping):
+            total += sum(map(len, filter(_is_text, part)))
+            pending_parts.extend(part.values())
+        elif isinstance(part, list | tuple | set | range):
+            if len(part) > _HEAVIEST:
+                return len(part)
+            pending_parts.extend(part)
     return total
 
 

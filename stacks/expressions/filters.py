@@ -1,9 +1,9 @@
-"""Define the filters and methods of expressions.
+"""Define the filters and methods of expressions. The sandbox offers them to users by name.
 
-Each operation that could make a large value checks its size first.
-
-Jinja2's own where they fit. `int` and `float` refuse what is no number instead of making it 0;
-nothing is random, or formats to any width, or takes a regular expression.
+Each operation that could create a large value spends its weight first. Jinja2's own filters are
+used where they fit. `int` and `float` reject text that is not a number instead of returning 0;
+there are no random values, no formatting to a width and no regular expressions. The functions'
+parameter names, and their own names in Python's argument errors, are visible to users.
 """
 
 import base64
@@ -15,8 +15,8 @@ from typing import Any, Final
 from jinja2 import Environment, pass_environment
 from jinja2 import filters as jinja
 
-from gpuform.stacks.expressions.budget import ExpressionError, bounded, spend, weight
-from gpuform.stacks.expressions.values import as_text, number, plain
+from gpuform.stacks.expressions.budget import ExpressionError, limit_function, measure_weight, spend
+from gpuform.stacks.expressions.values import as_text, require_number, to_plain_value
 
 Filter = Callable[..., Any]
 _UNSET: Final = object()
@@ -24,9 +24,13 @@ _DIGITS: Final = 15
 
 
 def to_number(kind: type[int] | type[float], value: Any, default: Any) -> Any:
-    """`int` and `float`: a number or a text that is one; else the default, if one is given."""
+    """Convert a value to a number of `kind`, or return `default` if one is given.
+
+    Raises:
+        ExpressionError: the value is not a number and there is no default.
+    """
     try:
-        return number(kind(value))
+        return require_number(kind(value))
     except (TypeError, ValueError, OverflowError, ExpressionError):
         if default is not _UNSET:
             return default
@@ -51,6 +55,7 @@ def joined(value: Iterable[Any], d: str = "") -> str:
 
 def replaced(value: Any, old: str, new: str) -> str:
     text, by = as_text(value), as_text(new)
+    # The size of the result is known before the text is built.
     spend(len(text) + text.count(old) * len(by))
     return text.replace(old, by)
 
@@ -66,8 +71,8 @@ def indented(value: Any, width: int = 4, first: bool = False) -> str:
     )
 
 
-def stripping(function: Filter) -> Filter:
-    """A method that strips, with its work weighed: each character is looked up in all of them."""
+def limit_strip(function: Filter) -> Filter:
+    """Return a strip method that spends the work of comparing characters with `chars`."""
 
     def strip(value: Any, chars: str | None = None) -> Any:
         text = as_text(value)
@@ -85,7 +90,7 @@ def sorted_by(
     case_sensitive: bool = False,
     attribute: str | int | None = None,
 ) -> list[Any]:
-    spend(weight(value) * str(attribute).count(","))
+    spend(measure_weight(value) * str(attribute).count(","))
     return jinja.do_sort(environment, value, reverse, case_sensitive, attribute)
 
 
@@ -97,7 +102,7 @@ def grouped(
     default: Any = None,
     case_sensitive: bool = False,
 ) -> Any:
-    spend(weight(default) * len(value))
+    spend(measure_weight(default) * len(value))
     return jinja.sync_do_groupby(environment, value, attribute, default, case_sensitive)
 
 
@@ -120,11 +125,11 @@ def flattened(lists: Iterable[Any]) -> list[Any]:
 
 
 def to_json(value: Any) -> str:
-    return json.dumps(plain(value), ensure_ascii=False)
+    return json.dumps(to_plain_value(value), ensure_ascii=False)
 
 
 def from_json(text: str) -> Any:
-    return json.loads(text, parse_int=lambda digits: number(int(digits)))
+    return json.loads(text, parse_int=lambda digits: require_number(int(digits)))
 
 
 def to_base64(value: Any) -> str:
@@ -150,8 +155,8 @@ def items(value: Mapping[str, Any]) -> list[list[Any]]:
     return [[key, item] for key, item in value.items()]
 
 
-def _of_text(name: str) -> Filter:
-    """Jinja2's filter, given a text whatever the value is."""
+def _convert_to_text_filter(name: str) -> Filter:
+    """Return Jinja2's filter `name` with the value converted to text first."""
     function = jinja.FILTERS[name]
     return lambda value, *args, **kwargs: function(as_text(value), *args, **kwargs)
 
@@ -181,20 +186,20 @@ _OUR_OWN: Final[Mapping[str, Filter]] = MappingProxyType(
         "string": as_text,
         "sum": total,
         "tojson": to_json,
-        "trim": stripping(str.strip),
+        "trim": limit_strip(str.strip),
     }
 )
 FILTERS: Final[Mapping[str, Filter]] = MappingProxyType(
     {
-        name: bounded(function)
+        name: limit_function(function)
         for name, function in {
             **{name: jinja.FILTERS[name] for name in _OF_JINJA},
-            **{name: _of_text(name) for name in _OF_TEXT},
+            **{name: _convert_to_text_filter(name) for name in _OF_TEXT},
             **_OUR_OWN,
         }.items()
     }
 )
-"""By name."""
+"""The filters by name."""
 
 _OF_TEXTS: Final = (
     *("capitalize", "endswith", "lower", "removeprefix", "removesuffix", "rsplit"),
@@ -203,20 +208,20 @@ _OF_TEXTS: Final = (
 METHODS: Final[Mapping[type, Mapping[str, Filter]]] = MappingProxyType(
     {
         str: {
-            **{name: bounded(getattr(str, name)) for name in _OF_TEXTS},
+            **{name: limit_function(getattr(str, name)) for name in _OF_TEXTS},
             **{
-                name: bounded(stripping(getattr(str, name)))
+                name: limit_function(limit_strip(getattr(str, name)))
                 for name in ("lstrip", "rstrip", "strip")
             },
-            "replace": bounded(replaced),
-            "join": bounded(lambda text, given: joined(given, text)),
+            "replace": limit_function(replaced),
+            "join": limit_function(lambda text, given: joined(given, text)),
         },
         Mapping: {
-            "get": bounded(lambda mapping, key, default=None: mapping.get(key, default)),
-            "items": bounded(items),
-            "keys": bounded(keys),
-            "values": bounded(values),
+            "get": limit_function(lambda mapping, key, default=None: mapping.get(key, default)),
+            "items": limit_function(items),
+            "keys": limit_function(keys),
+            "values": limit_function(values),
         },
     }
 )
-"""By type and name; the first argument is the value."""
+"""The methods of values by type and name. The first argument is the value."""

@@ -1,4 +1,7 @@
-"""Jinja2's sandbox with nothing to reach, and with a budget."""
+"""Configure Jinja2's sandbox: no reachable Python objects, and a budget for every operation.
+
+`template` compiles and evaluates expressions in `SANDBOX`; filters and methods come from `filters`.
+"""
 
 import operator
 from collections.abc import Callable, Mapping
@@ -10,85 +13,92 @@ from jinja2 import StrictUndefined, Undefined
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from gpuform.stacks.expressions.budget import ExpressionError, bounded, spend, weighed, weight
+from gpuform.stacks.expressions.budget import (
+    ExpressionError,
+    limit_function,
+    measure_weight,
+    spend,
+    spend_weight,
+)
 from gpuform.stacks.expressions.filters import FILTERS, METHODS
-from gpuform.stacks.expressions.values import as_text, kind_of, number
+from gpuform.stacks.expressions.values import as_text, describe_kind, require_number
 
 _MOST_BITS: Final = 4096
 _MISSING: Final = 10
 CONCATENATED: Final = "concatenated"
 WEIGHED: Final = "weighed"
-"""The names of what stands for operators that Jinja2 does not let a sandbox intercept."""
+"""The names of the functions that replace operators a Jinja2 sandbox cannot intercept."""
 
 
 class Function:
-    """Something that an expression may call: it gets and returns plain values."""
+    """A function that an expression may call with plain values and that returns a plain value."""
 
     __slots__ = ("function",)
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = bounded(function)
+        self.function = limit_function(function)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
 
 
-def _range(*bounds: int) -> list[int]:
+def _create_range(*bounds: int) -> list[int]:
     numbers = range(*bounds)
     spend(len(numbers))
     return list(numbers)
 
 
-def _times(left: Any, right: Any) -> Any:
+def _multiply(left: Any, right: Any) -> Any:
     if isinstance(right, int) and isinstance(left, str | list | tuple):
-        spend(weight(left) * max(right, 1))
+        spend(measure_weight(left) * max(right, 1))
     elif isinstance(left, int) and isinstance(right, str | list | tuple):
-        spend(weight(right) * max(left, 1))
+        spend(measure_weight(right) * max(left, 1))
     return left * right
 
 
-def _power(base: Any, exponent: Any) -> Any:
-    whole = isinstance(base, int) and isinstance(exponent, int)
-    if whole and base.bit_length() * abs(exponent) > _MOST_BITS:
+def _raise_to_power(base: Any, exponent: Any) -> Any:
+    is_integer_power = isinstance(base, int) and isinstance(exponent, int)
+    # A short expression such as 9**9**9 would otherwise take unbounded time.
+    if is_integer_power and base.bit_length() * abs(exponent) > _MOST_BITS:
         raise ExpressionError("the power is too large a number")
     return base**exponent
 
 
-def _modulo(left: Any, right: Any) -> Any:
+def _calculate_remainder(left: Any, right: Any) -> Any:
     if isinstance(left, str):
         raise ExpressionError("% formats no text here", "put texts together with ~")
     return left % right
 
 
-def concatenated(*parts: Any) -> str:
-    """The operator ~."""
+def concatenate_texts(*parts: Any) -> str:
+    """Join values as text: the operator `~`."""
     texts = [as_text(part) for part in parts]
     spend(sum(map(len, texts)))
     return "".join(texts)
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
-    """Attributes are the entries of objects and a few methods; calls are those of `Function`s."""
+    """A Jinja2 environment that reads object entries and a few methods, and calls `Function`s."""
 
     intercepted_binops = frozenset(["+", "-", "*", "/", "//", "**", "%"])
     default_binop_table = {  # noqa: RUF012 - Jinja's own form
-        "+": lambda left, right: weighed(left + right),
+        "+": lambda left, right: spend_weight(left + right),
         "-": operator.sub,
-        "*": _times,
+        "*": _multiply,
         "/": operator.truediv,
         "//": operator.floordiv,
-        "**": _power,
-        "%": _modulo,
+        "**": _raise_to_power,
+        "%": _calculate_remainder,
     }
 
     def __init__(self) -> None:
         super().__init__(undefined=StrictUndefined, optimized=False, keep_trailing_newline=True)
         self.filters = dict(FILTERS)
         tests: Mapping[str, Any] = self.tests
-        self.tests = {name: bounded(test) for name, test in tests.items()}
+        self.tests = {name: limit_function(test) for name, test in tests.items()}
         self.globals = {
-            "range": Function(_range),
-            CONCATENATED: Function(concatenated),
+            "range": Function(_create_range),
+            CONCATENATED: Function(concatenate_texts),
             WEIGHED: Function(lambda value: value),
         }
 
@@ -98,7 +108,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         for kind, methods in METHODS.items():
             if isinstance(obj, kind) and attribute in methods:
                 return Function(partial(methods[attribute], obj))
-        return self._missing(obj, attribute)
+        return self._create_undefined(obj, attribute)
 
     def getitem(self, obj: Any, argument: Any) -> Any:
         spend(1)
@@ -106,33 +116,33 @@ class Sandbox(ImmutableSandboxedEnvironment):
             try:
                 return obj[argument]
             except (TypeError, LookupError):
-                return self._missing(obj, argument)
-        return self._missing(obj, argument)
+                return self._create_undefined(obj, argument)
+        return self._create_undefined(obj, argument)
 
     def call(self, context: Context, obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ARG002
         if isinstance(obj, Undefined):
             str(obj)  # raises what is undefined
         if not isinstance(obj, Function):
-            raise ExpressionError(f"a {kind_of(obj)} cannot be called")
+            raise ExpressionError(f"a {describe_kind(obj)} cannot be called")
         return obj(*args, **kwargs)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:  # noqa: ARG002
         result = self.binop_table[operator](left, right)
-        return result if isinstance(result, str | list | tuple) else number(result)
+        return result if isinstance(result, str | list | tuple) else require_number(result)
 
-    def _missing(self, obj: Any, name: Any) -> Undefined:
-        spend(_MISSING + weight(name))
+    def _create_undefined(self, obj: Any, name: Any) -> Undefined:
+        spend(_MISSING + measure_weight(name))
         if isinstance(obj, Undefined):
             return obj
         if isinstance(obj, Mapping):
-            known = ", ".join(map(str, islice(obj, 20))) or "nothing"
-            hint = f"there is no {name!r}: there is {known}"
+            existing_names = ", ".join(map(str, islice(obj, 20))) or "nothing"
+            hint = f"there is no {name!r}: there is {existing_names}"
         elif isinstance(obj, list | tuple | str) and isinstance(name, int):
             hint = f"there is no item {name!r}: it has {len(obj)}"
         else:
-            hint = f"a {kind_of(obj)} has no {name!r}"
+            hint = f"a {describe_kind(obj)} has no {name!r}"
         return self.undefined(hint=hint)
 
 
 SANDBOX: Final = Sandbox()
-"""The one environment: it keeps nothing of what it evaluates."""
+"""The only environment. It keeps nothing of the expressions that it evaluates."""

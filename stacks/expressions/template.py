@@ -1,4 +1,8 @@
-"""Parse and evaluate the Jinja2 expressions of a value, and list the values that they depend on."""
+"""Parse and evaluate the Jinja2 expressions of a value, and list the references that they contain.
+
+Topologies call `parse` for each text with `{{ }}`, resolve `Template.needs` and evaluate the
+template with the values of these references. Evaluation happens in `sandbox`.
+"""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,62 +14,67 @@ from jinja2 import TemplateError, TemplateSyntaxError, nodes
 from jinja2.visitor import NodeTransformer
 
 from gpuform.schemas.checking import find_nearest_name
-from gpuform.stacks.expressions.budget import ExpressionError, budget
-from gpuform.stacks.expressions.sandbox import CONCATENATED, SANDBOX, WEIGHED, concatenated
-from gpuform.stacks.expressions.values import TOO_LONG_A_NUMBER, plain
+from gpuform.stacks.expressions.budget import ExpressionError, limit_evaluation
+from gpuform.stacks.expressions.sandbox import CONCATENATED, SANDBOX, WEIGHED, concatenate_texts
+from gpuform.stacks.expressions.values import TOO_LONG_A_NUMBER, to_plain_value
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """One reference: `clusters.train[each.key].id` has the root `clusters` and three steps.
+    """A reference in an expression.
 
-    A step that is itself an expression is its node. `node` is the whole reference.
+    `clusters.train[each.key].id` has the root `clusters` and three steps. A step that
+    is itself an expression is a Jinja2 node. `node` is the complete reference.
     """
 
     root: str
     steps: tuple[str | int | nodes.Expr, ...]
     node: nodes.Expr
 
-    def found_in(self, text: str) -> str:
-        """The reference as it is written in a text; empty when it is not found."""
-        quoted = (f"(?:\\.\\s*{s}|\\[\\s*['\"]?{s}['\"]?\\s*\\])" for s in self._known())
-        pattern = rf"(?<![\w.]){re.escape(self.root)}" + "".join(rf"\s*{each}" for each in quoted)
+    def find_source_text(self, text: str) -> str:
+        """Return the reference as `text` spells it, or "" if `text` does not contain it."""
+        step_patterns = (
+            f"(?:\\.\\s*{s}|\\[\\s*['\"]?{s}['\"]?\\s*\\])" for s in self._list_constant_steps()
+        )
+        pattern = rf"(?<![\w.]){re.escape(self.root)}" + "".join(
+            rf"\s*{step}" for step in step_patterns
+        )
         pattern += r"(?!\w)"
         match = re.search(pattern, text)
         return match[0] if match else ""
 
-    def _known(self) -> Iterator[str]:
+    def _list_constant_steps(self) -> Iterator[str]:
         for step in self.steps:
             if isinstance(step, nodes.Expr):
                 return
             yield re.escape(str(step))
 
     def __str__(self) -> str:
-        shown = self.root
+        path = self.root
         for step in self.steps:
             if isinstance(step, nodes.Expr):
-                return f"{shown}[...]"
-            shown += f"[{step}]" if isinstance(step, int) else f".{step}"
-        return shown
+                return f"{path}[...]"
+            path += f"[{step}]" if isinstance(step, int) else f".{step}"
+        return path
 
 
-def needs_of(expression: nodes.Node) -> Iterator[Need]:
-    """The references in an expression, the longest ones, and those inside their brackets."""
-    chain = _chain(expression)
+def find_references(expression: nodes.Node) -> Iterator[Need]:
+    """Yield the longest references in an expression, and the references inside their brackets."""
+    chain = _split_reference(expression)
     if chain is None:
         for child in expression.iter_child_nodes():
-            yield from needs_of(child)
+            yield from find_references(child)
         return
     root, steps = chain
     assert isinstance(expression, nodes.Expr)  # noqa: S101 - a chain is one
     yield Need(root, tuple(steps), expression)
     for step in steps:
         if isinstance(step, nodes.Expr):
-            yield from needs_of(step)
+            yield from find_references(step)
 
 
-def _chain(node: nodes.Node) -> tuple[str, Sequence[str | int | nodes.Expr]] | None:
-    """The name that a reference begins with, and its steps; None for anything else."""
+def _split_reference(node: nodes.Node) -> tuple[str, Sequence[str | int | nodes.Expr]] | None:
+    """Return the root name and the steps of a reference, or None if `node` is not a reference."""
     steps: list[str | int | nodes.Expr] = []
     while True:
         if isinstance(node, nodes.Name):
@@ -73,13 +82,13 @@ def _chain(node: nodes.Node) -> tuple[str, Sequence[str | int | nodes.Expr]] | N
         if isinstance(node, nodes.Getattr):
             steps.append(node.attr)
         elif isinstance(node, nodes.Getitem) and not isinstance(node.arg, nodes.Slice):
-            steps.append(_constant(node.arg))
+            steps.append(_get_constant(node.arg))
         else:
             return None
         node = node.node
 
 
-def _constant(arg: nodes.Expr) -> str | int | nodes.Expr:
+def _get_constant(arg: nodes.Expr) -> str | int | nodes.Expr:
     if isinstance(arg, nodes.Const) and isinstance(arg.value, str | int):
         return arg.value
     return arg
@@ -99,10 +108,10 @@ Variables = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Template:
-    """A text whose `{{ }}` are expressions.
+    """A parsed text whose `{{ }}` are expressions.
 
-    `needs` are its references to roots, in their order; `reference` is the one that it is and
-    nothing else, if it is one.
+    `needs` holds the references in source order. `reference` is the reference that the complete
+    text consists of, or None.
     """
 
     parts: tuple[str | Callable[[Variables], Any], ...]
@@ -110,48 +119,58 @@ class Template:
     reference: Need | None
 
     def evaluate(self, variables: Variables) -> Any:
-        """Its value: an expression alone keeps its type, anything else is text.
+        """Evaluate the template with `variables`.
 
-        Gives plain values: text, numbers, true, false, null, lists, objects. Raises
-        ExpressionError.
+        A single expression keeps its type; anything else becomes text. The result consists of plain
+        values: text, numbers, booleans, null, lists and objects.
+
+        Raises:
+            ExpressionError: the evaluation fails or exceeds its budget.
         """
         try:
-            with budget():
+            with limit_evaluation():
                 values = [part if isinstance(part, str) else part(variables) for part in self.parts]
                 if len(values) == 1:
-                    return plain(values[0])
-                return concatenated(*values)
+                    return to_plain_value(values[0])
+                return concatenate_texts(*values)
         except ExpressionError:
             raise
         except TemplateError as error:
             raise ExpressionError(str(error), tells_values=True) from None
         except RecursionError:
             raise ExpressionError(_TOO_DEEP) from None
+        # The message may quote values, so that callers must treat it like a secret.
         except Exception as error:  # noqa: BLE001 - whatever Python says of such values
             raise ExpressionError(str(error), tells_values=True) from None
 
 
 def has_expression(text: str) -> bool:
-    """Whether a value's text is a template."""
+    """Return True if `text` contains Jinja2 syntax."""
     return "{{" in text or "{%" in text or "{#" in text
 
 
 @lru_cache(maxsize=20_000)
 def parse(text: str) -> Template:
-    """The template of a value's text. Raises ExpressionError for what is none."""
+    """Parse a text with expressions into a template. Templates are cached.
+
+    Raises:
+        ExpressionError: the text contains invalid syntax, statements, or too large an expression.
+    """
     if len(text) > _LONGEST:
         raise ExpressionError(f"a text with expressions has at most {_LONGEST} characters")
     try:
-        pieces = pieces_of(text)
+        pieces = split_pieces(text)
         _check_size([nodes.List([p for p in pieces if not isinstance(p, str)])])
-        needs = tuple(need for p in pieces if not isinstance(p, str) for need in needs_of(p))
+        needs = tuple(need for p in pieces if not isinstance(p, str) for need in find_references(p))
         alone = pieces[0] if len(pieces) == 1 else None
         reference = next((need for need in needs if need.node is alone), None)
-        parts = tuple(p if isinstance(p, str) else compiled(p) for p in pieces)
+        parts = tuple(p if isinstance(p, str) else compile_expression(p) for p in pieces)
     except TemplateSyntaxError as error:
-        wrong = ExpressionError(*_STATEMENTS) if "{%" in text else _syntax(error)
-        wrong.where = "{%" if "{%" in text else _wrong_part(text)
-        raise wrong from None
+        expression_error = (
+            ExpressionError(*_STATEMENTS) if "{%" in text else _describe_syntax_error(error)
+        )
+        expression_error.where = "{%" if "{%" in text else _find_wrong_part(text)
+        raise expression_error from None
     except (RecursionError, MemoryError):
         raise ExpressionError(_TOO_DEEP) from None
     except SyntaxError as error:
@@ -162,14 +181,14 @@ def parse(text: str) -> Template:
 
 
 @lru_cache(maxsize=20_000)
-def of_step(expression: nodes.Expr) -> Template:
-    """The template that is an expression in the brackets of another one."""
-    return Template((compiled(expression),), tuple(needs_of(expression)), None)
+def compile_step(expression: nodes.Expr) -> Template:
+    """Compile an expression in the brackets of a reference into a template of its own."""
+    return Template((compile_expression(expression),), tuple(find_references(expression)), None)
 
 
-def compiled(expression: nodes.Expr) -> Callable[[Variables], Any]:
-    """A function that evaluates an expression."""
-    body = [nodes.Assign(nodes.Name("result", "store"), _bounded_form(expression), lineno=1)]
+def compile_expression(expression: nodes.Expr) -> Callable[[Variables], Any]:
+    """Compile an expression into a function from variables to the expression's value."""
+    body = [nodes.Assign(nodes.Name("result", "store"), _limit_operators(expression), lineno=1)]
     template = SANDBOX.from_string(nodes.Template(body, lineno=1))
 
     def evaluate(variables: Variables) -> Any:
@@ -181,15 +200,17 @@ def compiled(expression: nodes.Expr) -> Callable[[Variables], Any]:
     return evaluate
 
 
-def pieces_of(text: str) -> list[str | nodes.Expr]:
-    """The texts and expressions of a value's text, in order, as Jinja2 has parsed them.
+def split_pieces(text: str) -> list[str | nodes.Expr]:
+    """Return the literal texts and the expressions of `text` in source order.
 
-    Raises ExpressionError for statements, and Jinja2's own errors.
+    Raises:
+        ExpressionError: `text` contains a statement.
+        TemplateSyntaxError: Jinja2 cannot parse `text`.
     """
-    return list(_pieces(SANDBOX.parse(text)))
+    return list(_list_pieces(SANDBOX.parse(text)))
 
 
-def _pieces(tree: nodes.Template) -> Iterator[str | nodes.Expr]:
+def _list_pieces(tree: nodes.Template) -> Iterator[str | nodes.Expr]:
     for node in tree.body:
         if not isinstance(node, nodes.Output):
             raise ExpressionError(*_STATEMENTS)
@@ -199,6 +220,7 @@ def _pieces(tree: nodes.Template) -> Iterator[str | nodes.Expr]:
 
 def _check_size(expressions: Sequence[nodes.Node]) -> None:
     level, count = expressions, 0
+    # Level by level: recursion would itself overflow on a deep expression.
     for _ in range(_DEEPEST):
         level = [child for node in level for child in node.iter_child_nodes()]
         count += len(level)
@@ -211,12 +233,12 @@ def _check_size(expressions: Sequence[nodes.Node]) -> None:
             return
         for node in level:
             if isinstance(node, nodes.Const):
-                plain(node.value)
+                to_plain_value(node.value)
     raise ExpressionError(_TOO_DEEP)
 
 
-def _wrong_part(text: str) -> str:
-    """The first expression of a text that is none by itself."""
+def _find_wrong_part(text: str) -> str:
+    """Return the first `{{ }}` of `text` that is invalid by itself, or ""."""
     for part in re.findall(r"\{\{.*?(?:\}\}|$)", text, re.DOTALL):
         try:
             SANDBOX.parse(part)
@@ -225,62 +247,68 @@ def _wrong_part(text: str) -> str:
     return ""
 
 
-def _syntax(error: TemplateSyntaxError) -> ExpressionError:
+def _describe_syntax_error(error: TemplateSyntaxError) -> ExpressionError:
     message = (error.message or "it is not an expression").rstrip(".")
     message = message.replace("unexpected 'end of print statement'", "it ends too early")
-    for what, known in (("filter", SANDBOX.filters), ("test", SANDBOX.tests)):
-        begin = f"No {what} named "
-        if message.startswith(begin):
-            name = message.removeprefix(begin).strip("'")
-            near = find_nearest_name(name, known)
-            usable = ", ".join(sorted(each for each in known if each.isidentifier()))
-            hint = f"did you mean {near}?" if near else f"there are {usable}"
-            return ExpressionError(f"there is no {what} called {name}", hint)
+    for kind, existing_names in (("filter", SANDBOX.filters), ("test", SANDBOX.tests)):
+        prefix = f"No {kind} named "
+        if message.startswith(prefix):
+            name = message.removeprefix(prefix).strip("'")
+            nearest_name = find_nearest_name(name, existing_names)
+            usable = ", ".join(
+                sorted(
+                    existing_name
+                    for existing_name in existing_names
+                    if existing_name.isidentifier()
+                )
+            )
+            hint = f"did you mean {nearest_name}?" if nearest_name else f"there are {usable}"
+            return ExpressionError(f"there is no {kind} called {name}", hint)
     return ExpressionError(f"this is not an expression: {message}")
 
 
 _Node = TypeVar("_Node", bound=nodes.Node)
 
 
-def _bounded_form(expression: nodes.Expr) -> nodes.Expr:
-    """The expression with its `~`, lists, objects, slices and comparisons weighed."""
-    found: nodes.Expr = _Rewriting().visit(expression)
-    return found
+def _limit_operators(expression: nodes.Expr) -> nodes.Expr:
+    """Replace `~`, lists, objects, slices and comparisons by calls that spend their weight."""
+    limited_expression: nodes.Expr = _OperatorLimiter().visit(expression)
+    return limited_expression
 
 
-class _Rewriting(NodeTransformer):
+class _OperatorLimiter(NodeTransformer):
     def visit_Concat(self, node: nodes.Concat) -> nodes.Expr:  # noqa: N802 - Jinja's name
-        return _call(CONCATENATED, *self._inner(node).nodes)
+        return _create_call(CONCATENATED, *self._visit_children(node).nodes)
 
     def visit_List(self, node: nodes.List) -> nodes.Expr:  # noqa: N802 - as above
-        return _call(WEIGHED, self._inner(node))
+        return _create_call(WEIGHED, self._visit_children(node))
 
     def visit_Tuple(self, node: nodes.Tuple) -> nodes.Expr:  # noqa: N802 - as above
-        return _call(WEIGHED, self._inner(node))
+        return _create_call(WEIGHED, self._visit_children(node))
 
     def visit_Dict(self, node: nodes.Dict) -> nodes.Expr:  # noqa: N802 - as above
-        return _call(WEIGHED, self._inner(node))
+        return _create_call(WEIGHED, self._visit_children(node))
 
     def visit_Getitem(self, node: nodes.Getitem) -> nodes.Expr:  # noqa: N802 - as above
-        self._inner(node)
+        self._visit_children(node)
         if not isinstance(node.arg, nodes.Slice):
             return node
-        node.node = _call(WEIGHED, node.node)  # Python warns of a number with brackets
-        return _call(WEIGHED, node)
+        node.node = _create_call(WEIGHED, node.node)  # Python warns of a number with brackets
+        return _create_call(WEIGHED, node)
 
     def visit_Compare(self, node: nodes.Compare) -> nodes.Expr:  # noqa: N802 - as above
-        self._inner(node)
+        self._visit_children(node)
         parts: list[nodes.Compare | nodes.Operand] = [node, *node.ops]
         for part in parts:
             if not isinstance(part.expr, nodes.Const):
-                part.expr = _call(WEIGHED, part.expr)
+                part.expr = _create_call(WEIGHED, part.expr)
         return node
 
-    def _inner(self, node: _Node) -> _Node:
+    def _visit_children(self, node: _Node) -> _Node:
         self.generic_visit(node)
         return node
 
 
-def _call(name: str, *given: nodes.Expr) -> nodes.Expr:
-    line = given[0].lineno
-    return nodes.Call(nodes.Name(name, "load"), list(given), [], None, None, lineno=line)
+def _create_call(name: str, *arguments: nodes.Expr) -> nodes.Expr:
+    line = arguments[0].lineno
+    return nodes.Call(nodes.Name(name, "load"), list(arguments), [], None, None, lineno=line)

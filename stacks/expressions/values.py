@@ -1,8 +1,8 @@
 """Define the values of expressions, and find references of other tools in text.
 
-gpuform takes such text as it stands, so that whoever is used to the other tool creates objects with
-`${volume.id}` as the id of a volume. `topology` reports it, and `authoring` writes it in a form
-that means the text itself.
+gpuform keeps a text such as `${volume.id}` as text: a user of another tool would create objects
+with this text as the id of a volume. `topology` reports such text as a problem, and `authoring`
+escapes it when it writes YAML.
 """
 
 import json
@@ -17,13 +17,17 @@ from jinja2 import Undefined
 from gpuform.stacks.expressions.budget import ExpressionError
 
 _LARGEST: Final = 2**53
-"""Up to here every whole number is a double, as states and platforms keep them."""
+"""The largest magnitude up to which a double represents every integer. States store doubles."""
 _DEEPEST: Final = 64
 TOO_LONG_A_NUMBER: Final = ("a whole number has at most 16 digits", "write it as text")
 
 
-def plain(value: Any, depth: int = 0) -> Any:
-    """The value of text, numbers, true, false, null, lists and objects only."""
+def to_plain_value(value: Any, depth: int = 0) -> Any:
+    """Convert a value to text, numbers, booleans, null, lists and objects only.
+
+    Raises:
+        ExpressionError: the value is undefined, nested too deeply, or not a plain value.
+    """
     if isinstance(value, Undefined):
         str(value)  # raises what is undefined
     if depth > _DEEPEST:
@@ -32,46 +36,57 @@ def plain(value: Any, depth: int = 0) -> Any:
         stands_for = getattr(value, "stands_for", None)
         if stands_for is not None:
             return stands_for
-        return {as_text(key): plain(item, depth + 1) for key, item in value.items()}
+        return {as_text(key): to_plain_value(item, depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(item, depth + 1) for item in value]
+        return [to_plain_value(item, depth + 1) for item in value]
     if isinstance(value, str):
-        return _whole_characters(value)
+        return _reject_surrogates(value)
     if value is None or isinstance(value, bool):
         return value
-    return number(value)
+    return require_number(value)
 
 
-def number(value: Any) -> Any:
-    """The number, if JSON and doubles can hold it."""
+def require_number(value: Any) -> Any:
+    """Return `value` if JSON and doubles can represent the number.
+
+    Raises:
+        ExpressionError: the value is too large, not finite, or not a number.
+    """
     if isinstance(value, int):
         if abs(value) > _LARGEST:
             raise ExpressionError(*TOO_LONG_A_NUMBER)
     elif not isinstance(value, float):
-        raise ExpressionError(f"a {kind_of(value)} is no value", "call it: name(...)")
+        raise ExpressionError(f"a {describe_kind(value)} is no value", "call it: name(...)")
     elif not math.isfinite(value):
         raise ExpressionError("the number is too large, or none")
     return value
 
 
 def as_text(value: Any) -> str:
-    """A value inside a text: true and false as in YAML, lists and objects as JSON."""
-    found = plain(value)
-    if found is None:
+    """Convert a value to its form inside a text: booleans as in YAML, lists and objects as JSON.
+
+    Raises:
+        ExpressionError: the value is null or cannot be converted to a plain value.
+    """
+    plain_value = to_plain_value(value)
+    if plain_value is None:
         raise ExpressionError("there is no value to put into the text", "give one: default('')")
-    return found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
+    return (
+        plain_value if isinstance(plain_value, str) else json.dumps(plain_value, ensure_ascii=False)
+    )
 
 
-def kind_of(value: Any) -> str:
-    """What a value is, in a word of YAML's."""
+def describe_kind(value: Any) -> str:
+    """Return the name of the value's type for messages."""
     kinds = {str: "text", bool: "true or false", int: "number", float: "number", list: "list"}
     if value is None:
         return "null"
     return kinds.get(type(value), "object" if isinstance(value, Mapping) else "function")
 
 
-def _whole_characters(text: str) -> str:
+def _reject_surrogates(text: str) -> str:
     try:
+        # JSON allows half of a surrogate pair, UTF-8 does not.
         text.encode()
     except UnicodeEncodeError:
         raise ExpressionError("the text has half a character, \\ud800 to \\udfff") from None
@@ -102,10 +117,11 @@ _BEFORE_EXPRESSION: Final = "$"
 
 @dataclass(frozen=True, slots=True)
 class ForeignReference:
-    """A part of a text that another tool would replace.
+    """A part of a text that another tool would replace by a value.
 
-    `path` is what it refers to, in that tool's words; empty where it is no reference. `is_whole`
-    says that the value is one bare name and nothing else.
+    `path` is the target in the other tool's words, empty for anything but a reference. `is_whole`
+    is
+    True if the text consists of one bare name.
     """
 
     text: str
@@ -120,21 +136,21 @@ class ForeignReference:
 
 
 def find_foreign_references(parts: Sequence[object]) -> Iterator[ForeignReference]:
-    """Yield the foreign references in a template's parts; what is no text is an expression."""
-    for place, part in enumerate(parts):
+    """Yield the references of other tools in `parts`. Parts that are not text are expressions."""
+    for index, part in enumerate(parts):
         if not isinstance(part, str):
             continue
         for match in _REFERENCE.finditer(part):
             groups = match.groupdict()
             path = groups["path"] or groups["indexed"] or groups["erb"] or ""
             yield ForeignReference(match[0], path)
-        whole = _WHOLE.fullmatch(part.strip())
-        if whole and len(parts) == 1:
-            yield ForeignReference(part.strip(), whole["path"], is_whole=True)
-        if part.endswith(_BEFORE_EXPRESSION) and place + 1 < len(parts):
+        bare_reference = _WHOLE.fullmatch(part.strip())
+        if bare_reference and len(parts) == 1:
+            yield ForeignReference(part.strip(), bare_reference["path"], is_whole=True)
+        if part.endswith(_BEFORE_EXPRESSION) and index + 1 < len(parts):
             yield ForeignReference("${{")
 
 
 def has_foreign_reference(text: str) -> bool:
-    """Return whether a text without expressions reads like another tool's reference."""
+    """Return True if a text without expressions contains a reference of another tool."""
     return next(find_foreign_references((text,)), None) is not None

@@ -10,8 +10,8 @@ from gpuform.schemas.gates import GateInputs, GatesInputs
 from gpuform.schemas.plan import GateLevel
 from gpuform.schemas.stacks_plan import StacksInputs
 from gpuform.stacks.document.checked import read_checked
-from gpuform.stacks.document.diagnostics import Diagnostics, text
-from gpuform.stacks.document.nodes import MappingNode, find, find_key
+from gpuform.stacks.document.diagnostics import Diagnostics, format_text
+from gpuform.stacks.document.nodes import MappingNode, find_key_position, find_nearest_node
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.pricing import book as prices
 from gpuform.stacks.topology.files import shown as shown_path
@@ -48,9 +48,9 @@ def read_gates(path: Path, shown: str) -> Sequence[Gate]:
     problems = Diagnostics()
     root, values = _checked(path, shown, problems)
     if problems:
-        raise EngineError(f"the gates are wrong:\n{text(list(problems))}")
+        raise EngineError(f"the gates are wrong:\n{format_text(list(problems))}")
     return [
-        _gate(name, entry, str(find_key(root, ("gates", name))))
+        _gate(name, entry, str(find_key_position(root, ("gates", name))))
         for name, entry in values["gates"].items()
     ]
 
@@ -60,9 +60,9 @@ def gates_in(stacks_file: Path) -> Sequence[Gate]:
     problems = Diagnostics()
     root, values = _checked_over(stacks_file, stacks_file.name, problems)
     if problems:
-        raise EngineError(f"the gates are wrong:\n{text(list(problems))}")
+        raise EngineError(f"the gates are wrong:\n{format_text(list(problems))}")
     return [
-        _gate(name, entry, str(find_key(root, ("gates", name))))
+        _gate(name, entry, str(find_key_position(root, ("gates", name))))
         for name, entry in (values.get("gates") or {}).items()
     ]
 
@@ -115,7 +115,7 @@ def _refuse_mixed_currencies(
         if entry.get("max_hourly_cost") is None:
             continue
         steps = ("gates", name, "max_hourly_cost", "currency")
-        place, currency = find(root, steps).place, entry["max_hourly_cost"]["currency"]
+        place, currency = find_nearest_node(root, steps).place, entry["max_hourly_cost"]["currency"]
         if known is None:
             known = currency, f"the limit at {place} is"
         elif currency != known[0]:
@@ -136,7 +136,7 @@ def _currency_of_prices(path: Path) -> tuple[str, str] | None:
     root, values = read_checked(path, prices.FILE, prices.price_book_model(), problems)
     if problems:
         return None
-    return values["currency"], f"the prices at {find(root, ('currency',)).place} are"
+    return values["currency"], f"the prices at {find_nearest_node(root, ('currency',)).place} are"
 
 
 def _gate(name: str, entry: Mapping[str, Any], source: str) -> Gate:

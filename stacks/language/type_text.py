@@ -8,7 +8,7 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from gpuform.schemas.rules import FieldRules, get_field_rules
-from gpuform.stacks.document.nodes import value_of
+from gpuform.stacks.document.nodes import parse_plain_scalar
 
 _WORDS: Final = {
     "string": "text",
@@ -35,7 +35,7 @@ def _properties(model: type[BaseModel]) -> dict[str, Any]:
 
 def yaml_text(value: Any) -> str:
     """A value as it can be written in a YAML file, in one line."""
-    if isinstance(value, str) and _PLAIN.fullmatch(value) and value_of(value) == value:
+    if isinstance(value, str) and _PLAIN.fullmatch(value) and parse_plain_scalar(value) == value:
         return value
     return json.dumps(value, ensure_ascii=False)
 

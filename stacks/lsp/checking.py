@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from gpuform.stacks.document.diagnostics import Diagnostic, Diagnostics, SourcePosition
-from gpuform.stacks.document.reading import unsaved
+from gpuform.stacks.document.reading import use_unsaved_texts
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.lsp.cursor import Span
 from gpuform.stacks.topology.offline import surroundings_of
@@ -20,7 +20,7 @@ def check(path: Path, texts: Mapping[Path, str]) -> dict[Path, list[Diagnostic]]
     files, by their resolved paths.
     """
     problems = Diagnostics()
-    with unsaved(texts):
+    with use_unsaved_texts(texts):
         try:
             plan(path, surroundings_of(path, None), problems)
         except EngineError as error:  # a project that cannot be read

@@ -11,7 +11,7 @@ from gpuform.stacks.document.nodes import (
     MappingNode,
     Node,
     ScalarNode,
-    scalars,
+    list_scalars,
 )
 from gpuform.stacks.engine.project import Project
 from gpuform.stacks.lsp.aliasing import (
@@ -153,7 +153,7 @@ def _require_valid(topology: TopologyText, edits: Iterable[Edit], named: Named) 
 
 
 def _needs(root: Node) -> Iterator[tuple[str, str]]:
-    for scalar in scalars(root):
+    for scalar in list_scalars(root):
         template = template_of(scalar, Diagnostics())
         for need in template.needs if template else ():
             first = need.steps[0] if need.steps else ""

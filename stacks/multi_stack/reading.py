@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from gpuform.schemas.stacks_plan import StacksInputs
 from gpuform.stacks.document.checked import read_checked
-from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition, text
-from gpuform.stacks.document.nodes import MappingNode, find
+from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition, format_text
+from gpuform.stacks.document.nodes import MappingNode, find_nearest_node
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import OtherRuntime, Project, load_project
 from gpuform.stacks.engine.store import anchor, backend_url
@@ -31,7 +31,7 @@ def read_estate(start: Path, environ: Mapping[str, str], stack: str | None = Non
     problems = Diagnostics()
     estate = find_estate(start, environ, problems)
     if problems:
-        raise EstateError(f"the stacks are not known:\n{text(list(problems))}")
+        raise EstateError(f"the stacks are not known:\n{format_text(list(problems))}")
     if stack is None:
         return estate
     chosen = {name: estate.members[name] for name in named(estate, stack)}
@@ -93,7 +93,7 @@ class _Reader:
             for at, other in enumerate(entry.get("after") or ()):
                 # What could not be read may be what is meant.
                 if other not in members and not self.unread:
-                    place = find(root, ("stacks", index, "after", at)).place
+                    place = find_nearest_node(root, ("stacks", index, "after", at)).place
                     message = f"{other!r} in `after` is none of the stacks"
                     hint = f"name it as PROJECT/STACK; there is {', '.join(members)}"
                     self.problems.add(place, "unknown-stack", message, hint)
@@ -102,10 +102,10 @@ class _Reader:
     def _entry(
         self, members: dict[str, Member], root: MappingNode, index: int, entry: Mapping[str, Any]
     ) -> None:
-        place = find(root, ("stacks", index, "folder")).place
+        place = find_nearest_node(root, ("stacks", index, "folder")).place
         named = entry.get("stack")
         if named and not _STACK_NAME.fullmatch(named):
-            at = find(root, ("stacks", index, "stack")).place
+            at = find_nearest_node(root, ("stacks", index, "stack")).place
             message = f"{named!r} is no name of a stack"
             hint = "write letters, digits, hyphens, underscores and dots, without the project"
             self.problems.add(at, "unknown-stack", message, hint)

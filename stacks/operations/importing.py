@@ -16,7 +16,7 @@ from gpuform.providers.offering import list_existing_objects
 from gpuform.providers.operations import Settings
 from gpuform.stacks.authoring.declared import ConfigValue, Reference, Value
 from gpuform.stacks.document.diagnostics import Diagnostics
-from gpuform.stacks.document.nodes import plain
+from gpuform.stacks.document.nodes import to_plain_value
 from gpuform.stacks.document.reading import read_text
 from gpuform.stacks.engine.deployment import Outcome
 from gpuform.stacks.engine.errors import EngineError
@@ -94,7 +94,7 @@ def _value(name: str, text: str) -> Value:
     if config:
         return ConfigValue(config[1])
     problems = Diagnostics()
-    value = plain(read_text(f"value: {text}", f"--set {name}", problems)).get("value")
+    value = to_plain_value(read_text(f"value: {text}", f"--set {name}", problems)).get("value")
     if problems or has_expression(text):
         raise NotImported(
             f"--set {name}: {text} is no value",

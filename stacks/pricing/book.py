@@ -9,8 +9,8 @@ from gpuform.providers.platform import platforms
 from gpuform.schemas.prices import HOURS_PER_MONTH, PriceBookInputs, build_price_book_model
 from gpuform.schemas.resource_facts import Expense
 from gpuform.stacks.document.checked import read_checked
-from gpuform.stacks.document.diagnostics import Diagnostics, text
-from gpuform.stacks.document.nodes import find
+from gpuform.stacks.document.diagnostics import Diagnostics, format_text
+from gpuform.stacks.document.nodes import find_nearest_node
 from gpuform.stacks.engine.errors import EngineError
 
 FILE: Final = "prices.yaml"
@@ -48,11 +48,11 @@ class PriceBook:
         problems = Diagnostics()
         root, values = read_checked(path, FILE, price_book_model(), problems)
         if problems:
-            raise EngineError(f"the price book is wrong:\n{text(list(problems))}")
+            raise EngineError(f"the price book is wrong:\n{format_text(list(problems))}")
         prices: dict[tuple[str, ...], tuple[Price, ...]] = {}
         for section in ("gpus", "storage"):
             for at, entry in enumerate(values.get(section) or ()):
-                source = str(find(root, (section, at)).place)
+                source = str(find_nearest_node(root, (section, at)).place)
                 price = Price(_hourly(entry), str(entry.get("region") or ""), source)
                 prices[_key(entry)] = (*prices.get(_key(entry), ()), price)
         return cls(values["currency"], prices)

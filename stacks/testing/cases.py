@@ -9,8 +9,13 @@ from typing import Any, Final
 
 from gpuform.schemas.cases_file import CaseInputs, CasesInputs, ExpectInputs
 from gpuform.stacks.document.checked import read_checked
-from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition, text
-from gpuform.stacks.document.nodes import MappingNode, find, find_key, reached
+from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition, format_text
+from gpuform.stacks.document.nodes import (
+    MappingNode,
+    find_key_position,
+    find_nearest_node,
+    find_node,
+)
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.language_host import topology_of
 from gpuform.stacks.engine.project import Project, find_project
@@ -66,15 +71,19 @@ class Case:
 
     def says(self, *steps: str | int) -> bool:
         """Whether it says this itself, not only what all cases of its file have."""
-        return reached(self.root, ("cases", self.name, *steps)) is not None
+        return find_node(self.root, ("cases", self.name, *steps)) is not None
 
     def place(self, *steps: str | int) -> SourcePosition:
         """Where something of it is written; the case itself without `steps`."""
         whole = ("cases", self.name, *steps)
         if not steps:
-            return find_key(self.root, whole)
+            return find_key_position(self.root, whole)
         of_all = ("defaults", *steps)
-        node = reached(self.root, whole) or reached(self.root, of_all) or find(self.root, whole)
+        node = (
+            find_node(self.root, whole)
+            or find_node(self.root, of_all)
+            or find_nearest_node(self.root, whole)
+        )
         return node.place
 
 
@@ -89,7 +98,7 @@ def read_cases(paths: Sequence[Path], folder: Path) -> list[Case]:
     problems = Diagnostics()
     cases = [case for file in files for case in _of_file(file, problems)]
     if problems:
-        raise TestFilesError(f"the tests are wrong:\n{text(list(problems))}")
+        raise TestFilesError(f"the tests are wrong:\n{format_text(list(problems))}")
     return cases
 
 

@@ -8,7 +8,7 @@ from jinja2 import nodes
 
 from gpuform.providers.resource import PlatformResource
 from gpuform.stacks.expressions.sandbox import Function
-from gpuform.stacks.expressions.template import Template, of_step, parse
+from gpuform.stacks.expressions.template import Template, compile_step, parse
 from gpuform.stacks.module import Module
 from gpuform.stacks.program import plain_answer
 from gpuform.stacks.topology.scope import ResourceValue
@@ -47,7 +47,7 @@ def _known_step(step: str | int | nodes.Expr, variables: Mapping[str, Any]) -> A
     """None for a step that an output decides."""
     if not isinstance(step, nodes.Expr):
         return step
-    template = of_step(step)
+    template = compile_step(step)
     needed = _needed_by(template, variables)
     return None if any(_outputs(needed)) else template.evaluate(needed)
 

@@ -17,11 +17,11 @@ from gpuform.stacks.document.nodes import (
     Entry,
     MappingNode,
     ScalarNode,
-    entries,
-    find,
-    plain,
-    scalars,
-    steps_of,
+    find_nearest_node,
+    get_entries,
+    list_scalars,
+    parse_path,
+    to_plain_value,
 )
 from gpuform.stacks.expressions.template import has_expression
 from gpuform.stacks.topology.declarations import ConfigVariable
@@ -265,7 +265,7 @@ class Names:
 
     def of(self, root: MappingNode, key: str) -> Iterator[tuple[str, Entry]]:
         """The entries of a top-level key whose names are good, and new."""
-        for name, entry in entries(root.get(key), key, self.problems).items():
+        for name, entry in get_entries(root.get(key), key, self.problems).items():
             if self.is_good(key, name, entry.place):
                 yield name, entry
 
@@ -295,17 +295,17 @@ def variable_of(key: str, name: str, entry: Entry, problems: Diagnostics) -> Con
         example = f"write {name}: {{default: {entry.node.text}}}"
         problems.add(entry.node.place, "shape", f"{address} must be an object", example)
         return ConfigVariable(name, entry.place, {})
-    for scalar in scalars(entry.node):
+    for scalar in list_scalars(entry.node):
         if isinstance(scalar.value, str) and has_expression(scalar.value):
             problems.add(scalar.place, "expression", f"{key} holds no expressions")
-    entries(entry.node, address, problems)
-    values = plain(entry.node)
+    get_entries(entry.node, address, problems)
+    values = to_plain_value(entry.node)
     said, found = validate_inputs(ConfigInputs, values if isinstance(values, Mapping) else {})
     for problem in found:
-        place = find(entry.node, steps_of(problem.path)).place
+        place = find_nearest_node(entry.node, parse_path(problem.path)).place
         problems.add(place, "value", f"{address}.{problem.path}: {problem.reason}")
     if key == "inputs" and "emulator_default" in said:
-        place = find(entry.node, ("emulator_default",)).place
+        place = find_nearest_node(entry.node, ("emulator_default",)).place
         hint = "declare it in the topology's config, and give the module its value"
         problems.add(place, "value", f"{address}: only config has an emulator_default", hint)
     # Nothing is told of the value of a variable that cannot be understood.

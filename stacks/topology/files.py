@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
-from gpuform.stacks.document.nodes import MappingNode, Node, ScalarNode, items
+from gpuform.stacks.document.nodes import MappingNode, Node, ScalarNode, get_items
 from gpuform.stacks.document.reading import read_file
 
 
@@ -49,7 +49,7 @@ def shown(path: Path) -> str:
 def included(root: MappingNode, problems: Diagnostics) -> tuple[Node, ...]:
     """What stands in its `include`: a list of paths and modules, or one module."""
     node = root.get("include")
-    return (node,) if isinstance(node, MappingNode) else items(node, "include", problems)
+    return (node,) if isinstance(node, MappingNode) else get_items(node, "include", problems)
 
 
 def included_file(node: Node | None, beside: File, problems: Diagnostics) -> Path | None:

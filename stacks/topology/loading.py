@@ -16,16 +16,16 @@ from gpuform.schemas.topology import (
     get_reference_fields,
 )
 from gpuform.schemas.values import UNKNOWN
-from gpuform.stacks.document.checked import tell
+from gpuform.stacks.document.checked import report_problems
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 from gpuform.stacks.document.nodes import (
     Entry,
     MappingNode,
     Node,
     ScalarNode,
-    entries,
+    get_entries,
     is_null,
-    plain,
+    to_plain_value,
 )
 from gpuform.stacks.expressions.template import has_expression
 from gpuform.stacks.topology.configuration import Names, variable_of
@@ -130,12 +130,12 @@ class _Loader:
         self.names = Names(problems)
 
     def defaults(self, root: MappingNode) -> Iterator[tuple[tuple[str, str], Mapping[str, Entry]]]:
-        sections = entries(root.get("defaults"), "defaults", self.problems)
+        sections = get_entries(root.get("defaults"), "defaults", self.problems)
         for section, of_section in sections.items():
             if not _is_section(section, of_section.place, self.problems):
                 continue
             shown = f"defaults.{section}"
-            for platform, entry in entries(of_section.node, shown, self.problems).items():
+            for platform, entry in get_entries(of_section.node, shown, self.problems).items():
                 known = _has_kind(platform, section, entry.place, self.problems)
                 if known and self.names.is_new(f"{shown}.{platform}", "", entry.place):
                     yield (section, platform), self.usual(section, platform, entry)
@@ -143,7 +143,7 @@ class _Loader:
     def usual(self, section: str, platform: str, entry: Entry) -> Mapping[str, Entry]:
         """What entries have that do not say otherwise; there need not be any."""
         address = f"defaults.{section}.{platform}"
-        found = entries(entry.node, address, self.problems)
+        found = get_entries(entry.node, address, self.problems)
         for key in found.keys() & set(_WITHOUT_DEFAULT):
             message = f"{key} has no default: write it in each entry"
             self.problems.add(found[key].place, "unknown-key", message)
@@ -200,18 +200,18 @@ class _Loader:
     def inclusion(self, node: MappingNode, file: File) -> Inclusion | None:
         name = node.get("name")
         said = {
-            key: UNKNOWN if key == "with" else plain(entry.node)
+            key: UNKNOWN if key == "with" else to_plain_value(entry.node)
             for key, entry in node.entries.items()
         }
         problems = validate_inputs(ModuleInputs, said)[1]
-        tell(problems, node, "include", self.problems)
+        report_problems(problems, node, "include", self.problems)
         path = included_file(node.get("file"), file, self.problems) if "file" in said else None
         if not isinstance(name, ScalarNode) or not isinstance(name.value, str) or problems:
             return None
         if path is None or not self.names.is_good(MODULES, name.text, name.place):
             return None
         way = Way(file.way.files, (node.place._replace(included=()), *file.way.places))
-        given = entries(node.get("with"), f"modules.{name.text}.with", self.problems)
+        given = get_entries(node.get("with"), f"modules.{name.text}.with", self.problems)
         found = Inclusion(
             section=MODULES,
             name=name.text,
@@ -229,7 +229,7 @@ class _Loader:
         self, section: str, name: str, entry: Entry, defaults: Defaults
     ) -> Declaration | None:
         address = f"{section}.{name}"
-        own = entries(entry.node, address, self.problems)
+        own = get_entries(entry.node, address, self.problems)
         platform = self.platform(section, address, own.get("platform"), entry.place)
         if platform is None:
             return None
@@ -270,7 +270,7 @@ class _Loader:
         return node.text if _has_kind(node.text, section, node.place, self.problems) else None
 
     def options(self, said: Mapping[str, Entry], shown: str) -> Mapping[str, Entry]:
-        return entries(_node(said, "options"), shown, self.problems)
+        return get_entries(_node(said, "options"), shown, self.problems)
 
 
 def _node(said: Mapping[str, Entry], key: str) -> Node | None:

@@ -6,7 +6,7 @@ from typing import Any
 from gpuform.schemas.topology import SECTIONS
 from gpuform.schemas.values import UNKNOWN, contains_unknown
 from gpuform.stacks.document.diagnostics import Diagnostics
-from gpuform.stacks.document.nodes import Entry, MappingNode, Node, SequenceNode, scalars
+from gpuform.stacks.document.nodes import Entry, MappingNode, Node, SequenceNode, list_scalars
 from gpuform.stacks.topology.declarations import MODULES
 from gpuform.stacks.topology.scope import Scope, template_of
 
@@ -30,7 +30,7 @@ def known(node: Node, what: str, scope: Scope, problems: Diagnostics, *, plannin
 
 
 def _roots(node: Node, problems: Diagnostics) -> Iterator[str]:
-    for scalar in scalars(node):
+    for scalar in list_scalars(node):
         template = template_of(scalar, problems)
         yield from (need.root for need in (template.needs if template else ()))
 

@@ -13,7 +13,7 @@ from gpuform.schemas.checking import KEY_PROBLEM_PREFIXES, validate_inputs
 from gpuform.schemas.rules import get_field_rules
 from gpuform.schemas.topology import OptionsInputs
 from gpuform.schemas.values import UNKNOWN
-from gpuform.stacks.document.checked import tell
+from gpuform.stacks.document.checked import report_problems
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 from gpuform.stacks.document.nodes import (
     Entry,
@@ -21,9 +21,9 @@ from gpuform.stacks.document.nodes import (
     Node,
     ScalarNode,
     SequenceNode,
-    find,
-    scalars,
-    steps_of,
+    find_nearest_node,
+    list_scalars,
+    parse_path,
 )
 from gpuform.stacks.engine.registration import Registered, Registration
 from gpuform.stacks.resource_rules import RULES
@@ -69,7 +69,7 @@ class Checked:
     def place(self, path: str) -> SourcePosition:
         """Where a property is declared."""
         root = MappingNode(self.instance.declaration.place, self.properties)
-        return find(root, steps_of(path)).place
+        return find_nearest_node(root, parse_path(path)).place
 
     def needs(self) -> Iterator[Instance]:
         """The resources that come before this one."""
@@ -120,13 +120,13 @@ def _checked(instance: Instance, outer: Scope, problems: Diagnostics, *, plannin
     found = validate_inputs(instance.lifecycle.inputs, values)[1]
     if said.get("id") is not None:
         found = [each for each in found if each.reason.startswith(KEY_PROBLEM_PREFIXES)]
-    tell(found, root, instance.address, problems)
+    report_problems(found, root, instance.address, problems)
     for name, rules in get_field_rules(instance.lifecycle.inputs).items():
         if rules.reference_kind and name in properties:
             _check_single(properties[name].node, f"{instance.address}.{name}", scope, problems)
     if said:
         root = MappingNode(instance.declaration.place, options)
-        tell(validate_inputs(OptionsInputs, said)[1], root, address, problems)
+        report_problems(validate_inputs(OptionsInputs, said)[1], root, address, problems)
     uses = {name: scope.resources(entry.node) for name, entry in properties.items()}
     after = [used for entry in options.values() for used in _named_in(entry.node, scope)]
     if isinstance(instance.item, ScalarNode | SequenceNode | MappingNode):
@@ -136,7 +136,7 @@ def _checked(instance: Instance, outer: Scope, problems: Diagnostics, *, plannin
 
 def _named_in(node: Node, scope: Scope) -> Iterator[Instance]:
     """The resources of an option: a module means all that are in it."""
-    for scalar in scalars(node):
+    for scalar in list_scalars(node):
         yield from scope.named(scalar) or scope.resources(scalar)
 
 

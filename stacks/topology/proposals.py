@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpuform.stacks.document.diagnostics import Diagnostics
-from gpuform.stacks.document.nodes import MappingNode, plain, scalars
+from gpuform.stacks.document.nodes import MappingNode, list_scalars, to_plain_value
 from gpuform.stacks.document.reading import read_file
 from gpuform.stacks.expressions.template import has_expression
 from gpuform.stacks.topology.declarations import ConfigVariable
@@ -58,7 +58,7 @@ def unknown_limits(about: str) -> tuple[str, str]:
 @cache
 def _read(folder: Path) -> TeamFiles:
     roots = [read_file(file, file.name, Diagnostics()) for file in _files(folder)]
-    values = (each.value for root in roots for each in scalars(root))
+    values = (each.value for root in roots for each in list_scalars(root))
     expressions = (each for each in values if isinstance(each, str) and has_expression(each))
     limits = (_limits(said) for root in roots for said in _variables(root))
     return TeamFiles(frozenset(expressions), frozenset([_limits({}), *limits]))
@@ -76,7 +76,7 @@ def _variables(root: MappingNode) -> Iterator[Mapping[str, Any]]:
     for section in _SECTIONS:
         entry = root.entries.get(section)
         if entry is not None and isinstance(entry.node, MappingNode):
-            said = plain(entry.node).values()
+            said = to_plain_value(entry.node).values()
             yield from (each for each in said if isinstance(each, Mapping))
 
 

@@ -11,10 +11,10 @@ from jinja2 import nodes
 from gpuform.schemas.topology import SECTIONS
 from gpuform.schemas.values import UNKNOWN
 from gpuform.stacks.document.diagnostics import Diagnostic, Diagnostics, SourcePosition
-from gpuform.stacks.document.nodes import MappingNode, Node, ScalarNode, SequenceNode, scalars
-from gpuform.stacks.document.reading import LINE_BREAK, text_of
+from gpuform.stacks.document.nodes import MappingNode, Node, ScalarNode, SequenceNode, list_scalars
+from gpuform.stacks.document.reading import LINE_BREAK, read_source_text
 from gpuform.stacks.expressions.budget import ExpressionError
-from gpuform.stacks.expressions.template import Need, Template, has_expression, of_step, parse
+from gpuform.stacks.expressions.template import Need, Template, compile_step, has_expression, parse
 from gpuform.stacks.topology.configuration import why_not
 from gpuform.stacks.topology.declarations import (
     MODULES,
@@ -146,7 +146,7 @@ class Scope:
             try:
                 leaves.update(self.references.leaves(need, alone=need is template.reference))
             except ExpressionError as error:
-                error.where = error.where or need.found_in(text)
+                error.where = error.where or need.find_source_text(text)
                 raise
         pending = [path for path, leaf in leaves.items() if self.names.source.is_pending(leaf)]
         if not pending:
@@ -171,7 +171,7 @@ class Scope:
     def resources(self, node: Node) -> list[Instance]:
         """The resources that the node's expressions refer to, each once."""
         found: dict[Instance, None] = {}
-        for scalar in scalars(node):
+        for scalar in list_scalars(node):
             template = template_of(scalar, Diagnostics())
             for need in template.needs if template else ():
                 try:
@@ -196,7 +196,7 @@ class Scope:
             return None
         step: Any = need.steps[at]
         if isinstance(step, nodes.Expr):
-            step = self.evaluate(of_step(step), SourcePosition(""))
+            step = self.evaluate(compile_step(step), SourcePosition(""))
             if self.names.source.is_pending(step):
                 return None
         return str(step)
@@ -299,7 +299,7 @@ class Scope:
 
 def named_modules(node: Node) -> Iterator[str]:
     """The modules that the node's expressions name."""
-    for scalar in scalars(node):
+    for scalar in list_scalars(node):
         template = template_of(scalar, Diagnostics())
         for need in template.needs if template else ():
             if need.root == MODULES and need.steps and isinstance(need.steps[0], str):
@@ -354,7 +354,7 @@ def place_in(value: SourcePosition, part: str) -> SourcePosition:
     if not first or not value.file:
         return value
     try:
-        lines = LINE_BREAK.split(text_of(Path(value.file)))
+        lines = LINE_BREAK.split(read_source_text(Path(value.file)))
     except (OSError, ValueError):
         return value
     begin, pattern = value.line - 1, re.compile(re.escape(first) + r"(?!\w)")

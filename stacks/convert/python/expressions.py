@@ -22,8 +22,8 @@ from gpuform.stacks.convert.python.operations import (
 )
 from gpuform.stacks.convert.python.references import Found, Loop, References
 from gpuform.stacks.document.diagnostics import Diagnostics
-from gpuform.stacks.document.nodes import MappingNode, Node, ScalarNode, SequenceNode, scalars
-from gpuform.stacks.expressions.template import Need, needs_of, parse, pieces_of
+from gpuform.stacks.document.nodes import MappingNode, Node, ScalarNode, SequenceNode, list_scalars
+from gpuform.stacks.expressions.template import Need, find_references, parse, split_pieces
 from gpuform.stacks.topology.declarations import MODULES, Repeatable
 from gpuform.stacks.topology.planning import Planned
 from gpuform.stacks.topology.scope import has_template, template_of
@@ -45,7 +45,7 @@ class Expressions:
 
     def scalar(self, node: ScalarNode) -> Code:
         """A text with expressions."""
-        pieces = pieces_of(node.text)
+        pieces = split_pieces(node.text)
         try:
             if len(pieces) == 1 and not isinstance(pieces[0], str):
                 return Code(self._alone(pieces[0]))
@@ -72,7 +72,7 @@ class Expressions:
 
     def whole(self, piece: nodes.Expr) -> Found | None:
         """The expression, if it is a reference and nothing else."""
-        need = next((each for each in needs_of(piece) if each.node is piece), None)
+        need = next((each for each in find_references(piece) if each.node is piece), None)
         return self._reference(need) if need else None
 
     def steps(self, need: Need) -> list[str | int | Code]:
@@ -152,7 +152,7 @@ def header_of(declaration: Repeatable, planned: Planned, outside: Expressions) -
         return None
     if isinstance(node, MappingNode):
         return _of_map(declaration, node, planned, outside)
-    if isinstance(node, SequenceNode) and not any(map(has_template, scalars(node))):
+    if isinstance(node, SequenceNode) and not any(map(has_template, list_scalars(node))):
         return _of_list(node)
     return _of_expression(declaration, node, planned, outside)
 
@@ -168,7 +168,7 @@ def _of_map(
     lines = statement("for key, value in ", values, ".items():", outside.references.names)
     late = any(
         need.root in _LATE or (need.root, need.steps[:1]) in _secrets(outside)
-        for scalar in scalars(node)
+        for scalar in list_scalars(node)
         if (template := template_of(scalar, Diagnostics()))
         for need in template.needs
     )

@@ -13,8 +13,8 @@ from gpuform.stacks.authoring.python_text import PythonNames, literal, setting, 
 from gpuform.stacks.convert.python.references import Found, References
 from gpuform.stacks.convert.registered_options import NotConverted
 from gpuform.stacks.document.diagnostics import Diagnostic, Diagnostics
-from gpuform.stacks.document.nodes import Entry, Node, scalars
-from gpuform.stacks.expressions.template import needs_of
+from gpuform.stacks.document.nodes import Entry, Node, list_scalars
+from gpuform.stacks.expressions.template import find_references
 from gpuform.stacks.topology.declarations import (
     MODULES,
     ConfigVariable,
@@ -159,7 +159,7 @@ def _call(writer: Writer, node: Any) -> Found:
     called = ", ".join(given)
     if isinstance(node.node, nodes.Name) and node.node.name == "range":
         return Found(f"range({called})", "range")
-    need = next((each for each in needs_of(node.node) if each.node is node.node), None)
+    need = next((each for each in find_references(node.node) if each.node is node.node), None)
     found = writer.references.lookup(need) if need and len(need.steps) == 1 else None
     if found is None or found.model is None:
         raise NotTheSame
@@ -348,7 +348,7 @@ def _named_in(declared: Repeatable, planned: Planned) -> dict[str, Repeatable]:
 
 def _named_by(nodes: Sequence[Node], planned: Planned) -> list[Repeatable]:
     found: list[Repeatable] = []
-    for scalar in (scalar for node in nodes for scalar in scalars(node)):
+    for scalar in (scalar for node in nodes for scalar in list_scalars(node)):
         template = template_of(scalar, Diagnostics())
         for need in template.needs if template else ():
             name = str(need.steps[0]) if need.steps else ""

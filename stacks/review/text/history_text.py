@@ -11,7 +11,13 @@ from typing import Final, NamedTuple
 from gpuform.schemas.safe_text import escape_invisible
 from gpuform.schemas.stacks_plan import LogLine, RunLog
 from gpuform.stacks.document.diagnostics import Diagnostics
-from gpuform.stacks.document.nodes import Entry, MappingNode, find, find_key, steps_of
+from gpuform.stacks.document.nodes import (
+    Entry,
+    MappingNode,
+    find_key_position,
+    find_nearest_node,
+    parse_path,
+)
 from gpuform.stacks.document.reading import read_text
 from gpuform.stacks.engine.planning import Diagnostic, Op
 from gpuform.stacks.engine.registration import Source
@@ -205,11 +211,11 @@ def _in_yaml(text: str, line: int, path: str) -> _Spot | None:
     entry = next((each for each in _entries(text) if each.place.line == line), None)
     if entry is None:
         return None
-    steps = list(steps_of(path))
+    steps = list(parse_path(path))
     for first in (steps[:1], [str(steps[0]).removesuffix("_id")]) if steps else ():
         if isinstance(entry.node, MappingNode) and first[0] in entry.node.entries:
-            place = find(entry.node, [*first, *steps[1:]]).place
-            if place == find_key(entry.node, first):
+            place = find_nearest_node(entry.node, [*first, *steps[1:]]).place
+            if place == find_key_position(entry.node, first):
                 break
             return _Spot(place.line, place.column, _rest(text, place.line, place.column))
     return _Spot(line, entry.place.column, _rest(text, line, entry.place.column, ":"))
@@ -229,7 +235,7 @@ def _rest(text: str, line: int, column: int, end: str = "") -> int:
 def _in_python(text: str, line: int, path: str) -> _Spot | None:
     """The value of the argument, or the call that registers the resource."""
     calls = [each for each in _calls(text) if each.lineno == line]
-    root = str(next(steps_of(path), ""))
+    root = str(next(parse_path(path), ""))
     for call in calls:
         for keyword in call.keywords:
             if root and keyword.arg == root:

@@ -13,7 +13,7 @@ from gpuform.stacks.authoring.python_text import literal, statement
 from gpuform.stacks.authoring.yaml_files import with_entries
 from gpuform.stacks.authoring.yaml_values import scalar, topology_text
 from gpuform.stacks.document.diagnostics import Diagnostics
-from gpuform.stacks.document.nodes import plain
+from gpuform.stacks.document.nodes import to_plain_value
 from gpuform.stacks.document.reading import read_text
 from gpuform.stacks.expressions.template import has_expression, parse
 
@@ -31,7 +31,7 @@ VALUES = st.recursive(
 
 def read(text: str) -> Any:
     problems = Diagnostics()
-    found = plain(read_text(text, "t.yaml", problems))
+    found = to_plain_value(read_text(text, "t.yaml", problems))
     assert not list(problems), [each.message for each in problems]
     return found
 

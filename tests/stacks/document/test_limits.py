@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from gpuform.stacks.document.diagnostics import Diagnostics
-from gpuform.stacks.document.nodes import plain
+from gpuform.stacks.document.nodes import to_plain_value
 from gpuform.stacks.document.reading import DEEPEST, LARGEST, MOST_NODES, read_file, read_text
 
 
 def told(text: str) -> list[str]:
     problems = Diagnostics()
-    plain(read_text(text, "f", problems))
+    to_plain_value(read_text(text, "f", problems))
     return [each.message for each in problems]
 
 

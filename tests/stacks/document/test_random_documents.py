@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gpuform.stacks.document.diagnostics import Diagnostics
-from gpuform.stacks.document.nodes import plain
+from gpuform.stacks.document.nodes import to_plain_value
 from gpuform.stacks.document.reading import LINE_BREAK, read_file, read_text
 
 VALID = """\
@@ -66,7 +66,7 @@ def check_places(text: str, problems: Diagnostics) -> None:
 @settings(max_examples=400)
 def test_any_text(text: str) -> None:
     problems = Diagnostics()
-    plain(read_text(text, "f", problems))
+    to_plain_value(read_text(text, "f", problems))
     check_places(text, problems)
 
 
@@ -83,7 +83,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_any_bytes(data: bytes, file: Path) -> None:
     file.write_bytes(data)
     problems = Diagnostics()
-    plain(read_file(file, "f", problems))
+    to_plain_value(read_file(file, "f", problems))
     check_places(data.decode("utf-8", "replace"), problems)
 
 
@@ -130,7 +130,7 @@ def same(one: Any, other: Any) -> bool:
 def test_what_is_dumped_is_read_again(values: dict[str, Any], flow: bool | None) -> None:
     text = yaml.safe_dump(values, default_flow_style=flow, allow_unicode=True, sort_keys=False)
     problems = Diagnostics()
-    found = plain(read_text(text, "f", problems))
+    found = to_plain_value(read_text(text, "f", problems))
     assert not problems
     assert same(found, narrow(values))
 
@@ -138,4 +138,4 @@ def test_what_is_dumped_is_read_again(values: dict[str, Any], flow: bool | None)
 @given(names)
 def test_quoted_text_is_text(text: str) -> None:
     dumped = yaml.safe_dump({text: text}, default_style='"')
-    assert plain(read_text(dumped, "f", Diagnostics())) == {text: text}
+    assert to_plain_value(read_text(dumped, "f", Diagnostics())) == {text: text}

@@ -6,13 +6,18 @@ from typing import Any
 import pytest
 
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
-from gpuform.stacks.document.nodes import find, find_key, plain, scalars
+from gpuform.stacks.document.nodes import (
+    find_key_position,
+    find_nearest_node,
+    list_scalars,
+    to_plain_value,
+)
 from gpuform.stacks.document.reading import read_file, read_text
 
 
 def read(text: str) -> tuple[Any, list[str]]:
     problems = Diagnostics()
-    values = plain(read_text(text, "f", problems))
+    values = to_plain_value(read_text(text, "f", problems))
     return values, [str(each) for each in problems]
 
 
@@ -126,11 +131,11 @@ def test_all_problems_are_told_in_the_order_of_lines() -> None:
 
 def test_nodes_know_their_places() -> None:
     root = read_text("a:\n  - b: 1\n    c: [x, 2]\n", "f", Diagnostics())
-    assert find(root, ["a", 0, "c", 1]).place == SourcePosition("f", 3, 12)
-    assert find(root, ["a", 0, "missing", "more"]).place == SourcePosition("f", 2, 5)
-    assert find_key(root, ["a", 0, "c"]) == SourcePosition("f", 3, 5)
-    assert find_key(root, ["a", 0, "missing"]) == SourcePosition("f", 2, 5)
-    assert [node.value for node in scalars(root)] == [1, "x", 2]
+    assert find_nearest_node(root, ["a", 0, "c", 1]).place == SourcePosition("f", 3, 12)
+    assert find_nearest_node(root, ["a", 0, "missing", "more"]).place == SourcePosition("f", 2, 5)
+    assert find_key_position(root, ["a", 0, "c"]) == SourcePosition("f", 3, 5)
+    assert find_key_position(root, ["a", 0, "missing"]) == SourcePosition("f", 2, 5)
+    assert [node.value for node in list_scalars(root)] == [1, "x", 2]
 
 
 @pytest.mark.parametrize(
@@ -146,7 +151,7 @@ def test_bytes_that_are_no_text(data: bytes, told: str, tmp_path: Path) -> None:
     file = tmp_path / "topology.yaml"
     file.write_bytes(data)
     problems = Diagnostics()
-    assert plain(read_file(file, "f", problems)) == {}
+    assert to_plain_value(read_file(file, "f", problems)) == {}
     assert [told in str(each) for each in problems] == [True]
 
 
@@ -155,12 +160,16 @@ def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
     file.write_bytes(b"\xef\xbb\xbfa: 1")
     problems = Diagnostics()
     root = read_file(file, "f", problems)
-    assert (plain(root), root.place, len(problems)) == ({"a": 1}, SourcePosition("f", 1, 1), 0)
+    assert (to_plain_value(root), root.place, len(problems)) == (
+        {"a": 1},
+        SourcePosition("f", 1, 1),
+        0,
+    )
 
 
 @pytest.mark.parametrize("name", ["missing.yaml", ".", "a\0b", "x" * 5000])
 def test_a_file_that_cannot_be_read(name: str, tmp_path: Path) -> None:
     problems = Diagnostics()
-    assert plain(read_file(tmp_path / name, "f", problems)) == {}
+    assert to_plain_value(read_file(tmp_path / name, "f", problems)) == {}
     (problem,) = problems
     assert str(problem).startswith("f:1:1: cannot be read: ")
