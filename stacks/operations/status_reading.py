@@ -129,7 +129,9 @@ def _describe_unsettled(stack: Stack) -> list[str]:
     An engine asks no provider about a stack that has no resource, so that nobody else reports it.
     """
     there = [(each.urn, each.id) for each in stack.snapshot.resources if each.id]
-    return [describe_leftover(each) for each in find_leftover_intents(stack.intents().all(), there)]
+    return [
+        describe_leftover(each) for each in find_leftover_intents(stack.intents().list_all(), there)
+    ]
 
 
 def _moment(text: str) -> float:
