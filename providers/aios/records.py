@@ -162,7 +162,7 @@ def wait_past_lag(
 ) -> T | None:
     """Return the object of `find_object`, or None once the registry had time to show one.
 
-    Nothing is waited for if the state knows no object.
+    There is no wait if the state has no object.
     """
     # The registry's time, for it is compared with the creation time in an object id.
     started_at, _ = context.get_platform_time(client.clock_ahead)

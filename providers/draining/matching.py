@@ -19,7 +19,7 @@ def match_nodes(workers: Sequence[Worker], nodes: Sequence[ScheduledNode]) -> li
 
     A worker and a node are the same machine if they share a name, an address, or an id in the
     node's provider id. A worker that matches several nodes, or whose node matches another worker
-    too, gets an `match_ambiguity` and no node.
+    too, gets a `match_ambiguity` and no node.
     """
     keys_by_node = {node.name: _get_node_keys(node) for node in nodes}
     by_name = {node.name: node for node in nodes}

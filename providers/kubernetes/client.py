@@ -118,7 +118,7 @@ class KubernetesClient:
             "GET", path, f"incomplete after {_MAX_READS} readings: {incomplete_reason}"
         )
 
-    def share_listing(self, path: str) -> Listing[KubernetesObject]:
+    def get_shared_listing(self, path: str) -> Listing[KubernetesObject]:
         """Return the collection at `path` by names, for readers who may share requests."""
         with self._lock:
             # One listing for each path, so that all threads share its requests.

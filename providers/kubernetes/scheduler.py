@@ -137,7 +137,7 @@ def is_job(pod: KubernetesObject) -> bool:
         return False
     is_replaced = not _REPLACING_CONTROLLERS.isdisjoint(_get_controller_kinds(pod))
     is_system = pod["metadata"].get("namespace") in SYSTEM_NAMESPACES
-    return not (is_replaced and is_system) or requests_gpus(pod)
+    return not (is_replaced and is_system) or has_gpu_requests(pod)
 
 
 def is_worker(node: KubernetesObject) -> bool:
@@ -146,7 +146,7 @@ def is_worker(node: KubernetesObject) -> bool:
     return not is_control_plane or _has_gpus(get_mapping(get_mapping(node, "status"), "capacity"))
 
 
-def requests_gpus(pod: KubernetesObject) -> bool:
+def has_gpu_requests(pod: KubernetesObject) -> bool:
     """Return True if a pod asks for GPUs, by an extended resource or a resource claim (DRA)."""
     spec = get_mapping(pod, "spec")
     if spec.get("resourceClaims"):

@@ -102,7 +102,7 @@ class ClusterClaims:
     def find(self, claim_id: KubernetesObjectId) -> Claim | None:
         """Return the claim with this id, whoever created it, or None."""
         try:
-            raw_claim = self._kubernetes.share_listing(_build_claims_path(claim_id)).read_one(
+            raw_claim = self._kubernetes.get_shared_listing(_build_claims_path(claim_id)).read_one(
                 claim_id.name
             )
         except NotFound:
