@@ -10,17 +10,17 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from gpuform.stacks.review.facts import Review
-from gpuform.stacks.review.pages.html_page import html
-from gpuform.stacks.review.pages.markdown_page import markdown
-from gpuform.stacks.review.pages.review_json import review_document
-from gpuform.stacks.review.text.plan_text import review_text
+from gpuform.stacks.review.pages.html_page import render_html
+from gpuform.stacks.review.pages.markdown_page import render_markdown
+from gpuform.stacks.review.pages.review_json import build_review_document
+from gpuform.stacks.review.text.plan_text import render_review
 
 FORMS: dict[str, Callable[[Review], str]] = {
-    "text": review_text,
-    "markdown": lambda review: markdown(review, folded=False),
-    "github": lambda review: markdown(review, folded=True),
-    "html": html,
-    "json": lambda review: json.dumps(review_document(review)),
+    "text": render_review,
+    "markdown": lambda review: render_markdown(review, folded=False),
+    "github": lambda review: render_markdown(review, folded=True),
+    "html": render_html,
+    "json": lambda review: json.dumps(build_review_document(review)),
 }
 LIMIT = 65_536
 VOID = {"meta", "link", "br"}

@@ -20,7 +20,7 @@ from gpuform.stacks.engine.provider_host.providers import ProviderError
 from gpuform.stacks.engine.stack import StackNotFound
 from gpuform.stacks.engine.store import BackendError
 from gpuform.stacks.help_pages import find_page, read_page
-from gpuform.stacks.review.text.history_text import diagnostics_lines
+from gpuform.stacks.review.text.history_text import render_diagnostics
 
 ROOT = Path(__file__).parent.parent
 ROOMS = ("schemas", "providers", "stacks")
@@ -88,5 +88,5 @@ def test_what_a_lifecycle_raised_names_its_page() -> None:
     ):
         error = ProviderError.of(cause, lambda text: text)
         assert error.shown_help_page == page
-        shown = list(diagnostics_lines([Diagnostic("error", str(error), error=error)]))
+        shown = list(render_diagnostics([Diagnostic("error", str(error), error=error)]))
         assert (shown[-1] == f"      more: gpuform help {page}") is (page is not None), shown

@@ -54,8 +54,8 @@ from gpuform.stacks.operations.several.process import (
 )
 from gpuform.stacks.operations.status_reading import DriftResult, find_drift
 from gpuform.stacks.review.paint import Paint
-from gpuform.stacks.review.summary_text import counts_text, done_text
-from gpuform.stacks.review.text.history_text import diagnostics_lines
+from gpuform.stacks.review.summary_text import format_done_operations, format_planned_operations
+from gpuform.stacks.review.text.history_text import render_diagnostics
 
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 
@@ -242,7 +242,7 @@ class _AppliedView:
         if not ended.started.preview:
             self._view.end(ended, outcome)
         elif not outcome.succeeded:
-            for line in diagnostics_lines(ended.record.diagnostics, paint=self._screen.paint):
+            for line in render_diagnostics(ended.record.diagnostics, paint=self._screen.paint):
                 self._screen.print(line)
 
     def notice(self, text: str) -> None:
@@ -265,7 +265,7 @@ class _Planned:
         # What a failed plan says as an error is why it failed, and is told there
         found = ended.record.diagnostics
         shown = found if outcome.succeeded else [d for d in found if d.severity != "error"]
-        for line in diagnostics_lines(shown, paint=self._screen.paint):
+        for line in render_diagnostics(shown, paint=self._screen.paint):
             self._screen.print(line)
 
     def notice(self, text: str) -> None:
@@ -326,14 +326,14 @@ def _planned(result: RunResult, planned_with: Mapping[str, str]) -> Ended:
         reason=result.reason,
         plan=result.seal(planned_with) if result.seal is not None else None,
         outputs=packed(result.foreseen),
-        text=counts_text(result.plan.summary),
+        text=format_planned_operations(result.plan.summary),
     )
 
 
 def _drifted(result: DriftResult) -> Ended:
     text = _errors(result.diagnostics)
     code = SUCCESS if result.succeeded else FAILED
-    told = counts_text(result.plan.summary) if result.succeeded else text
+    told = format_planned_operations(result.plan.summary) if result.succeeded else text
     return Ended(code=code, plan=result.plan, text=told or "not every resource could be read")
 
 
@@ -344,7 +344,7 @@ def _errors(diagnostics: Iterable[Diagnostic]) -> str:
 def _told(result: RunResult) -> str:
     if not result.succeeded:
         return _errors(result.diagnostics) or result.reason
-    return done_text(result.plan.summary) if result.plan is not None else ""
+    return format_done_operations(result.plan.summary) if result.plan is not None else ""
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ from gpuform.stacks.operations.runs.caller import (
 )
 from gpuform.stacks.operations.runs.results import ExitReason, RunResult
 from gpuform.stacks.operations.runs.running import run as run_operation
-from gpuform.stacks.review.summary_text import gate_text
+from gpuform.stacks.review.summary_text import format_gate
 
 _MODULE = "gpuform.stacks.cli"
 
@@ -164,7 +164,7 @@ def tell_reason(result: RunResult, screen: Screen, *, preview_only: bool) -> Non
 
 def _reasons(result: RunResult, *, preview_only: bool) -> Iterator[str]:
     for gate in result.gates:
-        yield escape_invisible(f"error: {gate.source}: gate {gate_text(gate)}")
+        yield escape_invisible(f"error: {gate.source}: gate {format_gate(gate)}")
     for text in result.unchecked:
         yield escape_invisible(f"error: not checked: {text}")
     if (result.gates or result.unchecked) and not preview_only:

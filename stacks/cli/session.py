@@ -159,17 +159,17 @@ def _written(found: "Review", form: str, current: Session, *, to_file: bool) -> 
     """In parts, each of which but the last ends with its line."""
     if form == "text":
         from gpuform.stacks.review.paint import PLAIN  # noqa: PLC0415 - not for help
-        from gpuform.stacks.review.text.plan_text import review_text  # noqa: PLC0415 - as above
+        from gpuform.stacks.review.text.plan_text import render_review  # noqa: PLC0415 - as above
 
-        return [review_text(found, PLAIN if to_file else current.screen.paint) + "\n"]
+        return [render_review(found, PLAIN if to_file else current.screen.paint) + "\n"]
     if form == "json":
-        from gpuform.stacks.review.pages import review_document  # noqa: PLC0415 - as above
+        from gpuform.stacks.review.pages import build_review_document  # noqa: PLC0415 - as above
 
-        return chain(iterate_json_parts(review_document(found), indent=2), ["\n"])
+        return chain(iterate_json_parts(build_review_document(found), indent=2), ["\n"])
     if form == "html":
-        from gpuform.stacks.review.pages import html  # noqa: PLC0415 - as above
+        from gpuform.stacks.review.pages import render_html  # noqa: PLC0415 - as above
 
-        return [html(found)]
-    from gpuform.stacks.review.pages import markdown  # noqa: PLC0415 - as above
+        return [render_html(found)]
+    from gpuform.stacks.review.pages import render_markdown  # noqa: PLC0415 - as above
 
-    return [markdown(found, folded=form != "markdown")]
+    return [render_markdown(found, folded=form != "markdown")]

@@ -31,8 +31,8 @@ from gpuform.stacks.operations.several.running import (
 )
 from gpuform.stacks.operations.several.schedule import NOT_BEGUN
 from gpuform.stacks.review.facts import Review
-from gpuform.stacks.review.summary_text import gate_text
-from gpuform.stacks.review.text.plan_text import review_text
+from gpuform.stacks.review.summary_text import format_gate
+from gpuform.stacks.review.text.plan_text import render_review
 from gpuform.stacks.review.value_text import counted
 
 _ONLY_ONE: Final = (
@@ -178,8 +178,10 @@ class _Shown:
     def plan(self, plan: StacksPlan) -> None:
         """The plan of all."""
         if not self.arguments.json:
-            review = Review.of(plan, str(self.file or ""), emulate=self.arguments.options.emulate)
-            self.screen.print("\n" + review_text(review, self.screen.paint) + "\n")
+            review = Review.from_stacks_plan(
+                plan, str(self.file or ""), emulate=self.arguments.options.emulate
+            )
+            self.screen.print("\n" + render_review(review, self.screen.paint) + "\n")
 
     def result(self, result: SeveralResult) -> None:
         """How all of it ended."""
@@ -236,7 +238,9 @@ def _reasons(result: SeveralResult) -> list[str]:
         gates = [("", gate) for gate in plan.gates or ()]
         gates += [(f"{p.project}/{p.stack}: ", gate) for p in plan.plans for gate in p.gates or ()]
         found += [
-            f"error: {whose}{g.source}: gate {gate_text(g)}" for whose, g in gates if g.is_blocking
+            f"error: {whose}{g.source}: gate {format_gate(g)}"
+            for whose, g in gates
+            if g.is_blocking
         ]
     if result.reason is ExitReason.UNCHECKED and plan is not None:
         found += [

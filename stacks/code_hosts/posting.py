@@ -63,8 +63,8 @@ class Stamp:
     @classmethod
     def from_review(cls, review: Review, text: str) -> Self:
         stack_names = "\n".join(sorted(stack.name for stack in review.stacks))
-        if review.whole is not None:  # of all stacks there is one comment, whichever are touched
-            stack_names = f"all stacks of {review.whole.name}"
+        if review.combined is not None:  # of all stacks there is one comment, whichever are touched
+            stack_names = f"all stacks of {review.combined.name}"
         newest_plan_time = max((stack.plan.made_at or "" for stack in review.stacks), default="")
         return cls(
             _compute_digest(stack_names),

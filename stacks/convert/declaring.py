@@ -27,7 +27,7 @@ from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.urn import MODULE_TYPE, STACK_REFERENCE_TYPE, STACK_TYPE, name_of
 from gpuform.stacks.engine.values import PropertyMap, PropertyValue, Secret, unwrap_secrets
 from gpuform.stacks.resource_rules import is_secret_property, kind_of
-from gpuform.stacks.review.differences import inputs_of
+from gpuform.stacks.review.differences import find_inputs_model
 from gpuform.stacks.review.value_text import PROVIDER_PROPERTY, short_type, shown
 
 _SECTION_OF: Final = {kind: section for section, kind in SECTIONS.items()}
@@ -111,7 +111,7 @@ class Declaring:
             ids = [each.id for each in asked if isinstance(each, Read)]
             options["id"] = self.value(asked, "id", ids, first.dependencies)
         else:
-            rules = get_field_rules(inputs_of(first.type) or BaseModel)
+            rules = get_field_rules(find_inputs_model(first.type) or BaseModel)
             for key in first.inputs:
                 if key not in rules and key != PROVIDER_PROPERTY:
                     what = (

@@ -38,8 +38,8 @@ from gpuform.stacks.pricing.book import PriceBook
 from gpuform.stacks.pricing.costs import cost_of, priced
 from gpuform.stacks.pricing.footprints import footprint_now
 from gpuform.stacks.resource_rules import lifecycle_of
-from gpuform.stacks.review.text.several_status_text import StackStatus
-from gpuform.stacks.review.text.status_text import Monitoring, ResourceStatus, Status
+from gpuform.stacks.review.text.multi_stack_status_text import StackStatus
+from gpuform.stacks.review.text.status_text import LensStatus, ResourceStatus, Status
 from gpuform.stacks.review.value_text import short_type, shown
 from gpuform.stacks.schedule.calendar import IdleWatch
 from gpuform.stacks.schedule.noticing import notices_of_entries
@@ -117,7 +117,7 @@ def status_of(
         notices,
         age,
         is_live=refresh,
-        at_work=at_work,
+        running_change=at_work,
         emulated=emulated,
         unsettled=[] if at_work else _describe_unsettled(stack),
     )
@@ -241,7 +241,7 @@ def _with_idleness(status: ResourceStatus, seen: _Seen, watch: IdleWatch) -> Res
     return replace(status, live=Live(lines, live.figures))
 
 
-def _monitoring(settings: Settings) -> Monitoring:
+def _monitoring(settings: Settings) -> LensStatus:
     """What Lens tells; of what it does not tell, why."""
     client = client_for(settings)
     try:
@@ -249,8 +249,8 @@ def _monitoring(settings: Settings) -> Monitoring:
         heatmap = client.get_heatmap()
         consumers = client.list_consumers()
     except GpuformError as error:
-        return Monitoring(problem=str(error))
-    return Monitoring(overview, heatmap, consumers)
+        return LensStatus(problem=str(error))
+    return LensStatus(overview, heatmap, consumers)
 
 
 @dataclass(frozen=True, slots=True)

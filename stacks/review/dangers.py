@@ -1,6 +1,7 @@
-"""Find what is dangerous about a change, and why a resource changes.
+"""Find what makes a planned change dangerous, and format why a resource changes.
 
-What a reviewer has to see first, comes first.
+Every review view (terminal text, Markdown, HTML, JSON) calls these functions, so that all of them
+order and describe changes alike.
 """
 
 import re
@@ -16,14 +17,14 @@ from gpuform.stacks.engine.urn import is_noise
 from gpuform.stacks.review.value_text import PROVIDER_PROPERTY, counted, short_type
 
 _DESTROYING: Final = (PlanAction.REPLACE, PlanAction.DELETE)
-_VOLUMES: Final = ("SharedVolume", "VolumeClaim")
-"""The kinds whose objects are there to hold people's data."""
-_RECORDS: Final = ("HealthGate",)
-"""The kinds that are nothing on a platform: replacing one destroys nothing."""
+_VOLUME_KINDS: Final = ("SharedVolume", "VolumeClaim")
+"""Kinds that store people's data."""
+_KINDS_WITHOUT_OBJECT: Final = ("HealthGate",)
+"""Kinds without an object on a platform: replacing one destroys nothing."""
 
 
 class Risk(StrEnum):
-    """Why a change is dangerous."""
+    """Name the kind of loss that a change causes; the JSON review has these values."""
 
     DESTROYS_CAPACITY = "destroys_capacity"
     DESTROYS_DATA = "destroys_data"
@@ -38,76 +39,87 @@ class Risk(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Danger:
-    """`text` says what will be lost: `destroys 16 GPUs`. `loses_data`: what people stored is."""
+    """Describe what one change loses.
+
+    `text` is the loss in words (`destroys 16 GPUs`); `loses_data` is True where stored data is
+    lost.
+    """
 
     risk: Risk
     text: str
     loses_data: bool = False
 
 
-def danger_of(change: ResourceChange) -> Danger | None:
-    """What is dangerous about the change; None when nothing is."""
+def find_danger(change: ResourceChange) -> Danger | None:
+    """Return what is dangerous about `change`, or None for a harmless change."""
     if change.reason is PlanReason.GONE:
-        with_gpus = "" if change.gpus_removed == 0 else f", with {_gpus(change)}"
+        with_gpus = "" if change.gpus_removed == 0 else f", with {_format_gpu_count(change)}"
         return Danger(Risk.GONE, f"is gone from the platform{with_gpus}")
     if change.action not in _DESTROYING:
-        return _reduction(change)
+        return _find_reduction(change)
+    # `retainOnDelete`: the resource leaves the state only.
     if change.retained:
-        text = "is no longer the stack's: it stays on the platform, and goes on costing"
-        return Danger(Risk.RETAINS, text)
-    return _destruction(change)
+        loss = "is no longer the stack's: it stays on the platform, and goes on costing"
+        return Danger(Risk.RETAINS, loss)
+    return _find_destruction(change)
 
 
-def rank(change: ResourceChange) -> tuple[float, bool, bool, bool]:
-    """The place in a review: what takes most GPUs away first, then data, then other dangers."""
-    danger, lost = danger_of(change), change.gpus_removed
+def rank_change(change: ResourceChange) -> tuple[float, bool, bool, bool]:
+    """Return the sort key of `change`: most removed GPUs first, then data, then the rest."""
+    danger, lost = find_danger(change), change.gpus_removed
+    # An unknown number of GPUs may be any number: it sorts before every known one.
     lost_first = (float("inf") if danger else 0) if lost is None else lost
     is_data = danger is not None and danger.loses_data
     return -lost_first, not is_data, danger is None, change.action is PlanAction.SAME
 
 
-def ranked(changes: Iterable[ResourceChange]) -> list[ResourceChange]:
-    """The changes by `rank`, then by name, without the stack's own entry and providers."""
-    shown = [change for change in changes if not is_noise(change.type)]
-    return sorted(shown, key=lambda each: (rank(each), _by_name(each)))
+def sort_by_danger(changes: Iterable[ResourceChange]) -> list[ResourceChange]:
+    """Sort `changes` by danger, then by name, without the stack's own entry and its providers."""
+    visible_changes = [change for change in changes if not is_noise(change.type)]
+    return sorted(visible_changes, key=lambda item: (rank_change(item), _get_name_sort_key(item)))
 
 
-def _destruction(change: ResourceChange) -> Danger | None:
-    kind, data = short_type(change.type).rpartition(":")[2], _data(change)
-    lost = [f"destroys {_gpus(change)}"] if change.gpus_removed != 0 else []
+def _find_destruction(change: ResourceChange) -> Danger | None:
+    kind, data = short_type(change.type).rpartition(":")[2], _describe_lost_data(change)
+    lost = [f"destroys {_format_gpu_count(change)}"] if change.gpus_removed != 0 else []
     if data:
         lost.append(f"and {data}" if lost else f"destroys {data}")
     if lost:
         risk = Risk.DESTROYS_CAPACITY if change.gpus_removed != 0 else Risk.DESTROYS_DATA
-        return Danger(risk, _told(" ".join(lost), change), loses_data=bool(data))
+        return Danger(risk, _describe_loss(" ".join(lost), change), loses_data=bool(data))
+    # The platform deletes what other people created inside the object together with it.
     if change.others:
-        return Danger(Risk.DESTROYS_OTHERS, _told("is deleted for good", change))
-    if kind in _RECORDS:
+        return Danger(Risk.DESTROYS_OTHERS, _describe_loss("is deleted for good", change))
+    if kind in _KINDS_WITHOUT_OBJECT:
         return None
     if change.action is PlanAction.DELETE:
-        return Danger(Risk.DELETES, _told("is deleted for good", change))
-    return Danger(Risk.REPLACES, _told("deletes it and makes it anew", change))
+        return Danger(Risk.DELETES, _describe_loss("is deleted for good", change))
+    return Danger(Risk.REPLACES, _describe_loss("deletes it and makes it anew", change))
 
 
-def _reduction(change: ResourceChange) -> Danger | None:
-    """Capacity that goes though the resource stays."""
+def _find_reduction(change: ResourceChange) -> Danger | None:
+    """Return the danger of capacity that is removed while the resource stays, or None."""
     if change.gpus_removed:
-        return Danger(Risk.REDUCES_CAPACITY, _told(f"takes {_gpus(change)} away", change))
+        return Danger(
+            Risk.REDUCES_CAPACITY, _describe_loss(f"takes {_format_gpu_count(change)} away", change)
+        )
     if change.in_use:
-        return Danger(Risk.REDUCES_CAPACITY, _told("stops what is in use", change))
+        return Danger(Risk.REDUCES_CAPACITY, _describe_loss("stops what is in use", change))
     if change.leaving is not None and change.leaving.evicts_jobs:
-        return Danger(Risk.ENDS_JOBS, _jobs(change.leaving))
+        return Danger(Risk.ENDS_JOBS, _describe_jobs(change.leaving))
     return None
 
 
-def _told(lost: str, change: ResourceChange) -> str:
-    """What is lost, and what else people lose by it."""
+def _describe_loss(lost: str, change: ResourceChange) -> str:
+    """Join `lost` with the jobs, foreign objects and prepaid time lost with it."""
     parts = [lost]
     if change.leaving is not None and change.leaving.busy:
-        parts.append(_jobs(change.leaving))
+        parts.append(_describe_jobs(change.leaving))
     if change.others:
         names = ", ".join(change.others)
-        parts.append(f"{names}, which others have put into it, {_go(change.others)} with it")
+        parts.append(
+            f"{names}, which others have put into it, {_conjugate_go(change.others)} with it"
+        )
     parts += [change.in_use] if change.in_use else []
     if change.before is not None and change.before.reserved and change.action in _DESTROYING:
         until = f" until {change.before.paid_until}" if change.before.paid_until else ""
@@ -115,29 +127,30 @@ def _told(lost: str, change: ResourceChange) -> str:
     return "; ".join(parts)
 
 
-def _go(names: Sequence[str]) -> str:
+def _conjugate_go(names: Sequence[str]) -> str:
     return "goes" if len(names) == 1 else "go"
 
 
-def _jobs(leaving: RemovedNodes) -> str:
-    """What becomes of the jobs on the nodes that go."""
-    count = len({job.id for node in leaving.busy for job in node.jobs})
-    nodes = (
-        f"{counted(len(leaving.busy), 'node')} that {'goes' if len(leaving.busy) == 1 else 'go'}"
-    )
-    if leaving.evicts_jobs:
+def _describe_jobs(removed_nodes: RemovedNodes) -> str:
+    """Describe what happens to the jobs on the nodes that are removed."""
+    count = len({job.id for node in removed_nodes.busy for job in node.jobs})
+    busy_count = len(removed_nodes.busy)
+    nodes = f"{counted(busy_count, 'node')} that {'goes' if busy_count == 1 else 'go'}"
+    if removed_nodes.evicts_jobs:
         return f"ends {counted(count, 'job')} on {nodes}"
     return f"{counted(count, 'job')} {'runs' if count == 1 else 'run'} on {nodes}"
 
 
-def _data(change: ResourceChange) -> str:
-    """Return what people stored on it, in words; empty where that is nothing, or stays."""
+def _describe_lost_data(change: ResourceChange) -> str:
+    """Describe the stored data that the change loses; empty for no data or data that survives."""
     if change.before is not None and change.before.keeps_data:
         return ""
-    is_volume = short_type(change.type).rpartition(":")[2] in _VOLUMES
+    is_volume = short_type(change.type).rpartition(":")[2] in _VOLUME_KINDS
     expenses = change.before.expenses if change.before else ()
-    storage = (each for each in expenses if each.what == "storage" and not each.outlives)
-    sizes = [str(each) for each in storage if each.amount != 0]
+    storage = (
+        expense for expense in expenses if expense.what == "storage" and not expense.outlives
+    )
+    sizes = [str(expense) for expense in storage if expense.amount != 0]
     size = " and ".join(sizes)
     if is_volume:
         return f"a volume of {size} and its data" if size else "a volume and its data"
@@ -147,19 +160,23 @@ def _data(change: ResourceChange) -> str:
 _DIGITS: Final = re.compile(r"(\d+)")
 
 
-def _by_name(change: ResourceChange) -> tuple[list[tuple[bool, int, str]], str]:
-    """node-2 before node-10."""
+def _get_name_sort_key(change: ResourceChange) -> tuple[list[tuple[bool, int, str]], str]:
+    """Return a key that sorts names as people count: node-2 before node-10."""
     parts = _DIGITS.split(change.name)
-    is_number = [at % 2 == 1 and len(part) < _LONGEST for at, part in enumerate(parts)]
-    found = zip(is_number, parts, strict=True)
-    return [(not yes, int(part) if yes else 0, part) for yes, part in found], change.urn
+    is_number = [
+        index % 2 == 1 and len(part) < _MAX_NUMBER_DIGITS for index, part in enumerate(parts)
+    ]
+    numbered_parts = zip(is_number, parts, strict=True)
+    return [
+        (not is_digits, int(part) if is_digits else 0, part) for is_digits, part in numbered_parts
+    ], change.urn
 
 
-_LONGEST: Final = 18
-"""Digits of a number that is compared as one."""
+_MAX_NUMBER_DIGITS: Final = 18
+"""Longer runs of digits are compared as text: they are ids, not counters."""
 
 
-def _gpus(change: ResourceChange) -> str:
+def _format_gpu_count(change: ResourceChange) -> str:
     if change.gpus_removed is None:
         return "an unknown number of GPUs"
     return counted(change.gpus_removed, "GPU")
@@ -179,50 +196,69 @@ _REASONS = {
 _FORCES = "forces it"
 
 
-def why(change: ResourceChange) -> str:
-    """The reason, with the fields that force a replacement; empty when there is nothing to say."""
-    said = [f"{_listed(paths)} {text}" if paths else text for paths, text in causes(change)]
-    return "; ".join(said)
+def format_reason(change: ResourceChange) -> str:
+    """Format the reason of `change` with the fields that force replacement; empty for no reason."""
+    reasons = [
+        f"{_join_paths(paths)} {cause}" if paths else cause for paths, cause in list_causes(change)
+    ]
+    return "; ".join(reasons)
 
 
-def causes(change: ResourceChange) -> list[tuple[list[str], str]]:
-    """The reasons one by one: the fields that each is about, if any, and its text."""
-    found: dict[str, list[str]] = {}
-    fell = change.reason is PlanReason.DEPENDENCY_REPLACED
-    if fell and change.replace_paths:
-        found["depends on what is replaced"] = [*change.replace_paths]
+def list_causes(change: ResourceChange) -> list[tuple[list[str], str]]:
+    """List the causes of `change`, each with the paths of the fields involved, if any."""
+    paths_by_cause: dict[str, list[str]] = {}
+    is_dependency_replaced = change.reason is PlanReason.DEPENDENCY_REPLACED
+    if is_dependency_replaced and change.replace_paths:
+        paths_by_cause["depends on what is replaced"] = [*change.replace_paths]
     elif change.reason is not PlanReason.FIELD_FORCES_REPLACEMENT:
-        text = _REASONS.get(change.reason, "")
-        return [([], text)] if text else []
-    for each in change.changes:
-        if each.forces_replacement and not (fell and each.path in change.replace_paths):
-            found.setdefault(each.because or _FORCES, []).append(each.path)
-    if not found and change.replace_paths:
-        found = {_FORCES: [*change.replace_paths]}
-    return [(paths, text) for text, paths in found.items()]
+        cause = _REASONS.get(change.reason, "")
+        return [([], cause)] if cause else []
+    for property_change in change.changes:
+        if property_change.forces_replacement and not (
+            is_dependency_replaced and property_change.path in change.replace_paths
+        ):
+            paths_by_cause.setdefault(property_change.because or _FORCES, []).append(
+                property_change.path
+            )
+    # A preview's JSON names the fields, but does not say which of them changed.
+    if not paths_by_cause and change.replace_paths:
+        paths_by_cause = {_FORCES: [*change.replace_paths]}
+    return [(paths, cause) for cause, paths in paths_by_cause.items()]
 
 
-def forcing(change: ResourceChange) -> tuple[str, ...]:
-    """The properties that force a replacement."""
-    own = tuple(found.path for found in change.changes if found.forces_replacement)
+def list_forcing_paths(change: ResourceChange) -> tuple[str, ...]:
+    """List the properties of `change` that force its replacement."""
+    own = tuple(
+        property_change.path
+        for property_change in change.changes
+        if property_change.forces_replacement
+    )
     return own or change.replace_paths
 
 
-def shown_properties(change: ResourceChange) -> tuple[PropertyChange, ...]:
-    """The property changes that people want to read."""
-    found = (p for p in change.changes if p.path != PROVIDER_PROPERTY)
+def select_visible_changes(change: ResourceChange) -> tuple[PropertyChange, ...]:
+    """Select the property changes that a plan shows; the SDK's pickled provider is left out."""
+    visible_changes = (
+        property_change
+        for property_change in change.changes
+        if property_change.path != PROVIDER_PROPERTY
+    )
     if change.action is PlanAction.SAME:
-        found = (p for p in found if p.action is Action.KEEP)
-    return tuple(found)
+        visible_changes = (
+            property_change
+            for property_change in visible_changes
+            if property_change.action is Action.KEEP
+        )
+    return tuple(visible_changes)
 
 
-def is_shown(change: ResourceChange) -> bool:
-    """Whether there is anything to tell of the resource."""
-    return change.action is not PlanAction.SAME or bool(shown_properties(change))
+def is_visible(change: ResourceChange) -> bool:
+    """Return True if a plan has anything to show for `change`."""
+    return change.action is not PlanAction.SAME or bool(select_visible_changes(change))
 
 
-def gpus_note(change: ResourceChange) -> str:
-    """`-16 GPUs, +64 GPUs`; empty when none comes or goes, as far as it is known."""
+def format_gpu_delta(change: ResourceChange) -> str:
+    """Format removed and added GPUs: `-16 GPUs, +64 GPUs`; empty if none is known."""
     parts = []
     if change.gpus_removed:
         parts.append(f"-{counted(change.gpus_removed, 'GPU')}")
@@ -231,5 +267,5 @@ def gpus_note(change: ResourceChange) -> str:
     return ", ".join(parts)
 
 
-def _listed(paths: list[str]) -> str:
+def _join_paths(paths: list[str]) -> str:
     return paths[0] if len(paths) == 1 else f"{', '.join(paths[:-1])} and {paths[-1]}"

@@ -1,4 +1,7 @@
-"""Compute what differs inside a value, once for every view, and lay it out as rows."""
+"""Compute the differences inside property values, and lay them out as rows.
+
+The text, Markdown and HTML views call this module, so that nested changes look alike in each.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,38 +16,43 @@ from gpuform.schemas.plan import PropertyChange
 from gpuform.schemas.rules import FieldRules, get_field_rules
 from gpuform.schemas.safe_text import escape_invisible
 from gpuform.stacks.resource_rules import lifecycle_of
-from gpuform.stacks.review.value_text import inline, labelled
+from gpuform.stacks.review.value_text import format_inline, format_labelled
 
 _NO_RULES = FieldRules()
 _PART = re.compile(r'\["(?:\\"|[^"])*"\]|\[\d+\]|([^.\[]+)')
 
 
-def inputs_of(type_: str) -> type[BaseModel] | None:
-    """The model of what can be declared of a gpuform resource; None for any other type."""
+def find_inputs_model(type_: str) -> type[BaseModel] | None:
+    """Return the input model of a gpuform resource type, or None for any other type."""
     lifecycle = lifecycle_of(type_)
     return lifecycle.inputs if lifecycle else None
 
 
 @cache
-def rules_at(type_: str, path: str) -> FieldRules:
-    """The rules of the property at a path; none where the schema does not know it."""
-    model = inputs_of(type_)
+def get_rules_at(type_: str, path: str) -> FieldRules:
+    """Return the field rules of the property at `path`; empty rules if it is not in the schema."""
+    model = find_inputs_model(type_)
     fields = get_field_rules(model) if model else {}
-    found = _NO_RULES
+    rules = _NO_RULES
     for part in _PART.finditer(path):
+        # A key or an index has the rules of its list.
         if part[1] is None:
             continue  # a key or an index: the items have the rules of their list
-        found = fields.get(part[1], _NO_RULES).inherit_rules(found)
-        fields = found.nested_rules
-    return found
+        rules = fields.get(part[1], _NO_RULES).inherit_rules(rules)
+        fields = rules.nested_rules
+    return rules
 
 
-def by_identity(value: Any, rules: FieldRules) -> Any:
-    """The value with each list whose items have a key of their own as a mapping by that key."""
+def key_items_by_identity(value: Any, rules: FieldRules) -> Any:
+    """Return `value` with each list of keyed items as a mapping by their key.
+
+    Items of such a list (nodes by name, for example) are compared with their namesakes, not by
+    index.
+    """
     if isinstance(value, Mapping):
         if rules.is_map:
-            return {key: _inner_values(item, rules) for key, item in value.items()}
-        return _inner_values(value, rules)
+            return {key: _key_nested_items(item, rules) for key, item in value.items()}
+        return _key_nested_items(value, rules)
     if not isinstance(value, list | tuple):
         return value
     key = rules.keyed_by
@@ -52,15 +60,18 @@ def by_identity(value: Any, rules: FieldRules) -> Any:
         names = [item.get(key.name) for item in value]
         if all(isinstance(name, str) for name in names) and len(set(names)) == len(names):
             items = zip(names, value, strict=True)
-            return {f'["{name}"]': _inner_values(item, rules) for name, item in items}
-    return [_inner_values(item, rules) for item in value]
+            return {f'["{name}"]': _key_nested_items(item, rules) for name, item in items}
+    return [_key_nested_items(item, rules) for item in value]
 
 
-def _inner_values(value: Any, rules: FieldRules) -> Any:
+def _key_nested_items(value: Any, rules: FieldRules) -> Any:
     if not isinstance(value, Mapping):
         return value
     inner = rules.nested_rules
-    return {name: by_identity(item, inner.get(name, _NO_RULES)) for name, item in value.items()}
+    return {
+        name: key_items_by_identity(item, inner.get(name, _NO_RULES))
+        for name, item in value.items()
+    }
 
 
 UNKNOWN = "[known after apply]"
@@ -78,7 +89,7 @@ _ACTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One place inside a property: its path from there, and what was and will be."""
+    """Hold one changed location inside a property: its path from there, old and new value."""
 
     path: str
     action: Action
@@ -86,22 +97,26 @@ class Difference:
     after: Any
 
 
-def values_of(change: PropertyChange) -> tuple[Any, Any]:
-    """Before and after in the words of a plan: what is not known yet is said."""
-    before, after = _plain(change.before), _plain(change.after)
+def get_plan_values(change: PropertyChange) -> tuple[Any, Any]:
+    """Return the values of `change` before and after; an unknown one as `[known after apply]`."""
+    before, after = _to_plan_value(change.before), _to_plan_value(change.after)
     return before, UNKNOWN if change.unknown and after is None else after
 
 
-def differences(change: PropertyChange, type_: str) -> list[Difference]:
-    """The places inside the property that change, in order; none where it changes as a whole.
+def list_differences(change: PropertyChange, type_: str) -> list[Difference]:
+    """List the locations inside a property that change, in order; empty if it changes as one value.
 
-    `type_` is the resource's: its schema says which lists have items with a key of their own.
+    Args:
+        change: the change of one property.
+        type_: the resource's type, whose schema says which lists have keyed items.
     """
-    before, after = values_of(change)
+    before, after = get_plan_values(change)
     if change.action is not Action.UPDATE or not _is_nested(before, after):
         return []
-    rules = rules_at(type_, change.path)
-    return list(_compared(by_identity(before, rules), by_identity(after, rules)))
+    rules = get_rules_at(type_, change.path)
+    return list(
+        _compare_values(key_items_by_identity(before, rules), key_items_by_identity(after, rules))
+    )
 
 
 def _is_nested(before: Any, after: Any) -> bool:
@@ -113,10 +128,10 @@ def _is_nested(before: Any, after: Any) -> bool:
     return any(isinstance(item, Mapping) for value in both for item in value)
 
 
-def _compared(before: Any, after: Any) -> Iterator[Difference]:
+def _compare_values(before: Any, after: Any) -> Iterator[Difference]:
     from deepdiff import DeepDiff  # noqa: PLC0415 - slow, and most plans nest nothing
 
-    found = DeepDiff(
+    tree = DeepDiff(
         before,
         after,
         view="tree",
@@ -124,21 +139,26 @@ def _compared(before: Any, after: Any) -> Iterator[Difference]:
         threshold_to_diff_deeper=0,  # else what has little in common is one change of it all
         verbose_level=2,
     )
-    levels = [(level, _ACTIONS[kind]) for kind in _ACTIONS for level in found.get(kind, ())]
-    made = []
+    levels = [(level, _ACTIONS[kind]) for kind in _ACTIONS for level in tree.get(kind, ())]
+    ordered_differences = []
     for level, action in levels:
         steps = level.path(output_format="list")
         old = None if action is Action.ADD else level.t1
         new = None if action is Action.DELETE else level.t2
-        made.append((_order(steps), Difference(_path(steps), action, old, new)))
-    yield from (difference for _, difference in sorted(made, key=lambda pair: pair[0]))
+        # DeepDiff returns its findings by kind: the order of the paths is restored below.
+        ordered_differences.append(
+            (_get_path_sort_key(steps), Difference(_format_path(steps), action, old, new))
+        )
+    yield from (
+        difference for _, difference in sorted(ordered_differences, key=lambda pair: pair[0])
+    )
 
 
-def _order(steps: list[Any]) -> list[tuple[bool, int, str]]:
+def _get_path_sort_key(steps: list[Any]) -> list[tuple[bool, int, str]]:
     return [(isinstance(s, str), s if isinstance(s, int) else 0, str(s)) for s in steps]
 
 
-def _path(steps: list[Any]) -> str:
+def _format_path(steps: list[Any]) -> str:
     path = ""
     for step in steps:
         if isinstance(step, int):
@@ -152,12 +172,12 @@ def _path(steps: list[Any]) -> str:
     return path
 
 
-def _plain(value: Any) -> Any:
-    """The value with whole numbers as such, and the mark of what is not known in a plan's words."""
+def _to_plan_value(value: Any) -> Any:
+    """Return `value` with whole floats as integers and unknown values in a plan's words."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): _to_plan_value(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [_to_plan_value(item) for item in value]
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return UNKNOWN if value == "[unknown]" else value
@@ -170,9 +190,9 @@ _MARKS = {Action.ADD: "+", Action.UPDATE: "~", Action.DELETE: "-", Action.KEEP: 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line. `mark` is + ~ - or a blank; `depth` 1 is inside a property.
+    """Hold one line of a diff: `mark` is + ~ - or a blank, `depth` 1 is inside a property.
 
-    A row that `continues` goes on with the value of the one before.
+    A row that `continues` belongs to the value of the row before it.
     """
 
     mark: str
@@ -181,62 +201,64 @@ class Row:
     continues: bool = False
 
 
-def change_rows(changes: Iterable[PropertyChange], type_: str) -> Iterator[Row]:
-    """The rows of a resource's property changes, their values aligned."""
+def build_change_rows(changes: Iterable[PropertyChange], type_: str) -> Iterator[Row]:
+    """Build the rows of a resource's property changes, with aligned values."""
     changes = tuple(changes)
     width = max((len(change.path) for change in changes), default=0) + 1
     for change in changes:
-        first, *rest = _rows(change, f"{change.path}:".ljust(width), type_)
-        yield Row(first.mark, escape_invisible(first.text + _note(change)), first.depth)
+        first, *rest = _build_property_rows(change, f"{change.path}:".ljust(width), type_)
+        yield Row(first.mark, escape_invisible(first.text + _format_note(change)), first.depth)
         yield from (replace(row, text=escape_invisible(row.text)) for row in rest)
 
 
-def _rows(change: PropertyChange, label: str, type_: str) -> Iterator[Row]:
+def _build_property_rows(change: PropertyChange, label: str, type_: str) -> Iterator[Row]:
     mark = _MARKS[change.action]
-    before, after = values_of(change)
+    before, after = get_plan_values(change)
     if change.action is Action.KEEP:
-        yield Row(mark, f"{label} stays {inline(before)}")
+        yield Row(mark, f"{label} stays {format_inline(before)}")
     elif change.action is Action.ADD:
-        yield from _whole(mark, label, after)
+        yield from _build_value_rows(mark, label, after)
     elif change.action is Action.DELETE:
-        yield from _whole(mark, label, before)
-    elif inner := differences(change, type_):
+        yield from _build_value_rows(mark, label, before)
+    elif inner := list_differences(change, type_):
         yield Row(mark, f"{change.path}:")
         for difference in inner:
-            yield from _inner_rows(difference)
+            yield from _build_nested_rows(difference)
     else:
-        yield Row(mark, f"{label} {inline(before)} => {inline(after)}")
+        yield Row(mark, f"{label} {format_inline(before)} => {format_inline(after)}")
 
 
-def _inner_rows(change: Difference) -> Iterator[Row]:
+def _build_nested_rows(change: Difference) -> Iterator[Row]:
     mark, label = _MARKS[change.action], f"{change.path}:"
     if change.action is Action.ADD:
-        yield from _whole(mark, label, change.after, 1)
+        yield from _build_value_rows(mark, label, change.after, 1)
     elif change.action is Action.DELETE:
-        yield from _whole(mark, label, change.before, 1)
+        yield from _build_value_rows(mark, label, change.before, 1)
     else:
-        yield Row(mark, f"{label} {inline(change.before)} => {inline(change.after)}", 1)
+        yield Row(
+            mark, f"{label} {format_inline(change.before)} => {format_inline(change.after)}", 1
+        )
 
 
-def _whole(mark: str, label: str, value: Any, depth: int = 0) -> Iterator[Row]:
-    first, *rest = labelled(label, value)
+def _build_value_rows(mark: str, label: str, value: Any, depth: int = 0) -> Iterator[Row]:
+    first, *rest = format_labelled(label, value)
     yield Row(mark, first, depth)
     yield from (Row(mark, line, depth, continues=True) for line in rest)
 
 
-def _note(change: PropertyChange) -> str:
+def _format_note(change: PropertyChange) -> str:
     if change.forces_replacement:
         return f"  {FORCES}"
-    told = note_of(change)
+    note = get_note(change)
     if change.action is Action.KEEP:
-        return f": {told}" if told else ""
-    return f"  # {told}" if told else ""
+        return f": {note}" if note else ""
+    return f"  # {note}" if note else ""
 
 
-def note_of(change: PropertyChange) -> str:
-    """What is to be said beside the values; empty when the values say it all."""
+def get_note(change: PropertyChange) -> str:
+    """Return the note beside the values of `change`; empty where the values already say it."""
     if change.action is Action.KEEP:
         # "stays" says that already.
         return change.because.removesuffix(": the platform keeps its value")
-    is_said = change.unknown and change.because in "[known after apply]"
-    return "" if is_said else change.because
+    is_visible_in_value = change.unknown and change.because in "[known after apply]"
+    return "" if is_visible_in_value else change.because

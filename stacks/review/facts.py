@@ -1,4 +1,8 @@
-"""The facts of plans under review: every view prints these, and none counts by itself."""
+"""Compute the facts of plans under review: counts, dangers, GPUs, apply commands.
+
+Every view prints these facts and counts nothing by itself. `Review` is built by `gpuform review`
+and by the commands that plan.
+"""
 
 import shlex
 from collections import Counter
@@ -17,24 +21,31 @@ from gpuform.schemas.plan import (
 )
 from gpuform.schemas.stacks_plan import StacksPlan
 from gpuform.stacks.engine.urn import is_noise
-from gpuform.stacks.review.dangers import Danger, danger_of, is_shown, rank, ranked
-from gpuform.stacks.review.summary_text import counts_text, gate_word
+from gpuform.stacks.review.dangers import (
+    Danger,
+    find_danger,
+    is_visible,
+    rank_change,
+    sort_by_danger,
+)
+from gpuform.stacks.review.summary_text import format_gate_verdict, format_planned_operations
 
-FAILED: Final = "What failed tells nothing to decide on: mend it, and preview again."
-"""What comes next after a preview that has failed."""
+FAILED_NEXT_STEP: Final = "What failed tells nothing to decide on: mend it, and preview again."
+"""The next step after a preview that failed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Gpus:
-    """A number of GPUs; not `exact` when some of it is not known."""
+class GpuCount:
+    """Hold a number of GPUs; not `exact` if a part of it is unknown."""
 
     known: int
     exact: bool
 
     @classmethod
-    def of(cls, numbers: Iterable[int | None]) -> "Gpus":
-        found = list(numbers)
-        return cls(sum(number or 0 for number in found), None not in found)
+    def from_numbers(cls, numbers: Iterable[int | None]) -> "GpuCount":
+        """Sum `numbers`; None is an unknown number."""
+        counts = list(numbers)
+        return cls(sum(number or 0 for number in counts), None not in counts)
 
     def __bool__(self) -> bool:
         return self.known > 0 or not self.exact
@@ -47,7 +58,7 @@ class Gpus:
 
 @dataclass(frozen=True, slots=True)
 class RiskyChange:
-    """One resource's change and what is dangerous about it."""
+    """Pair the change of one resource with its danger, if any."""
 
     change: ResourceChange
     danger: Danger | None
@@ -55,8 +66,9 @@ class RiskyChange:
 
 @dataclass(frozen=True)
 class StackFacts:
-    """One plan. `source` is the file that it was read from, `emulate` the flag of its making.
+    """Compute the facts of one plan.
 
+    `source` is the file that the plan was read from, `emulate` whether it was made with --emulate.
     With `is_part` the file has the plans of several stacks.
     """
 
@@ -72,64 +84,66 @@ class StackFacts:
 
     @cached_property
     def subjects(self) -> Sequence[RiskyChange]:
-        """What there is to tell, the most dangerous first."""
-        shown = (change for change in ranked(self.plan.changes) if is_shown(change))
-        return [RiskyChange(change, danger_of(change)) for change in shown]
+        """Return the visible changes, the most dangerous first."""
+        shown = (change for change in sort_by_danger(self.plan.changes) if is_visible(change))
+        return [RiskyChange(change, find_danger(change)) for change in shown]
 
     @cached_property
     def losing_data(self) -> Sequence[str]:
-        """The names of what people have stored something on that is lost."""
-        subjects = (each for each in self.subjects if each.danger and each.danger.loses_data)
-        return [each.change.name for each in subjects]
+        """Return the names of the resources whose stored data is lost."""
+        subjects = (
+            subject for subject in self.subjects if subject.danger and subject.danger.loses_data
+        )
+        return [subject.change.name for subject in subjects]
 
     @property
     def dangers(self) -> int:
-        """How many changes are dangerous."""
+        """Return how many changes are dangerous."""
         return sum(subject.danger is not None for subject in self.subjects)
 
     @cached_property
     def counts(self) -> Mapping[PlanAction, int]:
-        """How many resources by action, without the stack's own entry and providers."""
+        """Count resources by action, without the stack's own entry and its providers."""
         changes = (change for change in self.plan.changes if not is_noise(change.type))
         counted = Counter(change.action for change in changes)
         # Of those that do not change at all, the plan has the number alone; of a refresh it may
         # have no more of what was changed outside.
-        alone = (PlanAction.SAME, *((PlanAction.UPDATE,) if self.is_drift else ()))
-        for action in alone:
+        summarized_actions = (PlanAction.SAME, *((PlanAction.UPDATE,) if self.is_drift else ()))
+        for action in summarized_actions:
             counted[action] = max(counted[action], self.plan.summary.get(action, 0))
         return {action: counted[action] for action in PlanAction if counted[action]}
 
     @cached_property
-    def gpus_removed(self) -> Gpus:
-        return Gpus.of(change.gpus_removed for change in self.plan.changes)
+    def gpus_removed(self) -> GpuCount:
+        return GpuCount.from_numbers(change.gpus_removed for change in self.plan.changes)
 
     @cached_property
-    def gpus_added(self) -> Gpus:
-        return Gpus.of(change.gpus_added for change in self.plan.changes)
+    def gpus_added(self) -> GpuCount:
+        return GpuCount.from_numbers(change.gpus_added for change in self.plan.changes)
 
     @property
     def has_failed(self) -> bool:
-        """Whether its preview has failed: it is not whole."""
+        """Return True if the preview failed, so that its plan is incomplete."""
         return bool(self.plan.errors)
 
     @property
     def is_stopped(self) -> bool:
-        """Whether a gate stops the plan."""
+        """Return True if a gate blocks the plan."""
         return any(gate.is_blocking for gate in self.plan.gates or ())
 
     @property
     def is_bound(self) -> bool:
-        """Whether exactly this can be applied: the plan was saved, and its file is known."""
+        """Return True if exactly this plan can be applied: it was saved to a known file."""
         return self.plan.basis is not None and self.source not in ("", "-")
 
     @property
     def is_drift(self) -> bool:
-        """Whether it tells what was changed outside, and nobody is to apply it."""
+        """Return True if the plan only reports drift, which nobody applies."""
         return self.plan.operation == "refresh" and self.plan.basis is None
 
     @property
     def command(self) -> str:
-        """What applies it; empty when there is nothing to apply, or it is not whole."""
+        """Return the command that applies the plan; empty without changes or after a failure."""
         if self.has_failed or not (self.plan.has_changes or self.plan.outputs):
             return ""
         operation = self.plan.operation
@@ -141,8 +155,8 @@ class StackFacts:
 
 
 @dataclass(frozen=True)
-class Whole:
-    """What is said of several stacks together: their name, and what the gates over all say."""
+class CombinedPlan:
+    """Hold the name of a multi-stack plan and the results of the gates over all its stacks."""
 
     name: str = ""
     gates: Sequence[GateResult] = ()
@@ -150,7 +164,7 @@ class Whole:
     emulate: bool = False
 
     def command(self, operation: str) -> str:
-        """What applies all of it."""
+        """Return the command that applies the plans of all stacks."""
         words = ["gpuform", "up" if operation == "update" else operation, "--all"]
         words += ["--plan", self.source] if self.source not in ("", "-") else []
         return shlex.join([*words, "--emulate"] if self.emulate else words)
@@ -158,25 +172,27 @@ class Whole:
 
 @dataclass(frozen=True)
 class Review:
-    """All plans that are decided on together, in the order given.
+    """Hold all plans that people decide on together, in the order given.
 
-    `whole` is what they are parts of, where one run applies them all.
+    `combined` is set where one run applies all of them.
     """
 
     stacks: Sequence[StackFacts]
-    whole: Whole | None = None
+    combined: CombinedPlan | None = None
 
     @classmethod
-    def of(cls, plan: StacksPlan, source: str = "", *, emulate: bool = False) -> Self:
-        """The plan of several stacks; `source` is the file that it was read from."""
-        stacks = [StackFacts(each, source, emulate, is_part=True) for each in plan.plans]
-        return cls(stacks, Whole(plan.name, plan.gates or (), source, emulate))
+    def from_stacks_plan(cls, plan: StacksPlan, source: str = "", *, emulate: bool = False) -> Self:
+        """Build the review of a multi-stack plan; `source` is the file it was read from."""
+        stacks = [
+            StackFacts(stack_plan, source, emulate, is_part=True) for stack_plan in plan.plans
+        ]
+        return cls(stacks, CombinedPlan(plan.name, plan.gates or (), source, emulate))
 
     @cached_property
     def subjects(self) -> Sequence[tuple[StackFacts, RiskyChange]]:
-        """What all stacks change, the most dangerous first, whichever stack it is in."""
+        """Return the visible changes of all stacks, the most dangerous first."""
         every = [(stack, subject) for stack in self.stacks for subject in stack.subjects]
-        return sorted(every, key=lambda pair: rank(pair[1].change))
+        return sorted(every, key=lambda pair: rank_change(pair[1].change))
 
     @cached_property
     def counts(self) -> Mapping[PlanAction, int]:
@@ -186,37 +202,38 @@ class Review:
         return {action: total[action] for action in PlanAction if total[action]}
 
     @cached_property
-    def gpus_removed(self) -> Gpus:
-        return _sum(stack.gpus_removed for stack in self.stacks)
+    def gpus_removed(self) -> GpuCount:
+        return _sum_gpu_counts(stack.gpus_removed for stack in self.stacks)
 
     @cached_property
-    def gpus_added(self) -> Gpus:
-        return _sum(stack.gpus_added for stack in self.stacks)
+    def gpus_added(self) -> GpuCount:
+        return _sum_gpu_counts(stack.gpus_added for stack in self.stacks)
 
     @property
     def has_failed(self) -> bool:
-        """Whether a preview has failed: then not all is known that would be done."""
+        """Return True if a preview failed, so that some changes are unknown."""
         return any(stack.has_failed for stack in self.stacks)
 
     @property
     def unchecked(self) -> int:
-        """How many checks could not be made while planning."""
+        """Count the checks that could not run while planning."""
         return sum(len(stack.plan.unchecked) for stack in self.stacks)
 
     @property
     def is_stopped(self) -> bool:
-        """Whether a gate stops one of the plans, or all of them."""
-        gates = self.whole.gates if self.whole else ()
+        """Return True if a gate blocks one of the plans, or all of them."""
+        gates = self.combined.gates if self.combined else ()
         return any(gate.is_blocking for gate in gates) or any(s.is_stopped for s in self.stacks)
 
     @property
     def commands(self) -> Sequence[tuple[StackFacts, str]]:
-        """What applies the plans: one command for all where they are applied as one."""
-        found = [(stack, stack.command) for stack in self.stacks if stack.command]
-        if self.whole is None or not found or self.has_failed:
-            return found
-        first, _ = found[0]
-        return [(first, self.whole.command(first.plan.operation))]
+        """Return the commands that apply the plans: a single one where one run applies all."""
+        commands = [(stack, stack.command) for stack in self.stacks if stack.command]
+        # Several plan files are applied one by one; so are the plans beside a failed one.
+        if self.combined is None or not commands or self.has_failed:
+            return commands
+        first, _ = commands[0]
+        return [(first, self.combined.command(first.plan.operation))]
 
     @cached_property
     def has_changes(self) -> bool:
@@ -224,56 +241,56 @@ class Review:
 
     @property
     def is_drift(self) -> bool:
-        """Whether all of it is drift."""
+        """Return True if all plans report drift only."""
         return all(stack.is_drift for stack in self.stacks)
 
     @property
     def kind(self) -> str:
-        """What it calls itself."""
+        """Return the word for this review in headings: `drift` or `plan`."""
         return "drift" if self.is_drift else "plan"
 
     @property
     def nothing(self) -> str:
-        """What it says when there is nothing to apply."""
+        """Return the sentence that stands in place of commands if there is nothing to apply."""
         if self.has_failed:
-            return FAILED
+            return FAILED_NEXT_STEP
         return "Nothing was changed outside." if self.is_drift else "Nothing is to be done."
 
 
-def _sum(found: Iterable[Gpus]) -> Gpus:
-    each = list(found)
-    return Gpus(sum(gpus.known for gpus in each), all(gpus.exact for gpus in each))
+def _sum_gpu_counts(gpu_counts: Iterable[GpuCount]) -> GpuCount:
+    counts = list(gpu_counts)
+    return GpuCount(sum(gpus.known for gpus in counts), all(gpus.exact for gpus in counts))
 
 
-def gpus_text(facts: StackFacts | Review) -> str:
-    """How many GPUs go and come: `16 destroyed, none added`; of drift `16 gone, none new`."""
+def format_gpu_changes(facts: StackFacts | Review) -> str:
+    """Format removed and added GPUs: `16 destroyed, none added`; for drift `16 gone, none new`."""
     removed, added = facts.gpus_removed, facts.gpus_added
     if facts.is_drift:
         return f"{removed or 'none'} gone, {added or 'none'} new"
     return f"{removed or 'none'} destroyed, {added or 'none'} added"
 
 
-def planned_text(facts: StackFacts | Review) -> str:
-    """`2 to create, 1 to replace`; of what has failed, what was planned before it did."""
-    text = counts_text(facts.counts)
+def format_planned_counts(facts: StackFacts | Review) -> str:
+    """Format the counts by action; for a failed preview, what was planned before the failure."""
+    counts = format_planned_operations(facts.counts)
     if not facts.has_failed:
-        return text
+        return counts
     planned = any(action is not PlanAction.SAME for action in facts.counts)
-    return f"failed; planned before: {text}" if planned else "failed"
+    return f"failed; planned before: {counts}" if planned else "failed"
 
 
-def gates_counted(facts: StackFacts | Review) -> str:
-    """`2 passed, 1 stops the plan`."""
+def format_gate_counts(facts: StackFacts | Review) -> str:
+    """Count the gates by verdict: `2 passed, 1 stops the plan`."""
     stacks = facts.stacks if isinstance(facts, Review) else [facts]
     gates = [gate for stack in stacks for gate in stack.plan.gates or ()]
-    if isinstance(facts, Review) and facts.whole is not None:
-        gates += facts.whole.gates
-    words = Counter(map(gate_word, gates))
+    if isinstance(facts, Review) and facts.combined is not None:
+        gates += facts.combined.gates
+    words = Counter(map(format_gate_verdict, gates))
     return ", ".join(f"{count} {word}" for word, count in words.items())
 
 
-def validity(review: Review) -> str:
-    """What becomes of the plans when something has changed since they were made."""
+def describe_validity(review: Review) -> str:
+    """Describe what happens to the plans if the state or the program changes meanwhile."""
     is_bound = all(stack.is_bound for stack in review.stacks)
     if review.is_drift:
         return (
@@ -285,17 +302,19 @@ def validity(review: Review) -> str:
             "A saved plan is refused before the first change when the state, the configuration or "
             "the program is another one by then."
         )
-    what = "Not every plan here was saved" if len(review.stacks) > 1 else "The plan was not saved"
+    subject = (
+        "Not every plan here was saved" if len(review.stacks) > 1 else "The plan was not saved"
+    )
     is_destroy = all(stack.plan.operation == "destroy" for stack in review.stacks)
     command = "destroy" if is_destroy else "preview"
-    command += " --all" if review.whole is not None else ""
+    command += " --all" if review.combined is not None else ""
     return (
-        f"{what}: what is applied is planned anew, from what is there then. "
+        f"{subject}: what is applied is planned anew, from what is there then. "
         f"`gpuform {command} --save-plan FILE` makes a plan that binds."
     )
 
 
-def as_property(output: OutputChange) -> PropertyChange:
-    """An output's change in the form of a property's, to be shown like one."""
+def to_property_change(output: OutputChange) -> PropertyChange:
+    """Return the change of a stack output in the form of a property change."""
     facts = output.model_dump()
     return PropertyChange(path=facts.pop("name"), **facts)

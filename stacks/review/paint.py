@@ -1,4 +1,4 @@
-"""Colour, where the reader wants it."""
+"""Color text for terminals that show colors; called by every text view."""
 
 import re
 from dataclasses import dataclass
@@ -17,17 +17,17 @@ _CODES = {
 
 
 STYLED: Final = re.compile(f"(\x1b\\[(?:0|{'|'.join(sorted(set(_CODES.values())))})m)")
-"""What a Paint puts around a text."""
+"""Matches the escape sequences that a Paint puts around text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Paint:
-    """Styles text for a terminal, or leaves it as it is."""
+    """Style text for a terminal, or return it unchanged without `color`."""
 
     color: bool = False
 
     def __call__(self, style: str, text: str) -> str:
-        """`style` is one of add, remove, change, replace, error, warning, dim and bold, or ''."""
+        """Return `text` in `style`: a key of `_CODES`, or '' for no style."""
         if not self.color or not style or not text:
             return text
         return f"\x1b[{_CODES[style]}m{text}\x1b[0m"

@@ -1,4 +1,7 @@
-"""Find resources that a plan only renames, and options that change without a property."""
+"""Find resources that a plan only renames, and resource options that change without a property.
+
+The planning operations add the notices to a plan.
+"""
 
 import json
 from collections import defaultdict
@@ -12,25 +15,26 @@ from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import is_noise, name_of
 from gpuform.stacks.engine.values import PropertyValue, contains_unknown
 
-_MOST = 200
-"""Deleted resources of a type that are compared: of more, nobody has only given another name."""
+_MAX_COMPARED = 200
+"""Most deleted resources of one type that are compared: nobody only renames more of them."""
 
 
-def renamed(steps: Iterable[Step]) -> Iterator[Notice]:
-    """One for each resource to be made that has the type and the inputs of one to be deleted."""
-    gone: dict[str, list[ResourceState]] = defaultdict(list)
-    made = []
+def find_renames(steps: Iterable[Step]) -> Iterator[Notice]:
+    """Yield a notice for each created resource with the type and inputs of a deleted one."""
+    deleted: dict[str, list[ResourceState]] = defaultdict(list)
+    created = []
     for step in steps:
         if step.op is Op.DELETE and step.old is not None and _is_object(step.old):
-            gone[step.old.type].append(step.old)
+            deleted[step.old.type].append(step.old)
         elif step.op is Op.CREATE and step.new is not None and _is_object(step.new):
-            made.append(step.new)
-    for new in made:
-        found = gone[new.type] if len(gone[new.type]) <= _MOST else []
-        old = next((entry for entry in found if _is_alike(entry, new)), None)
+            created.append(step.new)
+    for new in created:
+        candidates = deleted[new.type] if len(deleted[new.type]) <= _MAX_COMPARED else []
+        old = next((entry for entry in candidates if _is_alike(entry, new)), None)
         if old is not None:
-            found.remove(old)
-            yield _notice(name_of(old.urn), new)
+            # Each deleted resource explains one created resource at most.
+            candidates.remove(old)
+            yield _build_rename_notice(name_of(old.urn), new)
 
 
 def _is_object(entry: ResourceState) -> bool:
@@ -38,20 +42,20 @@ def _is_object(entry: ResourceState) -> bool:
 
 
 def _is_alike(old: ResourceState, new: ResourceState) -> bool:
-    """What is not known yet may be the same."""
+    """Return True if both resources have equal inputs; an unknown input may be equal."""
     if old.inputs.keys() != new.inputs.keys():
         return False
     return all(
-        name == PROVIDER_KEY or _may_be_same(value, new.inputs[name])
+        name == PROVIDER_KEY or _can_be_equal(value, new.inputs[name])
         for name, value in old.inputs.items()
     )
 
 
-def _may_be_same(old: PropertyValue, new: PropertyValue) -> bool:
+def _can_be_equal(old: PropertyValue, new: PropertyValue) -> bool:
     return old == new or contains_unknown(new)
 
 
-def _notice(before: str, new: ResourceState) -> Notice:
+def _build_rename_notice(before: str, new: ResourceState) -> Notice:
     name = name_of(new.urn)
     return Notice(
         kind=NoticeKind.RENAMED,
@@ -67,39 +71,39 @@ _OPTIONS: Final = (
     *("protect", "retain_on_delete", "deleted_with", "replace_with", "ignore_changes"),
     *("replace_on_changes", "custom_timeouts", "additional_secret_outputs"),
 )
-_KEPT: Final = (Op.SAME, Op.UPDATE)
-_MEANS: Final = {
+_KEEPING_OPS: Final = (Op.SAME, Op.UPDATE)
+_EFFECTS: Final = {
     ("protect", False): "a later run may delete or replace it",
     ("retain_on_delete", True): "its object stays, and is paid for, when the resource goes",
 }
 
 
-def changed_options(steps: Iterable[Step]) -> Iterator[Notice]:
-    """One for each resource that stays and has other options then."""
+def find_option_changes(steps: Iterable[Step]) -> Iterator[Notice]:
+    """Yield a notice for each resource that stays and whose options change."""
     for step in steps:
         old, new = step.old, step.new
-        if step.op not in _KEPT or old is None or new is None or is_noise(new.type):
+        if step.op not in _KEEPING_OPS or old is None or new is None or is_noise(new.type):
             continue
-        said = "; ".join(_said(old, new))
-        if said:
+        option_changes = "; ".join(_describe_option_changes(old, new))
+        if option_changes:
             name = name_of(new.urn)
-            text = f"its options change: {said}"
-            yield Notice(kind=NoticeKind.OPTIONS, urn=new.urn, name=name, text=text)
+            notice_text = f"its options change: {option_changes}"
+            yield Notice(kind=NoticeKind.OPTIONS, urn=new.urn, name=name, text=notice_text)
 
 
-def _said(old: ResourceState, new: ResourceState) -> Iterator[str]:
+def _describe_option_changes(old: ResourceState, new: ResourceState) -> Iterator[str]:
     for option in _OPTIONS:
         before, after = getattr(old, option), getattr(new, option)
         if before != after:
-            means = _MEANS.get((option, after)) if isinstance(after, bool) else None
-            yield f"{option} {_shown(before)} => {_shown(after)}" + (
-                f", so {means}" if means else ""
+            effect = _EFFECTS.get((option, after)) if isinstance(after, bool) else None
+            yield f"{option} {_format_option(before)} => {_format_option(after)}" + (
+                f", so {effect}" if effect else ""
             )
 
 
-def _shown(value: Any) -> str:
+def _format_option(value: Any) -> str:
     if isinstance(value, str):
         return name_of(value) if value else "none"
     if isinstance(value, list):
-        return json.dumps([name_of(each) if each.startswith("urn:") else each for each in value])
+        return json.dumps([name_of(item) if item.startswith("urn:") else item for item in value])
     return json.dumps(value)

@@ -1,9 +1,6 @@
-"""Format the lines that every view prints: counts, costs, gates, notices, removed nodes and
-repairs.
+"""Format summaries that all views print: counts, costs, gates, notices, removed nodes.
 
-What is unknown is written, never summed.
-
-Removed nodes have a line each; those without jobs share one where the same is done to all.
+Called by the plan, review and status views. Unknown amounts are named and never summed.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,7 +26,7 @@ from gpuform.stacks.review.paint import PLAIN, Paint
 from gpuform.stacks.review.value_text import STYLES, counted
 
 # Operation -> symbol, what is to be done, what was done; in the order of Pulumi's display.
-_COUNTED = {
+_OPERATION_WORDS = {
     "create": ("+", "create", "created"),
     "import": ("=", "import", "imported"),
     "update": ("~", "update", "updated"),
@@ -40,76 +37,85 @@ _COUNTED = {
 }
 
 
-def resources_lines(
+def render_resource_counts(
     counts: Mapping[str, int], *, preview: bool, errored: int = 0, paint: Paint = PLAIN
 ) -> Iterator[str]:
-    """Pulumi's summary: `Resources:`, a line for each operation, the unchanged ones.
+    """Yield the `Resources:` block of Pulumi's summary, with a line for each operation.
 
-    `counts` has Pulumi's names of the operations; `errored` is the number of resources that failed.
+    Args:
+        counts: number of resources by Pulumi's name of the operation.
+        preview: whether the operations are only planned.
+        errored: number of resources that failed.
+        paint: colors the lines.
     """
-    found = {op: counts[op] for op in _COUNTED if counts.get(op)}
+    counts_by_operation = {op: counts[op] for op in _OPERATION_WORDS if counts.get(op)}
     unchanged = counts.get("same", 0)
     yield paint("bold", "Resources:")
-    for op, count in found.items():
-        symbol, to_do, done = _COUNTED[op]
+    for op, count in counts_by_operation.items():
+        symbol, to_do, done = _OPERATION_WORDS[op]
         verb = f"to {to_do}" if preview else done
         yield paint(STYLES[symbol], f"    {symbol:<2}{count} {verb}")
-    if len(found) > 1:
+    if len(counts_by_operation) > 1:
         rest = f". {unchanged} unchanged" if unchanged else ""
-        yield f"    {counted(sum(found.values()), 'change')}{rest}"
-    elif unchanged or not (found or errored):
+        yield f"    {counted(sum(counts_by_operation.values()), 'change')}{rest}"
+    # A failed run without operations must not say "nothing to do".
+    elif unchanged or not (counts_by_operation or errored):
         yield f"    {unchanged} unchanged" if unchanged else "    nothing to do"
     if errored:
         yield paint("error", f"    {errored} errored")
 
 
-def counts_text(counts: Mapping[PlanAction, int]) -> str:
-    """What would be done, in one line: `2 to create, 1 to replace, 3 unchanged`."""
+def format_planned_operations(counts: Mapping[PlanAction, int]) -> str:
+    """Format what a plan does, in one line: `2 to create, 1 to replace, 3 unchanged`."""
     by_name = {str(action): count for action, count in counts.items()}
-    found = [f"{by_name[op]:,} to {v}" for op, (_, v, _) in _COUNTED.items() if op in by_name]
+    parts = [
+        f"{by_name[op]:,} to {v}" for op, (_, v, _) in _OPERATION_WORDS.items() if op in by_name
+    ]
     if unchanged := counts.get(PlanAction.SAME):
-        found.append(f"{unchanged:,} unchanged")
-    return ", ".join(found) or "nothing to do"
+        parts.append(f"{unchanged:,} unchanged")
+    return ", ".join(parts) or "nothing to do"
 
 
-def done_text(counts: Mapping[PlanAction, int]) -> str:
-    """What was done, in one line: `2 created, 1 replaced, 3 unchanged`."""
+def format_done_operations(counts: Mapping[PlanAction, int]) -> str:
+    """Format what a run did, in one line: `2 created, 1 replaced, 3 unchanged`."""
     by_name = {str(action): count for action, count in counts.items()}
-    found = [f"{by_name[op]:,} {done}" for op, (_, _, done) in _COUNTED.items() if op in by_name]
+    parts = [
+        f"{by_name[op]:,} {done}" for op, (_, _, done) in _OPERATION_WORDS.items() if op in by_name
+    ]
     if unchanged := counts.get(PlanAction.SAME):
-        found.append(f"{unchanged:,} unchanged")
-    return ", ".join(found) or "nothing to do"
+        parts.append(f"{unchanged:,} unchanged")
+    return ", ".join(parts) or "nothing to do"
 
 
-def unchecked_line(count: int, paint: Paint = PLAIN) -> str:
-    """What a plan begins with when checks could not be made; empty when all were."""
+def format_unchecked_warning(count: int, paint: Paint = PLAIN) -> str:
+    """Format the warning that a plan starts with if checks could not run; empty if all ran."""
     if not count:
         return ""
-    text = f"Not all was checked: {counted(count, 'check')} could not be made (see Not checked)."
-    return paint("warning", text)
+    warning = f"Not all was checked: {counted(count, 'check')} could not be made (see Not checked)."
+    return paint("warning", warning)
 
 
-def gpus_line(plan: Plan, paint: Paint = PLAIN) -> str:
-    """How many GPUs come and go, or nothing when none does."""
-    added = _total("+", (change.gpus_added for change in plan.changes))
-    removed = _total("-", (change.gpus_removed for change in plan.changes))
+def format_gpu_totals(plan: Plan, paint: Paint = PLAIN) -> str:
+    """Format how many GPUs a plan adds and removes; empty if it changes none."""
+    added = _format_gpu_total("+", (change.gpus_added for change in plan.changes))
+    removed = _format_gpu_total("-", (change.gpus_removed for change in plan.changes))
     parts = [paint("add", f"{added} to add")] if added else []
     parts += [paint("remove", f"{removed} to remove")] if removed else []
     return f"GPUs: {', '.join(parts)}" if parts else ""
 
 
-def _total(sign: str, found: Iterable[int | None]) -> str:
-    numbers = list(found)
-    known = sum(number or 0 for number in numbers)
+def _format_gpu_total(sign: str, gpu_counts: Iterable[int | None]) -> str:
+    numbers = list(gpu_counts)
+    known_gpus = sum(number or 0 for number in numbers)
     if None not in numbers:
-        return f"{sign}{known}" if known else ""
-    return f"{sign}{known} or more" if known else "an unknown number"
+        return f"{sign}{known_gpus}" if known_gpus else ""
+    return f"{sign}{known_gpus} or more" if known_gpus else "an unknown number"
 
 
 def format_elapsed(seconds: float) -> str:
-    """Whole seconds, at least one: 45s, 3m20s, 1h05m10s."""
-    whole = max(1, round(seconds))
-    minutes, rest = divmod(whole, 60)
+    """Format seconds, rounded up to at least one: 45s, 3m20s, 1h05m10s."""
+    total_seconds = max(1, round(seconds))
+    minutes, rest = divmod(total_seconds, 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
         return f"{hours}h{minutes:02d}m{rest:02d}s"
@@ -119,81 +125,83 @@ def format_elapsed(seconds: float) -> str:
 UNKNOWN = "unknown"
 
 
-def cost_text(cost: StackCost) -> str:
-    """`95.84 USD/h (69,963.20 USD/month) and what is unknown`."""
-    texts = [
-        f"{money(hourly, currency)}/h ({money(hourly * HOURS_PER_MONTH, currency)}/month)"
+def format_stack_cost(cost: StackCost) -> str:
+    """Format a stack's cost: `95.84 USD/h (69,963.20 USD/month) and what is unknown`."""
+    amounts = [
+        f"{format_money(hourly, currency)}/h "
+        f"({format_money(hourly * HOURS_PER_MONTH, currency)}/month)"
         for currency, hourly in cost.sum_hourly_costs().items()
     ]
-    if not texts:
+    if not amounts:
         return UNKNOWN if cost.unknown else "nothing"
-    return " and ".join([*texts, *(["what is unknown"] if cost.unknown else [])])
+    return " and ".join([*amounts, *(["what is unknown"] if cost.unknown else [])])
 
 
-def plan_cost_text(cost: PlanCost) -> str:
-    """Before and after in one line."""
-    before, after = cost_text(cost.before), cost_text(cost.after)
+def format_plan_cost(cost: PlanCost) -> str:
+    """Format the cost before and after a plan in one line."""
+    before, after = format_stack_cost(cost.before), format_stack_cost(cost.after)
     return before if before == after else f"{before} => {after}"
 
 
-def cost_facts(cost: PlanCost) -> Iterator[str]:
-    """The ways of paying where there are several, and everything that is unknown."""
-    before, after = _by_billing(cost.before), _by_billing(cost.after)
+def list_cost_details(cost: PlanCost) -> Iterator[str]:
+    """Yield the cost by billing where there are several, and each unknown cost."""
+    before, after = _group_by_billing(cost.before), _group_by_billing(cost.after)
     keys = [*dict.fromkeys([*before, *after])]
     if len(keys) > 1 or any(billing is not Billing.ON_DEMAND for billing, _ in keys):
         for billing, currency in sorted(keys, key=lambda key: ([*Billing].index(key[0]), key[1])):
             old, new = before.get((billing, currency), 0.0), after.get((billing, currency), 0.0)
-            change = "" if old == new else f" => {money(new, currency)}/h"
-            yield f"{billing}: {money(old, currency)}/h{change}"
-    for text in dict.fromkeys([*cost.before.unknown, *cost.after.unknown]):
-        when = "" if text in cost.after.unknown else "now, "
-        yield f"unknown: {when}{text}"
+            change = "" if old == new else f" => {format_money(new, currency)}/h"
+            yield f"{billing}: {format_money(old, currency)}/h{change}"
+    for unknown_cost in dict.fromkeys([*cost.before.unknown, *cost.after.unknown]):
+        when = "" if unknown_cost in cost.after.unknown else "now, "
+        yield f"unknown: {when}{unknown_cost}"
 
 
-def plan_cost_lines(plan: Plan, paint: Paint = PLAIN) -> Iterator[str]:
-    """`Cost:` and what there is to say of it; nothing where nobody reckoned it."""
+def render_plan_cost(plan: Plan, paint: Paint = PLAIN) -> Iterator[str]:
+    """Yield the `Cost:` block of a plan; nothing if the plan has no cost."""
     if plan.cost is not None:
-        yield paint("bold", "Cost: ") + escape_invisible(plan_cost_text(plan.cost))
-        for text in cost_facts(plan.cost):
-            style = "warning" if text.startswith("unknown") else ""
-            yield paint(style, f"    {escape_invisible(text)}")
+        yield paint("bold", "Cost: ") + escape_invisible(format_plan_cost(plan.cost))
+        for detail in list_cost_details(plan.cost):
+            style = "warning" if detail.startswith("unknown") else ""
+            yield paint(style, f"    {escape_invisible(detail)}")
 
 
-def change_cost_text(change: ResourceChange) -> str:
-    """`+47.84 USD/h`: what a change does to the cost, where that is known."""
-    before, after = _known(change.before), _known(change.after)
+def format_cost_delta(change: ResourceChange) -> str:
+    """Format how a change moves the hourly cost (`+47.84 USD/h`); empty if that is unknown."""
+    before, after = _sum_known_costs(change.before), _sum_known_costs(change.after)
     if before is None or after is None:
         return ""
     parts = []
     for currency in sorted({*before, *after}):
         more = round(after.get(currency, 0.0) - before.get(currency, 0.0), 6)
         if more:
-            parts.append(f"{'+' if more > 0 else '-'}{money(abs(more), currency)}/h")
+            parts.append(f"{'+' if more > 0 else '-'}{format_money(abs(more), currency)}/h")
     return ", ".join(parts)
 
 
-def _known(footprint: ResourceUsage | None) -> Mapping[str, float] | None:
-    """The whole cost by currency; None when a part of it is not known."""
+def _sum_known_costs(usage: ResourceUsage | None) -> Mapping[str, float] | None:
+    """Sum the hourly costs by currency; None if one of them is unknown."""
     sums: dict[str, float] = {}
-    for each in footprint.expenses if footprint else ():
-        if each.hourly is None:
+    for expense in usage.expenses if usage else ():
+        if expense.hourly is None:
             return None
-        sums[each.currency] = sums.get(each.currency, 0.0) + each.hourly
+        sums[expense.currency] = sums.get(expense.currency, 0.0) + expense.hourly
     return sums
 
 
-def _by_billing(cost: StackCost) -> dict[tuple[Billing, str], float]:
-    return {(each.billing, each.currency): each.hourly for each in cost.amounts}
+def _group_by_billing(cost: StackCost) -> dict[tuple[Billing, str], float]:
+    return {(amount.billing, amount.currency): amount.hourly for amount in cost.amounts}
 
 
-def money(amount: float, currency: str) -> str:
-    """Cents, and more places where cents would be nothing."""
+def format_money(amount: float, currency: str) -> str:
+    """Format an amount with cents, or with four decimals below one cent."""
+    # Small amounts of storage cost less than a cent an hour.
     places = 2 if amount == 0 or abs(amount) >= 0.01 else 4
     return f"{amount:,.{places}f} {currency}".rstrip()
 
 
-def gate_word(gate: GateResult) -> str:
-    """`passed`, `stops the plan`, `allowed for this run` or `advice`."""
+def format_gate_verdict(gate: GateResult) -> str:
+    """Return a verdict: `passed`, `stops the plan`, `allowed for this run` or `advice`."""
     if not gate.findings:
         return "passed"
     if gate.level is GateLevel.ADVISORY:
@@ -201,33 +209,33 @@ def gate_word(gate: GateResult) -> str:
     return "allowed for this run" if gate.allowed else "stops the plan"
 
 
-def gate_text(gate: GateResult) -> str:
-    """One gate in one line: its name, what it says and what lifts it."""
-    told = "; ".join(gate.findings)
-    text = f"{gate.name}: {gate_word(gate)}" + (f": {told}" if told else "")
+def format_gate(gate: GateResult) -> str:
+    """Format a gate in one line: name, verdict, findings, and the permission that lifts it."""
+    findings = "; ".join(gate.findings)
+    line = f"{gate.name}: {format_gate_verdict(gate)}" + (f": {findings}" if findings else "")
     if gate.findings and gate.reason:
-        text += f" ({gate.reason})"
-    return f"{text} [--allow {gate.permission}]" if gate.is_blocking else text
+        line += f" ({gate.reason})"
+    return f"{line} [--allow {gate.permission}]" if gate.is_blocking else line
 
 
-def gates_lines(plan: Plan, paint: Paint = PLAIN) -> Iterator[str]:
-    """`Gates:` with everything that is against the plan, and how many it passes."""
+def render_plan_gates(plan: Plan, paint: Paint = PLAIN) -> Iterator[str]:
+    """Yield the `Gates:` block of a plan; nothing if no gates were evaluated."""
     if plan.gates is not None:
-        yield from lines_of_gates(plan.gates, paint, "Gates:", tells_none=True)
+        yield from render_gates(plan.gates, paint, "Gates:", shows_empty=True)
 
 
-def lines_of_gates(
-    gates: Sequence[GateResult], paint: Paint, title: str, *, tells_none: bool = False
+def render_gates(
+    gates: Sequence[GateResult], paint: Paint, title: str, *, shows_empty: bool = False
 ) -> Iterator[str]:
-    """The same of any gates; nothing where there are none, unless `tells_none`."""
-    if not (gates or tells_none):
+    """Yield a block with every finding of `gates`; nothing without gates, unless `shows_empty`."""
+    if not (gates or shows_empty):
         return
-    told = [gate for gate in gates if gate.findings]
-    passed = len(gates) - len(told)
+    failed_gates = [gate for gate in gates if gate.findings]
+    passed = len(gates) - len(failed_gates)
     yield paint("bold", title) + (f" {passed} of {len(gates)} passed")
-    for gate in told:
+    for gate in failed_gates:
         style = "error" if gate.is_blocking else "warning"
-        yield paint(style, escape_invisible(f"    {gate.name} {gate_word(gate)}"))
+        yield paint(style, escape_invisible(f"    {gate.name} {format_gate_verdict(gate)}"))
         for finding in gate.findings:
             yield f"        {escape_invisible(finding)}"
         if gate.reason:
@@ -236,22 +244,22 @@ def lines_of_gates(
             yield escape_invisible(f"        if it is meant: --allow {gate.permission}")
 
 
-def notice_text(notice: Notice) -> str:
-    """One notice in one line: of which resource, and what."""
+def format_notice(notice: Notice) -> str:
+    """Format a notice in one line: the resource's name and the text."""
     return f"{notice.name}: {notice.text}" if notice.name else notice.text
 
 
-def notices_lines(notices: Iterable[Notice], paint: Paint = PLAIN) -> Iterator[str]:
-    """`To know:` and a line for each; nothing where there are none."""
-    texts = [escape_invisible(notice_text(each)) for each in notices]
+def render_notices(notices: Iterable[Notice], paint: Paint = PLAIN) -> Iterator[str]:
+    """Yield the `To know:` block with a line for each notice; nothing without notices."""
+    texts = [escape_invisible(format_notice(notice)) for notice in notices]
     if texts:
         yield paint("warning", "To know:")
-        yield from (f"    {text}" for text in texts)
+        yield from (f"    {line}" for line in texts)
 
 
-_NODES_LISTED: Final = 5
+_MAX_NODES_LISTED: Final = 5
 
-_BECAUSE: Final = {
+_REMOVAL_REASONS: Final = {
     "named": "named by drain",
     "failed": "failed",
     "cordoned": "takes no new jobs",
@@ -264,91 +272,97 @@ _BECAUSE: Final = {
     "repaired": "repaired",
 }
 
-_OF_ALL: Final = ("deleted", "replaced", "stopped", "moved", "repaired")
-"""The reasons that hold for many nodes at once."""
+_SHARED_REASONS: Final = ("deleted", "replaced", "stopped", "moved", "repaired")
+"""Reasons that apply to many nodes at once: their idle nodes share one line."""
 
 
-def leaving_lines(leaving: RemovedNodes | None) -> Iterator[str]:
-    """`node train-worker-1 goes: idle`; nothing where no node goes."""
-    if leaving is None:
+def render_removed_nodes(removed_nodes: RemovedNodes | None) -> Iterator[str]:
+    """Yield a line for each removed node (`node train-worker-1 goes: idle`); none for None.
+
+    Nodes without jobs share a line where the same happens to all of them.
+    """
+    if removed_nodes is None:
         return
-    idle = {
-        because: [node for node in leaving.nodes if node.because == because and not node.jobs]
-        for because in _OF_ALL
+    idle_by_reason = {
+        reason: [node for node in removed_nodes.nodes if node.because == reason and not node.jobs]
+        for reason in _SHARED_REASONS
     }
-    for node in leaving.nodes:
-        if not any(node in nodes for nodes in idle.values()):
-            because = _BECAUSE.get(node.because, node.because)
-            yield f"node {node.name} goes: {because}{_describe_jobs(node)}"
-    for because, nodes in idle.items():
+    for node in removed_nodes.nodes:
+        if not any(node in nodes for nodes in idle_by_reason.values()):
+            reason = _REMOVAL_REASONS.get(node.because, node.because)
+            yield f"node {node.name} goes: {reason}{_describe_jobs(node)}"
+    for reason, nodes in idle_by_reason.items():
         if nodes:
-            yield _idle(_BECAUSE[because], nodes, leaving.scheduler)
-    if leaving.busy:
-        yield _what_is_done(leaving)
+            yield _format_idle_nodes(_REMOVAL_REASONS[reason], nodes, removed_nodes.scheduler)
+    if removed_nodes.busy:
+        yield _describe_busy_policy(removed_nodes)
 
 
-def _idle(because: str, nodes: Sequence[RemovedNode], scheduler: str) -> str:
-    """`nodes a, b and 3 more go: stopped; no job runs there (Slurm)`."""
-    names = ", ".join(node.name for node in nodes[:_NODES_LISTED])
-    names += f" and {len(nodes) - _NODES_LISTED} more" if len(nodes) > _NODES_LISTED else ""
+def _format_idle_nodes(because: str, nodes: Sequence[RemovedNode], scheduler: str) -> str:
+    """Format the line that idle nodes share: `nodes a and b go: stopped; no job runs there`."""
+    names = ", ".join(node.name for node in nodes[:_MAX_NODES_LISTED])
+    names += f" and {len(nodes) - _MAX_NODES_LISTED} more" if len(nodes) > _MAX_NODES_LISTED else ""
     subject = f"node {names} goes" if len(nodes) == 1 else f"nodes {names} go"
     return f"{subject}: {because}; no job runs there ({scheduler})"
 
 
 def _describe_jobs(node: RemovedNode) -> str:
-    told = [str(job) for job in node.jobs[:_NODES_LISTED]]
-    if len(node.jobs) > _NODES_LISTED:
-        told.append(f"{counted(len(node.jobs) - _NODES_LISTED, 'other job')}")
-    return f"; runs {', '.join(told)}" if told else ""
+    jobs = [str(job) for job in node.jobs[:_MAX_NODES_LISTED]]
+    if len(node.jobs) > _MAX_NODES_LISTED:
+        jobs.append(f"{counted(len(node.jobs) - _MAX_NODES_LISTED, 'other job')}")
+    return f"; runs {', '.join(jobs)}" if jobs else ""
 
 
-def _what_is_done(leaving: RemovedNodes) -> str:
-    if leaving.on_busy == "fail":
-        return f"jobs run there now ({leaving.scheduler}): this fails as long as they do"
-    limit = counted(leaving.wait_minutes, "minute")
-    if leaving.on_busy == "evict":
-        return f"jobs run there now ({leaving.scheduler}): they are evicted, within {limit}"
-    return f"jobs run there now ({leaving.scheduler}): they are waited for, {limit} at most"
+def _describe_busy_policy(removed_nodes: RemovedNodes) -> str:
+    if removed_nodes.on_busy == "fail":
+        return f"jobs run there now ({removed_nodes.scheduler}): this fails as long as they do"
+    limit = counted(removed_nodes.wait_minutes, "minute")
+    if removed_nodes.on_busy == "evict":
+        return f"jobs run there now ({removed_nodes.scheduler}): they are evicted, within {limit}"
+    return f"jobs run there now ({removed_nodes.scheduler}): they are waited for, {limit} at most"
 
 
-_SHOWN = 3
+_MAX_JOBS_LISTED = 3
 
 
-def repair_texts(plan: Plan) -> Iterator[str]:
-    """One text for each node that is repaired."""
+def format_repairs(plan: Plan) -> Iterator[str]:
+    """Yield one line for each node that the plan repairs."""
     for change in plan.changes:
-        for each in change.repairs:
-            told = f"{each.evidence}{_age(each, plan.made_at)}"
-            yield f"{change.name}/{each.node} by {each.mode}: {told}; {_jobs(change, each)}"
+        for repair in change.repairs:
+            evidence = f"{repair.evidence}{_format_evidence_age(repair, plan.made_at)}"
+            jobs = _describe_node_jobs(change, repair)
+            yield f"{change.name}/{repair.node} by {repair.mode}: {evidence}; {jobs}"
 
 
-def repairs_lines(plans: Iterable[Plan], paint: Paint = PLAIN) -> Iterator[str]:
-    """`Repairs:` and a line for each; nothing where there are none."""
-    texts = [escape_invisible(text) for plan in plans for text in repair_texts(plan)]
+def render_repairs(plans: Iterable[Plan], paint: Paint = PLAIN) -> Iterator[str]:
+    """Yield the `Repairs:` block with a line for each node; nothing without repairs."""
+    texts = [escape_invisible(line) for plan in plans for line in format_repairs(plan)]
     if texts:
         yield paint("bold", f"Repairs: {counted(len(texts), 'node')}")
-        yield from (f"    {text}" for text in texts)
+        yield from (f"    {line}" for line in texts)
 
 
-def _age(repair: NodeRepair, made_at: str) -> str:
-    """`, for 3h` when the plan was made; empty where that or the beginning is not told."""
+def _format_evidence_age(repair: NodeRepair, made_at: str) -> str:
+    """Format how old a repair's evidence was when the plan was made; empty if a time is missing."""
     try:
-        since, made = (datetime.fromisoformat(each) for each in (repair.since, made_at))
+        since, made = (datetime.fromisoformat(moment) for moment in (repair.since, made_at))
         age = (made - since).total_seconds()
     except (TypeError, ValueError):
         return ""
     return f" ({format_duration(age)} before the plan)" if age >= 1 else ""
 
 
-def _jobs(change: ResourceChange, repair: NodeRepair) -> str:
+def _describe_node_jobs(change: ResourceChange, repair: NodeRepair) -> str:
     nodes = change.leaving.nodes if change.leaving is not None else ()
-    node = next((each for each in nodes if each.name == repair.node), None)
-    return "nobody tells its jobs" if node is None else _running(node)
+    node = next((candidate for candidate in nodes if candidate.name == repair.node), None)
+    return "nobody tells its jobs" if node is None else _describe_running_jobs(node)
 
 
-def _running(node: RemovedNode) -> str:
+def _describe_running_jobs(node: RemovedNode) -> str:
     if not node.jobs:
         return "no job runs there"
-    more = len(node.jobs) - _SHOWN
-    named = [str(job) for job in node.jobs[:_SHOWN]] + ([f"{more} more"] if more > 0 else [])
+    more = len(node.jobs) - _MAX_JOBS_LISTED
+    named = [str(job) for job in node.jobs[:_MAX_JOBS_LISTED]] + (
+        [f"{more} more"] if more > 0 else []
+    )
     return f"runs {', '.join(named)}"

@@ -1,8 +1,6 @@
 """Format operations, resource names, property values and stack outputs as text.
 
-Keys are sorted, and secrets are masked.
-
-Keys are sorted: objects come over Pulumi's wire in any order.
+Secrets are masked. Keys are sorted, since Pulumi's wire delivers objects in any order.
 """
 
 import json
@@ -28,7 +26,7 @@ from gpuform.stacks.engine.values import (
 from gpuform.stacks.review.paint import PLAIN, Paint
 
 PROVIDER_PROPERTY = "__provider"
-"""Where the SDK keeps a dynamic resource's code: not a property that anybody declared."""
+"""The property in which Pulumi's SDK stores the code of a dynamic resource; nobody declares it."""
 
 SYMBOLS = {
     PlanAction.SAME: " ",
@@ -56,13 +54,13 @@ STYLES = {
 }
 
 
-def in_world(stack: str, *, emulated: bool) -> str:
-    """A stack as people are shown it: `dev`, or `dev, emulated`."""
+def format_stack_name(stack: str, *, emulated: bool) -> str:
+    """Format a stack's name for people: `dev`, or `dev, emulated`."""
     return f"{stack}, emulated" if emulated else stack
 
 
 def short_type(type_: str) -> str:
-    """`pulumi-python:dynamic/gpuform.together:Cluster` -> `together:Cluster`; or `Module`."""
+    """Shorten `pulumi-python:dynamic/gpuform.together:Cluster` to `together:Cluster`."""
     if type_ == MODULE_TYPE:
         return "Module"
     dynamic = f"{DYNAMIC_PACKAGE}:dynamic"
@@ -73,7 +71,7 @@ def short_type(type_: str) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """`1 resource`, `2 resources`, `1,024 GPUs`."""
+    """Format a number with its noun: `1 resource`, `2 resources`, `1,024 GPUs`."""
     return f"{number:,} {noun}" if abs(number) == 1 else f"{number:,} {noun}s"
 
 
@@ -81,15 +79,16 @@ _LONGEST_LINE = 72
 _MARKS = (MASK, "[unknown]", "[known after apply]")
 
 
-def inline(value: Any) -> str:
-    """The value on one line; the marks of secret and unknown values stand without quotes."""
+def format_inline(value: Any) -> str:
+    """Format `value` on one line; the marks of secret and unknown values have no quotes."""
     if isinstance(value, Mapping):
-        inner = ", ".join(f"{key}: {inline(item)}" for key, item in sorted(value.items()))
+        inner = ", ".join(f"{key}: {format_inline(item)}" for key, item in sorted(value.items()))
         return f"{{{inner}}}"
     if isinstance(value, list | tuple):
-        return f"[{', '.join(map(inline, value))}]"
+        return f"[{', '.join(map(format_inline, value))}]"
     if isinstance(value, str):
         return value if value in _MARKS else json.dumps(value, ensure_ascii=False)
+    # Pulumi sends 8 as 8.0; from 1e16 on a double is not exact.
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e16:
         return str(int(value))
     if value is None or isinstance(value, bool | int | float):
@@ -97,39 +96,41 @@ def inline(value: Any) -> str:
     return repr(value)
 
 
-def labelled(label: str, value: Any) -> Iterator[str]:
-    """`label value`; a long object or list has a line for each of its items below the label."""
-    lines = _block(value)
+def format_labelled(label: str, value: Any) -> Iterator[str]:
+    """Yield `label value`; a long object or list has its items on lines below the label."""
+    lines = _format_block(value)
     if lines is None:
-        yield f"{label} {inline(value)}"
+        yield f"{label} {format_inline(value)}"
     else:
         yield label.rstrip()
         yield from (f"  {line}" for line in lines)
 
 
-def multiline(value: Any) -> str:
-    """The value alone, on as many lines as read well."""
-    return "\n".join(_block(value) or [inline(value)])
+def format_multiline(value: Any) -> str:
+    """Format `value` without a label, on several lines if it is long."""
+    return "\n".join(_format_block(value) or [format_inline(value)])
 
 
-def _block(value: Any) -> list[str] | None:
-    """The lines of an object or list that is too long for one."""
-    if not isinstance(value, Mapping | list | tuple) or len(inline(value)) <= _LONGEST_LINE:
+def _format_block(value: Any) -> list[str] | None:
+    """Return the lines of an object or list too long for one line; None for other values."""
+    if not isinstance(value, Mapping | list | tuple) or len(format_inline(value)) <= _LONGEST_LINE:
         return None
     if isinstance(value, Mapping):
-        return [line for key, item in sorted(value.items()) for line in labelled(f"{key}:", item)]
-    made = []
+        return [
+            line for key, item in sorted(value.items()) for line in format_labelled(f"{key}:", item)
+        ]
+    lines = []
     for item in value:
-        first, *rest = _block(item) or [inline(item)]
-        made += [f"- {first}", *(f"  {line}" for line in rest)]
-    return made
+        first, *rest = _format_block(item) or [format_inline(item)]
+        lines += [f"- {first}", *(f"  {line}" for line in rest)]
+    return lines
 
 
 _RESOURCE_MARK = "@isPulumiResource"  # the SDK's, in previews only
 
 
 def shown(value: Any, *, show_secrets: bool = False) -> Any:
-    """The value as plain JSON data, with `[secret]` and `[unknown]` where they belong."""
+    """Return `value` as plain JSON data; secrets are `[secret]`, unknown values `[unknown]`."""
     if isinstance(value, Secret):
         return shown(value.value, show_secrets=True) if show_secrets else MASK
     if isinstance(value, Unknown):
@@ -151,10 +152,10 @@ def shown(value: Any, *, show_secrets: bool = False) -> Any:
     return value
 
 
-def outputs_lines(
+def render_outputs(
     outputs: PropertyMap, *, show_secrets: bool = False, paint: Paint = PLAIN
 ) -> Iterator[str]:
-    """`Outputs:` and a line for each, values aligned; nothing when there are none."""
+    """Yield the `Outputs:` block with aligned values; nothing without outputs."""
     if not outputs:
         return
     width = max(map(len, outputs)) + 1
@@ -162,37 +163,38 @@ def outputs_lines(
     for name, value in sorted(outputs.items()):
         label = f"{name}:".ljust(width)
         plain = shown(value, show_secrets=show_secrets)
-        yield from (f"    {escape_invisible(line)}" for line in labelled(label, plain))
+        yield from (f"    {escape_invisible(line)}" for line in format_labelled(label, plain))
 
 
-def differs(name: str, before: PropertyMap, after: PropertyMap) -> bool:
-    """Whether an output changes, or whether it is secret."""
+def has_output_changed(name: str, before: PropertyMap, after: PropertyMap) -> bool:
+    """Return True if an output's value changes, or whether it is secret."""
     if name not in before or name not in after:
         return True
     return bool(
+        # Masked values would hide that a secret changes.
         shown(before[name], show_secrets=True) != shown(after[name], show_secrets=True)
         or shown(before[name]) != shown(after[name])
     )
 
 
-def output_changes(before: PropertyMap, after: PropertyMap) -> Iterator[OutputChange]:
-    """One for each output that comes, changes or goes, by name.
+def list_output_changes(before: PropertyMap, after: PropertyMap) -> Iterator[OutputChange]:
+    """Yield the changes of the stack's outputs, sorted by name.
 
-    It is secret when all of it is; a secret inside one is masked in its place.
+    An output is secret if all of it is; a secret inside an output is masked where it stands.
     """
     for name in sorted({*before, *after}):
-        if differs(name, before, after):
+        if has_output_changed(name, before, after):
             action = Action.UPDATE if name in before else Action.ADD
             old, new = before.get(name), after.get(name)
             yield OutputChange(
                 name=name,
                 action=action if name in after else Action.DELETE,
-                before=_plain(old),
-                after=_plain(new),
+                before=_to_plan_value(old),
+                after=_to_plan_value(new),
                 unknown=contains_unknown(new),
                 secret=isinstance(old, Secret) or isinstance(new, Secret),
             )
 
 
-def _plain(value: PropertyValue) -> Any:
+def _to_plan_value(value: PropertyValue) -> Any:
     return None if unwrap(value) is UNKNOWN else shown(value)

@@ -15,7 +15,7 @@ from conformance.takings import TAKINGS, Jobs, Taking, ids_of, run_locally
 from gpuform.providers.slurm.processes import LocalCommandRunner
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.operations.plans.record import RunRecord
-from gpuform.stacks.review.text.plan_text import plan_text
+from gpuform.stacks.review.text.plan_text import render_plan
 
 FOLDER = Path(__file__).parent / "taking_plans"
 _ID = re.compile(r"[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d{4}-\d\d-\d\dT[0-9:]+Z")
@@ -64,4 +64,4 @@ def planned(taking: Taking, platform: Platform, stack: EmbeddedStack) -> str:
     for event in stack.events:
         record(event)
     assert stack.outcome is not None
-    return _ID.sub("ID", plan_text(record.plan("conformance", "dev", stack.outcome)))
+    return _ID.sub("ID", render_plan(record.plan("conformance", "dev", stack.outcome)))

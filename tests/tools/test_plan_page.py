@@ -14,7 +14,7 @@ from gpuform.stacks.gates.file import read_gates
 from gpuform.stacks.language.plan_schema import plan_schema
 from gpuform.stacks.pricing.book import price_book_model
 from gpuform.stacks.review.facts import Review, StackFacts
-from gpuform.stacks.review.pages import review_document
+from gpuform.stacks.review.pages import build_review_document
 from tools.reference import file_pages
 from tools.reference.file_pages import STACKS
 from tools.reference.file_pages import render_prices_page as page_of_prices
@@ -46,7 +46,7 @@ def test_the_example_is_a_plan_of_this_release() -> None:
 
 
 def test_the_document_of_a_review_is_as_the_page_says() -> None:
-    document = review_document(Review([StackFacts(Plan.model_validate_json(PLAN))]))
+    document = build_review_document(Review([StackFacts(Plan.model_validate_json(PLAN))]))
     assert list(document) == [name for name, _ in REVIEW]
     assert list(document["stacks"][0]) == [name for name, _ in REVIEWED]
 

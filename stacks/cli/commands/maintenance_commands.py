@@ -104,7 +104,9 @@ def drift(  # noqa: PLR0913, PLR0917 - the flags
             whole = _drift_of_all(Several(filters, jobs), current, emulate=emulate)
             if whole.plan is None:
                 return FAILED
-            write_review(Review.of(whole.plan, emulate=emulate), form, output, current)
+            write_review(
+                Review.from_stacks_plan(whole.plan, emulate=emulate), form, output, current
+            )
             if save_plan is not None:
                 write_plan(save_plan, whole.plan)
             if not whole.succeeded:
@@ -137,11 +139,11 @@ def _drift_of_all(several: Several, current: Session, *, emulate: bool) -> "Seve
 def _problems(found: "DriftResult") -> Iterator[str]:
     """Why some of it could not be read."""
     from gpuform.stacks.review.text.history_text import (  # noqa: PLC0415 - as above
-        diagnostics_lines,
+        render_diagnostics,
     )
 
     if not found.succeeded:
-        yield from diagnostics_lines(found.diagnostics)
+        yield from render_diagnostics(found.diagnostics)
         yield "error: not every resource could be read"
 
 

@@ -115,8 +115,8 @@ def orphans(
     from gpuform.stacks.importing.orphans import find  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.operations.orphans import Account, question_of  # noqa: PLC0415 - as above
     from gpuform.stacks.review.text.orphans_text import (  # noqa: PLC0415 - as above
-        orphans_document,
-        orphans_lines,
+        build_orphans_document,
+        render_orphans,
     )
 
     with session() as current:
@@ -127,10 +127,10 @@ def orphans(
             found = find(question)
         screen, redact = current.screen, Redactor(question.secrets).redact
         if as_json:
-            screen.print(format_json(orphans_document(found, redact), indent=2))
+            screen.print(format_json(build_orphans_document(found, redact), indent=2))
         else:
             url = question.backend.url
-            for line in orphans_lines(found, url, paint=screen.paint, redact=redact):
+            for line in render_orphans(found, url, paint=screen.paint, redact=redact):
                 screen.print(line)
         for failure in found.failures:
             screen.warn(f"error: {redact(failure)}")
@@ -217,8 +217,8 @@ def offers(
     from gpuform.stacks.offers import priced, with_gpu  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.orphans import ask_offers  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.review.text.orphans_text import (  # noqa: PLC0415 - as above
-        offers_document,
-        offers_lines,
+        build_offers_document,
+        render_offers,
     )
 
     with session() as current:
@@ -229,9 +229,9 @@ def offers(
         chosen = with_gpu(found.found, gpu) if gpu and found.found else found.found
         shown = priced(chosen, book)
         if as_json:
-            screen.print(format_json(offers_document(found, shown, book.currency), indent=2))
+            screen.print(format_json(build_offers_document(found, shown, book.currency), indent=2))
         else:
-            for line in offers_lines(found, shown, book.currency, paint=screen.paint):
+            for line in render_offers(found, shown, book.currency, paint=screen.paint):
                 screen.print(line)
         if not found.asked and set(platforms or ("",)) - {*found.documented}:
             screen.warn("error: no platform could be asked")

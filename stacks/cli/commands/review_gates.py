@@ -19,7 +19,7 @@ from gpuform.stacks.gates.file import Gate, project_gates, read_gates
 from gpuform.stacks.pricing.book import PriceBook
 from gpuform.stacks.pricing.planned import with_prices
 from gpuform.stacks.review.facts import Review, StackFacts
-from gpuform.stacks.review.pages import LIMIT, code, markdown
+from gpuform.stacks.review.pages import LIMIT, format_code, render_markdown
 from gpuform.stacks.review.previews import read_plans
 
 
@@ -38,7 +38,9 @@ def review_of(
         )
         plans = tuple(judged(first.plans, gates, allow, environ))
         over_all = None if first.gates is None else lifted(first.gates, allowed)
-        return Review.of(first.model_copy(update={"plans": plans, "gates": over_all}), files[0])
+        return Review.from_stacks_plan(
+            first.model_copy(update={"plans": plans, "gates": over_all}), files[0]
+        )
     plans_of_one = []
     for name, plan in zip(files, read, strict=True):
         if isinstance(plan, StacksPlan):
@@ -102,7 +104,7 @@ def publish_review(review: Review, session: Session, asked: ReviewFlags, *, labe
     """
     place = find_review_place(asked, session.environ)
     origin = _origin(place)
-    _summarize(markdown(review, folded=True) + origin, session)
+    _summarize(render_markdown(review, folded=True) + origin, session)
     if place.pull_request is None:
         raise GpuformError(
             "it is not known which pull request this is: the job was not started by one",
@@ -111,7 +113,9 @@ def publish_review(review: Review, session: Session, asked: ReviewFlags, *, labe
     with open_code_host(place, session.environ) as there:
 
         def write(room: int) -> str:
-            return markdown(review, folded=True, limit=min(LIMIT, room) - len(origin)) + origin
+            return (
+                render_markdown(review, folded=True, limit=min(LIMIT, room) - len(origin)) + origin
+            )
 
         posted = post_review(there, review, write)
         session.screen.warn(f"{_TOLD[posted.outcome]} {posted.comment.url}".rstrip())
@@ -121,7 +125,7 @@ def publish_review(review: Review, session: Session, asked: ReviewFlags, *, labe
 
 def _origin(place: ReviewPlace) -> str:
     """For whom and by which job it was planned."""
-    parts = [f"for {code(place.commit[:12])}"] if place.commit else []
+    parts = [f"for {format_code(place.commit[:12])}"] if place.commit else []
     parts += [f"by [this job]({place.run_url})"] if place.run_url else []
     return f"\nPlanned {' '.join(parts)}.\n" if parts else ""
 

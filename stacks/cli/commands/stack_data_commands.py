@@ -24,8 +24,8 @@ from gpuform.stacks.engine.urn import STACK_TYPE
 from gpuform.stacks.engine.values import Crypter, Json, PropertyMap
 from gpuform.stacks.operations.opening.selecting import passphrase_of
 from gpuform.stacks.operations.transfer import export_deployment, import_deployment
-from gpuform.stacks.review.text.history_text import history_lines
-from gpuform.stacks.review.value_text import outputs_lines, shown
+from gpuform.stacks.review.text.history_text import render_history
+from gpuform.stacks.review.value_text import render_outputs, shown
 
 _UNREADABLE = "ERROR_UNABLE_TO_DECRYPT"
 """Pulumi's word for a secret that the present passphrase does not open."""
@@ -84,7 +84,7 @@ def history(as_json: bool, show_secrets: bool, page_size: int, page: int) -> Non
             here = f"on page {page}" if page > 1 else "yet"
             current.screen.print(f"Nothing was done to stack {name} {here}.")
             return
-        current.screen.print("\n".join(history_lines(found, latest)))
+        current.screen.print("\n".join(render_history(found, latest)))
 
 
 def _crypter(workspace: Workspace, current: Session) -> Crypter:
@@ -145,7 +145,7 @@ def logs(number: int | None, as_json: bool) -> None:
     """
     from gpuform.stacks.cli.opening import workspace_of  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.operations.run_reading import read_run  # noqa: PLC0415 - as above
-    from gpuform.stacks.review.text.history_text import log_lines, run_lines  # noqa: PLC0415 - as above
+    from gpuform.stacks.review.text.history_text import render_log, render_run  # noqa: PLC0415 - as above
 
     with session() as current:
         workspace = workspace_of(current, runs_program=False)
@@ -158,8 +158,8 @@ def logs(number: int | None, as_json: bool) -> None:
             current.screen.print(format_json(found, indent=2))
             return
         paint = current.screen.paint
-        current.screen.print("\n".join(run_lines(run.entry, run.number, stack, paint=paint)))
-        told = list(log_lines(run.log, paint=paint)) if run.log else ["No log of it was kept."]
+        current.screen.print("\n".join(render_run(run.entry, run.number, stack, paint=paint)))
+        told = list(render_log(run.log, paint=paint)) if run.log else ["No log of it was kept."]
         if told:
             current.screen.print("\n" + "\n".join(told))
 
@@ -205,7 +205,7 @@ def _print_outputs(
         plain = {key: shown(v, show_secrets=show_secrets) for key, v in sorted(outputs.items())}
         current.screen.print(format_json(plain, indent=2))
         return
-    lines = list(outputs_lines(outputs, show_secrets=show_secrets, paint=current.screen.paint))
+    lines = list(render_outputs(outputs, show_secrets=show_secrets, paint=current.screen.paint))
     current.screen.print("\n".join(lines) if lines else "The stack has no outputs.")
 
 

@@ -40,7 +40,11 @@ from gpuform.stacks.engine.store import (
     name_the_last_good,
 )
 from gpuform.stacks.operations.opening.selecting import passphrase_of, read_for_showing
-from gpuform.stacks.review.text.plan_text import entry_document, state_lines, state_rows
+from gpuform.stacks.review.text.plan_text import (
+    build_entry_document,
+    build_state_rows,
+    render_state,
+)
 from gpuform.stacks.review.value_text import counted
 
 
@@ -279,11 +283,11 @@ def list_entries(as_json: bool) -> None:
     with session() as current:
         snapshot = sealed_snapshot(current)
         if not as_json:
-            lines = state_lines(snapshot.resources, snapshot.pending_operations)
+            lines = render_state(snapshot.resources, snapshot.pending_operations)
             current.screen.print("\n".join(lines))
             return
         pending = [{"urn": o.resource.urn, "type": o.type} for o in snapshot.pending_operations]
-        document = {"resources": state_rows(snapshot.resources), "pendingOperations": pending}
+        document = {"resources": build_state_rows(snapshot.resources), "pendingOperations": pending}
         current.screen.print(format_json(document, indent=2))
 
 
@@ -304,7 +308,7 @@ def show(resource: str, as_json: bool, show_secrets: bool) -> None:
     """
     with session() as current:
         entries = get_entries(_state(current, show_secrets=show_secrets).resources, resource)
-        found = [entry_document(entry, show_secrets=show_secrets) for entry in entries]
+        found = [build_entry_document(entry, show_secrets=show_secrets) for entry in entries]
         if as_json:
             document = found[0] if len(found) == 1 else found
             current.screen.print(format_json(document, indent=2))

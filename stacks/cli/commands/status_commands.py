@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gpuform.stacks.engine.state import ResourceState
     from gpuform.stacks.graph.arranging import Drawing
     from gpuform.stacks.multi_stack import Member
-    from gpuform.stacks.review.text.several_status_text import StackStatus
+    from gpuform.stacks.review.text.multi_stack_status_text import StackStatus
 
 
 @click.command()
@@ -66,20 +66,20 @@ def _one(current: Session, *, as_json: bool, refresh: bool, emulate: bool) -> in
     )
     from gpuform.stacks.operations.status_reading import read_status  # noqa: PLC0415 - as above
     from gpuform.stacks.review.text.status_text import (  # noqa: PLC0415 - as above
-        status_document,
-        status_lines,
+        build_status_document,
+        render_status,
     )
     from gpuform.stacks.schedule.noticing import is_out_of_credit  # noqa: PLC0415 - as above
 
     selected = chosen_stack(current, workspace_of(current, runs_program=False))
     found = read_status(selected, refresh=refresh, emulate=emulate)
     if as_json:
-        document = status_document(found)
+        document = build_status_document(found)
         current.screen.print(format_json(document, indent=2))
     else:
-        lines = status_lines(found, paint=current.screen.paint)
+        lines = render_status(found, paint=current.screen.paint)
         current.screen.print("\n".join(lines))
-    unseen = found.unseen if refresh else ()
+    unseen = found.unread_names if refresh else ()
     if unseen:
         current.screen.warn(f"error: could not look at {', '.join(unseen)}")
         return FAILED
@@ -92,12 +92,12 @@ def _all(
     from gpuform.stacks.cli.choosing import chosen_of, refuse_unknown  # noqa: PLC0415 - not for help
     from gpuform.stacks.document.diagnostics import Diagnostics  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.status_reading import Looking, read_several  # noqa: PLC0415
-    from gpuform.stacks.review.text.several_status_text import (  # noqa: PLC0415 - as above
+    from gpuform.stacks.review.text.multi_stack_status_text import (  # noqa: PLC0415 - as above
         StackStatus,
         Totals,
-        several_document,
-        stack_lines,
-        totals_line,
+        build_multi_stack_document,
+        format_totals,
+        render_stack_status,
     )
 
     problems = Diagnostics()
@@ -115,13 +115,13 @@ def _all(
     for each in read_several(chosen.members, looking):
         if not as_json:
             shown = [s.status.monitoring for s in found if s.status and s.status.monitoring]
-            lines = stack_lines(each, shown, paint=current.screen.paint)
+            lines = render_stack_status(each, shown, paint=current.screen.paint)
             current.screen.print("\n".join([*lines, ""]))
         found.append(each)
     if as_json:
-        current.screen.print(format_json(several_document(found), indent=2))
+        current.screen.print(format_json(build_multi_stack_document(found), indent=2))
     else:
-        current.screen.print(totals_line(Totals.of(found)))
+        current.screen.print(format_totals(Totals.from_statuses(found)))
     return _code_of_all(current, found, problems, refresh=refresh)
 
 
@@ -135,9 +135,9 @@ def _code_of_all(
     failed += [f"{each.name} could not be read" for each in found if each.is_unread]
     read = {each.name: each.status for each in found if each.status is not None}
     failed += [
-        f"{name}: could not look at {', '.join(status.unseen)}"
+        f"{name}: could not look at {', '.join(status.unread_names)}"
         for name, status in read.items()
-        if refresh and status.unseen
+        if refresh and status.unread_names
     ]
     for text in failed:
         current.screen.warn(f"error: {text}")

@@ -149,11 +149,11 @@ def _read(
 ) -> int:
     from gpuform.stacks.cli.terminal.screen import deliver  # noqa: PLC0415 - not for help
     from gpuform.stacks.operations.placing import read_topology  # noqa: PLC0415 - as above
-    from gpuform.stacks.review.text.orphans_text import topology_document  # noqa: PLC0415 - as above
+    from gpuform.stacks.review.text.orphans_text import build_topology_document  # noqa: PLC0415 - as above
 
     found = read_topology(selected, options)
     if as_json:
-        text = format_json(topology_document(found), indent=2) + "\n"
+        text = format_json(build_topology_document(found), indent=2) + "\n"
         deliver([text], output, current.screen)
         return SUCCESS
     deliver([found.text], output, current.screen)
@@ -174,9 +174,9 @@ def _write(
     from gpuform.stacks.cli.terminal.stopping import unwinding  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.placing import apply_topology  # noqa: PLC0415 - as above
     from gpuform.stacks.review.text.orphans_text import (  # noqa: PLC0415 - as above
-        changes_document,
-        changes_lines,
-        problems_lines,
+        build_changes_document,
+        render_label_changes,
+        render_label_problems,
     )
 
     screen = current.screen
@@ -185,14 +185,14 @@ def _write(
         if as_json:
             return yes
         screen.print(f"In the Kubernetes of {escape_invisible(wanted.kubernetes)}:")
-        screen.print("\n".join(changes_lines(wanted.changes, screen.paint)))
+        screen.print("\n".join(render_label_changes(wanted.changes, screen.paint)))
         return agreed(screen, "Write this?", yes=yes)
 
     with unwinding():
         found = apply_topology(selected, options, confirm=confirm, tell=screen.warn, remove=remove)
-    problems = list(problems_lines(found.changes))
+    problems = list(render_label_problems(found.changes))
     if as_json:
-        document = changes_document(found.kubernetes, found.changes, found.unknown)
+        document = build_changes_document(found.kubernetes, found.changes, found.unknown)
         screen.print(format_json(document, indent=2))
     elif found.is_done:
         screen.print(_summary(found.changes))

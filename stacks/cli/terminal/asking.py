@@ -10,7 +10,7 @@ from gpuform.stacks.cli.arguments import RunArguments
 from gpuform.stacks.cli.terminal.screen import Screen
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.review.facts import Review, StackFacts
-from gpuform.stacks.review.text.plan_text import loss_text, plan_text
+from gpuform.stacks.review.text.plan_text import format_loss, render_plan
 from gpuform.stacks.review.value_text import counted
 
 _LOOKING: Final = {
@@ -57,7 +57,7 @@ def confirmed(screen: Screen, plan: Plan) -> bool:
         if answer == wanted or (not by_name and is_yes(answer)):
             return True
         if answer == "details":
-            screen.print("\n" + plan_text(plan, details=True, paint=screen.paint) + "\n")
+            screen.print("\n" + render_plan(plan, details=True, paint=screen.paint) + "\n")
         elif answer.lower() in ("", "no", "n"):
             return False
         else:
@@ -66,7 +66,7 @@ def confirmed(screen: Screen, plan: Plan) -> bool:
 
 def confirmed_all(screen: Screen, plan: StacksPlan) -> bool:
     """The same of several stacks; to destroy or to lose data, their folder's name is typed."""
-    review = Review.of(plan)
+    review = Review.from_stacks_plan(plan)
     destroys = all(each.operation == "destroy" for each in plan.plans)
     by_name = bool(plan.name) and (destroys or any(each.losing_data for each in review.stacks))
     wanted = plan.name if by_name else "yes"
@@ -109,7 +109,7 @@ def is_yes(answer: str) -> bool:
 
 
 def _what(plan: Plan, *, by_name: bool) -> str:
-    parts = [loss_text(plan), "Type the stack's name to go on." if by_name else ""]
+    parts = [format_loss(plan), "Type the stack's name to go on." if by_name else ""]
     if plan.operation == "destroy":
         deleted = plan.summary.get(PlanAction.DELETE, 0)
         what = f"This deletes {counted(deleted, 'resource')} of stack {plan.stack} and what is on "

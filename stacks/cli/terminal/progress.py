@@ -51,10 +51,10 @@ def ended(event: StepDone | StepFailed, seconds: float, paint: Paint) -> str:
     """`+  train  together:Cluster  created in 20m10s`."""
     step = event.step
     if isinstance(event, StepFailed):
-        told = step_text.failed(step.op, seconds, paint)
+        told = step_text.format_failed(step.op, seconds, paint)
     else:
-        told = step_text.succeeded(step.op, seconds, step.shown_op)
-    who = step_text.subject(step.op, step.urn, paint)
+        told = step_text.format_succeeded(step.op, seconds, step.shown_op)
+    who = step_text.format_subject(step.op, step.urn, paint)
     return f"{who}  {told}{'  [retain]' if step.retain else ''}"
 
 
@@ -66,7 +66,7 @@ class _Running:
 
     @property
     def doing(self) -> str:
-        return step_text.running(self.step.op, self.phase)
+        return step_text.format_running(self.step.op, self.phase)
 
 
 class EndedProgress:
@@ -169,7 +169,8 @@ class LineProgress:
         step, since = running.step, ""
         if not running.is_untold:
             since = f", {format_elapsed(self._watch.elapsed(id(step)))} so far"
-        return f"{step_text.subject(step.op, step.urn, self._screen.paint)}  {running.doing}{since}"
+        subject = step_text.format_subject(step.op, step.urn, self._screen.paint)
+        return f"{subject}  {running.doing}{since}"
 
     def _several(self, told: list[_Running]) -> str:
         """`12 running, 3 done: 8 creating: InstallingDrivers, 4 creating`."""
@@ -248,8 +249,8 @@ class LiveProgress:
         for row in rows[:_MOST_ROWS]:
             step = row.step
             grid.add_row(
-                self._styled(step_text.subject(step.op, step.urn, self._screen.paint)),
-                Text(step_text.running(step.op, row.phase)),
+                self._styled(step_text.format_subject(step.op, step.urn, self._screen.paint)),
+                Text(step_text.format_running(step.op, row.phase)),
                 format_elapsed(self._watch.elapsed(id(step))),
             )
         if len(rows) > _MOST_ROWS:

@@ -14,15 +14,15 @@ from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.operations.runs.caller import RunEnded, RunStarted
 from gpuform.stacks.operations.runs.run_log import Stopwatch
 from gpuform.stacks.review.facts import Review, StackFacts
-from gpuform.stacks.review.summary_text import format_elapsed, notice_text, resources_lines
-from gpuform.stacks.review.text.history_text import diagnostics_lines
+from gpuform.stacks.review.summary_text import format_elapsed, format_notice, render_resource_counts
+from gpuform.stacks.review.text.history_text import render_diagnostics
 from gpuform.stacks.review.text.plan_text import (
-    changes_text,
-    danger_texts,
-    plan_text,
-    unchecked_lines,
+    format_dangers,
+    render_changes,
+    render_plan,
+    render_unchecked,
 )
-from gpuform.stacks.review.value_text import in_world, outputs_lines
+from gpuform.stacks.review.value_text import format_stack_name, render_outputs
 from gpuform.stacks.schedule.noticing import notices_of_entries
 
 
@@ -61,7 +61,7 @@ def _warnings(ended: RunEnded, outcome: Outcome) -> Iterator[Diagnostic | Unchec
     if not (ended.started.preview and outcome.succeeded):
         return
     plan = ended.plan
-    told = [*danger_texts(Review([StackFacts(plan)])), *map(notice_text, plan.notices)]
+    told = [*format_dangers(Review([StackFacts(plan)])), *map(format_notice, plan.notices)]
     yield from (Diagnostic("warning", text) for text in told)
     yield from (Unchecked(text) for text in plan.unchecked if text not in ended.record.unchecked)
 
@@ -139,7 +139,7 @@ class HumanView(_OnScreen):
             self.screen.print()
         self.title = title
         doing = f"Previewing {title.operation}" if title.preview else _DOING[title.operation]
-        self._print_title(f"{doing} ({in_world(title.stack, emulated=title.emulated)})")
+        self._print_title(f"{doing} ({format_stack_name(title.stack, emulated=title.emulated)})")
         self._watch = self._make_watch()  # by the clock of the world that the run is in
         self._watch.synchronise()
         self._watch.start(self)
@@ -188,28 +188,36 @@ class HumanView(_OnScreen):
         if outcome.succeeded:
             showing = self._showing
             shown = plan if showing.outputs else plan.model_copy(update={"outputs": ()})
-            yield [plan_text(shown, details=showing.urns, sames=showing.sames, paint=paint)]
+            yield [
+                render_plan(shown, details=showing.urns, shows_unchanged=showing.sames, paint=paint)
+            ]
             self._told_plan = True
             if self.title.operation == "update" and showing.outputs and showing.secrets:
-                yield list(outputs_lines(outcome.outputs, show_secrets=True, paint=paint))
-        yield list(diagnostics_lines(ended.record.diagnostics, paint=paint))
+                yield list(render_outputs(outcome.outputs, show_secrets=True, paint=paint))
+        yield list(render_diagnostics(ended.record.diagnostics, paint=paint))
         if not outcome.succeeded:
             how = "was interrupted" if outcome.cancelled else "failed"
             yield [paint("error", f"The preview {how}; nothing was changed.")]
 
     def _result(self, ended: RunEnded, outcome: Outcome) -> Iterator[list[str]]:
         paint, record = self.screen.paint, ended.record
-        yield list(diagnostics_lines(record.diagnostics, paint=paint))
+        yield list(render_diagnostics(record.diagnostics, paint=paint))
         showing = self._showing
         if self.title.operation == "update" and outcome.succeeded and showing.outputs:
             shown = showing.secrets
-            yield list(outputs_lines(outcome.outputs, show_secrets=shown, paint=paint))
+            yield list(render_outputs(outcome.outputs, show_secrets=shown, paint=paint))
         if self.title.operation == "refresh" and not self._told_plan:
             plan = ended.plan
-            yield [changes_text(plan, details=showing.urns, sames=showing.sames, paint=paint)]
+            yield [
+                render_changes(
+                    plan, details=showing.urns, shows_unchanged=showing.sames, paint=paint
+                )
+            ]
         if record.unchecked and not self._told_plan:
-            yield list(unchecked_lines(tuple(record.unchecked), paint))
-        lines = resources_lines(record.counts, preview=False, errored=record.errored, paint=paint)
+            yield list(render_unchecked(tuple(record.unchecked), paint))
+        lines = render_resource_counts(
+            record.counts, preview=False, errored=record.errored, paint=paint
+        )
         yield [*lines, self._duration(outcome)]
         if not outcome.succeeded:
             yield list(self._what_next(outcome))

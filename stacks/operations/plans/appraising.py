@@ -17,7 +17,7 @@ from gpuform.stacks.gates.proven import proofs_of_steps, with_unreached
 from gpuform.stacks.operations.opening.worlds import config_of
 from gpuform.stacks.pricing.book import PriceBook
 from gpuform.stacks.pricing.planned import with_costs
-from gpuform.stacks.review.renames import changed_options, renamed
+from gpuform.stacks.review.renames import find_option_changes, find_renames
 from gpuform.stacks.schedule.noticing import exposures_of_steps, notices_of_steps
 
 
@@ -58,7 +58,7 @@ class Appraiser:
         """The plan with costs, notices and gates; `steps` are all those of the run that made it."""
         steps = list(steps)
         noticed = notices_of_steps(steps, self.clock.now(), is_emulated=self.clock.is_platforms)
-        notices = (*plan.notices, *noticed, *changed_options(steps), *renamed(steps))
+        notices = (*plan.notices, *noticed, *find_option_changes(steps), *find_renames(steps))
         proofs = proofs_of_steps(steps) if self.keeper.asks("certified") else None
         looked_at = {"exposures": exposures_of_steps(steps), "proofs": proofs}
         plan = with_costs(plan, steps, self.book).model_copy(

@@ -18,7 +18,7 @@ from gpuform.stacks.engine.planning import (
     place_of,
 )
 from gpuform.stacks.engine.urn import is_noise, name_of
-from gpuform.stacks.review.value_text import output_changes
+from gpuform.stacks.review.value_text import list_output_changes
 
 _REASONS = {
     Op.CREATE: PlanReason.NEW,
@@ -92,7 +92,7 @@ class RunRecord:
         notices = tuple(Notice(kind=NoticeKind.SELECTION, text=text) for text in outcome.scope)
         outputs: tuple[OutputChange, ...] = ()
         if self._operation == "update":
-            outputs = tuple(output_changes(outcome.outputs_before, outcome.outputs))
+            outputs = tuple(list_output_changes(outcome.outputs_before, outcome.outputs))
         told: dict[str, object] = {
             "operation": self._operation,
             "outputs": outputs,

@@ -70,7 +70,7 @@ MOST_PRINTED: Final = 1000
 
 def is_work(step: Step, *, planning: bool) -> bool:
     """Whether a step calls a platform: those of a plan do not, unless they refresh."""
-    if is_noise(step.state.type) or not step.state.custom or not step_text.has_words(step.op):
+    if is_noise(step.state.type) or not step.state.custom or not step_text.has_description(step.op):
         return False
     return not planning or step.op is Op.REFRESH
 

@@ -1,10 +1,8 @@
-"""Build a review as one document that is never too long: what is dangerous in full, the rest as it
-fits.
+"""Render a review as one document that fits a length limit, the dangerous changes first.
 
-A form has two templates: the pieces (each item whole and in brief), and the page around them. The
-page has its counts whatever is left out, and says how much that is.
-
-It knows nothing of what it fits: items come in two forms, in the order of their importance.
+Each format has two templates: the pieces (each item in brief and in full) and the page around
+them. The page keeps its counts and says how many items it leaves out. `markdown_page` and
+`html_page` call `render_document`.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,33 +13,33 @@ from typing import Any, Final, TypeAlias
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from gpuform.schemas.safe_text import truncate
-from gpuform.stacks.review.dangers import causes
+from gpuform.stacks.review.dangers import list_causes
 from gpuform.stacks.review.facts import (
-    FAILED,
+    FAILED_NEXT_STEP,
     Review,
-    as_property,
-    gates_counted,
-    gpus_text,
-    planned_text,
-    validity,
+    describe_validity,
+    format_gate_counts,
+    format_gpu_changes,
+    format_planned_counts,
+    to_property_change,
 )
 from gpuform.stacks.review.summary_text import (
-    cost_facts,
-    gate_text,
-    notice_text,
-    plan_cost_text,
-    repair_texts,
-    unchecked_line,
+    format_gate,
+    format_notice,
+    format_plan_cost,
+    format_repairs,
+    format_unchecked_warning,
+    list_cost_details,
 )
 from gpuform.stacks.review.value_text import counted, short_type
 
-_MISSES: Final = 20
-"""So many items in a row that are too long end the search for one that fits."""
+_MAX_MISSES: Final = 20
+"""After so many items in a row that are too long, the search for one that fits ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """`brief` is a line, `whole` all there is to tell; both are made when they are needed."""
+    """Hold one item: a line in `brief`, everything in `whole`; rendered when needed."""
 
     brief: Callable[[], str]
     whole: Callable[[], str] | None = None
@@ -49,10 +47,11 @@ class Item:
 
 @dataclass(slots=True)
 class Part:
-    """Items under one heading.
+    """Hold the items under one heading.
 
-    The shares are how far the document may be filled when the form in question is added: what
-    comes later in importance is so sure of some room.
+    A share is the fraction of the document that may be filled after items of this form are added,
+    so
+    that later parts keep some room.
     """
 
     items: Sequence[Item]
@@ -63,8 +62,8 @@ class Part:
 
     @property
     def shown(self) -> list[tuple[str, bool]]:
-        """The items chosen, in their order, and whether each is in brief."""
-        return [(self.texts[at], at in self.in_brief) for at in sorted(self.texts)]
+        """Return the chosen items in their order, each with whether it is in brief."""
+        return [(self.texts[index], index in self.in_brief) for index in sorted(self.texts)]
 
     @property
     def left_out(self) -> int:
@@ -72,66 +71,66 @@ class Part:
 
     @property
     def without_detail(self) -> int:
-        """How many are in brief though there is more to tell of them."""
-        return sum(self.items[at].whole is not None for at in self.in_brief)
+        """Count the items in brief that have more to show."""
+        return sum(self.items[index].whole is not None for index in self.in_brief)
 
 
-def length(text: str) -> int:
-    """Characters as forges count them: one outside of Unicode's first plane counts twice."""
+def count_characters(text: str) -> int:
+    """Count characters as code hosts do: one outside of Unicode's first plane counts twice."""
     return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
-def fit(parts: Sequence[Part], limit: int) -> None:
-    """Chooses the form of every item, so that all of them together are not longer than `limit`.
+def choose_item_forms(parts: Sequence[Part], limit: int) -> None:
+    """Choose the form of every item, so that all together are at most `limit` characters long.
 
-    In two rounds: one that keeps to the shares, and one that gives away what is left.
+    The first round keeps to the shares; the second one gives away the remaining room.
     """
     used = 0
-    for bound in (False, True):
+    for ignores_shares in (False, True):
         for part in parts:
-            share = 1.0 if bound else part.brief_share
+            share = 1.0 if ignores_shares else part.brief_share
             used = _add_brief(part, used, int(limit * share))
-            share = 1.0 if bound else part.whole_share
+            share = 1.0 if ignores_shares else part.whole_share
             used = _add_whole_items(part, used, int(limit * share))
 
 
 def _add_brief(part: Part, used: int, limit: int) -> int:
-    for at in range(len(part.texts), len(part.items)):
-        text = part.items[at].brief()
-        size = length(text) + 2
+    for index in range(len(part.texts), len(part.items)):
+        brief = part.items[index].brief()
+        size = count_characters(brief) + 2
         if used + size > limit:
             break
-        part.texts[at] = text
-        part.in_brief.add(at)
+        part.texts[index] = brief
+        part.in_brief.add(index)
         used += size
     return used
 
 
 def _add_whole_items(part: Part, used: int, limit: int) -> int:
     misses = 0
-    for at in sorted(part.in_brief):
-        make = part.items[at].whole
+    for index in sorted(part.in_brief):
+        make = part.items[index].whole
         if make is None:
             continue
-        text = make()
-        more = length(text) - length(part.texts[at])
+        full_text = make()
+        more = count_characters(full_text) - count_characters(part.texts[index])
         if used + more > limit:
             misses += 1
-            if misses == _MISSES:
+            if misses == _MAX_MISSES:
                 break
             continue
         misses = 0
-        part.texts[at] = text
-        part.in_brief.discard(at)
+        part.texts[index] = full_text
+        part.in_brief.discard(index)
         used += more
     return used
 
 
-_LONGEST_BRIEF: Final = 200
+_MAX_BRIEF_LENGTH: Final = 200
 """Characters of an error in brief."""
 
-_SPARE: Final = 400
-"""Room for the sentences that tell what is in brief."""
+_NOTES_RESERVE: Final = 400
+"""Characters reserved for the notes that say what is in brief or left out."""
 
 
 _SHARES: Final = {
@@ -147,26 +146,26 @@ _SHARES: Final = {
     "others": (0.9, 0.95),
     "outputs": (1.0, 1.0),
 }
-"""The parts of a document, and how far it may be filled by each: in brief, and whole."""
+"""The parts of a document and the fractions it may be filled to: in brief, and in full."""
 
 Filters: TypeAlias = dict[str, Callable[..., Any]]
 
 FACTS: Final[Filters] = {
-    "causes": causes,
-    "gates_counted": gates_counted,
+    "causes": list_causes,
+    "gates_counted": format_gate_counts,
     "gpus": lambda number: counted(number, "GPU"),
-    "gpus_text": gpus_text,
-    "planned_text": planned_text,
+    "gpus_text": format_gpu_changes,
+    "planned_text": format_planned_counts,
     "short_type": short_type,
-    "unchecked_line": unchecked_line,
-    "validity": lambda review: FAILED if review.has_failed else validity(review),
+    "unchecked_line": format_unchecked_warning,
+    "validity": lambda review: FAILED_NEXT_STEP if review.has_failed else describe_validity(review),
 }
-"""What all forms say in the same words."""
+"""Template filters that all formats share, so that they use the same words."""
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How a review is written: `kind` names the templates; `options` are theirs alone."""
+    """Describe a format: `kind` names its templates, `options` are passed to them."""
 
     kind: str
     limit: int
@@ -174,28 +173,29 @@ class Form:
     options: dict[str, Any]
 
 
-def document(review: Review, form: Form) -> str:
-    """The review in this form, not longer than the form's limit."""
-    environment = _environment(form)
+def render_document(review: Review, form: Form) -> str:
+    """Render the review in a format, at most as long as the format's limit."""
+    environment = _create_environment(form)
     page = environment.get_template(f"page.{form.kind}.j2")
     pieces: Any = environment.get_template(f"pieces.{form.kind}.j2").make_module(form.options)
 
-    def written(parts: dict[str, Part]) -> str:
+    def render_page(parts: dict[str, Part]) -> str:
         return page.render(review=review, **form.options, **parts)
 
-    items = _items(review, pieces)
-    room = form.limit - length(written(_parts(items))) - _SPARE
+    items = _build_items(review, pieces)
+    available = form.limit - count_characters(render_page(_build_parts(items))) - _NOTES_RESERVE
     while True:
-        parts = _parts(items)
-        fit(list(parts.values()), max(room, 0))
-        text = written(parts)
-        over = length(text) - form.limit
-        if over <= 0 or room <= 0:
-            return text
-        room -= over + _SPARE
+        parts = _build_parts(items)
+        choose_item_forms(list(parts.values()), max(available, 0))
+        rendered = render_page(parts)
+        excess = count_characters(rendered) - form.limit
+        if excess <= 0 or available <= 0:
+            return rendered
+        # Escaping and notes make the page longer than its items: try again with less room.
+        available -= excess + _NOTES_RESERVE
 
 
-def _environment(form: Form) -> Environment:
+def _create_environment(form: Form) -> Environment:
     environment = Environment(
         loader=PackageLoader("gpuform.stacks.review"),
         autoescape=form.kind == "html",  # noqa: S701 - Markdown has escapes of its own
@@ -208,54 +208,66 @@ def _environment(form: Form) -> Environment:
     return environment
 
 
-def _parts(items: dict[str, list[Item]]) -> dict[str, Part]:
-    """In the order in which room is given away."""
+def _build_parts(items: dict[str, list[Item]]) -> dict[str, Part]:
+    """Build the parts in the order in which room is given away."""
     return {name: Part(items[name], brief, whole) for name, (brief, whole) in _SHARES.items()}
 
 
-def _items(review: Review, pieces: Any) -> dict[str, list[Item]]:
-    """Everything that there is to tell, by its part of the document."""
-    several = len(review.stacks) > 1
-    made: dict[str, list[Item]] = {name: [] for name in _SHARES}
-    _add_whole(review, pieces, made)
+def _build_items(review: Review, pieces: Any) -> dict[str, list[Item]]:
+    """Build every item of the review, by the part of the document."""
+    is_multi_stack = len(review.stacks) > 1
+    items: dict[str, list[Item]] = {name: [] for name in _SHARES}
+    _add_combined_items(review, pieces, items)
     for stack, subject in review.subjects:
-        facts = (stack, subject, several)
-        item = Item(partial(_text, pieces.brief, *facts), partial(_text, pieces.whole, *facts))
-        made["others" if subject.danger is None else "dangerous"].append(item)
+        facts = (stack, subject, is_multi_stack)
+        item = Item(
+            partial(_render_piece, pieces.brief, *facts),
+            partial(_render_piece, pieces.whole, *facts),
+        )
+        items["others" if subject.danger is None else "dangerous"].append(item)
     for stack in review.stacks:
-        if several:
-            made["stacks"].append(Item(partial(_text, pieces.stack, stack)))
+        if is_multi_stack:
+            items["stacks"].append(Item(partial(_render_piece, pieces.stack, stack)))
         if stack.plan.cost is not None:
-            for text in (plan_cost_text(stack.plan.cost), *cost_facts(stack.plan.cost)):
-                made["costs"].append(Item(partial(_text, pieces.line, stack, text, several)))
+            for line in (format_plan_cost(stack.plan.cost), *list_cost_details(stack.plan.cost)):
+                items["costs"].append(
+                    Item(partial(_render_piece, pieces.line, stack, line, is_multi_stack))
+                )
         for error in stack.plan.errors:
-            first = truncate(error.split("\n")[0], _LONGEST_BRIEF)
-            brief = partial(_text, pieces.line, stack, first, several)
-            made["errors"].append(Item(brief, partial(_text, pieces.line, stack, error, several)))
+            short_error = truncate(error.split("\n")[0], _MAX_BRIEF_LENGTH)
+            brief = partial(_render_piece, pieces.line, stack, short_error, is_multi_stack)
+            items["errors"].append(
+                Item(brief, partial(_render_piece, pieces.line, stack, error, is_multi_stack))
+            )
         lines = {
-            "repairs": repair_texts(stack.plan),
-            "notices": map(notice_text, stack.plan.notices),
-            "gates": map(gate_text, stack.plan.gates or ()),
+            "repairs": format_repairs(stack.plan),
+            "notices": map(format_notice, stack.plan.notices),
+            "gates": map(format_gate, stack.plan.gates or ()),
             "unchecked": stack.plan.unchecked,
         }
         for part, texts in lines.items():
-            made[part] += [
-                Item(partial(_text, pieces.line, stack, text, several)) for text in texts
+            items[part] += [
+                Item(partial(_render_piece, pieces.line, stack, line, is_multi_stack))
+                for line in texts
             ]
-        for output in map(as_property, stack.plan.outputs):
-            made["outputs"].append(Item(partial(_text, pieces.output, stack, output, several)))
-    return made
+        for output in map(to_property_change, stack.plan.outputs):
+            items["outputs"].append(
+                Item(partial(_render_piece, pieces.output, stack, output, is_multi_stack))
+            )
+    return items
 
 
-def _add_whole(review: Review, pieces: Any, made: dict[str, list[Item]]) -> None:
-    """What applies the plans, and what the gates over all of them say."""
-    several = len(review.stacks) > 1 and review.whole is None
+def _add_combined_items(review: Review, pieces: Any, items: dict[str, list[Item]]) -> None:
+    """Add the commands that apply the plans, and the results of the gates over all stacks."""
+    is_multi_stack = len(review.stacks) > 1 and review.combined is None
     for stack, command in review.commands:
-        made["commands"].append(Item(partial(_text, pieces.command, stack, command, several)))
-    for gate in review.whole.gates if review.whole is not None else ():
-        text = f"all stacks: {gate_text(gate)}"
-        made["gates"].append(Item(partial(_text, pieces.line, None, text, False)))
+        items["commands"].append(
+            Item(partial(_render_piece, pieces.command, stack, command, is_multi_stack))
+        )
+    for gate in review.combined.gates if review.combined is not None else ():
+        line = f"all stacks: {format_gate(gate)}"
+        items["gates"].append(Item(partial(_render_piece, pieces.line, None, line, False)))
 
 
-def _text(piece: Callable[..., Any], *facts: Any) -> str:
+def _render_piece(piece: Callable[..., Any], *facts: Any) -> str:
     return str(piece(*facts)).strip("\n")

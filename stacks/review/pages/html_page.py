@@ -1,4 +1,7 @@
-"""A review as one page of HTML: nothing to load, no script, readable by everyone."""
+"""Render a review as one accessible HTML page without scripts or external resources.
+
+Called by `gpuform review --format html`.
+"""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -10,17 +13,17 @@ from markupsafe import Markup, escape
 from gpuform.schemas.changes import Action
 from gpuform.schemas.plan import PropertyChange, ResourceChange
 from gpuform.schemas.safe_text import escape_invisible, truncate
-from gpuform.stacks.review.dangers import shown_properties
-from gpuform.stacks.review.differences import differences, note_of, values_of
+from gpuform.stacks.review.dangers import select_visible_changes
+from gpuform.stacks.review.differences import get_note, get_plan_values, list_differences
 from gpuform.stacks.review.facts import Review
-from gpuform.stacks.review.pages.document import FACTS, Filters, Form, document
-from gpuform.stacks.review.summary_text import leaving_lines
-from gpuform.stacks.review.value_text import multiline
+from gpuform.stacks.review.pages.document import FACTS, Filters, Form, render_document
+from gpuform.stacks.review.summary_text import render_removed_nodes
+from gpuform.stacks.review.value_text import format_multiline
 
 
 @dataclass(frozen=True, slots=True)
-class Cells:
-    """One line of the table; a value that is not there is empty."""
+class ChangeRow:
+    """Hold the cells of one table row; a missing value is empty."""
 
     path: str
     action: Action
@@ -30,77 +33,79 @@ class Cells:
     forces: bool = False
 
 
-def change_cells(changes: Iterable[PropertyChange], type_: str) -> Iterator[Cells]:
-    """A line for each property, or for each place inside it that changes."""
+def build_change_rows(changes: Iterable[PropertyChange], type_: str) -> Iterator[ChangeRow]:
+    """Yield a row for each property, or for each location inside it that changes."""
     for change in changes:
         path, note, forces = (
             change.path,
-            escape_invisible(note_of(change)),
+            escape_invisible(get_note(change)),
             change.forces_replacement,
         )
-        inner = differences(change, type_)
-        for each in inner:
-            where = each.path if each.path.startswith("[") else f".{each.path}"
-            before, after = _value(each.before), _value(each.after)
-            before = "" if each.action is Action.ADD else before
-            after = "" if each.action is Action.DELETE else after
-            yield Cells(escape_invisible(path + where), each.action, before, after, note, forces)
+        inner = list_differences(change, type_)
+        for difference in inner:
+            suffix = difference.path if difference.path.startswith("[") else f".{difference.path}"
+            before, after = _format_value(difference.before), _format_value(difference.after)
+            before = "" if difference.action is Action.ADD else before
+            after = "" if difference.action is Action.DELETE else after
+            yield ChangeRow(
+                escape_invisible(path + suffix), difference.action, before, after, note, forces
+            )
         if not inner:
-            old, new = values_of(change)
-            before = "" if change.action is Action.ADD else _value(old)
-            after = "" if change.action is Action.DELETE else _value(new)
-            yield Cells(escape_invisible(path), change.action, before, after, note, forces)
+            old, new = get_plan_values(change)
+            before = "" if change.action is Action.ADD else _format_value(old)
+            after = "" if change.action is Action.DELETE else _format_value(new)
+            yield ChangeRow(escape_invisible(path), change.action, before, after, note, forces)
 
 
-def _value(value: Any) -> str:
-    lines = multiline(value).split("\n")
+def _format_value(value: Any) -> str:
+    lines = format_multiline(value).split("\n")
     return truncate("\n".join(map(escape_invisible, lines)), _LONGEST_VALUE)
 
 
 LIMIT: Final = 1_500_000
-"""More than that a browser shows slowly, and nobody reads."""
+"""Characters of a page: browsers render longer ones slowly, and nobody reads them."""
 
 _LONGEST_LINE: Final = 1_000
 
 
-def html(review: Review) -> str:
-    """The page."""
+def render_html(review: Review) -> str:
+    """Render the review as an HTML page."""
     filters: Filters = {
         **FACTS,
-        "line": line,
-        "lines": lines,
-        "ticked": ticked,
-        "cells": cells,
-        "leaving_lines": leaving_lines,
-        "output_cells": output_cells,
+        "line": format_line,
+        "lines": format_lines,
+        "ticked": format_ticked,
+        "cells": list_property_rows,
+        "leaving_lines": render_removed_nodes,
+        "output_cells": list_output_rows,
     }
-    text = document(review, Form("html", LIMIT, filters, {}))
-    return re.sub(r"\n{2,}", "\n", text).strip() + "\n"
+    page = render_document(review, Form("html", LIMIT, filters, {}))
+    return re.sub(r"\n{2,}", "\n", page).strip() + "\n"
 
 
-def line(text: str) -> str:
-    """Text on one line, in which nothing is hidden."""
+def format_line(text: str) -> str:
+    """Return `text` on one line, with invisible characters escaped."""
     return truncate(escape_invisible(text), _LONGEST_LINE)
 
 
-def lines(text: str) -> Markup:
-    """Text on its own lines."""
-    return Markup("<br>").join(line(each) for each in text.split("\n"))
+def format_lines(text: str) -> Markup:
+    """Return `text` with line breaks as HTML, with invisible characters escaped."""
+    return Markup("<br>").join(format_line(item) for item in text.split("\n"))
 
 
-def ticked(text: str) -> Markup:
-    """Our own text, with what stands between backticks as code."""
+def format_ticked(text: str) -> Markup:
+    """Return gpuform's own text as HTML, with the parts between backticks as code."""
     return Markup(re.sub(r"`(.*?)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped
 
 
-def cells(change: ResourceChange) -> list[Cells]:
-    """A resource's property changes."""
-    return list(change_cells(shown_properties(change), change.type))
+def list_property_rows(change: ResourceChange) -> list[ChangeRow]:
+    """List the table rows of a resource's property changes."""
+    return list(build_change_rows(select_visible_changes(change), change.type))
 
 
-def output_cells(change: PropertyChange) -> list[Cells]:
-    """An output's change."""
-    return list(change_cells([change], ""))
+def list_output_rows(change: PropertyChange) -> list[ChangeRow]:
+    """List the table rows of an output's change."""
+    return list(build_change_rows([change], ""))
 
 
 _LONGEST_VALUE: Final = 4_000

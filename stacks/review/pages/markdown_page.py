@@ -1,7 +1,7 @@
-"""Write a review in Markdown. Text of others cannot format, link, mention or end a block.
+"""Render a review in Markdown that foreign text cannot format, link or break.
 
-All of it stands in code, where forges look for no mentions, references and links; only plain words
-may stand as they are.
+Names and values stand in code, where GitHub and GitLab resolve no mentions, references and links;
+only plain words stand outside of code. Called by `gpuform review` and its comments.
 """
 
 import re
@@ -11,15 +11,15 @@ from markupsafe import Markup, escape
 
 from gpuform.schemas.plan import PropertyChange, ResourceChange
 from gpuform.schemas.safe_text import escape_invisible, truncate
-from gpuform.stacks.review.dangers import shown_properties
-from gpuform.stacks.review.differences import Row, change_rows
+from gpuform.stacks.review.dangers import select_visible_changes
+from gpuform.stacks.review.differences import Row, build_change_rows
 from gpuform.stacks.review.facts import Review
-from gpuform.stacks.review.pages.document import FACTS, Filters, Form, document
-from gpuform.stacks.review.summary_text import leaving_lines
+from gpuform.stacks.review.pages.document import FACTS, Filters, Form, render_document
+from gpuform.stacks.review.summary_text import render_removed_nodes
 
-LONGEST_NAME: Final = 200
-_LONGEST_LINE: Final = 1_000
-_MOST_LINES: Final = 200
+MAX_NAME_LENGTH: Final = 200
+_MAX_LINE_LENGTH: Final = 1_000
+_MAX_LINES: Final = 200
 
 _WORDS: Final = re.compile(r"[A-Za-z0-9 ,.;:()'+-]*")
 _SPECIAL: Final = re.compile(
@@ -27,93 +27,94 @@ _SPECIAL: Final = re.compile(
 )
 
 
-def code(text: str, longest: int = LONGEST_NAME) -> str:
-    """A code span that shows the text, on one line."""
+def format_code(text: str, longest: int = MAX_NAME_LENGTH) -> str:
+    """Return a one-line code span of `text`, cut after `longest` characters."""
     text = truncate(escape_invisible(text), longest)
     if not text.strip(" "):
         return "`(empty)`"
-    fence = _fence(text, 1)
+    fence = _choose_fence(text, 1)
+    # Markdown strips one space on each side, and a backtick must not touch the fence.
     pad = " " if text.startswith(("`", " ")) or text.endswith(("`", " ")) else ""
     return f"{fence}{pad}{text}{pad}{fence}"
 
 
-def cell(text: str) -> str:
-    """The same in a table, where a bar would end the cell even in code."""
-    return code(text).replace("|", "\\|")
+def format_cell(text: str) -> str:
+    """Return a code span for a table cell, where a bar ends the cell even inside code."""
+    return format_code(text).replace("|", "\\|")
 
 
-def words(text: str) -> str:
-    """A phrase: as it is when it is nothing but words, else in code."""
-    is_plain = _WORDS.fullmatch(text) and not _SPECIAL.search(text) and len(text) <= LONGEST_NAME
-    return text if is_plain else code(text)
+def format_words(text: str) -> str:
+    """Return `text` as it is if it has plain words only, else as a code span."""
+    is_plain = _WORDS.fullmatch(text) and not _SPECIAL.search(text) and len(text) <= MAX_NAME_LENGTH
+    return text if is_plain else format_code(text)
 
 
-def block(text: str, language: str = "text") -> str:
-    """A fenced block that shows the lines of the text."""
-    lines = [truncate(escape_invisible(line), _LONGEST_LINE) for line in text.split("\n")]
-    if len(lines) > _MOST_LINES:
-        more = len(lines) - _MOST_LINES
-        lines = [*lines[:_MOST_LINES], f"... {more} more lines"]
+def format_block(text: str, language: str = "text") -> str:
+    """Return a fenced block with the lines of `text`."""
+    lines = [truncate(escape_invisible(line), _MAX_LINE_LENGTH) for line in text.split("\n")]
+    if len(lines) > _MAX_LINES:
+        more = len(lines) - _MAX_LINES
+        lines = [*lines[:_MAX_LINES], f"... {more} more lines"]
     content = "\n".join(lines)
-    fence = _fence(content, 3)
+    fence = _choose_fence(content, 3)
     return f"{fence}{language}\n{content}\n{fence}"
 
 
-def tag(text: str) -> Markup:
-    """Code as HTML that stands within Markdown, on one line."""
-    return Markup("<code>{}</code>").format(truncate(escape_invisible(text), LONGEST_NAME))
+def format_html_code(text: str) -> Markup:
+    """Return `text` as HTML code for use within Markdown, on one line."""
+    return Markup("<code>{}</code>").format(truncate(escape_invisible(text), MAX_NAME_LENGTH))
 
 
-def phrase(text: str) -> Markup:
-    """`words` as HTML that stands within Markdown."""
-    return escape(text) if words(text) == text else tag(text)
+def format_html_words(text: str) -> Markup:
+    """Return the HTML form of `format_words` for use within Markdown."""
+    return escape(text) if format_words(text) == text else format_html_code(text)
 
 
-def _fence(text: str, least: int) -> str:
+def _choose_fence(text: str, least: int) -> str:
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     return "`" * (longest + 1 if longest >= least else least)
 
 
 LIMIT: Final = 65_536
-"""GitHub's limit of a comment. GitLab's is larger; nobody reads that much."""
+"""GitHub's limit of a comment, in characters. GitLab allows more, but nobody reads that much."""
 
 _MARKS: Final = {"~": "!"}
-"""Forges colour lines of a diff that begin with + - and !"""
+"""GitHub and GitLab color diff lines that begin with + - and !"""
 
 
-def markdown(review: Review, *, folded: bool, limit: int = LIMIT) -> str:
-    """The document, not longer than `limit` if there is room for its counts at all.
+def render_markdown(review: Review, *, folded: bool, limit: int = LIMIT) -> str:
+    """Render the review, at most `limit` characters long if its counts fit.
 
-    `folded` uses HTML's details, which GitHub and GitLab show.
+    `folded` uses the HTML element `details`, which GitHub and GitLab render.
     """
     filters: Filters = {
         **FACTS,
-        "code": code,
-        "cell": cell,
-        "words": words,
-        "block": block,
-        "tag": tag,
-        "phrase": phrase,
-        "diff": diff,
-        "diff_of_output": diff_of_output,
+        "code": format_code,
+        "cell": format_cell,
+        "words": format_words,
+        "block": format_block,
+        "tag": format_html_code,
+        "phrase": format_html_words,
+        "diff": render_diff,
+        "diff_of_output": render_output_diff,
     }
-    text = document(review, Form("md", limit, filters, {"folded": folded}))
-    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+    page = render_document(review, Form("md", limit, filters, {"folded": folded}))
+    return re.sub(r"\n{3,}", "\n\n", page).strip() + "\n"
 
 
-def diff(change: ResourceChange) -> str:
-    """The property changes and the nodes that go as the lines of a diff; empty without any."""
-    rows = map(_line, change_rows(shown_properties(change), change.type))
+def render_diff(change: ResourceChange) -> str:
+    """Render property changes and removed nodes as diff lines; empty without any."""
+    rows = map(_format_row, build_change_rows(select_visible_changes(change), change.type))
     return "\n".join(
-        [*rows, *(f"- {escape_invisible(text)}" for text in leaving_lines(change.leaving))]
+        [*rows, *(f"- {escape_invisible(line)}" for line in render_removed_nodes(change.leaving))]
     )
 
 
-def diff_of_output(change: PropertyChange, stack: str) -> str:
-    """An output's change as lines of a diff, with its stack's name where there are several."""
-    lines = [_line(row) for row in change_rows([change], "")]
+def render_output_diff(change: PropertyChange, stack: str) -> str:
+    """Render an output's change as diff lines, below the stack's name if `stack` is not empty."""
+    lines = [_format_row(row) for row in build_change_rows([change], "")]
     return "\n".join([f"  {stack}:", *lines] if stack else lines)
 
 
-def _line(row: Row) -> str:
+def _format_row(row: Row) -> str:
     return f"{_MARKS.get(row.mark, row.mark)} {'    ' * row.depth}{row.text}"

@@ -1,58 +1,61 @@
-"""The review as data: the facts of every stack, and each plan whole."""
+"""Build the JSON document of a review: the facts of every stack, and each complete plan.
+
+Called by `gpuform review --format json`.
+"""
 
 from typing import Any, Final
 
-from gpuform.stacks.review.dangers import forcing
-from gpuform.stacks.review.facts import Gpus, Review, RiskyChange, StackFacts
+from gpuform.stacks.review.dangers import list_forcing_paths
+from gpuform.stacks.review.facts import GpuCount, Review, RiskyChange, StackFacts
 
 FORMAT_VERSION: Final = "1"
-"""Grows when a reader of the old form would misread the new one."""
+"""Grows when a reader of the old format would misread the new one."""
 
 
-def review_document(review: Review) -> dict[str, Any]:
-    """The JSON document."""
+def build_review_document(review: Review) -> dict[str, Any]:
+    """Build the JSON document of a review."""
     return {
         "format_version": FORMAT_VERSION,
         "failed": review.has_failed,
-        **_totals(review),
+        **_totals_to_json(review),
         "unchecked": review.unchecked,
-        "stacks": [_stack(stack) for stack in review.stacks],
+        "stacks": [_stack_to_json(stack) for stack in review.stacks],
     }
 
 
-def _stack(stack: StackFacts) -> dict[str, Any]:
+def _stack_to_json(stack: StackFacts) -> dict[str, Any]:
     return {
         "project": stack.plan.project,
         "stack": stack.plan.stack,
         "operation": stack.plan.operation,
         "errors": [*stack.plan.errors],
-        **_totals(stack),
-        "dangers": [_danger(subject) for subject in stack.subjects if subject.danger],
+        **_totals_to_json(stack),
+        "dangers": [_danger_to_json(subject) for subject in stack.subjects if subject.danger],
         "stopped_by": [gate.name for gate in stack.plan.gates or () if gate.is_blocking],
         "command": stack.command,
         "plan": stack.plan.model_dump(),
     }
 
 
-def _totals(facts: StackFacts | Review) -> dict[str, Any]:
+def _totals_to_json(facts: StackFacts | Review) -> dict[str, Any]:
     return {
         "counts": {str(action): count for action, count in facts.counts.items()},
-        "gpus_removed": _gpus(facts.gpus_removed),
-        "gpus_added": _gpus(facts.gpus_added),
+        "gpus_removed": _gpus_to_json(facts.gpus_removed),
+        "gpus_added": _gpus_to_json(facts.gpus_added),
     }
 
 
-def _gpus(found: Gpus) -> dict[str, Any]:
-    return {"count": found.known, "exact": found.exact}
+def _gpus_to_json(gpu_count: GpuCount) -> dict[str, Any]:
+    return {"count": gpu_count.known, "exact": gpu_count.exact}
 
 
-def _danger(subject: RiskyChange) -> dict[str, Any]:
+def _danger_to_json(subject: RiskyChange) -> dict[str, Any]:
     change, danger = subject.change, subject.danger
     return {
         "urn": change.urn,
         "action": str(change.action),
         "risk": str(danger.risk) if danger else "",
         "text": danger.text if danger else "",
-        "forced_by": [*forcing(change)],
+        "forced_by": [*list_forcing_paths(change)],
         "gpus_removed": change.gpus_removed,
     }

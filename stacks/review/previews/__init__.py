@@ -1,4 +1,7 @@
-"""Plans out of what is in files: saved plans, and previews of the Pulumi CLI."""
+"""Read plans from files: saved plans of gpuform, and previews of gpuform or the Pulumi CLI.
+
+`gpuform review` and the commands with `--plan` call this package.
+"""
 
 from gpuform.stacks.review.previews.reading import (
     read_plan,

@@ -1,7 +1,7 @@
-"""Resources of a document of Pulumi's, without a single secret in them.
+"""Decode resources of a Pulumi document with every secret masked.
 
-Whatever is marked as one, masked already, or one by gpuform's own schema, becomes a secret without
-a value. Nothing of the document is run: a resource's pickled provider is not even looked at.
+A value is masked if Pulumi marks it as secret, if it is masked already, or if gpuform's schema
+says that it is secret. Nothing of the document runs: the pickled provider is not unpickled.
 """
 
 from collections.abc import Mapping
@@ -20,17 +20,17 @@ from gpuform.stacks.engine.values import (
 )
 from gpuform.stacks.resource_rules import kind_of
 
-_READ: Final = (
+_RESOURCE_FIELDS: Final = (
     *("urn", "type", "custom", "id", "protect", "retainOnDelete", "initErrors"),
     "additionalSecretOutputs",
 )
-"""What a review asks of a resource, beside its properties."""
+"""The fields of a resource that a review needs, beside its properties."""
 
-_MARKED: Final = {SIGNATURE_KEY: SECRET_SIGNATURE, "ciphertext": MASK}
+_MASKED_SECRET: Final = {SIGNATURE_KEY: SECRET_SIGNATURE, "ciphertext": MASK}
 
 
-class _Hidden:
-    """Every ciphertext is the mask's."""
+class _MaskingCrypter:
+    """Encrypt and decrypt every value to the mask."""
 
     def encrypt(self, plaintext: str, previous: str | None = None) -> str:
         del plaintext, previous
@@ -41,32 +41,37 @@ class _Hidden:
         return f'"{MASK}"'
 
 
-def masked_resource(document: Mapping[str, Any]) -> ResourceState:
-    """The entry of a resource. Raises StateError for what is not Pulumi's format."""
-    values = {name: _masked(document.get(name) or {}) for name in ("inputs", "outputs")}
-    plain = {name: document[name] for name in _READ if name in document}
-    resource = decode_resource({**plain, **values}, _Hidden())
-    secret = {*resource.additional_secret_outputs, *_secret_names(resource.type)}
-    resource.inputs = _hidden(resource.inputs, secret)
-    resource.outputs = _hidden(resource.outputs, secret)
+def decode_masked_resource(document: Mapping[str, Any]) -> ResourceState:
+    """Decode a resource without its secrets. Raises StateError for another format than Pulumi's."""
+    values = {name: _mask_secrets(document.get(name) or {}) for name in ("inputs", "outputs")}
+    plain = {name: document[name] for name in _RESOURCE_FIELDS if name in document}
+    resource = decode_resource({**plain, **values}, _MaskingCrypter())
+    # gpuform's schema knows secrets that the document may not mark.
+    secret = {*resource.additional_secret_outputs, *_list_secret_names(resource.type)}
+    resource.inputs = _replace_secrets(resource.inputs, secret)
+    resource.outputs = _replace_secrets(resource.outputs, secret)
     return resource
 
 
-def secrets_of(properties: PropertyMap) -> set[str]:
-    """The properties that are secret, or have a secret part."""
+def list_secret_properties(properties: PropertyMap) -> set[str]:
+    """Return the names of the properties that are secret or contain a secret."""
     return {name for name, value in properties.items() if contains_secret(value)}
 
 
-def _masked(value: Any) -> Any:
+def _mask_secrets(value: Any) -> Any:
     if value == MASK:
-        return _MARKED
+        return _MASKED_SECRET
     if isinstance(value, dict):
         is_secret = value.get(SIGNATURE_KEY) == SECRET_SIGNATURE
-        return _MARKED if is_secret else {key: _masked(item) for key, item in value.items()}
-    return [_masked(item) for item in value] if isinstance(value, list) else value
+        return (
+            _MASKED_SECRET
+            if is_secret
+            else {key: _mask_secrets(item) for key, item in value.items()}
+        )
+    return [_mask_secrets(item) for item in value] if isinstance(value, list) else value
 
 
-def _secret_names(type_: str) -> set[str]:
+def _list_secret_names(type_: str) -> set[str]:
     kind = kind_of(type_)
     if kind is None:
         return set()
@@ -75,5 +80,5 @@ def _secret_names(type_: str) -> set[str]:
     return {*lifecycle.list_secret_names(), *(name for name in rules if rules[name].holds_secret)}
 
 
-def _hidden(properties: PropertyMap, secret: set[str]) -> PropertyMap:
+def _replace_secrets(properties: PropertyMap, secret: set[str]) -> PropertyMap:
     return {name: Secret(MASK) if name in secret else value for name, value in properties.items()}

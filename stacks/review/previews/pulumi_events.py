@@ -1,7 +1,7 @@
-"""The preview in Pulumi's engine events: what `--json` streams and `--event-log` writes.
+"""Convert Pulumi's engine events (`--json` streams, `--event-log` files) into a preview document.
 
-It is brought into the form of the one object that `pulumi preview --json` prints, so that both are
-read by the same rules.
+The result has the form of `pulumi preview --json`, so that `pulumi_preview` reads both by the same
+rules. `reading` calls this module.
 """
 
 import re
@@ -17,76 +17,84 @@ _HALF_STEPS: Final = (
     *("create-replacement", "delete-replaced", "read-replacement", "import-replacement"),
     *("discard-replaced", "remove-pending-replace"),
 )
-"""Parts of a replacement, which is a step of its own as well."""
+"""Parts of a replacement, which is reported as a step of its own as well."""
 
 _COLOR: Final = re.compile(r"<\{%.*?%\}>")
-_KINDS: Final = ("diagnosticEvent", "policyEvent", "stdoutEvent")
+_MESSAGE_EVENTS: Final = ("diagnosticEvent", "policyEvent", "stdoutEvent")
 
 
 def is_event(value: Any) -> bool:
-    """Whether a JSON value is an engine event."""
+    """Return True if a JSON value is an engine event."""
     return isinstance(value, dict) and "sequence" in value
 
 
-def preview_of(name: str, events: Sequence[Mapping[str, Any]]) -> Preview:
-    """The last run of a log. Raises EngineError for one that is cut off, or was no preview and has
-    not failed.
+def build_preview(name: str, events: Sequence[Mapping[str, Any]]) -> Preview:
+    """Build the preview from the last run of an event log.
+
+    Raises:
+        EngineError: the log is cut off, or its run applied changes and succeeded.
     """
-    run = _last_run(name, events)
-    told = _contents(run, "summaryEvent")
-    summary = told[-1] if told else {}
-    was_done = summary.get("isPreview") is False
-    diagnostics = _diagnostics(run)
-    failed = not told or summary.get("result", "succeeded") != "succeeded"
-    if was_done and not (failed or any(each["severity"] == "error" for each in diagnostics)):
+    run = _select_last_run(name, events)
+    summaries = _select_contents(run, "summaryEvent")
+    summary = summaries[-1] if summaries else {}
+    is_applied = summary.get("isPreview") is False
+    diagnostics = _list_diagnostics(run)
+    # A run that fails early has no summary event.
+    failed = not summaries or summary.get("result", "succeeded") != "succeeded"
+    if is_applied and not (
+        failed or any(diagnostic["severity"] == "error" for diagnostic in diagnostics)
+    ):
         raise EngineError(
             f"{name} tells what a run has done, not what one would do",
             "`gpuform logs` and `gpuform stack history` show what was done",
         )
-    steps, refreshes, runs_program = _steps(run)
+    steps, refreshes, runs_program = _collect_steps(run)
     counts = summary.get("resourceChanges")
     document = {"steps": steps, "diagnostics": diagnostics, "changeSummary": counts}
-    return Preview(document, failed, was_done, refreshes, runs_program)
+    return Preview(document, failed, is_applied, refreshes, runs_program)
 
 
-def cut_off(name: str) -> EngineError:
-    """What is raised for a log without its end."""
+def build_truncated_log_error(name: str) -> EngineError:
+    """Return the error for a log that ends in the middle of a run."""
     return EngineError(
         f"{name} ends in the middle of a run: it does not tell what would be done",
         "its command was killed, or is still at work: preview again",
     )
 
 
-def _last_run(name: str, events: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
-    ends = [at for at, event in enumerate(events) if "cancelEvent" in event]
+def _select_last_run(name: str, events: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    ends = [index for index, event in enumerate(events) if "cancelEvent" in event]
     if not ends or ends[-1] != len(events) - 1:
-        raise cut_off(name)
+        raise build_truncated_log_error(name)
+    # `--event-log FILE` appends: an older run may stand before this one.
     begin = ends[-2] + 1 if len(ends) > 1 else 0
     return events[begin : ends[-1]]
 
 
-def _steps(run: Iterable[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], bool, bool]:
-    """The steps, whether it is a refresh alone, and whether the program has run to its end."""
-    found: dict[tuple[str, str], dict[str, Any]] = {}
-    began: dict[str, str] = {}
+def _collect_steps(run: Iterable[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], bool, bool]:
+    """Return the steps, whether the run only refreshes, and whether the program ran to its end."""
+    steps_by_key: dict[tuple[str, str], dict[str, Any]] = {}
+    started_ops: dict[str, str] = {}
     refreshes, stack_outputs = False, 0
-    for metadata, is_over in _metadata(run):
+    for metadata, is_over in _iterate_step_metadata(run):
         urn, op = str(metadata.get("urn")), str(metadata.get("op"))
         if not is_over:
-            began[urn] = op
+            started_ops[urn] = op
             if _is_listed(metadata):
-                found.setdefault((urn, op), _step(metadata))
+                steps_by_key.setdefault((urn, op), _build_step(metadata))
             continue
         stack_outputs += metadata.get("type") == STACK_TYPE and op != Op.DELETE
         # What a refresh alone has found is the operation of its end.
-        if began.get(urn) == Op.REFRESH != op:
+        if started_ops.get(urn) == Op.REFRESH != op:
             refreshes = True
             if op in (Op.UPDATE, Op.DELETE):
-                found[urn, Op.REFRESH] = _step(metadata)
-    return [*found.values()], refreshes, stack_outputs > 1
+                steps_by_key[urn, Op.REFRESH] = _build_step(metadata)
+    return [*steps_by_key.values()], refreshes, stack_outputs > 1
 
 
-def _metadata(run: Iterable[Mapping[str, Any]]) -> Iterable[tuple[Mapping[str, Any], bool]]:
+def _iterate_step_metadata(
+    run: Iterable[Mapping[str, Any]],
+) -> Iterable[tuple[Mapping[str, Any], bool]]:
     for event in run:
         for kind, is_over in (("resourcePreEvent", False), ("resOutputsEvent", True)):
             content = event.get(kind)
@@ -107,7 +115,7 @@ def _is_protected(state: Any) -> bool:
     return isinstance(state, dict) and state.get("protect") is True
 
 
-def _step(metadata: Mapping[str, Any]) -> dict[str, Any]:
+def _build_step(metadata: Mapping[str, Any]) -> dict[str, Any]:
     details = metadata.get("detailedDiff")
     return {
         "op": metadata.get("op"),
@@ -117,25 +125,29 @@ def _step(metadata: Mapping[str, Any]) -> dict[str, Any]:
         "diffReasons": metadata.get("diffs"),
         "replaceReasons": metadata.get("keys"),
         "detailedDiff": {
-            path: {"kind": each.get("diffKind")} if isinstance(each, dict) else each
-            for path, each in (details if isinstance(details, dict) else {}).items()
+            path: {"kind": difference.get("diffKind")}
+            if isinstance(difference, dict)
+            else difference
+            for path, difference in (details if isinstance(details, dict) else {}).items()
         },
     }
 
 
-def _diagnostics(run: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
+def _list_diagnostics(run: Iterable[Mapping[str, Any]]) -> list[dict[str, str]]:
     return [
         {
             "urn": str(content.get("urn") or content.get("resourceUrn") or ""),
-            "message": _COLOR.sub("", f"{_prefix(content)}{content.get('message', '')}"),
+            "message": _COLOR.sub(
+                "", f"{_format_policy_prefix(content)}{content.get('message', '')}"
+            ),
             "severity": "error" if _is_mandatory(content) else str(content.get("severity")),
         }
-        for content in _contents(run, *_KINDS)
+        for content in _select_contents(run, *_MESSAGE_EVENTS)
         if not content.get("ephemeral")
     ]
 
 
-def _prefix(content: Mapping[str, Any]) -> str:
+def _format_policy_prefix(content: Mapping[str, Any]) -> str:
     policy = content.get("policyName")
     return f"policy {policy}: " if policy else ""
 
@@ -144,6 +156,6 @@ def _is_mandatory(policy: Any) -> bool:
     return isinstance(policy, dict) and policy.get("enforcementLevel") == "mandatory"
 
 
-def _contents(run: Iterable[Mapping[str, Any]], *kinds: str) -> list[Mapping[str, Any]]:
-    found = (event.get(kind) for event in run for kind in kinds)
-    return [content for content in found if isinstance(content, dict)]
+def _select_contents(run: Iterable[Mapping[str, Any]], *kinds: str) -> list[Mapping[str, Any]]:
+    contents = (event.get(kind) for event in run for kind in kinds)
+    return [content for content in contents if isinstance(content, dict)]

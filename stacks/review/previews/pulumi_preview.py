@@ -1,7 +1,7 @@
-"""The plan in what `pulumi preview --json` or `gpuform preview --json` prints.
+"""Build a plan from the document that `pulumi preview --json` or `gpuform preview --json` prints.
 
-Property changes and reasons are made as the engine makes them; what the document does not tell is
-said among what was not checked. No such document names its operation: its steps tell it.
+Property changes and reasons come from the engine's own rules. Facts that the document lacks are
+listed as unchecked. The document does not name its operation: it is inferred from the steps.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ from gpuform.stacks.engine.urn import STACK_TYPE, is_noise, is_urn, name_of, typ
 from gpuform.stacks.engine.values import property_paths
 from gpuform.stacks.pricing.footprints import footprint_now, footprint_then
 from gpuform.stacks.resource_rules import kind_of
-from gpuform.stacks.review.previews.masking import masked_resource, secrets_of
+from gpuform.stacks.review.previews.masking import decode_masked_resource, list_secret_properties
 from gpuform.stacks.review.value_text import PROVIDER_PROPERTY, counted
 
 _OPS: Final = {
@@ -31,27 +31,29 @@ _OPS: Final = {
         ("replace", "create-replacement", "delete-replaced", "import-replacement"), Op.REPLACE
     ),
 }
-_OF_PREVIEWS: Final = ("steps", "changeSummary", "duration", "diagnostics", "maybeCorrupt")
+_PREVIEW_KEYS: Final = ("steps", "changeSummary", "duration", "diagnostics", "maybeCorrupt")
 _REFRESH: Final = "refresh"
-_SILENT: Final = (_REFRESH, "remove-pending-replace", "discard", "discard-replaced")
-_NOT_TOLD: Final = "changes of the stack's outputs: the document of a preview does not tell them"
-_NOTE: Final = "not checked: "
-_ERROR: Final = "error: "
-_CLOSING: Final = ("preview failed", "update failed")
-"""What Pulumi says at last, whatever has failed."""
-_DELETED_BY_WHOM: Final = (
+_IGNORED_OPS: Final = (_REFRESH, "remove-pending-replace", "discard", "discard-replaced")
+_OUTPUTS_UNKNOWN: Final = (
+    "changes of the stack's outputs: the document of a preview does not tell them"
+)
+_UNCHECKED_PREFIX: Final = "not checked: "
+_ERROR_PREFIX: Final = "error: "
+_GENERIC_ERRORS: Final = ("preview failed", "update failed")
+"""Pulumi's last message after any failure; a more specific error replaces it."""
+_AMBIGUOUS_OPERATION: Final = (
     "which command this is a preview of: the document tells `up` and a `destroy` of a part alike. "
     "It is taken for `up`; a `destroy` would delete what the program may still have"
 )
 
 
-_ABOUT_NAMES: Final = (*KEY_PROBLEM_PREFIXES, "is required")
-"""How the reasons of problems begin that are about no value."""
+_NAME_PROBLEM_PREFIXES: Final = (*KEY_PROBLEM_PREFIXES, "is required")
+"""Beginnings of problems that are about a missing or unknown name, not about a value."""
 
 
 @dataclass(slots=True)
 class _Step:
-    """All that is told of one resource."""
+    """Hold everything that the document says about one resource."""
 
     op: Op
     old: ResourceState | None
@@ -62,42 +64,43 @@ class _Step:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """A preview's document, and what only another form of it knows.
+    """Hold a preview's document, with the facts that only its event form has.
 
-    `failed` where it has failed without a word; `was_done` where it is no preview but a run. Of a
-    log it is known whether it `refreshes` alone, and `runs_program`.
+    `failed`: it failed without a message. `is_applied`: it is a run, not a preview. `refreshes` and
+    `runs_program` are known for event logs only: whether it only refreshes, and whether the program
+    ran to its end.
     """
 
     document: Mapping[str, Any]
     failed: bool = False
-    was_done: bool = False
+    is_applied: bool = False
     refreshes: bool | None = None
     runs_program: bool | None = None
 
     @property
-    def told(self) -> Sequence[Any]:
-        """Its steps, whatever they are."""
+    def steps(self) -> Sequence[Any]:
+        """Return the entries of `steps`, unchecked; empty if the document has no list of steps."""
         steps = self.document.get("steps")
         return steps if isinstance(steps, list) else []
 
     @property
     def errors(self) -> tuple[str, ...]:
-        """What it has failed with; nothing where it has succeeded."""
-        found = [*_errors(self.document)]
-        named = [text for text in found if text not in _CLOSING]
-        if self.failed and not found:
+        """Return the errors of the preview; empty if it succeeded."""
+        errors = [*_list_errors(self.document)]
+        specific_errors = [message for message in errors if message not in _GENERIC_ERRORS]
+        if self.failed and not errors:
             return ("it has failed, or was cancelled, and does not tell why",)
-        return tuple(named or found)
+        return tuple(specific_errors or errors)
 
-    def counted(self, *ops: str) -> int:
-        """How many resources its summary counts under these operations."""
+    def count_resources(self, *ops: str) -> int:
+        """Count the resources that the document's summary has under these operations."""
         summary = self.document.get("changeSummary")
         counts = [summary.get(op) for op in ops] if isinstance(summary, dict) else []
         return sum(count for count in counts if isinstance(count, int))
 
 
-class _Counter:
-    """Counts GPUs by type and inputs alone."""
+class _GpuCounter:
+    """Count GPUs from a resource's type and inputs alone."""
 
     def gpus(self, resource: ResourceState) -> int | None:
         kind = kind_of(resource.type)
@@ -109,51 +112,57 @@ class _Counter:
 
 
 def is_preview(document: Mapping[str, Any]) -> bool:
-    """Whether a JSON object has the form of a preview."""
-    return "format_version" not in document and any(key in document for key in _OF_PREVIEWS)
+    """Return True if a JSON object has the form of a preview."""
+    return "format_version" not in document and any(key in document for key in _PREVIEW_KEYS)
 
 
-def plan_of(name: str, preview: Preview) -> Plan:
-    """The plan in a preview. Raises EngineError, which names the file and the place."""
+def build_plan(name: str, preview: Preview) -> Plan:
+    """Build the plan of a preview. Raises EngineError that names the file and the step."""
     steps: dict[str, _Step] = {}
     ops: dict[str, list[str]] = {}
     notes: list[str] = []
     stack, project = "", ""
-    for at, each in enumerate(preview.told):
+    for at, entry in enumerate(preview.steps):
         where = f"{name} is no preview: steps.{at}"
-        if not isinstance(each, dict) or not is_urn(str(each.get("urn"))):
+        if not isinstance(entry, dict) or not is_urn(str(entry.get("urn"))):
             raise EngineError(f"{where}.urn is not the name of a resource")
-        urn, op = str(each["urn"]), str(each.get("op"))
+        urn, op = str(entry["urn"]), str(entry.get("op"))
+        # Operations that change nothing still tell which command the document is of.
         ops.setdefault(urn, []).append(op)
         stack, project = urn.removeprefix("urn:pulumi:").split("::")[:2]
         if op in _OPS:
-            _merge(steps, urn, _step(where, each, _OPS[op]))
-        elif op not in _SILENT:
+            _merge_step(steps, urn, _parse_step(where, entry, _OPS[op]))
+        elif op not in _IGNORED_OPS:
             notes.append(f"{name_of(urn)}: what Pulumi's operation {op} does is not known here")
     if not ops:
-        failed = "".join(f"; it has failed: {text}" for text in preview.errors)
+        failure = "".join(f"; it has failed: {text}" for text in preview.errors)
         raise EngineError(
-            f"{name} has no steps, so that it tells neither stack nor plan{failed}",
-            "" if failed else "the stack is empty",
+            f"{name} has no steps, so that it tells neither stack nor plan{failure}",
+            "" if failure else "the stack is empty",
         )
-    operation = _operation(preview, ops, steps)
+    operation = _infer_operation(preview, ops, steps)
     if operation is None:
         operation = "update"
-        notes.append(_DELETED_BY_WHOM)
-    if preview.was_done:
+        notes.append(_AMBIGUOUS_OPERATION)
+    if preview.is_applied:
+        # The steps of a run that failed were applied: nothing of them is planned.
         steps.clear()
-    found = {urn: step for urn, step in steps.items() if not is_noise(type_of(urn))}
-    notes += [note for urn in sorted(found) for note in _notes(name_of(urn), found[urn])]
+    resource_steps = {urn: step for urn, step in steps.items() if not is_noise(type_of(urn))}
+    notes += [
+        note
+        for urn in sorted(resource_steps)
+        for note in _list_step_notes(name_of(urn), resource_steps[urn])
+    ]
     changes = [
-        _drift(step) if operation == "refresh" else _change(step)
-        for step in found.values()
+        _build_drift_change(step) if operation == "refresh" else _build_change(step)
+        for step in resource_steps.values()
         if step.old or step.new
     ]
     if operation == "destroy":
-        changes = [each.model_copy(update={"reason": PlanReason.DESTROYED}) for each in changes]
+        changes = [entry.model_copy(update={"reason": PlanReason.DESTROYED}) for entry in changes]
     plan = Plan.from_changes(project, stack, changes)
-    summary, more = _summary(preview, plan, ops, operation)
-    notes += [*more, *_unchecked(preview.document), _NOT_TOLD]
+    summary, summary_notes = _count_actions(preview, plan, ops, operation)
+    notes += [*summary_notes, *_list_unchecked(preview.document), _OUTPUTS_UNKNOWN]
     return plan.model_copy(
         update={
             "operation": operation,
@@ -164,25 +173,27 @@ def plan_of(name: str, preview: Preview) -> Plan:
     )
 
 
-def _operation(
+def _infer_operation(
     preview: Preview, ops: Mapping[str, Sequence[str]], steps: Mapping[str, _Step]
 ) -> str | None:
-    """Which operation the steps are of; None where they can be of more than one."""
-    of_stack = next((told for urn, told in ops.items() if type_of(urn) == STACK_TYPE), None)
-    if of_stack is not None and Op.DELETE in of_stack:
+    """Infer the operation (update, destroy, refresh) from the steps; None if it is ambiguous."""
+    stack_ops = next(
+        (resource_ops for urn, resource_ops in ops.items() if type_of(urn) == STACK_TYPE), None
+    )
+    if stack_ops is not None and Op.DELETE in stack_ops:
         return "destroy"  # no update deletes the stack's own entry
     is_refresh = preview.refreshes
     if is_refresh is None:
         # What is refreshed ahead of something else is told twice.
-        is_refresh = any(_REFRESH in told for told in ops.values()) and all(
-            len(told) == 1 for told in ops.values()
+        is_refresh = any(_REFRESH in resource_ops for resource_ops in ops.values()) and all(
+            len(resource_ops) == 1 for resource_ops in ops.values()
         )
     if is_refresh:
         return "refresh"
-    changed = {op for told in ops.values() for op in told} - {Op.SAME, _REFRESH}
+    changed = {op for resource_ops in ops.values() for op in resource_ops} - {Op.SAME, _REFRESH}
     if changed != {Op.DELETE}:
         return "update"
-    if of_stack is None:
+    if stack_ops is None:
         # A part of a stack that is refreshed is told without it, and so is a destroy that is
         # refused; a destroy of a part is told with it.
         if preview.refreshes is False or preview.errors:
@@ -197,38 +208,42 @@ def _operation(
     return "destroy" if stack.new.outputs else "update"
 
 
-def _summary(
+def _count_actions(
     preview: Preview, plan: Plan, ops: Mapping[str, Sequence[str]], operation: str
 ) -> tuple[Mapping[PlanAction, int], list[str]]:
-    """The counts, with what is counted and not told of each resource; and that it is not told."""
-    if preview.was_done:
+    """Return the counts by action, and notes about resources that are counted but not listed."""
+    if preview.is_applied:
         return plan.summary, []
-    of_stack = [op for urn, told in ops.items() if type_of(urn) == STACK_TYPE for op in told]
-    is_same = Op.SAME in of_stack or (operation == "refresh" and _REFRESH in of_stack)
-    same = max(plan.summary.get(PlanAction.SAME, 0), preview.counted(Op.SAME) - is_same)
+    stack_ops = [
+        op for urn, resource_ops in ops.items() if type_of(urn) == STACK_TYPE for op in resource_ops
+    ]
+    is_same = Op.SAME in stack_ops or (operation == "refresh" and _REFRESH in stack_ops)
+    same = max(plan.summary.get(PlanAction.SAME, 0), preview.count_resources(Op.SAME) - is_same)
     summary = {**plan.summary, **({PlanAction.SAME: same} if same else {})}
     if operation != "refresh":
         return summary, []
-    known = plan.summary.get(PlanAction.UPDATE, 0)
-    untold = preview.counted(Op.UPDATE) - known
-    if untold <= 0:
+    listed_updates = plan.summary.get(PlanAction.UPDATE, 0)
+    unlisted_updates = preview.count_resources(Op.UPDATE) - listed_updates
+    if unlisted_updates <= 0:
         return summary, []
-    summary[PlanAction.UPDATE] = known + untold
+    summary[PlanAction.UPDATE] = listed_updates + unlisted_updates
     note = (
-        f"which {counted(untold, 'resource')} changed outside: the document counts and does not "
-        "name what has no property-level differences; `--event-log FILE` names it"
+        f"which {counted(unlisted_updates, 'resource')} changed outside: the document counts and "
+        "does not name what has no property-level differences; `--event-log FILE` names it"
     )
     return summary, [note]
 
 
-def _drift(step: _Step) -> ResourceChange:
-    """What a refresh found: as the engine has it, by what an update would do about it."""
+def _build_drift_change(step: _Step) -> ResourceChange:
+    """Build the change of a drifted resource, as the engine describes drift."""
     old, new = step.old or step.new, None if step.op is Op.DELETE else step.new
     if old is None:
         raise AssertionError("a step has an old or a new state")
-    fields = None if new is None else _fields(step, replace(new, inputs=new.outputs), old)
+    fields = (
+        None if new is None else _list_field_changes(step, replace(new, inputs=new.outputs), old)
+    )
     diff = Diff(step.op is Op.UPDATE, (), delete_before_replace=False, fields=fields)
-    change = describe_drift(_Counter(), old, new, diff)
+    change = describe_drift(_GpuCounter(), old, new, diff)
     return change.model_copy(
         update={
             "before": footprint_now(old),
@@ -237,66 +252,72 @@ def _drift(step: _Step) -> ResourceChange:
     )
 
 
-def _step(where: str, each: Mapping[str, Any], op: Op) -> _Step:
+def _parse_step(where: str, entry: Mapping[str, Any], op: Op) -> _Step:
     states: dict[str, ResourceState | None] = {}
     for key in ("oldState", "newState"):
-        state = each.get(key)
+        state = entry.get(key)
         if state is not None and not isinstance(state, dict):
             raise EngineError(f"{where}.{key} is not an object")
         try:
-            states[key] = masked_resource(state) if state else None
+            states[key] = decode_masked_resource(state) if state else None
         except EngineError as error:
             raise EngineError(f"{where}.{key}: {error.message}") from None
-    detailed = each.get("detailedDiff")
+    detailed = entry.get("detailedDiff")
     details = detailed if isinstance(detailed, dict) else {}
     forced = [
         path
         for path, kind in details.items()
         if isinstance(kind, dict) and str(kind.get("kind")).endswith("-replace")
     ]
-    replaces = [*_texts(each.get("replaceReasons")), *forced]
-    changed = [*replaces, *_texts(each.get("diffReasons")), *details]
+    replaces = [*_select_texts(entry.get("replaceReasons")), *forced]
+    changed = [*replaces, *_select_texts(entry.get("diffReasons")), *details]
     roots, changed_roots = map(property_paths.top_level, (replaces, changed))
     return _Step(op, states["oldState"], states["newState"], roots, changed_roots)
 
 
-def _texts(value: Any) -> list[str]:
-    return [text for text in value if isinstance(text, str)] if isinstance(value, list) else []
+def _select_texts(value: Any) -> list[str]:
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 
 
-def _merge(steps: dict[str, _Step], urn: str, step: _Step) -> None:
-    """A replacement may be told in up to three steps; it is one change."""
-    known = steps.setdefault(urn, step)
-    if known is not step:
-        known.op = Op.REPLACE if Op.REPLACE in (known.op, step.op) else step.op
-        known.old, known.new = known.old or step.old, step.new or known.new
-        known.replaces = list(dict.fromkeys([*known.replaces, *step.replaces]))
-        known.changed = list(dict.fromkeys([*known.changed, *step.changed]))
+def _merge_step(steps: dict[str, _Step], urn: str, step: _Step) -> None:
+    """Merge a step into the change of its resource: a replacement has up to three steps."""
+    merged = steps.setdefault(urn, step)
+    if merged is not step:
+        merged.op = Op.REPLACE if Op.REPLACE in (merged.op, step.op) else step.op
+        merged.old, merged.new = merged.old or step.old, step.new or merged.new
+        merged.replaces = list(dict.fromkeys([*merged.replaces, *step.replaces]))
+        merged.changed = list(dict.fromkeys([*merged.changed, *step.changed]))
 
 
-def _change(step: _Step) -> ResourceChange:
+def _build_change(step: _Step) -> ResourceChange:
     fields = None
     if step.op in (Op.UPDATE, Op.REPLACE) and step.old and step.new:
-        fields = _fields(step, step.old, step.new)
+        fields = _list_field_changes(step, step.old, step.new)
     diff = Diff(True, step.replaces, delete_before_replace=False, fields=fields)
-    change = describe(_Counter(), step.op, step.old, step.new, diff)
+    change = describe(_GpuCounter(), step.op, step.old, step.new, diff)
     old, new = step.old, None if step.op is Op.DELETE else step.new
-    seen = old if step.op in (Op.SAME, Op.UPDATE) else None
-    owned = step.op is not Op.READ
+    observed = old if step.op in (Op.SAME, Op.UPDATE) else None
+    is_owned = step.op is not Op.READ
     return change.model_copy(
         update={
-            "before": footprint_now(old) if old and owned else None,
-            "after": footprint_then(new, seen) if new and owned else None,
+            "before": footprint_now(old) if old and is_owned else None,
+            "after": footprint_then(new, observed) if new and is_owned else None,
         }
     )
 
 
-def _fields(step: _Step, old: ResourceState, new: ResourceState) -> list[FieldChange] | None:
-    """What gpuform's own resource says of the change; None where the inputs have to do."""
+def _list_field_changes(
+    step: _Step, old: ResourceState, new: ResourceState
+) -> list[FieldChange] | None:
+    """List the field changes by gpuform's own rules; None if only the inputs can be compared."""
     kind = kind_of(new.type)
     if kind is None:
         return None
-    hidden = secrets_of(old.outputs) | secrets_of(old.inputs) | secrets_of(new.inputs)
+    hidden = (
+        list_secret_properties(old.outputs)
+        | list_secret_properties(old.inputs)
+        | list_secret_properties(new.inputs)
+    )
     before = {key: value for key, value in old.outputs.items() if key not in hidden}
     after = {key: value for key, value in new.inputs.items() if key not in hidden}
     lifecycle = load_lifecycle_class(*kind)
@@ -306,53 +327,60 @@ def _fields(step: _Step, old: ResourceState, new: ResourceState) -> list[FieldCh
         problems = validate_inputs(
             lifecycle.inputs, to_properties(to_provider(new.inputs)) | secret
         )[1]
-        if not all(each.reason.startswith(_ABOUT_NAMES) for each in problems):
+        if not all(problem.reason.startswith(_NAME_PROBLEM_PREFIXES) for problem in problems):
             return None
-        found = lifecycle().list_changes(to_provider(before), to_provider(after))
+        field_changes = lifecycle().list_changes(to_provider(before), to_provider(after))
     except Exception:  # noqa: BLE001 - as above
         return None
-    return [*found, *_secret_fields(step, old, new, hidden)]
+    return [*field_changes, *_list_secret_changes(step, old, new, hidden)]
 
 
-def _secret_fields(
+def _list_secret_changes(
     step: _Step, old: ResourceState, new: ResourceState, hidden: set[str]
 ) -> Iterator[FieldChange]:
     for key in sorted(hidden):
-        was, is_ = key in old.inputs, key in new.inputs
-        if (was or is_) and (was is not is_ or key in step.changed):
-            action = Action.UPDATE if was and is_ else Action.ADD if is_ else Action.DELETE
-            before, after = ("?" if was else None), ("?" if is_ else None)
+        was_set, is_set = key in old.inputs, key in new.inputs
+        if (was_set or is_set) and (was_set is not is_set or key in step.changed):
+            action = (
+                Action.UPDATE if was_set and is_set else Action.ADD if is_set else Action.DELETE
+            )
+            before, after = ("?" if was_set else None), ("?" if is_set else None)
+            # Masked values are equal: only the document's lists say that a secret changes.
             forces = key in step.replaces
             yield FieldChange(key, action, before, after, replaces=forces, secret=True)
 
 
-def _notes(name: str, step: _Step) -> Iterator[str]:
-    """What the document cannot tell of a resource, or tells beside its changes."""
+def _list_step_notes(name: str, step: _Step) -> Iterator[str]:
+    """Yield what the document hides about a resource, and that Pulumi refuses a protected one."""
     if step.op in (Op.UPDATE, Op.REPLACE) and step.old and step.new:
-        both = secrets_of(step.old.inputs) & secrets_of(step.new.inputs)
-        unseen = sorted(both - {*step.changed, PROVIDER_PROPERTY})
-        if unseen:
-            listed = ", ".join(unseen)
+        both = list_secret_properties(step.old.inputs) & list_secret_properties(step.new.inputs)
+        hidden_names = sorted(both - {*step.changed, PROVIDER_PROPERTY})
+        if hidden_names:
+            listed = ", ".join(hidden_names)
             yield f"{name}: whether {listed} changes cannot be seen: the document masks secrets"
     if step.op in (Op.DELETE, Op.REPLACE) and step.old and step.old.protect:
         yield f"{name} is protected: Pulumi will refuse to delete it"
 
 
-def _errors(document: Mapping[str, Any]) -> Iterator[str]:
-    for each in _diagnostics(document):
-        message, urn = str(each.get("message", "")).strip(), str(each.get("urn", ""))
-        if each.get("severity") == "error" and message:
+def _list_errors(document: Mapping[str, Any]) -> Iterator[str]:
+    for diagnostic in _list_diagnostics(document):
+        message, urn = str(diagnostic.get("message", "")).strip(), str(diagnostic.get("urn", ""))
+        if diagnostic.get("severity") == "error" and message:
             about = f"{name_of(urn)}: " if is_urn(urn) else ""
-            yield f"{about}{message.removeprefix(_ERROR)}"
+            yield f"{about}{message.removeprefix(_ERROR_PREFIX)}"
 
 
-def _unchecked(document: Mapping[str, Any]) -> Iterator[str]:
-    for each in _diagnostics(document):
-        message = str(each.get("message", "")).strip()
-        if message.startswith(_NOTE):
-            yield message.removeprefix(_NOTE)
+def _list_unchecked(document: Mapping[str, Any]) -> Iterator[str]:
+    for diagnostic in _list_diagnostics(document):
+        message = str(diagnostic.get("message", "")).strip()
+        if message.startswith(_UNCHECKED_PREFIX):
+            yield message.removeprefix(_UNCHECKED_PREFIX)
 
 
-def _diagnostics(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    told = document.get("diagnostics")
-    return [each for each in told if isinstance(each, dict)] if isinstance(told, list) else []
+def _list_diagnostics(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    diagnostics = document.get("diagnostics")
+    return (
+        [item for item in diagnostics if isinstance(item, dict)]
+        if isinstance(diagnostics, list)
+        else []
+    )

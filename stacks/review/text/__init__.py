@@ -1,1 +1,1 @@
-"""Plans, runs and stacks as text, for the terminal: each view is a module."""
+"""Render plans, runs and stacks as terminal text, one module a view."""

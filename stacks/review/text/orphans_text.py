@@ -1,4 +1,4 @@
-"""Format the results of `gpuform orphans`, `gpuform offers` and `gpuform topology --apply`."""
+"""Render the results of `gpuform orphans`, `gpuform offers` and `gpuform topology --apply`."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
@@ -19,60 +19,60 @@ if TYPE_CHECKING:
 
 _ORPHAN_COLUMNS = ("TYPE", "NAME", "ID", "REGION", "STATE", "AGE", "COST")
 _OWNER = "OWNER"
-"""The last column, where a platform names an owner."""
+"""The last column, shown if a platform names owners."""
 _UNKNOWN = "unknown"
 
 
-def orphans_lines(
-    found: Orphans, backend: str, *, paint: Paint = PLAIN, redact: Callable[[str], str] = str
+def render_orphans(
+    orphans: Orphans, backend: str, *, paint: Paint = PLAIN, redact: Callable[[str], str] = str
 ) -> Iterator[str]:
-    """A table, what was never settled, and what was not asked; not the failures."""
-    if found.objects:
+    """Yield a table of orphans, the unresolved creates, and the platforms that were not asked."""
+    if orphans.objects:
         rows = [
             (*_ORPHAN_COLUMNS, _OWNER),
-            *(tuple(map(redact, _orphan_row(each))) for each in found.objects),
+            *(tuple(map(redact, _build_orphan_row(orphan))) for orphan in orphans.objects),
         ]
-        if not any(each.held.owner for each in found.objects):
+        if not any(orphan.held.owner for orphan in orphans.objects):
             rows = [row[: len(_ORPHAN_COLUMNS)] for row in rows]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
         yield paint("bold", lines[0])
         yield from lines[1:]
         yield ""
-    for each in found.unsettled:
-        yield paint("warning", f"never settled: {redact(_told(each))}")
-    for platform, reason in found.not_asked.items():
+    for intent in orphans.unsettled:
+        yield paint("warning", f"never settled: {redact(_describe_intent(intent))}")
+    for platform, reason in orphans.not_asked.items():
         yield f"not asked: {platform} ({redact(reason)})"
-    yield _sums(found, backend)
+    yield _format_orphan_totals(orphans, backend)
 
 
-def orphans_document(found: Orphans, redact: Callable[[str], str] = str) -> dict[str, Any]:
-    """The same as JSON: ages in seconds, times in UTC, null for what is unknown."""
+def build_orphans_document(orphans: Orphans, redact: Callable[[str], str] = str) -> dict[str, Any]:
+    """Build the JSON document: ages in seconds, times in UTC, null for unknown values."""
     document = {
-        "objects": [_object(each) for each in found.objects],
-        "unsettled": [_intent(each) for each in found.unsettled],
-        "asked": found.asked,
-        "not_asked": found.not_asked,
-        "failures": found.failures,
+        "objects": [_orphan_to_json(orphan) for orphan in orphans.objects],
+        "unsettled": [_intent_to_json(intent) for intent in orphans.unsettled],
+        "asked": orphans.asked,
+        "not_asked": orphans.not_asked,
+        "failures": orphans.failures,
     }
-    return {key: _redacted(value, redact) for key, value in document.items()}
+    return {key: _redact_strings(value, redact) for key, value in document.items()}
 
 
-def _redacted(value: Any, redact: Callable[[str], str]) -> Any:
+def _redact_strings(value: Any, redact: Callable[[str], str]) -> Any:
     if isinstance(value, dict):
-        return {key: _redacted(item, redact) for key, item in value.items()}
+        return {key: _redact_strings(item, redact) for key, item in value.items()}
     if isinstance(value, list):
-        return [_redacted(item, redact) for item in value]
+        return [_redact_strings(item, redact) for item in value]
     return redact(value) if isinstance(value, str) else value
 
 
-def _orphan_row(orphan: Orphan) -> tuple[str, ...]:
+def _build_orphan_row(orphan: Orphan) -> tuple[str, ...]:
     held = orphan.held
     cost = _UNKNOWN
     if held.hourly_cost is not None:
         cost = f"{held.hourly_cost:.2f} {held.currency}".rstrip() + "/h"
-    age = _UNKNOWN if orphan.age is None else _span(orphan.age)
-    told = (
+    age = _UNKNOWN if orphan.age is None else _format_age(orphan.age)
+    cells = (
         held.name,
         held.id,
         held.region or _UNKNOWN,
@@ -81,41 +81,43 @@ def _orphan_row(orphan: Orphan) -> tuple[str, ...]:
         cost,
         held.owner or "-",
     )
-    return f"{held.platform}:{held.kind}", *map(escape_invisible, told)
+    return f"{held.platform}:{held.kind}", *map(escape_invisible, cells)
 
 
-def _sums(found: Orphans, backend: str) -> str:
-    if not found.asked:
+def _format_orphan_totals(orphans: Orphans, backend: str) -> str:
+    if not orphans.asked:
         return "No platform was asked."
-    *others, last = found.asked
+    *others, last = orphans.asked
     where = f"on {', '.join(others)} and {last}" if others else f"on {last}"
-    if not found.objects and found.failures:
+    if not orphans.objects and orphans.failures:
         return f"Nothing was found {where}, but not all could be read: there may be orphans."
-    if not found.objects:
+    if not orphans.objects:
         return f"No orphans {where}: every object belongs to a stack (backend {backend})."
     costs: dict[str, float] = {}
-    for held in (each.held for each in found.objects):
+    for held in (orphan.held for orphan in orphans.objects):
         if held.hourly_cost is not None:
             costs[held.currency] = costs.get(held.currency, 0.0) + held.hourly_cost
-    known = [f"{cost:.2f} {currency}".rstrip() + "/h" for currency, cost in sorted(costs.items())]
-    unknown = sum(each.held.hourly_cost is None for each in found.objects)
-    known += [f"{counted(unknown, 'cost')} unknown"] if unknown else []
-    parts = ", ".join([counted(len(found.objects), "orphan"), *known])
+    cost_texts = [
+        f"{cost:.2f} {currency}".rstrip() + "/h" for currency, cost in sorted(costs.items())
+    ]
+    unknown = sum(orphan.held.hourly_cost is None for orphan in orphans.objects)
+    cost_texts += [f"{counted(unknown, 'cost')} unknown"] if unknown else []
+    parts = ", ".join([counted(len(orphans.objects), "orphan"), *cost_texts])
     return f"{parts}: {where}, owned by no stack (backend {backend})."
 
 
-def _told(intent: Intent) -> str:
+def _describe_intent(intent: Intent) -> str:
     region = intent.tried_region or intent.region
     where = f" in {region}" if region else ""
-    made = ", ".join(intent.ids or ((intent.id,) if intent.id else ())) or "no id is known"
-    text = f"{intent.platform}:{intent.kind} {intent.name!r}{where} ({made})"
-    whose = f" for {intent.urn}" if intent.urn else ""
+    object_ids = ", ".join(intent.ids or ((intent.id,) if intent.id else ())) or "no id is known"
+    label = f"{intent.platform}:{intent.kind} {intent.name!r}{where} ({object_ids})"
+    purpose = f" for {intent.urn}" if intent.urn else ""
     return escape_invisible(
-        f"{text}, begun {_moment(intent.started_at)}{whose}: `gpuform up` settles it"
+        f"{label}, begun {_format_time(intent.started_at)}{purpose}: `gpuform up` settles it"
     )
 
 
-def _object(orphan: Orphan) -> dict[str, Any]:
+def _orphan_to_json(orphan: Orphan) -> dict[str, Any]:
     held = orphan.held
     return {
         "platform": held.platform,
@@ -126,7 +128,7 @@ def _object(orphan: Orphan) -> dict[str, Any]:
         "tags": None if held.tags is None else dict(held.tags),
         "status": held.status or None,
         "owner": held.owner or None,
-        "created_at": None if held.created_at is None else _moment(held.created_at),
+        "created_at": None if held.created_at is None else _format_time(held.created_at),
         "age_seconds": orphan.age,
         "hourly_cost": held.hourly_cost,
         "currency": held.currency or None,
@@ -134,7 +136,7 @@ def _object(orphan: Orphan) -> dict[str, Any]:
     }
 
 
-def _intent(intent: Intent) -> dict[str, Any]:
+def _intent_to_json(intent: Intent) -> dict[str, Any]:
     return {
         "platform": intent.platform,
         "kind": intent.kind,
@@ -142,35 +144,41 @@ def _intent(intent: Intent) -> dict[str, Any]:
         "region": intent.tried_region or intent.region or None,
         "ids": list(intent.ids or ((intent.id,) if intent.id else ())),
         "urn": intent.urn,
-        "started_at": _moment(intent.started_at),
+        "started_at": _format_time(intent.started_at),
     }
 
 
-def _moment(seconds: float) -> str:
+def _format_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _span(seconds: float) -> str:
-    """The two greatest units: 3d 4h, 2h 5m."""
+def _format_age(seconds: float) -> str:
+    """Format an age with its two largest units: 3d 4h, 2h 5m."""
     minutes = int(seconds // 60)
     parts = [(minutes // 1440, "d"), (minutes // 60 % 24, "h"), (minutes % 60, "m")]
-    told = [f"{number}{unit}" for number, unit in parts if number][:2]
-    return " ".join(told) or "0m"
+    units = [f"{number}{unit}" for number, unit in parts if number][:2]
+    return " ".join(units) or "0m"
 
 
 _OFFER_COLUMNS = ("PLATFORM", "REGION", "WHAT", "FIELD", "VALUE", "STOCK", "PRICE", "ABOUT")
 _STOCK = {None: "-", True: "yes", False: "no"}
 
 
-def offers_lines(
-    offers: Offers, shown: Sequence[Priced], currency: str, *, paint: Paint = PLAIN
+def render_offers(
+    offers: Offers, priced_offers: Sequence[Priced], currency: str, *, paint: Paint = PLAIN
 ) -> Iterator[str]:
-    """A table, and who was not asked; not the failures."""
-    if shown:
-        rows = [_OFFER_COLUMNS, *(_offer_row(each, currency) for each in shown)]
-        used = [at for at in range(len(_OFFER_COLUMNS)) if any(row[at] != "-" for row in rows[1:])]
-        widths = {at: max(len(row[at]) for row in rows) for at in used}
-        lines = ["  ".join(row[at].ljust(widths[at]) for at in used).rstrip() for row in rows]
+    """Yield a table of offers, and the platforms that were not asked."""
+    if priced_offers:
+        rows = [_OFFER_COLUMNS, *(_build_offer_row(priced, currency) for priced in priced_offers)]
+        used = [
+            column
+            for column in range(len(_OFFER_COLUMNS))
+            if any(row[column] != "-" for row in rows[1:])
+        ]
+        widths = {column: max(len(row[column]) for row in rows) for column in used}
+        lines = [
+            "  ".join(row[column].ljust(widths[column]) for column in used).rstrip() for row in rows
+        ]
         yield paint("bold", lines[0])
         yield from lines[1:]
         yield ""
@@ -180,18 +188,20 @@ def offers_lines(
         yield f"not asked: {platform} ({reason})"
 
 
-def offers_document(offers: Offers, shown: Sequence[Priced], currency: str) -> dict[str, Any]:
-    """The same as JSON; null for what is not told."""
+def build_offers_document(
+    offers: Offers, priced_offers: Sequence[Priced], currency: str
+) -> dict[str, Any]:
+    """Build the JSON document of the offers; null for values that the platform does not report."""
     return {
         "offers": [
             {
-                **asdict(each.offer),
+                **asdict(priced.offer),
                 "prices": [
                     {"billing": billing, "hourly": price.hourly, "currency": currency}
-                    for billing, price in each.prices.items()
+                    for billing, price in priced.prices.items()
                 ],
             }
-            for each in shown
+            for priced in priced_offers
         ],
         "asked": offers.asked,
         "documented": offers.documented,
@@ -200,15 +210,15 @@ def offers_document(offers: Offers, shown: Sequence[Priced], currency: str) -> d
     }
 
 
-def _offer_row(each: Priced, currency: str) -> tuple[str, ...]:
-    offer = each.offer
+def _build_offer_row(priced: Priced, currency: str) -> tuple[str, ...]:
+    offer = priced.offer
     prices = [
         f"{price.hourly:.2f} {currency}/h" + ("" if billing == "on_demand" else f" {billing}")
-        for billing, price in each.prices.items()
+        for billing, price in priced.prices.items()
     ]
     cells = (offer.platform, offer.region, offer.what, offer.field, offer.name)
-    told = (_STOCK[offer.in_stock], ", ".join(prices), offer.about)
-    return tuple(escape_invisible(cell) or "-" for cell in (*cells, *told))
+    details = (_STOCK[offer.in_stock], ", ".join(prices), offer.about)
+    return tuple(escape_invisible(cell) or "-" for cell in (*cells, *details))
 
 
 _SYMBOLS: Final = {
@@ -218,78 +228,80 @@ _SYMBOLS: Final = {
 }
 
 
-def changes_lines(changes: Sequence[Change], paint: Paint = PLAIN) -> Iterator[str]:
-    """What is written, by node or object; what stays as it is counts alone."""
+def render_label_changes(changes: Sequence[Change], paint: Paint = PLAIN) -> Iterator[str]:
+    """Yield the label changes by node or object; unchanged labels are only counted."""
     where = ""
-    for each in changes:
-        symbol = _SYMBOLS.get(each.action)
+    for change in changes:
+        symbol = _SYMBOLS.get(change.action)
         if symbol is None:
             continue
-        if each.where != where:
-            where = each.where
+        if change.where != where:
+            where = change.where
             yield escape_invisible(where)
-        text = escape_invisible(f"{each.key or 'the object'}{_values(each)}")
-        yield paint(symbol[1], f"  {symbol[0]} {text}")
-    for each in changes:
-        if each.action is Action.LEFT:
-            what = f"{each.key} is {each.there}" if each.key else "it is another's"
-            yield escape_invisible(f"{each.where}: {what} by now: it stays")
-    same = sum(each.action is Action.SAME for each in changes)
+        label = escape_invisible(f"{change.key or 'the object'}{_format_change_values(change)}")
+        yield paint(symbol[1], f"  {symbol[0]} {label}")
+    for change in changes:
+        if change.action is Action.LEFT:
+            reason = f"{change.key} is {change.there}" if change.key else "it is another's"
+            yield escape_invisible(f"{change.where}: {reason} by now: it stays")
+    same = sum(change.action is Action.SAME for change in changes)
     if same:
         yield f"{same} unchanged"
 
 
-def problems_lines(changes: Sequence[Change]) -> Iterator[str]:
-    """What cannot be written, and why."""
-    for each in changes:
-        if each.action is Action.ABSENT:
-            yield escape_invisible(f"{each.where}: the cluster has no such node")
-        elif each.action is Action.CONFLICT and not each.key:
+def render_label_problems(changes: Sequence[Change]) -> Iterator[str]:
+    """Yield the labels that cannot be written, with the reason."""
+    for change in changes:
+        if change.action is Action.ABSENT:
+            yield escape_invisible(f"{change.where}: the cluster has no such node")
+        elif change.action is Action.CONFLICT and not change.key:
             yield escape_invisible(
-                f"{each.where}: it is there, and not gpuform's: it stays as it is"
+                f"{change.where}: it is there, and not gpuform's: it stays as it is"
             )
-        elif each.action is Action.CONFLICT:
+        elif change.action is Action.CONFLICT:
             yield escape_invisible(
-                f"{each.where}: {each.key} is {each.there}, and would be {each.wanted}: somebody "
-                "else has set it, and it stays as it is"
+                f"{change.where}: {change.key} is {change.there}, and would be {change.wanted}: "
+                "somebody else has set it, and it stays as it is"
             )
 
 
-def topology_document(found: "TopologyResult") -> dict[str, Any]:
-    """The model, the text in its format, and what is not known."""
+def build_topology_document(topology_result: "TopologyResult") -> dict[str, Any]:
+    """Build the JSON document of an exported topology: its model, its text, and unknown facts."""
     return {
         "format_version": 1,
-        "project": found.topology.project,
-        "stack": found.topology.stack,
-        "format": found.form,
-        "nodes": [_node(found.topology, each) for each in found.topology.nodes],
-        "unknown": list(found.unknown),
-        "text": found.text,
+        "project": topology_result.topology.project,
+        "stack": topology_result.topology.stack,
+        "format": topology_result.form,
+        "nodes": [
+            _node_to_json(topology_result.topology, node) for node in topology_result.topology.nodes
+        ],
+        "unknown": list(topology_result.unknown),
+        "text": topology_result.text,
     }
 
 
-def changes_document(
+def build_changes_document(
     kubernetes: str, changes: Sequence[Change], unknown: Sequence[str]
 ) -> dict[str, Any]:
-    """What was done about each key and object."""
+    """Build the JSON document of what was done about each label and object."""
     return {
         "format_version": 1,
         "kubernetes": kubernetes,
         "changes": [
             {
-                "action": str(each.action),
-                "where": each.where,
-                "key": each.key,
-                "was": each.there,
-                "is": each.wanted,
+                "action": str(change.action),
+                "where": change.where,
+                "key": change.key,
+                "was": change.there,
+                "is": change.wanted,
             }
-            for each in changes
+            for change in changes
         ],
         "unknown": list(unknown),
     }
 
 
-def _values(change: Change) -> str:
+def _format_change_values(change: Change) -> str:
     if not change.key:
         return ""
     if change.action is Action.REMOVE:
@@ -298,9 +310,9 @@ def _values(change: Change) -> str:
     return f": {before}{change.wanted}"
 
 
-def _node(topology: "StackTopology", node: "Node") -> dict[str, Any]:
-    """What is not known is left out."""
-    told = {
+def _node_to_json(topology: "StackTopology", node: "Node") -> dict[str, Any]:
+    """Convert a node to JSON without its unknown fields."""
+    fields = {
         "name": node.name,
         "resource": topology.names.get(node.resource, ""),
         "urn": node.resource,
@@ -315,4 +327,4 @@ def _node(topology: "StackTopology", node: "Node") -> dict[str, Any]:
         "slurm_name": node.slurm,
         "address": node.address,
     }
-    return {key: value for key, value in told.items() if value}
+    return {key: value for key, value in fields.items() if value}

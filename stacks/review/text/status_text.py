@@ -1,4 +1,7 @@
-"""A stack at a glance: its resources, and what Lens sees of nodes, GPUs and who uses them."""
+"""Render the status of a stack: its resources, and what Lens measures on nodes and GPUs.
+
+Called by `gpuform status`.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -13,25 +16,26 @@ from gpuform.schemas.resource_facts import Billing, Notice, ResourceUsage
 from gpuform.schemas.safe_text import escape_invisible
 from gpuform.stacks.pricing.costs import cost_of
 from gpuform.stacks.review.paint import PLAIN, Paint
-from gpuform.stacks.review.summary_text import cost_text, money, notices_lines
+from gpuform.stacks.review.summary_text import format_money, format_stack_cost, render_notices
 from gpuform.stacks.review.value_text import counted
 
-SHOWN = 5
-"""How many GPUs and consumers are shown."""
+MAX_LISTED = 5
+"""How many GPUs and consumers are listed."""
 
 _COLUMNS = ("NAME", "TYPE", "STATE", "READY", "GPUS", "COST")
 _OWNER = "OWNER"
-"""The last column, where a platform names an owner."""
+"""The last column, shown if a platform names owners."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceStatus:
-    """One resource. `problem` says why it could not be read, if it was asked for, or that it
-    `is_gone`.
+    """Hold the status of one resource.
 
-    `footprint` is what it takes up, priced; None where nothing is told of it. `live` is what its
-    platform measures now; None where nobody was asked or nothing is measured, and `live_problem`
-    says why it could not be had.
+    `problem` says why the resource could not be read, or that it `is_gone`. `footprint` is its
+    priced
+    usage, or None if unknown. `live` are the platform's current measurements, None if not asked or
+    not
+    measured; `live_problem` says why they could not be read.
     """
 
     name: str
@@ -46,8 +50,8 @@ class ResourceStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class Monitoring:
-    """What Lens tells, or the `problem` that kept it from that."""
+class LensStatus:
+    """Hold what Lens reports, or the `problem` that prevented reading Lens."""
 
     overview: Overview | None = None
     heatmap: GpuHeatmap | None = None
@@ -56,62 +60,67 @@ class Monitoring:
 
     @property
     def capacity(self) -> Capacity | None:
-        """What is free, and who has asked for the rest."""
+        """Return the free capacity and who requests the rest; None without an overview."""
         return (
             None if self.overview is None else Capacity.from_overview(self.overview, self.consumers)
         )
 
     @property
     def top_consumers(self) -> list[Consumer]:
-        """Those with most GPUs, the most used first among equals."""
+        """Return the consumers with most GPUs, the busiest first among equals."""
 
         def rank(each: Consumer) -> tuple[float, float, str]:
             return -(each.stat.gpu_request or 0), -(each.stat.gpu_utilization or 0.0), each.name
 
-        return sorted(self.consumers, key=rank)[:SHOWN]
+        return sorted(self.consumers, key=rank)[:MAX_LISTED]
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """`monitoring` is None where Lens is not configured, `cost` where nobody tells any.
+    """Hold the status of one stack.
 
-    `notices` are what there is to know of the resources and of the whole stack. What the state
-    says is `age` seconds old; with `is_live` the platforms were asked. `at_work` says who changes
-    the stack now. `unsettled` is what interrupted creates may have left on a platform.
+    `monitoring` is None if Lens is not configured, `cost` if no cost is known. The state is `age`
+    seconds old; with `is_live` the platforms were asked. `running_change` describes the command
+    that
+    changes the stack now. `unsettled` are creates that were interrupted and may have left objects.
     """
 
     stack: str
     resources: Sequence[ResourceStatus]
-    monitoring: Monitoring | None = None
+    monitoring: LensStatus | None = None
     cost: StackCost | None = None
     notices: Sequence[Notice] = ()
     age: float = 0.0
     is_live: bool = False
-    at_work: str = ""
+    running_change: str = ""
     emulated: bool = False
     unsettled: Sequence[str] = ()
 
     @property
-    def unseen(self) -> Sequence[str]:
-        """What could not be looked at, though it was asked for."""
-        names = [each.name for each in self.resources if each.problem and not each.is_gone]
+    def unread_names(self) -> Sequence[str]:
+        """Return the names of resources that were asked for and could not be read."""
+        names = [
+            resource.name
+            for resource in self.resources
+            if resource.problem and not resource.is_gone
+        ]
         is_silent = self.monitoring is not None and bool(self.monitoring.problem)
         return [*names, *(["Lens"] if is_silent else [])]
 
 
-def status_lines(status: Status, *, paint: Paint = PLAIN) -> Iterator[str]:
-    """Whence and how old it is, a table of the resources, their sums, and Lens's part."""
+def render_status(status: Status, *, paint: Paint = PLAIN) -> Iterator[str]:
+    """Yield the source and its age, a table of the resources, their totals, and the Lens block."""
     if status.emulated:
         text = f"Stack {status.stack} lives on the emulator: nothing of it is real."
         yield paint("warning", text)
-    if status.at_work:
-        yield paint("warning", escape_invisible(f"{status.at_work}."))
-    yield f"{_source(status)}:"
+    if status.running_change:
+        yield paint("warning", escape_invisible(f"{status.running_change}."))
+    yield f"{_describe_source(status)}:"
     yield ""
     if status.resources:
-        yield from _table(status.resources, paint)
+        yield from _render_resource_table(status.resources, paint)
         yield ""
-        yield _sums(status)
+        yield _format_totals(status)
         for text in status.cost.unknown if status.cost else ():
             yield paint("warning", f"    cost unknown: {escape_invisible(text)}")
     else:
@@ -123,54 +132,54 @@ def status_lines(status: Status, *, paint: Paint = PLAIN) -> Iterator[str]:
         yield f"    `gpuform refresh --stack {status.stack}` or `pulumi up` resumes it"
     if status.notices:
         yield ""
-        yield from notices_lines(status.notices, paint)
+        yield from render_notices(status.notices, paint)
     if status.monitoring is not None:
         yield ""
-        yield from _monitoring_lines(status.monitoring, paint)
+        yield from _render_lens(status.monitoring, paint)
 
 
-def status_document(status: Status) -> dict[str, Any]:
-    """The same as JSON; Lens's part has Lens's own names and units."""
+def build_status_document(status: Status) -> dict[str, Any]:
+    """Build the JSON document; the Lens part has Lens's own names and units."""
     return {
         "stack": status.stack,
         "emulated": status.emulated,
         "source": "platforms" if status.is_live else "state",
         "age_seconds": status.age,
-        "at_work": status.at_work,
-        "resources": [_resource_document(each) for each in status.resources],
+        "at_work": status.running_change,
+        "resources": [_resource_to_json(resource) for resource in status.resources],
         "notices": [notice.model_dump(mode="json") for notice in status.notices],
         "unsettled": list(status.unsettled),
         "cost": None if status.cost is None else status.cost.model_dump(mode="json"),
-        "lens": None if status.monitoring is None else _monitoring_document(status.monitoring),
+        "lens": None if status.monitoring is None else _lens_to_json(status.monitoring),
     }
 
 
-def _source(status: Status) -> str:
-    """`As of 3 h ago, from the state`."""
-    stored = f"as of {_ago(status.age)}, from the state"
+def _describe_source(status: Status) -> str:
+    """Describe where the figures come from: `As of 3 h ago, from the state`."""
+    stored = f"as of {_format_age(status.age)}, from the state"
     if not status.is_live:
         return f"A{stored[1:]}"
-    unseen = [
-        escape_invisible(each.name)
-        for each in status.resources
-        if each.problem and not each.is_gone
+    unread = [
+        escape_invisible(resource.name)
+        for resource in status.resources
+        if resource.problem and not resource.is_gone
     ]
-    if not unseen:
+    if not unread:
         return "As of now, from the platforms"
-    more = f" and {len(unseen) - SHOWN} more" if len(unseen) > SHOWN else ""
-    return f"As of now, from the platforms; {', '.join(unseen[:SHOWN])}{more} {stored}"
+    more = f" and {len(unread) - MAX_LISTED} more" if len(unread) > MAX_LISTED else ""
+    return f"As of now, from the platforms; {', '.join(unread[:MAX_LISTED])}{more} {stored}"
 
 
-def _ago(seconds: float) -> str:
+def _format_age(seconds: float) -> str:
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= size:
             return f"{int(seconds // size)} {unit} ago"
     return "less than a minute ago"
 
 
-def _table(resources: Sequence[ResourceStatus], paint: Paint) -> Iterator[str]:
-    rows = [(*_COLUMNS, _OWNER), *map(_row, resources)]
-    if not any(each.summary.owner for each in resources):
+def _render_resource_table(resources: Sequence[ResourceStatus], paint: Paint) -> Iterator[str]:
+    rows = [(*_COLUMNS, _OWNER), *map(_build_row, resources)]
+    if not any(resource_status.summary.owner for resource_status in resources):
         rows = [row[: len(_COLUMNS)] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
@@ -180,8 +189,8 @@ def _table(resources: Sequence[ResourceStatus], paint: Paint) -> Iterator[str]:
         yield paint("warning", line) if summary.ready is False else line
         notes = [f"not ready: {escape_invisible(summary.reason)}"] if summary.ready is False else []
         notes += [f"alert: {escape_invisible(alert)}" for alert in summary.alerts]
-        because = "" if resource.is_gone else "could not be read: "
-        notes += [f"{because}{resource.problem}"] if resource.problem else []
+        prefix = "" if resource.is_gone else "could not be read: "
+        notes += [f"{prefix}{resource.problem}"] if resource.problem else []
         for note in notes:
             yield from (
                 paint("warning", f"    {escape_invisible(line)}") for line in note.split("\n")
@@ -193,91 +202,111 @@ def _table(resources: Sequence[ResourceStatus], paint: Paint) -> Iterator[str]:
             yield paint("warning", f"    its figures could not be had: {escape_invisible(told)}")
 
 
-def _row(resource: ResourceStatus) -> tuple[str, ...]:
+def _build_row(resource: ResourceStatus) -> tuple[str, ...]:
     summary = resource.summary
     ready = {True: "yes", False: "no", None: "-"}[summary.ready]
     gpus = str(summary.gpus) if summary.gpus else "-"
     name, state = escape_invisible(resource.name), escape_invisible(summary.state or "-")
     owner = escape_invisible(summary.owner or "-")
-    return name, escape_invisible(resource.type), state, ready, gpus, _cost(resource), owner
+    return (
+        name,
+        escape_invisible(resource.type),
+        state,
+        ready,
+        gpus,
+        _format_resource_cost(resource),
+        owner,
+    )
 
 
-def _cost(resource: ResourceStatus) -> str:
-    """By the hour; what is stopped or prepaid is told apart."""
-    footprint = resource.footprint
-    if footprint is None or not footprint.expenses:
+def _format_resource_cost(resource: ResourceStatus) -> str:
+    """Format the hourly cost; stopped and prepaid amounts are named as such."""
+    usage = resource.footprint
+    if usage is None or not usage.expenses:
         return "-"
-    cost = cost_of([(resource.name, footprint)])
+    cost = cost_of([(resource.name, usage)])
     if not cost.amounts:
         return "unknown" if cost.unknown else "0/h"
-    told = [f"{money(each.hourly, each.currency)}/h{_way(each)}" for each in cost.amounts]
-    return " + ".join([*told, *(["unknown"] if cost.unknown else [])])
+    amounts = [
+        f"{format_money(amount.hourly, amount.currency)}/h{_format_billing(amount)}"
+        for amount in cost.amounts
+    ]
+    return " + ".join([*amounts, *(["unknown"] if cost.unknown else [])])
 
 
-def _way(amount: Amount) -> str:
+def _format_billing(amount: Amount) -> str:
     return "" if amount.billing is Billing.ON_DEMAND else f" {amount.billing}"
 
 
-def _sums(status: Status) -> str:
-    """Resources, GPUs, and costs by currency."""
+def _format_totals(status: Status) -> str:
+    """Format the number of resources and GPUs, and the costs by currency."""
     parts = [counted(len(status.resources), "resource")]
-    gpus = sum(each.summary.gpus for each in status.resources)
+    gpus = sum(resource.summary.gpus for resource in status.resources)
     parts += [counted(gpus, "GPU")] if gpus else []
-    parts += [escape_invisible(cost_text(status.cost))] if status.cost else []
-    waiting = sum(each.summary.ready is False for each in status.resources)
+    parts += [escape_invisible(format_stack_cost(status.cost))] if status.cost else []
+    waiting = sum(resource.summary.ready is False for resource in status.resources)
     parts += [f"{waiting} not ready"] if waiting else []
     return ", ".join(parts)
 
 
-def _monitoring_lines(seen: Monitoring, paint: Paint) -> Iterator[str]:
+def _render_lens(lens: LensStatus, paint: Paint) -> Iterator[str]:
     yield paint("bold", "Lens:")
-    if seen.problem:
-        for line in f"could not be read: {seen.problem}".split("\n"):
+    if lens.problem:
+        for line in f"could not be read: {lens.problem}".split("\n"):
             yield paint("warning", f"    {escape_invisible(line)}")
-    if seen.overview is not None:
-        yield from _overview_lines(seen.overview)
-    if seen.capacity is not None:
-        yield _capacity_line(seen.capacity)
-    if seen.heatmap is not None and seen.heatmap.temperature.data:
-        heat = seen.heatmap.temperature
+    if lens.overview is not None:
+        yield from _render_overview(lens.overview)
+    if lens.capacity is not None:
+        yield _format_capacity(lens.capacity)
+    if lens.heatmap is not None and lens.heatmap.temperature.data:
+        heat = lens.heatmap.temperature
         yield "    hottest GPUs:"
-        for point in heat.data[:SHOWN]:
+        for point in heat.data[:MAX_LISTED]:
             value = "?" if point.value is None else f"{point.value:g}"
             yield escape_invisible(f"        {point.gpu}  {point.gpu_model}  {value} {heat.unit}")
-    if seen.consumers:
+    if lens.consumers:
         yield "    top consumers:"
-        for each in seen.top_consumers:
-            yield escape_invisible(f"        {each.namespace}/{each.name}  {each.kind}  {each.use}")
+        for consumer in lens.top_consumers:
+            yield escape_invisible(
+                f"        {consumer.namespace}/{consumer.name}  {consumer.kind}  {consumer.use}"
+            )
 
 
-def _overview_lines(overview: Overview) -> Iterator[str]:
-    def told(number: float | None) -> str:
+def _render_overview(overview: Overview) -> Iterator[str]:
+    def format_number(number: float | None) -> str:
         return "?" if number is None else f"{number:g}"
 
-    def rate(number: float | None) -> str:
+    def format_rate(number: float | None) -> str:
         return "?" if number is None else f"{number:.0%}"
 
     ports = overview.rdma_cluster_stat
     yield (
-        f"    nodes: {told(overview.total_nodes)}, {told(overview.healthy_nodes)} healthy, "
-        f"{told(overview.faulty_nodes)} faulty; {told(overview.fully_idle_nodes)} idle, "
-        f"{told(overview.partially_idle_nodes)} partially idle, {told(overview.busy_nodes)} busy"
+        f"    nodes: {format_number(overview.total_nodes)}, "
+        f"{format_number(overview.healthy_nodes)} healthy, "
+        f"{format_number(overview.faulty_nodes)} faulty; "
+        f"{format_number(overview.fully_idle_nodes)} idle, "
+        f"{format_number(overview.partially_idle_nodes)} partially idle, "
+        f"{format_number(overview.busy_nodes)} busy"
     )
     yield (
-        f"    GPUs: {rate(overview.allocation_rate)} allotted, {rate(overview.utilization)} used; "
-        f"RDMA ports: {told(ports.active_ports)} of {told(ports.total_ports)} active"
+        f"    GPUs: {format_rate(overview.allocation_rate)} allotted, "
+        f"{format_rate(overview.utilization)} used; "
+        f"RDMA ports: {format_number(ports.active_ports)} "
+        f"of {format_number(ports.total_ports)} active"
     )
 
 
-def _capacity_line(capacity: Capacity) -> str:
+def _format_capacity(capacity: Capacity) -> str:
     gpus = capacity.requested_gpus
-    asked = "? GPUs" if gpus is None else counted(gpus, "GPU")
-    line = f"    {counted(capacity.workloads, 'workload')} with {asked}, {capacity.idle_gpus} idle"
+    requested = "? GPUs" if gpus is None else counted(gpus, "GPU")
+    line = (
+        f"    {counted(capacity.workloads, 'workload')} with {requested}, {capacity.idle_gpus} idle"
+    )
     total, free = capacity.storage_total_tb, capacity.storage_available_tb
     return line if total is None or free is None else f"{line}; {free:g} of {total:g} TB free"
 
 
-def _resource_document(resource: ResourceStatus) -> dict[str, Any]:
+def _resource_to_json(resource: ResourceStatus) -> dict[str, Any]:
     summary = asdict(resource.summary)
     summary["alerts"] = list(summary["alerts"])
     footprint = resource.footprint
@@ -293,14 +322,14 @@ def _resource_document(resource: ResourceStatus) -> dict[str, Any]:
     }
 
 
-def _monitoring_document(seen: Monitoring) -> dict[str, Any]:
-    def plain(model: Overview | GpuHeatmap | Consumer | None) -> Any:
+def _lens_to_json(lens: LensStatus) -> dict[str, Any]:
+    def dump(model: Overview | GpuHeatmap | Consumer | None) -> Any:
         return None if model is None else model.model_dump(mode="json", by_alias=True)
 
     return {
-        "overview": plain(seen.overview),
-        "heatmap": plain(seen.heatmap),
-        "capacity": None if seen.capacity is None else seen.capacity.model_dump(mode="json"),
-        "consumers": [plain(each) for each in seen.consumers],
-        "problem": seen.problem,
+        "overview": dump(lens.overview),
+        "heatmap": dump(lens.heatmap),
+        "capacity": None if lens.capacity is None else lens.capacity.model_dump(mode="json"),
+        "consumers": [dump(consumer) for consumer in lens.consumers],
+        "problem": lens.problem,
     }

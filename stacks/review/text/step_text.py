@@ -1,4 +1,7 @@
-"""What is done to a resource while a run goes on, in the words that people read."""
+"""Format what happens to a resource during a run, in the words of Pulumi's progress display.
+
+Called by the progress display and by `gpuform logs`.
+"""
 
 from dataclasses import dataclass
 
@@ -11,57 +14,60 @@ from gpuform.stacks.review.value_text import STYLES, short_type
 
 
 @dataclass(frozen=True, slots=True)
-class _Words:
+class _OperationWords:
     symbol: str
     running: str
     done: str
 
 
 _WORDS = {
-    Op.CREATE: _Words("+", "creating", "created"),
-    Op.UPDATE: _Words("~", "updating", "updated"),
-    Op.DELETE: _Words("-", "deleting", "deleted"),
-    Op.CREATE_REPLACEMENT: _Words("++", "creating replacement", "created replacement"),
-    Op.DELETE_REPLACED: _Words("--", "deleting original", "deleted original"),
-    Op.IMPORT: _Words("=", "importing", "imported"),
-    Op.READ: _Words(">", "reading", "read"),
-    Op.READ_REPLACEMENT: _Words(">>", "reading replacement", "read replacement"),
-    Op.DISCARD: _Words("<", "forgetting", "forgotten"),
-    Op.DISCARD_REPLACED: _Words("<<", "forgetting original", "forgotten original"),
-    Op.REFRESH: _Words("~", "refreshing", "refreshed"),
+    Op.CREATE: _OperationWords("+", "creating", "created"),
+    Op.UPDATE: _OperationWords("~", "updating", "updated"),
+    Op.DELETE: _OperationWords("-", "deleting", "deleted"),
+    Op.CREATE_REPLACEMENT: _OperationWords("++", "creating replacement", "created replacement"),
+    Op.DELETE_REPLACED: _OperationWords("--", "deleting original", "deleted original"),
+    Op.IMPORT: _OperationWords("=", "importing", "imported"),
+    Op.READ: _OperationWords(">", "reading", "read"),
+    Op.READ_REPLACEMENT: _OperationWords(">>", "reading replacement", "read replacement"),
+    Op.DISCARD: _OperationWords("<", "forgetting", "forgotten"),
+    Op.DISCARD_REPLACED: _OperationWords("<<", "forgetting original", "forgotten original"),
+    Op.REFRESH: _OperationWords("~", "refreshing", "refreshed"),
 }
 
-_FOUND = {Op.UPDATE: "refreshed: changed outside of this stack", Op.DELETE: "refreshed: gone"}
+_REFRESH_RESULTS = {
+    Op.UPDATE: "refreshed: changed outside of this stack",
+    Op.DELETE: "refreshed: gone",
+}
 
 
-def has_words(op: Op) -> bool:
-    """Whether the operation is work of which people read."""
+def has_description(op: Op) -> bool:
+    """Return True if people see the operation in progress displays."""
     return op in _WORDS
 
 
-def subject(op: Op, urn: str, paint: Paint = PLAIN) -> str:
-    """`+  train  together:Cluster`."""
+def format_subject(op: Op, urn: str, paint: Paint = PLAIN) -> str:
+    """Format the symbol, name and type of a resource: `+  train  together:Cluster`."""
     symbol = _WORDS[op].symbol
-    what = escape_invisible(f"{name_of(urn)}  {short_type(type_of(urn))}")
-    return paint(STYLES[symbol], f"{symbol:<2} {what}")
+    resource = escape_invisible(f"{name_of(urn)}  {short_type(type_of(urn))}")
+    return paint(STYLES[symbol], f"{symbol:<2} {resource}")
 
 
-def running(op: Op, phase: str = "") -> str:
-    """`creating: InstallingDrivers (6m10s)`."""
+def format_running(op: Op, phase: str = "") -> str:
+    """Format a running operation with its phase: `creating: InstallingDrivers (6m10s)`."""
     doing = _WORDS[op].running
     return f"{doing}: {escape_invisible(phase)}" if phase else doing
 
 
-def succeeded(op: Op, seconds: float, found: Op | None = None) -> str:
-    """`created in 20m10s`; of a refresh, what it `found`."""
+def format_succeeded(op: Op, seconds: float, refresh_result: Op | None = None) -> str:
+    """Format a finished operation (`created in 20m10s`); a refresh with its result."""
     done = _WORDS[op].done
     return (
-        _FOUND.get(found or op, done)
+        _REFRESH_RESULTS.get(refresh_result or op, done)
         if op is Op.REFRESH
         else f"{done} in {format_elapsed(seconds)}"
     )
 
 
-def failed(op: Op, seconds: float, paint: Paint = PLAIN) -> str:
-    """`creating failed after 1s`."""
-    return paint("error", f"{running(op)} failed") + f" after {format_elapsed(seconds)}"
+def format_failed(op: Op, seconds: float, paint: Paint = PLAIN) -> str:
+    """Format a failed operation: `creating failed after 1s`."""
+    return paint("error", f"{format_running(op)} failed") + f" after {format_elapsed(seconds)}"

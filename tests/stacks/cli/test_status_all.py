@@ -10,7 +10,7 @@ from several_projects import topology, write_project, write_three
 
 from gpuform.providers.emulator.server import environment, serve
 from gpuform.schemas.plan import StackCost
-from gpuform.stacks.review.text.several_status_text import StackStatus, Totals, totals_line
+from gpuform.stacks.review.text.multi_stack_status_text import StackStatus, Totals, format_totals
 from gpuform.stacks.review.text.status_text import Status
 
 CLUSTER = """\
@@ -244,8 +244,8 @@ def test_a_passphrase_is_asked_by_name(
 
 def test_no_cost_is_no_sum() -> None:
     none = StackStatus("a/b", Status("b", []))
-    assert totals_line(Totals.of([none])) == "All 1 stack: 0 resources"
-    assert Totals.of([none]).cost is None
+    assert format_totals(Totals.from_statuses([none])) == "All 1 stack: 0 resources"
+    assert Totals.from_statuses([none]).cost is None
     some = StackStatus("c/d", Status("d", [], cost=StackCost(unknown=("x: y",))))
-    assert Totals.of([none, some]).cost == StackCost(unknown=("c/d: x: y",))
-    assert totals_line(Totals.of([])) == "All 0 stacks: 0 resources"
+    assert Totals.from_statuses([none, some]).cost == StackCost(unknown=("c/d: x: y",))
+    assert format_totals(Totals.from_statuses([])) == "All 0 stacks: 0 resources"

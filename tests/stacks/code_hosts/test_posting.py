@@ -14,15 +14,15 @@ from gpuform.stacks.code_hosts.client import CommentTooLong
 from gpuform.stacks.code_hosts.place import CodeHost
 from gpuform.stacks.code_hosts.posting import Stamp, label_pull_request, post_review
 from gpuform.stacks.review.facts import Review
-from gpuform.stacks.review.pages.document import length
-from gpuform.stacks.review.pages.markdown_page import markdown
+from gpuform.stacks.review.pages.document import count_characters
+from gpuform.stacks.review.pages.markdown_page import render_markdown
 
 Make = Callable[..., Review]
 
 
 def posted(forge: CodeHost, review: Review) -> str:
     return post_review(
-        forge, review, lambda room: markdown(review, folded=True, limit=room)
+        forge, review, lambda room: render_markdown(review, folded=True, limit=room)
     ).outcome
 
 
@@ -178,7 +178,7 @@ def test_a_comment_that_is_too_long_for_this_forge(
     many = review(*(f"stack-{n}" for n in range(400)), destroys=8)
     assert posted(forge, many) == "added"
     (body,) = bodies(server)
-    assert length(body) <= longest
+    assert count_characters(body) <= longest
     assert "400" in body, "what is left out is counted"
 
 

@@ -9,9 +9,9 @@ from plan_strategies import plans
 from review_documents import FORMS, LIMIT, parsed, tags
 
 from gpuform.schemas.plan import Plan
-from gpuform.stacks.review.facts import Review, StackFacts, gates_counted
-from gpuform.stacks.review.pages.document import length
-from gpuform.stacks.review.summary_text import counts_text
+from gpuform.stacks.review.facts import Review, StackFacts, format_gate_counts
+from gpuform.stacks.review.pages.document import count_characters
+from gpuform.stacks.review.summary_text import format_planned_operations
 
 pytestmark = pytest.mark.slow
 
@@ -30,14 +30,14 @@ def test_markdown_is_the_document_that_it_seems_to_be(review: Review) -> None:
     unchecked = sum(len(stack.plan.unchecked) for stack in review.stacks)
     for form in ("markdown", "github"):
         text = FORMS[form](review)
-        assert length(text) <= LIMIT
+        assert count_characters(text) <= LIMIT
         assert text.encode(), "it can be written"
         document = parsed(text)
-        assert f"**{counts_text(review.counts)}**" in document.paragraphs
+        assert f"**{format_planned_operations(review.counts)}**" in document.paragraphs
         expected = [
             *(["Stacks"] if len(review.stacks) > 1 else []),
             *(["Cost"] if any(stack.plan.cost for stack in review.stacks) else []),
-            *([f"Gates: {counted}"] if (counted := gates_counted(review)) else []),
+            *([f"Gates: {counted}"] if (counted := format_gate_counts(review)) else []),
             f"Dangerous changes: {dangers or 'none'}",
             *([f"Other changes: {others}"] if others else []),
             *([f"Outputs: {outputs}"] if outputs else []),
@@ -77,7 +77,7 @@ def test_html_is_well_formed_and_loads_nothing(review: Review) -> None:
     )
     assert all("scope" in attributes for tag, attributes in page.tags if tag == "th")
     assert names.count("details") == sum(len(stack.subjects) for stack in review.stacks)
-    assert counts_text(review.counts) in page.text
+    assert format_planned_operations(review.counts) in page.text
 
 
 @settings(max_examples=40)
@@ -85,7 +85,7 @@ def test_html_is_well_formed_and_loads_nothing(review: Review) -> None:
 def test_text_and_json_have_everything(review: Review) -> None:
     text = FORMS["text"](review)
     assert text.encode()
-    assert counts_text(review.counts) in text
+    assert format_planned_operations(review.counts) in text
     assert "\x1b" not in text
     document = json.loads(FORMS["json"](review))
     for stack, told in zip(review.stacks, document["stacks"], strict=True):

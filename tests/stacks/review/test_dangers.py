@@ -7,8 +7,8 @@ import pytest
 from gpuform.schemas.plan import PlanAction, PlanReason, ResourceChange
 from gpuform.schemas.policies.drain import RemovedNode, RemovedNodes, RunningJob
 from gpuform.schemas.resource_facts import ResourceUsage
-from gpuform.stacks.review.dangers import Risk, danger_of, ranked
-from gpuform.stacks.review.facts import Gpus
+from gpuform.stacks.review.dangers import Risk, find_danger, sort_by_danger
+from gpuform.stacks.review.facts import GpuCount
 
 Make = Callable[..., ResourceChange]
 VOLUME = "pulumi-python:dynamic/gpuform.together:SharedVolume"
@@ -46,7 +46,7 @@ LEFT, CHANGED = PlanReason.NOT_IN_PROGRAM, PlanReason.CHANGED
 def test_dangers(
     resource: Make, action: PlanAction, reason: PlanReason, facts: dict, risk: Risk, text: str
 ) -> None:
-    danger = danger_of(resource("a", action, reason, **facts))
+    danger = find_danger(resource("a", action, reason, **facts))
     assert danger is not None
     assert (danger.risk, danger.text) == (risk, text)
 
@@ -60,7 +60,7 @@ def test_a_claim_destroys_data_unless_its_volume_stays(
 ) -> None:
     before = ResourceUsage(keeps_data=keeps_data)
     change = resource("a", REPLACE, CHANGED, type_=CLAIM).model_copy(update={"before": before})
-    danger = danger_of(change)
+    danger = find_danger(change)
     assert danger is not None
     assert (danger.text, danger.loses_data) == (text, not keeps_data)
 
@@ -85,7 +85,7 @@ def test_jobs_are_counted_once_on_however_many_nodes(
     )
     leaving = RemovedNodes(scheduler="Slurm", on_busy=on_busy, nodes=nodes)
     change = resource("a", UPDATE, CHANGED, **facts).model_copy(update={"leaving": leaving})
-    danger = danger_of(change)
+    danger = find_danger(change)
     assert (danger and danger.text) == text
 
 
@@ -100,7 +100,7 @@ def test_jobs_are_counted_once_on_however_many_nodes(
     ],
 )
 def test_no_dangers(resource: Make, action: PlanAction, facts: dict) -> None:
-    assert danger_of(resource("a", action, CHANGED, **facts)) is None
+    assert find_danger(resource("a", action, CHANGED, **facts)) is None
 
 
 def test_the_order_of_a_review(resource: Make) -> None:
@@ -114,7 +114,7 @@ def test_the_order_of_a_review(resource: Make) -> None:
         resource("pool", DELETE, LEFT, type_=POOL, gpus_removed=None),
         resource("stack", DELETE, LEFT, type_="pulumi:pulumi:Stack"),
     ]
-    assert [change.name for change in ranked(changes)] == [
+    assert [change.name for change in sort_by_danger(changes)] == [
         *("pool", "train", "shrunk", "volume", "deleted", "grown", "same")
     ]
 
@@ -130,5 +130,5 @@ def test_the_order_of_a_review(resource: Make) -> None:
     ],
 )
 def test_sums_of_gpus(numbers: list[int | None], text: str, any_: bool) -> None:
-    found = Gpus.of(numbers)
+    found = GpuCount.from_numbers(numbers)
     assert (str(found), bool(found)) == (text, any_)

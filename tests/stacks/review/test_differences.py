@@ -8,7 +8,7 @@ from gpuform.schemas.changes import Action
 from gpuform.schemas.plan import PropertyChange
 from gpuform.schemas.safe_text import escape_invisible, truncate
 from gpuform.stacks.resource_rules import kind_of
-from gpuform.stacks.review.differences import differences, rules_at
+from gpuform.stacks.review.differences import get_rules_at, list_differences
 
 CLUSTER = "pulumi-python:dynamic/gpuform.together:Cluster"
 OTHER = "my:mod:Thing"
@@ -16,7 +16,7 @@ OTHER = "my:mod:Thing"
 
 def told(before: Any, after: Any, path: str = "p", type_: str = OTHER) -> list[tuple[Any, ...]]:
     change = PropertyChange(path=path, action=Action.UPDATE, before=before, after=after)
-    found = differences(change, type_)
+    found = list_differences(change, type_)
     return [(d.path, str(d.action), d.before, d.after) for d in found]
 
 
@@ -61,11 +61,11 @@ def test_items_without_a_key_of_their_own_are_matched_by_place() -> None:
 
 
 def test_the_rules_at_a_path() -> None:
-    assert rules_at(CLUSTER, "add_ons").keyed_by is not None
-    assert rules_at(CLUSTER, 'add_ons["a"].name').keyed_by is None
-    assert rules_at(CLUSTER, "region").immutable
-    assert not rules_at(CLUSTER, "no_such_field.inside").immutable
-    assert not rules_at(OTHER, "region").immutable
+    assert get_rules_at(CLUSTER, "add_ons").keyed_by is not None
+    assert get_rules_at(CLUSTER, 'add_ons["a"].name').keyed_by is None
+    assert get_rules_at(CLUSTER, "region").immutable
+    assert not get_rules_at(CLUSTER, "no_such_field.inside").immutable
+    assert not get_rules_at(OTHER, "region").immutable
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,14 @@ from plan_strategies import ODD_TEXTS
 from review_documents import parsed, tags
 
 from gpuform.schemas.safe_text import escape_invisible
-from gpuform.stacks.review.pages.markdown_page import block, cell, code, phrase, tag, words
+from gpuform.stacks.review.pages.markdown_page import (
+    format_block,
+    format_cell,
+    format_code,
+    format_html_code,
+    format_html_words,
+    format_words,
+)
 
 TEXTS = st.sampled_from(ODD_TEXTS) | st.text(max_size=30) | st.text("`|\\ \n*_", max_size=12)
 
@@ -19,21 +26,21 @@ def shown(inline: str) -> list[tuple[str, str]]:
 
 @given(TEXTS)
 def test_a_code_span_is_one_and_shows_the_text(text: str) -> None:
-    children = shown(code(text, 10_000))
+    children = shown(format_code(text, 10_000))
     assert [kind for kind, _ in children] == ["text", "code_inline", "text"]
     assert children[1][1].strip() == (escape_invisible(text).strip() or "(empty)")
 
 
 @given(TEXTS, TEXTS)
 def test_cells_stay_cells(one: str, other: str) -> None:
-    document = parsed(f"| a | b |\n|---|---|\n| {cell(one)} | {cell(other)} |\n")
+    document = parsed(f"| a | b |\n|---|---|\n| {format_cell(one)} | {format_cell(other)} |\n")
     assert len(document.rows) == 2
     assert [len(row) for row in document.rows] == [2, 2]
 
 
 @given(TEXTS, st.sampled_from(["text", "diff"]))
 def test_a_block_is_one_and_shows_the_lines(text: str, language: str) -> None:
-    tokens = parsed(f"before\n\n{block(text, language)}\n\nafter").tokens
+    tokens = parsed(f"before\n\n{format_block(text, language)}\n\nafter").tokens
     (fence,) = (token for token in tokens if token.type == "fence")
     assert fence.info == language
     if len(text) <= 1000:
@@ -43,7 +50,7 @@ def test_a_block_is_one_and_shows_the_lines(text: str, language: str) -> None:
 
 @given(TEXTS)
 def test_in_html_it_is_text(text: str) -> None:
-    for made in (str(tag(text)), str(phrase(text))):
+    for made in (str(format_html_code(text)), str(format_html_words(text))):
         read = tags(f"<summary>{made}</summary>")
         assert {name for name, _ in read.tags} <= {"summary", "code"}
         assert "\n" not in made
@@ -53,7 +60,7 @@ def test_in_html_it_is_text(text: str) -> None:
     "text", ["cannot be changed in place", "no longer declared: back to it", "GPUs (16), 24 + 8"]
 )
 def test_plain_words_stand_as_they_are(text: str) -> None:
-    assert words(text) == text
+    assert format_words(text) == text
 
 
 @pytest.mark.parametrize(
@@ -65,12 +72,12 @@ def test_plain_words_stand_as_they_are(text: str) -> None:
     ],
 )
 def test_anything_else_stands_in_code(text: str) -> None:
-    assert words(text) == code(text)
-    assert str(phrase(text)).startswith("<code>")
+    assert format_words(text) == format_code(text)
+    assert str(format_html_words(text)).startswith("<code>")
 
 
 def test_long_texts_are_cut() -> None:
-    assert len(code("x" * 5000)) <= 202
-    many = block("\n".join(["y" * 5000] * 300))
+    assert len(format_code("x" * 5000)) <= 202
+    many = format_block("\n".join(["y" * 5000] * 300))
     assert "... 100 more lines" in many
     assert max(map(len, many.split("\n"))) <= 1000

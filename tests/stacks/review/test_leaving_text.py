@@ -7,10 +7,10 @@ import pytest
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, ResourceChange
 from gpuform.schemas.policies.drain import RemovedNode, RemovedNodes, RunningJob
 from gpuform.stacks.review.facts import Review, StackFacts
-from gpuform.stacks.review.pages.html_page import html
-from gpuform.stacks.review.pages.markdown_page import markdown
-from gpuform.stacks.review.summary_text import leaving_lines
-from gpuform.stacks.review.text.plan_text import plan_text
+from gpuform.stacks.review.pages.html_page import render_html
+from gpuform.stacks.review.pages.markdown_page import render_markdown
+from gpuform.stacks.review.summary_text import render_removed_nodes
+from gpuform.stacks.review.text.plan_text import render_plan
 
 Make = Callable[..., ResourceChange]
 
@@ -24,12 +24,12 @@ def leaving(*nodes: RemovedNode, on_busy: str = "wait", minutes: int = 60) -> Re
 
 
 def test_idle_ones_are_one_line_each() -> None:
-    assert list(leaving_lines(leaving(IDLE))) == ["node w1 goes: idle"]
-    assert list(leaving_lines(None)) == []
+    assert list(render_removed_nodes(leaving(IDLE))) == ["node w1 goes: idle"]
+    assert list(render_removed_nodes(None)) == []
 
 
 def test_jobs_are_named_and_counted() -> None:
-    (line, _) = leaving_lines(leaving(BUSY))
+    (line, _) = render_removed_nodes(leaving(BUSY))
     jobs = "0 train, 1 train (ada), 2 train (ada), 3 train (ada), 4 train (ada), 2 other jobs"
     assert line == f"node w2 goes: the newest; runs {jobs}"
 
@@ -43,7 +43,7 @@ def test_jobs_are_named_and_counted() -> None:
     ],
 )
 def test_what_is_done_about_them(on_busy: str, minutes: int, said: str) -> None:
-    *_, last = leaving_lines(leaving(BUSY, on_busy=on_busy, minutes=minutes))
+    *_, last = render_removed_nodes(leaving(BUSY, on_busy=on_busy, minutes=minutes))
     assert last == f"jobs run there now (Slurm): {said}"
 
 
@@ -53,8 +53,8 @@ def test_every_form_shows_them(resource: Make) -> None:
     change = change.model_copy(update={"leaving": leaving(BUSY, hostile)})
     plan = Plan.from_changes("demo", "dev", [change])
     review = Review([StackFacts(plan, "plan.json")])
-    for text in (plan_text(plan), markdown(review, folded=True), html(review)):
+    for text in (render_plan(plan), render_markdown(review, folded=True), render_html(review)):
         assert "node w2 goes: the newest; runs 0 train, 1 train (ada)" in text
         assert "they are waited for, 60 minutes at most" in text
         assert "\x1b" not in text
-    assert "<b>\\" not in html(review)
+    assert "<b>\\" not in render_html(review)

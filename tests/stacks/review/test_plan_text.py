@@ -7,7 +7,7 @@ import pytest
 from gpuform.schemas.changes import Action
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, PropertyChange, ResourceChange
 from gpuform.stacks.review.paint import Paint
-from gpuform.stacks.review.text.plan_text import changes_text, plan_text
+from gpuform.stacks.review.text.plan_text import render_changes, render_plan
 
 VOLUME = "pulumi-python:dynamic/gpuform.together:SharedVolume"
 STACK = "pulumi:pulumi:Stack"
@@ -52,7 +52,7 @@ def test_first_plan(golden: Golden, resource: Make, change: Change) -> None:
     )
     stack = resource("demo-dev", PlanAction.CREATE, PlanReason.NEW, type_=STACK)
     unchecked = ("regions were not checked: there is no API key:\nset TOGETHER_API_KEY",)
-    golden("create.txt", plan_text(plan(stack, volume, cluster, unchecked=unchecked)))
+    golden("create.txt", render_plan(plan(stack, volume, cluster, unchecked=unchecked)))
 
 
 def test_what_destroys_capacity_is_first(golden: Golden, resource: Make, change: Change) -> None:
@@ -101,7 +101,7 @@ def test_what_destroys_capacity_is_first(golden: Golden, resource: Make, change:
     )
     gone = resource("old", PlanAction.DELETE, PlanReason.NOT_IN_PROGRAM, gpus_removed=256)
     scratch = resource("scratch", PlanAction.DELETE, PlanReason.NOT_IN_PROGRAM, type_=VOLUME)
-    text = plan_text(plan(small, scratch, moved, gone, unchanged=3))
+    text = render_plan(plan(small, scratch, moved, gone, unchanged=3))
     golden("destructive.txt", text)
     heads = [line for line in text.splitlines() if "together:" in line]
     assert [head.split()[1] for head in heads] == ["old", "train", "eval", "scratch"]
@@ -142,37 +142,37 @@ def test_nested_changes_and_notes(golden: Golden, resource: Make, change: Change
     unknown = resource(
         "sized-later", PlanAction.CREATE, PlanReason.NEW, gpus_added=None, type_="my:mod:Comp"
     )
-    golden("nested.txt", plan_text(plan(same, grown, waiting, forced, unknown, unchanged=1)))
+    golden("nested.txt", render_plan(plan(same, grown, waiting, forced, unknown, unchanged=1)))
 
 
 def test_drift(golden: Golden, resource: Make, change: Change) -> None:
     drifted = resource("train", PlanAction.UPDATE, PlanReason.DRIFT, change("num_gpus", 16, 32))
     gone = resource("eval", PlanAction.DELETE, PlanReason.GONE, gpus_removed=8)
-    golden("drift.txt", plan_text(plan(drifted, gone)))
+    golden("drift.txt", render_plan(plan(drifted, gone)))
 
 
 def test_nothing_to_do() -> None:
-    assert plan_text(plan(unchanged=2)) == "Resources:\n    2 unchanged"
-    assert plan_text(plan()) == "Resources:\n    nothing to do"
+    assert render_plan(plan(unchanged=2)) == "Resources:\n    2 unchanged"
+    assert render_plan(plan()) == "Resources:\n    nothing to do"
 
 
 def test_an_unknown_loss_of_gpus_ranks_before_every_known_one(resource: Make) -> None:
     known = resource("known", PlanAction.DELETE, PlanReason.NOT_IN_PROGRAM, gpus_removed=512)
     unknown = resource("unknown", PlanAction.DELETE, PlanReason.NOT_IN_PROGRAM, gpus_removed=None)
-    text = plan_text(plan(known, unknown))
+    text = render_plan(plan(known, unknown))
     assert text.index("unknown") < text.index("known  together")
     assert "-512 or more to remove" in text
 
 
 def test_details_name_the_urn(resource: Make) -> None:
     created = resource("train", PlanAction.CREATE, PlanReason.NEW)
-    assert created.urn not in plan_text(plan(created))
-    assert f"urn: {created.urn}" in plan_text(plan(created), details=True)
+    assert created.urn not in render_plan(plan(created))
+    assert f"urn: {created.urn}" in render_plan(plan(created), details=True)
 
 
 def test_changes_text_has_no_counts(resource: Make) -> None:
     created = resource("train", PlanAction.CREATE, PlanReason.NEW)
-    assert changes_text(plan(created)) == "+  train  together:Cluster  create"
+    assert render_changes(plan(created)) == "+  train  together:Cluster  create"
 
 
 @pytest.mark.parametrize("path", ["replace", "field"])
@@ -185,13 +185,13 @@ def test_a_replacement_names_what_forces_it(resource: Make, change: Change, path
         *([forced] if path == "field" else []),
         replace_paths=("zone",),
     )
-    assert "replace: zone forces it" in plan_text(plan(replaced))
+    assert "replace: zone forces it" in render_plan(plan(replaced))
 
 
 def test_colour_changes_no_word(resource: Make, change: Change) -> None:
     grown = resource("t", PlanAction.UPDATE, PlanReason.CHANGED, change("num_gpus", 16, 24))
-    coloured = plan_text(plan(grown), paint=Paint(color=True))
+    coloured = render_plan(plan(grown), paint=Paint(color=True))
     assert "\x1b[33m" in coloured
     for code in ("32", "31", "33", "35", "1", "2", "0", "1;31"):
         coloured = coloured.replace(f"\x1b[{code}m", "")
-    assert coloured == plan_text(plan(grown))
+    assert coloured == render_plan(plan(grown))

@@ -10,14 +10,14 @@ from gpuform.schemas.lens.wire import ConsumerPage, GpuHeatmap, Overview
 from gpuform.schemas.resource_facts import Expense, ResourceUsage
 from gpuform.stacks.pricing.costs import cost_of
 from gpuform.stacks.review.text.status_text import (
-    Monitoring,
+    LensStatus,
     ResourceStatus,
     Status,
-    status_document,
-    status_lines,
+    build_status_document,
+    render_status,
 )
 
-MONITORING = Monitoring(
+MONITORING = LensStatus(
     Overview.model_validate(OVERVIEW["data"]),
     GpuHeatmap.model_validate(HEATMAP["data"]),
     ConsumerPage.model_validate(CONSUMERS["data"]).data,
@@ -74,24 +74,26 @@ Lens:
 
 def test_the_whole_of_it() -> None:
     work = "ada@build (pid 1) is at work on the stack"
-    status = Status("dev", RESOURCES, MONITORING, COST, (), 200_000, is_live=True, at_work=work)
-    assert "\n".join(status_lines(status)) == TEXT
+    status = Status(
+        "dev", RESOURCES, MONITORING, COST, (), 200_000, is_live=True, running_change=work
+    )
+    assert "\n".join(render_status(status)) == TEXT
 
 
 def test_without_resources_and_without_lens() -> None:
-    lines = list(status_lines(Status("dev", (), age=3 * 3600 + 59)))
+    lines = list(render_status(Status("dev", (), age=3 * 3600 + 59)))
     assert lines == ["As of 3 h ago, from the state:", "", "Stack dev has no resources."]
 
 
 def test_what_lens_does_not_tell_is_no_number() -> None:
-    lines = list(status_lines(Status("dev", (), Monitoring(Overview()))))
+    lines = list(render_status(Status("dev", (), LensStatus(Overview()))))
     assert lines[5] == ("    nodes: ?, ? healthy, ? faulty; ? idle, ? partially idle, ? busy")
-    lines = list(status_lines(Status("dev", (), Monitoring(problem="no connection"))))
+    lines = list(render_status(Status("dev", (), LensStatus(problem="no connection"))))
     assert lines[5] == "    could not be read: no connection"
 
 
 def test_as_json_lens_keeps_its_own_names() -> None:
-    document = status_document(Status("dev", RESOURCES, MONITORING, COST))
+    document = build_status_document(Status("dev", RESOURCES, MONITORING, COST))
     assert document["stack"] == "dev"
     assert document["resources"][1] == {
         "name": "dev",
@@ -119,7 +121,7 @@ def test_as_json_lens_keeps_its_own_names() -> None:
     assert document["lens"]["capacity"]["free_nodes"] == 3
     assert document["lens"]["consumers"] == CONSUMERS["data"]["data"]
     assert document["lens"]["heatmap"]["temperature"]["unit"] == "℃"
-    assert status_document(Status("dev", ()))["lens"] is None
+    assert build_status_document(Status("dev", ()))["lens"] is None
 
 
 @pytest.mark.parametrize(

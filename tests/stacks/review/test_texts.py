@@ -7,14 +7,14 @@ import pytest
 from gpuform.stacks.engine.planning import Diagnostic
 from gpuform.stacks.engine.values import UNKNOWN, PropertyMap, ResourceReference, Secret
 from gpuform.stacks.review.paint import PLAIN
-from gpuform.stacks.review.summary_text import format_elapsed, resources_lines
-from gpuform.stacks.review.text.history_text import diagnostics_lines
-from gpuform.stacks.review.text.plan_text import output_changes_lines
+from gpuform.stacks.review.summary_text import format_elapsed, render_resource_counts
+from gpuform.stacks.review.text.history_text import render_diagnostics
+from gpuform.stacks.review.text.plan_text import render_output_changes
 from gpuform.stacks.review.value_text import (
-    inline,
-    labelled,
-    output_changes,
-    outputs_lines,
+    format_inline,
+    format_labelled,
+    list_output_changes,
+    render_outputs,
     short_type,
     shown,
 )
@@ -40,7 +40,7 @@ def test_outputs(golden: Golden) -> None:
             "nodes": ["10.0.0.1", "10.0.0.2", "10.0.0.3"],
         },
     }
-    text = "\n".join(outputs_lines(outputs))
+    text = "\n".join(render_outputs(outputs))
     golden("outputs.txt", text)
     assert "hunter2" not in text
     assert "apiVersion" not in text
@@ -59,16 +59,16 @@ def test_a_reference_is_shown_as_its_urn() -> None:
 def test_changed_outputs(golden: Golden) -> None:
     before: PropertyMap = {"same": 1.0, "status": "Ready", "old": "x", "token": Secret("one")}
     after: PropertyMap = {"same": 1.0, "status": UNKNOWN, "new": [1.0], "token": Secret("two")}
-    text = "\n".join(output_changes_lines(output_changes(before, after), PLAIN))
+    text = "\n".join(render_output_changes(list_output_changes(before, after), PLAIN))
     golden("outputs_changes.txt", text)
     assert "same" not in text
     assert "one" not in text
 
 
 def test_no_outputs_no_block() -> None:
-    assert list(outputs_lines({})) == []
-    same = output_changes({"a": 1.0, "b": Secret("x")}, {"a": 1.0, "b": Secret("x")})
-    assert list(output_changes_lines(same, PLAIN)) == []
+    assert list(render_outputs({})) == []
+    same = list_output_changes({"a": 1.0, "b": Secret("x")}, {"a": 1.0, "b": Secret("x")})
+    assert list(render_output_changes(same, PLAIN)) == []
 
 
 def test_diagnostics_are_grouped_by_resource(golden: Golden) -> None:
@@ -79,7 +79,7 @@ def test_diagnostics_are_grouped_by_resource(golden: Golden) -> None:
         Diagnostic("info#err", "Traceback (most recent call last):\n  File x", STACK),
         Diagnostic("warning", "H300 is no GPU type that gpuform knows", TRAIN),
     ]
-    golden("diagnostics.txt", "\n".join(diagnostics_lines(told)))
+    golden("diagnostics.txt", "\n".join(render_diagnostics(told)))
 
 
 @pytest.mark.parametrize(
@@ -105,12 +105,12 @@ def test_diagnostics_are_grouped_by_resource(golden: Golden) -> None:
 def test_counts_as_pulumi_shows_them(
     counts: dict[str, int], errored: int, expected: list[str]
 ) -> None:
-    lines = list(resources_lines(counts, preview=True, errored=errored))
+    lines = list(render_resource_counts(counts, preview=True, errored=errored))
     assert lines == ["Resources:", *expected]
 
 
 def test_counts_afterwards_are_in_the_past() -> None:
-    assert "    + 1 created" in resources_lines({"create": 1}, preview=False)
+    assert "    + 1 created" in render_resource_counts({"create": 1}, preview=False)
 
 
 @pytest.mark.parametrize(
@@ -135,15 +135,15 @@ def test_short_types(type_: str, text: str) -> None:
 
 
 def test_values_on_one_line() -> None:
-    assert inline({"a": [1.0, 1.5, True, None, 'q"'], "b": "[secret]"}) == (
+    assert format_inline({"a": [1.0, 1.5, True, None, 'q"'], "b": "[secret]"}) == (
         '{a: [1, 1.5, true, null, "q\\""], b: [secret]}'
     )
-    assert inline(float("nan")) == "NaN"
+    assert format_inline(float("nan")) == "NaN"
 
 
 def test_long_values_have_a_line_for_each_item() -> None:
     value = {"names": ["x" * 40, {"b": "y" * 40, "a": "z" * 40}], "n": 1}
-    assert list(labelled("config:", value)) == [
+    assert list(format_labelled("config:", value)) == [
         "config:",
         "  n: 1",
         "  names:",

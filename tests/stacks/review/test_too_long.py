@@ -9,7 +9,7 @@ from review_documents import FORMS, LIMIT, parsed, tags
 from gpuform.schemas.changes import Action
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, PropertyChange, ResourceChange
 from gpuform.stacks.review.facts import Review, StackFacts
-from gpuform.stacks.review.pages.document import Item, Part, fit, length
+from gpuform.stacks.review.pages.document import Item, Part, choose_item_forms, count_characters
 
 pytestmark = pytest.mark.slow
 
@@ -59,7 +59,7 @@ def many() -> Review:
 @pytest.mark.parametrize("form", ["markdown", "github"])
 def test_thirty_stacks_with_two_thousand_changes_each(many: Review, form: str) -> None:
     text = FORMS[form](many)
-    assert LIMIT * 0.9 < length(text) <= LIMIT
+    assert LIMIT * 0.9 < count_characters(text) <= LIMIT
     document = parsed(text)
     assert document.headings[0] == "gpuform plan: 30 stacks"
     assert document.paragraphs[:2] == [
@@ -91,7 +91,7 @@ def test_the_text_leaves_nothing_out() -> None:
 
 def test_when_everything_is_dangerous_it_is_named_before_it_is_told() -> None:
     text = FORMS["github"](stacks(1, 2000, 2000))
-    assert length(text) <= LIMIT
+    assert count_characters(text) <= LIMIT
     assert text.count("<details>") > 20
     assert text.count("**replace**") > 200
     assert "**GPUs: 32,000 destroyed, 32,000 added**" in text
@@ -105,7 +105,7 @@ def test_a_value_as_long_as_the_document_does_not_drive_out_the_others() -> None
     first, second = resources("dev", 2, 2)
     first = first.model_copy(update={"changes": (*first.changes, *long), "gpus_removed": 99})
     text = FORMS["github"](Review([StackFacts(Plan.from_changes("demo", "dev", [first, second]))]))
-    assert length(text) <= LIMIT
+    assert count_characters(text) <= LIMIT
     assert "1 of them in brief" in text
     assert text.index("destroys 99 GPUs") < text.index("destroys 16 GPUs")
     assert '! region: "us-central-8" => "eu-west-1"' in text
@@ -117,7 +117,7 @@ def test_thousands_of_stacks_and_of_checks_not_made() -> None:
         for at in range(3000)
     ]
     text = FORMS["markdown"](Review([StackFacts(plan) for plan in plans]))
-    assert length(text) <= LIMIT
+    assert count_characters(text) <= LIMIT
     assert "# gpuform plan: 3000 stacks" in text
     assert "## Not checked: 3,000" in text
     assert len(re.findall("more left out here", text)) == 2
@@ -128,16 +128,16 @@ def test_what_matters_most_is_whole_first() -> None:
         return [Item(lambda: "b" * 8, lambda: "w" * 98) for _ in range(count)]
 
     first, second = Part(items(3), 0.5, 0.8), Part(items(3))
-    fit([first, second], 10_000)
+    choose_item_forms([first, second], 10_000)
     assert [in_brief for _, in_brief in (*first.shown, *second.shown)] == [False] * 6
     first, second = Part(items(3), 0.5, 1.0), Part(items(3))
-    fit([first, second], 330)
+    choose_item_forms([first, second], 330)
     assert [in_brief for _, in_brief in first.shown] == [False] * 3
     assert [in_brief for _, in_brief in second.shown] == [True] * 3
     first, second = Part(items(3), 1.0, 1.0), Part(items(3))
-    fit([first, second], 45)
+    choose_item_forms([first, second], 45)
     assert (first.left_out, second.left_out) == (0, 2)
     assert (first.without_detail, second.without_detail) == (3, 1)
     first = Part(items(3))
-    fit([first], 0)
+    choose_item_forms([first], 0)
     assert first.left_out == 3
