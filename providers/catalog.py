@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def require_platform(name: str) -> Platform:
-    """Return a platform by its name.
+    """Return the descriptor of a platform by the platform's name, such as `together`.
 
     Raises:
         UnsupportedKind: no such platform is known.
@@ -47,7 +47,7 @@ def has_kind(platform: str, kind: str) -> bool:
 
 
 def list_kinds() -> list[tuple[str, str]]:
-    """Return every platform with each of its kinds."""
+    """Return a pair of platform and kind for each kind of resource of each platform."""
     return [(name, kind) for name, platform in platforms().items() for kind in platform.lifecycles]
 
 
@@ -101,6 +101,7 @@ def render_capability_table() -> str:
 
 
 def _describe_missing_kind(platform: str, kind: str) -> str:
+    """Return the message for a kind that a platform lacks, with the platforms that have one."""
     owners = list_platforms_with(kind)
     if owners:
         return f"{platform} has no {kind}: declare it on {' or '.join(owners)}"
@@ -130,9 +131,10 @@ class Summary:
 
 
 def summarize_resource(platform: str, kind: str, outputs: Mapping[str, Any]) -> Summary:
-    """Return the summary of a resource; an empty one for a kind that is not gpuform's.
+    """Return state, readiness, GPUs, cost and alerts of a resource, for an overview.
 
-    `outputs` are unwrapped values, with secrets masked.
+    All are empty for a kind that is not gpuform's. `outputs` are unwrapped values, with secrets
+    masked.
     """
     if not has_kind(platform, kind):
         return Summary()

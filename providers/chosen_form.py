@@ -14,12 +14,18 @@ class UnknownForm(GpuformError, pulumi.RunError):
 
 
 def get_chosen_form() -> Form:
-    """Return the form in the running program's configuration. Raises UnknownForm."""
+    """Return the form (dynamic or plugin) in the running program's configuration.
+
+    Raises UnknownForm for another text there.
+    """
     return parse_form(pulumi.runtime.get_config(FORM_CONFIG), pulumi.get_stack())
 
 
 def parse_form(configured: str | None, stack: str) -> Form:
-    """Return the form of a configured text; the dynamic one for None. Raises UnknownForm."""
+    """Return the form (dynamic or plugin) in a stack's configuration; the dynamic one for None.
+
+    Raises UnknownForm for another text.
+    """
     if configured is None:
         return Form.DYNAMIC
     try:

@@ -50,6 +50,7 @@ def write_or_check(files: Iterable[tuple[Path, str]], *, check: bool) -> int:
 
 
 def _read_if_exists(path: Path) -> str | None:
+    """Return the text of a file, or None if the file does not exist."""
     return path.read_text(encoding="utf-8") if path.exists() else None
 
 
@@ -88,7 +89,7 @@ class {kind}(PlatformResource, module="gpuform.{platform}", name="{kind}"):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write or check the files, and return the exit code."""
+    """Write or check the generated resource modules, and return the exit code."""
     command = create_parser("gpuform.providers.codegen", __doc__)
     command.add_argument("platforms", nargs="*", metavar="PLATFORM", type=_parse_platform)
     options = command.parse_args(arguments)
@@ -96,6 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parse_platform(name: str) -> Platform:
+    """Return a platform by its name on the command line; an unknown one is a usage error."""
     try:
         return require_platform(name)
     except GpuformError as error:
@@ -103,9 +105,9 @@ def _parse_platform(name: str) -> Platform:
 
 
 def generate_files(platforms: Sequence[Platform] = ()) -> Iterator[tuple[Path, str]]:
-    """Yield each generated file with its text, formatted as by ruff.
+    """Yield path and text of each module of resource classes, formatted as by ruff.
 
-    Without `platforms`, for gpuform's own.
+    Without `platforms`, for gpuform's own platforms.
     """
     for platform in platforms or list_own_platforms().values():
         package = import_module(platform.package)
@@ -113,6 +115,7 @@ def generate_files(platforms: Sequence[Platform] = ()) -> Iterator[tuple[Path, s
 
 
 def _render_module(platform: Platform) -> str:
+    """Return the Python module with a platform's argument types and resource classes."""
     lifecycles = {kind: load_lifecycle_class(platform.name, kind) for kind in platform.lifecycles}
     imports = sorted(
         [
@@ -189,6 +192,7 @@ def _render_typed_dict(model: type[BaseModel], enumerations: dict[str, tuple[str
 
 
 def _render_class(platform: str, kind: str, lifecycle: type[Lifecycle[Any, Any]]) -> str:
+    """Return the Python code of the resource class of a kind, with each output's type."""
     lines = []
     for name in lifecycle.list_property_names():
         computed = lifecycle.outputs.model_fields.get(name)
@@ -234,6 +238,7 @@ def _render_argument_type(
 
 
 def _render_output_type(annotation: Any) -> str:
+    """Return the Python type of an output for a field's annotation; objects become dicts."""
     bare_type = _strip_annotation(annotation)
     if get_origin(bare_type) is Literal:
         return "str"
@@ -247,6 +252,7 @@ def _render_output_type(annotation: Any) -> str:
 
 
 def _render_scalar_type(bare_type: Any) -> str:
+    """Return the name of a type if str, int, float or bool, else `Any`."""
     return bare_type.__name__ if bare_type in (str, int, float, bool) else "Any"
 
 
@@ -262,18 +268,22 @@ def _strip_annotation(annotation: Any) -> Any:
 
 
 def _is_optional(annotation: Any) -> bool:
+    """Return True if a type annotation allows None."""
     return NoneType in get_args(annotation)
 
 
 def _format_arguments_name(model: type[BaseModel]) -> str:
+    """Return the name of the TypedDict for an input model: `DrainArguments` for `DrainInputs`."""
     return model.__name__.removesuffix("Inputs") + "Arguments"
 
 
 def _get_first_doc_line(model: type[BaseModel]) -> str:
+    """Return the first line of a model's docstring, or the model's name without one."""
     return (model.__doc__ or model.__name__).strip().partition("\n")[0]
 
 
 def _render_alias(name: str, values: Sequence[str]) -> str:
+    """Return the Python code of a named `Literal` with these values."""
     if len(values) == 1:
         return f'\n{name} = Literal["{values[0]}"]\n'
     listed = "".join(f'    "{value}",\n' for value in values)
@@ -281,6 +291,7 @@ def _render_alias(name: str, values: Sequence[str]) -> str:
 
 
 def _render_comment(text: str) -> list[str]:
+    """Return the lines of a Python comment inside a class, wrapped to the line width."""
     wrapped = textwrap.wrap(text, _WIDTH - 6, break_on_hyphens=False)
     return [f"    # {line}\n" for line in wrapped]
 

@@ -12,7 +12,7 @@ EXPIRES = "expires"
 
 
 def find_text(values: Mapping[str, Any], *names: str) -> str:
-    """Return the first of these fields that is a text; empty if none is, or if it is UNKNOWN."""
+    """Return the first text among these declared fields; empty without one, or if UNKNOWN."""
     for name in names:
         value = values.get(name)
         if value is UNKNOWN:
@@ -23,7 +23,7 @@ def find_text(values: Mapping[str, Any], *names: str) -> str:
 
 
 def find_number(values: Mapping[str, Any], name: str) -> float | None:
-    """Return a number, 0 if it is not declared; None while it is UNKNOWN, or absurdly large."""
+    """Return a declared number; 0 if absent, None if UNKNOWN or absurdly large."""
     value = values.get(name)
     if value is UNKNOWN:
         return None

@@ -53,6 +53,7 @@ class EngineLog:
         *,
         ephemeral: bool = False,
     ) -> None:
+        """Send a message to Pulumi's engine, or to Python's log without an engine; never fail."""
         text = escape_invisible_lines(text)
         if self._stub is None:
             logger.info("%s", text)

@@ -79,6 +79,7 @@ def find_schedulers(value: Any) -> dict[str, list[Any]]:
 
 
 def _is_known_scheduler(declared: KubernetesInputs | SlurmInputs, known: Mapping[str, Any]) -> bool:
+    """Return True if the declared scheduler is one of the known ones (GPUFORM_SCHEDULERS)."""
     name = "slurm" if isinstance(declared, SlurmInputs) else "kubernetes"
     model = SECTIONS[name]
     return any(model.model_validate(scheduler) == declared for scheduler in known.get(name, ()))
@@ -134,17 +135,17 @@ class StackEnvironment:
     emulator: str | None = None
 
     def with_address(self, platform: str, address: str) -> "StackEnvironment":
-        """Return the environment after the use of a platform at an address."""
+        """Return a copy that also has the address at which the stack has used a platform."""
         return replace(self, addresses={**self.addresses, platform: address})
 
 
 def read_environment(records: Records) -> StackEnvironment | None:
-    """Return the recorded environment, or None for a stack that has used no platform yet."""
+    """Return the stack's record of its emulator or platform addresses; None before any use."""
     return read_record(records, RECORD, StackEnvironment)
 
 
 def record_environment(records: Records, environment: StackEnvironment) -> None:
-    """Store the environment with the state."""
+    """Store the stack's emulator or platform addresses beside the state."""
     fields = asdict(environment)
     if environment.emulator is None:
         del fields["emulator"]
@@ -152,7 +153,10 @@ def record_environment(records: Records, environment: StackEnvironment) -> None:
 
 
 def find_address(platform: str, settings: Settings) -> str | None:
-    """Return the address at which a platform would be asked, or None if it is unknown."""
+    """Return the URL at which a platform would be reached by these settings, or None if unknown.
+
+    The URL has no credentials.
+    """
     try:
         url: str | None = platforms()[platform].import_module("client").address(settings)
         parts = urlsplit(url or "")
@@ -164,11 +168,13 @@ def find_address(platform: str, settings: Settings) -> str | None:
 
 
 def enter_environment(context: ProviderContext, platform: str, settings: Settings) -> None:
-    """Record the environment that a call is about to use, or raise WrongEnvironment.
+    """Record the platform's address or emulator before a call uses the platform.
 
     Nothing is recorded where the records are those of several stacks, in a project whose state is
-    out of reach. The clock
-    must be the platform's all the same.
+    out of reach. The clock must be the platform's all the same.
+
+    Raises:
+        WrongEnvironment: the stack belongs to another emulator, or to another address.
     """
     records = context.intents.records
     address = find_address(platform, settings)
@@ -198,10 +204,11 @@ def enter_environment(context: ProviderContext, platform: str, settings: Setting
 def merge_environment(
     recorded: StackEnvironment | None, platform: str, address: str, settings: Settings
 ) -> StackEnvironment:
-    """Return the stack's environment with this platform in it.
+    """Return the stack's record of environment, completed by a platform at an address.
 
     Raises:
-        WrongEnvironment: the stack is in another environment.
+        WrongEnvironment: the stack has used an emulator and the address is real, or the reverse, or
+            the platform at another address.
     """
     emulated = is_emulated(address, settings.environ)
     if recorded is None:
@@ -228,7 +235,7 @@ def merge_environment(
 
 
 def merge_emulator(recorded: StackEnvironment, environ: Mapping[str, str]) -> StackEnvironment:
-    """Return the environment of an emulated stack once it uses the emulator of `environ`.
+    """Return an emulated stack's record of environment with the emulator named in `environ`.
 
     Raises:
         WrongEnvironment: the stack lives on another emulator.
@@ -248,13 +255,13 @@ def merge_emulator(recorded: StackEnvironment, environ: Mapping[str, str]) -> St
 
 
 def refuse_foreign_clock(environ: Mapping[str, str], because: str) -> None:
-    """Raise WrongEnvironment if an emulator's clock would count for a real platform.
+    """Raise WrongEnvironment if GPUFORM_CLOCK names an emulator's clock for a real platform.
 
     An emulator's clock may be years ahead: a time to live would be over at once.
 
     Args:
         environ: where the clock's variable may be left over from an emulator.
-        because: what shows that the platform is real.
+        because: the evidence that the platform is real, for the message.
     """
     clock = environ.get(CLOCK_VARIABLE)
     if clock:

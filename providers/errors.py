@@ -71,7 +71,7 @@ class ApiError(GpuformError):
 
     @property
     def is_definite(self) -> bool:
-        """Whether the request certainly had no effect (a 4xx other than a time-out)."""
+        """True if the request certainly had no effect: a 4xx other than a time-out."""
         return 400 <= self.status < 500 and self.status != 408
 
 
@@ -138,7 +138,7 @@ class ForeignAnswer(ServerError):
 
     @property
     def is_definite(self) -> bool:
-        """Nobody knows what became of the request."""
+        """False: an answer that is not the platform's proves nothing about the request."""
         return False
 
 
@@ -149,7 +149,7 @@ class Contradicted(ServerError):
 
     @property
     def is_definite(self) -> bool:
-        """One of the two answers is wrong."""
+        """False: the platform contradicts its own answer, so the 404 proves nothing."""
         return False
 
 
@@ -196,7 +196,7 @@ class NotReady(GpuformError, Generic[T]):
         self.last = last
 
     def redact(self, redact_text: Callable[[str], str]) -> None:
-        """As any error's, and without the last look, which may hold what is secret."""
+        """Mask secrets in the error's texts, and drop the last observed value."""
         super().redact(redact_text)
         self.last = None
 

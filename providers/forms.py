@@ -23,11 +23,11 @@ class Form(StrEnum):
 
     @property
     def other(self) -> "Form":
-        """The other form, which the stack may have had before."""
+        """The plugin form for the dynamic one, and the dynamic form for the plugin."""
         return Form.PLUGIN if self is Form.DYNAMIC else Form.DYNAMIC
 
     def build_type(self, platform: str, kind: str) -> str:
-        """Return the type of a resource, which state files keep for ever."""
+        """Return Pulumi's type token of a kind in this form, which state files keep for ever."""
         if self is Form.DYNAMIC:
             return f"pulumi-python:dynamic/{PACKAGE}.{platform}:{kind}"
         return f"{PACKAGE}:{platform}:{kind}"

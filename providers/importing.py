@@ -24,7 +24,7 @@ Kind = type[Lifecycle[Any, Any]]
 
 
 def parse_object_id(kind: Kind, text: str) -> str:
-    """Return the id in the text of an import."""
+    """Return the object's id in the text of an import, without an input beside the id."""
     return text.partition("@")[0] if kind.import_field else text
 
 
@@ -135,4 +135,5 @@ def import_object(kind: Kind, text: str, settings: Settings) -> ReadResult:
 
 
 def _is_import_field_text(kind: Kind) -> bool:
+    """Return True if the input that an import names beside the id is a text."""
     return kind.inputs.model_fields[kind.import_field].annotation in (str, str | None)

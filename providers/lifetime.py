@@ -42,14 +42,13 @@ class Power:
 
 
 def find_creation_time(reported: float | None, recorded: str, now: float) -> float | None:
-    """Return the moment that a time to live counts from, in Unix seconds; None if nobody knows.
+    """Return the moment from which an object's `ttl` counts, in Unix seconds; None if unknown.
 
-    The platform's word counts unless it is before what the state itself recorded, in the future, or
-    no time at which an object can have been created. The later one counts: an end may come late,
-    and never early.
+    The later one of the platform's time and the state's time counts, because an end may come late
+    and never early. A time in the future, or too early for any object, is ignored.
 
     Args:
-        reported: what the platform calls the creation.
+        reported: the creation time that the platform reports.
         recorded: when the state got the object, as Pulumi's state files write it; may be empty.
         now: by the clock that the end is compared with.
     """
@@ -69,7 +68,7 @@ def format_moment(moment: float) -> str:
 def find_lifetime_problems(
     power: Power | None, declared: Values, *, is_new: bool
 ) -> Iterator[Problem]:
-    """Yield problems of a declaration: an end that is over, or a schedule of a stopped resource."""
+    """Yield a problem for an expiry in the past, or a schedule of a stopped resource."""
     expires = declared.get("expires")
     if (
         is_new
@@ -97,7 +96,10 @@ def is_out_of_hours(declared: Values) -> bool:
 
 
 def describe_rest(power: Power, declared: Values) -> FieldChange:
-    """Return the entry of a plan for a resource that stays off outside its hours; no change."""
+    """Return the plan's entry for a resource that stays off outside its running hours.
+
+    The entry is no change; its reason has the time when the running hours begin.
+    """
     hours, reason = read_running_hours(declared), "outside of its running hours"
     begin = hours.find_next_change(get_current_context().clock.now()) if hours else None
     if hours and begin is not None:
@@ -147,12 +149,15 @@ class Verdict:
 
 
 def is_idleness_cause(stopped_by: object) -> bool:
-    """Return True if an output reports a stop for idleness."""
+    """Return True if the output `stopped_by` says that `gpuform expire` stopped an idle object."""
     return isinstance(stopped_by, str) and stopped_by.startswith(f"{IDLENESS_CAUSE},")
 
 
 def list_idleness_notices(values: Mapping[str, Any], *, is_off: bool) -> Iterator[Notice]:
-    """Yield what `gpuform expire` may do; independent of the time, so that plans stay the same."""
+    """Yield a notice that `gpuform expire` may stop the resource once its GPUs are idle.
+
+    The text does not depend on the time, so that plans stay the same.
+    """
     idleness = read_idleness(values)
     if idleness is not None and not is_off:
         text = f"`gpuform expire` stops it once each of its GPUs is used {idleness.text}"

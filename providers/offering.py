@@ -58,7 +58,7 @@ def list_platforms_with_offers() -> list[str]:
 
 
 def is_documented(platform: str) -> bool:
-    """Return True if the offers are those of the documentation, and no request is sent."""
+    """Return True if the platform's offers come from its documentation, without any request."""
     return bool(
         getattr(require_platform(platform).import_module("offered"), "IS_DOCUMENTED", False)
     )

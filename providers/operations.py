@@ -51,6 +51,7 @@ class Observed(Generic[Out]):
 
 
 def _get_no_config(key: str) -> str | None:  # noqa: ARG001 - the shape of a look-up
+    """Return None: settings without a stack have no configuration."""
     return None
 
 
@@ -70,11 +71,10 @@ class Settings:
     given: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def get_value(self, variable: str, config_key: str | None = None) -> str | None:
-        """Return a given setting, else the variable's, else the configuration's; or None.
+        """Return a setting's value: given by the caller, else from the environment, else the stack.
 
-        The plugin's key (`gpuform:togetherApiKey`) counts as the platform's (`together:apiKey`), so
-        that a stack's
-        configuration serves both of its forms.
+        None if nothing sets the value. The plugin's key (`gpuform:togetherApiKey`) counts as the
+        platform's (`together:apiKey`), so that a stack's configuration serves both of its forms.
         """
         value = self.given.get(config_key or "") or self.environ.get(variable)
         if not value and config_key:
@@ -126,11 +126,10 @@ class ResourceOperations(Protocol[In_contra, Out]):
     def planning_problems(
         self, context: ProviderContext, values: Mapping[str, Any]
     ) -> Iterable[Problem]:
-        """Yield the platform's objections to declared values while planning.
+        """Yield a problem for each declared value that the platform would refuse, while planning.
 
-        `values` is canonical and may be UNKNOWN in places. `context.on_skipped_check` receives a
-        check that is impossible;
-        that is never an error.
+        `values` has valid inputs in normal form and may be UNKNOWN in places.
+        `context.on_skipped_check` receives a check that is impossible; that is never an error.
         """
 
     def create(self, context: ProviderContext, inputs: In_contra) -> str:
@@ -142,7 +141,10 @@ class ResourceOperations(Protocol[In_contra, Out]):
     def wait_until_ready(
         self, context: ProviderContext, object_id: str, inputs: In_contra
     ) -> Observed[Out]:
-        """Wait until the object is as declared. Raises NotReady with the last Observed."""
+        """Wait until the object is as declared, and return its inputs and outputs.
+
+        Raises NotReady with the last Observed.
+        """
 
     def read(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
@@ -177,7 +179,7 @@ class ForeignObjectLookup(Protocol):
     def find_foreign_objects(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> Sequence[str]:
-        """Return the names of what others created inside the object, which a deletion would delete.
+        """Return the names of objects by others inside this one, which a deletion would delete.
 
         `known_inputs` has the inputs declared last time.
 
@@ -193,7 +195,7 @@ class NodeRemovalOperations(Protocol[In_contra]):
     def predict_removed_nodes(
         self, context: ProviderContext, object_id: str, inputs: In_contra
     ) -> RemovedNodes | None:
-        """Return the nodes that an update would remove; None if none, or nobody knows."""
+        """Return the nodes and jobs that an update would remove; None if none, or if unknown."""
 
     def predict_nodes_removed_with_object(
         self,
@@ -202,7 +204,10 @@ class NodeRemovalOperations(Protocol[In_contra]):
         known_inputs: Mapping[str, Any],
         because: str,
     ) -> RemovedNodes | None:
-        """Return all nodes if the object's end, for the reason `because`, removes them."""
+        """Return all nodes of the object, with their jobs, if the object's end removes them.
+
+        `because` says what happens to the object: deleted, replaced, stopped or moved.
+        """
 
     def uncordon_leftover_nodes(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]

@@ -92,25 +92,28 @@ def require_permission(permission: Permission, refusal: str) -> None:
 
 
 def get_adopted_ids(environ: Mapping[str, str] | None = None) -> frozenset[str]:
-    """Return the ids that `--adopt` names."""
+    """Return the ids of existing objects that the run takes over as its own (`--adopt ID`)."""
     text = (os.environ if environ is None else environ).get(ADOPT_VARIABLE, "")
     return frozenset(filter(None, map(str.strip, text.split(","))))
 
 
 def should_create_anew(environ: Mapping[str, str] | None = None) -> bool:
-    """Return True if the run has `--create-anew`."""
+    """Return True if the run may create an object beside same-named ones (`--create-anew`)."""
     return (os.environ if environ is None else environ).get(ANEW_VARIABLE, "") in ("1", "true")
 
 
 def get_requested_repairs(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the nodes to repair, each with the mode; empty for any mode."""
+    """Return the nodes whose repair this run was asked for, each with its mode.
+
+    The mode is empty if any kind of repair will do.
+    """
     text = (os.environ if environ is None else environ).get(REPAIR_VARIABLE, "")
     pairs = (entry.strip().partition("=") for entry in text.split(",") if entry.strip())
     return {name.strip(): mode.strip() for name, _, mode in pairs}
 
 
 def compute_repair_key(repair: NodeFault | NodeRepair) -> str:
-    """Return a key that distinguishes the faults of machines in a list of reviewed repairs."""
+    """Return a digest of a fault's node, machine, cause and id, to recognize a reviewed repair."""
     fault = (repair.node, repair.instance, repair.cause, repair.id)
     return hashlib.sha256("\n".join(fault).encode()).hexdigest()[:24]
 

@@ -53,7 +53,10 @@ class Setting:
 
 
 def plugin_key(config: str) -> str:
-    """Return the plugin's key: `gpuform:togetherApiKey` for `together:apiKey`."""
+    """Return a setting's configuration key in the plugin: `gpuform:togetherApiKey`.
+
+    `config` is the key of the dynamic form, such as `together:apiKey`.
+    """
     platform, _, key = config.partition(":")
     return f"gpuform:{platform}{key[:1].upper()}{key[1:]}"
 
@@ -90,7 +93,7 @@ class Platform:
     """The environment that leads there: variable -> value, where `{url}` is the emulator's URL."""
 
     def import_module(self, name: str) -> Any:
-        """One of the package's modules, imported now."""
+        """Import and return a module of the platform's package, such as `client`."""
         return import_module(f"{self.package}.{name}")
 
     def load_exported(self, name: str) -> Any:
@@ -136,7 +139,7 @@ def list_own_platforms() -> Mapping[str, Platform]:
 
 
 def list_unusable_platforms() -> Mapping[str, Unusable]:
-    """Return the announced platforms that cannot be used, by their names."""
+    """Return the installed platforms that cannot be used, by name, with reason and hint."""
     return find_platforms()[1]
 
 
@@ -148,6 +151,11 @@ def list_settings() -> tuple[Setting, ...]:
 
 @cache
 def find_platforms() -> tuple[Mapping[str, Platform], Mapping[str, Unusable]]:
+    """Return the usable platforms and the unusable ones, both by name, once per process.
+
+    gpuform's own come first, then those that other installed distributions announce. Two of the
+    same name make both unusable.
+    """
     usable = {name: _load_own_platform(name) for name in _OWN}
     unusable: dict[str, Unusable] = {}
     announced: dict[str, list[tuple[str, EntryPoint]]] = {}
@@ -181,6 +189,7 @@ def find_platforms() -> tuple[Mapping[str, Platform], Mapping[str, Unusable]]:
 
 
 def _load_own_platform(name: str) -> Platform:
+    """Import one of gpuform's own platform packages, and return its descriptor."""
     # The package first, which imports its descriptor itself: threads that came from both ends would
     # hold what the other waits for.
     import_module(f"gpuform.providers.{name}")
@@ -203,7 +212,7 @@ def _find_distributions() -> Iterator[Distribution]:
 
 
 def _find_descriptor_problem(platform: object, name: str) -> str:
-    """Return what is wrong with a descriptor; empty if nothing is."""
+    """Return the mistake in an announced platform's descriptor; empty if there is none."""
     if not isinstance(platform, Platform):
         return "what it names is no gpuform.providers.platform.Platform"
     if platform.name != name or not _NAME.fullmatch(name):

@@ -21,6 +21,7 @@ def to_properties(properties: Mapping[str, Any]) -> Properties:
 
 
 def _to_own_value(value: Any) -> Any:
+    """Return a value with gpuform's UNKNOWN in place of Pulumi's, at any depth."""
     if isinstance(value, str | float):  # most are, and what follows takes longer to ask
         return value
     if isinstance(value, PulumiUnknown):

@@ -24,12 +24,20 @@ _PORT_LIMIT: Final = 65_536
 
 
 def is_valid_host(text: str) -> bool:
-    """Return True if ``text`` is safe as a host in SSH's configuration and on its command line."""
+    """Return True if ``text`` has the form of a host name or IP address that SSH accepts.
+
+    Such a text has letters, digits and ``._:-`` only, so it is safe in SSH's configuration and on
+    its command line.
+    """
     return _HOST.fullmatch(text) is not None
 
 
 def is_valid_user(text: str) -> bool:
-    """Return True if ``text`` is safe as a user in SSH's configuration and on its command line."""
+    """Return True if ``text`` has the form of a login name that SSH accepts.
+
+    Such a text has letters, digits and ``._@-`` only, so it is safe in SSH's configuration and on
+    its command line.
+    """
     return _USER.fullmatch(text) is not None
 
 
@@ -48,25 +56,28 @@ def is_page_url(text: str) -> bool:
 
 
 def _validate_host(text: str) -> str:
+    """Return ``text`` if empty or a valid host name or IP address. Raises ValueError otherwise."""
     if text and not is_valid_host(text):
         raise ValueError("must be the name or the address of a host")
     return text
 
 
 def _validate_user(text: str) -> str:
+    """Return ``text`` if empty or a valid login name. Raises ValueError otherwise."""
     if text and not is_valid_user(text):
         raise ValueError("must be a login name")
     return text
 
 
 def validate_jump_host(text: str) -> str:
-    """Return an empty ``text`` or one with a valid jump host. Raises ValueError otherwise."""
+    """Return ``text`` if empty or a jump host of SSH, [USER@]HOST[:PORT]; else raise ValueError."""
     if text and not is_valid_jump_host(text):
         raise ValueError("must be a jump host: [USER@]HOST[:PORT]")
     return text
 
 
 def _validate_url(text: str) -> str:
+    """Return ``text`` if empty or the URL of a page for browsers. Raises ValueError otherwise."""
     if text and not is_page_url(text):
         raise ValueError("must be the address of a page")
     return text
@@ -104,7 +115,7 @@ class Host(_AccessModel):
     def from_address(
         cls, node: str, address: str, *, user: str = "", jump: str = "", because: str = ""
     ) -> Self:
-        """Return a worker with this address.
+        """Return the SSH host of a worker node with the address reported for the node.
 
         An invalid address is dropped, and `because` says so.
         """
@@ -133,7 +144,7 @@ class Port(_AccessModel):
 
     @classmethod
     def from_url(cls, number: int, url: str) -> Self:
-        """Return the port with the address from outside. An address that is no page is dropped."""
+        """Return the port with its public URL. A URL that no browser can open is dropped."""
         return cls(number=number, url=url if is_page_url(url) else "")
 
 

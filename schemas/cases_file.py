@@ -24,6 +24,7 @@ EVENT_KINDS: Final = (
 
 
 def _validate_request_pattern(text: str) -> str:
+    """Return a method and a regular expression of a path: `POST /clusters$`. Else ValueError."""
     if not _REQUEST.fullmatch(text):
         raise ValueError("must be a method and a path, such as POST /compute/clusters$")
     try:
@@ -39,6 +40,7 @@ _MAX_HOURS: Final = 87_600
 
 
 def _validate_emulated_duration(text: str) -> str:
+    """Return a duration such as `90s` if at most `_MAX_HOURS` long. Raises ValueError otherwise."""
     # the form itself is checked by Duration
     parts = re.findall(r"([0-9.]+)(ms|s|m|h)", text)
     if sum(float(number) * _HOURS_BY_UNIT[unit] for number, unit in parts) > _MAX_HOURS:
@@ -98,6 +100,7 @@ class StartInputs(InputModel):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        """Yield a problem if a test case starts both from another case and from a state."""
         if values.get("case") is not None and values.get("state") is not None:
             yield Problem("state", "a case starts from `case` or from `state`, not from both")
 
@@ -236,6 +239,7 @@ class EventInputs(InputModel):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        """Yield a problem unless the event has one kind, and a fitting `at`, `on` and `met`."""
         given_events = [name for name in EVENT_KINDS if values.get(name) is not None]
         if len(given_events) != 1:
             event_kinds = ", ".join(EVENT_KINDS)
@@ -269,6 +273,7 @@ class DurationInputs(InputModel):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        """Yield a problem if neither `at_least` nor `at_most` is declared."""
         if not values:
             yield Problem("", "say `at_least` or `at_most`")
 
@@ -459,6 +464,7 @@ class CasesInputs(InputModel):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        """Yield a problem for each invalid name, missing start case and cycle of start cases."""
         cases = values.get("cases")
         if not isinstance(cases, Mapping):
             return
@@ -491,6 +497,7 @@ def _find_start_cycles(cases: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _get_start_case(case: Any) -> str | None:
+    """Return the name of the case from which a declared case starts, or None."""
     start = case.get("start") if isinstance(case, Mapping) else None
     start_case = start.get("case") if isinstance(start, Mapping) else None
     return start_case if isinstance(start_case, str) else None

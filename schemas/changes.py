@@ -97,7 +97,7 @@ def compute_changes(
 
 
 def requires_action(changes: Sequence[FieldChange]) -> bool:
-    """Return True if any of ``changes`` has to be applied."""
+    """Return True if a change updates the platform, replaces the resource or changes the state."""
     return any(change.action is not Action.KEEP for change in changes)
 
 
@@ -132,6 +132,10 @@ def select_declared_fields(
 
 
 def _explain_refused_shrink(change: FieldChange) -> str:
+    """Return the problem text for a smaller value of a grow-only field, with both sizes.
+
+    The sizes of a secret field are left out.
+    """
     sizes = (
         ""
         if change.secret
@@ -144,6 +148,7 @@ def _explain_refused_shrink(change: FieldChange) -> str:
 
 
 def _format_size(value: Any) -> str:
+    """Return a size for a message: a text such as `10Gi` as it is, a number without `.0`."""
     return value if isinstance(value, str) else f"{value:g}"
 
 
@@ -153,15 +158,18 @@ class _FieldLocation:
     rules: FieldRules
 
     def enter_field(self, name: str, rules: FieldRules) -> "_FieldLocation":
+        """Return the location of a field inside this object, with the rules inherited from it."""
         path = f"{self.path}.{name}" if self.path else name
         return _FieldLocation(path, rules.inherit_rules(self.rules))
 
     def enter_item(self, key: Any) -> "_FieldLocation":
+        """Return the location of an item of this list or map, such as `add_ons["gpu"]`."""
         return _FieldLocation(f'{self.path}["{key}"]', self.rules)
 
     def build_change(
         self, action: Action, before: Any, after: Any, because: str = ""
     ) -> FieldChange:
+        """Return the change of this field, with whether it replaces the resource and the reason."""
         replaces, replacement_reason = self._decide_replacement(before, after)
         return FieldChange(
             path=self.path,
@@ -175,6 +183,7 @@ class _FieldLocation:
         )
 
     def build_kept_value(self, before: Any) -> FieldChange:
+        """Return the entry for a field no longer declared, whose value the platform keeps."""
         return FieldChange(
             path=self.path,
             action=Action.KEEP,
@@ -185,6 +194,10 @@ class _FieldLocation:
         )
 
     def _decide_replacement(self, before: Any, after: Any) -> tuple[bool, str]:
+        """Return whether a change from `before` to `after` replaces the resource, and why.
+
+        An unknown value of a field that can force a replacement counts as a replacement.
+        """
         rule = self.rules.replace_if
         if contains_unknown(before) or contains_unknown(after):
             # nobody knows the value yet: plan for the worse case, a replacement
@@ -203,6 +216,10 @@ def _compare_fields(
     before: Mapping[str, Any],
     after: Mapping[str, Any],
 ) -> Iterator[FieldChange]:
+    """Yield the changes between two objects, field by field in the order of the rules.
+
+    Without rules the objects are free mappings, compared by their own keys.
+    """
     # An object without a model is a free mapping: its own keys, which come in any order.
     for name in rules or sorted({*after, *before}):
         field = rules.get(name, _NO_RULES)
@@ -217,6 +234,10 @@ def _compare_fields(
 
 
 def _compare_values(location: _FieldLocation, before: Any, after: Any) -> Iterator[FieldChange]:
+    """Yield the changes of one field between its old and its new value, at any depth.
+
+    None means not declared. An unknown new value counts as a change.
+    """
     if before is None:
         yield from _compare_newly_declared(location, after)
     elif after is None:
@@ -240,6 +261,10 @@ def _compare_values(location: _FieldLocation, before: Any, after: Any) -> Iterat
 
 
 def _compare_newly_declared(location: _FieldLocation, after: Any) -> Iterator[FieldChange]:
+    """Yield an addition for a field with no old value, unless `after` is None.
+
+    An immutable field declared with the platform's default is no change.
+    """
     if after is None:
         return
     default = location.rules.default
@@ -254,6 +279,10 @@ def _compare_newly_declared(location: _FieldLocation, after: Any) -> Iterator[Fi
 
 
 def _compare_no_longer_declared(location: _FieldLocation, before: Any) -> Iterator[FieldChange]:
+    """Yield the change of a field that had the value `before` and is no longer declared.
+
+    The field is removed from the state, kept, or returned to its default, by its rules.
+    """
     default = location.rules.default
     if location.rules.state_only:
         yield location.build_change(Action.DELETE, before, None)
@@ -268,6 +297,10 @@ def _compare_no_longer_declared(location: _FieldLocation, before: Any) -> Iterat
 def _compare_items(
     location: _FieldLocation, key: KeyedBy, before: Sequence[Any], after: Sequence[Any]
 ) -> Iterator[FieldChange]:
+    """Yield the changes between two lists whose items are matched by the key `key`.
+
+    Items that the platform leaves out of its answers do not count as deleted.
+    """
     items_after = {item[key.name]: item for item in after}
     # an item that the platform omits is no item that was deleted there
     items_before = {
@@ -281,6 +314,7 @@ def _compare_items(
 def _compare_entries(
     location: _FieldLocation, before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> Iterator[FieldChange]:
+    """Yield an addition, a deletion or the changed fields for each entry of two maps by key."""
     for name, item in after.items():
         if name not in before:
             yield location.enter_item(name).build_change(Action.ADD, None, item)
@@ -307,6 +341,7 @@ def _has_distinct_keys(key: KeyedBy, value: Any) -> bool:
 
 
 def _is_smaller(rules: FieldRules, after: Any, before: Any) -> bool:
+    """Return True if `after` is less than `before`, as numbers or by the field's comparison."""
     if rules.compared_by is not None:
         # a text without a known amount is not refused: it may be a new unit
         return rules.compared_by.compare(after, before) == -1
@@ -317,6 +352,7 @@ def _is_smaller(rules: FieldRules, after: Any, before: Any) -> bool:
 def _select_fields(
     rules: Mapping[str, FieldRules], observed: Mapping[str, Any], declared: Mapping[str, Any]
 ) -> dict[str, Any]:
+    """Return the observed values of the fields in `declared`, at every depth."""
     return {
         name: _select_value(rules.get(name, _NO_RULES), observed.get(name), declared_value)
         for name, declared_value in declared.items()
@@ -324,6 +360,10 @@ def _select_fields(
 
 
 def _select_value(rules: FieldRules, observed: Any, declared: Any) -> Any:
+    """Return a field's observed value, reduced to the parts that are in `declared`.
+
+    The declared value stays if the platform returns none, or one of the same meaning.
+    """
     # a value that the platform does not return cannot contradict the declaration
     if observed is None or declared is None or rules.write_only:
         return declared
@@ -347,6 +387,10 @@ def _select_value(rules: FieldRules, observed: Any, declared: Any) -> Any:
 def _select_items(
     rules: FieldRules, key: KeyedBy, observed: Sequence[Any], declared: Sequence[Any]
 ) -> Iterator[Any]:
+    """Yield the observed items of a keyed list in the order of the declared items.
+
+    Missing items are left out; items that only the platform has follow if the list is `closed`.
+    """
     observed_by_key = {item[key.name]: item for item in observed}
     for item in declared:
         if item[key.name] in observed_by_key:

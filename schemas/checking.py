@@ -78,6 +78,10 @@ def _find_field(
 def _describe_wrong_choice(
     owner: type[InputModel], name: str, rules: FieldRules, value: Any
 ) -> str:
+    """Return the message for a value outside of a field's choices, with the nearest choice.
+
+    The value of a secret field is not shown.
+    """
     choices = ", ".join(rules.choices)
     if rules.secret or not isinstance(value, str):
         return f"must be one of {choices}" if len(rules.choices) > 1 else f"must be {choices}"
@@ -91,22 +95,25 @@ def _describe_wrong_choice(
 
 
 def _read_validator_message(rules: FieldRules, error: ErrorDetails) -> str:
-    """Return the message of our own validator, unless a secret value is repeated there."""
+    """Return the message of gpuform's own validator; for a secret field, one without the value."""
     message = str(error.get("ctx", {}).get("error", error["msg"]))
     return "is not valid" if rules.secret and str(error["input"]) in message else message
 
 
 def _describe_not_integer(shown: str, error: ErrorDetails) -> str:
+    """Return the message for a value that is no whole number; `shown` is the value as YAML."""
     text = "the text " if isinstance(error["input"], str) else ""
     return f"must be a whole number, not {text}{shown}"
 
 
 def _describe_not_text(shown: str, error: ErrorDetails) -> str:
+    """Return the message for a value that is no text; `shown` is the value as YAML."""
     is_number = isinstance(error["input"], int | float) and not isinstance(error["input"], bool)
     return f"must be text, not {shown}" + (": write it in quotes" if is_number else "")
 
 
 def _describe_not_multiple(shown: str, error: ErrorDetails) -> str:
+    """Return the message for a number that is no multiple, with the nearest multiples."""
     step = error["ctx"]["multiple_of"]
     lower_multiple = error["input"] // step * step
     suggestions = (
@@ -116,6 +123,10 @@ def _describe_not_multiple(shown: str, error: ErrorDetails) -> str:
 
 
 def _make_bound_description(key: str, template: str) -> Callable[[str, ErrorDetails], str]:
+    """Return a function that fills value and bound of a pydantic error into `template`.
+
+    `key` is the name of the bound in the error's context, such as `ge`.
+    """
     return lambda shown, error: template.format(shown=shown, bound=format_value(error["ctx"][key]))
 
 
@@ -238,6 +249,10 @@ class _InputReader:
         return typed_values
 
     def _read_value(self, rules: FieldRules, value: Any, location: ErrorLocation) -> Any:
+        """Return a declared value in the field's type, with objects and lists read recursively.
+
+        An integer field's 8.0 becomes 8. A refused null is added to ``self.problems``.
+        """
         if isinstance(value, list | tuple):
             return [self._read_value(rules, item, (*location, at)) for at, item in enumerate(value)]
         if isinstance(value, Mapping):
@@ -279,6 +294,7 @@ def _describe_unknown_name(
 
 
 def _validate_fields(model: type[InputModel], values: Mapping[str, Any]) -> Iterator[ErrorDetails]:
+    """Yield pydantic's errors of the values, each field by itself."""
     try:
         model.model_validate(values, strict=True)
     except ValidationError as error:
@@ -311,6 +327,7 @@ def _iterate_objects(rules: FieldRules, value: Any) -> Iterator[tuple[ErrorLocat
 
 
 def _join_paths(outer: str, inner: str) -> str:
+    """Return two property paths joined by a dot; an empty path is left out."""
     return ".".join(filter(None, (outer, inner)))
 
 

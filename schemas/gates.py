@@ -17,6 +17,7 @@ _PLAIN_NAME: Final = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 
 def _validate_function_name(text: str) -> str:
+    """Return ``text`` if a Python function as `MODULE:NAME`. Raises ValueError otherwise."""
     if not _FUNCTION.fullmatch(text):
         raise ValueError("must name a function as MODULE:NAME, such as policies:not_on_fridays")
     return text
@@ -26,6 +27,7 @@ _Function = Annotated[str, AfterValidator(_validate_function_name)]
 
 
 def _require_true(value: bool) -> bool:
+    """Return True, the only allowed value of a gate's switch. Raises ValueError for False."""
     if not value:
         raise ValueError("must be true: remove the gate to be without it")
     return value
@@ -173,6 +175,7 @@ class GateInputs(InputModel):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        """Yield a problem unless the gate has exactly one rule, and for a useless `resources`."""
         declared_rules = [name for name in cls.rules if values.get(name) is not None]
         if not declared_rules:
             yield Problem("", f"has no rule: give one of {', '.join(cls.rules)}")
@@ -197,6 +200,7 @@ class GatesInputs(InputModel):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        """Yield a problem for each name of a gate with special characters of a command line."""
         gates = values.get("gates")
         yield from find_gate_name_problems(gates if isinstance(gates, Mapping) else ())
 

@@ -39,12 +39,14 @@ _IGNORED_KEYS: Final = frozenset({"extensions", "disable-compression"})
 
 
 def _validate_server(text: str) -> str:
+    """Return ``text`` if an http or https URL of an API server. Raises ValueError otherwise."""
     if not _SERVER.fullmatch(text):
         raise ValueError("must be an address of http or https")
     return text
 
 
 def _validate_pem(text: str) -> str:
+    """Return ``text`` if base64 of an ASCII text, as for PEM. Raises ValueError otherwise."""
     try:
         base64.b64decode(text, validate=True).decode("ascii")
     except (binascii.Error, ValueError):
@@ -64,6 +66,7 @@ HeaderValue = Annotated[str, AfterValidator(_validate_header_value)]
 
 
 def _to_kubeconfig_key(name: str) -> str:
+    """Return a field's name as a kubeconfig key: `client-key-data` for `client_key_data`."""
     return name.replace("_", "-")
 
 
@@ -73,7 +76,7 @@ class _KubeconfigPart(BaseModel):
     )
 
     def to_kubeconfig(self) -> dict[str, Any]:
-        """Return the part in the form of a kubeconfig."""
+        """Return this cluster, user or context with the keys of a kubeconfig file."""
         return self.model_dump(by_alias=True, exclude_none=True)
 
 
@@ -118,12 +121,11 @@ class Kubeconfig(BaseModel):
 
     @classmethod
     def parse(cls, document: Any) -> Self:
-        """Read a parsed YAML document.
+        """Return the kubeconfig of a YAML document that is already parsed.
 
         Raises:
             ValueError: the document is no kubeconfig, or contains a refused or unknown key. The
-                message
-                contains no value of the document.
+                message contains no value of the document.
         """
         try:
             contexts = _get_entries(document, "contexts", "context")
@@ -141,7 +143,7 @@ class Kubeconfig(BaseModel):
 
 
 def _get_entries(document: Any, section: str, part: str) -> dict[Any, dict[str, Any]]:
-    """Return the entries of a section by name.
+    """Return the entries of a kubeconfig's section, such as `clusters`, by their names.
 
     Raises KeyError, TypeError or AttributeError for other forms.
     """
@@ -149,6 +151,10 @@ def _get_entries(document: Any, section: str, part: str) -> dict[Any, dict[str, 
 
 
 def _validate_part(model: type[Part], part: dict[str, Any], part_name: str) -> Part:
+    """Return a cluster, user or context of a kubeconfig as its model.
+
+    Raises ValueError for a refused or unknown key; the message has no value and no unknown key.
+    """
     known_part = {
         key: value
         for key, value in part.items()

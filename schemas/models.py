@@ -59,9 +59,7 @@ class InputModel(BaseModel):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:  # noqa: ARG003 - a hook
-        """Yield the problems over several fields.
-
-        Models with such rules override this method.
+        """Yield the problems of rules over several fields; models with such rules override this.
 
         Called after each single field was validated. An absent field is not declared. A field that
         is UNKNOWN is not known yet, or is wrong and already reported: a rule that needs the field
@@ -71,9 +69,10 @@ class InputModel(BaseModel):
 
     @classmethod
     def normalize(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Return ``values`` in one canonical form.
+        """Return ``values`` with one spelling for declarations of the same meaning.
 
-        Values may be UNKNOWN; ``values`` itself is not changed.
+        Alternative spellings are replaced and derived values filled in; a model with such fields
+        overrides this. Values may be UNKNOWN; ``values`` itself is not changed.
         """
         return values
 
@@ -99,7 +98,7 @@ class InputModel(BaseModel):
 
     @classmethod
     def convert_retired_value(cls, name: str, value: Any) -> Any:  # noqa: ARG003 - a hook
-        """Return the value of the retired field ``name`` in the new form, for hints."""
+        """Return a value of the removed field ``name`` in its successor's form, for hints."""
         return value
 
     def dump_declared(self) -> dict[str, Any]:
@@ -121,6 +120,7 @@ class WireModel(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _drop_nulls(cls, data: Any) -> Any:
+        """Return the platform's JSON object without members whose value is null."""
         if isinstance(data, dict):
             return {key: value for key, value in data.items() if value is not None}
         return data
@@ -135,6 +135,10 @@ class WireList(WireModel):
     @model_validator(mode="before")
     @classmethod
     def _drop_nulls(cls, data: Any) -> Any:
+        """Return the JSON of a list answer without nulls; null for a required list becomes empty.
+
+        A missing required list stays missing and fails: the answer is not the platform's list.
+        """
         if not isinstance(data, dict):
             return data
         # an answer without the promised list is no empty list: it is the document of a proxy or of

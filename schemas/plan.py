@@ -72,6 +72,7 @@ class _ValueChange(_PlanModel):
     @model_validator(mode="before")
     @classmethod
     def _mask(cls, fields: Any) -> Any:
+        """Return the fields with secret values masked, before any of them is validated."""
         if not isinstance(fields, Mapping):
             return fields
         secret = fields.get("secret") not in (None, False)
@@ -137,6 +138,7 @@ class _StateOnlyChange(PropertyChange):
 
     @property
     def is_sent(self) -> bool:
+        """False: the change is written to the state alone."""
         return False
 
 
@@ -255,7 +257,7 @@ class GateResult(_PlanModel):
 
     @property
     def is_blocking(self) -> bool:
-        """True if the plan must not be applied."""
+        """True if the plan must not be applied: a mandatory gate has findings not allowed."""
         return bool(self.findings) and self.level is GateLevel.MANDATORY and not self.allowed
 
 
@@ -379,6 +381,10 @@ _VALUE_FIELDS: Final = ("before", "after")
 
 
 def _mask_value(value: Any, secret: bool) -> Any:
+    """Return a value with secrets replaced by `MASK` at any depth; all of it if `secret`.
+
+    NaN and infinity become text, because JSON has neither.
+    """
     if value is None:
         return None
     if secret:
@@ -395,6 +401,7 @@ def _mask_value(value: Any, secret: bool) -> Any:
 
 
 def _to_shown_value(value: Any, *, secret: bool) -> Any:
+    """Return a property's value for a plan: None for UNKNOWN, `MASK` for a secret, else JSON."""
     if value is None or value is UNKNOWN:
         return None
     return MASK if secret else _to_json(value)

@@ -16,6 +16,10 @@ M = TypeVar("M", bound=InputModel)
 
 
 def _validate_currency(text: str) -> str:
+    """Return a currency's code of three capital letters, such as USD.
+
+    Raises ValueError otherwise.
+    """
     if not re.fullmatch("[A-Z]{3}", text):
         raise ValueError("must be a currency's code of three capital letters, such as USD")
     return text
@@ -98,6 +102,7 @@ class PriceBookInputs(InputModel):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        """Yield a problem for each second price of the same GPUs or the same storage."""
         key_fields = {
             "gpus": ("platform", "gpu_type", "billing", "region"),
             "storage": ("platform", "unit", "region"),

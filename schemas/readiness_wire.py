@@ -217,6 +217,7 @@ def parse_group_nodes(config_map: Mapping[str, Any]) -> dict[str, list[str]]:
 
 
 def _parse_json(text: str) -> Any:
+    """Return the value of a JSON text. Raises ValueError for other or too deeply nested text."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -224,6 +225,10 @@ def _parse_json(text: str) -> Any:
 
 
 def _unpack_text(config_map: Mapping[str, Any], key: str) -> str:
+    """Return the text of a gzipped `binaryData` member of a ConfigMap.
+
+    Raises ValueError if the member is missing, damaged or larger than `_MAX_UNPACKED_BYTES`.
+    """
     data = config_map.get("binaryData")
     packed = data.get(key) if isinstance(data, Mapping) else None
     if not isinstance(packed, str):
@@ -243,5 +248,6 @@ def _unpack_text(config_map: Mapping[str, Any], key: str) -> str:
 
 
 def _parse_decimal(text: str) -> float | None:
+    """Return a decimal number such as `12.5`; None for other text and for infinity."""
     value = float(text) if _DECIMAL.fullmatch(text) else None
     return value if value is not None and value < float("inf") else None

@@ -246,7 +246,7 @@ class FieldRules:
 
     @property
     def is_compared(self) -> bool:
-        """True if diff compares the field."""
+        """True if `diff` compares the field's declared value with its earlier one."""
         is_own = self.local and not self.state_only
         return not (self.spelling or self.computed or is_own or self.create_only)
 
@@ -288,6 +288,7 @@ _RULE_ATTRIBUTES: Final[Mapping[type, str]] = {
 
 
 def _read_metadata(metadata: list[Any]) -> dict[str, Any]:
+    """Return the attributes of `FieldRules` for the rules in a field's `Annotated` metadata."""
     attributes: dict[str, Any] = {}
     for rule in metadata:
         match rule:
@@ -305,6 +306,7 @@ def _read_metadata(metadata: list[Any]) -> dict[str, Any]:
 
 
 def _list_leaf_types(annotation: Any) -> list[type]:
+    """Return the classes inside a type annotation: int and NoneType for `list[int] | None`."""
     if get_origin(annotation) is Literal:
         # the arguments of Literal are values, not types
         return []
@@ -315,10 +317,12 @@ def _list_leaf_types(annotation: Any) -> list[type]:
 
 
 def _is_map(annotation: Any) -> bool:
+    """Return True if a type annotation is a dict, or contains one."""
     return get_origin(annotation) is dict or any(map(_is_map, get_args(annotation)))
 
 
 def _list_choices(annotation: Any) -> tuple[str, ...]:
+    """Return the values of the Literals in a type annotation, as people write them in YAML."""
     arguments = get_args(annotation)
     if get_origin(annotation) is Literal:
         # people write `true`, not `True`, in YAML

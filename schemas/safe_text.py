@@ -57,7 +57,7 @@ def replace_invisible(text: str, replacement: str) -> str:
 
 
 def truncate(text: str, length: int) -> str:
-    """Return ``text``, or the beginning and the number of characters, within `length`."""
+    """Return ``text`` if at most `length` characters, else its beginning and the total number."""
     if len(text) <= length:
         return text
     ending = f"... ({len(text):,} characters)"
@@ -65,6 +65,7 @@ def truncate(text: str, length: int) -> str:
 
 
 def _escape_character(match: re.Match[str]) -> str:
+    """Return a matched character, or the character's escape if invisible."""
     character = match[0]
     if unicodedata.category(character) not in HIDDEN_CATEGORIES:
         return character
@@ -107,6 +108,7 @@ _CHUNKS_PER_PART: Final = 10_000
 
 
 def _escape_json_character(match: re.Match[str]) -> str:
+    """Return a matched character, or the JSON escape of an invisible one and of `#`."""
     character = match[0]
     if character != "#" and unicodedata.category(character) not in HIDDEN_CATEGORIES:
         return character

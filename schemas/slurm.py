@@ -70,6 +70,7 @@ class SlurmInputs(InputModel):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        """Yield a problem for each setting that belongs to another way of access than `via`."""
         via = values.get("via", "exec")
         if via not in _SETTINGS_BY_METHOD:
             return

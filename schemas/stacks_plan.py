@@ -39,6 +39,10 @@ class StacksPlan(BaseModel):
 
     @model_validator(mode="after")
     def _check_parts(self) -> Self:
+        """Return the plan if its parts are of different stacks and one operation.
+
+        Else ValueError.
+        """
         names = [(plan.project, plan.stack) for plan in self.plans]
         if len(set(names)) != len(names):
             raise ValueError("two plans are of one stack")
@@ -137,6 +141,7 @@ class StacksInputs(InputModel):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        """Yield a problem for each invalid gate name, and each gate rule about a single stack."""
         gates = values.get("gates")
         if not isinstance(gates, Mapping):
             return

@@ -49,12 +49,14 @@ _DURATION = re.compile(r"([0-9]+(\.[0-9]+)?(ms|s|m|h))+")
 
 
 def _validate_duration(text: str) -> str:
+    """Return a duration such as `90s` or `1h30m`. Raises ValueError for other text."""
     if not _DURATION.fullmatch(text):
         raise ValueError(f"{text!r} is not a span of time: write it as 90s, 45m or 1h30m")
     return text
 
 
 def _validate_pattern(text: str) -> str:
+    """Return a valid regular expression. Raises ValueError for other text."""
     try:
         re.compile(text)
     # huge repetition counts and deep nesting raise other errors than re.error
@@ -181,6 +183,7 @@ class _Options(InputModel):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        """Yield a problem if both `id` and `import` are declared."""
         if "id" in values and "import" in values:
             yield Problem(
                 "import", "leave it out, or id: one manages the object, the other does not"
@@ -256,6 +259,7 @@ class ConfigInputs(InputModel):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        """Yield a problem if both `default` and `emulator_default` are declared."""
         if "default" in values and "emulator_default" in values:
             yield Problem("emulator_default", "leave it out, or default: that holds everywhere")
 

@@ -69,6 +69,7 @@ def is_equal(left: Any, right: Any, *, unordered: bool = False) -> bool:
 
 
 def _has_equal_items(left: Sequence[Any], right: Sequence[Any]) -> bool:
+    """Return True if two lists of equal length have the same items, in any order."""
     unmatched = list(right)
     for left_item in left:
         index = next(

@@ -91,7 +91,7 @@ class EmulatorClock:
             self._request_time("POST", {"until": self.now() + max(0.0, seconds)})
 
     def get_identity(self) -> str:
-        """Return the identity of the emulator's data; empty if the emulator reports none."""
+        """Return the identity that the emulator reports for its stored data; empty for none."""
         if self._now is None:
             self._request_time("GET", None)
         return self._identity
@@ -104,6 +104,12 @@ class EmulatorClock:
             client.close()
 
     def _request_time(self, method: str, body: dict[str, float] | None) -> float:
+        """Send a request to the emulator's clock and return the emulator's Unix time in seconds.
+
+        Raises:
+            Unreachable: the clock does not answer.
+            OtherEmulator: another emulator answers than the one of GPUFORM_EMULATOR.
+        """
         import httpx  # noqa: PLC0415 - only who uses an emulator pays for it
 
         try:
@@ -142,6 +148,7 @@ class EmulatorClock:
         return self._get_client().request(method, self._url, json=body)
 
     def _get_client(self) -> "httpx.Client":
+        """Return the HTTP client of the emulator's clock, created on first use."""
         import httpx  # noqa: PLC0415 - only who uses an emulator pays for it
 
         with self._lock:

@@ -66,11 +66,13 @@ class PollSchedule:
         self._started_at: float | None = None
 
     def compute_delay(self, now: float, waited: float = math.inf) -> float:
-        """Return the seconds until the next poll; a poll that is due almost now counts as done.
+        """Return the seconds until the next poll in the schedule that all waiting calls share.
+
+        A poll that is due almost now counts as done.
 
         Args:
             now: Unix time in seconds.
-            waited: for how many seconds the caller has waited.
+            waited: for how many seconds the caller has waited. The interval grows with this time.
         """
         if self._started_at is None:
             self._started_at = now
@@ -150,7 +152,7 @@ def wait_until_gone(
     label: str,
     interval: float | PollSchedule = 10.0,
 ) -> None:
-    """Probe every `interval` seconds until the probe returns None.
+    """Probe every `interval` seconds until the object is gone: the probe returns None.
 
     Raises:
         GpuformError: the object is still there at the deadline; `label` names the object.
@@ -177,13 +179,17 @@ def format_duration(seconds: float) -> str:
 
 
 def _get_value(look: PollResult[T] | None) -> T | None:
+    """Return the value of a poll's result; None without a result."""
     return None if look is None else look.value
 
 
 def _probe_once(
     probe: Callable[[], PollResult[T]], *, is_first: bool
 ) -> tuple[PollResult[T] | None, str]:
-    """Return a result and its phase; None and the error if the platform did not answer."""
+    """Return the result of one probe and the phase to show.
+
+    None and the error's text if the platform did not answer.
+    """
     try:
         result = probe()
     except TRANSIENT_ERRORS as error:

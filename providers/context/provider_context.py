@@ -147,10 +147,11 @@ class ProviderContext:
         return f"sha256:{hashlib.sha256(text.encode()).hexdigest()[:24]}"
 
     def _wrap_with_redaction(self, callback: Callable[[str], None]) -> Callable[[str], None]:
+        """Return a function that passes each text to `callback` with the call's secrets masked."""
         return lambda text: callback(self.redact(text))
 
     def start_deadline(self, default_timeout: float) -> None:
-        """Set the deadline: own timeout from now, else `default_timeout`, in seconds."""
+        """Set the call's deadline by the user's timeout, else by `default_timeout` seconds."""
         self.clock.sleep(0, self.cancelled)
         self.deadline = self.clock.now() + (
             default_timeout if self.timeout is None else self.timeout
@@ -158,7 +159,7 @@ class ProviderContext:
 
     @property
     def is_read_only(self) -> bool:
-        """Return True if the call changes nothing: a refresh, an import or a lookup."""
+        """True if the call changes nothing on a platform: a refresh, an import or a lookup."""
         return self.deadline is None
 
     @contextmanager
@@ -175,6 +176,7 @@ class ProviderContext:
             self._move_deadline(min(extra, self.clock.now() - began) - extra)
 
     def _move_deadline(self, seconds: float) -> None:
+        """Move the call's deadline, if any, by `seconds`, which may be negative."""
         if self.deadline is not None:
             self.deadline += seconds
 
@@ -238,7 +240,7 @@ class ProviderContext:
             _before_change.reset(token)
 
     def refuse_creation(self, sought: Target | None = None) -> None:
-        """Raise NothingMade if the call only searches for the object `sought`."""
+        """Raise NothingMade if the call may only search for the object `sought`."""
         if self.is_search_only:
             self.searched_target = sought
             raise NothingMade("an interrupted create has made nothing")
@@ -279,7 +281,10 @@ def get_current_context() -> ProviderContext:
 def _connect_to_host(
     host: stock_host.StockHost, context: ProviderContext, urn: str
 ) -> ProviderContext:
-    """Return `call` with its interruption from `host`, and its messages shown at its resource."""
+    """Return `context` with the interruption and the messages of Pulumi's stock host.
+
+    Messages are shown at the resource `urn`.
+    """
     context = replace(context, cancelled=host.cancelled)
     log = host.log
     if log is None:

@@ -41,6 +41,7 @@ class Tracer:
             self._write_line({**event, "pid": os.getpid(), "tid": tid})
 
     def _write_line(self, event: dict[str, object]) -> None:
+        """Write one event of the trace as a line of a JSON array."""
         # The format allows the last comma, and to leave out the bracket at the end.
         self._file.write(json.dumps(event) + ",\n")
 

@@ -41,7 +41,7 @@ class StockHost:
 
 @cache
 def find_host() -> StockHost | None:
-    """Return the stock host of this process, or None in any other process.
+    """Return interruption and log of Pulumi's stock host, or None in any other process.
 
     The engine gives the host its address as the first argument; without one there is no log.
     """
@@ -94,6 +94,7 @@ def find_request_urn() -> str | None:
 
 
 def _is_stock_host() -> bool:
+    """Return True if this process is Pulumi's host of dynamic providers."""
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     return getattr(spec, "name", None) == HOST_MODULE
 
@@ -122,6 +123,7 @@ class _Traceback:
     """A stand-in for `traceback` in the host: shows only the text of gpuform's errors."""
 
     def format_exc(self, *arguments: Any, **options: Any) -> str:
+        """Return gpuform's own error as a message without frames; any other with its traceback."""
         error = sys.exc_info()[1]
         if isinstance(error, GpuformError):
             return escape_invisible_lines(str(error))
@@ -141,6 +143,7 @@ class _EmptyMessages:
         self._messages, self._cancelled = messages, cancelled
 
     def Empty(self) -> Any:  # noqa: N802 - the message's name
+        """Return an empty message; set the interruption if the host's `Cancel` asks for one."""
         caller = sys._getframe(1).f_code.co_name  # noqa: SLF001 - who asks is in no argument
         if caller == "Cancel":
             self._cancelled.set()

@@ -46,6 +46,7 @@ def get_trust(url: str) -> "ssl.SSLContext | bool":
 
 @lru_cache(maxsize=8)
 def _read_authorities(*_paths: str | None) -> "ssl.SSLContext":
+    """Return a TLS context with this machine's certificate authorities, once per set of paths."""
     import httpx  # noqa: PLC0415 - only who sends requests pays for it
 
     return httpx.create_ssl_context()

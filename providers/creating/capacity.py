@@ -102,10 +102,15 @@ def build_capacity_error(
 
 
 def _describe_attempt(begin: str, names: Sequence[str], at: int) -> str:
+    """Return the progress text of attempt `at`, with the names of the other attempts.
+
+    `begin` is the start of the text; `names` say which GPU type and region each attempt tries.
+    """
     if at == 0:
         return f"{begin} {names[0]}, then {', '.join(names[1:])}"
     return f"{begin} {names[at]}{_describe_exhausted(names[:at])}"
 
 
 def _describe_exhausted(names: Sequence[str]) -> str:
+    """Return the end of a progress text with the names of attempts that found no capacity."""
     return f"; out of stock: {', '.join(names)}"

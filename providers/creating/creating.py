@@ -108,7 +108,10 @@ class Creation:
     def find_conflicting_objects(
         self, present: Iterable[Candidate], ignored: Iterable[str] = ()
     ) -> list[Candidate]:
-        """Return the objects with the name where an attempt would use it, but `ignored` ids."""
+        """Return the objects of the create's name in a region of one of its attempts.
+
+        Objects with the ids `ignored` are left out.
+        """
         regions = {attempt.region for attempt in self.attempts}
         return [
             candidate
@@ -179,7 +182,7 @@ def _build_conflict_error(
 
 
 def _find_acknowledged_ids(earlier: Intent | None, present: Iterable[Candidate]) -> set[str]:
-    """Return the ids of objects of the name that the user knows and wants another object beside."""
+    """Return the ids of the same-named objects beside which `--create-anew` creates one."""
     if earlier is not None and (earlier.outcome == CREATE_ANEW or permissions.should_create_anew()):
         return {candidate.id for candidate in present}
     return set()
@@ -303,16 +306,21 @@ class TimedIntent:
         self._record()
 
     def refresh_start(self) -> None:
-        """Record the intent again if its request is sent notably later than recorded."""
+        """Store the intent with the present time if its request is sent later than recorded.
+
+        Later means by more than `CLOCK_SKEW_S` seconds.
+        """
         if self._get_platform_time()[0] > self.intent.started_at + CLOCK_SKEW_S:
             self._record()
 
     def _record(self) -> None:
+        """Store the intent with the platform's present time as the start of its request."""
         now, is_timed = self._get_platform_time()
         self.intent = replace(self.intent, started_at=now, is_timed=is_timed)
         self._context.intents.record(self.intent)
 
     def _get_platform_time(self) -> tuple[float, bool]:
+        """Return the Unix time by the platform's clock, and whether that clock is known."""
         return self._context.get_platform_time(self._clock_ahead())
 
 
@@ -328,6 +336,14 @@ def redact_sent_properties(context: ProviderContext, sent: Mapping[str, Any]) ->
 def _find_after_unknown_outcome(
     context: ProviderContext, creation: Creation, intent: Intent, reason: str
 ) -> str:
+    """Return the id of the object that a create without an answer has made, and warn.
+
+    `reason` says why no answer came.
+
+    Raises:
+        AdoptionQuestion: nobody can tell which object is ours.
+        UnknownOutcome: no object of the name appeared in time; the intent stays.
+    """
     target = creation.target
     try:
         object_id = search_created(context, creation, intent)
@@ -353,10 +369,10 @@ def _find_of_earlier_attempt(
 
 
 def search_created(context: ProviderContext, creation: Creation, intent: Intent) -> str | None:
-    """Return the id of what the intent's request created, or None if the request created nothing.
+    """Return the id of the object that a recorded create made, or None if the create made nothing.
 
-    Searches until the settle time is over: by the id of the intent and, without an id or with a
-    hint, by evidence.
+    Searches until the settle time is over: by the id in the intent and, without an id or where ids
+    are only hints, among the platform's objects of the name.
 
     Raises:
         AdoptionQuestion: nobody can tell which object is ours.
@@ -397,7 +413,7 @@ def search_created(context: ProviderContext, creation: Creation, intent: Intent)
 def _search_once(
     context: ProviderContext, creation: Creation, intent: Intent, now: float
 ) -> tuple[str | None, Sequence[Candidate]]:
-    """Return the id of the created object, if visible, and the doubtful candidates."""
+    """Return the created object's id, if visible, and the objects of which one may be ours."""
     if intent.id is not None and creation.exists(intent.id):
         return intent.id, ()
     if intent.id is not None and not creation.has_hints:
@@ -423,7 +439,7 @@ def build_name_taken_error(target: Target, existing_objects: Sequence[Candidate]
 
 
 def _warn_of_renamed_attempts(context: ProviderContext, target: Target) -> None:
-    """Warn that an attempt under another name may have left an object without owner."""
+    """Warn of an object that an attempt under another name or region may have created."""
     for other in context.intents.list_for_urn(context.urn) if context.urn else ():
         if other.target != target and not other.outcome:
             region = other.tried_region or other.region

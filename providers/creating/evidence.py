@@ -51,7 +51,7 @@ class Candidate:
     shown: Mapping[str, Any] = field(default_factory=dict)
 
     def can_be_at(self, region: str, gpu_type: str = "") -> bool:
-        """Return True if the object can be in that region and of that type.
+        """Return True if region and GPU type of the object equal these, where both are known.
 
         Empty values are unknown.
         """
@@ -59,7 +59,7 @@ class Candidate:
         return all(mine == theirs or not (mine and theirs) for mine, theirs in pairs)
 
     def find_differences(self, sent: Mapping[str, Any]) -> list[str]:
-        """Return the names of the properties that differ from what was sent."""
+        """Return the names of sent properties whose value on this object is another one."""
         return [
             name
             for name, value in sent.items()
@@ -67,12 +67,12 @@ class Candidate:
         ]
 
     def shows_any(self, sent: Mapping[str, Any]) -> bool:
-        """Return whether the list shows one of the properties that were sent."""
+        """Return True if the platform's list shows one of the sent properties on this object."""
         return any(sent[name] is not None and self.shown.get(name) is not None for name in sent)
 
 
 def shows_sent_value(shown: Any, sent: Any) -> bool:
-    """Return True if an object shows a sent value, as far as the object shows anything.
+    """Return True if a property's value on an object equals the sent value, or is not shown.
 
     The object may have more members; the order of a list does not matter.
     """
@@ -139,7 +139,7 @@ def judge_candidates(
 
 
 def _may_be_ours(candidate: Candidate, intent: Intent, now: float) -> bool:
-    """Return True if only the moment when we saw the object speaks against the object."""
+    """Return True if the object has all sent properties, but no credible creation time."""
     return find_credible_time(candidate, intent, now) is None and not candidate.find_differences(
         intent.sent
     )
@@ -167,7 +167,7 @@ def find_credible_time(candidate: Candidate, intent: Intent, now: float) -> floa
 
 
 def has_other_creation_time(candidate: Candidate, intent: Intent) -> bool:
-    """Return whether an object with a truthful time is not what the intent's request made.
+    """Return True if the object's creation time proves that another request created the object.
 
     Only for platforms whose ids hold the time of the creation, and are no hints.
     """
@@ -181,7 +181,7 @@ def has_other_creation_time(candidate: Candidate, intent: Intent) -> bool:
 
 
 def _find_proof_gaps(candidate: Candidate, intent: Intent, now: float) -> list[str]:
-    """Return what is missing to prove that the intent's request made an object of its name."""
+    """Return a text for each missing proof that the intent's request created the object."""
     missing = [f"it has another {name}" for name in candidate.find_differences(intent.sent)]
     if not _is_in_time(candidate, intent, now):
         missing.append("it did not appear in time")
@@ -189,10 +189,10 @@ def _find_proof_gaps(candidate: Candidate, intent: Intent, now: float) -> list[s
 
 
 def _is_in_time(candidate: Candidate, intent: Intent, now: float) -> bool:
-    """Return whether the object appeared when the request can have taken effect.
+    """Return True if the object appeared when the intent's request can have taken effect.
 
-    Without a credible time of its own, it counts when we saw it; an incredible one is forgiven only
-    to an object that shows properties which were sent.
+    Without a creation time on the platform, the time counts when the list first showed the object.
+    An incredible creation time is ignored only for an object that shows properties which were sent.
     """
     made_at = find_credible_time(candidate, intent, now)
     if made_at is not None:
@@ -204,7 +204,7 @@ def _is_in_time(candidate: Candidate, intent: Intent, now: float) -> bool:
 
 
 def build_adoption_question(intent: Intent, doubtful: Sequence[Candidate]) -> AdoptionQuestion:
-    """Return the error for an intent whose object nobody can determine."""
+    """Return the error that lists the objects of which one may be ours, and how to decide."""
     descriptions = "; ".join(_describe_candidate(candidate, intent) for candidate in doubtful)
     first = shlex.quote(doubtful[0].id)
     return AdoptionQuestion(
@@ -217,6 +217,7 @@ def build_adoption_question(intent: Intent, doubtful: Sequence[Candidate]) -> Ad
 
 
 def _describe_candidate(candidate: Candidate, intent: Intent) -> str:
+    """Return id, creation time and deviating properties of an object, for a message."""
     facts = (
         [] if candidate.created_at is None else [f"created {format_moment(candidate.created_at)}"]
     )

@@ -13,19 +13,19 @@ from gpuform.providers.records import SETTLE, Intent
 
 
 def seconds_until_settled(intent: Intent, now: float, settle_time: float = SETTLE) -> float:
-    """Return for how many seconds after `now` lists may lack what the intent's request made."""
+    """Return the seconds from `now` until the platform's lists must show the intent's object."""
     return max(0.0, intent.started_at + settle_time - now)
 
 
 def require_absence(
     intent: Intent, names: Sequence[str], seconds_left: float, failure: GpuformError | None = None
 ) -> None:
-    """Return if the platform has shown that no object of these names was made.
+    """Raise NotEnoughEvidence unless the platform has shown that a create made no object.
 
     Args:
         intent: the create that is about to be forgotten.
-        names: the names that it asked for and that nobody has found.
-        seconds_left: `seconds_until_settled` when the list was asked for.
+        names: the requested names of which the platform's list shows no object.
+        seconds_left: `seconds_until_settled` when the list was requested.
         failure: why the list, or a lookup of an id from the answer, has not answered.
 
     Raises:
@@ -39,7 +39,7 @@ def require_absence(
 
 
 def is_refusal(error: GpuformError) -> bool:
-    """Return whether a create that ended with `error` certainly made nothing.
+    """Return True if the error of a create proves that the create made nothing.
 
     A 409 is no such proof: it can refuse the repetition of a request whose first copy, on its way
     through proxies, made the object.

@@ -29,7 +29,7 @@ class Observation:
 
 
 def find_gaps(decision: Decision, *observations: Observation) -> list[str]:
-    """Return what the observations lack for `decision`, one text each; empty if they suffice.
+    """Return a text for each missing or stale observation needed for `decision`; empty if none.
 
     No observation at all is a gap: silence never means "empty", "zero" or "idle".
     """
@@ -54,10 +54,10 @@ def find_gaps(decision: Decision, *observations: Observation) -> list[str]:
 def require_evidence(
     decision: Decision, subject: str, *observations: Observation, hint: str | None = None
 ) -> None:
-    """Return if the observations suffice to take `decision` about `subject`.
+    """Raise NotEnoughEvidence unless the observations of `subject` suffice for `decision`.
 
     Raises:
-        NotEnoughEvidence: they do not; the message names each gap, and `hint` what to do.
+        NotEnoughEvidence: the message names each gap; `hint` says what to do.
     """
     gaps = find_gaps(decision, *observations)
     if gaps:

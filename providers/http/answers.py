@@ -82,7 +82,10 @@ class ErrorAnswers:
         path: str,
         body: Mapping[str, Any] | None = None,
     ) -> ApiError:
-        """Return the error for an answer, with the platform's message; `body` is the request's."""
+        """Return the ApiError for an error answer, with the platform's message and without secrets.
+
+        `body` is the body of the request, whose values the message must not repeat.
+        """
         status = response.status_code
         message, code = _extract_message(response)
         message = message[:LONGEST_READ]
@@ -114,13 +117,14 @@ class ErrorAnswers:
         return error
 
     def redact(self, text: str, body: Mapping[str, Any] | None = None) -> str:
-        """Return a platform's text without secrets of the platform, the request and the context."""
+        """Return a platform's text without secrets of its client, the request and the call."""
         sent = [(body or {}).get(name) for name in self.secret_members]
         return Redactor(
             [*self.secrets, *collect_texts(sent), *get_current_context().secrets]
         ).redact(text)
 
     def _is_gone(self, response: "httpx.Response") -> bool:
+        """Return True if the answer's JSON says, in the platform's way, that the object is gone."""
         try:
             body = response.json()
         except ValueError:
@@ -131,7 +135,7 @@ class ErrorAnswers:
 def build_foreign_answer_error(
     platform: str, response: "httpx.Response", method: str, path: str, message: str = ""
 ) -> ForeignAnswer:
-    """Return the error for an answer in a form that is not the platform's.
+    """Return the error for an answer that is no answer of the platform, such as a proxy's page.
 
     `message` contains no secrets.
     """
@@ -206,6 +210,7 @@ def _extract_message(response: "httpx.Response") -> tuple[str, str | None]:
 
 
 def _join_details(errors: list[Any]) -> tuple[str, str | None]:
+    """Return the texts of an `errors` list in one line, and the first error code or None."""
     texts: list[str] = []
     codes: list[str] = []
     for error in filter(lambda item: isinstance(item, dict), errors):
@@ -217,5 +222,6 @@ def _join_details(errors: list[Any]) -> tuple[str, str | None]:
 
 
 def _shorten(text: str) -> str:
+    """Return a platform's message as one visible line of at most `LONGEST_MESSAGE` characters."""
     line = escape_invisible(" ".join(text.split()))
     return line if len(line) <= LONGEST_MESSAGE else f"{line[:LONGEST_MESSAGE]}..."

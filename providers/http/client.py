@@ -240,6 +240,12 @@ class ApiClient:
         params: Mapping[str, str] | None,
         headers: Mapping[str, str],
     ) -> "httpx.Response":
+        """Send one request without repetition, and return the answer if a success or a redirect.
+
+        Raises:
+            ApiError: the platform answered with an error.
+            GpuformError: the process may only read, the stack's lock is lost, or no answer came.
+        """
         started = time.monotonic()
         content = None if body is None else json.dumps(body).encode()
         content_headers = {} if body is None else {"Content-Type": "application/json"}
@@ -280,9 +286,14 @@ class ApiClient:
         path: str,
         body: Mapping[str, Any] | None,
     ) -> ApiError:
+        """Return the ApiError for the platform's error answer to this request."""
         return self._errors.build_error(response, method, path, body)
 
     def _parse_json(self, method: str, path: str, response: "httpx.Response") -> Any:
+        """Return the JSON of an answer, None for an empty one.
+
+        Raises ForeignAnswer for other text.
+        """
         if not response.content:
             return None
         try:
@@ -306,6 +317,7 @@ class ApiClient:
                 pool.requests -= 1
 
     def _create_http_client(self) -> "httpx.Client":
+        """Return a new HTTP client with this platform's authentication, time-outs and transport."""
         import httpx  # noqa: PLC0415 - only who sends requests pays for it
 
         connections = CONNECTIONS // _POOLS
@@ -318,6 +330,7 @@ class ApiClient:
         )
 
     def _pause(self, state: "tenacity.RetryCallState") -> float:
+        """Return the seconds before the next attempt: the platform's Retry-After, or a backoff."""
         error = state.outcome.exception() if state.outcome else None
         asked = error.retry_after if isinstance(error, RateLimited | ServerError) else None
         if asked is not None:
@@ -327,11 +340,13 @@ class ApiClient:
         )
 
     def _is_enough(self, state: "tenacity.RetryCallState") -> bool:
+        """Return True if no further attempt may follow: too many, or past the call's deadline."""
         remaining = get_current_context().compute_remaining_seconds()
         too_late = remaining is not None and state.upcoming_sleep >= remaining
         return state.attempt_number >= self.ATTEMPTS or too_late
 
     def _may_repeat(self, error: BaseException, retry: Retry) -> bool:
+        """Return True if a request that failed with `error` may be sent again under `retry`."""
         if retry is Retry.NEVER:
             return False
         if isinstance(error, Unreachable):
@@ -346,7 +361,7 @@ class ApiClient:
 
 
 def _url(url: str, params: Mapping[str, str] | None) -> str:
-    """With its query in the one spelling that no library changes: UTF-8, percent-encoded."""
+    """Return the URL with `params` as its query, percent-encoded so that no library changes it."""
     return f"{url}?{urlencode(params, quote_via=quote, safe='')}" if params else url
 
 

@@ -36,7 +36,7 @@ class Clients(Generic[C]):
         url: str | None,
         create_client: "Callable[[httpx.BaseTransport | None], C]",
     ) -> C:
-        """Return the client of a key, which contains the address and the credentials.
+        """Return the shared client for address and credentials in `key`; create one if missing.
 
         `create_client` receives the transport that serves `url` in this process, or None.
         """
@@ -71,7 +71,10 @@ class ProbingClient(Protocol):
     """A client that can be probed, as every platform's."""
 
     def probe(self) -> ProbeAnswer:
-        """Send the cheapest request that needs the credentials. Raises GpuformError."""
+        """Send the cheapest request that needs the credentials, and return the probe's answer.
+
+        Raises GpuformError.
+        """
 
 
 def probe_platform(platform: str, settings: Settings) -> ProbeAnswer:

@@ -49,7 +49,7 @@ class _Round(Generic[T]):
 
     @property
     def only(self) -> str | None:
-        """The single id that the readers ask for, or None."""
+        """The id of the object to read if all readers ask for the same one, else None."""
         return next(iter(self.asked)) if len(self.asked) == 1 and not self.wants_all else None
 
 
@@ -108,11 +108,11 @@ class Listing(Generic[T]):
         return list(self._read(None).items.values())
 
     def read_one(self, id_: str) -> T:
-        """Return one object as it is now.
+        """Return one object as the platform shows it now.
 
         Raises:
             NotFound: the object is gone.
-            Contradicted: only some of the answers say so.
+            Contradicted: the object's own answer says gone, and the platform's list disagrees.
         """
         try:
             answer = self._read(id_)
@@ -136,6 +136,10 @@ class Listing(Generic[T]):
             raise
 
     def _fetch_checked(self, id_: str) -> T:
+        """Return one object by its own request.
+
+        Raises Contradicted if the answer has another id.
+        """
         item = self._fetch_one(id_)
         if self._id_of(item) != id_:
             raise Contradicted(
@@ -175,9 +179,10 @@ class Listing(Generic[T]):
             raise listed.doubt.with_traceback(None)
 
     def _check_witness(self, listed: Mapping[str, T], error: NotFound) -> None:
-        """Raise Contradicted if another object of the list is not found either.
+        """Raise Contradicted if the platform does not find another object of its own list either.
 
-        A witness that is no longer listed was deleted meanwhile, and proves nothing.
+        A witness, the first listed object, that is no longer listed was deleted meanwhile, and
+        proves nothing.
         """
         witness = next(iter(listed), None)
         if witness is None:
@@ -191,15 +196,16 @@ class Listing(Generic[T]):
                 ) from None
 
     def _read(self, id_: str | None) -> _Answer[T]:
+        """Return the answer of a shared request with object `id_`, or all objects for None."""
         while True:
             answer = self._join_round(id_)
             if answer is not None:
                 return answer
 
     def _join_round(self, id_: str | None) -> _Answer[T] | None:
-        """Return the answer of a round.
+        """Return the answer of the next shared request, together with its other readers.
 
-        None if the leader was interrupted: the others ask again.
+        None if the thread that sends the request was interrupted: the others ask again.
         """
         as_of = get_current_context().fresh_since
         with self._lock:
@@ -226,13 +232,18 @@ class Listing(Generic[T]):
         return round_.answer
 
     def _create_round(self) -> _Round[T]:
+        """Return a new shared request without readers."""
         return _Round(threading.Condition(self._lock))
 
     def _is_leader(self, round_: _Round[T]) -> bool:
+        """Return True if the calling thread must send this shared request."""
         return round_ is self._next_round and not self._is_busy
 
     def _lead_round(self, round_: _Round[T]) -> None:
-        """Send the request of a round. An interruption of the leader is raised here alone."""
+        """Send a shared request for all its readers.
+
+        Only this thread raises an own interruption.
+        """
         try:
             if self._is_crowded:
                 time.sleep(min(GATHERING, self._last_duration / 2))
@@ -255,6 +266,7 @@ class Listing(Generic[T]):
                 self._next_round.news.notify()
 
     def _fetch_round(self, round_: _Round[T]) -> _Answer[T]:
+        """Return a shared request's answer: one object, the requested ones, or the list."""
         first = round_.as_of is None or round_.as_of != self._last_as_of
         self._last_as_of = round_.as_of
         if round_.only is not None and first:
@@ -269,7 +281,7 @@ class Listing(Generic[T]):
         return answer
 
     def _fetch_list(self, fetch: Callable[[], Sequence[T]]) -> Sequence[T]:
-        """Return what `fetch` lists; a list that is not found is no list without objects.
+        """Return the objects that `fetch` lists. A 404 for a list does not count as an empty list.
 
         Raises:
             Contradicted: the platform answered the list itself with its 404, as it does for an API
@@ -287,6 +299,7 @@ class Listing(Generic[T]):
             ) from None
 
     def _index_by_id(self, items: Sequence[T]) -> Mapping[str, T]:
+        """Return listed objects by their ids."""
         return {self._id_of(item): item for item in items}
 
 

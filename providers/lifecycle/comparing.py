@@ -70,17 +70,16 @@ def find_changes(
 def _create_recorded_change(
     path: str, action: Action, before: Any, after: Any, because: str
 ) -> FieldChange:
+    """Return a change that is written to the state alone, and not sent to the platform."""
     return FieldChange(path, action, before, after, because=because, state_only=True)
 
 
 def compare_inputs(kind: Traits, old: Properties, declared: Properties) -> list[FieldChange]:
-    """Return the changes of the inputs; a change that sends nothing replaces nothing.
+    """Return the changes between stored and declared inputs; changes not sent replace nothing.
 
-    Nothing is sent for gpuform's own fields; for a required field (or the kind's import field) that
-    the platform never
-    returns and an import has left out, whose declaration is believed; and for a field whose
-    declared value an output
-    already shows.
+    Not sent are gpuform's own fields; a required field (or the kind's import field) that the
+    platform never returns and an import has left out, whose declaration is believed; and a field
+    whose declared value an output already shows.
     """
     echoed, rules = extract_inputs(kind, old), get_field_rules(kind.inputs)
     unreadable_fields = {
@@ -163,11 +162,12 @@ def _adjust_for_replacement(
 
 
 def _select_fields(values: Properties, names: Collection[str]) -> Properties:
+    """Return the properties with these names."""
     return {name: value for name, value in values.items() if name in names}
 
 
 def _describe_rest(power: Power, old: Properties, declared: Properties) -> FieldChange:
-    """Return the entry by which a plan says why it does not start a stopped object; no change."""
+    """Return the plan's entry with the reason why a stopped object stays off; not a change."""
     if declared.get("schedule") is not None:
         return lifetime.describe_rest(power, declared)
     reason = f"stopped by {old.get('stopped_by')}; --allow {Permission.START_TERMINATED} starts it"
@@ -175,6 +175,7 @@ def _describe_rest(power: Power, old: Properties, declared: Properties) -> Field
 
 
 def _drop_fields(values: Properties, names: Collection[str]) -> Properties:
+    """Return the properties without these names."""
     return {name: value for name, value in values.items() if name not in names}
 
 
@@ -208,7 +209,7 @@ def extract_inputs(kind: Traits, values: Mapping[str, Any]) -> Properties:
 
 
 def parse_inputs(kind: Traits, values: Properties) -> Properties:
-    """Return inputs in their declared types, without the invalid ones."""
+    """Return the valid ones of these inputs, in their declared types."""
     return validate_inputs(kind.inputs, values)[0]
 
 

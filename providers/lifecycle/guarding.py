@@ -29,21 +29,27 @@ OpenOperations: TypeAlias = Callable[[], ResourceOperations[Any, Any]]
 
 
 def refuse_impossible(kind: Traits, old: Properties, declared: Properties) -> None:
-    """Raise GpuformError for changes that the platform would refuse."""
+    """Raise GpuformError if the new inputs need a change that the platform refuses.
+
+    Such a change is a smaller value of a field that can only grow. `old` are the stored outputs.
+    """
     problems = find_refused_changes(kind.inputs, extract_inputs(kind, old), declared)
     if problems:
         raise GpuformError("; ".join(f"{p.path} {p.reason}" for p in problems))
 
 
 def require_deletion_permission(kind: Traits, old: Properties, action: str) -> None:
-    """Raise if deleting or replacing an object needs a permission that is missing."""
+    """Raise NotAllowed if the object is guarded and the run lacks the guard's permission.
+
+    `action` says what would happen (a deletion or replacement), for the message.
+    """
     guard = kind.find_deletion_guard(old)
     if guard is not None:
         permissions.require_permission(guard.permission, f"{guard.because}: {action}")
 
 
 def require_change_permission(kind: Traits, old: Properties, declared: Properties) -> None:
-    """Raise if this change in place needs a permission that is missing."""
+    """Raise NotAllowed if a change in place needs a permission that the run lacks."""
     guard = kind.find_change_guard(old, apply_running_hours(kind, old, declared))
     if guard is not None:
         permissions.require_permission(guard.permission, guard.because)
@@ -56,9 +62,9 @@ def check_before_deletion(
     object_id: str,
     known_inputs: Properties,
 ) -> None:
-    """Raise if the platform itself shows the object as protected, whatever was declared or stored.
+    """Raise GpuformError if the platform shows the object as protected from deletion.
 
-    Sets `was_already_deleted` of the context.
+    Neither declaration nor state counts. Sets `was_already_deleted` of the context.
 
     Raises:
         GpuformError: the object is protected, or the platform does not answer.
@@ -80,7 +86,10 @@ def check_before_deletion(
 
 
 def require_foreign_deletion_permission(others: Sequence[str], kind: str) -> None:
-    """Raise if an object contains `others` and the permission to delete them is missing."""
+    """Raise NotAllowed if a deletion would delete `others` without the permission for it.
+
+    `others` are the names of objects that others created inside the object.
+    """
     if others:
         permissions.require_permission(
             Permission.DESTROY_OTHERS,
@@ -215,7 +224,10 @@ class ObjectGone(GpuformError):
 def raise_if_gone(
     open_operations: OpenOperations, context: ProviderContext, object_id: str, reason: str
 ) -> None:
-    """Raise ObjectGone if another read finds nothing; without an answer the object may exist."""
+    """Raise ObjectGone if the platform no longer has the object that a request did not find.
+
+    Without an answer to the second read the object may exist, and nothing is raised.
+    """
     try:
         observed = open_operations().read(context, object_id, {})
     except GpuformError:

@@ -110,7 +110,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         adapt_to_stock_host()
 
     def check(self, _olds: Properties, news: Properties) -> CheckResult:
-        """Return the canonical inputs, and every problem of the inputs with its property path.
+        """Return the declared inputs in normal form, and each problem with its property path.
 
         Unknown values are skipped. The platform is asked only if it can be, and only if the inputs
         are right by themselves.
@@ -154,6 +154,10 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
     def _changes(
         self, id_: str, old: Properties, declared: Properties, is_unclaimed: bool
     ) -> list[FieldChange]:
+        """Return the changes between stored outputs and declared inputs of the object `id_`.
+
+        Interrupted operations in the stack's records count as changes, too.
+        """
         context = get_current_context()
         return find_changes(
             self,
@@ -167,7 +171,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
     def _find_begun_parts(
         self, context: ProviderContext, id_: str, old: Properties
     ) -> Sequence[str]:
-        """Return the names of parts that an interrupted update may have created."""
+        """Return the names of nodes or other parts that an interrupted update may have created."""
         if not self.parts_field or not id_:
             return ()
         return context.intents.find_begun_parts(context.urn, id_, old.get(self.parts_field) or ())
@@ -266,6 +270,10 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
                     context.is_search_only = False
 
     def _refuse_unready(self, context: ProviderContext, outs: Properties) -> None:
+        """Raise GpuformError for a check that is not ready, if the host cannot store such a state.
+
+        Only for kinds that create no object.
+        """
         if self.creates_no_object and not context.can_store_unready and outs.get("ready") is False:
             raise GpuformError(
                 str(outs.get("not_ready_reason")),
@@ -273,7 +281,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             )
 
     def recover_create(self, props: Properties) -> CreateResult | None:
-        """Return the object of an interrupted create, or None if nothing was created.
+        """Return the object that an interrupted create has made, or None if no object was made.
 
         Sends no changing request. Waits only while lists may lag behind.
 
@@ -367,7 +375,10 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
     def _unfinished(
         self, context: ProviderContext, old: Properties, error: Unfinished
     ) -> Properties:
-        """Return the old outputs, not ready. Raises the error if the host cannot store that."""
+        """Return the stored outputs with `ready: false` and the error as the reason.
+
+        Raises the error if the host cannot store a resource that is not ready.
+        """
         if not context.can_store_unready:
             raise error
         reason = context.redact(str(error))
@@ -402,13 +413,14 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             context.intents.forget(urn=context.urn, id_=_id)
 
     def _release(self, context: ProviderContext, id_: str, known: Properties) -> None:
-        """Undo what an interrupted removal of nodes has left of an object that is gone."""
+        """Uncordon the nodes that an interrupted removal left cordoned in a deleted object."""
         actions = self._open_operations()
         if _was_interrupted(context, id_) and isinstance(actions, NodeRemovalOperations):
             actions.uncordon_leftover_nodes(context, id_, known)
             Drains.beside(context.intents).forget(id_)
 
     def _release_if_possible(self, context: ProviderContext, id_: str, known: Properties) -> None:
+        """Uncordon nodes left by an interrupted removal, except in a preview; warn on failure."""
         if context.preview:
             return
         try:
@@ -511,7 +523,10 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         return values, []
 
     def _forget_stored(self, context: ProviderContext, id_: str) -> None:
-        """Forget intents whose objects are in the state; those of other parts stay."""
+        """Delete the records of creates whose objects are in the state.
+
+        A create of parts of which the state lacks one is kept.
+        """
         stored = context.stored_properties.get(self.parts_field, ()) if self.parts_field else None
         context.intents.forget(urn=context.urn, id_=id_, stored=stored)
 
@@ -529,7 +544,10 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         return values
 
     def _serving(self, verb: str, *given: Mapping[str, Any]) -> HostBoundary:
-        """Return the boundary of a call; no message contains secrets of the property maps."""
+        """Return the context manager around a host's call, with the secrets to hide in messages.
+
+        `verb` names the call; `given` are its property maps.
+        """
         secrets = (self._settings or Settings()).list_secrets()
         names = self.list_secret_names()
         values = (each.get(name) for each in given for name in names)
@@ -542,4 +560,5 @@ def _is_unclaimed(olds: Properties, news: Properties) -> bool:
 
 
 def _was_interrupted(context: ProviderContext, id_: str) -> bool:
+    """Return True if the stack's records have an unfinished removal of the object's nodes."""
     return bool(id_) and Drains.beside(context.intents).find(id_) is not None

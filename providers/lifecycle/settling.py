@@ -79,7 +79,10 @@ def wait_and_build_outputs(
 
 
 def _is_id_unconfirmed(context: ProviderContext, object_id: str) -> bool:
-    """Return True if only the answer to this call's create, stored in its intent, has the id."""
+    """Return True if only the answer to this call's create has shown the object's id so far.
+
+    The object's intent has that id, too.
+    """
     intents = (
         context.intents.list_for_urn(context.urn) if context.urn else context.intents.list_all()
     )

@@ -90,7 +90,10 @@ class Traits:
 
     @classmethod
     def list_property_names(cls) -> list[str]:
-        """Return every property: inputs in canonical spelling, then computed outputs."""
+        """Return the names of all properties: inputs first, then computed outputs.
+
+        Inputs that are only another way to write other inputs are left out.
+        """
         rules = get_field_rules(cls.inputs)
         declared = [name for name in rules if not rules[name].spelling]
         return list(dict.fromkeys([*declared, *cls.outputs.model_fields]))
@@ -104,12 +107,12 @@ class Traits:
 
     @classmethod
     def is_stuck(cls, old_outputs: Mapping[str, Any]) -> bool:  # noqa: ARG003 - a hook
-        """Return True if the object waits for people: every plan then says so."""
+        """Return True if the object waits for a person's action, so that every plan says so."""
         return False
 
     @classmethod
     def get_planned_fields(cls, declared: Mapping[str, Any]) -> Collection[str]:  # noqa: ARG003 - a hook
-        """Return `planned_fields` for this declaration."""
+        """Return the inputs that `find_planned_changes` compares for this declaration."""
         return cls.planned_fields
 
     @classmethod
@@ -118,9 +121,9 @@ class Traits:
         old_outputs: Mapping[str, Any],  # noqa: ARG003 - a hook
         declared: Mapping[str, Any],  # noqa: ARG003 - a hook
     ) -> Iterable[FieldChange]:
-        """Return changes that the rules of the fields cannot find, from old outputs alone.
+        """Return the kind's own changes, beyond the comparison of fields, from old outputs alone.
 
-        `declared` is canonical and may be UNKNOWN in places.
+        `declared` has valid inputs in normal form, and may be UNKNOWN in places.
         """
         return ()
 
@@ -139,7 +142,7 @@ class Traits:
 
     @classmethod
     def is_accepted(cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> bool:  # noqa: ARG003 - a hook
-        """Return True if the platform's own tests, as declared, prove the nodes of these outputs.
+        """Return True if the platform's own tests, as declared, prove all the nodes sound.
 
         `outputs` is empty before the object exists.
         """
@@ -149,7 +152,10 @@ class Traits:
     def find_due_notices(
         cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
     ) -> Iterable[Notice]:
-        """Return what the next run does by itself, for readers of a state without a plan."""
+        """Return notices of actions that the next run takes by itself.
+
+        For commands that read a state without a plan.
+        """
         return build_due_repair_notices(cls.decide_repairs(old_outputs, declared))
 
     @classmethod
@@ -162,7 +168,7 @@ class Traits:
 
     @classmethod
     def describe_replacement(cls, names: Collection[str], declared: Mapping[str, Any]) -> str:  # noqa: ARG003 - a hook
-        """Return what to know of a replacement because of these inputs; empty for nothing.
+        """Return a sentence for people about a replacement because of these inputs, or "".
 
         `declared` may be UNKNOWN in places.
         """
@@ -279,9 +285,10 @@ class Traits:
         outputs: Mapping[str, Any],
         now: float,  # noqa: ARG003 - a hook
     ) -> Iterable[Notice]:
-        """Return what to know of the resource at `now` (Unix seconds), except its end.
+        """Return the notices that a plan shows for the resource at `now` (Unix seconds).
 
-        `inputs` may be UNKNOWN in places; `outputs` is empty before the object exists.
+        Notices of the resource's expiry are left out. `inputs` may be UNKNOWN in places; `outputs`
+        is empty before the object exists.
         """
         broken = build_unrepaired_notices(cls.decide_repairs(outputs, inputs))
         return (*list_idleness_notices(inputs, is_off=cls.is_off(outputs)), *broken)
@@ -292,7 +299,7 @@ class Traits:
         old_outputs: Mapping[str, Any],  # noqa: ARG003 - a hook
         outputs: Mapping[str, Any],  # noqa: ARG003 - a hook
     ) -> Iterable[Notice]:
-        """Return changes that happened by themselves and that people should know.
+        """Return notices of changes since the stored outputs that the platform made by itself.
 
         `old_outputs` are stored outputs, `outputs` the current ones. States of older versions have
         fewer outputs.
@@ -348,6 +355,10 @@ def extract_outputs(kind: Traits, context: ProviderContext, observed: Observed[A
 
 
 def _redact_messages(name: str, value: Any, context: ProviderContext) -> Any:
+    """Return a value with the secrets masked in the platform's messages at any depth.
+
+    Messages are the members whose name is in `MESSAGES`; `name` is the value's own name.
+    """
     if isinstance(value, Mapping):
         return {key: _redact_messages(key, item, context) for key, item in value.items()}
     if isinstance(value, list):

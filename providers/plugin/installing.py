@@ -123,6 +123,7 @@ def _write_program(plugin: InstalledPlugin, name: str, program: bytes) -> bool:
 
 @contextmanager
 def _report_write_errors(plugins_folder: Path) -> Iterator[None]:
+    """Raise an OSError of the block as a GpuformError that names the file and a remedy."""
     try:
         yield
     except OSError as error:

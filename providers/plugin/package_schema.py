@@ -95,6 +95,10 @@ class TypeCollector:
         return property_spec
 
     def _add_object(self, model: type[BaseModel], outer: FieldRules) -> Spec:
+        """Return a reference to the object type of a model, and collect the type once.
+
+        Raises ValueError if another model has the same token.
+        """
         name = self.get_type_name(model)
         token = f"{PACKAGE}:{self.platform}:{name}"
         if self._models.setdefault(token, model) is not model:
@@ -118,6 +122,10 @@ class TypeCollector:
         return build_type_reference(token)
 
     def _add_enumeration(self, enum_name: str, values: Sequence[Any]) -> Spec:
+        """Return a reference to an enumeration of texts, and collect the enumeration once.
+
+        Raises ValueError if another type has the same token.
+        """
         token = f"{PACKAGE}:{self.platform}:{enum_name}"
         spec = {"type": "string", "enum": [{"value": str(value)} for value in values]}
         if self.specs.setdefault(token, spec) != spec:
@@ -158,6 +166,7 @@ def list_alternatives(annotation: Any) -> list[Any]:
 
 
 def _merge_specs(specs: list[Spec]) -> Spec:
+    """Return one schema for a union of several: the only distinct one, or `oneOf`."""
     distinct_specs = [spec for index, spec in enumerate(specs) if spec not in specs[:index]]
     if ANYTHING in distinct_specs:
         return ANYTHING
@@ -183,6 +192,7 @@ def get_summary(model: type[BaseModel]) -> str:
 
 
 def _format_default(value: Any) -> str:
+    """Return a field's default value as text for the description of the field."""
     return str(value).lower() if isinstance(value, bool) else str(value) or '""'
 
 
@@ -226,6 +236,7 @@ def build_package_schema() -> dict[str, Any]:
 
 
 def _build_resource(lifecycle: type[Lifecycle[Any, Any]], types: dict[str, Spec]) -> Spec:
+    """Return the schema of a resource, and add the types of its properties to `types`."""
     collector = TypeCollector(lifecycle.platform, partial(_get_type_name, lifecycle.kind))
     inputs, outputs = get_field_rules(lifecycle.inputs), get_field_rules(lifecycle.outputs)
     input_properties = {
@@ -278,6 +289,7 @@ def _get_type_name(kind: str, model: type[BaseModel]) -> str:
 
 
 def _build_functions(types: dict[str, Spec]) -> Iterator[tuple[str, Spec]]:
+    """Yield token and schema of each look-up function, and add their types to `types`."""
     for platform in platforms():
         # The prefix keeps types of look-ups apart from a resource's types of the same name.
         collector = TypeCollector(platform, lambda model: f"Found{model.__name__}")
@@ -292,6 +304,7 @@ def _build_functions(types: dict[str, Spec]) -> Iterator[tuple[str, Spec]]:
 
 
 def _build_function(name: str, function: Any, types: TypeCollector) -> Spec:
+    """Return the schema of a look-up function from its signature and docstring."""
     hints = get_type_hints(function, include_extras=True)
     return_type, parameters = hints.pop("return"), inspect.signature(function).parameters
     inputs = {
@@ -338,6 +351,7 @@ def _build_provider() -> Spec:
 
 
 def _build_config_variable(setting: Setting) -> Spec:
+    """Return the schema of a platform's setting, with its environment variable as default."""
     fallback = (
         f" Defaults to the environment variable {setting.variable}." if setting.variable else ""
     )
@@ -350,6 +364,7 @@ def _build_config_variable(setting: Setting) -> Spec:
 
 
 def _build_form_variable() -> Spec:
+    """Return the schema of the setting for the resources' form in Python programs."""
     description = f"Form of the resources in Python programs ({FORM_CONFIG}): {' or '.join(Form)}."
     return {"type": "string", "description": description}
 

@@ -56,6 +56,7 @@ def serve(engine_address: str, port_descriptor: int) -> None:
 
 
 def _set_event_on_signals() -> threading.Event:
+    """Return an event that SIGTERM and SIGINT set from now on."""
     stop_requested = threading.Event()
 
     def request_stop(_number: int, _frame: FrameType | None) -> None:

@@ -99,6 +99,7 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
     def Handshake(  # noqa: N802 - the protocol's name
         self, request: provider_pb2.ProviderHandshakeRequest, _context: grpc.ServicerContext
     ) -> provider_pb2.ProviderHandshakeResponse:
+        """Attach to the engine's log, and answer which features of the protocol are supported."""
         if request.engine_address:
             self.log.attach(request.engine_address)
         return provider_pb2.ProviderHandshakeResponse(
@@ -109,6 +110,7 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
     def Attach(  # noqa: N802
         self, request: plugin_pb2.PluginAttach, _context: grpc.ServicerContext
     ) -> Empty:
+        """Send messages to the engine at the requested address from now on."""
         self.log.attach(request.address)
         return Empty()
 
@@ -116,12 +118,14 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
     def GetPluginInfo(  # noqa: N802
         self, _request: Empty, _context: grpc.ServicerContext
     ) -> plugin_pb2.PluginInfo:
+        """Return the plugin's version."""
         return plugin_pb2.PluginInfo(version=get_plugin_version())
 
     @report_errors
     def GetSchema(  # noqa: N802
         self, request: provider_pb2.GetSchemaRequest, _context: grpc.ServicerContext
     ) -> provider_pb2.GetSchemaResponse:
+        """Return the package schema as JSON. A request for a subpackage is an error."""
         from gpuform.providers.plugin.package_schema import build_package_schema  # noqa: PLC0415 - heavy
 
         if request.subpackage_name:
@@ -130,6 +134,7 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
 
     @report_errors
     def Cancel(self, _request: Empty, _context: grpc.ServicerContext) -> Empty:  # noqa: N802
+        """Interrupt all running calls of this plugin."""
         self.cancelled.set()
         return Empty()
 
@@ -274,6 +279,7 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
         )
 
     def _read_import(self, request: provider_pb2.ReadRequest, lifecycle: Any) -> ReadResult:
+        """Return the imported object, and remember its secrets by the URN."""
         read_result = import_object(type(lifecycle), request.id, self.settings)
         outputs, inputs = read_result.outs or {}, read_result.inputs or {}
         secrets = {*lifecycle.list_secret_names()} & lifecycle.inputs.model_fields.keys()
@@ -316,6 +322,7 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
     def Delete(  # noqa: N802
         self, request: provider_pb2.DeleteRequest, _context: grpc.ServicerContext
     ) -> Empty:
+        """Delete the resource's object, and wait until the object is gone."""
         lifecycle = self._get_lifecycle(request)
         with self._enter_context(request):
             lifecycle.delete(request.id, _struct_to_values(request.properties))
@@ -334,15 +341,19 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
         return answer
 
     def Call(self, request: Any, context: grpc.ServicerContext) -> Never:  # noqa: N802
+        """Refuse the call of a method: resources of gpuform have none."""
         _refuse_call(context, f"resources of gpuform have no methods: cannot call {request.tok}")
 
     def Construct(self, request: Any, context: grpc.ServicerContext) -> Never:  # noqa: N802
+        """Refuse the construction of a component: gpuform has none."""
         _refuse_call(context, f"gpuform has no components: cannot construct {request.type}")
 
     def Parameterize(self, _request: Any, context: grpc.ServicerContext) -> Never:  # noqa: N802
+        """Refuse parameters: the package takes none."""
         _refuse_call(context, "the package gpuform takes no parameters")
 
     def List(self, _request: Any, context: grpc.ServicerContext) -> Never:  # noqa: N802
+        """Refuse to list resources: `gpuform orphans` lists objects that a stack lacks."""
         _refuse_call(
             context,
             "the plugin cannot list resources: `gpuform orphans` lists objects that a stack lacks",
@@ -352,15 +363,18 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
     def GetMapping(  # noqa: N802
         self, _request: Any, _context: grpc.ServicerContext
     ) -> provider_pb2.GetMappingResponse:
+        """Return an empty answer: gpuform has no mapping to convert other tools' programs."""
         return provider_pb2.GetMappingResponse()
 
     @report_errors
     def GetMappings(  # noqa: N802
         self, _request: Any, _context: grpc.ServicerContext
     ) -> provider_pb2.GetMappingsResponse:
+        """Return an empty answer: gpuform has no mappings to convert other tools' programs."""
         return provider_pb2.GetMappingsResponse()
 
     def _get_lifecycle(self, request: Any) -> Any:
+        """Return the lifecycle of the request's resource type, with the provider's settings."""
         return get_lifecycle_by_token(
             request.type or _get_type_from_urn(request.urn)
         ).with_settings(self.settings)
@@ -393,16 +407,22 @@ def _get_type_from_urn(urn: str) -> str:
 
 
 def _struct_to_values(struct: Struct) -> Properties:
+    """Return the properties of a Struct as plain values, with secrets unwrapped."""
     return unwrap_all_secrets(from_struct(struct))
 
 
 def _answer_to_struct(
     lifecycle: Any, answer: Mapping[str, Any], sent_properties: Mapping[str, Any]
 ) -> Struct:
+    """Return a lifecycle's answer as a Struct, with the secret properties marked.
+
+    Secret are the kind's own secrets, and values secret in `sent_properties`.
+    """
     names, inputs = lifecycle.list_secret_names(), lifecycle.inputs.model_fields
     return to_struct(mark_secrets(to_properties(answer), sent_properties, names, inputs))
 
 
 def _refuse_call(context: grpc.ServicerContext, message: str) -> Never:
+    """End the call with the status UNIMPLEMENTED and the message."""
     context.abort(grpc.StatusCode.UNIMPLEMENTED, message)
     raise AssertionError("the call has ended")

@@ -90,6 +90,7 @@ def read_stack_config() -> dict[str, str]:
 
 
 def _map_inputs_to_config_keys() -> dict[str, str]:
+    """Return the configuration key of each input of the provider, by the input's name."""
     return {setting.name: setting.config for setting in list_settings()}
 
 
@@ -122,6 +123,7 @@ def list_function_tokens() -> list[str]:
 
 
 def _list_function_names(platform: str) -> list[str]:
+    """Return the names of a platform's look-ups that are functions."""
     return [
         name for name in list_lookups(platform) if inspect.isfunction(load_lookup(platform, name))
     ]
@@ -182,6 +184,7 @@ def _convert_integers(function: Any, arguments: Mapping[str, Any]) -> Properties
 
 
 def _result_to_plain_values(result: Any) -> Any:
+    """Return a look-up's result with models as dicts, also inside lists."""
     if isinstance(result, BaseModel):
         return result.model_dump(mode="json", exclude_none=True)
     if isinstance(result, Sequence) and not isinstance(result, str):

@@ -35,6 +35,10 @@ def from_struct(struct: Struct) -> Properties:
 
 
 def _from_wire_value(value: Any) -> Any:
+    """Return a value of Pulumi's protocol as a plain value, UNKNOWN or `Secret`, at any depth.
+
+    A reference to a resource becomes its id. Raises GpuformError for a file.
+    """
     if isinstance(value, values.Unknown):
         return UNKNOWN
     if isinstance(value, Secret):
@@ -58,6 +62,7 @@ def to_struct(properties: Mapping[str, Any]) -> Struct:
 
 
 def _to_wire_value(value: Any) -> Any:
+    """Return a plain value, UNKNOWN or `Secret` as a value of Pulumi's protocol, at any depth."""
     if value is UNKNOWN:
         return values.UNKNOWN
     if isinstance(value, Secret):
@@ -75,7 +80,7 @@ def mark_secrets(
     names: Collection[str] = (),
     input_names: Collection[str] = (),
 ) -> Properties:
-    """Return an answer with secret values wrapped in `Secret`.
+    """Return an answer to Pulumi's engine with secret values wrapped in `Secret`.
 
     Args:
         answer: The properties to return to Pulumi.
@@ -161,6 +166,7 @@ def build_detailed_diff(
 
 
 def _get_action(path: str, olds: Mapping[str, Any], news: Mapping[str, Any]) -> Action:
+    """Return whether the property at the start of a path is added, updated or deleted."""
     name = get_top_level_property(path)
     if name not in olds:
         return Action.ADD
@@ -168,6 +174,7 @@ def _get_action(path: str, olds: Mapping[str, Any], news: Mapping[str, Any]) -> 
 
 
 def _is_replacement(diff: provider_pb2.PropertyDiff) -> bool:
+    """Return True if Pulumi shows this kind of difference as a replacement."""
     return any(kind == diff.kind for (_, replaces), kind in _DIFF_KINDS.items() if replaces)
 
 

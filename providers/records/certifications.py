@@ -49,19 +49,20 @@ class BatchRecords:
         return cls(intents.records)
 
     def find(self, certification: str) -> BatchRecord | None:
-        """Return the last run of a certification, or None."""
+        """Return the record of a certification's last batch jobs, or None."""
         return read_record(self._records, _batches_record_name(certification), BatchRecord)
 
     def record(self, batches: BatchRecord) -> None:
-        """Store a run, in place of an earlier run of the certification."""
+        """Store the record of a certification's batch jobs, in place of an earlier one."""
         self._records.write(_batches_record_name(batches.certification), asdict(batches))
 
     def forget(self, certification: str) -> None:
-        """Delete the run's record, if there is one."""
+        """Delete the record of a certification's batch jobs, if there is one."""
         self._records.delete(_batches_record_name(certification))
 
 
 def _batches_record_name(certification: str) -> str:
+    """Return the name of the record of a certification's batch jobs."""
     return f"{_BATCHES_PREFIX}{digest(certification)}"
 
 
@@ -103,9 +104,9 @@ class Verdicts:
         return [verdict for verdict in verdicts if verdict is not None]
 
     def record(self, verdict: Verdict) -> None:
-        """Store the verdict of a certification, in place of its earlier one.
+        """Store a certification's failed nodes, in place of its earlier verdict.
 
-        Delete one without failures.
+        A verdict without failures deletes the earlier one.
         """
         name = _verdict_record_name(verdict.cluster, verdict.certification)
         if verdict.failures:
@@ -124,8 +125,10 @@ class Verdicts:
 
 
 def _build_name_prefix(cluster: str) -> str:
+    """Return the beginning of the names of all verdict records of a cluster."""
     return f"{_VERDICT_PREFIX}{digest(cluster)}-"
 
 
 def _verdict_record_name(cluster: str, certification: str) -> str:
+    """Return the name of the record of a certification's verdict about a cluster."""
     return f"{_build_name_prefix(cluster)}{digest(certification)}"

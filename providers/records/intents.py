@@ -94,9 +94,9 @@ class Intent:
     is_late: bool = False
 
     def is_stored(self, stored: Collection[str] | None) -> bool:
-        """Return True if the state has all objects of the intent.
+        """Return True if the state has all objects that this create may have made.
 
-        `stored` are the parts in the state.
+        `stored` are the ids of the parts in the state; None for an object without parts.
         """
         if not self.names or stored is None:
             return True
@@ -109,7 +109,7 @@ class Intent:
 
     @property
     def made(self) -> tuple[str, ...]:
-        """The ids that the request is known to have created."""
+        """The ids of the objects that the create is known to have made; empty if unknown."""
         return self.ids if self.names else (self.id,) if self.id else ()
 
     @property
@@ -184,7 +184,7 @@ class Intents:
         )
 
     def list_for_parts(self, urn: str | None, target: Target) -> list[Intent]:
-        """Return the intents of creates of this resource's parts, oldest first.
+        """Return the unfinished creates of nodes or other parts of this object, oldest first.
 
         Matched as by `find`.
         """
@@ -197,7 +197,11 @@ class Intents:
     def find_begun_parts(
         self, urn: str | None, object_id: str, stored: Collection[str]
     ) -> list[str]:
-        """Return the names of parts of an object that a create may have made beside `stored`."""
+        """Return the names of an object's parts that an unfinished create may have made.
+
+        `stored` are the ids of the parts in the state: a create whose parts are all stored does not
+        count.
+        """
         part_names = [
             intent.names
             for intent in self._list_for_urn_or_unknown(urn)
@@ -208,7 +212,10 @@ class Intents:
         return sorted({name for names in part_names for name in names})
 
     def list_for_urn(self, urn: str) -> list[Intent]:
-        """Return every intent of one resource: several after a rename between attempts."""
+        """Return every recorded create of the resource with this URN.
+
+        Several, if the object's name in the declaration has changed between attempts.
+        """
         return [intent for intent in self._list_for_urn_or_unknown(urn) if intent.urn]
 
     def forget(
@@ -219,11 +226,11 @@ class Intents:
         intent: Intent | None = None,
         stored: Collection[str] | None = None,
     ) -> None:
-        """Delete the intents of a URN or of an object's id, or one intent, if there are any.
+        """Delete the records of creates by URN, by object id, or one given intent.
 
         With both a URN and an id, deletes those of the URN, and those without a URN that name the
-        id. With `stored`, the ids
-        of the parts in the state, keeps intents that created other parts.
+        id. With `stored`, the ids of the parts in the state, keeps intents that created other
+        parts.
         """
         resolved_intents = [] if intent is None else [intent]
         if urn:
@@ -247,7 +254,7 @@ class Intents:
         )
 
     def forget_all(self, resolved_intents: Iterable[Intent]) -> None:
-        """Delete these intents."""
+        """Delete the records of these creates, if they exist."""
         with self._lock:
             intents_by_name = self._load()
             names = [
@@ -292,10 +299,7 @@ class Intents:
                 _under_way.discard(key)
 
     def _list_for_urn_or_unknown(self, urn: str | None) -> list[Intent]:
-        """Return the intents of a URN and those without a URN, oldest first.
-
-        All intents for None.
-        """
+        """Return the creates recorded for a URN or without any URN, oldest first; all for None."""
         if urn is None:
             return self.list_all()
         with self._lock:
@@ -329,6 +333,7 @@ def to_dynamic_urn(urn: str) -> str:
 
 
 def _build_owner_key(urn: str | None) -> str:
+    """Return the URN of the intent's resource in the dynamic form; empty without a URN."""
     return to_dynamic_urn(urn) if urn else ""
 
 
@@ -345,4 +350,5 @@ def build_record_name(intent: Intent) -> str:
 
 
 def _shorten_digest(text: str) -> str:
+    """Return the first 24 hexadecimal digits of a text's SHA-256 digest."""
     return hashlib.sha256(text.encode()).hexdigest()[:24]

@@ -52,15 +52,15 @@ class Drains:
         return cls(intents.records)
 
     def find(self, id_: str) -> Drain | None:
-        """Return the drain of an object, or None."""
+        """Return the unfinished removal of an object's nodes, or None."""
         return read_record(self._records, _drain_record_name(id_), Drain)
 
     def record(self, drain: Drain) -> None:
-        """Store a drain, in place of an earlier drain of the object."""
+        """Store a removal of nodes, in place of an earlier one of the object."""
         self._records.write(_drain_record_name(drain.id), asdict(drain))
 
     def forget(self, id_: str) -> None:
-        """Delete the drain's record, if there is one: no node is cordoned any more."""
+        """Delete the record of a removal that has ended: no node is cordoned any more."""
         self._records.delete(_drain_record_name(id_))
 
 
@@ -70,6 +70,7 @@ def digest(id_: str) -> str:
 
 
 def _drain_record_name(id_: str) -> str:
+    """Return the name of the record of an object's removal of nodes."""
     return f"{DRAIN_PREFIX}{digest(id_)}"
 
 
@@ -125,10 +126,12 @@ class Repairs:
 
 
 def _build_name_prefix(id_: str) -> str:
+    """Return the beginning of the names of all repair records of an object."""
     return f"{_REPAIR_PREFIX}{digest(id_)}-"
 
 
 def _repair_record_name(id_: str, node: str) -> str:
+    """Return the name of the record of a node's repair."""
     return f"{_build_name_prefix(id_)}{digest(node)}"
 
 
@@ -169,6 +172,7 @@ class IdleStops:
 
 
 def _idle_stop_record_name(id_: str) -> str:
+    """Return the name of the record of an object's stop for idleness."""
     return f"{_IDLE_STOP_PREFIX}{digest(id_)}"
 
 
@@ -202,7 +206,9 @@ class QuietPeriod:
     def continue_from(
         self, last: "QuietPeriod | None", ahead: float | None, gap: float
     ) -> "QuietPeriod":
-        """Return this observation as the continuation of `last`, if both belong together.
+        """Return this observation of an unused object, continuing the period of `last` if possible.
+
+        A new period begins if `last` is about something else, or too long ago.
 
         Args:
             last: the observation before this one, if any.
@@ -245,4 +251,5 @@ class QuietPeriods:
 
 
 def _quiet_look_record_name(id_: str) -> str:
+    """Return the name of the record of an object's quiet period."""
     return f"{_QUIET_LOOK_PREFIX}{digest(id_)}"

@@ -97,6 +97,7 @@ class FolderRecords:
 
     @property
     def place(self) -> str:
+        """The path of the folder with the records."""
         return str(self._folder)
 
     def names(self) -> list[str]:
@@ -114,7 +115,10 @@ class FolderRecords:
         return None
 
     def write(self, name: str, fields: Fields) -> None:
-        """Replace a file durably; create the folder if it is missing."""
+        """Write a record's file through to the disk, in place of an earlier one.
+
+        Creates the folder if missing.
+        """
         path = self._path(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}.tmp")
@@ -135,10 +139,11 @@ class FolderRecords:
             self._path(name).unlink(missing_ok=True)
 
     def stored(self) -> StoredObjects | None:
-        """Return None: the state is elsewhere."""
+        """Return None: records in a folder do not know the state."""
         return None
 
     def _path(self, name: str) -> Path:
+        """Return the path of a record's JSON file."""
         return self._folder / f"{name}.json"
 
 
@@ -171,7 +176,7 @@ class EphemeralRecords:
         self.write(name, fields)
 
     def delete(self, *names: str) -> None:
-        """Hide records for the life of the process."""
+        """Hide records from this process's reads; the base keeps its records."""
         self._own.update(dict.fromkeys(names))
 
     def stored(self) -> StoredObjects | None:
@@ -180,6 +185,7 @@ class EphemeralRecords:
 
 
 def _sync_directory(directory: Path) -> None:
+    """Write a directory's entries through to the disk; do nothing on Windows."""
     if os.name == "nt":
         return  # Windows cannot open a directory, and needs no such call
     descriptor = os.open(directory, os.O_RDONLY)

@@ -119,6 +119,7 @@ PropertyMap: TypeAlias = dict[str, PropertyValue]
 
 
 def contains_unknown(value: PropertyValue) -> bool:
+    """Return True if an unknown value is in the property value at any depth."""
     if isinstance(value, dict):
         return any(map(contains_unknown, value.values()))
     if isinstance(value, list):
@@ -142,6 +143,7 @@ def drop_unknowns(properties: PropertyMap) -> PropertyMap:
 
 
 def contains_secret(value: PropertyValue) -> bool:
+    """Return True if a secret is in the property value at any depth."""
     if isinstance(value, dict):
         return any(map(contains_secret, value.values()))
     if isinstance(value, list):
@@ -215,6 +217,7 @@ def collect_secret_texts(value: PropertyValue) -> Iterator[str]:
 
 
 def _collect_numbers(value: Any) -> Iterator[str]:
+    """Yield every number in a value at any depth, as text."""
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, list):
@@ -244,9 +247,9 @@ def mark_echoed_secrets(outs: PropertyMap, ins: PropertyMap) -> PropertyMap:
 def mark_renamed_secrets(
     outs: PropertyMap, ins: PropertyMap, input_names: Iterable[str]
 ) -> PropertyMap:
-    """Return outputs with undeclared inputs marked, if the outputs lack a secret input.
+    """Return outputs with undeclared inputs marked, if a secret input is not among them.
 
-    The canonical form of a declaration may have the secret under another name: `scale_down` is
+    A declaration may write a secret under another name than the outputs have: `scale_down` is
     `drain` there.
     """
     if not any(contains_secret(ins[key]) for key in ins.keys() - outs.keys()):
@@ -258,11 +261,10 @@ def mark_renamed_secrets(
 def mark_secret_outputs(
     outs: PropertyMap, ins: PropertyMap, additional: Iterable[str]
 ) -> PropertyMap:
-    """Return the outputs of a step with the secret ones marked.
+    """Return the outputs of a create, read or update with the secret ones marked.
 
     Secret are the names in `additional` (except `id`, which Pulumi never makes secret) and outputs
-    whose input of the
-    same name is a secret.
+    whose input of the same name is a secret.
     """
     names = {key for key, value in ins.items() if isinstance(value, Secret)}
     names.update(name for name in additional if name != "id")
@@ -275,7 +277,11 @@ def make_secret(value: PropertyValue) -> Secret:
 
 
 def keep_ciphertexts(new: PropertyValue, old: PropertyValue) -> PropertyValue:
-    """Return `new` with the equal secrets of `old`, so that the state stays unchanged."""
+    """Return `new` with each secret equal to one in `old` replaced by the old secret object.
+
+    The old object has the encrypted text of the state, so an unchanged secret leaves the state
+    unchanged.
+    """
     if isinstance(new, Secret):
         return old if isinstance(old, Secret) and are_equal(old, new) else new
     if isinstance(new, dict) and isinstance(old, dict):
@@ -302,9 +308,10 @@ def find_changed_keys(olds: PropertyMap, news: PropertyMap) -> list[str]:
 
 
 def from_special(fields: Mapping[str, Any]) -> PropertyValue:
-    """Return the value of an object with a signature, whose parts are decoded already.
+    """Return the secret, file or reference that an object with Pulumi's signature key means.
 
-    Dependencies of output values are dropped: the engine takes them from the registration.
+    Its parts are decoded already. Dependencies of output values are dropped: the engine takes them
+    from the registration.
 
     Raises:
         ValueError: the signature or the parts are not Pulumi's.
@@ -336,6 +343,7 @@ HASH_OF_NOTHING: Final = hashlib.sha256(b"").hexdigest()
 
 
 def _build_file(fields: Mapping[str, Any]) -> Asset | Archive:
+    """Return the asset or archive of an object with Pulumi's signature. Raises ValueError."""
     name = "asset" if fields[SIGNATURE_KEY] == ASSET else "archive"
     contents = ("text" if name == "asset" else "assets", "path", "uri")
     contents_given = {key: fields[key] for key in contents if fields.get(key) is not None}
@@ -419,12 +427,14 @@ def to_struct(properties: PropertyMap) -> "Struct":
 
 
 def _fill_struct(struct: "Struct", properties: Mapping[str, PropertyValue]) -> None:
+    """Write properties into a protobuf Struct, in Pulumi's encoding."""
     fields = struct.fields
     for key, item in properties.items():
         _set_value(fields[key], item)
 
 
 def _set_value(target: "Value", value: PropertyValue) -> None:
+    """Write a property value into a protobuf Value, in Pulumi's encoding."""
     if isinstance(value, str):
         target.string_value = value
     elif isinstance(value, bool):

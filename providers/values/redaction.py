@@ -118,6 +118,7 @@ class _Text(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> Self:
+        """Return a text in which each character's position is its own."""
         return cls(text, range(len(text) + 1))
 
 
@@ -156,11 +157,11 @@ class Redactor:
 
     @property
     def has_secrets(self) -> bool:
-        """Return True if any text could be hidden."""
+        """True if there is a secret long enough to be searched for."""
         return bool(self._parts) or self._pattern is not None
 
     def redact(self, text: str) -> str:
-        """Return the text with `[secret]` in place of every secret or part of a secret."""
+        """Return the text with `[secret]` in place of secrets, and of 8 characters of one."""
         if not self.contains_secret(text):
             return text
         return MASK.join(
@@ -168,7 +169,10 @@ class Redactor:
         )
 
     def contains_secret(self, text: str) -> bool:
-        """Return True if the text contains a secret or a part of a secret."""
+        """Return True if the text contains a secret, or `PART` (8) characters in a row of one.
+
+        Secrets and texts are compared without escapes, encodings and case.
+        """
         if text in self._clean:
             return False
         has_match = any(True for segment in text.split(MASK) for _ in self._find_spans(segment))
@@ -177,6 +181,7 @@ class Redactor:
         return has_match
 
     def _find_spans(self, text: str) -> Iterator[tuple[int, int]]:
+        """Yield start and end of each secret, or part of one, in a text; spans may overlap."""
         parts, pattern = self._parts, self._pattern
         if len(text) < SHORTEST or not self.has_secrets:
             return
@@ -212,11 +217,10 @@ def collect_texts(value: Any) -> Iterator[str]:
 
 
 def redact_request(text: str, body: Mapping[str, Any]) -> str:
-    """Return a platform's text without quotations of the request's body, in whatever spelling.
+    """Return a platform's message with quotations of the request's body cut out.
 
-    A quotation is an object or a call with one of the body's members, or a member that others
-    follow; the cut goes to the
-    last end of an object or call.
+    A quotation, in whatever spelling, is an object or a call with one of the body's members, or a
+    member that others follow; the cut goes to the last end of an object or call.
     """
     members = sorted({each for each in _iterate_members(body) if each[0]}, key=repr)
     if not members:
@@ -248,6 +252,7 @@ class _SearchTerms(NamedTuple):
 
 
 def _build_search_terms(secret: str) -> _SearchTerms:
+    """Return the parts and patterns by which a secret is found in texts."""
     parts: set[str] = set()
     loose_parts: set[str] = set()
     stripped = secret.strip()
@@ -274,7 +279,7 @@ _build_search_terms_cached = lru_cache(maxsize=64)(_build_search_terms)
 
 
 def _build_short_patterns(secret: str) -> Iterator[str]:
-    """Yield patterns for a secret that is too short for parts, or that is so after decoding."""
+    """Yield patterns for a secret of `SHORTEST` to `PART - 1` characters, also encoded."""
     for step in _decode_layers(_Text.of(secret), depth=0):
         spelling = _normalize(step).text.strip()
         if SHORTEST <= len(spelling) < PART:
@@ -301,14 +306,15 @@ def _split_secret(secret: str) -> list[str]:
 
 
 def _slice_parts(text: str, size: int = PART) -> set[str]:
+    """Return every sequence of `size` characters in a text."""
     return {text[start : start + size] for start in range(len(text) - size + 1)}
 
 
 def _slice_loose_parts(text: str) -> set[str]:
-    """Return the parts of a secret that are found between separators, in both directions.
+    """Return the sequences of a secret's letters and digits to search for between separators.
 
-    A short secret is found as a whole, and only if it is no word, because separators of ordinary
-    text would match.
+    Forwards and backwards. A short secret is found as a whole, and only if it is no word, because
+    separators of ordinary text would match.
     """
     joined = _join_letters(text)
     if len(joined) >= LOOSE_PART:
@@ -321,6 +327,7 @@ def _slice_loose_parts(text: str) -> set[str]:
 
 
 def _collect_parts(texts: Iterable[str]) -> set[str]:
+    """Return every sequence of characters in these texts that could be part of a secret."""
     parts: set[str] = set()
     for text in texts:
         for step in _decode_layers(_Text.of(text)):
@@ -357,7 +364,7 @@ def _decode_layers(
 
 
 def _normalize(text: _Text) -> _Text:
-    """Return the text in the form in which texts are compared."""
+    """Return the text with quotes and blanks unified and invisible characters dropped."""
     return _substitute(_ALIKE, lambda found: _SAME_AS[found.lastgroup or ""], text)
 
 
@@ -372,6 +379,7 @@ def _fold_case(text: _Text) -> _Text:
 
 
 def _join_letters(text: str) -> str:
+    """Return the letters and digits of a text."""
     return "".join(filter(str.isalnum, text))
 
 
@@ -393,6 +401,7 @@ def _substitute(
 
 
 def _unescape(match: re.Match[str]) -> str:
+    """Return the character that a matched escape stands for; empty for a lone backslash."""
     kind = match.lastgroup
     if kind is None:
         return ""
@@ -406,6 +415,10 @@ def _unescape(match: re.Match[str]) -> str:
 
 
 def _join_bytes(match: re.Match[str]) -> str:
+    """Return the character whose UTF-8 bytes or UTF-16 halves the matched characters are.
+
+    The first of them, if they are no such bytes.
+    """
     text = match[0]
     try:
         if text[0] >= "\ud800":
@@ -437,14 +450,17 @@ def _decode_encodings(text: _Text, *, is_secret: bool) -> Iterator[_Text]:
 
 
 def _slice_text(text: _Text, start: int, end: int) -> _Text:
+    """Return a part of a text, with the positions of its characters in the original."""
     return _Text(text.text[start:end], text.at[start : end + 1])
 
 
 def _join_decoded_bytes(data: bytes, at: Sequence[int]) -> _Text:
+    """Return decoded bytes as text, with the position in the original of each character."""
     return _substitute(_BYTES, _join_bytes, _Text(data.decode("latin-1"), at))
 
 
 def _is_text(data: bytes) -> bool:
+    """Return True if bytes are UTF-8 of printable characters and blanks."""
     try:
         return all(character.isprintable() or character.isspace() for character in data.decode())
     except UnicodeDecodeError:
@@ -452,6 +468,7 @@ def _is_text(data: bytes) -> bool:
 
 
 def _cut_spans(text: str, spans: Iterable[tuple[int, int]], mark: str) -> str:
+    """Return a text with `mark` in place of each span; overlapping spans become one."""
     pieces: list[str] = []
     end = 0
     for start, stop in sorted(spans):
@@ -488,6 +505,7 @@ def _build_value_pattern(value: Any) -> str:
 
 
 def _build_member_pattern(name: str, begin: str) -> str:
+    """Return a pattern of a member `name: value`, whose value begins with the pattern `begin`."""
     return rf"'?\b{re.escape(name)}'? ?[:=] ?{begin}"
 
 

@@ -19,15 +19,18 @@ Document = dict[str, Any]
 
 
 def to_wire_name(name: str) -> str:
-    """Return the registry's name of a field.
+    """Return the name of a declared field in the registry's JSON: `id` for `cluster_id`.
 
-    `cluster_id` is `id` there, a name that Pulumi reserves.
+    Pulumi reserves the name `id`, so the declaration has another one.
     """
     return "id" if name == "cluster_id" else to_camel(name)
 
 
 def to_wire(rules: FieldRules, value: Any) -> Any:
-    """Return a declared value in the form of a document. Floats without a fraction become ints."""
+    """Return a declared value as JSON of the registry, with the registry's field names.
+
+    Floats without a fraction become ints.
+    """
     if rules.nested and isinstance(value, Mapping):
         fields = rules.nested_rules
         return {to_wire_name(name): to_wire(fields[name], item) for name, item in value.items()}
@@ -82,5 +85,6 @@ def entry_to_declared(entry: wire.Node) -> dict[str, Any]:
 
 
 def _dump_model(model: wire.AiosModel) -> dict[str, Any]:
+    """Return a record or entry of the registry as JSON values, without nulls and Mongo's own id."""
     values: dict[str, Any] = model.model_dump(mode="json", exclude_none=True, exclude={"object_id"})
     return values

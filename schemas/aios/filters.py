@@ -15,7 +15,7 @@ _MISSING: Final = object()
 
 
 def find_filter_problems(filter_: Any, path: str = "filter") -> Iterator[Problem]:
-    """Yield a problem for each part of a filter without support here."""
+    """Yield a problem for each unknown or malformed operator of a Mongo filter."""
     if not isinstance(filter_, Mapping):
         yield Problem(path, "must be an object of fields and conditions")
         return
@@ -45,6 +45,10 @@ def matches(document: Any, filter_: Filter) -> bool:
 
 
 def _find_operator_problems(condition: Filter, path: str) -> Iterator[Problem]:
+    """Yield a problem for each operator of one field's condition that is unknown or malformed.
+
+    `path` is the path of the condition in the declared filter, for messages.
+    """
     for name, value in condition.items():
         inner_path = f"{path}.{name}"
         if name == "$not":
@@ -61,6 +65,10 @@ def _find_operator_problems(condition: Filter, path: str) -> Iterator[Problem]:
 
 
 def _matches_field(document: Any, path: str, condition: Any) -> bool:
+    """Return True if the document's values at a dotted path match the filter's condition.
+
+    A condition is an object of operators (`{$gt: 5}`), or a value to equal.
+    """
     values = list(_find_values(document, path.split(".")))
     if not _is_operators(condition):
         return _has_equal(values, condition)
@@ -90,6 +98,10 @@ def _matches_operator(values: Sequence[Any], operator: str, operand: Any) -> boo
 
 
 def _has_equal(values: Sequence[Any], operand: Any) -> bool:
+    """Return True if one of the values, or an item of a list value, equals `operand`.
+
+    As in Mongo, null equals a missing field, too.
+    """
     # Mongo's null matches a missing field, too
     if operand is None:
         return any(item is None or item is _MISSING for item in _flatten(values))
@@ -122,6 +134,7 @@ def _find_values(document: Any, path: Sequence[str]) -> Iterator[Any]:
 
 
 def _is_equal(left: Any, right: Any) -> bool:
+    """Return True if two JSON values are equal; unlike in Python, true is not 1."""
     return isinstance(left, bool) is isinstance(right, bool) and bool(left == right)
 
 
@@ -144,6 +157,7 @@ def _require_same_type(compare: Callable[[Any, Any], bool]) -> Callable[[Any, An
 
 
 def _is_operators(condition: Any) -> bool:
+    """Return True if a condition is an object of Mongo operators, such as `{$gt: 5}`."""
     return isinstance(condition, Mapping) and any(key.startswith("$") for key in condition)
 
 

@@ -34,6 +34,10 @@ LIVE_STATUS = "live"
 
 
 def _validate_path_segment(text: str) -> str:
+    """Return an id without `/`, because ids become a segment of the record's URL.
+
+    Raises ValueError.
+    """
     # ids are chosen by people, and get into the path of requests
     if "/" in text:
         raise ValueError("must have no /: it is a part of the record's URL")
@@ -151,11 +155,13 @@ class ClusterInputs(InputModel):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        """Yield a problem for each node id declared twice and each wrong declared sum."""
         yield from _find_repeated_nodes(values)
         yield from find_total_problems(values)
 
     @classmethod
     def normalize(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Return the inputs with each node's GPU totals and the cluster's sums filled in."""
         return add_totals(values)
 
 
@@ -186,11 +192,13 @@ class GpuNodeInputs(HardwareInputs, _OneInputs):
 
     @classmethod
     def normalize(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Return the inputs with number, memory and models computed from the listed GPUs."""
         node: dict[str, Any] = complete_node(values)
         return node
 
 
 def _find_repeated_nodes(values: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield a problem for each node in `nodes.node_data` whose id an earlier node has, too."""
     nodes = values.get("nodes")
     entries = nodes.get("node_data") if isinstance(nodes, Mapping) else None
     known_ids: set[str] = set()

@@ -168,12 +168,14 @@ def _summarize_gpus(listed: Any) -> dict[str, Any]:
 
 
 def _is_consistent(declared: Any, computed: Any) -> bool:
+    """Return True if a declared sum is absent, unknown or equal to the computed sum."""
     if declared is None or contains_unknown(declared) or contains_unknown(computed):
         return True
     return is_equal(declared, computed, unordered=isinstance(computed, Sequence))
 
 
 def _sum_known(values: Iterable[Any]) -> Any:
+    """Return the sum of the numbers that are not None; UNKNOWN if one of them is unknown."""
     present_values = [value for value in values if value is not None]
     return UNKNOWN if contains_unknown(present_values) else sum(present_values)
 
@@ -221,6 +223,7 @@ class NodeGpusInputs(InputModel):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        """Yield the problems of a node's GPUs, which are either listed one by one or counted."""
         return find_gpu_problems(values)
 
 

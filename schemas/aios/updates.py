@@ -65,7 +65,7 @@ class EntryChange:
     fields: Mapping[str, Any]
 
     def is_in(self, entry: wire.Node | None) -> bool:
-        """Return True if `entry` has all the new values."""
+        """Return True if `entry` has all new values of this change; False for None."""
         # the entry was removed meanwhile
         if entry is None:
             return False
@@ -102,11 +102,13 @@ class UpdateRequest:
     def find_stray_entries(
         self, before: wire.Cluster, record: wire.Cluster
     ) -> list[tuple[wire.Node, EntryChange]]:
-        """Return the entries of other nodes with values of this request, each with the change.
+        """Return other nodes' entries that this request seems to have changed, with the change.
 
-        `before` is the record right before the request: an entry that had the values then did not
-        get them. An entry only moves to the index of another one when entries in front of it are
-        removed.
+        A request changes an entry by its index in the list, and the index belongs to another node
+        once
+        entries in front of it are removed. `before` is the record right before the request: an
+        entry that
+        had the values then did not get them from the request.
         """
         return [
             (entry, change)
@@ -249,9 +251,9 @@ def build_last_entry_removal(record: wire.Cluster, node: Values) -> UpdateReques
 def build_restoring_request(
     record: wire.Cluster, node_id: str, former_entry: wire.Node | None, fields: Values
 ) -> UpdateRequest | None:
-    """Return an update to an entry's former values of `fields`, or None.
+    """Return an update that gives a node's entry its former values of `fields`, or None.
 
-    None, too, if there is no former entry or the entry is gone.
+    None if there is no former entry, if the entry is gone, or if the entry has these values.
     """
     positions = [
         position for position, entry in enumerate(record.nodes.node_data) if entry.id == node_id
@@ -270,10 +272,10 @@ def build_restoring_request(
 
 
 def build_stray_removals(fields: Values) -> tuple[UpdateRequest, UpdateRequest]:
-    """Return the removals of entries created by a change behind the last index.
+    """Return two requests to remove the entries that a change behind the last index has created.
 
     Mongo then creates an entry with the new values and no id, after nulls that fill the array up to
-    it.
+    the index: the first request removes this entry, the second one the nulls.
     """
     scalar_values = {
         path: value for path, value in fields.items() if isinstance(value, str | int | float)
@@ -285,7 +287,10 @@ def build_stray_removals(fields: Values) -> tuple[UpdateRequest, UpdateRequest]:
 
 
 def _find_entry_change(record: wire.Cluster, node: Values) -> EntryChange | None:
-    """Return the changed fields of an entry; None for a declared or missing entry."""
+    """Return the fields in which a record's entry differs from the declared node `node`.
+
+    None if the record has no entry of the node, or if nothing differs.
+    """
     for index, entry in enumerate(record.nodes.node_data):
         if entry.id == node["id"]:
             fields = dict(
@@ -340,6 +345,7 @@ def _build_sum_changes(record: wire.Cluster, entries: Iterable[Values]) -> Body:
 
 
 def _build_entry_changes_request(entry_changes: Sequence[EntryChange]) -> UpdateRequest:
+    """Return an update that sets the new values of these entries by the entries' indexes."""
     fields = [
         (f"{NODE_DATA}.{change.index}.{path}", value)
         for change in entry_changes
@@ -380,7 +386,10 @@ def _find_differences(
 def _find_free_differences(
     rules: FieldRules, old: Any, new: Any, path: str
 ) -> Iterator[tuple[str, Any]]:
-    """Yield the differences of a value of any type, key by key where keys can be in a path."""
+    """Yield path and new value of each difference between two JSON values of any type.
+
+    Objects are compared key by key where Mongo can address the keys in a dotted path.
+    """
     are_objects = not rules.nested and isinstance(old, Mapping) and isinstance(new, Mapping)
     # a key with a dot or a leading $ would change the meaning of the path
     if not are_objects or not all(map(_is_path_key, {**old, **new})) or not new:
@@ -399,6 +408,7 @@ def _is_path_key(key: str) -> bool:
 
 
 def _build_body(differences: Iterator[tuple[str, Any]]) -> Body:
+    """Return Mongo's `$set` and `$unset` for pairs of dotted path and new value or `_REMOVED`."""
     fields = list(differences)
     changed = {path: value for path, value in fields if value is not _REMOVED}
     removed = {path: "" for path, value in fields if value is _REMOVED}
@@ -425,11 +435,12 @@ def _build_removal(entries: Sequence[wire.Node]) -> Body:
 
 
 def _match_any(values: Sequence[Any]) -> Any:
+    """Return a Mongo condition that matches each of the values: the value itself, or `$in`."""
     return values[0] if len(values) == 1 else {"$in": list(values)}
 
 
 def _iterate_leaves(document: Values, path: str) -> Iterator[tuple[str, Any]]:
-    """Yield dotted path and value of everything in a document but objects and lists."""
+    """Yield dotted path and value of each field of a document, without objects and lists."""
     for name, value in document.items():
         if isinstance(value, Mapping):
             yield from _iterate_leaves(value, f"{path}{name}.")
@@ -450,11 +461,13 @@ def _may_have_moved(node_id: str, index: int, before: wire.Cluster, record: wire
 
 
 def _has_value(document: Values, path: str, value: Any) -> bool:
+    """Return True if a document has the value at a dotted path, or nothing for `_REMOVED`."""
     current = get_value(document, path)
     return current is None if value is _REMOVED else is_equal(current, value)
 
 
 def _merge_bodies(*bodies: Body) -> Body:
+    """Return one update body with the fields of several, operator by operator; later ones win."""
     merged: Body = {}
     for body in bodies:
         for operator, fields in body.items():

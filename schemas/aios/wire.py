@@ -147,9 +147,9 @@ class Cluster(AiosModel):
 
     @property
     def has_node_list(self) -> bool:
-        """True if the answer has a list of nodes at all.
+        """True if the registry's answer has a list of nodes.
 
-        Without one it says nothing about any node.
+        Without a list, the answer says nothing about any node.
         """
         return "nodes" in self.model_fields_set and "node_data" in self.nodes.model_fields_set
 
@@ -168,7 +168,7 @@ class Parsed(AiosModel):
 
     @property
     def failure(self) -> str | None:
-        """The Parser's message about a failure, or None if there is no failure."""
+        """The Parser's message about a failed request, or None if the Parser reports success."""
         if isinstance(self.result, list) and self.result[:1] == [False]:
             return " ".join(map(str, self.result[1:]))
         return None if self.success else self.message

@@ -61,7 +61,7 @@ def parse_terabytes(text: str) -> float | None:
 def collect_numbers(
     overview: Overview, heatmap: GpuHeatmap | None = None
 ) -> dict[str, float | None]:
-    """Return the numbers for conditions, by name.
+    """Return the cluster's numbers that a condition can bound, by the condition's field names.
 
     None is a number that Lens does not report.
     """
@@ -87,14 +87,17 @@ def collect_numbers(
 
 
 def is_possible(name: str, value: float | None) -> bool:
-    """Return True if a number of this name is reported and possible."""
+    """Return True if Lens reports the number, not below 0, and not above 1 for a rate."""
     return value is not None and value >= 0 and (value <= 1 or name not in _RATES)
 
 
 def describe_violations(
     condition: ConditionInputs, overview: Overview, heatmap: GpuHeatmap | None = None
 ) -> str:
-    """Return each number out of bounds, with the bounds; empty if the condition holds."""
+    """Return one text with each number outside of the condition's bounds, and the bounds.
+
+    Empty if the condition holds. A number that Lens does not report violates its bounds.
+    """
     numbers = collect_numbers(overview, heatmap)
     return ", ".join(_find_violations(condition.dump_declared(), numbers, heatmap or GpuHeatmap()))
 
@@ -102,6 +105,7 @@ def describe_violations(
 def _find_violations(
     condition: Mapping[str, Any], numbers: Numbers, heatmap: GpuHeatmap
 ) -> Iterator[str]:
+    """Yield a text for each number outside of the condition's bounds, missing or impossible."""
     for name, bounds in condition.items():
         value = numbers[name]
         minimum, maximum = bounds.get("at_least"), bounds.get("at_most")
@@ -119,7 +123,7 @@ def _find_violations(
 
 
 def _describe_gpu(name: str, value: float, heatmap: GpuHeatmap) -> str:
-    """Return the GPU with the value, for a bound on the heatmap; otherwise an empty text."""
+    """Return ` on NODE GPU` for a maximum of the heatmap, by its value; empty for other numbers."""
     if name not in HEATMAP_BOUNDS:
         return ""
     points = heatmap.power.data if name == "max_power" else heatmap.temperature.data
@@ -134,7 +138,10 @@ def to_celsius(value: float | None, unit: str) -> float | None:
 
 
 def _find_highest(heatmap: Heatmap, *units: str) -> float | None:
-    """Return the highest value; None without values, with a missing one or in another unit."""
+    """Return the highest value of a heatmap of GPUs.
+
+    None without values, with a GPU that has none, or in a unit not in `units`.
+    """
     values = [point.value for point in heatmap.data if point.value is not None]
     # an unreported GPU may be the hottest one
     is_complete = len(values) == len(heatmap.data)
@@ -142,12 +149,14 @@ def _find_highest(heatmap: Heatmap, *units: str) -> float | None:
 
 
 def _parse_quantity(text: str, units: Mapping[str, float]) -> float | None:
+    """Return a number with a unit (`1.5 PB`) times the unit's factor; None for other text."""
     match = _NUMBER_WITH_UNIT.fullmatch(text.strip())
     factor = units.get(match[2]) if match else None
     return float(match[1]) * factor if match and factor is not None else None
 
 
 def _compute_rate(part: float | None, total: float | None) -> float | None:
+    """Return `part / total`; None if one of them is not reported or the total is 0."""
     return part / total if part is not None and total else None
 
 
@@ -228,9 +237,11 @@ def _requests_gpus(consumer: Consumer) -> bool:
 
 
 def _get_requested_gpus(consumer: Consumer) -> int:
+    """Return the number of GPUs that a workload requests; 0 if Lens reports none."""
     return consumer.stat.gpu_request or 0
 
 
 def _is_idle(consumer: Consumer) -> bool:
+    """Return True if a workload's reported GPU utilization is at most `IDLE_UTILIZATION`."""
     utilization = consumer.stat.gpu_utilization
     return utilization is not None and 0 <= utilization <= IDLE_UTILIZATION

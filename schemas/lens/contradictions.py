@@ -32,7 +32,7 @@ _NODES: Final = (
 
 
 def find_overview_contradictions(condition: ConditionInputs, overview: Overview) -> list[str]:
-    """Return gaps and contradictions in the parts of the overview for `condition`."""
+    """Return a text for each gap or contradiction in the overview's numbers for `condition`."""
     bounds = set(condition.dump_declared())
     contradictions: list[str] = []
     if bounds & _NODES:
@@ -52,7 +52,7 @@ def find_overview_contradictions(condition: ConditionInputs, overview: Overview)
 
 
 def find_heatmap_contradictions(condition: ConditionInputs, heatmap: GpuHeatmap) -> list[str]:
-    """Return the contradictions in the metrics of the heatmap for `condition`."""
+    """Return a text for each impossible value in the heatmap's metrics for `condition`."""
     bounds = set(condition.dump_declared())
     contradictions: list[str] = []
     if "max_temperature" in bounds:
@@ -63,6 +63,10 @@ def find_heatmap_contradictions(condition: ConditionInputs, heatmap: GpuHeatmap)
 
 
 def _check_nodes(overview: Overview, *, is_zero_meant: bool) -> Iterator[str]:
+    """Yield a text for each contradiction between the overview's counts of nodes and rates.
+
+    With `is_zero_meant`, a total of 0 nodes is a true number, and no sign of an empty monitor.
+    """
     total = overview.total_nodes
     counts = {
         "healthyNodes": overview.healthy_nodes,
@@ -88,6 +92,7 @@ def _check_nodes(overview: Overview, *, is_zero_meant: bool) -> Iterator[str]:
 
 
 def _check_ports(ports: RdmaClusterStat, *, is_zero_meant: bool) -> Iterator[str]:
+    """Yield a text for each contradiction between total and active ports of the RDMA network."""
     counts = {"rdmaClusterStat.activePorts": ports.active_ports}
     name = "rdmaClusterStat.totalPorts"
     yield from _check_total(name, ports.total_ports, counts, is_zero_meant=is_zero_meant)
@@ -96,6 +101,10 @@ def _check_ports(ports: RdmaClusterStat, *, is_zero_meant: bool) -> Iterator[str
 def _check_storage(
     storage: StorageStat, *, needs_total: bool, is_zero_meant: bool
 ) -> Iterator[str]:
+    """Yield a text for each contradiction between the sizes and the rate of the storage.
+
+    With `needs_total`, a missing total is one. With `is_zero_meant`, a total of 0 is none.
+    """
     total = parse_terabytes(storage.total_capacity)
     used, free = parse_terabytes(storage.used_capacity), parse_terabytes(storage.available_capacity)
     rate = storage.utilization_rate
@@ -125,7 +134,7 @@ def _check_storage(
 def _check_total(
     name: str, total: int | None, counts: dict[str, int | None], *, is_zero_meant: bool
 ) -> Iterator[str]:
-    """Yield the contradictions of a total and of the partial counts.
+    """Yield a text for a missing, zero or negative total, and each count below 0 or above `total`.
 
     A Lens that has just started reports a total of 0, too. So 0 proves nothing unless
     `is_zero_meant`: the condition has a bound on the total itself.
@@ -144,12 +153,13 @@ def _check_total(
 
 
 def _check_rate(name: str, rate: float | None) -> Iterator[str]:
+    """Yield a text if a reported rate is not from 0 to 1."""
     if rate is not None and not 0 <= rate <= 1:
         yield f"{name} is {rate:g}, which is not from 0 to 1"
 
 
 def _check_metric(name: str, heatmap: Heatmap) -> Iterator[str]:
-    """Yield the impossible values of a metric: no running GPU has 0 °C or takes 0 W."""
+    """Yield a text for each impossible value of a heatmap: no running GPU has 0 °C or takes 0 W."""
     for point in heatmap.data:
         if point.value is not None and point.value <= 0:
             yield f"{name}: GPU {point.gpu} has {point.value:g}, which cannot be"
@@ -157,6 +167,7 @@ def _check_metric(name: str, heatmap: Heatmap) -> Iterator[str]:
 
 
 def _find_repeated_gpus(name: str, heatmap: Heatmap) -> Iterator[str]:
+    """Yield a text for each GPU that a heatmap shows more than once."""
     gpus: Sequence[str] = [point.gpu for point in heatmap.data if point.device_id is not None]
     repeated = sorted({gpu for gpu in gpus if gpus.count(gpu) > 1})
     yield from (f"{name}: GPU {gpu} is shown more than once" for gpu in repeated)

@@ -27,6 +27,7 @@ class BoundsInputs(InputModel):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        """Yield a problem if no bound is declared, or if `at_least` is more than `at_most`."""
         minimum, maximum = values.get("at_least"), values.get("at_most")
         if minimum is None and maximum is None:
             yield Problem("at_least", "is required: declare it, or at_most, or both")
@@ -156,6 +157,7 @@ class HealthGateInputs(InputModel):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        """Yield a problem if the condition has no bounds."""
         if values.get("condition") == {}:
             names = ", ".join(ConditionInputs.model_fields)
             yield Problem("condition", f"is empty: declare bounds of at least one of {names}")

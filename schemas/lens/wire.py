@@ -27,22 +27,26 @@ def repair_encoding(text: object) -> object:
 
 
 def _read_number(value: object) -> float | None:
+    """Return a reported number; None for other types, NaN and infinity."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return value if isfinite(value) else None
 
 
 def _read_count(value: object) -> int | None:
+    """Return a reported whole number as int (10 for 10.0); None for anything else."""
     # 10.0 counts as 10, 10.5 as no count
     number = _read_number(value)
     return int(number) if number is not None and number == int(number) else None
 
 
 def _read_text(value: object) -> str:
+    """Return a reported text; empty for other types."""
     return value if isinstance(value, str) else ""
 
 
 def _read_part(value: Any, read: Callable[[Any], Any]) -> Any:
+    """Return a part of Lens's answer by `read`; an empty part if the value has another form."""
     try:
         return read(value)
     except ValidationError:
@@ -148,7 +152,7 @@ class HeatmapPoint(LensModel):
 
     @property
     def gpu(self) -> str:
-        """The node, and the number of the GPU on it where Lens reports one."""
+        """The GPU for messages: the node, and the GPU's number on the node if Lens reports one."""
         return self.node_name if self.device_id is None else f"{self.node_name} {self.device_id}"
 
 

@@ -40,30 +40,41 @@ _WORD: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", re.ASCII)
 
 
 def _validate_share(text: str) -> str:
+    """Return a percentage from `0%` to `99%`, such as `10%`. Raises ValueError otherwise."""
     if not _SHARE.fullmatch(text):
         raise ValueError(f"{text!r} is no share: write 0% to 99%, such as 10%")
     return text
 
 
 def _validate_catalogue_name(text: str) -> str:
+    """Return a name of the test catalogue with a-z, 0-9, - and dots.
+
+    Raises ValueError otherwise.
+    """
     if not _WORD.fullmatch(text):
         raise ValueError(f"{text!r} is no name of the catalogue: use a-z, 0-9 and -")
     return text
 
 
 def _validate_folder(text: str) -> str:
+    """Return an absolute path without spaces. Raises ValueError otherwise."""
     if not _FOLDER.fullmatch(text):
         raise ValueError(f"{text!r} is no folder for it: write an absolute path without spaces")
     return text
 
 
 def _validate_label(text: str) -> str:
+    """Return a name of at most 40 letters a-z, digits and hyphens. Raises ValueError otherwise."""
     if not _LABEL.fullmatch(text):
         raise ValueError(f"{text!r} is no name for it: use a-z, 0-9 and -, at most 40 of them")
     return text
 
 
 def _validate_result_pattern(text: str) -> str:
+    """Return a regular expression with exactly one group, the figure.
+
+    Raises ValueError otherwise.
+    """
     try:
         groups = re.compile(text).groups
     except (re.error, OverflowError, RecursionError) as error:
@@ -138,7 +149,7 @@ class CategoryInputs(InputModel):
 
     @property
     def name(self) -> str:
-        """The name for people: `communication/nccl-all-reduce`."""
+        """The test's domain and variant in one text: `communication/nccl-all-reduce`."""
         return f"{self.domain}/{self.variant}"
 
     @property
@@ -162,6 +173,7 @@ class CategoryInputs(InputModel):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        """Yield the problems between a test's floor, metric, tolerance, options and batch job."""
         floor, job, options = (values.get(name) for name in ("floor", "job", "options"))
         if values.get("tolerance") is not None and floor is None:
             yield Problem("tolerance", "is of a floor: declare the floor, or leave it out")
@@ -230,6 +242,11 @@ class CertificationPolicy(InputModel):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        """Yield a problem for tests listed twice, and for a mix of batch jobs and engine tests.
+
+        Also for `slurm` and `folder` where they are not used, and a missing `folder` for batch jobs
+        run in a pod.
+        """
         declared = values.get("categories")
         items = declared if isinstance(declared, list) else []
         categories = [item for item in items if isinstance(item, Mapping)]

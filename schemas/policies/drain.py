@@ -37,7 +37,7 @@ class DrainInputs(InputModel):
 
     @property
     def policy(self) -> OnBusy:
-        """What to do about running jobs."""
+        """The declared policy for running jobs (wait, fail or evict); wait if not declared."""
         return self.on_busy or "wait"
 
     @property
@@ -47,6 +47,7 @@ class DrainInputs(InputModel):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        """Yield a problem if `wait_minutes` is declared although `on_busy` is fail."""
         if values.get("on_busy") == "fail" and values.get("wait_minutes") is not None:
             yield Problem("wait_minutes", "conflicts with on_busy fail, which waits for nothing")
 
@@ -63,6 +64,7 @@ class ChosenDrainInputs(DrainInputs):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        """Yield the drain's problems, and one for each node in `nodes` listed twice."""
         yield from super().find_problems(values)
         names = values.get("nodes")
         if isinstance(names, list):
@@ -110,6 +112,7 @@ class ScheduledDrainInputs(DrainInputs):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        """Yield the drain's problems, and one for each setting whose scheduler is not declared."""
         yield from super().find_problems(values)
         slurm = values.get("slurm")
         is_exec = isinstance(slurm, Mapping) and slurm.get("via", "exec") == "exec"
@@ -172,10 +175,10 @@ class RemovedNodes(_PlanPart):
 
     @property
     def busy(self) -> tuple[RemovedNode, ...]:
-        """The nodes on which jobs run."""
+        """The nodes of this removal on which jobs run."""
         return tuple(node for node in self.nodes if node.jobs)
 
     @property
     def evicts_jobs(self) -> bool:
-        """True if jobs that run now are evicted."""
+        """True if jobs run on the nodes now and the policy `evict` ends them."""
         return self.on_busy == "evict" and bool(self.busy)

@@ -73,6 +73,10 @@ class RunningHours:
                     yield start, stop
 
     def _compute_window(self, day: date, until: date) -> tuple[float, float]:
+        """Return start and stop (Unix seconds) of running hours from `day` to the date `until`.
+
+        A clock time that occurs twice counts from its first to its last occurrence.
+        """
         # a clock time that occurs twice: start at its first occurrence, stop at its last
         start, _ = _find_moments_of_reading(datetime.combine(day, self.start), self.zone)
         _, stop = _find_moments_of_reading(datetime.combine(until, self.stop), self.zone)
@@ -80,7 +84,7 @@ class RunningHours:
 
 
 def _find_moments_of_reading(clock_time: datetime, zone: ZoneInfo) -> tuple[float, float]:
-    """Return the first and the last moment at which clocks of the zone show a time."""
+    """Return the first and the last moment (Unix seconds) when the zone's clocks show a time."""
     first, last = (clock_time.replace(tzinfo=zone, fold=fold).timestamp() for fold in (0, 1))
     if last >= first:
         return first, last
@@ -96,6 +100,7 @@ def _find_moments_of_reading(clock_time: datetime, zone: ZoneInfo) -> tuple[floa
 
 
 def _get_utc_offset(moment: int, zone: ZoneInfo) -> timedelta | None:
+    """Return the time zone's distance from UTC at a moment in Unix seconds."""
     return datetime.fromtimestamp(moment, UTC).astimezone(zone).utcoffset()
 
 
@@ -149,22 +154,26 @@ def parse_duration(duration: str) -> float:
 
 
 def _validate_expiry(value: str) -> str:
+    """Return a date or a moment with an offset. Raises ValueError for other text."""
     parse_expiry(value)
     return value
 
 
 def _validate_ttl(value: str) -> str:
+    """Return a duration such as `14d` or `1d12h`. Raises ValueError for other text."""
     parse_duration(value)
     return value
 
 
 def _validate_day_time(value: str) -> str:
+    """Return a time of the day from `00:00` to `24:00`. Raises ValueError for other text."""
     if not _TIME.fullmatch(value):
         raise ValueError(f"{value} is no time of the day: write hours and minutes, such as 08:00")
     return value
 
 
 def _validate_time_zone(value: str) -> str:
+    """Return the IANA name of a time zone, such as `Europe/Berlin`. Raises ValueError otherwise."""
     if value not in _load_time_zones():
         raise ValueError(f"{value} is not a time zone: use an IANA name, such as Europe/Berlin")
     return value
@@ -172,6 +181,7 @@ def _validate_time_zone(value: str) -> str:
 
 @cache
 def _load_time_zones() -> frozenset[str]:
+    """Return the IANA names of all time zones, read from files once per process."""
     # the list is read from files, so once per process
     return frozenset(available_timezones())
 
@@ -212,6 +222,7 @@ class ScheduleInputs(InputModel):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        """Yield a problem if the schedule starts at 24:00 or starts and stops at the same time."""
         start, stop = values.get("start"), values.get("stop")
         if isinstance(start, str) and start == "24:00":
             yield Problem("start", "24:00 only ends a day: write 00:00")
@@ -337,11 +348,16 @@ def parse_idle_percentage(text: str) -> float:
 
 
 def _validate_idle_percentage(value: str) -> str:
+    """Return a percentage above zero and at most `MAX_IDLE_PERCENT`.
+
+    Raises ValueError otherwise.
+    """
     parse_idle_percentage(value)
     return value
 
 
 def _validate_idle_time(value: str) -> str:
+    """Return a duration of `MIN_IDLE_S` to `MAX_IDLE_S` seconds, such as `6h`. Else ValueError."""
     try:
         seconds = parse_duration(value)
     except ValueError:
@@ -417,7 +433,10 @@ def find_idle_problems(values: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def read_idleness(values: Mapping[str, Any]) -> Idleness | None:
-    """Return when a declared resource is idle, or None if nothing or nothing known is declared."""
+    """Return the declared rule by which a resource counts as idle: share of GPU use and time.
+
+    None if no rule is declared, or if its values are not known yet.
+    """
     idle = values.get("idle")
     if not isinstance(idle, Mapping) or contains_unknown(idle):
         return None

@@ -19,6 +19,10 @@ _SHARE: Final = re.compile(r"([1-9][0-9]?|100)%", re.ASCII)
 
 
 def _validate_node_number(value: str | int | None) -> str | int | None:
+    """Return a number of nodes (1 or more) or a share such as `25%`.
+
+    Raises ValueError otherwise.
+    """
     if isinstance(value, int) and value < 1:
         raise ValueError(f"{value} is no number of nodes: write 1 or more")
     if isinstance(value, str) and not _SHARE.fullmatch(value):
@@ -57,6 +61,7 @@ class FaultCause(StrEnum):
 
 
 def _validate_time(value: str | None) -> str | None:
+    """Return a duration such as `10m`, or None. Raises ValueError for other text."""
     try:
         if value is not None:
             parse_duration(value)
@@ -78,12 +83,12 @@ class RepairPolicy(InputModel):
 
     @property
     def causes(self) -> tuple[FaultCause, ...]:
-        """The accepted reports of broken nodes."""
+        """The kinds of reports on which a node counts as broken, as declared or by default."""
         return (FaultCause.PLATFORM,)
 
     @property
     def is_automatic(self) -> bool:
-        """True if a repair needs no person who has seen the plan."""
+        """True if nodes are repaired without a person who has reviewed the repair in a plan."""
         return self.approve == "automatic"
 
     @property
@@ -132,7 +137,7 @@ class MachineRepairInputs(RepairPolicy):
 
     @property
     def causes(self) -> tuple[FaultCause, ...]:
-        """The accepted reports of broken nodes."""
+        """The kinds of reports on which a node counts as broken, as declared or by default."""
         return tuple(map(FaultCause, self.on or ("platform",)))
 
     @property
@@ -142,6 +147,7 @@ class MachineRepairInputs(RepairPolicy):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        """Yield a problem if `overheated` and `max_temperature` are not declared together."""
         on = values.get("on")
         is_measured = isinstance(on, list) and "overheated" in on
         # there is no limit that fits every type of GPU
@@ -215,11 +221,12 @@ class NodeRepair(_FaultModel):
 
     @property
     def evidence(self) -> str:
-        """The fault and its beginning, in words."""
+        """The node's fault, and since when the fault exists, in words."""
         return f"{self.because}, since {self.since}" if self.since else self.because
 
 
 def _validate_pause(value: str) -> str:
+    """Return a duration such as `5m`. Raises ValueError for other text."""
     try:
         parse_duration(value)
     except ValueError:
@@ -254,7 +261,7 @@ class RolloutInputs(InputModel):
 
     @property
     def seconds(self) -> float:
-        """The pause after each step, in seconds."""
+        """The declared pause after each step of a rollout, in seconds."""
         return parse_duration(self.pause) if self.pause else 0.0
 
 
@@ -267,7 +274,10 @@ WaitMinutes = Annotated[
 
 
 def find_no_capacity_problems(values: Values, alternatives_text: str) -> Iterator[Problem]:
-    """Yield the problems of `on_no_capacity`. ``alternatives_text`` names allowed alternatives."""
+    """Yield a problem for an empty `on_no_capacity`, and each alternative equal to the inputs.
+
+    ``alternatives_text`` says in words which alternatives a kind of resource allows.
+    """
     search = values.get("on_no_capacity")
     if not isinstance(search, Mapping):
         return
@@ -280,7 +290,7 @@ def find_no_capacity_problems(values: Values, alternatives_text: str) -> Iterato
 
 
 def iterate_alternatives(values: Values) -> Iterator[tuple[str, Values]]:
-    """Yield the declared alternatives with property paths."""
+    """Yield property path and values of each alternative declared in `on_no_capacity`."""
     search = values.get("on_no_capacity")
     alternatives = search.get("alternatives") if isinstance(search, Mapping) else None
     if isinstance(alternatives, Sequence):
@@ -290,4 +300,5 @@ def iterate_alternatives(values: Values) -> Iterator[tuple[str, Values]]:
 
 
 def _is_as_declared(values: Values, name: str, value: Any) -> bool:
+    """Return True if an alternative's value is known and equals the declared input `name`."""
     return value is not None and value is not UNKNOWN and value == values.get(name)

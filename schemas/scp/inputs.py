@@ -125,6 +125,7 @@ class NodeInputs(InputModel):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        """Yield a problem if only one of `nat_enabled` and `public_ip_address_id` is declared."""
         return find_nat_problems(values)
 
 
@@ -296,6 +297,7 @@ class NodePoolInputs(_MadeInputs, _PoolInputs):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        """Yield the problems of the pool's nodes, of its lifetime and of its idle rule."""
         return chain(
             find_node_pool_problems(values),
             find_lifetime_problems(values),
@@ -304,6 +306,7 @@ class NodePoolInputs(_MadeInputs, _PoolInputs):
 
     @classmethod
     def normalize(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Return the inputs without an empty init_script and an empty cluster_fabric_id."""
         return remove_empty_values(values)
 
 
@@ -366,6 +369,7 @@ class GpuNodeInputs(_MadeInputs, _OneInputs):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        """Yield the problems of the GPU node, of its lifetime and of its idle rule."""
         return chain(
             find_gpu_node_problems(values),
             find_lifetime_problems(values),
@@ -374,6 +378,7 @@ class GpuNodeInputs(_MadeInputs, _OneInputs):
 
     @classmethod
     def normalize(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Return the inputs without an empty init_script and an empty cluster_fabric_id."""
         return remove_empty_values(values)
 
 
@@ -411,6 +416,7 @@ class CertificationInputs(CertificationPolicy):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        """Yield the certification's problems, and one for each missing `slurm` or `kubernetes`."""
         yield from super().find_problems(values)
         categories = values.get("categories")
         known_categories = categories if isinstance(categories, list) else []

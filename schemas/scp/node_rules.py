@@ -150,7 +150,7 @@ def find_nat_problems(values: Values) -> Iterator[Problem]:
 
 
 def find_gpu_node_problems(values: Values) -> Iterator[Problem]:
-    """Yield the problems over several fields of one GPU node."""
+    """Yield the problems between the inputs of one GPU node: server type, NAT and repair."""
     yield from find_server_type_problems(values)
     yield from find_nat_problems(values)
     yield from _find_repair_problems(values)
@@ -161,7 +161,7 @@ def find_gpu_node_problems(values: Values) -> Iterator[Problem]:
 
 
 def find_node_pool_problems(values: Values) -> Iterator[Problem]:
-    """Yield the problems over several fields of a node pool."""
+    """Yield the problems between the inputs of a node pool: nodes, server type and repair."""
     yield from find_server_type_problems(values)
     count, nodes = values.get("count"), values.get("nodes")
     if count is None and nodes is None:
@@ -214,6 +214,10 @@ def _find_repair_problems(values: Values) -> Iterator[Problem]:
 
 
 def _find_node_problems(nodes: Values, prefix: Any) -> Iterator[Problem]:
+    """Yield a problem for a pool without nodes, and for each invalid or repeated node name.
+
+    `prefix` is the pool's declared name prefix; an UNKNOWN prefix or node is skipped.
+    """
     if not nodes:
         yield Problem("nodes", "is empty: a pool has one node or more")
     keys_by_name: dict[str, str] = {}
@@ -269,7 +273,10 @@ RegionId = Annotated[str, AfterValidator(validate_region)]
 
 
 def build_service_url(region: str, environment: str) -> str:
-    """Return the base URL of the API. Raises ValueError with all pairs if there is no such pair."""
+    """Return the base URL of SCP's API for a region of an environment, such as `samsungcloud`.
+
+    Raises ValueError with all pairs of region and environment if there is no such pair.
+    """
     # the name of the host contains both region and environment
     if region not in REGIONS.get(environment, ()):
         raise ValueError(

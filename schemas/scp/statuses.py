@@ -74,5 +74,5 @@ DEPRECATED_VERSIONS: Final[Mapping[str, date]] = MappingProxyType(
 
 
 def format_version_header(version: str) -> str:
-    """Return the value of the version header for a version."""
+    """Return the value of the header `Scp-Api-Version` for an API version such as `1.2`."""
     return f"multinodegpucluster {version}"

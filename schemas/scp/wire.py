@@ -23,6 +23,7 @@ from gpuform.schemas.models import WireList, WireModel
 
 
 def _read_or_none(value: Any, read: Callable[[Any], Any]) -> Any:
+    """Return a part of SCP's answer by `read`; None if the value has another form."""
     try:
         return read(value)
     except ValidationError:
@@ -30,6 +31,7 @@ def _read_or_none(value: Any, read: Callable[[Any], Any]) -> Any:
 
 
 def _read_or_empty(value: Any, read: Callable[[Any], Any]) -> Any:
+    """Return a text of SCP's answer by `read`; empty if the value has another form."""
     return _read_or_none(value, read) or ""
 
 
@@ -228,10 +230,12 @@ class VendorPoolList(WireList, ScpModel):
 
 
 def _split_ids(text: str) -> list[str]:
+    """Return the ids in a comma-separated text, without blanks and empty parts."""
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
 def _validate_ids(text: str) -> str:
+    """Return a comma-separated text of valid ids. Raises ValueError for an invalid id."""
     for id_ in _split_ids(text):
         validate_id(id_)
     return text

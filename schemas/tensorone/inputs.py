@@ -304,6 +304,7 @@ class ClusterInputs(InputModel):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        """Yield the problems between the cluster's inputs, of its lifetime and of its idle rule."""
         return chain(
             find_cluster_problems(values),
             find_lifetime_problems(values),
@@ -322,7 +323,7 @@ Values = Mapping[str, Any]
 
 
 def find_cluster_problems(values: Values) -> Iterator[Problem]:
-    """Yield the problems over several fields of a cluster."""
+    """Yield the problems between the inputs of a cluster: image, ports, snapshot, alternatives."""
     return chain(
         _find_image_problems(values),
         _find_port_problems(values),
@@ -332,6 +333,7 @@ def find_cluster_problems(values: Values) -> Iterator[Problem]:
 
 
 def _find_image_problems(values: Values) -> Iterator[Problem]:
+    """Yield a problem if both a template and a Docker image are declared."""
     if values.get("template_id") is not None and values.get("docker_image") is not None:
         yield Problem(
             "docker_image",
@@ -340,6 +342,7 @@ def _find_image_problems(values: Values) -> Iterator[Problem]:
 
 
 def _find_port_problems(values: Values) -> Iterator[Problem]:
+    """Yield a problem for each internal or external port that is mapped twice."""
     mappings = values.get("port_mappings")
     if not isinstance(mappings, Sequence):
         return
@@ -359,6 +362,7 @@ def _find_port_problems(values: Values) -> Iterator[Problem]:
 
 
 def _find_snapshot_problems(values: Values) -> Iterator[Problem]:
+    """Yield a problem if a final snapshot has a name and is not requested."""
     if values.get("final_snapshot_name") is None:
         return
     if (

@@ -51,6 +51,7 @@ def read_credit(outputs: Mapping[str, Any]) -> Credit | None:
 
 
 def _find_reached_limits(limits: AutoTerminate, cost: Cost) -> Iterator[str]:
+    """Yield each auto-termination limit that a cluster has reached, in words."""
     idle, hours_run, spent = (
         limits.current_idle_minutes,
         cost.billing_period.duration_hours,
@@ -67,4 +68,5 @@ def _find_reached_limits(limits: AutoTerminate, cost: Cost) -> Iterator[str]:
 
 
 def _format_count(number: float, unit: str) -> str:
+    """Return a number with its unit in words: `1 hour`, `60 minutes`."""
     return f"{number:g} {unit}" + ("" if number == 1 else "s")

@@ -17,6 +17,7 @@ from gpuform.schemas.models import WireList, WireModel
 
 
 def _read_or_none(value: Any, read: Callable[[Any], Any]) -> Any:
+    """Return a part of TensorOne's answer by `read`; None if the value has another form."""
     try:
         return read(value)
     except ValidationError:
@@ -32,6 +33,7 @@ Anything else becomes None, so that it does not make an answer unreadable.
 
 
 def _read_finite_number(value: Any) -> Any:
+    """Return a reported number; None for other types, NaN and infinity."""
     # a boolean is an int in Python
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return value if is_number and isfinite(value) else None
@@ -274,7 +276,7 @@ class Cluster(WireModel):
 
     @property
     def is_whole(self) -> bool:
-        """True if the answer has every part for inputs and outputs."""
+        """True if the answer has every part that a cluster's inputs and outputs are read from."""
         parts = (self.configuration, self.network, self.metrics, self.cost, self.environment)
         return None not in parts
 

@@ -68,6 +68,7 @@ def find_script_problems(values: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _find_slurm_calls(name: str, script: str) -> Iterator[Problem]:
+    """Yield a problem for each line in which the prolog script `name` calls a Slurm command."""
     for number, line in enumerate(script.split("\n"), start=1):
         # a comment calls nothing
         call = None if line.lstrip().startswith("#") else _SLURM_CALL.search(line)
@@ -164,6 +165,7 @@ class SlurmStartupScriptsInputs(InputModel):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        """Yield the problems of the declared scripts, without their content."""
         yield from find_script_problems(values)
 
 
@@ -248,6 +250,7 @@ class AddOnInputs(InputModel):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        """Yield a problem for each setting in `config` of another type of add-on."""
         kind, config = values.get("add_on_type"), values.get("config")
         if not (isinstance(kind, str) and isinstance(config, Mapping)):
             return

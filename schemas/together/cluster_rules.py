@@ -18,7 +18,7 @@ Values = Mapping[str, Any]
 
 
 def find_cluster_problems(values: Values) -> Iterator[Problem]:
-    """Yield the problems over several fields of a cluster."""
+    """Yield the problems between the inputs of a cluster, such as a region unlike its volume's."""
     return chain(
         _find_driver_problems(values),
         _find_reservation_problems(values),
@@ -55,14 +55,12 @@ def _is_known(value: Any) -> TypeGuard[Any]:
 
 
 def _is_other(value: Any, expected: str) -> bool:
-    """Return True if a value is not ``expected``, or not declared.
-
-    An unknown value may still be ``expected``.
-    """
+    """Return True if a value is undeclared or other than ``expected``; False if UNKNOWN."""
     return value is not UNKNOWN and value != expected
 
 
 def _find_driver_problems(values: Values) -> Iterator[Problem]:
+    """Yield a problem if driver and CUDA version are missing, incomplete or contradictory."""
     version = values.get("driver_version")
     cuda, driver = values.get("cuda_version"), values.get("nvidia_driver_version")
     if version is None and cuda is None and driver is None:
@@ -91,6 +89,7 @@ def _find_driver_problems(values: Values) -> Iterator[Problem]:
 
 
 def _find_reservation_problems(values: Values) -> Iterator[Problem]:
+    """Yield a problem if days or GPUs of a reservation and the billing type do not fit."""
     billing, days = values.get("billing_type"), values.get("duration_days")
     if billing == "RESERVED" and days is None:
         yield Problem(
@@ -107,6 +106,7 @@ def _find_reservation_problems(values: Values) -> Iterator[Problem]:
 
 
 def _find_schedule_problems(values: Values) -> Iterator[Problem]:
+    """Yield a problem if start or end of a reservation and the billing type do not fit."""
     billing = values.get("billing_type")
     start, end = values.get("reservation_start_time"), values.get("reservation_end_time")
     times = {"reservation_start_time": start, "reservation_end_time": end}
@@ -128,6 +128,7 @@ def _find_schedule_problems(values: Values) -> Iterator[Problem]:
 
 
 def _find_volume_problems(values: Values) -> Iterator[Problem]:
+    """Yield a problem for two declared volumes, or a volume in another region than the cluster."""
     inline_volume, region = values.get("shared_volume"), values.get("region")
     if inline_volume is not None and values.get("volume_id") is not None:
         yield Problem(
@@ -146,6 +147,7 @@ def _find_volume_problems(values: Values) -> Iterator[Problem]:
 
 
 def _find_slurm_problems(values: Values) -> Iterator[Problem]:
+    """Yield a problem for a missing slurm_shm_size_gib and each input of the other cluster type."""
     cluster_type = values.get("cluster_type")
     if cluster_type == "SLURM":
         # the platform requires the size for SLURM clusters
@@ -176,6 +178,7 @@ def _find_slurm_problems(values: Values) -> Iterator[Problem]:
 
 
 def _find_scaling_problems(values: Values) -> Iterator[Problem]:
+    """Yield a problem if `auto_scale_max_gpus` has no `auto_scale` or is less than `num_gpus`."""
     max_gpus, gpus = values.get("auto_scale_max_gpus"), values.get("num_gpus")
     if not _is_known(max_gpus):
         return
@@ -190,6 +193,7 @@ def _find_scaling_problems(values: Values) -> Iterator[Problem]:
 
 
 def _find_gpu_part_problems(values: Values) -> Iterator[Problem]:
+    """Yield a problem if pool or reserved GPUs exceed `num_gpus`, or the pool's id is missing."""
     gpus = values.get("num_gpus")
     for name in ("num_capacity_pool_gpus", "num_reserved_gpus"):
         # both are parts of num_gpus, unlike preemptible GPUs
@@ -203,6 +207,7 @@ def _find_gpu_part_problems(values: Values) -> Iterator[Problem]:
 
 
 def _find_add_on_problems(values: Values) -> Iterator[Problem]:
+    """Yield a problem for each add-on whose name an earlier add-on has, too."""
     add_ons = values.get("add_ons")
     if not isinstance(add_ons, Sequence):
         return
@@ -219,6 +224,7 @@ def _find_add_on_problems(values: Values) -> Iterator[Problem]:
 
 
 def _find_no_capacity_problems(values: Values) -> Iterator[Problem]:
+    """Yield the problems of `on_no_capacity`, also of its other regions with the other inputs."""
     yield from find_no_capacity_problems(values, "another region, another gpu_type, or both")
     # an alternative region must fit the other inputs as well
     for path, alternative in iterate_alternatives(values):
@@ -228,6 +234,10 @@ def _find_no_capacity_problems(values: Values) -> Iterator[Problem]:
 def _find_other_region_problems(
     path: str, alternative: Values, values: Values
 ) -> Iterator[Problem]:
+    """Yield a problem if an alternative's other region does not fit the cluster's inputs.
+
+    A shared volume and an nvidia_version_id belong to one region. `path` is the alternative's.
+    """
     region = alternative.get("region")
     if not _is_known(region) or region == values.get("region"):
         return
@@ -250,6 +260,7 @@ def _find_other_region_problems(
 
 
 def _find_drain_problems(values: Values) -> Iterator[Problem]:
+    """Yield a problem if `drain.slurm` is declared for a cluster without Slurm."""
     declared = values.get("drain")
     if not isinstance(declared, Mapping) or declared.get("slurm") is None:
         return
@@ -258,6 +269,7 @@ def _find_drain_problems(values: Values) -> Iterator[Problem]:
 
 
 def _find_rollout_problems(values: Values) -> Iterator[Problem]:
+    """Yield a problem if a rollout is to keep the volume, and no `volume_id` is declared."""
     rollout = values.get("rollout")
     # an inline volume belongs to its cluster, so a new cluster cannot mount it
     keeps_volume = isinstance(rollout, Mapping) and rollout.get("keep_volume") is True

@@ -347,10 +347,12 @@ class ClusterInputs(InputModel):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        """Yield the problems between the cluster's inputs, and of its lifetime."""
         return chain(find_cluster_problems(values), find_lifetime_problems(values))
 
     @classmethod
     def normalize(cls, values: dict[str, Any]) -> dict[str, Any]:
+        """Return the inputs with CUDA and driver version instead of ``driver_version``."""
         return expand_driver_version(values)
 
     def iterate_placements(self) -> "Iterator[ClusterInputs]":
@@ -362,6 +364,7 @@ class ClusterInputs(InputModel):
 
     @classmethod
     def convert_retired_value(cls, name: str, value: Any) -> Any:
+        """Return the GPU type for a value of the removed field `instance_type`, for the hint."""
         if name == "instance_type" and isinstance(value, str):
             return find_nearest_gpu_type(value) or value
         return value

@@ -87,4 +87,5 @@ def _switch_on(add_on: Body) -> Body:
 
 
 def _build_switch(add_on: Mapping[str, Any], *, on: bool) -> Body:
+    """Return the part of an add-on's request that enables or disables the add-on."""
     return {add_on["add_on_type"]: {"enabled": on}}

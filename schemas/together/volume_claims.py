@@ -109,6 +109,7 @@ class VolumeClaimInputs(InputModel):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
+        """Yield a problem unless exactly one of volume_name and storage_class_name is declared."""
         sources = [name for name in ("volume_name", "storage_class_name") if name in values]
         if len(sources) != 1:
             yield Problem(

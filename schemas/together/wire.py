@@ -24,6 +24,7 @@ _SEVERITY_PREFIX: Final = "PHC_SEVERITY_"
 
 
 def _remove_prefix(prefix: str, value: object) -> object:
+    """Return a reported text without an enumeration's prefix; other values as they are."""
     # a value that is no text is left to pydantic, which reports the field
     return value.removeprefix(prefix) if isinstance(value, str) else value
 
