@@ -4,10 +4,10 @@ from pathlib import Path
 
 from gpuform.stacks.engine.machine import KernelLock
 from gpuform.stacks.engine.state import FileLog, Journal
-from gpuform.stacks.engine.store import Files, Patience, StackLock
+from gpuform.stacks.engine.store import Files, LockTimeout, StackLock
 
 
-def file_lock(folder: Path, own: Path, patience: Patience | None = None) -> StackLock:
+def file_lock(folder: Path, own: Path, patience: LockTimeout | None = None) -> StackLock:
     """A stack's lock: `folder` is Pulumi's, `own` gpuform's file."""
     return StackLock(Files(folder.parent), folder.name, KernelLock(own), patience)
 

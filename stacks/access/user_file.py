@@ -20,7 +20,7 @@ from typing import Final
 from gpuform.stacks.access.errors import NoAccess
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.machine import replace_file
-from gpuform.stacks.engine.store import LockFile, content
+from gpuform.stacks.engine.store import LockFile, encode_lock
 
 PATIENCE: Final = 10.0
 """Seconds: who holds it reads and writes one small file."""
@@ -64,7 +64,7 @@ def _made(lock: Path) -> int:
     handle, name = tempfile.mkstemp(prefix=f"{lock.name}.", dir=lock.parent)
     try:
         _flock(handle, wait=True)
-        os.write(handle, content())
+        os.write(handle, encode_lock())
         os.link(name, lock)
     except FileExistsError:
         os.close(handle)
@@ -80,7 +80,7 @@ def _made(lock: Path) -> int:
 def _made_in_place(lock: Path) -> int:
     handle = os.open(lock, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
     _flock(handle, wait=True)  # somebody who looks whether it was left holds it for a moment
-    os.write(handle, content())
+    os.write(handle, encode_lock())
     return handle
 
 
@@ -94,7 +94,7 @@ def _left(lock: Path) -> int | None:
         return None
     if _flock(handle, wait=False) and _is_ours(handle, lock):
         os.truncate(handle, 0)
-        os.pwrite(handle, content(), 0)
+        os.pwrite(handle, encode_lock(), 0)
         return handle
     os.close(handle)
     return None

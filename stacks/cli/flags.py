@@ -12,7 +12,7 @@ from gpuform.stacks.cli.terminal.screen import Screen
 from gpuform.stacks.engine.values import seconds
 
 if TYPE_CHECKING:
-    from gpuform.stacks.engine.store import Patience
+    from gpuform.stacks.engine.store import LockTimeout
 
 output_flag = click.option(
     "--output",
@@ -138,11 +138,11 @@ lock_flag = click.option(
 )
 
 
-def patience(screen: Screen) -> "Patience":
+def patience(screen: Screen) -> "LockTimeout":
     """How long this command waits for a lock. Whom it waits for is told on stderr."""
-    from gpuform.stacks.engine.store import Patience  # noqa: PLC0415 - the engine, not for help
+    from gpuform.stacks.engine.store import LockTimeout  # noqa: PLC0415 - the engine, not for help
 
-    return Patience(flag("lock_timeout", 0.0), screen.warn)
+    return LockTimeout(flag("lock_timeout", 0.0), screen.warn)
 
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -27,7 +27,7 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.language_host import topology_of
 from gpuform.stacks.engine.planning import Diagnostic, Event, Listener
 from gpuform.stacks.engine.stack import Workspace
-from gpuform.stacks.engine.store import full_name
+from gpuform.stacks.engine.store import build_full_name
 from gpuform.stacks.engine.values import PropertyMap
 from gpuform.stacks.operations.opening.selecting import SelectedStack
 from gpuform.stacks.operations.opening.variables import set_variables
@@ -174,7 +174,7 @@ class Channel:
             raise EngineError(found.error)
         if found.outputs is None:
             return None
-        self.planned_with[full_name(project, stack)] = found.seal
+        self.planned_with[build_full_name(project, stack)] = found.seal
         return unpacked(found.outputs)
 
     def passphrase(self, prompt: str) -> str:

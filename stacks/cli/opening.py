@@ -10,7 +10,7 @@ from gpuform.stacks.cli.terminal.screen import Screen
 from gpuform.stacks.cli.terminal.stopping import FIRST, Signals, unwinding
 from gpuform.stacks.engine.stack import Stack, Workspace
 from gpuform.stacks.engine.state import Snapshot
-from gpuform.stacks.engine.store import doubt, name_the_last_good
+from gpuform.stacks.engine.store import add_backup_hint, describe_orphaned_journals
 from gpuform.stacks.operations.opening.selecting import (
     SelectedStack,
     passphrase_of,
@@ -73,7 +73,7 @@ def opened_for_change(session: Session, name: str | None = None) -> Iterator[Sta
         stack.crypter.check()
         warn_of_recovery(stack.recovered, session.screen.warn)
         where = workspace.backend.journal(workspace.project.name, name).where
-        told = doubt(where, stack.snapshot, stack.overtaken)
+        told = describe_orphaned_journals(where, stack.snapshot, stack.overtaken)
         if told:
             session.screen.warn(f"warning: {told}")
         yield stack
@@ -83,5 +83,5 @@ def sealed_snapshot(session: Session, workspace: Workspace | None = None) -> Sna
     """The stack's state without its secrets, which needs no passphrase."""
     workspace = workspace or workspace_of(session, runs_program=False)
     name = workspace.resolve(session.stack)
-    with name_the_last_good(workspace.backend, workspace.project.name, name):
+    with add_backup_hint(workspace.backend, workspace.project.name, name):
         return read_for_showing(workspace, name, session.screen.warn).snapshot

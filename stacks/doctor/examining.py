@@ -20,7 +20,7 @@ from gpuform.stacks.engine.project import (
     topology_in,
 )
 from gpuform.stacks.engine.stack import selected_stack, short_name
-from gpuform.stacks.engine.store import Backend, backend_url, without_credentials
+from gpuform.stacks.engine.store import Backend, get_backend_url, strip_credentials
 from gpuform.stacks.review.value_text import counted
 from gpuform.stacks.topology.offline import surroundings_of
 from gpuform.stacks.topology.planning import plan
@@ -45,7 +45,7 @@ def examine(
     project = exam.get("project", lambda: _project(exam, directory))
     if project is not None and not exam.has_foreign_program:
         exam.look("project", lambda: program(project, interpreter, used))
-    backend = exam.get(BACKEND, lambda: Backend.open(backend_url(environ, project), environ))
+    backend = exam.get(BACKEND, lambda: Backend.open(get_backend_url(environ, project), environ))
     if backend is not None:
         exam.look(BACKEND, lambda: _backend(backend))
     config: Mapping[str, str] = {}
@@ -70,7 +70,7 @@ def _project(exam: Examination, directory: Path) -> Project | None:
 
 def _backend(backend: Backend) -> Iterator[Finding]:
     backend.check_writable()
-    shown = without_credentials(backend.url)
+    shown = strip_credentials(backend.url)
     yield Finding(BACKEND, Level.OK, f"{shown} can be read and written")
     free = backend.free_space()
     if free is not None and free < _LITTLE_SPACE:

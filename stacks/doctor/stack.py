@@ -21,8 +21,8 @@ from gpuform.stacks.engine.state import SecretsProvider, edits, load_checkpoint
 from gpuform.stacks.engine.store import (
     Backend,
     SealedState,
-    last_good,
-    name_the_last_good,
+    add_backup_hint,
+    find_last_good_backup,
     read_sealed,
 )
 from gpuform.stacks.engine.urn import STACK_TYPE, is_provider, name_of
@@ -87,7 +87,7 @@ def in_the_clear(subject: ExaminedStack, found: StackSettings) -> Iterator[Findi
 def state(subject: ExaminedStack) -> SealedState:
     """What is on disk. Raises EngineError, which says what brings the last good state back."""
     backend, project = subject.backend, subject.project.name
-    with name_the_last_good(backend, project, subject.name):
+    with add_backup_hint(backend, project, subject.name):
         found = read_sealed(backend, project, subject.name)
         if found.fault is not None:
             raise found.fault
@@ -111,11 +111,11 @@ def health(subject: ExaminedStack, found: SealedState) -> Iterator[Finding]:
             f"a run was interrupted; its journal has {counted(found.recovered, 'change')} of it",
             "the next `gpuform up` takes over what the journal has",
         )
-    if found.overtaken:
+    if found.orphaned_journals:
         where = subject.backend.journal(subject.project.name, subject.name).where
         yield _warning(
             subject,
-            found.doubt(where)
+            found.describe_uncertainty(where)
             or f"another program has written the state since a run was interrupted: {where} is its "
             "journal",
             "gpuform refresh settles what that run has made, and sets the journal aside",
@@ -139,7 +139,10 @@ def health(subject: ExaminedStack, found: SealedState) -> Iterator[Finding]:
             f"old objects wait for their deletion: {', '.join(doomed)}",
             "gpuform up deletes them",
         )
-    if last_good(subject.backend, subject.project.name, subject.name) is None and entries:
+    if (
+        find_last_good_backup(subject.backend, subject.project.name, subject.name) is None
+        and entries
+    ):
         yield Finding(subject.area, Level.NOTE, "there is no earlier state to go back to yet")
 
 

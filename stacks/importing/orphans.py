@@ -15,7 +15,7 @@ from gpuform.providers.platform import platforms
 from gpuform.providers.records import Intent
 from gpuform.stacks.engine.records import all_intents
 from gpuform.stacks.engine.state import ResourceState
-from gpuform.stacks.engine.store import Backend, owners
+from gpuform.stacks.engine.store import Backend, find_owners
 from gpuform.stacks.importing.chosen import Key
 from gpuform.stacks.resource_rules import lifecycle_of
 
@@ -151,7 +151,7 @@ def _held(platform: str, question: Question, found: Orphans) -> list[Held]:
 
 
 def _owned(backend: Backend, found: Orphans) -> set[tuple[str, str, str]]:
-    everybody = owners(backend)
+    everybody = find_owners(backend)
     found.failures += [each.message for each in everybody.unreadable]
     return set(owners_of(everybody.resources))
 

@@ -12,7 +12,7 @@ from gpuform.schemas.topology import SECTIONS
 from gpuform.stacks.authoring.declared import Declared
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import ResourceState
-from gpuform.stacks.engine.store import full_name, owners
+from gpuform.stacks.engine.store import build_full_name, find_owners
 from gpuform.stacks.engine.urn import make_urn, name_of
 from gpuform.stacks.importing.chosen import ImportChoice, Key, NotImported
 from gpuform.stacks.importing.declaring import (
@@ -127,8 +127,8 @@ _Owners = Mapping[Key, Owner]
 def _owners(request: Request) -> tuple[_Owners, _Owners]:
     """Of the stack's own objects, and of those of other stacks."""
     stack = request.stack
-    own = full_name(stack.project.name, stack.name)
-    others = owners(stack.backend, besides=own)
+    own = build_full_name(stack.project.name, stack.name)
+    others = find_owners(stack.backend, excluded_stack=own)
     for unreadable in others.unreadable:
         raise unreadable
     mine = owners_of((own, each) for each in stack.snapshot.resources)

@@ -20,7 +20,7 @@ from gpuform.stacks.document.reading import read_text
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.language_host import topology_of
 from gpuform.stacks.engine.project import Project, find_project, load_project
-from gpuform.stacks.engine.store import anchor, backend_url
+from gpuform.stacks.engine.store import anchor_file_url, get_backend_url
 from gpuform.stacks.multi_stack import project_files
 from gpuform.stacks.topology.files import included
 from gpuform.stacks.topology.loading import load
@@ -227,7 +227,7 @@ class Projects:
 
 def backend_of(project: Project, environ: Mapping[str, str]) -> str:
     """Where the states are, also for a copy of the project."""
-    return anchor(backend_url(environ, project), project.directory)
+    return anchor_file_url(get_backend_url(environ, project), project.directory)
 
 
 def is_topology(project: Project) -> bool:

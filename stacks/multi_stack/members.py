@@ -12,7 +12,7 @@ from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import Project
 from gpuform.stacks.engine.stack import Workspace
-from gpuform.stacks.engine.store import Backend, full_name
+from gpuform.stacks.engine.store import Backend, build_full_name
 from gpuform.stacks.topology.files import shown
 
 FILE: Final = "stacks.yaml"
@@ -47,7 +47,7 @@ class Member:
     @property
     def full_name(self) -> str:
         """As programs name it: `organization/PROJECT/STACK`."""
-        return full_name(self.project.name, self.stack)
+        return build_full_name(self.project.name, self.stack)
 
     def workspace(self, environ: Mapping[str, str]) -> Workspace:
         """Its project with its backend, whatever the current folder is."""

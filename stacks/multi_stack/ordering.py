@@ -16,7 +16,7 @@ from typing import Final, Self
 from gpuform.schemas.checking import find_nearest_name
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.store import Backend, without_credentials
+from gpuform.stacks.engine.store import Backend, strip_credentials
 from gpuform.stacks.gates.file import check_gates, check_gates_over
 from gpuform.stacks.multi_stack.members import FILE, Estate, EstateError, Member
 from gpuform.stacks.multi_stack.reading import stacks_with_settings
@@ -137,7 +137,7 @@ def _check_outside(estate: Estate, member: Member, use: StackUse, problems: Diag
     if known is not None:
         message = (
             f"{member.name} reads {short}, which is in another backend: "
-            f"{without_credentials(known.backend)}, and not {without_credentials(member.backend)}"
+            f"{strip_credentials(known.backend)}, and not {strip_credentials(member.backend)}"
         )
         hint = "a stack reads stacks of its own backend only: give both the same"
         problems.add(use.place, "unknown-stack", message, hint)

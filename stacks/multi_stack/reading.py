@@ -13,7 +13,7 @@ from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition, for
 from gpuform.stacks.document.nodes import MappingNode, find_nearest_node
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import OtherRuntime, Project, load_project
-from gpuform.stacks.engine.store import anchor, backend_url
+from gpuform.stacks.engine.store import anchor_file_url, get_backend_url
 from gpuform.stacks.multi_stack.members import FILE, Estate, EstateError, Member, note
 from gpuform.stacks.topology.files import shown
 
@@ -188,7 +188,7 @@ class _Reader:
 
 def _backend_of(project: Project, environ: Mapping[str, str]) -> str:
     """As a run in the project's folder finds it."""
-    return anchor(backend_url(environ, project), project.directory)
+    return anchor_file_url(get_backend_url(environ, project), project.directory)
 
 
 def _project_file(folder: Path) -> Path | None:

@@ -11,7 +11,7 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import NoProject, Project, find_project
 from gpuform.stacks.engine.stack import selected_stack, short_name
 from gpuform.stacks.engine.state import load_checkpoint
-from gpuform.stacks.engine.store import Backend, backend_url, user, without_credentials
+from gpuform.stacks.engine.store import Backend, get_backend_url, get_user, strip_credentials
 from gpuform.stacks.engine.urn import is_listed
 
 Sections = Mapping[str, Mapping[str, Any]]
@@ -36,7 +36,7 @@ def about(directory: Path, environ: Mapping[str, str], stack: str | None) -> Sec
         found["project"] = {"error": error.message}
     if project is not None:
         found["project"] = {"name": project.name, "file": str(project.path)}
-    found["backend"] = {"url": describe_user(project, environ)["url"], "user": user()}
+    found["backend"] = {"url": describe_user(project, environ)["url"], "user": get_user()}
     if project is not None:
         found["stack"] = dict(_stack(project, environ, stack))
     set_here = sorted(name for name in environ if name.startswith(("PULUMI_", "GPUFORM_")))
@@ -46,7 +46,7 @@ def about(directory: Path, environ: Mapping[str, str], stack: str | None) -> Sec
 
 def describe_user(project: Project | None, environ: Mapping[str, str]) -> dict[str, str]:
     """Who works here, and with which backend, by the Pulumi CLI's names."""
-    return {"user": user(), "url": without_credentials(backend_url(environ, project))}
+    return {"user": get_user(), "url": strip_credentials(get_backend_url(environ, project))}
 
 
 def _stack(
@@ -62,7 +62,7 @@ def _stack(
         return
     yield "name", name
     try:
-        data = Backend.open(backend_url(environ, project), environ).read(project.name, name)
+        data = Backend.open(get_backend_url(environ, project), environ).read(project.name, name)
         latest = None if data is None else load_checkpoint(data).latest
     except EngineError as error:
         yield "error", error.message

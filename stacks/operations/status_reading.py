@@ -24,7 +24,7 @@ from gpuform.stacks.engine.deployment import Deployment, Options
 from gpuform.stacks.engine.planning import Diagnostic, EventBus
 from gpuform.stacks.engine.stack import Stack, StackNotFound, read_resources
 from gpuform.stacks.engine.state import ResourceState, Selection, UrnPatterns
-from gpuform.stacks.engine.store import without_credentials
+from gpuform.stacks.engine.store import strip_credentials
 from gpuform.stacks.engine.urn import STACK_REFERENCE_TYPE, is_noise, name_of
 from gpuform.stacks.multi_stack import Member
 from gpuform.stacks.operations.opening.selecting import SelectedStack, at_work_on
@@ -281,7 +281,7 @@ def _read_member(member: Member, looking: Looking) -> StackStatus:
     try:
         workspace = member.workspace(looking.environ)
         if member.stack not in workspace.stacks():
-            where = without_credentials(workspace.backend.url)
+            where = strip_credentials(workspace.backend.url)
             problem = f"It does not exist in {where} yet."
             return StackStatus(member.name, None, problem, exists=False)
         selected = SelectedStack(workspace, member.stack, ask_passphrase=ask_own)

@@ -6,7 +6,7 @@ from typing import Any
 
 from gpuform.stacks.engine.stack import StackImport
 from gpuform.stacks.engine.state import load_checkpoint
-from gpuform.stacks.engine.store import SEALED, name_the_last_good
+from gpuform.stacks.engine.store import SEALED, add_backup_hint
 from gpuform.stacks.operations.opening.selecting import (
     SelectedStack,
     passphrase_of,
@@ -19,7 +19,7 @@ def export_deployment(
 ) -> dict[str, Any]:
     """With what an interrupted run's journal tells; secrets encrypted unless `show_secrets`."""
     workspace, name = selected.workspace, selected.name
-    with name_the_last_good(workspace.backend, workspace.project.name, name):
+    with add_backup_hint(workspace.backend, workspace.project.name, name):
         found = read_for_showing(workspace, name, tell)
     if show_secrets or found.snapshot.has_plain_secrets():
         opened = selected.open(with_journal=found.fault is None)

@@ -24,7 +24,7 @@ from gpuform.stacks.engine.planning import StepDone
 from gpuform.stacks.engine.project import StackSettings, is_secure, load_project
 from gpuform.stacks.engine.stack import Stack, Workspace
 from gpuform.stacks.engine.state import NothingSelected, ResourceState, Snapshot, edits
-from gpuform.stacks.engine.store import SEALED, Backend, full_name
+from gpuform.stacks.engine.store import SEALED, Backend, build_full_name
 from gpuform.stacks.engine.urn import STACK_TYPE, is_provider, make_urn, name_of
 from gpuform.stacks.engine.values import PropertyMap, from_plain, property_paths
 from gpuform.stacks.gates.evaluating import Keeper
@@ -257,7 +257,7 @@ class _Stage:
                 f"{file.name} is a state of project {project}, and this is {self._project.name}"
             )
         self._name = self._part.inputs.stack or stack
-        return edits.rename_stack(state, full_name(project, self._name))
+        return edits.rename_stack(state, build_full_name(project, self._name))
 
     def _configure(self) -> None:
         """The values of the stack's own file, then those of the case."""
@@ -291,7 +291,7 @@ class _Stage:
         urn = make_urn(stack, project, "", STACK_TYPE, f"{project}-{stack}")
         values = {key: from_plain(value) for key, value in outputs.items()}
         root = ResourceState(urn=urn, custom=False, type=STACK_TYPE, outputs=values)
-        snapshot = Snapshot(full_name(project, stack), resources=[root])
+        snapshot = Snapshot(build_full_name(project, stack), resources=[root])
         self._workspace.backend.write(project, stack, snapshot.to_json(SEALED))
 
     def run(self, selected: SelectedStack) -> Report:

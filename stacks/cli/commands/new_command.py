@@ -10,7 +10,7 @@ from gpuform.stacks.cli.opening import workspace_of
 from gpuform.stacks.cli.session import Session, session, stack_flags
 from gpuform.stacks.code_hosts.place import CODE_HOSTS, CodeHostName
 from gpuform.stacks.engine.project import SECURE, StackSettings, find_project
-from gpuform.stacks.engine.store import backend_url
+from gpuform.stacks.engine.store import get_backend_url
 from gpuform.stacks.operations.opening.selecting import passphrase_of
 from gpuform.stacks.projects import require_here, write_files
 from gpuform.stacks.review.value_text import counted
@@ -136,7 +136,7 @@ def new_ci(session: Session, directory: Path, wanted: WorkflowOptions, *, force:
     repository = Repository.around(directory)
     forge = wanted.forge or _forge_of(repository.root)
     project = find_project(repository.project)
-    backend = wanted.backend or backend_url(session.environ, project)
+    backend = wanted.backend or get_backend_url(session.environ, project)
     provider = StackSettings.load(project, wanted.stack).secrets_provider
     clouds = Clouds.of((backend, provider))
     files = workflow_files(

@@ -14,7 +14,7 @@ from gpuform.stacks.cli.failures import FAILED, SUCCESS
 from gpuform.stacks.cli.flags import page_of
 from gpuform.stacks.cli.session import Session, common_flags, session, stack_flags
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.store import Backend, anchor, credentials, without_credentials
+from gpuform.stacks.engine.store import Backend, anchor_file_url, credentials, strip_credentials
 from gpuform.stacks.help_pages import NoSuchPage, Page, find_page, page_names, read_page
 
 
@@ -342,15 +342,15 @@ def login(url: str | None, local: bool) -> None:
     if local and url is not None:
         raise click.UsageError("--local and a URL exclude each other")
     with session() as current:
-        chosen = _LOCAL if local else url or credentials.current_url(current.environ) or _LOCAL
-        chosen = anchor(chosen, Path.cwd())
+        chosen = _LOCAL if local else url or credentials.get_current_url(current.environ) or _LOCAL
+        chosen = anchor_file_url(chosen, Path.cwd())
         Backend.open(chosen, current.environ)
         credentials.log_in(chosen, current.environ)
-        current.screen.print(f"Logged in to {without_credentials(chosen)}.")
+        current.screen.print(f"Logged in to {strip_credentials(chosen)}.")
         given = current.environ.get("PULUMI_BACKEND_URL")
         if given and given != chosen:
             current.screen.warn(
-                f"warning: PULUMI_BACKEND_URL is set, and {without_credentials(given)} is used"
+                f"warning: PULUMI_BACKEND_URL is set, and {strip_credentials(given)} is used"
             )
 
 
@@ -375,9 +375,9 @@ def logout(url: str | None, everywhere: bool, local: bool) -> None:
             credentials.log_out_of_all(current.environ)
             current.screen.print("Logged out of everything.")
             return
-        chosen = _LOCAL if local else url or credentials.current_url(current.environ)
-        whole = anchor(chosen, Path.cwd())
+        chosen = _LOCAL if local else url or credentials.get_current_url(current.environ)
+        whole = anchor_file_url(chosen, Path.cwd())
         if not any(credentials.log_out(each, current.environ) for each in (chosen, whole) if each):
-            which = without_credentials(chosen) if chosen else "any backend"
+            which = strip_credentials(chosen) if chosen else "any backend"
             raise EngineError(f"not logged in to {which}")
-        current.screen.print(f"Logged out of {without_credentials(chosen)}.")
+        current.screen.print(f"Logged out of {strip_credentials(chosen)}.")

@@ -36,7 +36,7 @@ from gpuform.stacks.engine.stack import (
     short_name,
 )
 from gpuform.stacks.engine.state import load_checkpoint
-from gpuform.stacks.engine.store import Backend, full_name, name_the_last_good
+from gpuform.stacks.engine.store import Backend, add_backup_hint, build_full_name
 from gpuform.stacks.multi_stack import read_estate
 from gpuform.stacks.operations.opening.selecting import passphrase_of
 from gpuform.stacks.operations.opening.variables import set_variables
@@ -134,7 +134,7 @@ def list_stacks(everything: bool, as_json: bool) -> None:
         with contextlib.suppress(StackNotFound):  # selected is a stack of another project
             selected = workspace.selected()
         if everything:
-            own = None if selected is None else full_name(project, selected)
+            own = None if selected is None else build_full_name(project, selected)
             found = [(each, each.split("/")) for each in workspace.backend.stacks()]
             rows = [_row(workspace, parts[1], parts[2], each, own) for each, parts in found]
         else:
@@ -270,7 +270,7 @@ def rename(name: str) -> None:
         if new_project == old_project:
             current.screen.print(f"Stack {opened.name} is now {new}, and selected.")
             return
-        full = full_name(new_project, new)
+        full = build_full_name(new_project, new)
         settings = opened.project.settings_path(new).name
         current.screen.print(
             f"Stack {opened.name} is now {full}, and selected.\n"
@@ -315,7 +315,7 @@ def _row(
     workspace: Workspace, project: str, name: str, shown: str, selected: str | None
 ) -> dict[str, Any]:
     data = workspace.backend.read(project, name)
-    with name_the_last_good(workspace.backend, project, name):
+    with add_backup_hint(workspace.backend, project, name):
         latest = load_checkpoint(data).latest if data is not None else {}
     resources = latest.get("resources") or []
     return {

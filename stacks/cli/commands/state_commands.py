@@ -35,9 +35,9 @@ from gpuform.stacks.engine.state import repair as repaired
 from gpuform.stacks.engine.store import (
     SEALED,
     Backup,
+    add_backup_hint,
     find_backups,
     load_backup,
-    name_the_last_good,
 )
 from gpuform.stacks.operations.opening.selecting import passphrase_of, read_for_showing
 from gpuform.stacks.review.text.plan_text import (
@@ -125,7 +125,7 @@ def repair(from_backup: str | None, discard_journal: bool, yes: bool) -> int:
 
 def _repair(screen: Screen, workspace: Workspace, name: str, *, yes: bool) -> int:
     backend, project = workspace.backend, workspace.project.name
-    with name_the_last_good(backend, project, name):
+    with add_backup_hint(backend, project, name):
         found = read_for_showing(workspace, name, screen.warn)
     result = repaired(found.snapshot)
     if not result.done:
@@ -137,7 +137,7 @@ def _repair(screen: Screen, workspace: Workspace, name: str, *, yes: bool) -> in
     if not agreed(screen, "Write the repaired state?", yes=yes):
         return FAILED
     kept = backend.restore(project, name, result.snapshot.to_json(SEALED))
-    if found.recovered and not found.overtaken:  # its changes are in what was written
+    if found.recovered and not found.orphaned_journals:  # its changes are in what was written
         backend.journal(project, name).remove()
     screen.print(f"The state is repaired. What was there is kept in {kept}.")
     return SUCCESS
@@ -226,7 +226,7 @@ def upgrade() -> None:
     """
     with session() as current:
         workspace = workspace_of(current, runs_program=False)
-        legacy = workspace.backend.legacy_stacks()
+        legacy = workspace.backend.list_legacy_stacks()
         if legacy:
             raise EngineError(
                 "these stacks have the layout of old Pulumi CLIs, which knows no projects:"

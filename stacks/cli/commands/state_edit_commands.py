@@ -27,7 +27,7 @@ from gpuform.stacks.engine.state import (
     get_object_entry,
 )
 from gpuform.stacks.engine.state import move as moved
-from gpuform.stacks.engine.store import full_name
+from gpuform.stacks.engine.store import build_full_name
 from gpuform.stacks.operations.opening.selecting import passphrase_of
 from gpuform.stacks.review.value_text import counted
 
@@ -233,7 +233,7 @@ def move(
         done = moved(
             here.snapshot,
             there.snapshot,
-            full_name(_project_of(there), there.name),
+            build_full_name(_project_of(there), there.name),
             urns,
             include_parents=include_parents,
         )

@@ -267,7 +267,7 @@ def _show_graphs(current: Session, filters: Sequence[str], most: int) -> tuple["
 
 def _entries(current: Session, member: "Member") -> "list[ResourceState] | None":
     """What its state holds; None where nobody has made it yet."""
-    from gpuform.stacks.engine.store import name_the_last_good  # noqa: PLC0415 - not for help
+    from gpuform.stacks.engine.store import add_backup_hint  # noqa: PLC0415 - not for help
     from gpuform.stacks.operations.opening.selecting import read_for_showing  # noqa: PLC0415
 
     workspace = member.workspace(current.environ)
@@ -277,7 +277,7 @@ def _entries(current: Session, member: "Member") -> "list[ResourceState] | None"
     def warn(text: str) -> None:
         current.screen.warn(f"{member.name}: {text}")
 
-    with name_the_last_good(workspace.backend, member.project.name, member.stack):
+    with add_backup_hint(workspace.backend, member.project.name, member.stack):
         return read_for_showing(workspace, member.stack, warn).snapshot.resources
 
 

@@ -34,7 +34,14 @@ from gpuform.providers.records import (
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import find_project
 from gpuform.stacks.engine.state import load_checkpoint
-from gpuform.stacks.engine.store import Backend, Storage, backend_url, full_name, layout, owners
+from gpuform.stacks.engine.store import (
+    Backend,
+    Storage,
+    build_full_name,
+    find_owners,
+    get_backend_url,
+    layout,
+)
 
 MANY = 64
 """So many batches become one: who reads them asks for each."""
@@ -191,13 +198,13 @@ class BackendRecords:
         self._project = project
         self._stack = stack
         self._lock = threading.Lock()
-        self._batches = Batches(backend.storage, backend.folder_of_records(project, stack))
+        self._batches = Batches(backend.storage, backend.get_records_folder(project, stack))
         self._commit = GroupCommit(self._batches)
         self._kept: dict[str, Fields] | None = None
 
     @property
     def place(self) -> str:
-        folder = self._backend.folder_of_records(self._project, self._stack)
+        folder = self._backend.get_records_folder(self._project, self._stack)
         return self._backend.storage.where(folder)
 
     def names(self) -> list[str]:
@@ -224,7 +231,7 @@ class BackendRecords:
     def add(self, name: str, fields: Fields) -> None:
         """Keep a new record, also when the stack's lock is another's by now."""
         # What others have kept is not read: this batch stands beside theirs and replaces none.
-        folder = self._backend.folder_of_records(self._project, self._stack)
+        folder = self._backend.get_records_folder(self._project, self._stack)
         with errors_of_providers():
             Batches(self._backend.storage, folder).write({name: fields})
 
@@ -274,7 +281,7 @@ def intents_of(backend: Backend, project: str, stack: str) -> Intents:
 def all_intents(backend: Backend) -> list[Intent]:
     """Those of every stack of a backend, also of stacks that are no more."""
     folders = set()
-    for entry in backend.storage.entries(layout.folder("gpuform")):
+    for entry in backend.storage.entries(layout.build_name("gpuform")):
         folder, is_batch, _ = entry.name.rpartition(".records/")
         if is_batch:
             folders.add(f"{folder}.records")
@@ -300,7 +307,7 @@ def records_for_host(
     except EngineError:
         found = None
     try:
-        backend = Backend.open(backend_url(environ, found), environ)
+        backend = Backend.open(get_backend_url(environ, found), environ)
         return BackendRecords(backend, project, stack) if backend.exists(project, stack) else None
     except EngineError:
         return None
@@ -327,7 +334,9 @@ class Elsewhere:
         own = f"urn:pulumi:{self.stack}::{self.project}::"
         with errors_of_providers():
             records = all_intents(self.backend)
-            states = owners(self.backend, besides=full_name(self.project, self.stack))
+            states = find_owners(
+                self.backend, excluded_stack=build_full_name(self.project, self.stack)
+            )
         theirs = (each for each in records if not str(each.urn).startswith(own))
         made = {id_ for each in theirs for id_ in each.made}
         return made | {entry.id for _, entry in states.resources}

@@ -19,7 +19,7 @@ from gpuform.stacks.engine.state import (
     journal,
     load_checkpoint,
 )
-from gpuform.stacks.engine.store import Backend, full_name, name_the_last_good
+from gpuform.stacks.engine.store import Backend, add_backup_hint, build_full_name
 from gpuform.stacks.engine.values import PropertyMap
 
 
@@ -40,17 +40,18 @@ class ForeignStack:
         """Reads its state. Raises EngineError when there is none that can be used."""
         if backend.read_own(project, name, "secrets-change") is not None:
             raise EngineError(
-                f"a change of the secrets provider of {full_name(project, name)} was interrupted",
+                f"a change of the secrets provider of {build_full_name(project, name)} was "
+                "interrupted",
                 hint="Any command in its own project finishes it, such as `gpuform preview`.",
             )
-        with name_the_last_good(backend, project, name):
+        with add_backup_hint(backend, project, name):
             data = backend.read(project, name)
             if data is None:
-                raise EngineError(f"no stack {full_name(project, name)} in {backend.url}")
+                raise EngineError(f"no stack {build_full_name(project, name)} in {backend.url}")
             checkpoint = load_checkpoint(data)
             if checkpoint.secrets_provider is None:
                 raise EngineError(
-                    f"stack {full_name(project, name)} has no secrets provider yet",
+                    f"stack {build_full_name(project, name)} has no secrets provider yet",
                     hint="Run `gpuform up` in its project first.",
                 )
             crypter = crypter_for(checkpoint.secrets_provider, passphrase)
@@ -60,7 +61,7 @@ class ForeignStack:
         found = journal.recover(backend.journal(project, name), data, snapshot, crypter)
         if found.changes or found.orphaned_journals:
             raise EngineError(
-                f"the last run of stack {full_name(project, name)} was interrupted",
+                f"the last run of stack {build_full_name(project, name)} was interrupted",
                 hint="Run `gpuform up` or `gpuform refresh` in its project first.",
             )
         return cls(backend, project, name, crypter, snapshot)

@@ -24,7 +24,7 @@ from gpuform.stacks.engine.records import errors_of_engine, intents_follow, inte
 from gpuform.stacks.engine.stack.stack import Stack
 from gpuform.stacks.engine.stack.workspace import check_selectable, select_stack
 from gpuform.stacks.engine.state import Snapshot, edits
-from gpuform.stacks.engine.store import Patience, full_name, read_sealed
+from gpuform.stacks.engine.store import LockTimeout, build_full_name, read_sealed
 
 
 def parse_new_name(project: Project, name: str) -> tuple[str, str]:
@@ -52,7 +52,7 @@ def rename_stack(
     new_project: str,
     new: str,
     environ: Mapping[str, str],
-    patience: Patience | None = None,
+    patience: LockTimeout | None = None,
 ) -> None:
     """Rename an open stack, whose lock is held, to `new` of `new_project`, and select it.
 
@@ -64,7 +64,7 @@ def rename_stack(
     backend, project = stack.backend, stack.project
     check_selectable(project, environ)
     stack.refuse_overtaken()
-    renamed = edits.rename_stack(stack.snapshot, full_name(new_project, new))
+    renamed = edits.rename_stack(stack.snapshot, build_full_name(new_project, new))
     old_settings, new_settings = project.settings_path(stack.name), project.settings_path(new)
     with backend.lock(new_project, new, patience):
         if backend.exists(new_project, new):
@@ -100,9 +100,9 @@ def _refuse_another(stack: Stack, new_project: str, new: str) -> None:
     backend, project = stack.backend, stack.project.name
     here = read_sealed(backend, project, stack.name).snapshot
     there = read_sealed(backend, new_project, new).snapshot
-    expected = edits.rename_stack(here, full_name(new_project, new))
+    expected = edits.rename_stack(here, build_full_name(new_project, new))
     if there.resources != expected.resources or not there.resources:
-        name = new if new_project == project else full_name(new_project, new)
+        name = new if new_project == project else build_full_name(new_project, new)
         raise EngineError(f"a stack named '{name}' exists already", hint="choose another name")
 
 

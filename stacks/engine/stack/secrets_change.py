@@ -78,7 +78,7 @@ class SecretsChange:
     def finish(self) -> None:
         """Does what is decided and not done. Raises EngineError, and then it stays decided."""
         kept = self._kept
-        where = self.backend.where_own(self.project.name, self.stack, _KIND)
+        where = self.backend.describe_own_location(self.project.name, self.stack, _KIND)
         checkpoint, settings = _decoded(kept or b"", where)
         state = self.backend.where(self.project.name, self.stack)
         write_checkpoint = checkpoint.is_due(self._checkpoint(), state)

@@ -41,13 +41,13 @@ from gpuform.stacks.engine.store import (
     SEALED,
     Backend,
     HistoryEntry,
+    LockTimeout,
     OtherStacks,
-    Patience,
     StackLock,
-    backend_url,
-    full_name,
-    name_the_last_good,
-    refuse_unsaved,
+    add_backup_hint,
+    build_full_name,
+    get_backend_url,
+    reject_unsaved_run,
 )
 from gpuform.stacks.engine.urn import is_provider
 
@@ -151,7 +151,7 @@ class Stack:
     @property
     def full_name(self) -> str:
         """As other projects name it: `organization/<project>/<stack>`."""
-        return full_name(self.project.name, self.name)
+        return build_full_name(self.project.name, self.name)
 
     def check_lock(self) -> None:
         """Raises EngineError when this process held the stack's lock and another may now."""
@@ -220,7 +220,7 @@ class Workspace:
             OtherRuntime: the program is not Python's, and the caller `runs_program`.
         """
         project = find_project(directory, any_runtime=not runs_program)
-        return cls(project, Backend.open(backend_url(environ, project), environ), environ)
+        return cls(project, Backend.open(get_backend_url(environ, project), environ), environ)
 
     def stacks(self) -> list[str]:
         """The names of the project's stacks."""
@@ -274,7 +274,9 @@ class Workspace:
         crypter = first_crypter(settings, provider, passphrase)
         crypter.check()
         settings.set_secrets_provider(crypter.provider)
-        snapshot = Snapshot(full_name(self.project.name, name), secrets_provider=crypter.provider)
+        snapshot = Snapshot(
+            build_full_name(self.project.name, name), secrets_provider=crypter.provider
+        )
         self.backend.write(self.project.name, name, snapshot.to_json(crypter))
         settings.save()
         select_stack(self.project, name, self.environ)
@@ -284,7 +286,7 @@ class Workspace:
         name: str,
         *,
         force: bool,
-        patience: Patience | None = None,
+        patience: LockTimeout | None = None,
         settle: Callable[[StackLock], None] = lambda _lock: None,
     ) -> None:
         """Forgets a stack, its settings and its history. Raises StackNotEmpty without `force`.
@@ -297,7 +299,7 @@ class Workspace:
         with self.backend.lock(self.project.name, name, patience) as lock:
             if not force:
                 settle(lock)
-            with name_the_last_good(self.backend, self.project.name, name):
+            with add_backup_hint(self.backend, self.project.name, name):
                 resources = Snapshot.from_json(self._read(name), SEALED).resources
             count = sum(1 for entry in resources if entry.custom and not is_provider(entry.type))
             if count and not force:
@@ -327,10 +329,10 @@ class Workspace:
         whose journal cannot be read.
         """
         name = self.resolve(name)
-        refuse_unsaved(path_of_unsaved(self.project, name))
+        reject_unsaved_run(path_of_unsaved(self.project, name))
         self.finish_secrets_change(name, exclusive=exclusive)
         settings = StackSettings.load(self.project, name)
-        with name_the_last_good(self.backend, self.project.name, name):
+        with add_backup_hint(self.backend, self.project.name, name):
             data = self._read(name)
             checkpoint = load_checkpoint(data)
             if exclusive:

@@ -31,10 +31,10 @@ from gpuform.stacks.engine.store import (
     SEALED,
     Backend,
     DamagedFile,
-    Part,
     SegmentLog,
-    Unsaved,
-    full_name,
+    UnsavedFile,
+    UnsavedSegment,
+    build_full_name,
     read_sealed,
 )
 from gpuform.stacks.engine.values import value_json
@@ -83,7 +83,7 @@ class StackImport:
         if not isinstance(document, dict) or not isinstance(document.get("deployment"), dict):
             raise EngineError(f"{where} is not a deployment", hint=_WHAT)
         whole = {key: document[key] for key in ("version", "features") if key in document}
-        name = full_name(self.workspace.project.name, self.stack)
+        name = build_full_name(self.workspace.project.name, self.stack)
         whole["checkpoint"] = {"stack": name, "latest": document["deployment"]}
         try:
             return parse_checkpoint(whole)
@@ -158,8 +158,8 @@ def recover(backend: Backend, project: str, stack: str, path: Path) -> int:
     and the state does not know the objects that they tell of.
     """
     log = backend.journal(project, stack)
-    unsaved = Unsaved(path, log.where)
-    found = unsaved.parts()
+    unsaved = UnsavedFile(path, log.where)
+    found = unsaved.read_segments()
     if found and found[0].journal != log.where:
         raise EngineError(
             f"{path} belongs to the journal {found[0].journal}, and this is {log.where}",
@@ -175,17 +175,19 @@ def recover(backend: Backend, project: str, stack: str, path: Path) -> int:
     return done.changes
 
 
-def _joined(log: SegmentLog, found: list[Part], path: Path) -> _Joined | None:
+def _joined(log: SegmentLog, found: list[UnsavedSegment], path: Path) -> _Joined | None:
     """The run's journal from its beginning; None when another run has gone on without `found`."""
     run, first = found[0].run, found[0].number
-    stored = log.segments(run)
-    if len(stored) < first or log.runs() - {run}:
+    stored = log.read_segments(run)
+    if len(stored) < first or log.list_runs() - {run}:
         return None
     # A segment may be in both places: its answer was lost.
     return _Joined(str(path), b"".join([*stored[:first], *(part.lines for part in found)]))
 
 
-def _refuse_lost(backend: Backend, project: str, stack: str, found: list[Part], path: Path) -> None:
+def _refuse_lost(
+    backend: Backend, project: str, stack: str, found: list[UnsavedSegment], path: Path
+) -> None:
     records = journal.parse_records(str(path), b"".join(part.lines for part in found))
     snapshot = read_sealed(backend, project, stack).snapshot
     try:

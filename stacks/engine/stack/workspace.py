@@ -19,7 +19,7 @@ from typing import Any, Final
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.machine import CiJob, ci_job, cli_version, git_facts, replace_file
 from gpuform.stacks.engine.project import Project
-from gpuform.stacks.engine.store import configured_url, full_name, user
+from gpuform.stacks.engine.store import build_full_name, get_configured_url, get_user
 from gpuform.stacks.engine.values import load
 
 _BY_BACKEND = (3, 256)
@@ -73,13 +73,13 @@ def select_stack(
     """
     path = _path(project, environ)
     settings = _read(path)
-    name = None if stack is None else full_name(project_of_stack or project.name, stack)
+    name = None if stack is None else build_full_name(project_of_stack or project.name, stack)
     by_backend = settings.setdefault("stacks", {})
     if name is None:
-        by_backend.pop(configured_url(environ, project), None)
+        by_backend.pop(get_configured_url(environ, project), None)
         settings.pop("stack", None)
     elif by_backend or _knows_backends(environ):
-        by_backend[configured_url(environ, project)] = name
+        by_backend[get_configured_url(environ, project)] = name
     else:
         settings["stack"] = name
     if not by_backend:
@@ -111,7 +111,7 @@ def _chosen(
     settings: Mapping[str, Any], project: Project, environ: Mapping[str, str]
 ) -> str | None:
     """What the settings say for the backend. Raises StackNotFound for another project's stack."""
-    name = settings.get("stacks", {}).get(configured_url(environ, project))
+    name = settings.get("stacks", {}).get(get_configured_url(environ, project))
     if name is not None:
         return short_name(project, name)
     for_all = settings.get("stack")
@@ -199,7 +199,7 @@ class Origin:
         facts |= {
             "exec.kind": "cli",
             "update.plan": "true" if plan else "false",
-            USER: (job and job.user) or user(),
+            USER: (job and job.user) or get_user(),
             HOST: socket.gethostname(),
             "gpuform.version": version("gpuform"),
             PLAN_SEAL: seal,

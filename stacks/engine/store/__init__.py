@@ -1,27 +1,37 @@
-"""Where state is kept: Pulumi's DIY layout in a folder or a bucket, with its locks.
+"""Store states in Pulumi's DIY layout, in a folder or a bucket, with locks and history.
 
-Commands and the other rooms ask `Backend`; the storages beneath know only names and bytes.
+Commands and the other packages call `Backend`; the storages below it know only names and bytes.
 """
 
 from gpuform.stacks.engine.store import credentials, layout
-from gpuform.stacks.engine.store.backend import Backend, backend_url, configured_url, full_name
+from gpuform.stacks.engine.store.backend import (
+    Backend,
+    build_full_name,
+    get_backend_url,
+    get_configured_url,
+)
 from gpuform.stacks.engine.store.backend_files import MAKE_ROOM, BackendError, DamagedFile
 from gpuform.stacks.engine.store.backups import (
     SEALED,
     Backup,
     SealedState,
-    doubt,
+    add_backup_hint,
+    describe_orphaned_journals,
     find_backups,
-    last_good,
+    find_last_good_backup,
     load_backup,
-    name_the_last_good,
     read_sealed,
 )
-from gpuform.stacks.engine.store.lease import OtherStacks, Owners, owners
-from gpuform.stacks.engine.store.lock import LockFile, Patience, StackLock, content, user
+from gpuform.stacks.engine.store.lease import OtherStacks, Owners, find_owners
+from gpuform.stacks.engine.store.lock import LockFile, LockTimeout, StackLock, encode_lock, get_user
 from gpuform.stacks.engine.store.runs import IN_PROGRESS, HistoryEntry
-from gpuform.stacks.engine.store.segments import Part, SegmentLog, Unsaved, refuse_unsaved
-from gpuform.stacks.engine.store.storage.addresses import anchor, without_credentials
+from gpuform.stacks.engine.store.segments import (
+    SegmentLog,
+    UnsavedFile,
+    UnsavedSegment,
+    reject_unsaved_run,
+)
+from gpuform.stacks.engine.store.storage.addresses import anchor_file_url, strip_credentials
 from gpuform.stacks.engine.store.storage.files import Files
 from gpuform.stacks.engine.store.storage.protocol import Storage
 
@@ -36,30 +46,30 @@ __all__ = [
     "Files",
     "HistoryEntry",
     "LockFile",
+    "LockTimeout",
     "OtherStacks",
     "Owners",
-    "Part",
-    "Patience",
     "SealedState",
     "SegmentLog",
     "StackLock",
     "Storage",
-    "Unsaved",
-    "anchor",
-    "backend_url",
-    "configured_url",
-    "content",
+    "UnsavedFile",
+    "UnsavedSegment",
+    "add_backup_hint",
+    "anchor_file_url",
+    "build_full_name",
     "credentials",
-    "doubt",
+    "describe_orphaned_journals",
+    "encode_lock",
     "find_backups",
-    "full_name",
-    "last_good",
+    "find_last_good_backup",
+    "find_owners",
+    "get_backend_url",
+    "get_configured_url",
+    "get_user",
     "layout",
     "load_backup",
-    "name_the_last_good",
-    "owners",
     "read_sealed",
-    "refuse_unsaved",
-    "user",
-    "without_credentials",
+    "reject_unsaved_run",
+    "strip_credentials",
 ]

@@ -1,4 +1,4 @@
-"""What is in the files of a backend: compressed or not; and what can be wrong with them."""
+"""Compress and decompress the files of a backend, and define the errors of backends."""
 
 import gzip
 import importlib
@@ -11,39 +11,45 @@ _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 
 MAKE_ROOM = "Make room or fix the permissions, and run the command again."
-"""The hint for what cannot be written."""
+"""The hint for files that cannot be written."""
 
 
 class BackendError(EngineError):
-    """The place of the stacks cannot be used."""
+    """The storage of the stacks cannot be used."""
 
     help_page = "guides/state-for-a-team"
 
 
 class DamagedFile(BackendError):
-    """A file of the backend holds something else than it should."""
+    """A file of the backend whose content is not valid."""
 
 
 def decompress(data: bytes, where: str) -> bytes:
-    """The content of a file, which its first bytes tell the compression of.
+    """Decompress a file's content by the compression that its first bytes show.
 
-    DamagedFile when it is not whole; BackendError when this Python cannot read it.
+    Args:
+        data: the content as stored.
+        where: the file's location for errors.
+
+    Raises:
+        DamagedFile: the file is cut off or damaged.
+        BackendError: this Python lacks the compression (zstd before 3.14).
     """
     if data.startswith(_GZIP):
         try:
             return gzip.decompress(data)
         except (EOFError, OSError, zlib.error) as error:
-            raise _damaged(where) from error
+            raise _damaged_error(where) from error
     if data.startswith(_ZSTD):
-        zstd = _zstd(where)
+        zstd = _import_zstd(where)
         try:
             return bytes(zstd.decompress(data))
         except zstd.ZstdError as error:
-            raise _damaged(where) from error
+            raise _damaged_error(where) from error
     return data
 
 
-def _damaged(where: str) -> DamagedFile:
+def _damaged_error(where: str) -> DamagedFile:
     return DamagedFile(
         f"{where} is not a whole compressed file",
         hint="Restore it from the .bak file beside it or from .pulumi/backups.",
@@ -51,14 +57,14 @@ def _damaged(where: str) -> DamagedFile:
 
 
 def compress(data: bytes, name: str) -> bytes:
-    """The content as it stands in a file of that name."""
+    """Compress the content as the ending of the file's name says."""
     if name.endswith(".zst"):
-        return bytes(_zstd(name).compress(data))
+        return bytes(_import_zstd(name).compress(data))
     return gzip.compress(data) if name.endswith(".gz") else data
 
 
-def _zstd(where: str) -> Any:
-    """The standard library's zstd, which Python has from 3.14 on."""
+def _import_zstd(where: str) -> Any:
+    """Import the standard library's zstd module, which exists from Python 3.14 on."""
     try:
         return importlib.import_module("compression.zstd")
     except ImportError:

@@ -1,4 +1,7 @@
-"""Keep the earlier states of a stack; without its passphrase, secrets stay sealed."""
+"""Read the present and earlier states of a stack without its passphrase: secrets stay encrypted.
+
+Called by the `state` and `stack` commands, and by loading a state that turns out damaged.
+"""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -25,10 +28,10 @@ from gpuform.stacks.engine.values import value_json
 
 
 class SealedCrypter:
-    """Hands ciphertexts through: a secret that it decrypts has its ciphertext for a value."""
+    """A crypter that passes ciphertexts through: a decrypted secret has its ciphertext as value."""
 
     def encrypt(self, plaintext: str, previous: str | None = None) -> str:
-        """The ciphertext that the secret had. EngineError for one that never had any."""
+        """Return the secret's ciphertext. Raises EngineError for a secret without one."""
         del plaintext
         if previous is None:
             raise EngineError(
@@ -39,7 +42,7 @@ class SealedCrypter:
         return previous
 
     def decrypt(self, ciphertext: str) -> str:
-        """The ciphertext, as the JSON text that a plaintext is."""
+        """Return the ciphertext as JSON text, the form of a plaintext."""
         return value_json.dump(ciphertext).decode()
 
 
@@ -48,30 +51,33 @@ SEALED = SealedCrypter()
 
 @dataclass(frozen=True, slots=True)
 class SealedState:
-    """What is on disk of a stack; `snapshot` has what an interrupted run's journal adds.
+    """The stored state of a stack; `snapshot` includes the changes of an interrupted run's journal.
 
-    `data` is the checkpoint's text; `recovered` counts the changes of the journal, and `overtaken`
-    are the journals that do not belong to it. With a `fault` the journal cannot be read, and the
-    snapshot is the checkpoint's.
+    `data` is the checkpoint file; `recovered` counts the changes from the journal, and
+    `orphaned_journals` do not belong to the checkpoint.
+    With a `fault` the journal cannot be read, and the snapshot is the checkpoint's.
     """
 
     data: bytes
     snapshot: Snapshot
     recovered: int = 0
-    overtaken: tuple[OrphanedJournal, ...] = ()
+    orphaned_journals: tuple[OrphanedJournal, ...] = ()
     fault: JournalError | None = None
 
-    def doubt(self, where: str) -> str:
-        """What the journal at a place tells, or may tell, beside the snapshot; or nothing."""
+    def describe_uncertainty(self, where: str) -> str:
+        """Describe the objects that a journal may know and the snapshot lacks, or return ""."""
         if self.fault is not None:
             return f"what is shown is the last checkpoint: {self.fault}"
-        return doubt(where, self.snapshot, self.overtaken)
+        return describe_orphaned_journals(where, self.snapshot, self.orphaned_journals)
 
 
 def read_sealed(backend: Backend, project: str, stack: str) -> SealedState:
-    """The state of a stack, whether or not it keeps the integrity rules.
+    """Read the state of a stack, whether or not it keeps the integrity rules.
 
-    Raises BackendError and StateError for a checkpoint that cannot be read.
+    Raises:
+        BackendError: the checkpoint cannot be read.
+        StateError: the checkpoint is not Pulumi's format.
+        EngineError: the stack does not exist.
     """
     data = backend.read(project, stack)
     if data is None:
@@ -79,18 +85,26 @@ def read_sealed(backend: Backend, project: str, stack: str) -> SealedState:
     checkpoint = load_checkpoint(data)
     snapshot = Snapshot.from_json(checkpoint, SEALED)
     try:
-        found = journal.recover(backend.journal(project, stack), data, snapshot, SEALED)
+        recovered_state = journal.recover(backend.journal(project, stack), data, snapshot, SEALED)
     except JournalError as error:
         return SealedState(data, snapshot, fault=error)
-    return SealedState(data, found.snapshot, found.changes, found.orphaned_journals)
+    return SealedState(
+        data, recovered_state.snapshot, recovered_state.changes, recovered_state.orphaned_journals
+    )
 
 
-def doubt(where: str, snapshot: Snapshot, overtaken: Iterable[OrphanedJournal]) -> str:
-    """What overtaken journals at a place tell of objects that a state does not know; or nothing."""
-    lost = [entry for each in overtaken for entry in each.find_lost_objects(snapshot)]
-    if not lost:
+def describe_orphaned_journals(
+    where: str, snapshot: Snapshot, orphaned_journals: Iterable[OrphanedJournal]
+) -> str:
+    """Describe the objects of orphaned journals that the state does not contain, or return ""."""
+    lost_objects = [
+        entry
+        for orphaned_journal in orphaned_journals
+        for entry in orphaned_journal.find_lost_objects(snapshot)
+    ]
+    if not lost_objects:
         return ""
-    names = "".join(f"\n  {entry.urn} (id {entry.id})" for entry in lost)
+    names = "".join(f"\n  {entry.urn} (id {entry.id})" for entry in lost_objects)
     return (
         "another program has written the state since a run was interrupted, whose journal "
         f"{where} tells of objects that the state does not know:{names}\n  The next `gpuform up`, "
@@ -103,7 +117,7 @@ _STAMP = re.compile(r"\.(\d{15,19})(\.|$)")
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """An earlier state and where it is. `fault` says in a few words why it cannot be used."""
+    """An earlier state and its location; `fault` says in a few words why it cannot be used."""
 
     where: str
     time: datetime
@@ -111,32 +125,32 @@ class Backup:
     fault: str = ""
 
     def describe(self) -> str:
-        """One line: where, of when, and how large."""
-        what = self.fault or f"{self.resources} resource{'s' * (self.resources != 1)}"
-        return f"{self.where}  {self.time:%Y-%m-%d %H:%M:%S}Z  {what}"
+        """Format location, time and size as one line."""
+        summary = self.fault or f"{self.resources} resource{'s' * (self.resources != 1)}"
+        return f"{self.where}  {self.time:%Y-%m-%d %H:%M:%S}Z  {summary}"
 
 
 def find_backups(backend: Backend, project: str, stack: str) -> list[Backup]:
-    """The earlier states that are kept of a stack, the latest first."""
-    found = [_examined(backend, entry) for entry in backend.backups(project, stack)]
-    return sorted(found, key=lambda backup: (backup.time, backup.where), reverse=True)
+    """List the earlier states of a stack, the latest first."""
+    backups = [_examine_backup(backend, entry) for entry in backend.backups(project, stack)]
+    return sorted(backups, key=lambda backup: (backup.time, backup.where), reverse=True)
 
 
-def last_good(backend: Backend, project: str, stack: str) -> Backup | None:
-    """The latest of the earlier states that can be used."""
+def find_last_good_backup(backend: Backend, project: str, stack: str) -> Backup | None:
+    """Return the latest earlier state that can be used, or None."""
     return next((b for b in find_backups(backend, project, stack) if not b.fault), None)
 
 
 def load_backup(backend: Backend, where: str) -> Snapshot:
-    """An earlier state, its secrets sealed. Raises EngineError when it cannot be used."""
+    """Load an earlier state with encrypted secrets. Raises EngineError if it cannot be used."""
     snapshot = Snapshot.from_json(backend.read_backup(where), SEALED)
     edits.check(snapshot)
     return snapshot
 
 
 @contextmanager
-def name_the_last_good(backend: Backend, project: str, stack: str) -> Iterator[None]:
-    """Around the reading of a state: when it is damaged, it is named, and what brings one back."""
+def add_backup_hint(backend: Backend, project: str, stack: str) -> Iterator[None]:
+    """Add the state's location and the way to restore a backup to errors about a damaged state."""
     try:
         yield
     except UnknownFormat:
@@ -145,26 +159,31 @@ def name_the_last_good(backend: Backend, project: str, stack: str) -> Iterator[N
         where = backend.where(project, stack)
         if where not in error.message:
             error.message = f"{where}: {error.message}"
-        error.hint = "\n".join(filter(None, [_repairable(error), _advice(backend, project, stack)]))
+        error.hint = "\n".join(
+            filter(None, [_get_repair_hint(error), _get_backup_hint(backend, project, stack)])
+        )
         raise
 
 
-def _repairable(error: EngineError) -> str:
-    fits = isinstance(error, IntegrityError)
-    return "`gpuform state repair` shows what can be put right, and does it." if fits else ""
-
-
-def _advice(backend: Backend, project: str, stack: str) -> str:
-    good = last_good(backend, project, stack)
-    if good is None:
-        return "There is no earlier state in a .bak file or in .pulumi/backups that can be used."
+def _get_repair_hint(error: EngineError) -> str:
+    is_repairable = isinstance(error, IntegrityError)
     return (
-        f"Nothing was changed. The last good state: {good.describe()}\n"
-        f"It is brought back by: gpuform state repair --stack {stack} --from-backup {good.where}"
+        "`gpuform state repair` shows what can be put right, and does it." if is_repairable else ""
     )
 
 
-def _examined(backend: Backend, entry: Entry) -> Backup:
+def _get_backup_hint(backend: Backend, project: str, stack: str) -> str:
+    last_good_backup = find_last_good_backup(backend, project, stack)
+    if last_good_backup is None:
+        return "There is no earlier state in a .bak file or in .pulumi/backups that can be used."
+    return (
+        f"Nothing was changed. The last good state: {last_good_backup.describe()}\n"
+        f"It is brought back by: gpuform state repair --stack {stack} --from-backup "
+        f"{last_good_backup.where}"
+    )
+
+
+def _examine_backup(backend: Backend, entry: Entry) -> Backup:
     stamp = _STAMP.search(entry.name.rpartition("/")[2])
     time = datetime.fromtimestamp(int(stamp[1]) / 1e9, UTC) if stamp else entry.modified
     where = backend.storage.where(entry.name)

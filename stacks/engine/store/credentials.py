@@ -1,4 +1,7 @@
-"""Pulumi's `credentials.json`: which backend `login` chose. Both engines read and write it."""
+"""Read and write Pulumi's `credentials.json`, which says what backend `login` chose.
+
+Both engines read and write the file. Called by `login`, `logout` and `Backend.open`'s callers.
+"""
 
 import json
 from collections.abc import Mapping
@@ -12,46 +15,46 @@ from gpuform.stacks.engine.values import load
 _NEVER = "0001-01-01T00:00:00Z"  # when the account was validated, as Pulumi writes it for none
 
 
-def current_url(environ: Mapping[str, str]) -> str:
-    """The URL of the backend that was logged in to last, or nothing. Raises EngineError."""
-    return str(_read(_path(environ)).get("current") or "")
+def get_current_url(environ: Mapping[str, str]) -> str:
+    """Return the URL of the last login, or "". Raises EngineError."""
+    return str(_read_credentials(_get_credentials_path(environ)).get("current") or "")
 
 
 def log_in(url: str, environ: Mapping[str, str]) -> None:
-    """Makes a URL the current one. Raises EngineError."""
-    path = _path(environ)
-    document = _read(path)
+    """Make `url` the current backend. Raises EngineError."""
+    path = _get_credentials_path(environ)
+    document = _read_credentials(path)
     document["current"] = url
     document.setdefault("accessTokens", {}).setdefault(url, "")
     document.setdefault("accounts", {}).setdefault(url, {"lastValidatedAt": _NEVER})
-    _write(path, document)
+    _write_credentials(path, document)
 
 
 def log_out(url: str, environ: Mapping[str, str]) -> bool:
-    """Forgets a URL; False when it was not known. Raises EngineError."""
-    path = _path(environ)
-    document = _read(path)
-    known = url in document.get("accounts", {}) or document.get("current") == url
+    """Remove a backend; return False if it was unknown. Raises EngineError."""
+    path = _get_credentials_path(environ)
+    document = _read_credentials(path)
+    is_known = url in document.get("accounts", {}) or document.get("current") == url
     for table in ("accessTokens", "accounts"):
         document.get(table, {}).pop(url, None)
     if document.get("current") == url:
         del document["current"]
-    if known:
-        _write(path, document)
-    return known
+    if is_known:
+        _write_credentials(path, document)
+    return is_known
 
 
 def log_out_of_all(environ: Mapping[str, str]) -> None:
-    """Forgets every URL. Raises EngineError."""
-    _write(_path(environ), {})
+    """Remove all backends. Raises EngineError."""
+    _write_credentials(_get_credentials_path(environ), {})
 
 
-def _path(environ: Mapping[str, str]) -> Path:
-    given = environ.get("PULUMI_CREDENTIALS_PATH") or environ.get("PULUMI_HOME")
-    return (Path(given) if given else Path.home() / ".pulumi") / "credentials.json"
+def _get_credentials_path(environ: Mapping[str, str]) -> Path:
+    folder = environ.get("PULUMI_CREDENTIALS_PATH") or environ.get("PULUMI_HOME")
+    return (Path(folder) if folder else Path.home() / ".pulumi") / "credentials.json"
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_credentials(path: Path) -> dict[str, Any]:
     try:
         document = load(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -64,8 +67,8 @@ def _read(path: Path) -> dict[str, Any]:
     return document if isinstance(document, dict) else {}
 
 
-def _write(path: Path, document: Mapping[str, Any]) -> None:
-    """As Pulumi does: without an account there is no file."""
+def _write_credentials(path: Path, document: Mapping[str, Any]) -> None:
+    """Write the file or, without any account, remove it, as the Pulumi CLI does."""
     try:
         if document.get("accounts"):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

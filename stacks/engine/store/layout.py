@@ -1,4 +1,4 @@
-"""The names of Pulumi's DIY layout, and of what gpuform keeps beside it."""
+"""Build the names of files in Pulumi's DIY layout, and of gpuform's own files beside them."""
 
 import re
 import time
@@ -8,23 +8,26 @@ from gpuform.stacks.engine.store.storage.protocol import Storage
 SUFFIXES = (".json", ".json.gz", ".json.zst")
 
 
-def folder(*parts: str) -> str:
-    """A place in `.pulumi`."""
+def build_name(*parts: str) -> str:
+    """Return the name of a folder or file in `.pulumi`."""
     return "/".join((".pulumi", *parts))
 
 
-def own(project: str, stack: str, kind: str) -> str:
-    """Where gpuform keeps something of its own about a stack."""
-    return folder("gpuform", project, f"{stack}.{kind}")
+def build_own_name(project: str, stack: str, kind: str) -> str:
+    """Return the name of one of gpuform's own files about a stack."""
+    return build_name("gpuform", project, f"{stack}.{kind}")
 
 
-def suffix(name: str, stack: str) -> str:
-    """What a file's name says of how it is packed."""
+def get_suffix(name: str, stack: str) -> str:
+    """Return the part of a file's name that says how the file is compressed."""
     return name.rpartition("/")[2].removeprefix(stack)
 
 
-def later_than(storage: Storage, stem: str) -> int:
-    """Now in nanoseconds, but later than any name with this stem: a clock may be put back."""
+def create_timestamp(storage: Storage, stem: str) -> int:
+    """Return the current time in nanoseconds, or more: later than all names with this stem.
+
+    A clock may have been set back; without this, a new entry would sort before an older one.
+    """
     pattern = re.compile(rf"{re.escape(stem)}(\d+)(\.|$)")
     now = time.time_ns()
     later = storage.entries(stem.rpartition("/")[0], after=f"{stem}{now}")

@@ -1,12 +1,11 @@
-"""Lock a bucket by one object that its owner keeps renewing, and find which stack of a backend owns
-an object.
+"""Lock a bucket with a lease that its owner renews, and find the stacks that own objects.
 
-It is made with If-None-Match and renewed with If-Match, so that it has one owner at a time. Whether
-the owner is dead is judged by the store's clock alone: the lease's last change against that of an
-object written now. An owner that was stopped and wakes up finds its lease old, renews it before
-anything else, and is refused when it has a successor.
-
-Read without any passphrase: of a secret nothing is known here but that it is one.
+A lease is written with If-None-Match and renewed with If-Match, so that it has one owner at a time.
+Only the store's clock decides whether
+the owner is dead: the lease's last change against that of an object written now. An owner that was
+stopped and wakes up finds its lease
+old, renews before anything else, and is refused when it has a successor. Owners are found without a
+passphrase: secrets are discarded.
 """
 
 import contextlib
@@ -30,7 +29,7 @@ from gpuform.stacks.engine.state import (
     load_checkpoint,
 )
 from gpuform.stacks.engine.store.backend import Backend
-from gpuform.stacks.engine.store.lock import LockFile, owner
+from gpuform.stacks.engine.store.lock import LockFile, describe_process
 from gpuform.stacks.engine.store.storage.protocol import (
     ABSENT,
     Blob,
@@ -51,7 +50,7 @@ _SURE = 0.5  # of it an owner is sure without asking
 
 
 class LeaseLost(EngineError):
-    """This process was silent for too long, and another one has taken its place."""
+    """This process gave no sign of life for too long, and another one has taken its lease."""
 
     help_page = "guides/state-for-a-team"
 
@@ -63,7 +62,7 @@ class Lease:
 
     def __init__(self, storage: Storage, name: str, environ: Mapping[str, str]) -> None:
         self._storage, self._name = storage, name
-        self._seconds = _seconds(environ)
+        self._seconds = _parse_lease_seconds(environ)
         self._id = str(uuid.uuid4())
         self._beat = 0
         self._version: Version | None = None
@@ -73,25 +72,25 @@ class Lease:
         self._mutex = threading.RLock()  # a signal may release what is being renewed
 
     def take(self) -> LockAttempt:
-        found = self._storage.read(self._name)
-        if found is not None and not self._is_free(found):
+        blob = self._storage.read(self._name)
+        if blob is not None and not self._is_free(blob):
             return LockAttempt.HELD
-        if found is None:
-            self._prove_conditions()
-        began = _now()
+        if blob is None:
+            self._require_conditional_writes()
+        began = _read_clocks()
         try:
             self._version = self._storage.write(
-                self._name, self._text(), replacing=found.version if found else ABSENT
+                self._name, self._encode(), replacing=blob.version if blob else ABSENT
             )
         except ChangedMeanwhile:
             return LockAttempt.HELD
         self._renewed, self._pid = began, os.getpid()
         self._ended.clear()
-        threading.Thread(target=self._keep, name="lease", daemon=True).start()
+        threading.Thread(target=self._renew_until_released, name="lease", daemon=True).start()
         return LockAttempt.TAKEN
 
     def check(self) -> None:
-        """Raises LeaseLost, or BackendError when that cannot be told."""
+        """Raise LeaseLost if another process has the lease, or BackendError if that is unknown."""
         if self._is_old(_SURE):
             self._renew()
         if self._version is None:
@@ -112,11 +111,11 @@ class Lease:
                 self._version = None
 
     def holder(self) -> str:
-        found = self._storage.read(self._name)
+        blob = self._storage.read(self._name)
         where = self._storage.where(self._name)
-        return LockFile.read(self._name, where, found.data if found else None).describe()
+        return LockFile.read(self._name, where, blob.data if blob else None).describe()
 
-    def _keep(self) -> None:
+    def _renew_until_released(self) -> None:
         while not self._ended.wait(self._seconds / _RENEWALS):
             with contextlib.suppress(EngineError):  # it is tried again, and `check` tells
                 self._renew()
@@ -124,31 +123,34 @@ class Lease:
     def _renew(self) -> None:
         with self._mutex:
             if self._version is not None and not self._ended.is_set():
-                began = _now()
+                began = _read_clocks()
                 self._write()
                 self._renewed = began
 
     def _write(self, *, released: bool = False) -> None:
         self._beat += 1
         try:
-            text = self._text(released=released)
-            self._version = self._storage.write(self._name, text, replacing=self._version)
+            encoded = self._encode(released=released)
+            self._version = self._storage.write(self._name, encoded, replacing=self._version)
         except ChangedMeanwhile:
             self._version = None
 
     def _is_old(self, share: float) -> bool:
-        """By both clocks: one stands while the machine sleeps, the other may be set."""
-        passed = max(now - then for now, then in zip(_now(), self._renewed, strict=True))
+        """Return True if the last renewal is older than this share of the lease, by either clock.
+
+        The monotonic clock stands while the machine sleeps, the other one may be set.
+        """
+        passed = max(now - then for now, then in zip(_read_clocks(), self._renewed, strict=True))
         return passed > self._seconds * share
 
     def _is_free(self, found: Blob) -> bool:
-        document = _document(found)
+        document = _parse_document(found)
         if document.get("released"):
             return True
-        return self._silence(found) > float(document.get("seconds") or SECONDS)
+        return self._measure_silence(found) > float(document.get("seconds") or SECONDS)
 
-    def _silence(self, found: Blob) -> float:
-        """Seconds since the owner's last sign of life, by the store's clock."""
+    def _measure_silence(self, found: Blob) -> float:
+        """Return the seconds since the owner's last sign of life, by the store's clock."""
         probe = f"{self._name}.clock-{self._id}"
         self._storage.write(probe, b"")
         try:
@@ -157,8 +159,8 @@ class Lease:
             self._storage.delete(probe)
         return (now.modified - found.modified).total_seconds() if now else 0.0
 
-    def _prove_conditions(self) -> None:
-        """Not every store that speaks S3 honours conditions, and one that does not is refused."""
+    def _require_conditional_writes(self) -> None:
+        """Reject a store that ignores If-Match or If-None-Match, as some S3 implementations do."""
         probe = f"{self._name}.clock-{self._id}"
         stale = self._storage.write(probe, b"1")
         try:
@@ -175,9 +177,9 @@ class Lease:
         finally:
             self._storage.delete(probe)
 
-    def _text(self, *, released: bool = False) -> bytes:
+    def _encode(self, *, released: bool = False) -> bytes:
         document = {
-            **owner(),
+            **describe_process(),
             "lease": self._id,
             "beat": self._beat,
             "seconds": self._seconds,
@@ -186,22 +188,22 @@ class Lease:
         return json.dumps(document).encode()
 
 
-def _now() -> tuple[float, float]:
+def _read_clocks() -> tuple[float, float]:
     return time.monotonic(), time.time()
 
 
-def _seconds(environ: Mapping[str, str]) -> float:
-    given = environ.get("GPUFORM_LEASE_SECONDS", "")
+def _parse_lease_seconds(environ: Mapping[str, str]) -> float:
+    setting = environ.get("GPUFORM_LEASE_SECONDS", "")
     try:
-        seconds = float(given) if given else SECONDS
+        seconds = float(setting) if setting else SECONDS
     except ValueError:
         seconds = 0.0
     if not 2 <= seconds <= 3600:
-        raise EngineError(f"GPUFORM_LEASE_SECONDS is {given!r}", hint="Give 2 to 3600 seconds.")
+        raise EngineError(f"GPUFORM_LEASE_SECONDS is {setting!r}", hint="Give 2 to 3600 seconds.")
     return seconds
 
 
-def _document(found: Blob) -> dict[str, Any]:
+def _parse_document(found: Blob) -> dict[str, Any]:
     try:
         document = load(found.data)
     except ValueError:
@@ -213,17 +215,17 @@ ATTEMPTS = 3
 
 
 class UnreadableStack(EngineError):
-    """It is not known what a stack has."""
+    """A stack whose resources are unknown because its state cannot be read."""
 
     help_page = "guides/state-for-a-team"
 
 
 @dataclass(frozen=True, slots=True)
 class Owners:
-    """The objects of a backend's stacks, those of interrupted runs among them.
+    """The objects of a backend's stacks, with the ones of interrupted runs.
 
-    `resources` are the entries that stand for an object, each with the full name of its stack;
-    `unreadable` says why nothing is known of a stack.
+    `resources` are the entries of objects, each with the full name of its stack; `unreadable` has
+    an error for each stack that cannot be read.
     """
 
     resources: list[tuple[str, ResourceState]] = field(default_factory=list)
@@ -231,7 +233,7 @@ class Owners:
 
 
 class OtherStacks:
-    """The stacks of a backend beside one of them, whose run may import what they do not have."""
+    """The stacks of a backend except for one, whose run imports unowned objects."""
 
     def __init__(self, backend: Backend, stack: str) -> None:
         self._backend = backend
@@ -239,67 +241,72 @@ class OtherStacks:
         self._lock = backend.import_lock
 
     def owners(self, *, claim: bool) -> Owners:
-        """What they have. With `claim` none of them imports anything before `release`.
+        """Return the objects of the other stacks. With `claim`, no stack imports until `release`.
 
-        Raises EngineError where one of them does so at the moment.
+        Raises:
+            EngineError: another stack is importing now.
         """
         if claim and self._lock.take() is LockAttempt.HELD:
             raise EngineError(
                 f"another command is importing into a stack of {self._backend.url}",
                 hint="run it again when that has ended",
             )
-        return owners(self._backend, self._stack)
+        return find_owners(self._backend, self._stack)
 
     def release(self) -> None:
-        """What was claimed is in the state."""
+        """Let other stacks import again: the claimed objects are in the state."""
         self._lock.release()
 
 
-def owners(backend: Backend, besides: str = "") -> Owners:
-    """Those of all stacks, or of all `besides` the one of this full name."""
-    found = Owners()
+def find_owners(backend: Backend, excluded_stack: str = "") -> Owners:
+    """Return the objects of all stacks, except for the stack `besides`."""
+    known_owners = Owners()
     for stack in backend.stacks():
-        if stack == besides:
+        if stack == excluded_stack:
             continue
         try:
-            entries = _whole(backend, *stack.split("/")[1:])
+            entries = _read_resources(backend, *stack.split("/")[1:])
         except EngineError as error:
-            found.unreadable.append(
+            known_owners.unreadable.append(
                 UnreadableStack(
                     f"it is not known what stack {stack} has: {error.message}", error.hint
                 )
             )
         else:
-            found.resources.extend((stack, entry) for entry in entries)
-    return found
+            known_owners.resources.extend((stack, entry) for entry in entries)
+    return known_owners
 
 
-def _whole(backend: Backend, project: str, name: str) -> list[ResourceState]:
-    """A run may write between a look at the state and one at its journal: then once more."""
+def _read_resources(backend: Backend, project: str, name: str) -> list[ResourceState]:
+    """Return the resources of a stack, reading again if a run wrote between state and journal."""
     for _ in range(ATTEMPTS - 1):
         with suppress(JournalError):
-            return list(_entries(backend, project, name))
-    return list(_entries(backend, project, name))
+            return list(_iterate_resources(backend, project, name))
+    return list(_iterate_resources(backend, project, name))
 
 
-def _entries(backend: Backend, project: str, name: str) -> Iterator[ResourceState]:
+def _iterate_resources(backend: Backend, project: str, name: str) -> Iterator[ResourceState]:
     data = backend.read(project, name)
     if data is None:
         return  # it was removed meanwhile
-    snapshot = Snapshot.from_json(load_checkpoint(data), _Blind())
-    recovered = journal.recover(backend.journal(project, name), data, snapshot, _Blind())
-    lost = [
-        entry for each in recovered.orphaned_journals for entry in each.find_lost_objects(snapshot)
+    snapshot = Snapshot.from_json(load_checkpoint(data), _DiscardingCrypter())
+    recovered = journal.recover(
+        backend.journal(project, name), data, snapshot, _DiscardingCrypter()
+    )
+    lost_objects = [
+        entry
+        for orphaned_journal in recovered.orphaned_journals
+        for entry in orphaned_journal.find_lost_objects(snapshot)
     ]
-    for entry in (*recovered.snapshot.resources, *lost):
+    for entry in (*recovered.snapshot.resources, *lost_objects):
         # A replaced object that is gone already has its entry until the new one is there.
         is_object = entry.custom and entry.id and not is_provider(entry.type)
         if is_object and not entry.external and not entry.pending_replacement:
             yield entry
 
 
-class _Blind:
-    """Reads secrets as nothing at all."""
+class _DiscardingCrypter:
+    """A crypter that reads every secret as null."""
 
     def encrypt(self, plaintext: str, previous: str | None = None) -> str:
         raise AssertionError(f"nothing is written ({len(plaintext)}, {previous})")

@@ -1,11 +1,11 @@
-"""Lock a stack: with the lock files of Pulumi's DIY backend, and with a kernel lock that the death
-of its owner releases.
+"""Lock a stack with the lock files of Pulumi's DIY backend and with a lock of the storage.
 
 Pulumi's protocol (list, write, list again) makes both engines respect each other. Between gpuform
-processes the storage's own exclusion decides: in a folder `flock`, which no death leaves behind, in
-a bucket a lease, which a dead owner does not renew. So a file that a gpuform process left is told
-from one that is in use. In a folder on Windows there are only the files, and a left one needs
-`gpuform cancel`.
+processes the storage's own exclusion
+decides: in a folder `flock`, which the kernel releases when its owner dies, in a bucket a lease,
+which a dead owner does not renew. The
+exclusion tells an abandoned lock file from one in use. Windows folders have only the files, and an
+abandoned one needs `gpuform cancel`.
 """
 
 import atexit
@@ -32,27 +32,27 @@ from gpuform.stacks.engine.values import load
 _ENGINE = "gpuform"
 
 
-def owner() -> dict[str, str | int]:
-    """This process, as Pulumi tells it, and one field by which gpuform knows its own."""
+def describe_process() -> dict[str, str | int]:
+    """Describe this process as Pulumi does, plus the engine, which marks gpuform's own locks."""
     return {
         "pid": os.getpid(),
-        "username": user(),
+        "username": get_user(),
         "hostname": socket.gethostname(),
         "timestamp": format_timestamp(),
         "engine": _ENGINE,
     }
 
 
-def content() -> bytes:
-    """The text of this process's lock."""
-    return json.dumps(owner()).encode()
+def encode_lock() -> bytes:
+    """Encode the lock file of this process."""
+    return json.dumps(describe_process()).encode()
 
 
 @dataclass(frozen=True, slots=True)
 class LockFile:
-    """One lock: who made it, where and when. What it does not say is empty (`pid` 0).
+    """One lock file: who wrote it, where and when. A missing attribute is empty (`pid` 0).
 
-    `fault` says why it tells nothing.
+    `fault` says why the file cannot be read.
     """
 
     name: str
@@ -66,7 +66,7 @@ class LockFile:
 
     @classmethod
     def read(cls, name: str, where: str, data: bytes | None) -> "LockFile":
-        """The lock under a name, which may be gone; never fails."""
+        """Parse a lock file, which may be gone (`data` is None); invalid files get a `fault`."""
         if data is None:
             return cls(name, where, fault="released just now; try again")
         try:
@@ -76,31 +76,35 @@ class LockFile:
         if not isinstance(fields, dict) or not fields:
             return cls(name, where, fault="it does not say by whom")
         pid = fields.get("pid")
-        texts = (
+        attributes = (
             str(fields.get(key) or "") for key in ("username", "hostname", "timestamp", "engine")
         )
-        return cls(name, where, pid if isinstance(pid, int) else 0, *texts)
+        return cls(name, where, pid if isinstance(pid, int) else 0, *attributes)
 
     @property
     def is_gpuforms(self) -> bool:
-        """Whether gpuform made it, on any machine."""
+        """True if gpuform wrote the lock, on any machine."""
         return self.engine == _ENGINE
 
     @property
     def runs_here(self) -> bool:
-        """Whether its process runs on this machine."""
-        return self._is_local and _runs(self.pid)
+        """True if the lock's process runs on this machine."""
+        return self._is_local and _is_running(self.pid)
 
     @property
     def has_ended(self) -> bool:
-        """Whether its process was one of this machine and runs no more."""
-        return self._is_local and not _runs(self.pid)
+        """True if the lock's process was on this machine and has ended."""
+        return self._is_local and not _is_running(self.pid)
 
     @property
     def is_left(self) -> bool:
-        """Whether gpuform left it here, for who knows that no gpuform process of this machine is
-        at work on the stack: this one may have got the number of the one that died."""
-        ended = self.pid == os.getpid() or not _runs(self.pid)
+        """True if a dead gpuform process of this machine left the lock.
+
+        Ask only with the exclusion held: then no other gpuform process of this machine works on the
+        stack, and a lock with this process's own
+        number belongs to a dead process that had the number before.
+        """
+        ended = self.pid == os.getpid() or not _is_running(self.pid)
         return self.is_gpuforms and self._is_local and ended
 
     @property
@@ -108,16 +112,19 @@ class LockFile:
         return self.pid > 0 and self.host == socket.gethostname()
 
     def describe(self) -> str:
-        """Who holds it, since when, and whether the process still runs where that can be told."""
+        """Describe location, owner and age, and if known that the process has ended."""
         if self.fault:
             return f"{self.where}: {self.fault}"
         ended = "; this process no longer runs" if self.has_ended else ""
-        return f"{self.where}: {self._owner}{_age(self.time, datetime.now(UTC))}{ended}"
+        return f"{self.where}: {self._owner}{_format_age(self.time, datetime.now(UTC))}{ended}"
 
     @property
     def who(self) -> str:
-        """Whose it is, and since when: `ada@build-7 (pid 4711) by gpuform, since ... UTC`."""
-        since = _age(self.time, datetime.now(UTC)).removeprefix(", ")
+        """The owner and the time of the lock.
+
+        `ada@build-7 (pid 4711) by gpuform, since ... UTC`.
+        """
+        since = _format_age(self.time, datetime.now(UTC)).removeprefix(", ")
         if not since:
             return self._owner
         moment = datetime.fromisoformat(self.time).astimezone(UTC)
@@ -129,24 +136,24 @@ class LockFile:
         return f"{self.user or '?'}@{self.host or '?'} (pid {self.pid or '?'}){by}"
 
 
-def _age(text: str, now: datetime) -> str:
+def _format_age(timestamp: str, now: datetime) -> str:
     try:
-        since = now - datetime.fromisoformat(text)
+        since = now - datetime.fromisoformat(timestamp)
     except (ValueError, TypeError):
         return ""
     return f", {timedelta(seconds=max(0, int(since.total_seconds())))} ago"
 
 
-def user() -> str:
-    """The account that this process runs as."""
+def get_user() -> str:
+    """Return the account that this process runs as."""
     try:
         return getpass.getuser()
     except (OSError, KeyError):  # an account without a name, as in some containers
         return str(os.getuid())
 
 
-def _runs(pid: int) -> bool:
-    """Whether the process is there; where that cannot be asked, it is taken to be."""
+def _is_running(pid: int) -> bool:
+    """Return True if the process runs, or if the system does not let this process ask."""
     if os.name != "posix":
         return True
     try:
@@ -163,46 +170,50 @@ _LONGEST_REMOTE_PAUSE = 5.0
 
 
 class LockedError(EngineError):
-    """Another process works on the stack, or one that died left its lock."""
+    """Another process works on the stack, or a dead one left its lock."""
 
     help_page = "guides/state-for-a-team"
 
 
-def _say_nothing(_text: str) -> None:
+def _ignore_message(_text: str) -> None:
     pass
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
-    """How many seconds to wait for a lock that another process has, and who hears of it."""
+class LockTimeout:
+    """How many seconds to wait for a lock of another process; `tell` gets the messages."""
 
     seconds: float = 0.0
-    tell: Callable[[str], None] = _say_nothing
+    tell: Callable[[str], None] = _ignore_message
     clock: Clock = field(default_factory=SystemClock)
 
 
 class StackLock:
-    """The lock of one stack: `folder` is Pulumi's, `own` gpuform's; a context manager.
+    """The lock of one stack, a context manager: `folder` is Pulumi's, `own` gpuform's exclusion.
 
-    It is also released when the interpreter ends. A process that is killed leaves its file in
-    Pulumi's folder: the next gpuform process that may tell so takes it away, and says it.
+    The interpreter's end releases the lock. A killed process leaves its file in Pulumi's folder:
+    the next gpuform process that can prove the
+    death removes the file and reports that.
     """
 
     def __init__(
-        self, storage: Storage, folder: str, own: Exclusion, patience: Patience | None = None
+        self, storage: Storage, folder: str, own: Exclusion, patience: LockTimeout | None = None
     ) -> None:
         self._storage, self._folder, self._own = storage, folder, own
         self._name = f"{folder}/{uuid.uuid4()}.json"
-        self._patience = patience or Patience()
+        self._patience = patience or LockTimeout()
         self._owner = 0
 
     def acquire(self) -> None:
-        """Take the lock, at once or as soon as it is free; LockedError tells who has it."""
+        """Take the lock, waiting up to the lock timeout.
+
+        Raises LockedError, which names the holder.
+        """
         patience, waited, pause = self._patience, 0.0, _FIRST_PAUSE
         longest = _LONGEST_REMOTE_PAUSE if self._own.everywhere else _LONGEST_PAUSE
         while True:
             try:
-                self._take()
+                self._take_once()
             except LockedError as error:
                 if waited >= patience.seconds:
                     raise
@@ -215,7 +226,7 @@ class StackLock:
             waited, pause = waited + pause, min(pause * 2, longest)
 
     def release(self) -> None:
-        """Give the lock back; without effect when it is not held, and in a forked child."""
+        """Release the lock; do nothing if it is not held, or in a forked child."""
         if self._owner != os.getpid():
             return
         self._owner = 0
@@ -227,33 +238,37 @@ class StackLock:
             self._patience.tell(f"warning: the stack's lock was not given back: {error.message}")
 
     def check(self) -> None:
-        """Raises EngineError when this was held and may be another's by now."""
+        """Raise EngineError if this process held the lock and may have lost it."""
         if self._owner == os.getpid():
             self._own.check()
 
     def holders(self) -> list[LockFile]:
-        """The locks that others have or left, oldest name first."""
+        """Return the locks of other processes, sorted by name."""
         names = [entry.name for entry in self._storage.entries(self._folder)]
-        found = [name for name in names if name.endswith(".json") and name != self._name]
-        return [self._read(name) for name in found]
+        lock_names = [name for name in names if name.endswith(".json") and name != self._name]
+        return [self._read_lock_file(name) for name in lock_names]
 
-    def worker(self) -> str:
-        """Who works on the stack now, and since when; empty where nobody does."""
-        at_work = [each for each in self.holders() if not (each.has_ended or each.fault)]
-        return f"{at_work[0].who} is at work on the stack" if at_work else ""
+    def describe_worker(self) -> str:
+        """Describe who works on the stack now and since when, or return ""."""
+        active_locks = [
+            lock_file
+            for lock_file in self.holders()
+            if not (lock_file.has_ended or lock_file.fault)
+        ]
+        return f"{active_locks[0].who} is at work on the stack" if active_locks else ""
 
     def cancel(self) -> None:
-        """Remove all locks of the stack. LockedError when a gpuform process holds one."""
+        """Remove all locks of the stack. Raises LockedError if a gpuform process holds one."""
         taking = self._own.take()
         if taking is LockAttempt.HELD:
-            raise self._in_use(self.holders())
+            raise self._in_use_error(self.holders())
         try:
             holders = self.holders()
             running = [lock for lock in holders if lock.is_gpuforms and lock.runs_here]
             # A process that runs without having the kernel's lock only has the owner's number.
             if running and taking is LockAttempt.UNSUPPORTED:
-                raise self._in_use(running)
-            self._empty_folder()
+                raise self._in_use_error(running)
+            self._delete_all_files()
         finally:
             self._own.release()
 
@@ -269,45 +284,47 @@ class StackLock:
     ) -> None:
         self.release()
 
-    def _take(self) -> None:
+    def _take_once(self) -> None:
         taking = self._own.take()
         if taking is LockAttempt.HELD:
-            raise self._in_use(self.holders())
+            raise self._in_use_error(self.holders())
         self._owner = os.getpid()
         atexit.register(self.release)
         try:
             if taking is LockAttempt.TAKEN:
-                self._take_over()
-            self._refuse_others()
-            self._write()
-            self._refuse_others()
+                self._remove_abandoned_locks()
+            self._reject_other_holders()
+            # Pulumi's protocol: two processes that both saw no lock see each other in the second
+            # listing
+            self._write_lock_file()
+            self._reject_other_holders()
         except BaseException:
             self.release()
             raise
 
-    def _empty_folder(self) -> None:
-        """With what a write that was cut off left."""
+    def _delete_all_files(self) -> None:
+        """Delete all lock files, with the remains of interrupted writes."""
         names = [entry.name for entry in self._storage.entries(self._folder)]
         self._storage.delete(*names)
 
-    def _read(self, name: str) -> LockFile:
+    def _read_lock_file(self, name: str) -> LockFile:
         try:
-            found = self._storage.read(name)
+            blob = self._storage.read(name)
         except BackendError:
             return LockFile(name, self._storage.where(name), fault="not a readable lock")
-        return LockFile.read(name, self._storage.where(name), found.data if found else None)
+        return LockFile.read(name, self._storage.where(name), blob.data if blob else None)
 
-    def _write(self) -> None:
+    def _write_lock_file(self) -> None:
         try:
-            self._storage.write(self._name, content())
+            self._storage.write(self._name, encode_lock())
         except BackendError as error:
             raise EngineError(
                 f"the stack cannot be locked: {error.message}",
                 hint=f"Nothing was changed. {error.hint}",
             ) from error
 
-    def _take_over(self) -> None:
-        """Remove what a gpuform process left when it died."""
+    def _remove_abandoned_locks(self) -> None:
+        """Remove the lock files of dead gpuform processes, with a warning."""
         for lock in self.holders():
             if lock.is_left or (self._own.everywhere and lock.is_gpuforms):
                 self._storage.delete(lock.name)
@@ -316,7 +333,7 @@ class StackLock:
                     f"over:\n  {lock.describe()}"
                 )
 
-    def _in_use(self, holders: Sequence[LockFile]) -> LockedError:
+    def _in_use_error(self, holders: Sequence[LockFile]) -> LockedError:
         holder = self._own.holder()
         if holder:
             return LockedError(
@@ -325,7 +342,7 @@ class StackLock:
                 "that is gone is taken over when it was silent for that long.",
             )
         message = (
-            _locked_by(holders)
+            _format_lock_message(holders)
             if holders
             else "the stack is locked: another gpuform process of this machine works on it"
         )
@@ -335,15 +352,15 @@ class StackLock:
             "it.",
         )
 
-    def _refuse_others(self) -> None:
+    def _reject_other_holders(self) -> None:
         holders = self.holders()
         if holders:
             raise LockedError(
-                _locked_by(holders),
+                _format_lock_message(holders),
                 hint="Wait until the other process has ended (--lock-timeout 10m waits for it). "
                 "If it is gone, `gpuform cancel` removes its lock.",
             )
 
 
-def _locked_by(holders: Sequence[LockFile]) -> str:
+def _format_lock_message(holders: Sequence[LockFile]) -> str:
     return "the stack is locked:\n  " + "\n  ".join(lock.describe() for lock in holders)

@@ -1,4 +1,7 @@
-"""Keep what was done to one stack: Pulumi's history, and what gpuform keeps beside its entries."""
+"""Store the history of a stack: Pulumi's entries, and gpuform's logs beside them.
+
+Operations call `begin` and `add`, `gpuform stack history` reads.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -6,7 +9,7 @@ from typing import Any, Final
 
 from gpuform.stacks.engine.store import backend_files
 from gpuform.stacks.engine.store.backend_files import DamagedFile
-from gpuform.stacks.engine.store.layout import SUFFIXES, folder, later_than, suffix
+from gpuform.stacks.engine.store.layout import SUFFIXES, build_name, create_timestamp, get_suffix
 from gpuform.stacks.engine.store.storage.protocol import Storage
 from gpuform.stacks.engine.values import Json, dump, load
 
@@ -16,10 +19,11 @@ IN_PROGRESS: Final = "in-progress"
 
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
-    """What one operation did. Times are Unix seconds.
+    """The record of one operation. Times are Unix seconds.
 
     `result` is succeeded, failed or in-progress; `config` is the stack file's, with its
-    ciphertexts; `environment` says who did it and from where (`origin`).
+    ciphertexts; `environment` says who ran the operation
+    and from where (`origin`).
     """
 
     kind: str
@@ -33,7 +37,7 @@ class HistoryEntry:
     version: int = 0
 
     def to_json(self) -> bytes:
-        """The text of the file."""
+        """Encode the history file."""
         return dump(
             {
                 "kind": self.kind,
@@ -50,39 +54,44 @@ class HistoryEntry:
 
     @classmethod
     def from_json(cls, text: bytes) -> "HistoryEntry":
-        """The entry in a file's text; ValueError when it is none."""
+        """Decode a history file. Raises ValueError if it is not one."""
         document = load(text)
         if not isinstance(document, dict) or "kind" not in document:
             raise ValueError("it is no entry of a history")
         return cls(
             kind=str(document["kind"]),
             result=str(document.get("result") or ""),
-            start_time=_whole(document.get("startTime")),
-            end_time=_whole(document.get("endTime")),
-            resource_changes={k: _whole(n) for k, n in _table(document, "resourceChanges").items()},
-            config=_table(document, "config"),
-            environment={k: str(text) for k, text in _table(document, "environment").items()},
+            start_time=_to_int(document.get("startTime")),
+            end_time=_to_int(document.get("endTime")),
+            resource_changes={
+                k: _to_int(n) for k, n in _get_table(document, "resourceChanges").items()
+            },
+            config=_get_table(document, "config"),
+            environment={
+                k: str(history_json)
+                for k, history_json in _get_table(document, "environment").items()
+            },
             message=str(document.get("message") or ""),
-            version=_whole(document.get("version")),
+            version=_to_int(document.get("version")),
         )
 
 
-def _table(document: Mapping[str, Any], key: str) -> dict[str, Any]:
-    found = document.get(key) or {}
-    if not isinstance(found, dict):
+def _get_table(document: Mapping[str, Any], key: str) -> dict[str, Any]:
+    table = document.get(key) or {}
+    if not isinstance(table, dict):
         raise ValueError(f"its {key} is not an object")  # noqa: TRY004 - bad data, not a bad call
-    return found
+    return table
 
 
-def _whole(value: Any) -> int:
+def _to_int(value: Any) -> int:
     if not isinstance(value, int | float | None):
         raise ValueError(f"{value!r} is not a number")  # noqa: TRY004 - as above
     return int(value or 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Runs:
-    """The history of a stack; `checkpoint` tells the name of its checkpoint, if there is one."""
+class RunHistory:
+    """The history of a stack; `checkpoint` returns the name of the stack's checkpoint, or None."""
 
     storage: Storage
     project: str
@@ -92,23 +101,24 @@ class Runs:
     @property
     def names(self) -> list[str]:
         """The names of the entries, the oldest first."""
-        place = self._named("")
-        there = (each.name.removeprefix(place) for each in self.storage.entries(place[:-1]))
-        names = (name.partition(".history.") for name in there)
+        prefix = self._build_name("")
+        file_names = (file.name.removeprefix(prefix) for file in self.storage.entries(prefix[:-1]))
+        names = (name.partition(".history.") for name in file_names)
         return sorted(name for name, _, ending in names if f".{ending}" in SUFFIXES)
 
     def latest(self, skip: int = 0, limit: int | None = None) -> list[HistoryEntry]:
-        """What was done, the latest first: all of it, or `limit` after `skip`.
+        """Return the entries, the latest first: all of them, or `limit` after skipping `skip`.
 
-        DamagedFile names an entry that cannot be read.
+        Raises:
+            DamagedFile: an entry cannot be read.
         """
         names = self.names[::-1]
         stop = None if limit is None else skip + limit
         return [self.entry(name) for name in names[skip:stop]]
 
     def entry(self, name: str) -> HistoryEntry:
-        """The entry with this name. DamagedFile names what is none."""
-        where, data = self._read(name, "history")
+        """Return the entry with this name. Raises DamagedFile if it cannot be read."""
+        where, data = self._read_file(name, "history")
         try:
             return HistoryEntry.from_json(data or b"")
         except ValueError as error:
@@ -118,43 +128,46 @@ class Runs:
             ) from error
 
     def log(self, name: str) -> bytes | None:
-        """What gpuform kept beside an entry (`add`)."""
-        return self._read(name, "log")[1]
+        """Return the log that gpuform stored beside an entry (`add`), or None."""
+        return self._read_file(name, "log")[1]
 
     def begin(self, entry: HistoryEntry) -> str:
-        """Records that an operation begins; the name under which `add` says how it ended."""
-        name = self._new()
-        self.storage.write(self._named(f"{name}.history.json"), entry.to_json())
+        """Record that an operation begins; return the name for the `add` that records its end."""
+        name = self._create_entry_name()
+        self.storage.write(self._build_name(f"{name}.history.json"), entry.to_json())
         return name
 
     def add(self, entry: HistoryEntry, name: str | None = None, log: bytes | None = None) -> None:
-        """Records an operation with a copy of the checkpoint that it left.
+        """Record the end of an operation, with a copy of its final checkpoint.
 
-        `name` is that of its beginning, if it was recorded; `log` is kept in a file of gpuform's
-        own beside it, which Pulumi leaves alone, moves and removes with the rest.
+        Args:
+            entry: the record.
+            name: the name that `begin` returned, if the beginning was recorded.
+            log: stored in a file of gpuform's own, which Pulumi ignores, moves and removes with the
+                rest.
         """
-        stem = self._named(name or self._new())
+        stem = self._build_name(name or self._create_entry_name())
         if log is not None:
             path = f"{stem}.log.json.gz"
             self.storage.write(path, backend_files.compress(log, path))
         self.storage.write(f"{stem}.history.json", entry.to_json())
         checkpoint = self.checkpoint()
         if checkpoint is not None:
-            ending = suffix(checkpoint, self.stack)
+            ending = get_suffix(checkpoint, self.stack)
             self.storage.copy(checkpoint, f"{stem}.checkpoint{ending}")
 
-    def _named(self, name: str) -> str:
-        return folder("history", self.project, self.stack, name)
+    def _build_name(self, name: str) -> str:
+        return build_name("history", self.project, self.stack, name)
 
-    def _new(self) -> str:
-        return f"{self.stack}-{later_than(self.storage, self._named(f'{self.stack}-'))}"
+    def _create_entry_name(self) -> str:
+        return f"{self.stack}-{create_timestamp(self.storage, self._build_name(f'{self.stack}-'))}"
 
-    def _read(self, name: str, kind: str) -> tuple[str, bytes | None]:
-        """Where the file of that kind is that belongs to an entry, and its content."""
-        stem = self._named(f"{name}.{kind}")
+    def _read_file(self, name: str, kind: str) -> tuple[str, bytes | None]:
+        """Return the location and the content of an entry's file of this kind."""
+        stem = self._build_name(f"{name}.{kind}")
         for ending in SUFFIXES:
-            found = self.storage.read(stem + ending)
-            if found is not None:
+            blob = self.storage.read(stem + ending)
+            if blob is not None:
                 where = self.storage.where(stem + ending)
-                return where, backend_files.decompress(found.data, where)
+                return where, backend_files.decompress(blob.data, where)
         return self.storage.where(f"{stem}.json"), None

@@ -1,13 +1,15 @@
-"""Keep a run's journal in numbered objects of a bucket, and in the project's folder what could not
-be kept there.
+"""Store a run's journal in numbered objects of a bucket, and unwritable parts in a local file.
 
-A create starts once a segment in the bucket names it as pending. Who reads the checkpoint alone, as
-the Pulumi CLI does, finds there what was pending when the first create of the run began, and at
-most `Pace.idle` seconds before its end: a checkpoint for every group of creates would send the
-whole state again and again. Until a person gives up the lock that an interrupted run leaves
-(`pulumi cancel`), the Pulumi CLI does not go on from there; gpuform reads the journal first.
+A create starts once a segment in the bucket names it as pending. A reader of the checkpoint alone,
+like the Pulumi CLI, finds the pending
+operations of the first create of the run, and of at most `WritePacing.max_idle_spacing` seconds
+before its end: a checkpoint for every
+group of creates would send the complete state again and again. Until a person gives up the lock
+that an interrupted run leaves (`pulumi
+cancel`), the Pulumi CLI does not continue from there; gpuform reads the journal first.
 
-Each line is JSON: the run, the number of the segment of its journal, and that segment's lines.
+Each line of the local file is JSON: the run, the number of the segment in its journal, and the
+segment's lines.
 """
 
 import contextlib
@@ -34,8 +36,8 @@ class UnsavedRun(EngineError):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """One segment of a journal that the store does not have, or may have."""
+class UnsavedSegment:
+    """One segment of a journal that the store may not have."""
 
     journal: str
     run: str
@@ -44,8 +46,8 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Unsaved:
-    """The file at `path`, of the run whose journal is at `journal`."""
+class UnsavedFile:
+    """The local file at `path` for the segments of the run whose journal is at `journal`."""
 
     path: Path
     journal: str
@@ -58,7 +60,7 @@ class Unsaved:
         )
 
     def append(self, run: str, number: int, lines: bytes) -> None:
-        """Keeps a part on this machine's disk. Raises JournalError."""
+        """Append a segment and sync it to this machine's disk. Raises JournalError."""
         document = {"journal": self.journal, "run": run, "number": number, "lines": lines.decode()}
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -76,16 +78,16 @@ class Unsaved:
     def remove(self) -> None:
         self.path.unlink(missing_ok=True)
 
-    def parts(self) -> list[Part]:
-        """What is kept; a line that a crash has cut off nobody relied on. Raises JournalError."""
+    def read_segments(self) -> list[UnsavedSegment]:
+        """Read the segments; skip a last line that a crash cut off. Raises JournalError."""
         try:
-            text = self.path.read_text(encoding="utf-8")
+            content = self.path.read_text(encoding="utf-8")
         except FileNotFoundError:
             return []
         except (OSError, ValueError) as error:
             raise JournalError(f"{self.path} cannot be read: {error}") from error
         try:
-            return [_part(line) for line in text.split("\n")[:-1]]
+            return [_parse_part(line) for line in content.split("\n")[:-1]]
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise JournalError(
                 f"{self.path} is damaged: {error}",
@@ -94,8 +96,8 @@ class Unsaved:
             ) from error
 
 
-def refuse_unsaved(path: Path) -> None:
-    """Raises UnsavedRun when there is something at a path for it."""
+def reject_unsaved_run(path: Path) -> None:
+    """Raise UnsavedRun if there is an unsaved run at `path`."""
     if path.exists():
         raise UnsavedRun(
             f"the last run here could not keep its state: what it did is in {path}",
@@ -103,18 +105,19 @@ def refuse_unsaved(path: Path) -> None:
         )
 
 
-def _part(line: str) -> Part:
+def _parse_part(line: str) -> UnsavedSegment:
     document = load(line)
-    return Part(
+    return UnsavedSegment(
         document["journal"], document["run"], document["number"], document["lines"].encode()
     )
 
 
 class SegmentLog:
-    """A log under a name. A run writes to a folder of its own, so that an owner who was stopped
-    and wakes up neither changes nor removes what its successor has written.
+    """A journal log in a bucket; each run writes to its own folder.
 
-    What cannot be kept goes to `unsaved`, and `check` says so from then on.
+    So an owner that was stopped and wakes up neither changes nor removes the segments of its
+    successor. Segments that the store refuses go to
+    `unsaved`, and `check` raises from then on.
     """
 
     pace = WritePacing(
@@ -129,7 +132,7 @@ class SegmentLog:
         storage: Storage,
         name: str,
         guard: Callable[[], None],
-        unsaved: Unsaved | None = None,
+        unsaved: UnsavedFile | None = None,
     ) -> None:
         self._storage, self._name = storage, name
         self._guard, self._unsaved = guard, unsaved
@@ -142,25 +145,32 @@ class SegmentLog:
         return self._storage.where(self._name)
 
     def read(self) -> bytes:
-        """The runs one after the other, each as far as no segment is missing."""
-        return b"".join(lines for run in sorted(self.runs()) for lines in self.segments(run))
+        """Return the lines of all runs, each up to its first missing segment."""
+        return b"".join(
+            lines for run in sorted(self.list_runs()) for lines in self.read_segments(run)
+        )
 
-    def runs(self) -> set[str]:
-        """Those that left something; usually one at most."""
-        return {name.split("/")[-2] for name in self._names()}
+    def list_runs(self) -> set[str]:
+        """Return the runs that left segments; usually one at most."""
+        return {name.split("/")[-2] for name in self._list_names()}
 
-    def segments(self, run: str) -> list[bytes]:
-        """The lines of each segment of a run, as far as none is missing. Raises JournalError."""
-        found: list[bytes] = []
-        while (blob := self._storage.read(self._segment(run, len(found)))) is not None:
-            found.append(self._unpacked(run, len(found), blob.data))
-        return found
+    def read_segments(self, run: str) -> list[bytes]:
+        """Return the lines of a run's segments up to the first missing one. Raises JournalError."""
+        segments: list[bytes] = []
+        while (
+            blob := self._storage.read(self._build_segment_name(run, len(segments)))
+        ) is not None:
+            segments.append(self._decompress(run, len(segments), blob.data))
+        return segments
 
     def append(self, data: bytes) -> None:
-        """Raises JournalError only when the lines can be kept nowhere."""
+        """Append lines.
+
+        Raises JournalError only if neither the store nor the local file takes them.
+        """
         if self._failure is None:
             try:
-                self._put(data)
+                self._write_segment(data)
             except EngineError as error:
                 self._failure = error
         if self._failure is not None:
@@ -186,25 +196,25 @@ class SegmentLog:
         return self._unsaved.advice
 
     def remove(self) -> None:
-        """Of what was there while it was ours for sure; a successor's comes later."""
-        names = self._names()
+        """Remove the segments listed before the guard's check: later ones belong to a successor."""
+        names = self._list_names()
         self._guard()
         if self._unsaved is not None:
             self._unsaved.remove()
         self._storage.delete(*names)
 
     def set_aside(self) -> str | None:
-        names = self._names()
+        names = self._list_names()
         if not names:
             return None
-        kept = f"{self._name}.{time.time_ns()}"
+        backup_name = f"{self._name}.{time.time_ns()}"
         for name in names:
-            self._storage.copy(name, f"{kept}{name.removeprefix(self._name)}")
+            self._storage.copy(name, f"{backup_name}{name.removeprefix(self._name)}")
         self._storage.delete(*names)
-        return self._storage.where(kept)
+        return self._storage.where(backup_name)
 
-    def _put(self, data: bytes) -> None:
-        name = self._segment(self._run, self._count)
+    def _write_segment(self, data: bytes) -> None:
+        name = self._build_segment_name(self._run, self._count)
         packed = gzip.compress(data, 6, mtime=0)
         self._guard()
         self._storage.write(name, packed, replacing=ABSENT)
@@ -216,18 +226,18 @@ class SegmentLog:
                 self._storage.delete(name)
             raise
 
-    def _unpacked(self, run: str, number: int, data: bytes) -> bytes:
+    def _decompress(self, run: str, number: int, data: bytes) -> bytes:
         try:
             return gzip.decompress(data)
         except (OSError, EOFError, zlib.error) as error:
-            where = self._storage.where(self._segment(run, number))
+            where = self._storage.where(self._build_segment_name(run, number))
             raise JournalError(
                 f"{where} is no part of a journal: {error}",
                 hint="Give up what it adds with `gpuform state repair --discard-journal`.",
             ) from error
 
-    def _segment(self, run: str, number: int) -> str:
+    def _build_segment_name(self, run: str, number: int) -> str:
         return f"{self._name}/{run}/{number:08d}"
 
-    def _names(self) -> list[str]:
+    def _list_names(self) -> list[str]:
         return [entry.name for entry in self._storage.entries(self._name)]

@@ -12,7 +12,7 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.executing import PlannedOutputs
 from gpuform.stacks.engine.secrets import find_passphrase
 from gpuform.stacks.engine.stack import Stack, StackNotFound, Workspace
-from gpuform.stacks.engine.store import Patience, SealedState, read_sealed
+from gpuform.stacks.engine.store import LockTimeout, SealedState, read_sealed
 from gpuform.stacks.operations.opening.interpreter import refuse_other_interpreter
 from gpuform.stacks.operations.opening.variables import set_variables
 
@@ -77,9 +77,9 @@ class SelectedStack:
         stack.foreseen = self.foreseen
         return stack
 
-    def patience(self, tell: Callable[[str], None]) -> Patience:
+    def patience(self, tell: Callable[[str], None]) -> LockTimeout:
         """How long to wait for the lock; who has it is told."""
-        return Patience(self.lock_timeout, tell)
+        return LockTimeout(self.lock_timeout, tell)
 
     @contextmanager
     def environment(self) -> Iterator[None]:
@@ -170,7 +170,7 @@ def _workspace(work_dir: str | Path, env_vars: Mapping[str, str] | None) -> Work
 
 def at_work_on(workspace: Workspace, name: str) -> str:
     """Who has the stack's lock, and since when; empty where nobody has."""
-    return workspace.backend.lock(workspace.project.name, name).worker()
+    return workspace.backend.lock(workspace.project.name, name).describe_worker()
 
 
 def warn_of_recovery(changes: int, tell: Callable[[str], None]) -> None:
@@ -186,7 +186,7 @@ def read_for_showing(workspace: Workspace, name: str, tell: Callable[[str], None
     """The stack's state without its secrets; what its journal may tell beside it is warned of."""
     backend, project = workspace.backend, workspace.project.name
     found = read_sealed(backend, project, name)
-    told = found.doubt(backend.journal(project, name).where)
+    told = found.describe_uncertainty(backend.journal(project, name).where)
     if told:
         tell(f"warning: {told}")
     return found

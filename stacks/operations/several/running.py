@@ -9,7 +9,7 @@ from gpuform.providers import permissions
 from gpuform.schemas.plan import Plan
 from gpuform.schemas.stacks_plan import StacksPlan
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.store import full_name
+from gpuform.stacks.engine.store import build_full_name
 from gpuform.stacks.gates.evaluating import lifted
 from gpuform.stacks.multi_stack import Order, circles, sequence
 from gpuform.stacks.operations.plans.plan_file import PlanRefused, read_stacks_plan, write_plan
@@ -137,7 +137,7 @@ def _planned_names(
 def _refuse_apart(saved: StacksPlan, kept: Collection[str], options: SeveralOptions) -> None:
     """Raises PlanRefused for a part without the very plans that it was made with."""
     seals = {
-        full_name(each.project, each.stack): each.basis.seal if each.basis else ""
+        build_full_name(each.project, each.stack): each.basis.seal if each.basis else ""
         for each in saved.plans
         if _name(each) in kept
     }

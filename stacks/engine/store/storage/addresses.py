@@ -1,4 +1,4 @@
-"""Backend URLs: which storage they name, in the words of Pulumi and of its Go library."""
+"""Parse backend URLs, with the parameters of Pulumi and of its Go library, and open storages."""
 
 import importlib
 import os
@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 from gpuform.providers.context import READS_ONLY
 from gpuform.stacks.engine.machine import requirement
 from gpuform.stacks.engine.store.backend_files import BackendError
-from gpuform.stacks.engine.store.storage.files import Files, ReadingOnly
+from gpuform.stacks.engine.store.storage.files import Files, ReadOnlyStorage
 from gpuform.stacks.engine.store.storage.protocol import Storage
 
 _CLOUDS = {"s3": "s3", "gs": "google", "azblob": "azure"}
@@ -20,58 +20,66 @@ _SUPPORTED = (
     "Use file://DIRECTORY, file://~ for your home folder, s3://BUCKET, gs://BUCKET or "
     "azblob://CONTAINER, or the Pulumi CLI."
 )
-_TRUTHS = {"1": True, "t": True, "true": True, "0": False, "f": False, "false": False}
+_BOOLEANS = {"1": True, "t": True, "true": True, "0": False, "f": False, "false": False}
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A bucket's URL in parts. `shown` has neither parameters nor a password."""
+    """A bucket's URL in parts. `shown` is the URL without parameters and password, for messages."""
 
     bucket: str
     prefix: str
-    shown: str
+    display_url: str
     parameters: Mapping[str, str] = field(default_factory=dict)
 
-    def text(self, *names: str) -> str | None:
-        """The first of these parameters that is there."""
+    def get_text(self, *names: str) -> str | None:
+        """Return the value of the first given parameter, or None."""
         return next((self.parameters[name] for name in names if name in self.parameters), None)
 
-    def truth(self, *names: str) -> bool:
-        """Whether one of these parameters is true; BackendError for what is neither."""
-        given = self.text(*names)
-        if given is None:
-            return False
-        if given.lower() not in _TRUTHS:
-            raise BackendError(
-                f"the backend {self.shown} has {names[0]}={given}", hint="Write true or false."
-            )
-        return _TRUTHS[given.lower()]
+    def get_bool(self, *names: str) -> bool:
+        """Return True if one of these parameters is true.
 
-    def refuse_unknown(self, known: Collection[str]) -> None:
-        """Raises BackendError for a parameter that would have no effect."""
+        Raises BackendError if it is no boolean.
+        """
+        setting = self.get_text(*names)
+        if setting is None:
+            return False
+        if setting.lower() not in _BOOLEANS:
+            raise BackendError(
+                f"the backend {self.display_url} has {names[0]}={setting}",
+                hint="Write true or false.",
+            )
+        return _BOOLEANS[setting.lower()]
+
+    def reject_unknown_parameters(self, known: Collection[str]) -> None:
+        """Raise BackendError for a parameter that would have no effect."""
         for name in self.parameters:
             if name not in known:
-                near = get_close_matches(name, known, n=1)
-                meant = f"Did you mean {near[0]}? " if near else ""
+                close_matches = get_close_matches(name, known, n=1)
+                suggestion = f"Did you mean {close_matches[0]}? " if close_matches else ""
                 raise BackendError(
-                    f"the backend {self.shown} has a parameter that is not known: {name}",
-                    hint=f"{meant}There are: {', '.join(sorted(known))}.",
+                    f"the backend {self.display_url} has a parameter that is not known: {name}",
+                    hint=f"{suggestion}There are: {', '.join(sorted(known))}.",
                 )
 
 
 def open_storage(url: str, environ: Mapping[str, str]) -> Storage:
-    """The storage of a URL. BackendError when there is none, or its library is not installed."""
-    opened = _opened(url, environ)
-    return ReadingOnly(opened) if environ.get(READS_ONLY) else opened
+    """Open the storage of a URL, read-only where the environment says so.
+
+    Raises:
+        BackendError: the URL names no usable storage, or the storage's library is not installed.
+    """
+    opened = _open_writable_storage(url, environ)
+    return ReadOnlyStorage(opened) if environ.get(READS_ONLY) else opened
 
 
-def _opened(url: str, environ: Mapping[str, str]) -> Storage:
+def _open_writable_storage(url: str, environ: Mapping[str, str]) -> Storage:
     scheme, separator, _ = url.partition("://")
     if separator and scheme == "file":
-        return Files(_folder_of(url))
+        return Files(_find_folder(url))
     if not separator or scheme not in _CLOUDS:
         raise BackendError(
-            f"the backend {without_credentials(url)} is of a kind that gpuform cannot use "
+            f"the backend {strip_credentials(url)} is of a kind that gpuform cannot use "
             f"({urlsplit(url).scheme or 'no scheme'})",
             hint=_SUPPORTED,
         )
@@ -82,41 +90,43 @@ def _opened(url: str, environ: Mapping[str, str]) -> Storage:
         if package != "obstore":
             raise
         raise BackendError(
-            f"the backend {without_credentials(url)} needs the package {package}",
+            f"the backend {strip_credentials(url)} needs the package {package}",
             hint=f"Install it: pip install '{requirement('cloud')}'",
         ) from error
-    opened: Storage = module.open_bucket(_address(url), environ)
+    opened: Storage = module.open_bucket(_parse_address(url), environ)
     return opened
 
 
-def anchor(url: str, folder: Path) -> str:
-    """The URL, the path of a relative `file://` one taken from this folder."""
+def anchor_file_url(url: str, folder: Path) -> str:
+    """Return the URL with a relative `file://` path made absolute from `folder`."""
     path, is_query, query = url.removeprefix("file://").partition("?")
     if not url.startswith("file://") or path.startswith(("/", "~")):
         return url
-    whole = os.path.normpath(folder / unquote(path))
-    return f"file://{quote(whole)}{is_query}{query}"
+    absolute_path = os.path.normpath(folder / unquote(path))
+    return f"file://{quote(absolute_path)}{is_query}{query}"
 
 
-def without_credentials(url: str) -> str:
-    """A URL as it may be shown: what stands before an @ is a password, a query may hold keys."""
+def strip_credentials(url: str) -> str:
+    """Return a URL without user, password and query, which may hold keys."""
     return re.sub(r"//[^/@]*@", "//", url.partition("?")[0])
 
 
-def _address(url: str) -> Address:
+def _parse_address(url: str) -> Address:
     parts = urlsplit(url)
-    given = {name: values[-1] for name, values in parse_qs(parts.query).items()}
-    prefix = "/".join(filter(None, [parts.path.strip("/"), given.pop("prefix", "").strip("/")]))
-    shown = without_credentials(url).rstrip("/")
+    parameters = {name: values[-1] for name, values in parse_qs(parts.query).items()}
+    prefix = "/".join(
+        filter(None, [parts.path.strip("/"), parameters.pop("prefix", "").strip("/")])
+    )
+    display_url = strip_credentials(url).rstrip("/")
     if not parts.hostname or parts.username or parts.password:
         raise BackendError(
-            f"the backend {shown} names no bucket",
+            f"the backend {display_url} names no bucket",
             hint=f"Write {parts.scheme}://BUCKET/PREFIX. Credentials do not belong into the URL.",
         )
-    return Address(parts.netloc, prefix, f"{parts.scheme}://{parts.netloc}/{prefix}", given)
+    return Address(parts.netloc, prefix, f"{parts.scheme}://{parts.netloc}/{prefix}", parameters)
 
 
-def _folder_of(url: str) -> Path:
+def _find_folder(url: str) -> Path:
     path = unquote(url.removeprefix("file://").partition("?")[0])
     home = path == "~" or path.startswith("~/")
     root = Path.home() / path[2:] if home else Path.cwd() / path

@@ -1,4 +1,4 @@
-"""Store state in a folder of this machine, and wrap a storage so that nobody can write to it."""
+"""Store state in a local folder, and wrap a storage so that it is read-only."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -23,7 +23,7 @@ from gpuform.stacks.engine.store.storage.protocol import (
 
 
 class Files:
-    """A storage in the folder `root`, which exists."""
+    """A storage in the existing folder `root`."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -31,7 +31,7 @@ class Files:
     def read(self, name: str) -> Blob | None:
         path = self._path(name)
         try:
-            return Blob(path.read_bytes(), ABSENT, _modified(path))
+            return Blob(path.read_bytes(), ABSENT, _get_modified_time(path))
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -50,10 +50,10 @@ class Files:
         return ABSENT
 
     def copy(self, source: str, target: str) -> bool:
-        found = self.read(source)
-        if found is not None:
-            self.write(target, found.data)
-        return found is not None
+        blob = self.read(source)
+        if blob is not None:
+            self.write(target, blob.data)
+        return blob is not None
 
     def delete(self, *names: str) -> None:
         for name in names:
@@ -69,12 +69,12 @@ class Files:
     def entries(self, folder: str, after: str = "") -> list[Entry]:
         files = (path for path in self._path(folder).rglob("*") if path.is_file())
         named = sorted((path.relative_to(self.root).as_posix(), path) for path in files)
-        found = []
+        entries = []
         for name, path in named:
             with suppress(FileNotFoundError):  # gone meanwhile: another process's lock, say
                 if name > after:
-                    found.append(Entry(name, _modified(path)))
-        return found
+                    entries.append(Entry(name, _get_modified_time(path)))
+        return entries
 
     def where(self, name: str) -> str:
         return str(self._path(name))
@@ -94,13 +94,13 @@ class Files:
         return self.root / name
 
 
-def _modified(path: Path) -> datetime:
+def _get_modified_time(path: Path) -> datetime:
     return datetime.fromtimestamp(path.stat().st_mtime_ns / 1e9, UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class ReadingOnly:
-    """Another storage as one that can only be read."""
+class ReadOnlyStorage:
+    """Another storage, read-only."""
 
     storage: Storage
 
@@ -109,14 +109,14 @@ class ReadingOnly:
 
     def write(self, name: str, data: bytes, replacing: Version | None = None) -> Version:
         del data, replacing
-        self._refuse(name)
+        self._raise_read_only(name)
 
     def copy(self, source: str, target: str) -> bool:
         del source
-        self._refuse(target)
+        self._raise_read_only(target)
 
     def delete(self, *names: str) -> None:
-        self._refuse(", ".join(names))
+        self._raise_read_only(", ".join(names))
 
     def entries(self, folder: str, after: str = "") -> list[Entry]:
         return self.storage.entries(folder, after)
@@ -128,14 +128,14 @@ class ReadingOnly:
         return self.storage.name_of(where)
 
     def exclusion(self, name: str) -> Exclusion:
-        return _Unlockable(self.storage.exclusion(name), lambda: self._refuse(name))
+        return _ReadOnlyExclusion(self.storage.exclusion(name), lambda: self._raise_read_only(name))
 
     def log(self, name: str, guard: Callable[[], None], unsaved: Path | None) -> Log:
         del guard, unsaved
         inner = self.storage.log(name, lambda: None, None)
-        return _ReadLog(inner, lambda: self._refuse(name))
+        return _ReadOnlyLog(inner, lambda: self._raise_read_only(name))
 
-    def _refuse(self, name: str) -> NoReturn:
+    def _raise_read_only(self, name: str) -> NoReturn:
         raise BackendError(
             f"{self.storage.where(name)} is not written: {READS_ONLY} is set",
             hint="This process may only read. A person does what is to be done.",
@@ -143,8 +143,8 @@ class ReadingOnly:
 
 
 @dataclass(frozen=True, slots=True)
-class _Unlockable:
-    """A lock that others may have, and that is not taken."""
+class _ReadOnlyExclusion:
+    """A lock that others may hold and this process never takes."""
 
     exclusion: Exclusion
     refuse: Callable[[], NoReturn]
@@ -160,15 +160,15 @@ class _Unlockable:
         self.refuse()
 
     def release(self) -> None:
-        """It is not held."""
+        """Do nothing: this process never holds the lock."""
 
     def holder(self) -> str:
         return self.exclusion.holder()
 
 
 @dataclass(frozen=True, slots=True)
-class _ReadLog:
-    """What a run has left, and nothing more."""
+class _ReadOnlyLog:
+    """The journal log that a run left, read-only."""
 
     log: Log
     refuse: Callable[[], NoReturn]

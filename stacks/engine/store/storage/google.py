@@ -1,4 +1,4 @@
-"""`gs://` backends, on Google Cloud Storage."""
+"""Open `gs://` backends on Google Cloud Storage."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -11,12 +11,16 @@ from gpuform.stacks.engine.store.storage.objects import Objects
 
 
 def open_bucket(address: Address, environ: Mapping[str, str]) -> Objects:
-    """The storage of an address. BackendError when it or the credentials cannot be used.
+    """Open the bucket of an address.
 
-    Credentials are GOOGLE_CREDENTIALS (a key as JSON), GOOGLE_APPLICATION_CREDENTIALS, those of
-    `gcloud auth application-default login`, or the machine's.
+    Credentials are GOOGLE_CREDENTIALS (a key as JSON), GOOGLE_APPLICATION_CREDENTIALS, the ones of
+    `gcloud auth application-default login`, or
+    the machine's.
+
+    Raises:
+        BackendError: the address or the credentials cannot be used.
     """
-    address.refuse_unknown({"anonymous"})
+    address.reject_unknown_parameters({"anonymous"})
     emulator = environ.get("STORAGE_EMULATOR_HOST")
     if emulator and "://" not in emulator:
         emulator = f"http://{emulator}"
@@ -25,9 +29,9 @@ def open_bucket(address: Address, environ: Mapping[str, str]) -> Objects:
         config["base_url"] = emulator.rstrip("/")
         # obstore wants one even where nothing is signed.
         config["bearer_token"] = "none"  # noqa: S105
-    elif address.truth("anonymous"):
+    elif address.get_bool("anonymous"):
         config["skip_signature"] = True
     elif environ.get("GOOGLE_CREDENTIALS"):
         config["service_account_key"] = environ["GOOGLE_CREDENTIALS"]
     connect = partial(GCSStore, address.bucket, prefix=address.prefix or None, config=config)
-    return Objects(connect, address.shown, environ, emulator)
+    return Objects(connect, address.display_url, environ, emulator)

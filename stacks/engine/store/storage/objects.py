@@ -1,7 +1,7 @@
-"""State in a bucket, through obstore: Amazon S3, Google Cloud Storage, Azure Blob Storage.
+"""Store state in a bucket through obstore: Amazon S3, Google Cloud Storage, Azure Blob Storage.
 
-Conditional writes are what keeps two owners apart, so all three must honour If-None-Match and
-If-Match (or its like).
+Conditional writes keep two owners apart, so all three must honour If-None-Match and If-Match (or
+Google's generations).
 """
 
 import re
@@ -16,7 +16,7 @@ from obstore.store import ObjectStore
 
 from gpuform.stacks.engine.state import Log
 from gpuform.stacks.engine.store.lease import Lease
-from gpuform.stacks.engine.store.segments import SegmentLog, Unsaved
+from gpuform.stacks.engine.store.segments import SegmentLog, UnsavedFile
 from gpuform.stacks.engine.store.storage.protocol import (
     ABSENT,
     Blob,
@@ -41,11 +41,13 @@ _HINTS = {
 
 
 class Objects:
-    """A storage in a bucket, under a prefix. `shown` is its URL as it may be shown.
+    """A storage in a bucket, under a prefix. `shown` is its URL for messages.
 
-    `connect` makes obstore's store, from `client_options` and `retry_config`. A request is tried
-    AWS_MAX_ATTEMPTS times, as by AWS's tools, on any cloud. After one that failed all the same,
-    each is tried once and for a short time: a run must end soon when its store is gone.
+    `connect` makes obstore's store from `client_options` and `retry_config`. A request is tried
+    AWS_MAX_ATTEMPTS times on any cloud, as by
+    AWS's tools. After a request that failed all the same, each one is tried once and for a short
+    time: a run must end soon when its store is
+    unreachable.
     """
 
     def __init__(
@@ -55,16 +57,20 @@ class Objects:
         environ: Mapping[str, str],
         endpoint: str | None = None,
     ) -> None:
-        given = environ.get("AWS_MAX_ATTEMPTS", "")
-        tries = int(given) if given.isdigit() and int(given) else _TRIES
+        attempts_setting = environ.get("AWS_MAX_ATTEMPTS", "")
+        tries = (
+            int(attempts_setting)
+            if attempts_setting.isdigit() and int(attempts_setting)
+            else _TRIES
+        )
         self._connect = connect
         self._is_plain = bool(endpoint and endpoint.startswith("http://"))
-        self._store = self._connected(tries, connecting=10, answering=60)
+        self._store = self._open_store(tries, connecting=10, answering=60)
         self._has_failed = False
         self._shown = shown.rstrip("/")
         self._environ = environ
 
-    def _connected(self, tries: int, *, connecting: float, answering: float) -> ObjectStore:
+    def _open_store(self, tries: int, *, connecting: float, answering: float) -> ObjectStore:
         options = {
             "connect_timeout": timedelta(seconds=connecting),
             "timeout": timedelta(seconds=answering),
@@ -75,35 +81,35 @@ class Objects:
 
     def read(self, name: str) -> Blob | None:
         try:
-            found = obstore.get(self._store, name)
-            data = bytes(found.bytes())
+            result = obstore.get(self._store, name)
+            data = bytes(result.bytes())
         except FileNotFoundError as error:
-            self._refuse_missing_bucket(error)
+            self._reject_missing_bucket(error)
             return None
         except (exceptions.BaseError, OSError) as error:
-            self._fail(name, "read", error)
-        meta = found.meta
+            self._raise_failure(name, "read", error)
+        meta = result.meta
         return Blob(data, Version(meta["e_tag"], meta["version"]), meta["last_modified"])
 
     def write(self, name: str, data: bytes, replacing: Version | None = None) -> Version:
-        mode: Any = "overwrite" if replacing is None else _mode(replacing)
+        mode: Any = "overwrite" if replacing is None else _build_write_mode(replacing)
         try:
             done = obstore.put(self._store, name, data, mode=mode, use_multipart=False)
         except (exceptions.AlreadyExistsError, exceptions.PreconditionError) as error:
-            self._refuse_missing_bucket(error)
-            return self._written_before(name, data, error)
+            self._reject_missing_bucket(error)
+            return self._find_earlier_write(name, data, error)
         except (exceptions.BaseError, OSError) as error:
-            self._fail(name, "written", error)
+            self._raise_failure(name, "written", error)
         return Version(done["e_tag"], done["version"])
 
     def copy(self, source: str, target: str) -> bool:
         try:
             obstore.copy(self._store, source, target)
         except FileNotFoundError as error:
-            self._refuse_missing_bucket(error)
+            self._reject_missing_bucket(error)
             return False
         except (exceptions.BaseError, OSError) as error:
-            self._fail(source, f"copied to {target}", error)
+            self._raise_failure(source, f"copied to {target}", error)
         return True
 
     def delete(self, *names: str) -> None:
@@ -112,19 +118,21 @@ class Objects:
                 # Not every store knows the request for several.
                 obstore.delete(self._store, list(names) if len(names) > 1 else names[0])
         except FileNotFoundError as error:
-            self._refuse_missing_bucket(error)
+            self._reject_missing_bucket(error)
             if len(names) > 1:
                 for name in names:
                     self.delete(name)
         except (exceptions.BaseError, OSError) as error:
-            self._fail(names[0], "removed", error)
+            self._raise_failure(names[0], "removed", error)
 
     def entries(self, folder: str, after: str = "") -> list[Entry]:
         try:
-            found = obstore.list(self._store, folder, offset=after or None).collect()
+            objects = obstore.list(self._store, folder, offset=after or None).collect()
         except (exceptions.BaseError, OSError) as error:
-            self._fail(folder, "listed", error)
-        entries = [Entry(str(each["path"]), each["last_modified"]) for each in found]
+            self._raise_failure(folder, "listed", error)
+        entries = [
+            Entry(str(object_meta["path"]), object_meta["last_modified"]) for object_meta in objects
+        ]
         return sorted(entries, key=lambda entry: entry.name)
 
     def where(self, name: str) -> str:
@@ -138,31 +146,35 @@ class Objects:
         return Lease(self, name, self._environ)
 
     def log(self, name: str, guard: Callable[[], None], unsaved: Path | None) -> Log:
-        kept = Unsaved(unsaved, self.where(name)) if unsaved else None
-        return SegmentLog(self, name, guard, kept)
+        unsaved_file = UnsavedFile(unsaved, self.where(name)) if unsaved else None
+        return SegmentLog(self, name, guard, unsaved_file)
 
-    def _written_before(self, name: str, data: bytes, error: Exception) -> Version:
-        """A try whose answer was lost may have done it: then what is there is what was sent."""
-        found = self.read(name)
-        if found is not None and found.data == data:
-            return found.version
+    def _find_earlier_write(self, name: str, data: bytes, error: Exception) -> Version:
+        """Return the version that an earlier try wrote, whose answer was lost.
+
+        Raises:
+            ChangedMeanwhile: the stored bytes differ.
+        """
+        blob = self.read(name)
+        if blob is not None and blob.data == data:
+            return blob.version
         raise ChangedMeanwhile(
             f"{self.where(name)} was changed by another process meanwhile",
             hint="Nothing was written over it. Run the command again.",
         ) from error
 
-    def _refuse_missing_bucket(self, error: Exception) -> None:
+    def _reject_missing_bucket(self, error: Exception) -> None:
         if any(sign in str(error) for sign in _MISSING_BUCKET):
             raise StorageFailed(
                 f"there is no bucket for {self._shown}", hint=_HINTS["NoSuchBucket"]
             ) from error
 
-    def _fail(self, name: str, done: str, error: Exception) -> NoReturn:
-        self._refuse_missing_bucket(error)
+    def _raise_failure(self, name: str, done: str, error: Exception) -> NoReturn:
+        self._reject_missing_bucket(error)
         if not self._has_failed:
             self._has_failed = True
-            self._store = self._connected(1, connecting=3, answering=10)
-        code, why = _reason(error)
+            self._store = self._open_store(1, connecting=3, answering=10)
+        code, why = _parse_error(error)
         refused = isinstance(
             error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError
         )
@@ -173,22 +185,22 @@ class Objects:
 _REACH = "Check the network and the URL of the backend, and run the command again."
 
 
-def _mode(replacing: Version) -> Any:
+def _build_write_mode(replacing: Version) -> Any:
     if replacing == ABSENT:
         return "create"
-    given = {"e_tag": replacing.e_tag, "version": replacing.generation}
-    return {key: value for key, value in given.items() if value is not None}
+    conditions = {"e_tag": replacing.e_tag, "version": replacing.generation}
+    return {key: value for key, value in conditions.items() if value is not None}
 
 
-def _reason(error: Exception) -> tuple[str, str]:
-    """The store's code, and what it says, without the URL: that may hold a signature."""
-    text = str(error).partition("\n\nDebug source")[0]
-    code = re.search(r"<Code>([^<]*)</Code>", text)
-    message = re.search(r"<Message>([^<]*)</Message>", text)
+def _parse_error(error: Exception) -> tuple[str, str]:
+    """Return the store's error code and message without the URL, which may hold a signature."""
+    error_text = str(error).partition("\n\nDebug source")[0]
+    code = re.search(r"<Code>([^<]*)</Code>", error_text)
+    message = re.search(r"<Message>([^<]*)</Message>", error_text)
     if code:
         return code[1], f"{code[1]}: {message[1]}" if message else code[1]
     line = re.sub(
-        r"^.*Error performing \w+ \S+ in \S+(, after .*retry_timeout: \S+)? *- ", "", text
+        r"^.*Error performing \w+ \S+ in \S+(, after .*retry_timeout: \S+)? *- ", "", error_text
     )
     line = re.sub(r"https?://\S+", "...", line.splitlines()[0])
     region = "PermanentRedirect" if "configured region" in line else ""

@@ -1,6 +1,7 @@
-"""What the engine asks of the place where state is kept; it knows neither paths nor buckets.
+"""Define what the engine needs from a storage of states, without paths or buckets.
 
-Names are those of Pulumi's DIY layout, with slashes: `.pulumi/stacks/demo/dev.json`.
+Names are those of Pulumi's DIY layout, with slashes: `.pulumi/stacks/demo/dev.json`. Implemented by
+`files` and `objects`.
 """
 
 from collections.abc import Callable
@@ -15,31 +16,31 @@ from gpuform.stacks.engine.store.backend_files import BackendError
 
 
 class ChangedMeanwhile(BackendError):
-    """Somebody else has written what was to be replaced."""
+    """Another process has written the file that was to be replaced."""
 
 
 class Unwritable(BackendError):
-    """Something cannot be written, and what was there before is untouched for sure."""
+    """A file that cannot be written; its earlier content is certainly untouched."""
 
 
 class StorageFailed(BackendError):
-    """The storage did not do what it was asked: it refuses, does not answer, or is gone."""
+    """The storage refuses a request, does not answer, or does not exist."""
 
 
 class Version(NamedTuple):
-    """What a conditional write names: an ETag, or for Google Cloud Storage a generation too."""
+    """The version for a conditional write: an ETag, for Google Cloud Storage also a generation."""
 
     e_tag: str | None = None
     generation: str | None = None
 
 
 ABSENT = Version()
-"""Nothing is there."""
+"""The version of a name that does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """What is under a name; `modified` is by the storage's own clock."""
+    """The content of a name; `modified` is by the storage's own clock."""
 
     data: bytes
     version: Version
@@ -48,67 +49,74 @@ class Blob:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A name that something is under, and when that was written."""
+    """A name in a storage, and when its content was written."""
 
     name: str
     modified: datetime
 
 
 class Exclusion(Protocol):
-    """What lets one gpuform process at a time work on a stack.
+    """A lock that lets one gpuform process at a time work on a stack.
 
-    `everywhere` tells whether it excludes those of other machines, too.
+    `everywhere` is True if the lock excludes processes of other machines too.
     """
 
     @property
     def everywhere(self) -> bool: ...
 
     def take(self) -> LockAttempt:
-        """Tries once, without waiting."""
+        """Try once to take the lock, without waiting."""
 
     def check(self) -> None:
-        """Raises EngineError when it may be another's by now."""
+        """Raise EngineError if another process may have the lock by now."""
 
     def release(self) -> None:
-        """Gives it back; without effect when it is not held."""
+        """Release the lock; do nothing if it is not held."""
 
     def holder(self) -> str:
-        """Who has it, for people."""
+        """Describe the holder of the lock for messages."""
 
 
 class Storage(Protocol):
-    """A folder of files or a bucket of objects. Everything raises BackendError."""
+    """A folder of files or a bucket of objects. Every method raises BackendError."""
 
     def read(self, name: str) -> Blob | None:
-        """What is under the name, or None."""
+        """Return the content of `name`, or None if it does not exist."""
 
     def write(self, name: str, data: bytes, replacing: Version | None = None) -> Version:
-        """Puts the whole under the name in one step; on return it is kept.
+        """Write `name` atomically; on return the content is stored.
 
-        With `replacing` only in the place of that version (ABSENT: of nothing), else Changed.
-        Files cannot tell and need not: their lock is the kernel's, and nobody takes it over.
+        Args:
+            name: the file's name.
+            data: the complete content.
+            replacing: replace only this version (ABSENT: create), else raise ChangedMeanwhile.
+                Files ignore the version: their lock is the kernel's,
+                and nobody takes it over.
         """
 
     def copy(self, source: str, target: str) -> bool:
-        """Has `target` hold the same; False when there is nothing to copy."""
+        """Copy `source` to `target`; return False if `source` does not exist."""
 
     def delete(self, *names: str) -> None:
-        """Removes what is there of these."""
+        """Delete the existing ones of `names`."""
 
     def entries(self, folder: str, after: str = "") -> list[Entry]:
-        """Everything in a folder and in those in it, behind `after`, sorted by name."""
+        """List everything below `folder` that sorts behind `after`, sorted by name."""
 
     def where(self, name: str) -> str:
-        """The name as people find it."""
+        """Return the location of `name` for messages."""
 
     def name_of(self, where: str) -> str | None:
-        """The name of what `where` tells, or None when that is not in here."""
+        """Return the name at the location `where`, or None if that is outside of this storage."""
 
     def exclusion(self, name: str) -> Exclusion:
-        """The lock with that name, not yet taken."""
+        """Create the lock with this name, not yet taken."""
 
     def log(self, name: str, guard: Callable[[], None], unsaved: Path | None) -> Log:
-        """The log with that name. `guard` raises EngineError when it is no longer ours to write.
+        """Open the log with this name.
 
-        `unsaved` is a file for what cannot be kept.
+        Args:
+            name: the log's name.
+            guard: raises EngineError when this process must not write to the log any more.
+            unsaved: a local file for lines that cannot be stored.
         """

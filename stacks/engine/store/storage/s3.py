@@ -1,7 +1,8 @@
-"""`s3://` backends, on Amazon S3 and on everything that speaks its protocol.
+"""Open `s3://` backends on Amazon S3 and on other stores that speak its protocol.
 
-Parameters are those of gocloud.dev's s3blob, which Pulumi uses; credentials are found as every AWS
-tool finds them: variables, profiles, SSO, assumed roles, containers and machines.
+Parameters are those of gocloud.dev's s3blob, which Pulumi uses. Credentials are found as every AWS
+tool finds them: variables, profiles,
+SSO, assumed roles, containers and machines.
 """
 
 import ipaddress
@@ -36,61 +37,64 @@ _PARAMETERS: Final = _WITHOUT_EFFECT | {
     "ssetype",
     "kmskeyid",
 }
-_FRESH: Final = timedelta(minutes=5)
+_CREDENTIALS_LIFETIME: Final = timedelta(minutes=5)
 """How long credentials are used before they are asked for again; botocore renews them itself."""
 
 
 def open_bucket(address: Address, environ: Mapping[str, str]) -> Objects:
-    """The storage of an address. BackendError when it or the credentials cannot be used."""
-    address.refuse_unknown(_PARAMETERS)
-    endpoint = _endpoint(address, environ)
-    profile = address.text("profile")
-    by_path = address.truth("s3ForcePathStyle", "use_path_style") or "." in address.bucket
+    """Open the bucket of an address.
+
+    Raises BackendError if address or credentials cannot be used.
+    """
+    address.reject_unknown_parameters(_PARAMETERS)
+    endpoint = _find_endpoint(address, environ)
+    profile = address.get_text("profile")
+    by_path = address.get_bool("s3ForcePathStyle", "use_path_style") or "." in address.bucket
     if endpoint and not by_path:
         host = urlsplit(endpoint)
-        by_path = _is_number(host.hostname or "")
+        by_path = _is_ip_address(host.hostname or "")
         if not by_path:  # obstore takes the endpoint as it is
             endpoint = f"{host.scheme}://{address.bucket}.{host.netloc}"
-    region = address.text("region") or environ.get("AWS_REGION")
+    region = address.get_text("region") or environ.get("AWS_REGION")
     config: dict[str, Any] = {
         "virtual_hosted_style_request": not by_path,
         "region": region or environ.get("AWS_DEFAULT_REGION"),
         "endpoint": endpoint,
-        "server_side_encryption": address.text("ssetype"),
-        "sse_kms_key_id": address.text("kmskeyid"),
+        "server_side_encryption": address.get_text("ssetype"),
+        "sse_kms_key_id": address.get_text("kmskeyid"),
     }
     provider = None
-    if address.truth("anonymous"):
+    if address.get_bool("anonymous"):
         config["skip_signature"] = True
     elif environ.get("AWS_ACCESS_KEY_ID") and not profile:
         config["access_key_id"] = environ["AWS_ACCESS_KEY_ID"]
         config["secret_access_key"] = environ.get("AWS_SECRET_ACCESS_KEY", "")
         config["session_token"] = environ.get("AWS_SESSION_TOKEN")
     else:
-        provider = _Credentials(profile, address.shown)
+        provider = _BotocoreCredentials(profile, address.display_url)
         config["region"] = config["region"] or provider.region
-    given: Any = {name: value for name, value in config.items() if value is not None}
+    set_config: Any = {name: value for name, value in config.items() if value is not None}
     connect = partial(
         S3Store,
         address.bucket,
         prefix=address.prefix or None,
-        config=given,
+        config=set_config,
         credential_provider=provider,
     )
-    return Objects(connect, address.shown, environ, endpoint)
+    return Objects(connect, address.display_url, environ, endpoint)
 
 
-def _endpoint(address: Address, environ: Mapping[str, str]) -> str | None:
-    insecure = address.truth("disableSSL", "disable_https")
-    given = address.text("endpoint") or environ.get("AWS_ENDPOINT_URL_S3")
-    given = given or environ.get("AWS_ENDPOINT_URL")
-    if given is None or "://" in given:
-        return given
-    return f"{'http' if insecure else 'https'}://{given}"
+def _find_endpoint(address: Address, environ: Mapping[str, str]) -> str | None:
+    insecure = address.get_bool("disableSSL", "disable_https")
+    endpoint = address.get_text("endpoint") or environ.get("AWS_ENDPOINT_URL_S3")
+    endpoint = endpoint or environ.get("AWS_ENDPOINT_URL")
+    if endpoint is None or "://" in endpoint:
+        return endpoint
+    return f"{'http' if insecure else 'https'}://{endpoint}"
 
 
-def _is_number(host: str) -> bool:
-    """Whether it is an IP address, of which no name can be a part."""
+def _is_ip_address(host: str) -> bool:
+    """Return True if `host` is an IP address, in front of which a bucket's name cannot stand."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -98,8 +102,8 @@ def _is_number(host: str) -> bool:
     return True
 
 
-class _Credentials:
-    """botocore's: a profile's, or the first that its chain of sources finds."""
+class _BotocoreCredentials:
+    """Credentials from botocore: of a profile, or the first of its chain of sources."""
 
     def __init__(self, profile: str | None, shown: str) -> None:
         import botocore.exceptions  # noqa: PLC0415 - slow, and variables need none of it
@@ -110,27 +114,27 @@ class _Credentials:
         session = botocore.session.Session(profile=profile)
         try:
             self.region: str | None = session.get_config_variable("region")
-            self._found = session.get_credentials()
+            self._credentials = session.get_credentials()
         except self._errors as error:
-            raise self._unusable(str(error)) from error
-        if self._found is None:
-            raise self._unusable("there are none")
+            raise self._unusable_error(str(error)) from error
+        if self._credentials is None:
+            raise self._unusable_error("there are none")
         self()  # what is expired or misspelt is told now
 
     def __call__(self) -> Any:
-        """What obstore asks for before it signs."""
+        """Return the credentials in obstore's form; obstore calls this before signing."""
         try:
-            frozen = self._found.get_frozen_credentials()
+            frozen = self._credentials.get_frozen_credentials()
         except self._errors as error:
-            raise self._unusable(str(error)) from error
+            raise self._unusable_error(str(error)) from error
         return {
             "access_key_id": frozen.access_key,
             "secret_access_key": frozen.secret_key,
             "token": frozen.token,
-            "expires_at": datetime.now(UTC) + _FRESH,
+            "expires_at": datetime.now(UTC) + _CREDENTIALS_LIFETIME,
         }
 
-    def _unusable(self, why: str) -> BackendError:
+    def _unusable_error(self, why: str) -> BackendError:
         return BackendError(
             f"the credentials for {self._shown} cannot be used: {why}",
             hint="Set AWS_PROFILE or the URL's profile, run `aws sso login`, or set "

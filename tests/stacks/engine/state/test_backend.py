@@ -13,7 +13,7 @@ from processes.limits import LAST_RESORT
 
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import Project
-from gpuform.stacks.engine.store import Backend, BackendError, HistoryEntry, backend_url
+from gpuform.stacks.engine.store import Backend, BackendError, HistoryEntry, get_backend_url
 
 OLD, NEW = b'{"version":3,"old":1}', b'{"version":3,"new":2}'
 
@@ -307,10 +307,10 @@ class TestOpen:
 def test_where_stacks_are(tmp_path: Path) -> None:
     nobody = {"PULUMI_HOME": str(tmp_path)}
     project = Project("demo", Path("/p/Pulumi.yaml"), backend_url="file://state")
-    assert backend_url({"PULUMI_BACKEND_URL": "file:///x"}, project) == "file:///x"
-    assert backend_url({"PULUMI_BACKEND_URL": ""}, project) == "file:///p/state"
-    assert backend_url(nobody, Project("demo", Path("/p/Pulumi.yaml"))) == "file://~"
-    assert backend_url(nobody, None) == "file://~"
+    assert get_backend_url({"PULUMI_BACKEND_URL": "file:///x"}, project) == "file:///x"
+    assert get_backend_url({"PULUMI_BACKEND_URL": ""}, project) == "file:///p/state"
+    assert get_backend_url(nobody, Project("demo", Path("/p/Pulumi.yaml"))) == "file://~"
+    assert get_backend_url(nobody, None) == "file://~"
 
 
 def test_errors_of_the_room_are_one_family() -> None:

@@ -24,10 +24,10 @@ from gpuform.stacks.engine.store import (
     BackendError,
     DamagedFile,
     HistoryEntry,
+    add_backup_hint,
     find_backups,
-    last_good,
+    find_last_good_backup,
     load_backup,
-    name_the_last_good,
     read_sealed,
 )
 from gpuform.stacks.engine.values import Secret
@@ -101,15 +101,15 @@ class TestOrder:
 
 class TestLastGood:
     def test_the_latest_that_can_be_used(self, backend: Backend, stacks: Path) -> None:
-        assert last_good(backend, "demo", "dev") is None
+        assert find_last_good_backup(backend, "demo", "dev") is None
         backend.write("demo", "dev", state("a"))
         backend.backup("demo", "dev")
         backend.write("demo", "dev", state("a", "b"))
         (backup,) = [b for b in find_backups(backend, "demo", "dev") if "/backups/" in b.where]
         os.utime(stacks / "dev.json.bak", (1, 1))
-        assert last_good(backend, "demo", "dev") == backup
+        assert find_last_good_backup(backend, "demo", "dev") == backup
         os.utime(stacks / "dev.json.bak")
-        found = last_good(backend, "demo", "dev")
+        found = find_last_good_backup(backend, "demo", "dev")
         assert found is not None
         assert Path(found.where) == stacks / "dev.json.bak"
         assert found.resources == 2
@@ -127,14 +127,14 @@ class TestLastGood:
         assert "is not JSON" in faults["dev.json.bak"]
         assert "occurs twice" in faults["dev.json.1700000000000000000"]
         assert "not a whole compressed file" in faults["dev.json.gz.bak"]
-        assert last_good(backend, "demo", "dev") is None
+        assert find_last_good_backup(backend, "demo", "dev") is None
 
     def test_an_error_names_it(self, backend: Backend, stacks: Path) -> None:
         backend.write("demo", "dev", state("a"))
         backend.write("demo", "dev", state("b"))
         with (
             pytest.raises(StateError) as caught,
-            name_the_last_good(backend, "demo", "dev"),
+            add_backup_hint(backend, "demo", "dev"),
         ):
             raise StateError("torn", hint="first")
         assert str(stacks / "dev.json.bak") in caught.value.hint
@@ -142,21 +142,21 @@ class TestLastGood:
         assert "gpuform state repair --stack dev --from-backup" in caught.value.hint
         with (
             pytest.raises(IntegrityError) as broken,
-            name_the_last_good(backend, "demo", "dev"),
+            add_backup_hint(backend, "demo", "dev"),
         ):
             raise IntegrityError(["x"])
         assert "`gpuform state repair` shows" in broken.value.hint
         assert "dev.json.bak" in broken.value.hint
 
     def test_or_says_that_there_is_none(self, backend: Backend) -> None:
-        with pytest.raises(StateError) as caught, name_the_last_good(backend, "demo", "dev"):
+        with pytest.raises(StateError) as caught, add_backup_hint(backend, "demo", "dev"):
             raise StateError("torn")
         assert "no earlier state" in caught.value.hint
 
     def test_a_newer_format_is_not_damage(self, backend: Backend) -> None:
         backend.write("demo", "dev", state("a"))
         backend.write("demo", "dev", state("b"))
-        with pytest.raises(UnknownFormat) as caught, name_the_last_good(backend, "demo", "dev"):
+        with pytest.raises(UnknownFormat) as caught, add_backup_hint(backend, "demo", "dev"):
             raise UnknownFormat("version 9", hint="a newer gpuform")
         assert caught.value.hint == "a newer gpuform"
 

@@ -17,7 +17,7 @@ from racing import go, ten
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.state import Journal
 from gpuform.stacks.engine.state.journal import Record
-from gpuform.stacks.engine.store import Backend, Patience, StackLock, lease
+from gpuform.stacks.engine.store import Backend, LockTimeout, StackLock, lease
 from gpuform.stacks.engine.store.lease import LeaseLost
 from gpuform.stacks.engine.store.lock import LockedError
 from gpuform.stacks.engine.store.storage.protocol import ChangedMeanwhile
@@ -179,7 +179,7 @@ def test_a_killed_owner_is_followed_after_a_silence(place: str) -> None:
     told: list[str] = []
     with pytest.raises(LockedError):
         Backend.open(place, SHORT).lock("demo", "dev").acquire()
-    with Backend.open(place, SHORT).lock("demo", "dev", Patience(60, told.append)):
+    with Backend.open(place, SHORT).lock("demo", "dev", LockTimeout(60, told.append)):
         assert [each["pid"] for each in locks(place)] == [os.getpid()]
     assert any("taken over" in text for text in told)
 
@@ -190,7 +190,7 @@ def test_an_owner_that_was_stopped_does_not_write_over_its_successor(place: str)
     assert said(owner) == "in"
     owner.send_signal(signal.SIGSTOP)
     backend = Backend.open(place, SHORT)
-    with backend.lock("demo", "dev", Patience(60)):
+    with backend.lock("demo", "dev", LockTimeout(60)):
         assert backend.read("demo", "dev") == b'{"by":"nobody"}'
         own = Journal(backend.journal("demo", "dev"), "base")
         assert b"first" in own.log.read()

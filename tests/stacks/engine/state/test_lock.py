@@ -18,7 +18,7 @@ from racing import go, ten
 
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.machine import KernelLock, LockAttempt
-from gpuform.stacks.engine.store import Backend, Patience
+from gpuform.stacks.engine.store import Backend, LockTimeout
 from gpuform.stacks.engine.store.lock import LockedError
 from gpuform.stacks.engine.store.storage import files
 
@@ -171,7 +171,7 @@ class TestLeftBehind:
     def test_gpuforms_own_is_taken_over(self, folder: Path, own: Path, dead_pid: int) -> None:
         left = left_lock(folder, pid=dead_pid, engine="gpuform")
         told: list[str] = []
-        with file_lock(folder, own, Patience(tell=told.append)):
+        with file_lock(folder, own, LockTimeout(tell=told.append)):
             assert not left.exists()
         (notice,) = told
         assert "taken over" in notice
@@ -235,7 +235,7 @@ class TestWaiting:
         holder = file_lock(folder, own)
         holder.acquire()
         clock, told = Ticks(lambda: None, holder.release), []
-        with file_lock(folder, own, Patience(600, told.append, clock)):
+        with file_lock(folder, own, LockTimeout(600, told.append, clock)):
             assert len(list(folder.iterdir())) == 1
         assert len(clock.slept) == 2
         (notice,) = told
@@ -244,7 +244,7 @@ class TestWaiting:
     def test_it_ends_when_the_time_is_over(self, folder: Path, own: Path) -> None:
         clock, told = Ticks(), []
         with file_lock(folder, own), pytest.raises(LockedError):
-            file_lock(folder, own, Patience(10, told.append, clock)).acquire()
+            file_lock(folder, own, LockTimeout(10, told.append, clock)).acquire()
         assert sum(clock.slept) == pytest.approx(10)
         assert len(clock.slept) < 20
         assert len(told) == 1
@@ -252,13 +252,13 @@ class TestWaiting:
     def test_it_waits_for_the_pulumi_cli_too(self, folder: Path, own: Path) -> None:
         left = left_lock(folder, pid=os.getppid())
         clock = Ticks(left.unlink)
-        with file_lock(folder, own, Patience(5, clock=clock)):
+        with file_lock(folder, own, LockTimeout(5, clock=clock)):
             assert len(clock.slept) == 1
 
     def test_by_default_it_fails_at_once(self, folder: Path, own: Path) -> None:
         clock = Ticks()
         with file_lock(folder, own), pytest.raises(LockedError):
-            file_lock(folder, own, Patience(clock=clock)).acquire()
+            file_lock(folder, own, LockTimeout(clock=clock)).acquire()
         assert clock.slept == []
 
 
