@@ -31,7 +31,7 @@ from gpuform.stacks.engine.store import build_full_name
 from gpuform.stacks.engine.values import PropertyMap
 from gpuform.stacks.operations.opening.selecting import SelectedStack
 from gpuform.stacks.operations.opening.variables import set_variables
-from gpuform.stacks.operations.runs.caller import Caller, RunEnded, RunStarted
+from gpuform.stacks.operations.runs.caller import OperationCallbacks, RunEnded, RunStarted
 from gpuform.stacks.operations.runs.options import RunOptions
 from gpuform.stacks.operations.runs.results import ExitReason, RunResult
 from gpuform.stacks.operations.runs.running import run
@@ -41,16 +41,16 @@ from gpuform.stacks.operations.several.process import (
     AsksPassphrase,
     Cancel,
     Ended,
-    Foretold,
     FromProcess,
     Hello,
     Line,
     Passphrase,
+    PlannedOutputs,
     Task,
-    line_of,
-    packed,
-    to_process,
-    unpacked,
+    decode_task_message,
+    encode_message,
+    pack_outputs,
+    unpack_outputs,
 )
 from gpuform.stacks.operations.status_reading import DriftResult, find_drift
 from gpuform.stacks.review.paint import Paint
@@ -97,7 +97,7 @@ class Channel:
     target: BinaryIO
     _sending: threading.Lock = field(default_factory=threading.Lock)
     _numbers: Iterator[int] = field(default_factory=itertools.count)
-    _waiting: dict[int, "queue.SimpleQueue[Foretold | Passphrase | None]"] = field(
+    _waiting: dict[int, "queue.SimpleQueue[PlannedOutputs | Passphrase | None]"] = field(
         default_factory=dict
     )
     _running: list[tuple[Callable[[], None], Callable[[], None]]] = field(default_factory=list)
@@ -120,7 +120,7 @@ class Channel:
     def send(self, message: FromProcess) -> None:
         """Says something; where nobody hears, the work goes on to its end."""
         with self._sending, contextlib.suppress(OSError, ValueError):
-            self.target.write(line_of(message))
+            self.target.write(encode_message(message))
             self.target.flush()
 
     def next_task(self) -> Task | None:
@@ -138,10 +138,10 @@ class Channel:
     def listen(self) -> None:
         """Until the other side closes its stream: then nobody wants the work any more."""
         for line in self.source:
-            message = to_process(line)
+            message = decode_task_message(line)
             if isinstance(message, Task):
                 self._tasks.put(message)
-            elif isinstance(message, Foretold | Passphrase):
+            elif isinstance(message, PlannedOutputs | Passphrase):
                 self._waiting[message.number].put(message)
             elif isinstance(message, Cancel):
                 self._cancel()
@@ -155,10 +155,10 @@ class Channel:
         """As the message does it, from a handler of a signal."""
         threading.Thread(target=self._cancel, name="cancel", daemon=True).start()
 
-    def ask(self, make: Callable[[int], FromProcess]) -> Foretold | Passphrase | None:
+    def ask(self, make: Callable[[int], FromProcess]) -> PlannedOutputs | Passphrase | None:
         """The answer to a question; None once the work is cancelled."""
         number = next(self._numbers)
-        answers: queue.SimpleQueue[Foretold | Passphrase | None] = queue.SimpleQueue()
+        answers: queue.SimpleQueue[PlannedOutputs | Passphrase | None] = queue.SimpleQueue()
         self._waiting[number] = answers
         if not self.is_cancelled:
             self.send(make(number))
@@ -168,14 +168,14 @@ class Channel:
     def foreseen(self, project: str, stack: str) -> PropertyMap | None:
         """What another stack will give out, by the plan that is made of it."""
         found = self.ask(lambda number: AsksOutputs(number=number, project=project, stack=stack))
-        if not isinstance(found, Foretold):
+        if not isinstance(found, PlannedOutputs):
             raise EngineError("the run was interrupted")
         if found.error:
             raise EngineError(found.error)
         if found.outputs is None:
             return None
         self.planned_with[build_full_name(project, stack)] = found.seal
-        return unpacked(found.outputs)
+        return unpack_outputs(found.outputs)
 
     def passphrase(self, prompt: str) -> str:
         """What a person answers."""
@@ -185,7 +185,7 @@ class Channel:
         return found.text
 
     @contextlib.contextmanager
-    def around(self, cancel: Callable[[], None], leave: Callable[[], None]) -> Iterator[None]:
+    def register(self, cancel: Callable[[], None], leave: Callable[[], None]) -> Iterator[None]:
         """Around work that messages end."""
         self._running.append((cancel, leave))
         try:
@@ -283,7 +283,7 @@ def _work(task: Task, workspace: Workspace, channel: Channel) -> Ended:
     lines = [cast("TextIO", _Lines(channel, to)) for to in ("out", "err")]
     screen = Screen(lines[0], lines[1], Paint(task.color), interactive=False)
     options = RunOptions(**task.options)
-    caller = Caller(
+    caller = OperationCallbacks(
         Shown(_view(task, options, screen), screen, tells=task.form == "text"),
         interruptions=channel,
     )
@@ -300,7 +300,7 @@ def _work(task: Task, workspace: Workspace, channel: Channel) -> Ended:
     saved = None
     if task.plan is not None:
         project, operation = workspace.project.name, options.operation
-        saved = SavedPlan.of(Path(task.source), task.plan, project, selected.name, operation)
+        saved = SavedPlan.from_plan(Path(task.source), task.plan, project, selected.name, operation)
     result = run(selected, options, caller, saved)
     if options.preview_only:
         return _planned(result, channel.planned_with)
@@ -325,7 +325,7 @@ def _planned(result: RunResult, planned_with: Mapping[str, str]) -> Ended:
         code=SUCCESS,
         reason=result.reason,
         plan=result.seal(planned_with) if result.seal is not None else None,
-        outputs=packed(result.foreseen),
+        outputs=pack_outputs(result.foreseen),
         text=format_planned_operations(result.plan.summary),
     )
 

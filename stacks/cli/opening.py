@@ -13,11 +13,16 @@ from gpuform.stacks.engine.state import Snapshot
 from gpuform.stacks.engine.store import add_backup_hint, describe_orphaned_journals
 from gpuform.stacks.operations.opening.selecting import (
     SelectedStack,
-    passphrase_of,
-    read_for_showing,
+    create_passphrase_finder,
+    read_sealed_state,
     warn_of_recovery,
 )
-from gpuform.stacks.operations.runs.caller import Caller, Interrupted, Message, OperationEvent
+from gpuform.stacks.operations.runs.caller import (
+    Interrupted,
+    Message,
+    OperationCallbacks,
+    OperationEvent,
+)
 
 
 def workspace_of(session: Session, *, runs_program: bool = True) -> Workspace:
@@ -39,7 +44,7 @@ def chosen_stack(session: Session, workspace: Workspace, name: str | None = None
     )
 
 
-def told_on(screen: Screen) -> Caller:
+def told_on(screen: Screen) -> OperationCallbacks:
     """For operations that only tell something, on stderr, and may be interrupted."""
 
     def tell(event: OperationEvent) -> None:
@@ -48,7 +53,7 @@ def told_on(screen: Screen) -> Caller:
         elif isinstance(event, Interrupted):
             screen.warn(FIRST)
 
-    return Caller(tell, interruptions=Signals(screen))
+    return OperationCallbacks(tell, interruptions=Signals(screen))
 
 
 @contextlib.contextmanager
@@ -68,7 +73,7 @@ def opened_for_change(session: Session, name: str | None = None) -> Iterator[Sta
     workspace = workspace_of(session, runs_program=False)
     name = workspace.resolve(name or session.stack)
     with locked(session, workspace, name):
-        passphrase = passphrase_of(workspace, session.screen.passphrase())
+        passphrase = create_passphrase_finder(workspace, session.screen.passphrase())
         stack = workspace.open(name, passphrase, exclusive=True)
         stack.crypter.check()
         warn_of_recovery(stack.recovered, session.screen.warn)
@@ -84,4 +89,4 @@ def sealed_snapshot(session: Session, workspace: Workspace | None = None) -> Sna
     workspace = workspace or workspace_of(session, runs_program=False)
     name = workspace.resolve(session.stack)
     with add_backup_hint(workspace.backend, workspace.project.name, name):
-        return read_for_showing(workspace, name, session.screen.warn).snapshot
+        return read_sealed_state(workspace, name, session.screen.warn).snapshot

@@ -31,11 +31,15 @@ from gpuform.stacks.cli.terminal.stopping import FIRST, Signals, unwinding
 from gpuform.stacks.cli.terminal.views import EventLines, HumanView, PreviewJson, View
 from gpuform.stacks.engine.planning import Listener
 from gpuform.stacks.engine.project import Project
-from gpuform.stacks.operations.opening.interpreter import MOVED, ProgramEnvironment, environment_of
+from gpuform.stacks.operations.opening.interpreter import (
+    MOVED,
+    ProgramEnvironment,
+    find_program_environment,
+)
 from gpuform.stacks.operations.runs.caller import (
-    Caller,
     Interrupted,
     Message,
+    OperationCallbacks,
     OperationEvent,
     RunEnded,
     RunStarted,
@@ -55,10 +59,10 @@ def goes_on_elsewhere(project: Project) -> bool:
     """
     if os.environ.pop(MOVED, None):
         return False
-    environment = environment_of(project)
+    environment = find_program_environment(project)
     if environment is None or environment.is_running:
         return False
-    python = environment.python()
+    python = environment.find_python()
     # Once the command's folder is given back, its arguments mean what they meant at first.
     click.get_current_context().find_root().call_on_close(lambda: _go_on(environment, python))
     return True
@@ -69,7 +73,7 @@ def _go_on(environment: ProgramEnvironment, python: Path) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     command = [str(python), "-P", "-m", _MODULE, *sys.argv[1:]]
-    variables = {**environment.variables(), MOVED: "1"}
+    variables = {**environment.activate(), MOVED: "1"}
     if os.name == "nt":  # exec there returns to the shell before the command has ended
         sys.exit(subprocess.run(command, check=False, env=variables).returncode)  # noqa: S603 - ours
     os.execve(python, command, variables)  # noqa: S606 - arguments need no shell
@@ -104,7 +108,7 @@ def run(arguments: RunArguments, session: Session) -> int:
     return EXIT_CODES[result.reason]
 
 
-def caller_of(arguments: RunArguments, session: Session) -> Caller:
+def caller_of(arguments: RunArguments, session: Session) -> OperationCallbacks:
     """The person at the screen: sees what happens, is asked without --yes, and may interrupt."""
     screen = session.screen
     shown = Shown(view_of(arguments, session), screen, tells=not arguments.json)
@@ -116,7 +120,7 @@ def caller_of(arguments: RunArguments, session: Session) -> Caller:
             screen.print()
             return False
 
-    return Caller(shown, None if arguments.yes else confirm, Signals(screen))
+    return OperationCallbacks(shown, None if arguments.yes else confirm, Signals(screen))
 
 
 def view_of(arguments: RunArguments, session: Session) -> View:

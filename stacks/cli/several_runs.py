@@ -24,12 +24,12 @@ from gpuform.stacks.operations.runs.options import RunOptions
 from gpuform.stacks.operations.runs.results import ExitReason
 from gpuform.stacks.operations.several.process import Ended, Form, Line
 from gpuform.stacks.operations.several.running import (
-    SeveralCaller,
-    SeveralOptions,
-    SeveralResult,
-    run_several,
+    MultiStackCallbacks,
+    MultiStackOptions,
+    MultiStackResult,
+    run_multi_stack,
 )
-from gpuform.stacks.operations.several.schedule import NOT_BEGUN
+from gpuform.stacks.operations.several.schedule import NOT_STARTED
 from gpuform.stacks.review.facts import Review
 from gpuform.stacks.review.summary_text import format_gate
 from gpuform.stacks.review.text.plan_text import render_review
@@ -58,7 +58,7 @@ def run(arguments: RunArguments, several: Several, session: Session) -> int:
         session.screen.print("No stack is touched: nothing is to be done.")
         return SUCCESS
     shown = _Shown(session.screen, arguments, options.save_plan or options.plan)
-    asked = SeveralOptions(
+    asked = MultiStackOptions(
         options,
         names,
         several.jobs,
@@ -69,7 +69,7 @@ def run(arguments: RunArguments, several: Several, session: Session) -> int:
         session.verbose,
     )
     ask = session.screen.passphrase()
-    caller = SeveralCaller(
+    caller = MultiStackCallbacks(
         shown.tell,
         shown.ended,
         shown.plan,
@@ -78,19 +78,19 @@ def run(arguments: RunArguments, several: Several, session: Session) -> int:
         None if ask is None else lambda name, prompt: ask(f"{name}: {prompt}"),
     )
     with unwinding():
-        result = run_several(order, asked, caller)
+        result = run_multi_stack(order, asked, caller)
     shown.result(result)
     return EXIT_CODES[result.reason]
 
 
-def drift(several: Several, session: Session, *, emulate: bool) -> SeveralResult:
+def drift(several: Several, session: Session, *, emulate: bool) -> MultiStackResult:
     """What was changed behind the backs of all stacks that it means; the plan of it is not shown.
 
     A stack that could not be read is told on stderr.
     """
     order, names = ordered(session, several.filters, runs_programs=False)
     options = RunOptions("refresh", preview_only=True, emulate=emulate)
-    asked = SeveralOptions(
+    asked = MultiStackOptions(
         options,
         names,
         several.jobs,
@@ -106,15 +106,15 @@ def drift(several: Several, session: Session, *, emulate: bool) -> SeveralResult
         session.screen.warn(f"{name}: {line.text}")
 
     ask = session.screen.passphrase()
-    caller = SeveralCaller(
+    caller = MultiStackCallbacks(
         tell,
         ended,
         lambda _plan: None,
         _Told(session.screen),
-        answer=None if ask is None else lambda name, prompt: ask(f"{name}: {prompt}"),
+        ask_passphrase=None if ask is None else lambda name, prompt: ask(f"{name}: {prompt}"),
     )
     with unwinding():
-        return run_several(order, asked, caller)
+        return run_multi_stack(order, asked, caller)
 
 
 def _form(arguments: RunArguments) -> Form:
@@ -130,14 +130,14 @@ class _Told(Signals):
         super().__init__(screen)
         self._told = screen
 
-    def around(
+    def register(
         self, cancel: Callable[[], None], leave: Callable[[], None]
     ) -> AbstractContextManager[None]:
         def told() -> None:
             self._told.warn(FIRST)
             cancel()
 
-        return super().around(told, leave)
+        return super().register(told, leave)
 
 
 @dataclass(slots=True)
@@ -170,7 +170,7 @@ class _Shown:
             self.screen.print(f"{name}: {'planned' if preview else 'done'}: {ended.text}")
         elif preview:
             self.screen.print(self.screen.paint("error", f"{name}: {_first(ended.text)}"))
-        elif ended.code != NOT_BEGUN and not ended.reason:  # else its run has told it
+        elif ended.code != NOT_STARTED and not ended.reason:  # else its run has told it
             self.screen.warn(
                 self.screen.paint("error", f"error: {name}: {escape_invisible_lines(ended.text)}")
             )
@@ -183,7 +183,7 @@ class _Shown:
             )
             self.screen.print("\n" + render_review(review, self.screen.paint) + "\n")
 
-    def result(self, result: SeveralResult) -> None:
+    def result(self, result: MultiStackResult) -> None:
         """How all of it ended."""
         options = self.arguments.options
         if self.arguments.json and options.preview_only:
@@ -201,7 +201,7 @@ class _Shown:
             tell = self.screen.warn if self.arguments.json else self.screen.print
             tell(f"Plan saved to {options.save_plan}: {applies}")
 
-    def _table(self, result: SeveralResult) -> None:
+    def _table(self, result: MultiStackResult) -> None:
         """A line for each stack that was to be applied."""
         is_planned = result.plan is not None and not result.plan.has_failed
         if not result.stacks or not is_planned or self.arguments.options.preview_only:
@@ -216,7 +216,7 @@ class _Shown:
 def _how(ended: Ended) -> tuple[str, str]:
     if ended.code == 0:
         return f"done: {ended.text}", ""
-    if ended.code == NOT_BEGUN:
+    if ended.code == NOT_STARTED:
         return ended.text, "warning"
     return f"failed: {_first(ended.text)}", "error"
 
@@ -230,7 +230,7 @@ def _document(lines: list[str]) -> object:
     return json.loads(text) if text.strip() else None
 
 
-def _reasons(result: SeveralResult) -> list[str]:
+def _reasons(result: MultiStackResult) -> list[str]:
     """Why it ended as it did, where nothing else says so."""
     found = []
     plan = result.plan

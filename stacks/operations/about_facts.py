@@ -1,4 +1,4 @@
-"""What somebody who helps has to know first: versions, the machine, the project and its stack."""
+"""Collect facts for `gpuform about`: versions, machine, project, backend and stack."""
 
 import platform
 import sys
@@ -17,9 +17,12 @@ from gpuform.stacks.engine.urn import is_listed
 Sections = Mapping[str, Mapping[str, Any]]
 
 
-def about(directory: Path, environ: Mapping[str, str], stack: str | None) -> Sections:
-    """Facts by section and name. What cannot be read says so in its place; nothing is asked."""
-    found: dict[str, dict[str, Any]] = {
+def collect_facts(directory: Path, environ: Mapping[str, str], stack: str | None) -> Sections:
+    """Return facts by section and name, without a request to a platform.
+
+    A fact that cannot be read is an `error` in its section.
+    """
+    sections: dict[str, dict[str, Any]] = {
         "gpuform": {
             "version": version("gpuform"),
             "pulumi_sdk": version("pulumi"),
@@ -33,23 +36,23 @@ def about(directory: Path, environ: Mapping[str, str], stack: str | None) -> Sec
         project = None
     except EngineError as error:
         project = None
-        found["project"] = {"error": error.message}
+        sections["project"] = {"error": error.message}
     if project is not None:
-        found["project"] = {"name": project.name, "file": str(project.path)}
-    found["backend"] = {"url": describe_user(project, environ)["url"], "user": get_user()}
+        sections["project"] = {"name": project.name, "file": str(project.path)}
+    sections["backend"] = {"url": describe_user(project, environ)["url"], "user": get_user()}
     if project is not None:
-        found["stack"] = dict(_stack(project, environ, stack))
-    set_here = sorted(name for name in environ if name.startswith(("PULUMI_", "GPUFORM_")))
-    found["environment"] = {"set": set_here}
-    return found
+        sections["stack"] = dict(_iterate_stack_facts(project, environ, stack))
+    set_variables = sorted(name for name in environ if name.startswith(("PULUMI_", "GPUFORM_")))
+    sections["environment"] = {"set": set_variables}
+    return sections
 
 
 def describe_user(project: Project | None, environ: Mapping[str, str]) -> dict[str, str]:
-    """Who works here, and with which backend, by the Pulumi CLI's names."""
+    """Return who works here and with which backend, under the Pulumi CLI's names."""
     return {"user": get_user(), "url": strip_credentials(get_backend_url(environ, project))}
 
 
-def _stack(
+def _iterate_stack_facts(
     project: Project, environ: Mapping[str, str], stack: str | None
 ) -> Iterator[tuple[str, Any]]:
     try:

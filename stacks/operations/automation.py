@@ -1,4 +1,8 @@
-"""The operations as functions, for programs: what Pulumi users know as the Automation API."""
+"""The operations as functions, for programs: gpuform's counterpart of Pulumi's Automation API.
+
+Users import these names from `gpuform.stacks.operations`; each function calls the module of its
+operation.
+"""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -9,19 +13,24 @@ from gpuform.schemas.plan import Plan
 from gpuform.stacks.engine.urn import STACK_TYPE
 from gpuform.stacks.operations.importing import ImportResult, run_import
 from gpuform.stacks.operations.opening.selecting import SelectedStack
-from gpuform.stacks.operations.runs.caller import Caller, Cancellation, OperationEvent, ignore
+from gpuform.stacks.operations.runs.caller import (
+    Cancellation,
+    OperationCallbacks,
+    OperationEvent,
+    ignore_event,
+)
 from gpuform.stacks.operations.runs.options import ImportOptions, RunOptions
-from gpuform.stacks.operations.runs.results import OutputValue, RunResult, output_values
+from gpuform.stacks.operations.runs.results import OutputValue, RunResult, convert_outputs
 from gpuform.stacks.operations.runs.running import run
 from gpuform.stacks.operations.status_reading import DriftResult, find_drift, read_status
 from gpuform.stacks.operations.transfer import export_deployment, import_deployment
 from gpuform.stacks.review.text.status_text import Status
 
 OnEvent = Callable[[OperationEvent], None]
-"""Hears what happens, one event at a time; `Interrupted` and `Message` come from any thread."""
+"""Receives events one at a time; `Interrupted` and `Message` come from any thread."""
 
 Confirm = Callable[[Plan], bool]
-"""Says whether a plan is to be done. It is not asked where the plan has no changes."""
+"""Return True to apply the plan. Not called where the plan has no changes."""
 
 _DEFAULTS = RunOptions()
 
@@ -33,9 +42,13 @@ def preview(
     on_event: OnEvent | None = None,
     cancellation: Cancellation | None = None,
 ) -> RunResult:
-    """What `up` would change. Raises EngineError for what stops it before it begins."""
+    """Return the changes that `up` would make, without making them.
+
+    Raises:
+        EngineError: the run cannot begin.
+    """
     options = replace(options, operation="update", preview_only=True)
-    return run(stack, options, _caller(on_event, None, cancellation))
+    return run(stack, options, _build_callbacks(on_event, None, cancellation))
 
 
 def up(
@@ -46,13 +59,17 @@ def up(
     confirm: Confirm | None = None,
     cancellation: Cancellation | None = None,
 ) -> RunResult:
-    """Creates, changes and deletes resources until they are as the program declares.
+    """Create, update and delete resources until they are as the program declares.
 
-    Without `confirm` the plan is done unasked. Raises EngineError for what stops it before anything
-    is done; what fails in the midst of it is in the result, and what was done is in the state.
+    Without `confirm` the plan is applied without a question.
+
+    Raises:
+        EngineError: the run cannot begin. A failure during the run is in the result instead, and
+            the
+            changes made until then are in the state.
     """
     options = replace(options, operation="update")
-    return run(stack, options, _caller(on_event, confirm, cancellation))
+    return run(stack, options, _build_callbacks(on_event, confirm, cancellation))
 
 
 def refresh(
@@ -63,9 +80,9 @@ def refresh(
     confirm: Confirm | None = None,
     cancellation: Cancellation | None = None,
 ) -> RunResult:
-    """Takes over what the platforms say of every resource; nothing on them is changed."""
+    """Read every resource from its platform into the state; change nothing on the platforms."""
     options = replace(options, operation="refresh")
-    return run(stack, options, _caller(on_event, confirm, cancellation))
+    return run(stack, options, _build_callbacks(on_event, confirm, cancellation))
 
 
 def destroy(
@@ -76,9 +93,9 @@ def destroy(
     confirm: Confirm | None = None,
     cancellation: Cancellation | None = None,
 ) -> RunResult:
-    """Deletes every resource of the stack, dependents first."""
+    """Delete every resource of the stack, dependents first."""
     options = replace(options, operation="destroy")
-    return run(stack, options, _caller(on_event, confirm, cancellation))
+    return run(stack, options, _build_callbacks(on_event, confirm, cancellation))
 
 
 def expire(
@@ -89,9 +106,9 @@ def expire(
     confirm: Confirm | None = None,
     cancellation: Cancellation | None = None,
 ) -> RunResult:
-    """Destroys what has expired, and stops or starts what has running hours."""
+    """Destroy expired resources, and stop or start those with running hours."""
     options = replace(options, operation="expire")
-    return run(stack, options, _caller(on_event, confirm, cancellation))
+    return run(stack, options, _build_callbacks(on_event, confirm, cancellation))
 
 
 def repair(
@@ -102,9 +119,9 @@ def repair(
     confirm: Confirm | None = None,
     cancellation: Cancellation | None = None,
 ) -> RunResult:
-    """Repairs broken nodes as their `repair` says, or those of `repair_nodes`; none under a job."""
+    """Repair broken nodes by their `repair` policy, or `repair_nodes`; no node that runs a job."""
     options = replace(options, operation="repair")
-    return run(stack, options, _caller(on_event, confirm, cancellation))
+    return run(stack, options, _build_callbacks(on_event, confirm, cancellation))
 
 
 def import_resources(
@@ -115,8 +132,8 @@ def import_resources(
     confirm: Confirm | None = None,
     cancellation: Cancellation | None = None,
 ) -> ImportResult:
-    """Takes objects that exist into the stack, with their entries in its topology or program."""
-    return run_import(stack, options, _caller(on_event, confirm, cancellation))
+    """Import existing objects into the stack, and write entries to its topology or program."""
+    return run_import(stack, options, _build_callbacks(on_event, confirm, cancellation))
 
 
 def drift(
@@ -127,30 +144,37 @@ def drift(
     on_event: OnEvent | None = None,
     cancellation: Cancellation | None = None,
 ) -> DriftResult:
-    """What was changed behind the stack's back: all of it, or of `targets`. Nothing is written."""
-    return find_drift(stack, targets, _caller(on_event, None, cancellation), emulate=emulate)
+    """Return the changes made outside of Pulumi, to all resources or to `targets`.
+
+    Write nothing.
+    """
+    return find_drift(
+        stack, targets, _build_callbacks(on_event, None, cancellation), emulate=emulate
+    )
 
 
 def outputs(stack: SelectedStack) -> dict[str, OutputValue]:
-    """The stack's outputs, as its last run has left them."""
+    """Return the stack's outputs as of its last run."""
     with stack.environment():
         resources = stack.open().snapshot.resources
-    found = next((each.outputs for each in resources if each.type == STACK_TYPE), {})
-    return output_values(found)
+    stack_outputs = next(
+        (resource.outputs for resource in resources if resource.type == STACK_TYPE), {}
+    )
+    return convert_outputs(stack_outputs)
 
 
 def status(stack: SelectedStack, *, refresh: bool = False, emulate: bool = False) -> Status:
-    """The stack's resources with their states, GPUs and cost; with `refresh` as they are now."""
+    """Return the stack's resources with state, GPUs and cost; with `refresh` ask the platforms."""
     return read_status(stack, refresh=refresh, emulate=emulate)
 
 
 def export_stack(
     stack: SelectedStack, *, show_secrets: bool = False, on_event: OnEvent | None = None
 ) -> dict[str, Any]:
-    """The stack's state as Pulumi's deployment JSON; secrets stay encrypted by default."""
+    """Return the stack's state as Pulumi's deployment JSON, with secrets encrypted by default."""
     with stack.environment():
-        tell = _caller(on_event, None, None).warn
-        return export_deployment(stack, tell, show_secrets=show_secrets)
+        report = _build_callbacks(on_event, None, None).warn
+        return export_deployment(stack, report, show_secrets=show_secrets)
 
 
 def import_stack(
@@ -160,17 +184,18 @@ def import_stack(
     force: bool = False,
     on_event: OnEvent | None = None,
 ) -> int:
-    """Replaces the stack's state by an exported one; how many entries it has.
+    """Replace the stack's state by an exported one, and return its number of resources.
 
-    Raises EngineError for what breaks rules or is of another stack; with `force` it is taken.
+    Raises:
+        EngineError: the deployment breaks a rule or belongs to another stack; `force` imports it.
     """
     with stack.environment():
-        text = json.dumps(deployment).encode()
-        tell = _caller(on_event, None, None).warn
-        return import_deployment(stack, text, "the deployment", tell, force=force)
+        deployment_json = json.dumps(deployment).encode()
+        report = _build_callbacks(on_event, None, None).warn
+        return import_deployment(stack, deployment_json, "the deployment", report, force=force)
 
 
-def _caller(
+def _build_callbacks(
     on_event: OnEvent | None, confirm: Confirm | None, cancellation: Cancellation | None
-) -> Caller:
-    return Caller(on_event or ignore, confirm, cancellation or Cancellation())
+) -> OperationCallbacks:
+    return OperationCallbacks(on_event or ignore_event, confirm, cancellation or Cancellation())

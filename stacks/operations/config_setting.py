@@ -1,4 +1,8 @@
-"""Setting a configuration value: by `config set`, and by `--config` of a run."""
+"""Set configuration values of a stack, for `gpuform config set` and for `--config` of a run.
+
+Values are checked against the keys that the project declares. Secrets are encrypted with the
+stack's key before they are written to the stack's settings file.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,22 +12,31 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import SECURE, StackSettings, config_paths, is_secure, to_text
 from gpuform.stacks.engine.stack import Workspace
 from gpuform.stacks.engine.values import Json, Path
-from gpuform.stacks.operations.opening.selecting import AskPassphrase, SelectedStack, passphrase_of
+from gpuform.stacks.operations.opening.selecting import (
+    AskPassphrase,
+    SelectedStack,
+    create_passphrase_finder,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigSetting:
-    """A key of a stack that is to be set. `path` leads to the part of its value that is meant."""
+    """A configuration key of a stack, ready to be set.
+
+    `root` is the key in the settings file. `path` leads to the part of the key's value that
+    changes;
+    an empty path stands for the value itself.
+    """
 
     workspace: Workspace
     stack: str
-    known: ConfigKey
+    config_key: ConfigKey
     root: str
     path: Path
     is_secret: bool
 
     @classmethod
-    def of(
+    def from_key(
         cls,
         workspace: Workspace,
         stack: str,
@@ -33,53 +46,75 @@ class ConfigSetting:
         secret: bool = False,
         plaintext: bool = False,
     ) -> "ConfigSetting":
-        """Raises EngineError for a key that nothing reads, and for a secret in the clear."""
+        """Find the declaration of `key`, and decide whether its value is encrypted.
+
+        Args:
+            by_path: `key` is a path into a value, such as `cluster.nodes[0]`.
+            secret: encrypt the value, whatever the project declares.
+            plaintext: the user asked for a value in plain text.
+
+        Raises:
+            EngineError: nothing reads the key, or a declared secret would be stored in plain text.
+        """
         root, path = config_paths.split(key) if by_path else (key, ())
-        known = ConfigKeys.of(workspace.project).find(root)
-        if known.secret and plaintext:
+        config_key = ConfigKeys.of(workspace.project).find(root)
+        if config_key.secret and plaintext:
             raise EngineError(
-                f"{known.name} is a secret ({known.declared}) and is not kept in the clear",
+                f"{config_key.name} is a secret ({config_key.declared}) and is not kept in the "
+                "clear",
                 hint="Leave --plaintext out: the value is encrypted.",
             )
-        return cls(workspace, stack, known, root, path, secret or known.secret)
+        return cls(workspace, stack, config_key, root, path, secret or config_key.secret)
 
     def set(self, text: str, ask: AskPassphrase | None) -> None:
-        """Writes it into the stack's file. Raises EngineError for a value of another type.
+        """Write the value to the stack's settings file, encrypted if the key is secret.
 
-        `ask` asks for the stack's passphrase where the environment has none.
+        Args:
+            text: the value as the user wrote it.
+            ask: asks for the stack's passphrase; None where nobody can answer.
+
+        Raises:
+            EngineError: the value has another type than the declared one.
         """
         if not self.is_secret:
             settings = StackSettings.load(self.workspace.project, self.stack)
             leaf = config_paths.leaf_of(text) if self.path else text
-            self._save(settings, leaf, text)
+            self._save_value(settings, leaf, text)
             return
         if not self.path:
-            self.known.check(text)
+            self.config_key.check(text)
         # Opening the stack finds its encryption, and writes the salt to the file if it was lost.
-        opened = self.workspace.open(self.stack, passphrase_of(self.workspace, ask))
-        self._save(opened.settings, {SECURE: opened.crypter.encrypt(text)}, text)
+        opened = self.workspace.open(self.stack, create_passphrase_finder(self.workspace, ask))
+        self._save_value(opened.settings, {SECURE: opened.crypter.encrypt(text)}, text)
 
-    def _save(self, settings: StackSettings, leaf: Json, text: str) -> None:
+    def _save_value(self, settings: StackSettings, leaf: Json, text: str) -> None:
         value = leaf
         if self.path:
             value = config_paths.set_in(settings.get(self.root), self.path, leaf, self.root)
         if not is_secure(value):
-            self.known.check(to_text(value, None) if self.path else text)
+            self.config_key.check(to_text(value, None) if self.path else text)
         settings.set(self.root, value)
         settings.save()
 
 
-def set_all(
+def set_config_values(
     selected: SelectedStack,
     pairs: tuple[tuple[str, str], ...],
     *,
     by_path: bool,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> None:
-    """Sets what `--config` gives. All keys are known before the first is written."""
+    """Write the values of a run's `--config` flags to the stack's settings file.
+
+    `report` receives one line for each value. Every key is checked before the first value is
+    written,
+    so that a wrong key changes nothing.
+    """
     workspace, stack = selected.workspace, selected.name
-    settings = [ConfigSetting.of(workspace, stack, key, by_path=by_path) for key, _ in pairs]
-    for setting, (key, text) in zip(settings, pairs, strict=True):
-        setting.set(text, selected.ask_passphrase)
-        how = f"is set, encrypted ({setting.known.declared})" if setting.is_secret else "is set"
-        tell(f"{key} {how} in {workspace.project.settings_path(stack).name}")
+    settings = [ConfigSetting.from_key(workspace, stack, key, by_path=by_path) for key, _ in pairs]
+    for setting, (key, value_text) in zip(settings, pairs, strict=True):
+        setting.set(value_text, selected.ask_passphrase)
+        outcome = (
+            f"is set, encrypted ({setting.config_key.declared})" if setting.is_secret else "is set"
+        )
+        report(f"{key} {outcome} in {workspace.project.settings_path(stack).name}")

@@ -1,4 +1,7 @@
-"""What is declared, said in another form; nothing is written here."""
+"""Convert declarations: topology, program, state and Terraform to YAML or Python.
+
+`gpuform convert` calls this module and writes the files; nothing is written here.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +19,7 @@ from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import ProjectError, StackSettings, find_project, is_secure
 from gpuform.stacks.operations.opening.selecting import SelectedStack
-from gpuform.stacks.operations.opening.worlds import world_for
+from gpuform.stacks.operations.opening.worlds import enter_environment
 from gpuform.stacks.review.value_text import counted
 from gpuform.stacks.topology.offline import own_topology, surroundings_of
 from gpuform.stacks.topology.planning import plan
@@ -24,10 +27,11 @@ from gpuform.stacks.topology.planning import plan
 
 @dataclass(frozen=True, slots=True)
 class ConvertOptions:
-    """One conversion: `kind` is what it is made from, and `form` what it is said in.
+    """The options of a conversion: `kind` is the source's form, and `form` the result's.
 
     `source` is the file or folder to read, None for the project's own; `folder` is where the new
-    file will be. `stack` is the name of the one to go by, None for the selected one.
+    file
+    will be. `stack` is the name of a stack, None for the selected one.
     """
 
     kind: Literal["topology", "state", "program", "terraform"]
@@ -40,30 +44,34 @@ class ConvertOptions:
 
 @dataclass(frozen=True, slots=True)
 class ConvertResult:
-    """The text of the new file, and what there is to say about it.
+    """The text of the new file, with notes for the user.
 
-    `secrets` are values that the stack's configuration has to have for it, by key. It `is_whole`
-    unless something of Terraform's is not taken over.
+    `secrets` are values that the stack's configuration needs, by key. `is_complete` is False where
+    something of Terraform's was left out.
     """
 
     text: str
     notes: tuple[str, ...] = ()
     secrets: Mapping[str, str] = field(default_factory=dict)
-    is_whole: bool = True
+    is_complete: bool = True
 
 
 def convert(options: ConvertOptions, select: Callable[[], SelectedStack]) -> ConvertResult:
-    """Raises EngineError, NotConverted among them, for what cannot be read or said.
+    """Convert the source of `options`, and return the text of the new file.
 
-    `select` chooses the stack, for what is made from one.
+    `select` returns the stack; it is called for conversions from a state or a program.
+
+    Raises:
+        EngineError: the source cannot be read.
+        NotConverted: the result's form cannot express something of the source.
     """
     if options.kind == "topology":
         file = options.source or own_topology(Path.cwd())
-        return ConvertResult(topology_as_python(file, options.stack, options.folder))
+        return ConvertResult(convert_topology_to_python(file, options.stack, options.folder))
     if options.kind == "terraform":
-        return _from_terraform(options)
+        return _convert_terraform(options)
     write = program_text if options.form == "python" else topology_text
-    read = _from_state if options.kind == "state" else _from_program
+    read = _read_state_declarations if options.kind == "state" else _read_program_declarations
     declared, secrets = read(options, select())
     if not (declared.entries or declared.outputs):
         raise EngineError(
@@ -73,61 +81,68 @@ def convert(options: ConvertOptions, select: Callable[[], SelectedStack]) -> Con
     return ConvertResult(write(declared), secrets=secrets)
 
 
-def _from_state(
+def _read_state_declarations(
     _options: ConvertOptions, selected: SelectedStack
 ) -> tuple[Declared, Mapping[str, str]]:
     stack = selected.open()
     config, secret_keys = stack.settings.program_config(stack.crypter)
-    own = (key for key in secret_keys if key.startswith(f"{stack.project.name}:"))
-    known = {config[key]: key.partition(":")[2] for key in own}
-    return topology_of_state(stack.snapshot.resources, known)
+    project_keys = (key for key in secret_keys if key.startswith(f"{stack.project.name}:"))
+    secret_names = {config[key]: key.partition(":")[2] for key in project_keys}
+    return topology_of_state(stack.snapshot.resources, secret_names)
 
 
-def _from_program(
+def _read_program_declarations(
     options: ConvertOptions, selected: SelectedStack
 ) -> tuple[Declared, Mapping[str, str]]:
     stack = selected.open()
-    with world_for(stack, emulate=options.emulate):
+    with enter_environment(stack, emulate=options.emulate):
         return topology_of_program(stack.subject().program, stack.snapshot.resources)
 
 
-def _from_terraform(options: ConvertOptions) -> ConvertResult:
-    taken = topology_of_terraform(options.source or Path())
+def _convert_terraform(options: ConvertOptions) -> ConvertResult:
+    conversion = topology_of_terraform(options.source or Path())
     write = program_text if options.form == "python" else topology_text
-    left = [f"  {each}".replace(":0:1: ", ": ") for each in taken.left]
-    notes = ["What is not taken over, or not as it is written there:", *left] if left else []
-    count = len(taken.declared.entries)
+    omissions = [f"  {omission}".replace(":0:1: ", ": ") for omission in conversion.left]
+    notes = (
+        ["What is not taken over, or not as it is written there:", *omissions] if omissions else []
+    )
+    count = len(conversion.declared.entries)
     notes.append(
         f"{counted(count, 'resource')} of Terraform's: `gpuform up` takes over what exists."
     )
     notes.append("Then remove them from Terraform: `terraform state rm ADDRESS` destroys nothing.")
-    return ConvertResult(write(taken.declared), tuple(notes), taken.secrets, is_whole=not left)
+    return ConvertResult(
+        write(conversion.declared), tuple(notes), conversion.secrets, is_complete=not omissions
+    )
 
 
-def topology_as_python(file: Path, stack: str | None, folder: Path) -> str:
-    """The program of a topology file, for a folder to run it in.
+def convert_topology_to_python(file: Path, stack: str | None, folder: Path) -> str:
+    """Return the program that declares the same resources as a topology file.
 
-    Raises NotConverted, with all that is wrong in the file.
+    `folder` is where the program will be.
+
+    Raises:
+        NotConverted: the file has problems; the error lists all of them.
     """
     problems = Diagnostics()
-    planned = plan(file, surroundings_of(file, stack), problems)
+    declarations = plan(file, surroundings_of(file, stack), problems)
     if problems:
         raise NotConverted(list(problems))
-    return program_of(planned, file, _kept_secret(file), folder)
+    return program_of(declarations, file, _find_secret_keys(file), folder)
 
 
-def _kept_secret(file: Path) -> set[str]:
-    """The configuration values that some stack of the project keeps encrypted."""
+def _find_secret_keys(file: Path) -> set[str]:
+    """Return the configuration keys that a stack of the project keeps encrypted."""
     try:
         project = find_project(file.parent)
     except ProjectError:
         return set()
-    found = {key for key, default in project.config.items() if default.secret}
+    secret_keys = {key for key, default in project.config.items() if default.secret}
     for path in project.directory.glob("Pulumi.*.y*ml"):
         settings = StackSettings.load(project, path.name.split(".", 1)[1].rsplit(".", 1)[0])
-        found |= {key for key, value in settings.config.items() if is_secure(value)}
-    return {key.rpartition(":")[2] for key in found if _is_own(key, project.name)}
+        secret_keys |= {key for key, value in settings.config.items() if is_secure(value)}
+    return {key.rpartition(":")[2] for key in secret_keys if _is_project_key(key, project.name)}
 
 
-def _is_own(key: str, project: str) -> bool:
+def _is_project_key(key: str, project: str) -> bool:
     return ":" not in key or key.startswith(f"{project}:")

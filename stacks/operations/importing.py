@@ -1,7 +1,8 @@
-"""Import existing objects into a stack and its declarations.
+"""Import existing objects into a stack and into its declarations.
 
-The entries name the ids until the state has the objects, so that whatever interrupts the import,
-the next one, or any `up`, goes on from what the files and the state say.
+`gpuform import` and the Python API call this module. Each entry names the object's id until the
+state has the object: after an interruption the next import, or any `up`, continues from the files
+and the state.
 """
 
 import contextlib
@@ -32,41 +33,45 @@ from gpuform.stacks.importing.places import DeclarationPlace, Edit
 from gpuform.stacks.importing.planning import Adoption, Request, Target, adoption_of
 from gpuform.stacks.importing.project_place import place_of
 from gpuform.stacks.operations.opening.selecting import SelectedStack, warn_of_recovery
-from gpuform.stacks.operations.opening.worlds import world_for
-from gpuform.stacks.operations.plans.appraising import Appraiser
-from gpuform.stacks.operations.runs.caller import Caller
+from gpuform.stacks.operations.opening.worlds import enter_environment
+from gpuform.stacks.operations.plans.appraising import PlanEvaluator
+from gpuform.stacks.operations.runs.caller import OperationCallbacks
 from gpuform.stacks.operations.runs.expiring import Expiry
 from gpuform.stacks.operations.runs.options import ImportOptions, RunOptions
 from gpuform.stacks.operations.runs.results import ExitReason, RunResult
 from gpuform.stacks.operations.runs.running import PlannedRun
-from gpuform.stacks.operations.runs.settling import Rights, settle_earlier_runs
+from gpuform.stacks.operations.runs.settling import KeyRights, recover_earlier_runs
 from gpuform.stacks.review.value_text import short_type
 
 _CONFIG: Final = re.compile(r"\s*\{\{\s*config\.([A-Za-z_][A-Za-z0-9_]*)\s*\}\}\s*")
 
 
-def request_of(options: ImportOptions, stack: Stack, environ: Mapping[str, str]) -> Request:
-    """Asks the platform's lists. Raises EngineError for options that fit nothing."""
+def build_request(options: ImportOptions, stack: Stack, environ: Mapping[str, str]) -> Request:
+    """Ask the platform for its objects, and build the request for those that `options` select.
+
+    Raises:
+        EngineError: no object fits the options.
+    """
     config, _ = stack.settings.program_config(stack.crypter)
     settings = Settings(config=config.get, environ=environ)
 
     def read_place() -> DeclarationPlace:
         return place_of(stack.project, stack.name, options.out, python=options.python)
 
-    place = read_place()
-    parent, reference = _parent(options.parent, stack, place)
-    own = f"{stack.project.name}:"
+    declarations = read_place()
+    parent, reference = _find_parent(options.parent, stack, declarations)
+    project_prefix = f"{stack.project.name}:"
     choices = Choices(
         protect=options.protect,
         parent=reference,
-        given={name: _value(name, text) for name, text in options.given},
-        config={key.removeprefix(own): text for key, text in config.items()},
-        defaults=place.defaults,
+        given={name: _parse_set_value(name, value_text) for name, value_text in options.given},
+        config={key.removeprefix(project_prefix): value_text for key, value_text in config.items()},
+        defaults=declarations.defaults,
     )
     return Request(
         stack=stack,
-        wanted=_wanted(options, settings),
-        place=place,
+        wanted=_choose_objects(options, settings),
+        place=declarations,
         read_place=read_place,
         settings=settings,
         choices=choices,
@@ -75,24 +80,24 @@ def request_of(options: ImportOptions, stack: Stack, environ: Mapping[str, str])
     )
 
 
-def _wanted(options: ImportOptions, settings: Settings) -> list[ImportChoice]:
+def _choose_objects(options: ImportOptions, settings: Settings) -> list[ImportChoice]:
     if not options.everything:
         type_, name, id_ = options.type_ or "", options.name or "", options.id_ or ""
         platform, _ = chosen.kind_of(type_)
-        held = list_existing_objects(platform, settings, options.regions)
-        return [chosen.one(type_, name, id_, held, next(iter(options.regions), ""))]
+        existing_objects = list_existing_objects(platform, settings, options.regions)
+        return [chosen.one(type_, name, id_, existing_objects, next(iter(options.regions), ""))]
     platform = options.platform or ""
     require_platform(platform)
-    types = [":".join(chosen.kind_of(each)) for each in options.types]
-    wanted = Filter(types, options.names, options.regions, options.tags)
-    return chosen.all_of(list_existing_objects(platform, settings, options.regions), wanted)
+    types = [":".join(chosen.kind_of(type_token)) for type_token in options.types]
+    object_filter = Filter(types, options.names, options.regions, options.tags)
+    return chosen.all_of(list_existing_objects(platform, settings, options.regions), object_filter)
 
 
-def _value(name: str, text: str) -> Value:
-    """The value of --set: YAML, or a configuration value."""
-    config = _CONFIG.fullmatch(text)
-    if config:
-        return ConfigValue(config[1])
+def _parse_set_value(name: str, text: str) -> Value:
+    """Return the value of a `--set` flag: YAML, or a reference to a configuration value."""
+    config_match = _CONFIG.fullmatch(text)
+    if config_match:
+        return ConfigValue(config_match[1])
     problems = Diagnostics()
     value = to_plain_value(read_text(f"value: {text}", f"--set {name}", problems)).get("value")
     if problems or has_expression(text):
@@ -103,29 +108,30 @@ def _value(name: str, text: str) -> Value:
     return value
 
 
-def _parent(
-    given: str | None, stack: Stack, place: DeclarationPlace
+def _find_parent(
+    parent_name: str | None, stack: Stack, place: DeclarationPlace
 ) -> tuple[str, Reference | None]:
-    if given is None:
+    if parent_name is None:
         return "", None
-    for each in stack.snapshot.resources:
-        if given in (each.urn, name_of(each.urn)):
-            platform, _, kind = short_type(each.type).partition(":")
-            reference = place.reference(platform, kind, name_of(each.urn))
+    for resource in stack.snapshot.resources:
+        if parent_name in (resource.urn, name_of(resource.urn)):
+            platform, _, kind = short_type(resource.type).partition(":")
+            reference = place.reference(platform, kind, name_of(resource.urn))
             if reference is not None:
-                return each.urn, reference
+                return resource.urn, reference
     raise NotImported(
-        f"the stack has no resource {given} that an entry could name as its parent",
+        f"the stack has no resource {parent_name} that an entry could name as its parent",
         hint="give the URN of a resource that is declared: `gpuform state list`",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class ImportResult:
-    """How an import ended: `adopted` and `left` are URNs.
+    """How an import ended. `adopted` and `left` are the URNs of imported and of remaining objects.
 
-    `entries` is what a preview would write. `runs` are those of it: the one that adopts, and the
-    preview that proves that nothing changes.
+    `entries` is the text that a preview would write. `runs` are the results of the update that
+    adopts
+    the objects and of the preview that verifies that nothing changes.
     """
 
     reason: ExitReason
@@ -139,29 +145,39 @@ class ImportResult:
         return self.reason is ExitReason.SUCCEEDED
 
 
-def run_import(selected: SelectedStack, options: ImportOptions, caller: Caller) -> ImportResult:
-    """Does it. Raises what stops it, with the files as they were."""
+def run_import(
+    selected: SelectedStack, options: ImportOptions, callbacks: OperationCallbacks
+) -> ImportResult:
+    """Import the objects that `options` select.
+
+    Raises:
+        EngineError: the import cannot begin, or no object was adopted; the files are unchanged.
+    """
     workspace, name = selected.workspace, selected.name
-    with contextlib.ExitStack() as held:
-        held.enter_context(selected.environment())
+    with contextlib.ExitStack() as resources:
+        resources.enter_context(selected.environment())
         lock = None
         if not options.preview_only:
-            waiting = selected.patience(caller.warn)
-            lock = held.enter_context(workspace.backend.lock(workspace.project.name, name, waiting))
-        work = _Import(selected, options, caller, lock)
-        stack = work.open()
-        warn_of_recovery(stack.recovered, caller.warn)
-        work.emulated = held.enter_context(world_for(stack, emulate=options.emulate))
-        stack = settle_earlier_runs(selected, stack, caller, lock, makes=True)
-        adoption = adoption_of(request_of(options, stack, os.environ))
-        return work.go(stack, adoption)
+            lock_timeout = selected.build_lock_timeout(callbacks.warn)
+            lock = resources.enter_context(
+                workspace.backend.lock(workspace.project.name, name, lock_timeout)
+            )
+        import_run = _ImportRun(selected, options, callbacks, lock)
+        stack = import_run.open()
+        warn_of_recovery(stack.recovered, callbacks.warn)
+        import_run.emulated = resources.enter_context(
+            enter_environment(stack, emulate=options.emulate)
+        )
+        stack = recover_earlier_runs(selected, stack, callbacks, lock, makes=True)
+        adoption = adoption_of(build_request(options, stack, os.environ))
+        return import_run.run(stack, adoption)
 
 
 @dataclass(slots=True)
-class _Import:
+class _ImportRun:
     selected: SelectedStack
     options: ImportOptions
-    caller: Caller
+    callbacks: OperationCallbacks
     lock: StackLock | None
     edits: list[Edit] = field(default_factory=list)
     runs: list[RunResult] = field(default_factory=list)
@@ -170,41 +186,46 @@ class _Import:
     def open(self) -> Stack:
         return self.selected.open(exclusive=self.lock is not None)
 
-    def go(self, stack: Stack, adoption: Adoption) -> ImportResult:
+    def run(self, stack: Stack, adoption: Adoption) -> ImportResult:
         for line in adoption.told:
-            self.caller.tell(line)
+            self.callbacks.report(line)
         for line in adoption.warnings:
-            self.caller.warn(line)
+            self.callbacks.warn(line)
         if not adoption.targets and not adoption.finished:
-            self.caller.tell("There is nothing to import.")
+            self.callbacks.report("There is nothing to import.")
             return ImportResult(ExitReason.SUCCEEDED)
         if self.options.preview_only:
-            text = adoption.request.place.text(adoption.made.declared)
-            return ImportResult(ExitReason.SUCCEEDED, entries=text)
+            entries = adoption.request.place.text(adoption.made.declared)
+            return ImportResult(ExitReason.SUCCEEDED, entries=entries)
         adopted: list[Target] = []
         if adoption.targets:
-            run, adopted = self._adopted(stack, adoption)
-            self.runs.append(run)
+            result, adopted = self._adopt(stack, adoption)
+            self.runs.append(result)
             if not adopted:
-                left = [each.urn for each in adoption.targets]
-                return ImportResult(_failed(run), left=left, runs=self.runs)
-        self._finish(adoption, [*adopted, *adoption.finished])
-        return self._proven(adoption.targets, adopted)
+                remaining_urns = [target.urn for target in adoption.targets]
+                return ImportResult(
+                    _choose_failure_reason(result), left=remaining_urns, runs=self.runs
+                )
+        self._remove_ids(adoption, [*adopted, *adoption.finished])
+        return self._verify_no_changes(adoption.targets, adopted)
 
-    def _adopted(self, stack: Stack, adoption: Adoption) -> tuple[RunResult, list[Target]]:
-        """What the state has in the end; without any of it, the files are as they were."""
+    def _adopt(self, stack: Stack, adoption: Adoption) -> tuple[RunResult, list[Target]]:
+        """Write the entries, run the update, and return the objects that the state has in the end.
+
+        Without a single adopted object the files are restored, however the update ended.
+        """
         adopted: list[Target] = []
         try:
-            self._write(stack, adoption)
-            run = self._run(stack, adoption.targets)
+            self._write_entries(stack, adoption)
+            result = self._run_update(stack, adoption.targets)
         finally:
             adopted = adoption.adopted(self.open().snapshot.resources)
             if not adopted:
                 for edit in reversed(self.edits):
                     edit.undo()
-        return run, adopted
+        return result, adopted
 
-    def _write(self, stack: Stack, adoption: Adoption) -> None:
+    def _write_entries(self, stack: Stack, adoption: Adoption) -> None:
         made = adoption.made
         if not made.declared.entries:
             return
@@ -219,41 +240,45 @@ class _Import:
             edit.apply()
         count = len(made.declared.entries)
         entries = "1 entry" if count == 1 else f"{count} entries"
-        self.caller.tell(f"{self.edits[-1].path}: {entries} added")
+        self.callbacks.report(f"{self.edits[-1].path}: {entries} added")
 
-    def _run(self, stack: Stack, targets: Sequence[Target]) -> RunResult:
+    def _run_update(self, stack: Stack, targets: Sequence[Target]) -> RunResult:
         options = RunOptions(
             "update",
             parallel=self.options.parallel,
-            target=tuple(each.urn for each in targets),
+            target=tuple(target.urn for target in targets),
         )
-        return self._operation(options, stack, _refuse_changes).go()
+        return self._create_run(options, stack, _reject_changes).run()
 
-    def _operation(
-        self, options: RunOptions, stack: Stack, judge: Callable[[Outcome], None]
+    def _create_run(
+        self, options: RunOptions, stack: Stack, check_preview: Callable[[Outcome], None]
     ) -> PlannedRun:
-        appraiser = Appraiser.of_prices(stack)
+        evaluator = PlanEvaluator.load_prices(stack)
         return PlannedRun(
             self.selected,
             options,
-            self.caller,
+            self.callbacks,
             stack,
             self.lock,
-            appraiser,
-            expiry=Expiry.of(stack, appraiser.clock),
-            rights=Rights.of(stack, os.environ),
-            judge=judge,
+            evaluator,
+            expiry=Expiry.for_stack(stack, evaluator.clock),
+            rights=KeyRights.for_stack(stack, os.environ),
+            check_preview=check_preview,
             emulated=self.emulated,
         )
 
-    def _finish(self, adoption: Adoption, names: Sequence[Target]) -> None:
-        """The state has the objects: their entries need no ids any more."""
-        place = adoption.request.read_place()
-        for edit in place.finished((each.platform, each.kind, each.name) for each in names):
+    def _remove_ids(self, adoption: Adoption, targets: Sequence[Target]) -> None:
+        """Remove the ids from the entries of objects that the state has."""
+        declarations = adoption.request.read_place()
+        for edit in declarations.finished(
+            (target.platform, target.kind, target.name) for target in targets
+        ):
             edit.apply()
 
-    def _proven(self, targets: Sequence[Target], adopted: Sequence[Target]) -> ImportResult:
-        """A plan of what was adopted has no changes."""
+    def _verify_no_changes(
+        self, targets: Sequence[Target], adopted: Sequence[Target]
+    ) -> ImportResult:
+        """Preview the adopted objects, and report an unexpected change as the result's reason."""
         reason = ExitReason.SUCCEEDED
         if adopted:
             options = RunOptions(
@@ -261,26 +286,26 @@ class _Import:
                 preview_only=True,
                 expect_no_changes=True,
                 parallel=self.options.parallel,
-                target=tuple(each.urn for each in adopted),
+                target=tuple(target.urn for target in adopted),
             )
-            run = self._operation(options, self.open(), lambda _outcome: None).go()
-            self.runs.append(run)
-            reason = run.reason
-        taken = [each.urn for each in adopted]
-        left = [each.urn for each in targets if each.urn not in taken]
-        if left:
+            result = self._create_run(options, self.open(), lambda _outcome: None).run()
+            self.runs.append(result)
+            reason = result.reason
+        adopted_urns = [target.urn for target in adopted]
+        remaining_urns = [target.urn for target in targets if target.urn not in adopted_urns]
+        if remaining_urns:
             reason = ExitReason.FAILED
-        return ImportResult(reason, adopted=taken, left=left, runs=self.runs)
+        return ImportResult(reason, adopted=adopted_urns, left=remaining_urns, runs=self.runs)
 
 
-def _failed(run: RunResult) -> ExitReason:
-    """Nothing was adopted, however the run ended."""
-    is_wish = run.reason in (ExitReason.DECLINED, ExitReason.CANCELLED)
-    return run.reason if is_wish else ExitReason.FAILED
+def _choose_failure_reason(run: RunResult) -> ExitReason:
+    """Return why no object was adopted, even where the update itself succeeded."""
+    is_user_choice = run.reason in (ExitReason.DECLINED, ExitReason.CANCELLED)
+    return run.reason if is_user_choice else ExitReason.FAILED
 
 
-def _refuse_changes(outcome: Outcome) -> None:
-    """An import changes nothing on a platform: what it declares is what there is."""
+def _reject_changes(outcome: Outcome) -> None:
+    """Raise EngineError where the update would change an object: an import changes nothing."""
     for resource in outcome.planned:
         for change in resource.changes:
             if change.is_sent:

@@ -1,4 +1,8 @@
-"""List objects that no stack owns, and what platforms offer."""
+"""List objects that no stack owns, and what the platforms offer.
+
+`gpuform orphans` and `gpuform offers` call this module; it reads the stack's configuration and
+passes it to the platforms' lists.
+"""
 
 import os
 import tempfile
@@ -13,39 +17,46 @@ from gpuform.providers.values import Redactor
 from gpuform.stacks.engine.stack import Workspace
 from gpuform.stacks.importing.orphans import Question
 from gpuform.stacks.offers import Offers, ask, keep
-from gpuform.stacks.operations.opening.emulating import emulator_for
-from gpuform.stacks.operations.opening.selecting import AskPassphrase, passphrase_of
+from gpuform.stacks.operations.opening.emulating import run_emulator
+from gpuform.stacks.operations.opening.selecting import AskPassphrase, create_passphrase_finder
 from gpuform.stacks.pricing.book import PriceBook
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Whose lists are asked: by the configuration of a stack, and the environment.
+    """The platform accounts of a stack's configuration and of the environment.
 
-    `stack` is None for the selected one, if there is one. `ask_passphrase` is None where nobody can
-    answer.
+    `stack` is None for the selected stack, if one is selected. `ask_passphrase` is None where
+    nobody
+    can answer.
     """
 
     workspace: Workspace
     stack: str | None = None
     ask_passphrase: AskPassphrase | None = None
 
-    def config(self) -> tuple[Mapping[str, str], Sequence[str]]:
-        """The stack's configuration, and which keys of it are secret; nothing without a stack."""
+    def read_config(self) -> tuple[Mapping[str, str], Sequence[str]]:
+        """Return the stack's configuration and its secret keys; both are empty without a stack."""
         workspace = self.workspace
         if self.stack is None and workspace.selected() not in workspace.stacks():
             return {}, []
-        stack = workspace.open(self.stack, passphrase_of(workspace, self.ask_passphrase))
+        stack = workspace.open(self.stack, create_passphrase_finder(workspace, self.ask_passphrase))
         return stack.settings.program_config(stack.crypter)
 
 
-def question_of(
+def build_orphan_question(
     account: Account, platforms: Sequence[str], regions: Sequence[str], older_than: float
 ) -> Question:
-    """Raises UnsupportedKind for a platform that there is not."""
-    for each in platforms:
-        require_platform(each)
-    config, secret_keys = account.config()
+    """Build the search for objects without an owner.
+
+    `older_than` is the least age of a reported object, in seconds.
+
+    Raises:
+        UnsupportedKind: a platform is unknown.
+    """
+    for platform in platforms:
+        require_platform(platform)
+    config, secret_keys = account.read_config()
     settings = Settings(config=config.get, environ=os.environ)
     return Question(
         backend=account.workspace.backend,
@@ -57,27 +68,27 @@ def question_of(
     )
 
 
-def ask_offers(
+def read_offers(
     account: Account | None, platforms: Sequence[str], regions: Sequence[str], *, emulate: bool
 ) -> tuple[Offers, PriceBook]:
-    """What the platforms offer, kept with the project for a day, and the project's price book.
+    """Return the platforms' offers and the project's price book.
 
-    Without an `account` only the environment counts.
+    The project stores the offers for a day. Without an `account` only the environment is read.
     """
     if account is None:
-        with tempfile.TemporaryDirectory() as folder, emulator_for(Path(folder), wanted=emulate):
-            return _ask({}, (), platforms, regions), PriceBook()
-    folder_ = account.workspace.project.directory
-    config, secret_keys = account.config()
-    book = PriceBook.read(folder_)
-    with emulator_for(folder_, wanted=emulate):
-        found = _ask(config, [config[key] for key in secret_keys], platforms, regions)
+        with tempfile.TemporaryDirectory() as folder, run_emulator(Path(folder), wanted=emulate):
+            return _query_offers({}, (), platforms, regions), PriceBook()
+    project_folder = account.workspace.project.directory
+    config, secret_keys = account.read_config()
+    book = PriceBook.read(project_folder)
+    with run_emulator(project_folder, wanted=emulate):
+        offers = _query_offers(config, [config[key] for key in secret_keys], platforms, regions)
     if not emulate and not regions:
-        keep(folder_, found.found, [*found.asked, *found.documented], time())
-    return found, book
+        keep(project_folder, offers.found, [*offers.asked, *offers.documented], time())
+    return offers, book
 
 
-def _ask(
+def _query_offers(
     config: Mapping[str, str],
     secrets: Sequence[str],
     platforms: Sequence[str],
@@ -85,5 +96,5 @@ def _ask(
 ) -> Offers:
     settings = Settings(config=config.get)
     redact = Redactor([*settings.list_secrets(), *secrets]).redact
-    found = ask(settings, platforms, regions)
-    return replace(found, failures=list(map(redact, found.failures)))
+    offers = ask(settings, platforms, regions)
+    return replace(offers, failures=list(map(redact, offers.failures)))

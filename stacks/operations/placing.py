@@ -1,4 +1,8 @@
-"""Where a stack's nodes are, for schedulers: written as a text, or into a cluster's Kubernetes."""
+"""Export the network topology of a stack's nodes for schedulers.
+
+`gpuform topology` and the Python API call this module. It prints a format's text, or writes labels
+and objects into a cluster's Kubernetes.
+"""
 
 import os
 from collections.abc import Callable, Sequence
@@ -10,8 +14,12 @@ from gpuform.schemas.policies.drain import KubernetesInputs
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.records import errors_of_engine
 from gpuform.stacks.engine.stack import Stack
-from gpuform.stacks.operations.opening.selecting import SelectedStack, passphrase_of
-from gpuform.stacks.operations.opening.worlds import config_of, lives_emulated, world_for
+from gpuform.stacks.operations.opening.selecting import SelectedStack, create_passphrase_finder
+from gpuform.stacks.operations.opening.worlds import (
+    enter_environment,
+    is_recorded_emulated,
+    read_config,
+)
 from gpuform.stacks.topology_export.applying import (
     DONE,
     Change,
@@ -44,12 +52,14 @@ from gpuform.stacks.topology_export.reading import (
 
 @dataclass(frozen=True, slots=True)
 class TopologyOptions:
-    """Choose what is exported, and from where.
+    """What is exported, and from where.
 
-    `form` is one of `gpuform.stacks.topology_export.formats.FORMATS`. `resources` are names in the
-    stack; none stands for all. With `refresh` platforms are asked, and the clusters for the labels
-    of their nodes. `kubernetes` is where the nodes are, in place of what the stack says.
-    `namespace` is Slurm's, for slinky.
+    `form` is one of `gpuform.stacks.topology_export.formats.FORMATS`. `resources` are names of the
+    stack's resources; empty for all. With `refresh` the platforms are asked, and the clusters for
+    the
+    labels of their nodes. `kubernetes` replaces the Kubernetes that the stack declares. `namespace`
+    is
+    Slurm's, for the format slinky.
     """
 
     form: str
@@ -62,7 +72,7 @@ class TopologyOptions:
 
 @dataclass(frozen=True, slots=True)
 class AppliedTopology:
-    """What was written into a Kubernetes, or would be where nobody agreed to it."""
+    """The changes written into a Kubernetes. `is_done` is False where the user declined them."""
 
     kubernetes: str
     changes: Sequence[Change]
@@ -71,27 +81,28 @@ class AppliedTopology:
 
 
 def read_topology(selected: SelectedStack, options: TopologyOptions) -> TopologyResult:
-    """Where the stack's nodes are. Nothing is locked and nothing is changed.
+    """Return where the stack's nodes are, in the chosen format. Lock nothing and change nothing.
 
-    Raises NoTopology where the format cannot tell it.
+    Raises:
+        NoTopology: the format cannot express the stack's topology.
     """
-    with selected.environment(), ExitStack() as held:
+    with selected.environment(), ExitStack() as resources:
         stack = selected.open()
         is_implied = not options.refresh and CLOCK_VARIABLE not in os.environ
-        shows_state = not options.emulate and is_implied and lives_emulated(stack)
+        shows_state = not options.emulate and is_implied and is_recorded_emulated(stack)
         emulate = options.emulate or shows_state
-        held.enter_context(world_for(stack, emulate=emulate, shows_state=shows_state))
-        placed = _placed(stack, options)
-        topology = topology_of(stack, placed)
+        resources.enter_context(enter_environment(stack, emulate=emulate, shows_state=shows_state))
+        placements = _list_placements(stack, options)
+        topology = topology_of(stack, placements)
         if options.refresh:
-            topology = with_labels_asked(topology, placed, options.kubernetes)
+            topology = with_labels_asked(topology, placements, options.kubernetes)
         else:
-            unasked = "the labels of the nodes were not read: --refresh reads them"
-            topology = replace(topology, unknown=(*topology.unknown, unasked))
+            labels_note = "the labels of the nodes were not read: --refresh reads them"
+            topology = replace(topology, unknown=(*topology.unknown, labels_note))
     form = FORMATS[options.form]
-    text = form.written(topology, options.namespace)
+    output = form.written(topology, options.namespace)
     return TopologyResult(
-        options.form, topology, text, (*topology.unknown, *form.unknown(topology))
+        options.form, topology, output, (*topology.unknown, *form.unknown(topology))
     )
 
 
@@ -103,11 +114,17 @@ def apply_topology(
     tell: Callable[[str], None] = lambda _: None,
     remove: bool = False,
 ) -> AppliedTopology:
-    """Writes labels, annotations or objects into the nodes' Kubernetes, under the stack's lock.
+    """Write labels, annotations or objects into the nodes' Kubernetes, under the stack's lock.
 
-    With `remove` all that was written before in this format is taken back. `confirm` is shown what
-    would change, and not asked where nothing would; without it all is done. `tell` hears whose lock
-    is waited for. Raises NoTopology and GpuformError.
+    Args:
+        confirm: is shown the changes and returns whether to write them; not called without changes.
+            None writes them without a question.
+        tell: receives a line while another command holds the lock.
+        remove: remove everything that an earlier run wrote in this format.
+
+    Raises:
+        NoTopology: the format is a text only, or cannot express the topology.
+        GpuformError: Kubernetes or a platform refused a request.
     """
     if options.form not in APPLIED:
         raise NoTopology(
@@ -115,61 +132,75 @@ def apply_topology(
             hint=f"--apply goes with {', '.join(APPLIED)}",
         )
     workspace = selected.workspace
-    lock = workspace.backend.lock(workspace.project.name, selected.name, selected.patience(tell))
-    with selected.environment(), lock, ExitStack() as held:
-        passphrase = passphrase_of(workspace, selected.ask_passphrase)
+    lock = workspace.backend.lock(
+        workspace.project.name, selected.name, selected.build_lock_timeout(tell)
+    )
+    with selected.environment(), lock, ExitStack() as resources:
+        passphrase = create_passphrase_finder(workspace, selected.ask_passphrase)
         stack = workspace.open(selected.name, passphrase, exclusive=True)
-        held.enter_context(world_for(stack, emulate=options.emulate))
-        held.enter_context(errors_of_engine())
-        placed = _placed(stack, replace(options, refresh=True))
-        _require_seen(placed)
-        _require_all(stack, placed, options)
-        kubernetes = kubernetes_of(placed, options.kubernetes)
-        topology = with_labels_of(topology_of(stack, placed), kubernetes)
-        manifests = [] if remove else _manifests(topology, options, kubernetes)
-        target = _target(stack, topology, options, kubernetes)
-        shown = (*topology.unknown, *FORMATS[options.form].unknown(topology))
-        wanted = AppliedTopology(kubernetes.name, planned(target, manifests), False, shown)
-        if not any(each.action in DONE for each in wanted.changes):
-            return replace(wanted, is_done=True)
-        if confirm is not None and not confirm(wanted):
-            return wanted
-        return replace(wanted, changes=carried_out(target, manifests), is_done=True)
+        resources.enter_context(enter_environment(stack, emulate=options.emulate))
+        resources.enter_context(errors_of_engine())
+        placements = _list_placements(stack, replace(options, refresh=True))
+        _require_readable(placements)
+        _require_all_of_kubernetes(stack, placements, options)
+        kubernetes = kubernetes_of(placements, options.kubernetes)
+        topology = with_labels_of(topology_of(stack, placements), kubernetes)
+        manifests = [] if remove else _build_manifests(topology, options, kubernetes)
+        target = _build_target(stack, topology, options, kubernetes)
+        unknown = (*topology.unknown, *FORMATS[options.form].unknown(topology))
+        applied = AppliedTopology(kubernetes.name, planned(target, manifests), False, unknown)
+        if not any(change.action in DONE for change in applied.changes):
+            return replace(applied, is_done=True)
+        if confirm is not None and not confirm(applied):
+            return applied
+        return replace(applied, changes=carried_out(target, manifests), is_done=True)
 
 
-def _placed(stack: Stack, options: TopologyOptions) -> list[Placed]:
-    placed = placed_resources(stack, config_of(stack), options.resources, refresh=options.refresh)
+def _list_placements(stack: Stack, options: TopologyOptions) -> list[Placed]:
+    placements = placed_resources(
+        stack, read_config(stack), options.resources, refresh=options.refresh
+    )
     if FORMATS[options.form].of_one:
-        one_scheduler(placed, options.form)
-    return placed
+        one_scheduler(placements, options.form)
+    return placements
 
 
-def _require_seen(placed: Sequence[Placed]) -> None:
-    """Nothing is written, or taken back, by what may have changed since."""
-    for each in placed:
-        if each.problem:
-            raise EngineError(f"{each.name} could not be looked at: {each.problem}")
+def _require_readable(placements: Sequence[Placed]) -> None:
+    """Raise EngineError for an unreadable resource: outdated facts must not be written."""
+    for placement in placements:
+        if placement.problem:
+            raise EngineError(f"{placement.name} could not be looked at: {placement.problem}")
 
 
-def _require_all(stack: Stack, placed: Sequence[Placed], options: TopologyOptions) -> None:
-    """What is not named would be taken back where it is in the same Kubernetes."""
-    if placed[0].placement.has_own_scheduler:
+def _require_all_of_kubernetes(
+    stack: Stack, placements: Sequence[Placed], options: TopologyOptions
+) -> None:
+    """Raise NoTopology where another resource of the same Kubernetes is not selected.
+
+    Its nodes' labels would be removed: an export replaces all nodes of a Kubernetes.
+    """
+    if placements[0].placement.has_own_scheduler:
         return
-    chosen, declared = {each.urn for each in placed}, placed[0].placement.kubernetes
-    left = [
-        each.name
-        for each in placed_resources(stack, config_of(stack), (), refresh=False)
-        if each.urn not in chosen and not each.placement.has_own_scheduler
-        if options.kubernetes is not None or each.placement.kubernetes == declared
+    chosen_urns, declared_kubernetes = (
+        {placement.urn for placement in placements},
+        placements[0].placement.kubernetes,
+    )
+    missing_names = [
+        placement.name
+        for placement in placed_resources(stack, read_config(stack), (), refresh=False)
+        if placement.urn not in chosen_urns and not placement.placement.has_own_scheduler
+        if options.kubernetes is not None or placement.placement.kubernetes == declared_kubernetes
     ]
-    if left:
+    if missing_names:
+        selected_names = [placement.name for placement in placements]
         raise NoTopology(
-            f"{', '.join(left)} may be in the same Kubernetes, whose nodes are written together",
-            hint=f"name them as well: {', '.join([*(each.name for each in placed), *left])}",
+            f"{', '.join(missing_names)} may be in the same Kubernetes, whose nodes are written "
+            "together",
+            hint=f"name them as well: {', '.join([*selected_names, *missing_names])}",
         )
 
 
-def _manifests(
+def _build_manifests(
     topology: StackTopology, options: TopologyOptions, kubernetes: Kubernetes
 ) -> list[Manifest]:
     form = FORMATS[options.form]
@@ -179,12 +210,12 @@ def _manifests(
         return manifests
     version = served_version(kubernetes.client, GROUP, VERSION, "Kueue")
     return [
-        replace(each, api_version=version) if isinstance(each, WholeObject) else each
-        for each in manifests
+        replace(manifest, api_version=version) if isinstance(manifest, WholeObject) else manifest
+        for manifest in manifests
     ]
 
 
-def _target(
+def _build_target(
     stack: Stack, topology: StackTopology, options: TopologyOptions, kubernetes: Kubernetes
 ) -> Target:
     records = WrittenRecords(stack.intents().records)

@@ -1,4 +1,7 @@
-"""A run of the history with what was kept of it."""
+"""Read one past run of a stack: its entry in the history, and its log.
+
+The commands that show past runs call this module; it reads the stack's backend.
+"""
 
 from dataclasses import dataclass
 
@@ -12,7 +15,10 @@ from gpuform.stacks.engine.store import DamagedFile, HistoryEntry
 
 @dataclass(frozen=True, slots=True)
 class PastRun:
-    """A run by its number in the history; `log` is None where none was kept."""
+    """A run of a stack's history.
+
+    `number` counts from 1, the oldest run. `log` is None where no log was stored for the run.
+    """
 
     number: int
     entry: HistoryEntry
@@ -20,7 +26,12 @@ class PastRun:
 
 
 def read_run(workspace: Workspace, stack: str, number: int | None) -> PastRun:
-    """The run of that number, or the latest. Raises EngineError when there is none."""
+    """Return run `number` of the stack, or its latest run where `number` is None.
+
+    Raises:
+        EngineError: the stack has no run of this number, or no run at all.
+        DamagedFile: the run's log is not valid.
+    """
     runs = workspace.backend.runs(workspace.project.name, stack)
     names = runs.names
     if not names:

@@ -1,4 +1,8 @@
-"""Read the status of one or several stacks, and their drift: a refresh whose result is not kept."""
+"""Read the status of stacks, and their drift: a refresh whose result is not stored.
+
+`gpuform status`, `gpuform drift` and the Python API call this module. It locks nothing and writes
+nothing.
+"""
 
 import contextlib
 import os
@@ -27,13 +31,17 @@ from gpuform.stacks.engine.state import ResourceState, Selection, UrnPatterns
 from gpuform.stacks.engine.store import strip_credentials
 from gpuform.stacks.engine.urn import STACK_REFERENCE_TYPE, is_noise, name_of
 from gpuform.stacks.multi_stack import Member
-from gpuform.stacks.operations.opening.selecting import SelectedStack, at_work_on
-from gpuform.stacks.operations.opening.worlds import config_of, lives_emulated, world_for
-from gpuform.stacks.operations.plans.appraising import Appraiser
+from gpuform.stacks.operations.opening.selecting import SelectedStack, describe_lock_holder
+from gpuform.stacks.operations.opening.worlds import (
+    enter_environment,
+    is_recorded_emulated,
+    read_config,
+)
+from gpuform.stacks.operations.plans.appraising import PlanEvaluator
 from gpuform.stacks.operations.plans.plan_masking import mask_plan
 from gpuform.stacks.operations.plans.record import RunRecord
-from gpuform.stacks.operations.runs.caller import Caller, Interrupted
-from gpuform.stacks.operations.runs.saved_plans import made_now
+from gpuform.stacks.operations.runs.caller import Interrupted, OperationCallbacks
+from gpuform.stacks.operations.runs.saved_plans import describe_creation
 from gpuform.stacks.pricing.book import PriceBook
 from gpuform.stacks.pricing.costs import cost_of, priced
 from gpuform.stacks.pricing.footprints import footprint_now
@@ -55,24 +63,26 @@ def read_status(
     emulate: bool = False,
     root: Path | None = None,
 ) -> Status:
-    """The stack as its state has it, or with `refresh` as the platforms show it now.
+    """Return the stack's status from its state, or with `refresh` from the platforms.
 
-    Nothing is locked and nothing is changed. `root` is the folder of several stacks, whose emulator
-    is that of a project without one.
+    Nothing is locked and nothing is changed. `root` is the folder of a multi-stack workspace, whose
+    emulator is used by projects without their own.
     """
     with selected.environment():
         stack = selected.open()
         # The state alone can be shown without a word about its world.
         is_implied = not refresh and CLOCK_VARIABLE not in os.environ
-        shows_state = not emulate and is_implied and lives_emulated(stack)
-        with world_for(
+        shows_state = not emulate and is_implied and is_recorded_emulated(stack)
+        with enter_environment(
             stack, emulate=emulate or shows_state, root=root, shows_state=shows_state
         ) as emulated:
-            at_work = at_work_on(selected.workspace, stack.name)
-            return status_of(stack, os.environ, refresh=refresh, emulated=emulated, at_work=at_work)
+            lock_holder = describe_lock_holder(selected.workspace, stack.name)
+            return build_status(
+                stack, os.environ, refresh=refresh, emulated=emulated, at_work=lock_holder
+            )
 
 
-def status_of(
+def build_status(
     stack: Stack,
     environ: Mapping[str, str],
     *,
@@ -81,8 +91,14 @@ def status_of(
     at_work: str,
     now: Callable[[], float] = time.time,
 ) -> Status:
-    """The stack as its state has it, or with `refresh` as the platforms show it now."""
-    config = config_of(stack)
+    """Build the status of an open stack, from its state or with `refresh` from the platforms.
+
+    Args:
+        emulated: the stack's objects are on an emulator.
+        at_work: who holds the stack's lock; empty if nobody does.
+        now: the current time, for the age of the state.
+    """
+    config = read_config(stack)
     entries = [
         entry
         for entry in stack.snapshot.resources
@@ -91,51 +107,65 @@ def status_of(
         if not (entry.delete or entry.pending_replacement)
     ]
     book = PriceBook.read(stack.project.directory)
-    seen = (
-        _read_resources(stack, config, entries) if refresh else [_Seen(entry) for entry in entries]
+    resources = (
+        _read_resources(stack, config, entries)
+        if refresh
+        else [_ObservedResource(entry) for entry in entries]
     )
     settings = Settings(config=config.get, environ=environ)
     clock = synchronize_clock(get_clock(environ))
-    measured = _measured(seen, settings) if refresh else {}
+    live_metrics = _read_live_metrics(resources, settings) if refresh else {}
     watch = IdleWatch(settings, clock, Intents(EphemeralRecords(stack.intents().records)))
-    found = [_status(each, book, measured.get(each.entry.urn)) for each in seen]
+    statuses = [
+        _build_resource_status(resource, book, live_metrics.get(resource.entry.urn))
+        for resource in resources
+    ]
     if refresh:
-        found = [_with_idleness(each, was, watch) for each, was in zip(found, seen, strict=True)]
-    there = [each.entry for each in seen if each.entry.outputs]
-    before = {entry.urn: entry.outputs for entry in entries} if refresh else {}
-    notices = notices_of_entries(there, clock.now(), before, is_emulated=clock.is_platforms)
-    cost = cost_of((each.name, each.footprint) for each in found)
-    monitoring = _monitoring(settings) if is_configured(settings) else None
-    is_told = book.prices is not None or cost.amounts
-    age = max(0.0, now() - _moment(stack.snapshot.manifest.time))
-    told = cost if is_told else None
+        statuses = [
+            _add_idleness(resource_status, resource, watch)
+            for resource_status, resource in zip(statuses, resources, strict=True)
+        ]
+    existing_entries = [resource.entry for resource in resources if resource.entry.outputs]
+    stored_outputs = {entry.urn: entry.outputs for entry in entries} if refresh else {}
+    notices = notices_of_entries(
+        existing_entries, clock.now(), stored_outputs, is_emulated=clock.is_platforms
+    )
+    cost = cost_of(
+        (resource_status.name, resource_status.footprint) for resource_status in statuses
+    )
+    monitoring = _read_monitoring(settings) if is_configured(settings) else None
+    is_priced = book.prices is not None or cost.amounts
+    age = max(0.0, now() - _parse_time(stack.snapshot.manifest.time))
+    shown_cost = cost if is_priced else None
     return Status(
         stack.name,
-        found,
+        statuses,
         monitoring,
-        told,
+        shown_cost,
         notices,
         age,
         is_live=refresh,
         running_change=at_work,
         emulated=emulated,
-        unsettled=[] if at_work else _describe_unsettled(stack),
+        unsettled=[] if at_work else _describe_leftovers(stack),
     )
 
 
-def _describe_unsettled(stack: Stack) -> list[str]:
-    """Return what interrupted creates may have left: `pulumi destroy` of a stack forgets it.
+def _describe_leftovers(stack: Stack) -> list[str]:
+    """Return a line for each object that an interrupted create may have left behind.
 
-    An engine asks no provider about a stack that has no resource, so that nobody else reports it.
+    An engine asks no provider about a stack without resources, and `pulumi destroy` forgets these
+    objects: no other command reports them.
     """
-    there = [(each.urn, each.id) for each in stack.snapshot.resources if each.id]
+    known_objects = [(entry.urn, entry.id) for entry in stack.snapshot.resources if entry.id]
     return [
-        describe_leftover(each) for each in find_leftover_intents(stack.intents().list_all(), there)
+        describe_leftover(intent)
+        for intent in find_leftover_intents(stack.intents().list_all(), known_objects)
     ]
 
 
-def _moment(text: str) -> float:
-    """When a checkpoint was made, in Unix seconds; of what nobody can read, long ago."""
+def _parse_time(text: str) -> float:
+    """Return the time of a checkpoint in Unix seconds, or 0 for a text that is not a time."""
     try:
         return datetime.fromisoformat(text).timestamp()
     except ValueError:
@@ -143,8 +173,8 @@ def _moment(text: str) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
-    """An entry with the outputs last seen, and why they could not be had now."""
+class _ObservedResource:
+    """A resource with its newest outputs. `problem` says why they could not be read now."""
 
     entry: ResourceState
     problem: str = ""
@@ -153,63 +183,73 @@ class _Seen:
 
 def _read_resources(
     stack: Stack, config: Mapping[str, str], entries: list[ResourceState]
-) -> list[_Seen]:
-    """Each resource as its platform shows it; as stored, and why, where that cannot be had."""
-    found = []
-    objects = [entry for entry in entries if _is_on_a_platform(entry)]
+) -> list[_ObservedResource]:
+    """Return each resource as its platform reports it, or as stored where a request failed."""
+    resources = []
+    objects = [entry for entry in entries if _has_platform_object(entry)]
     answers = iter(read_resources(stack, config, objects))
     for entry in entries:
-        if not _is_on_a_platform(entry):
-            found.append(_Seen(entry))
+        if not _has_platform_object(entry):
+            resources.append(_ObservedResource(entry))
             continue
-        seen = next(answers)
-        if seen.problem:
-            found.append(_Seen(entry, seen.problem))
-        elif seen.outputs is None:
-            found.append(
-                _Seen(replace(entry, outputs={}), "it is gone from the platform", is_gone=True)
+        answer = next(answers)
+        if answer.problem:
+            resources.append(_ObservedResource(entry, answer.problem))
+        elif answer.outputs is None:
+            resources.append(
+                _ObservedResource(
+                    replace(entry, outputs={}), "it is gone from the platform", is_gone=True
+                )
             )
         else:
-            found.append(_Seen(replace(entry, outputs=seen.outputs)))
-    return found
+            resources.append(_ObservedResource(replace(entry, outputs=answer.outputs)))
+    return resources
 
 
-def _is_on_a_platform(entry: ResourceState) -> bool:
-    """Of a component no platform knows, nor of what is read of another stack."""
+def _has_platform_object(entry: ResourceState) -> bool:
+    """Return False for components and stack references: no platform knows them."""
     return entry.custom and entry.type != STACK_REFERENCE_TYPE
 
 
 @dataclass(frozen=True, slots=True)
-class _Measured:
-    """What a platform measures of a resource now, or why it does not say."""
+class _LiveMetrics:
+    """The platform's live metrics of a resource, or the problem that kept them from being read."""
 
     live: Live | None
     problem: str = ""
 
 
-def _measured(found: Iterable[_Seen], settings: Settings) -> Mapping[str, _Measured]:
-    """By URN, kind by kind: a platform is asked for all of its objects at once.
+def _read_live_metrics(
+    resources: Iterable[_ObservedResource], settings: Settings
+) -> Mapping[str, _LiveMetrics]:
+    """Read live metrics by URN, with one request for all resources of a kind.
 
-    A platform that does not answer keeps nothing else from being told.
+    A platform that does not answer affects its own resources only.
     """
     kinds: dict[type[Lifecycle[Any, Any]], dict[str, str]] = {}
-    for each in found:
-        lifecycle = lifecycle_of(each.entry.type)
-        if lifecycle is not None and each.entry.custom and not (each.problem or each.is_gone):
-            kinds.setdefault(lifecycle, {})[each.entry.urn] = each.entry.id
-    measured: dict[str, _Measured] = {}
+    for resource in resources:
+        lifecycle = lifecycle_of(resource.entry.type)
+        if (
+            lifecycle is not None
+            and resource.entry.custom
+            and not (resource.problem or resource.is_gone)
+        ):
+            kinds.setdefault(lifecycle, {})[resource.entry.urn] = resource.entry.id
+    measured: dict[str, _LiveMetrics] = {}
     for lifecycle, ids in kinds.items():
         try:
             live = lifecycle.read_live_metrics(settings, sorted(set(ids.values())))
         except GpuformError as error:
-            measured |= dict.fromkeys(ids, _Measured(None, str(error)))
+            measured |= dict.fromkeys(ids, _LiveMetrics(None, str(error)))
         else:
-            measured |= {urn: _Measured(live.get(id_)) for urn, id_ in ids.items()}
+            measured |= {urn: _LiveMetrics(live.get(id_)) for urn, id_ in ids.items()}
     return measured
 
 
-def _status(seen: _Seen, book: PriceBook, measured: _Measured | None) -> ResourceStatus:
-    entry, outputs = seen.entry, seen.entry.outputs
+def _build_resource_status(
+    resource: _ObservedResource, book: PriceBook, live_metrics: _LiveMetrics | None
+) -> ResourceStatus:
+    entry, outputs = resource.entry, resource.entry.outputs
     type_ = short_type(entry.type)
     platform, _, kind = type_.partition(":")
     summary = summarize_resource(platform, kind, shown(outputs)) if outputs else Summary()
@@ -221,28 +261,32 @@ def _status(seen: _Seen, book: PriceBook, measured: _Measured | None) -> Resourc
         type_,
         entry.id,
         summary,
-        seen.problem,
+        resource.problem,
         priced_,
-        is_gone=seen.is_gone,
-        live=measured.live if measured else None,
-        live_problem=measured.problem if measured else "",
+        is_gone=resource.is_gone,
+        live=live_metrics.live if live_metrics else None,
+        live_problem=live_metrics.problem if live_metrics else "",
     )
 
 
-def _with_idleness(status: ResourceStatus, seen: _Seen, watch: IdleWatch) -> ResourceStatus:
-    """With what its platform says to its declared idleness, beside what is measured."""
-    is_there = seen.entry.custom and not (seen.problem or seen.is_gone)
-    verdict = watch(seen.entry) if is_there else None
+def _add_idleness(
+    status: ResourceStatus, resource: _ObservedResource, watch: IdleWatch
+) -> ResourceStatus:
+    """Return the status with a line on whether `gpuform expire` would stop the idle resource."""
+    is_there = resource.entry.custom and not (resource.problem or resource.is_gone)
+    verdict = watch(resource.entry) if is_there else None
     if verdict is None:
         return status
     live = status.live or Live((), {})
-    said = "the next `gpuform expire` stops it: idle" if verdict.is_idle else "not stopped as idle"
-    lines = (*live.lines, f"{said}: {verdict.because}")
+    verdict_text = (
+        "the next `gpuform expire` stops it: idle" if verdict.is_idle else "not stopped as idle"
+    )
+    lines = (*live.lines, f"{verdict_text}: {verdict.because}")
     return replace(status, live=Live(lines, live.figures))
 
 
-def _monitoring(settings: Settings) -> LensStatus:
-    """What Lens tells; of what it does not tell, why."""
+def _read_monitoring(settings: Settings) -> LensStatus:
+    """Read overview, heatmap and consumers from Lens, or return the first error as the problem."""
     client = client_for(settings)
     try:
         overview = client.get_overview()
@@ -254,12 +298,13 @@ def _monitoring(settings: Settings) -> LensStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class Looking:
-    """How several stacks are looked at.
+class StatusQuery:
+    """The options of a status of several stacks.
 
-    With `refresh` the platforms are asked. With `emulate` each is looked at on its emulator; stacks
-    whose folders have none share the one of `root`. `ask_passphrase` is given the name of a stack
-    and a prompt; None where nobody can answer.
+    With `refresh` the platforms are asked. With `emulate` each stack is read on its emulator;
+    projects
+    without their own share the one of `root`. `ask_passphrase` receives the name of a stack and a
+    prompt; it is None where nobody can answer.
     """
 
     root: Path
@@ -269,24 +314,24 @@ class Looking:
     ask_passphrase: Callable[[str, str], str] | None = None
 
 
-def read_several(members: Sequence[Member], looking: Looking) -> Iterator[StackStatus]:
-    """Each stack in turn. What keeps one from being read is told, and holds no other."""
+def read_stack_statuses(members: Sequence[Member], query: StatusQuery) -> Iterator[StackStatus]:
+    """Yield the status of each stack in turn; a stack that cannot be read yields its problem."""
     for member in members:
-        yield _read_member(member, looking)
+        yield _read_stack_status(member, query)
 
 
-def _read_member(member: Member, looking: Looking) -> StackStatus:
-    ask = looking.ask_passphrase
+def _read_stack_status(member: Member, query: StatusQuery) -> StackStatus:
+    ask = query.ask_passphrase
     ask_own = None if ask is None else lambda prompt: ask(member.name, prompt)
     try:
-        workspace = member.workspace(looking.environ)
+        workspace = member.workspace(query.environ)
         if member.stack not in workspace.stacks():
-            where = strip_credentials(workspace.backend.url)
-            problem = f"It does not exist in {where} yet."
+            backend_url = strip_credentials(workspace.backend.url)
+            problem = f"It does not exist in {backend_url} yet."
             return StackStatus(member.name, None, problem, exists=False)
         selected = SelectedStack(workspace, member.stack, ask_passphrase=ask_own)
         status = read_status(
-            selected, refresh=looking.refresh, emulate=looking.emulate, root=looking.root
+            selected, refresh=query.refresh, emulate=query.emulate, root=query.root
         )
     except StackNotFound as error:  # it went meanwhile
         return StackStatus(member.name, None, str(error), exists=False)
@@ -297,8 +342,11 @@ def _read_member(member: Member, looking: Looking) -> StackStatus:
 
 @dataclass(frozen=True, slots=True)
 class DriftResult:
-    """What has changed outside, as a plan. Where not every resource could be read (`succeeded`),
-    `diagnostics` say why, and the plan has the others.
+    """The changes that were made outside of Pulumi, as a plan.
+
+    `succeeded` is False where a resource could not be read: `diagnostics` say why, and `plan` has
+    the
+    other resources.
     """
 
     plan: Plan
@@ -307,30 +355,35 @@ class DriftResult:
 
 
 def find_drift(
-    selected: SelectedStack, targets: Sequence[str], caller: Caller, *, emulate: bool
+    selected: SelectedStack, targets: Sequence[str], callbacks: OperationCallbacks, *, emulate: bool
 ) -> DriftResult:
-    """Reads the resources, all or those of `targets`; nothing is locked and nothing written."""
-    with contextlib.ExitStack() as held:
-        held.enter_context(selected.environment())
+    """Compare the stack's resources, or those of `targets`, with their platforms.
+
+    Nothing is locked and nothing is written.
+    """
+    with contextlib.ExitStack() as resources:
+        resources.enter_context(selected.environment())
         stack = selected.open()
-        emulated = held.enter_context(world_for(stack, emulate=emulate))
-        appraiser = Appraiser.of(stack, os.environ, ())
+        emulated = resources.enter_context(enter_environment(stack, emulate=emulate))
+        evaluator = PlanEvaluator.load(stack, os.environ, ())
         record = RunRecord()
         selection = Selection(targets=UrnPatterns(targets))
         selection.require_matches(entry.urn for entry in stack.snapshot.resources)
         options = Options(operation="refresh", preview=True, selection=selection)
         subject = stack.subject()
-        events = EventBus([record, caller.on_event], selected.debug)
+        events = EventBus([record, callbacks.on_event], selected.debug)
         deployment = Deployment(subject, options, events)
 
         def cancel() -> None:
             deployment.cancel()
-            caller.on_event(Interrupted())
+            callbacks.on_event(Interrupted())
 
-        with caller.interruptions.around(cancel, lambda: None):
+        with callbacks.interruptions.register(cancel, lambda: None):
             outcome = deployment.run()
-        made = made_now()  # by the emulator's clock, while it runs
+        creation_facts = describe_creation()  # by the emulator's clock, while it runs
         secrets = subject.program.secrets()
-    plan = record.plan(stack.project.name, stack.name, outcome)
-    plan = appraiser.appraised(plan, record.steps).model_copy(update={**made, "emulated": emulated})
+    plan = record.build_plan(stack.project.name, stack.name, outcome)
+    plan = evaluator.evaluate(plan, record.steps).model_copy(
+        update={**creation_facts, "emulated": emulated}
+    )
     return DriftResult(mask_plan(plan, secrets), outcome.succeeded, record.diagnostics)

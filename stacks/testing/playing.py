@@ -35,7 +35,7 @@ from gpuform.stacks.operations.opening.selecting import SelectedStack
 from gpuform.stacks.operations.plans.plan_masking import mask_plan
 from gpuform.stacks.operations.runs.caller import Message, OperationEvent, RunEnded
 from gpuform.stacks.operations.runs.options import RunOptions
-from gpuform.stacks.operations.runs.results import RunResult, output_values
+from gpuform.stacks.operations.runs.results import RunResult, convert_outputs
 from gpuform.stacks.resource_rules import kind_of
 from gpuform.stacks.testing.cases import entries_of
 from gpuform.stacks.testing.events import Events, objects_of
@@ -278,7 +278,7 @@ class _Stage:
         for field_, secret in (("config", False), ("secrets", True)):
             for key, value in (getattr(part.inputs, field_) or {}).items():
                 with _part_of_case(field_, key):
-                    setting = ConfigSetting.of(workspace, self._name, key, secret=secret)
+                    setting = ConfigSetting.from_key(workspace, self._name, key, secret=secret)
                 setting.set(_text(value), None)
 
     def _give_out(self, name: str, outputs: Mapping[str, Any]) -> None:
@@ -367,7 +367,7 @@ class _Stage:
         root = next((each.outputs for each in resources if each.type == STACK_TYPE), {})
         return Left(
             resources=[_seen(each) for each in resources if _is_resource(each)],
-            outputs=output_values(root),
+            outputs=convert_outputs(root),
             objects=objects_of(server),
             seconds=seconds,
         )
@@ -409,7 +409,7 @@ def _is_resource(entry: ResourceState) -> bool:
 
 def _seen(entry: ResourceState) -> ResourceSeen:
     outputs = {**entry.outputs, **({"id": entry.id} if entry.id else {})}
-    values = output_values(outputs)
+    values = convert_outputs(outputs)
     shown = {name: each for name, each in values.items() if not name.startswith("__")}
     return ResourceSeen(name_of(entry.urn), address_of(entry.type, entry.urn), shown)
 

@@ -64,4 +64,4 @@ def planned(taking: Taking, platform: Platform, stack: EmbeddedStack) -> str:
     for event in stack.events:
         record(event)
     assert stack.outcome is not None
-    return _ID.sub("ID", render_plan(record.plan("conformance", "dev", stack.outcome)))
+    return _ID.sub("ID", render_plan(record.build_plan("conformance", "dev", stack.outcome)))

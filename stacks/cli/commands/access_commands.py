@@ -16,8 +16,8 @@ from gpuform.stacks.cli.flags import emulate_flag, offline_flag
 from gpuform.stacks.cli.opening import workspace_of
 from gpuform.stacks.cli.session import Session, session, stack_flags
 from gpuform.stacks.engine.stack import Workspace
-from gpuform.stacks.operations.opening.selecting import passphrase_of
-from gpuform.stacks.operations.opening.worlds import config_of, world_for
+from gpuform.stacks.operations.opening.selecting import create_passphrase_finder
+from gpuform.stacks.operations.opening.worlds import enter_environment, read_config
 
 if TYPE_CHECKING:
     from gpuform.stacks.access.kubeconfig import Credential
@@ -53,9 +53,11 @@ class ReachedStack:
     def clusters(self, names: Sequence[str], *, offline: bool, emulate: bool) -> list[Cluster]:
         """Those named, else all. What the platform could not tell now is warned of."""
         screen = self.session.screen
-        opened = self.workspace.open(self.stack, passphrase_of(self.workspace, screen.passphrase()))
-        with nullcontext() if offline else world_for(opened, emulate=emulate):
-            found = clusters_of(opened, config_of(opened), names, offline=offline)
+        opened = self.workspace.open(
+            self.stack, create_passphrase_finder(self.workspace, screen.passphrase())
+        )
+        with nullcontext() if offline else enter_environment(opened, emulate=emulate):
+            found = clusters_of(opened, read_config(opened), names, offline=offline)
         for each in found:
             if each.stale:
                 screen.warn(f"warning: {each.name}: as the state has it, because {each.stale}")

@@ -21,7 +21,7 @@ from gpuform.stacks.engine.project import (
 )
 from gpuform.stacks.engine.stack import Stack, Workspace
 from gpuform.stacks.engine.values import Json
-from gpuform.stacks.operations.opening.selecting import passphrase_of
+from gpuform.stacks.operations.opening.selecting import create_passphrase_finder
 
 _path_flag = click.option(
     "--path", is_flag=True, help="KEY is a path into an object or list: servers[0].name."
@@ -80,14 +80,14 @@ def set_value(key: str, value: str | None, secret: bool, plaintext: bool, path: 
         raise click.UsageError("--secret and --plaintext exclude each other")
     with session() as current:
         workspace, name = _place(current)
-        setting = ConfigSetting.of(
+        setting = ConfigSetting.from_key(
             workspace, name, key, by_path=path, secret=secret, plaintext=plaintext
         )
         if value is None:
             value = _read_value(current, key, secret=setting.is_secret)
         setting.set(value, current.screen.passphrase())
         if setting.is_secret and not secret:
-            known = setting.known
+            known = setting.config_key
             current.screen.print(f"{known.name} is a secret ({known.declared}): it is encrypted.")
 
 
@@ -155,7 +155,9 @@ def _settings(current: Session) -> tuple[Workspace, StackSettings]:
 
 
 def _open(workspace: Workspace, current: Session) -> Stack:
-    return workspace.open(current.stack, passphrase_of(workspace, current.screen.passphrase()))
+    return workspace.open(
+        current.stack, create_passphrase_finder(workspace, current.screen.passphrase())
+    )
 
 
 def _values(project: Project, settings: StackSettings) -> dict[str, Json]:

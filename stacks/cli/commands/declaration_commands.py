@@ -99,7 +99,7 @@ def convert(
             current.screen.warn(line)
         if result.secrets:
             keep_secrets(result.secrets, current, wanted=given["set_secrets"])
-    return SUCCESS if result.is_whole else FAILED
+    return SUCCESS if result.is_complete else FAILED
 
 
 def _refuse_needless(source: Path | None, kind: str, form: str) -> None:
@@ -157,11 +157,13 @@ def manifests(clusters: tuple[str, ...]) -> None:
     """
     from gpuform.stacks.cli.opening import workspace_of  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.manifests import as_yaml, chosen, claims_of  # noqa: PLC0415 - as above
-    from gpuform.stacks.operations.opening.selecting import passphrase_of  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.opening.selecting import create_passphrase_finder  # noqa: PLC0415 - as above
 
     with session() as current:
         workspace = workspace_of(current)
-        stack = workspace.open(current.stack, passphrase_of(workspace, current.screen.passphrase()))
+        stack = workspace.open(
+            current.stack, create_passphrase_finder(workspace, current.screen.passphrase())
+        )
         found = claims_of(stack.subject().program, stack.snapshot.resources)
         kept = chosen(found, clusters)
         if kept:
@@ -204,13 +206,15 @@ def console(expressions: tuple[str, ...], show_secrets: bool, emulate: bool) -> 
     """
     from gpuform.stacks.cli.opening import workspace_of  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.console import Console  # noqa: PLC0415 - as above
-    from gpuform.stacks.operations.opening.selecting import passphrase_of  # noqa: PLC0415 - as above
-    from gpuform.stacks.operations.opening.worlds import world_for  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.opening.selecting import create_passphrase_finder  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.opening.worlds import enter_environment  # noqa: PLC0415 - as above
 
     with session() as current:
         workspace = workspace_of(current)
-        stack = workspace.open(current.stack, passphrase_of(workspace, current.screen.passphrase()))
-        with world_for(stack, emulate=emulate):
+        stack = workspace.open(
+            current.stack, create_passphrase_finder(workspace, current.screen.passphrase())
+        )
+        with enter_environment(stack, emulate=emulate):
             opened = Console.of(stack, current.environ)
             if expressions:
                 return _all(expressions, opened, current.screen, show_secrets)

@@ -29,7 +29,7 @@ from gpuform.stacks.engine.stack import Workspace
 from gpuform.stacks.operations.runs.options import RunOptions
 
 if TYPE_CHECKING:
-    from gpuform.stacks.operations.several.running import SeveralResult
+    from gpuform.stacks.operations.several.running import MultiStackResult
     from gpuform.stacks.operations.status_reading import DriftResult
 
 
@@ -130,7 +130,7 @@ def drift(  # noqa: PLR0913, PLR0917 - the flags
     return CHANGES if detailed_exitcode and plan.has_changes else SUCCESS
 
 
-def _drift_of_all(several: Several, current: Session, *, emulate: bool) -> "SeveralResult":
+def _drift_of_all(several: Several, current: Session, *, emulate: bool) -> "MultiStackResult":
     from gpuform.stacks.cli import several_runs  # noqa: PLC0415 - the engine, not for help
 
     return several_runs.drift(several, current, emulate=emulate)

@@ -11,7 +11,7 @@ from gpuform.stacks.cli.session import Session, session, stack_flags
 from gpuform.stacks.code_hosts.place import CODE_HOSTS, CodeHostName
 from gpuform.stacks.engine.project import SECURE, StackSettings, find_project
 from gpuform.stacks.engine.store import get_backend_url
-from gpuform.stacks.operations.opening.selecting import passphrase_of
+from gpuform.stacks.operations.opening.selecting import create_passphrase_finder
 from gpuform.stacks.projects import require_here, write_files
 from gpuform.stacks.review.value_text import counted
 from gpuform.stacks.workflow_files import Clouds, Repository, workflow_files
@@ -177,7 +177,7 @@ def keep_secrets(secrets: Mapping[str, str], session: Session, *, wanted: bool) 
         screen.warn("or convert again with --force --set-secrets, which keeps them as they are.")
         return
     workspace = workspace_of(session)
-    stack = workspace.open(session.stack, passphrase_of(workspace, screen.passphrase()))
+    stack = workspace.open(session.stack, create_passphrase_finder(workspace, screen.passphrase()))
     for key, value in secrets.items():
         stack.settings.set(key, {SECURE: stack.crypter.encrypt(value)})
     stack.settings.save()

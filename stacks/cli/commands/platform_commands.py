@@ -14,7 +14,7 @@ from gpuform.schemas.safe_text import format_json
 from gpuform.stacks.cli.failures import FAILED, FOUND, INCOMPLETE, SUCCESS
 from gpuform.stacks.cli.flags import emulate_flag, in_seconds
 from gpuform.stacks.cli.session import Session, session, stack_flags
-from gpuform.stacks.operations.opening.emulating import emulator_for
+from gpuform.stacks.operations.opening.emulating import run_emulator
 
 if TYPE_CHECKING:
     from gpuform.providers.offering import Offer
@@ -43,10 +43,10 @@ def doctor(as_json: bool, emulate: bool) -> int:
     """
     from gpuform.stacks.cli.terminal.findings_view import show_findings  # noqa: PLC0415 - not for help
     from gpuform.stacks.doctor.examining import examine  # noqa: PLC0415 - as above
-    from gpuform.stacks.operations.opening.interpreter import interpreter_of  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.opening.interpreter import find_other_interpreter  # noqa: PLC0415 - as above
 
-    with session() as current, emulator_for(_project_folder(), wanted=emulate):
-        found = examine(Path.cwd(), os.environ, current.stack, interpreter_of)
+    with session() as current, run_emulator(_project_folder(), wanted=emulate):
+        found = examine(Path.cwd(), os.environ, current.stack, find_other_interpreter)
         return show_findings(found, current.screen, as_json=as_json)
 
 
@@ -113,7 +113,7 @@ def orphans(
     from gpuform.providers.values import Redactor  # noqa: PLC0415 - as below
     from gpuform.stacks.cli.opening import workspace_of  # noqa: PLC0415 - as above
     from gpuform.stacks.importing.orphans import find  # noqa: PLC0415 - the engine, not for help
-    from gpuform.stacks.operations.orphans import Account, question_of  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.orphans import Account, build_orphan_question  # noqa: PLC0415 - as above
     from gpuform.stacks.review.text.orphans_text import (  # noqa: PLC0415 - as above
         build_orphans_document,
         render_orphans,
@@ -122,8 +122,8 @@ def orphans(
     with session() as current:
         workspace = workspace_of(current, runs_program=False)
         account = Account(workspace, current.stack, current.screen.passphrase())
-        question = question_of(account, platforms, regions, older_than)
-        with emulator_for(workspace.project.directory, wanted=emulate):
+        question = build_orphan_question(account, platforms, regions, older_than)
+        with run_emulator(workspace.project.directory, wanted=emulate):
             found = find(question)
         screen, redact = current.screen, Redactor(question.secrets).redact
         if as_json:
@@ -215,14 +215,14 @@ def offers(
     """
     from gpuform.schemas.safe_text import format_json  # noqa: PLC0415 - as below
     from gpuform.stacks.offers import priced, with_gpu  # noqa: PLC0415 - as above
-    from gpuform.stacks.operations.orphans import ask_offers  # noqa: PLC0415 - the engine, not for help
+    from gpuform.stacks.operations.orphans import read_offers  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.review.text.orphans_text import (  # noqa: PLC0415 - as above
         build_offers_document,
         render_offers,
     )
 
     with session() as current:
-        found, book = ask_offers(_account(current), platforms, regions, emulate=emulate)
+        found, book = read_offers(_account(current), platforms, regions, emulate=emulate)
         screen = current.screen
         for failure in found.failures:
             screen.warn(f"error: {failure}")

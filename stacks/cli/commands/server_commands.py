@@ -13,10 +13,14 @@ import click
 from gpuform.providers.context import EMULATOR_VARIABLE
 from gpuform.stacks.cli.session import common_flags, flag, session
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.operations.opening.emulating import emulator_for, require_emulator, share
+from gpuform.stacks.operations.opening.emulating import (
+    create_shared_store,
+    require_emulator,
+    run_emulator,
+)
 from gpuform.stacks.operations.opening.emulator_processes import (
-    address_in,
     find_emulator_at,
+    get_emulator_address,
     require_emulator_at,
     start_emulator,
     stop_emulator,
@@ -141,7 +145,7 @@ def stop(port: int | None) -> None:
     ours = environment(url, os.environ.get(EMULATOR_VARIABLE, ""))
     # Which proxies are not used is not the emulator's alone.
     kept = {"NO_PROXY", "no_proxy"}
-    if address_in(os.environ) == url:
+    if get_emulator_address(os.environ) == url:
         names = [each for each in ours if each not in kept and os.environ.get(each) == ours[each]]
         click.echo(f"unset {' '.join(names)}")
     if stopped is None:
@@ -203,7 +207,9 @@ def share_store(folder: Path) -> None:
     Example:
       gpuform emulator share .
     """
-    click.echo(f"Projects in {folder} share their emulated objects, in {share(folder)}.")
+    click.echo(
+        f"Projects in {folder} share their emulated objects, in {create_shared_store(folder)}."
+    )
 
 
 def _port(url: str) -> str:
@@ -221,7 +227,7 @@ def _is_given(context: click.Context, *names: str) -> bool:
 
 def _address_of(port: int | None) -> str:
     """Return the address of the emulator on a port, else of the one in the shell's variables."""
-    url = f"http://127.0.0.1:{port}" if port else address_in(os.environ)
+    url = f"http://127.0.0.1:{port}" if port else get_emulator_address(os.environ)
     if url is None:
         raise EngineError(
             "no variable leads to an emulator",
@@ -301,5 +307,5 @@ def mcp(run_programs: bool, emulate: bool) -> None:
     with session():
         require_emulator()
         folder = Path.cwd()
-        with emulator_for(folder, wanted=emulate):
+        with run_emulator(folder, wanted=emulate):
             serve(folder, runs_programs=run_programs)

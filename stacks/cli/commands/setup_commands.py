@@ -278,7 +278,7 @@ def about(as_json: bool) -> None:
     Example:
       gpuform about
     """
-    from gpuform.stacks.operations.about_facts import about as facts  # noqa: PLC0415 - not for help
+    from gpuform.stacks.operations.about_facts import collect_facts as facts  # noqa: PLC0415 - not for help
 
     with session() as current:
         found = facts(Path.cwd(), current.environ, current.stack)

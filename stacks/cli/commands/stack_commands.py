@@ -38,9 +38,9 @@ from gpuform.stacks.engine.stack import (
 from gpuform.stacks.engine.state import load_checkpoint
 from gpuform.stacks.engine.store import Backend, add_backup_hint, build_full_name
 from gpuform.stacks.multi_stack import read_estate
-from gpuform.stacks.operations.opening.selecting import passphrase_of
+from gpuform.stacks.operations.opening.selecting import create_passphrase_finder
 from gpuform.stacks.operations.opening.variables import set_variables
-from gpuform.stacks.operations.runs.settling import answers, settle_left
+from gpuform.stacks.operations.runs.settling import build_adoption_variables, recover_leftovers
 
 _PROVIDER = click.option(
     "--secrets-provider",
@@ -232,12 +232,12 @@ def remove(
                 return 1
         selected = chosen_stack(current, workspace, name)
         caller = told_on(screen)
-        with set_variables(answers(adopt, create_anew=create_anew)):
+        with set_variables(build_adoption_variables(adopt, create_anew=create_anew)):
             workspace.remove(
                 name,
                 force=force,
                 patience=patience(screen),
-                settle=lambda lock: settle_left(selected, caller, lock, emulate=emulate),
+                settle=lambda lock: recover_leftovers(selected, caller, lock, emulate=emulate),
             )
         screen.print(f"Stack {name} is removed.")
         return 0
@@ -289,7 +289,9 @@ def _init(
 ) -> None:
     name = short_name(workspace.project, name)
     workspace.init(
-        name, passphrase_of(workspace, current.screen.passphrase(), twice=True), provider or ""
+        name,
+        create_passphrase_finder(workspace, current.screen.passphrase(), twice=True),
+        provider or "",
     )
     if emulate:
         with errors_of_engine():

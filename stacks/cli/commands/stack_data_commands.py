@@ -22,7 +22,7 @@ from gpuform.stacks.engine.stack import SecretsChange, Workspace
 from gpuform.stacks.engine.store import IN_PROGRESS, HistoryEntry
 from gpuform.stacks.engine.urn import STACK_TYPE
 from gpuform.stacks.engine.values import Crypter, Json, PropertyMap
-from gpuform.stacks.operations.opening.selecting import passphrase_of
+from gpuform.stacks.operations.opening.selecting import create_passphrase_finder
 from gpuform.stacks.operations.transfer import export_deployment, import_deployment
 from gpuform.stacks.review.text.history_text import render_history
 from gpuform.stacks.review.value_text import render_outputs, shown
@@ -88,7 +88,9 @@ def history(as_json: bool, show_secrets: bool, page_size: int, page: int) -> Non
 
 
 def _crypter(workspace: Workspace, current: Session) -> Crypter:
-    opened = workspace.open(current.stack, passphrase_of(workspace, current.screen.passphrase()))
+    opened = workspace.open(
+        current.stack, create_passphrase_finder(workspace, current.screen.passphrase())
+    )
     opened.crypter.check()
     return opened.crypter
 
@@ -182,7 +184,7 @@ def output(name: str | None, as_json: bool, show_secrets: bool) -> None:
     with session() as current:
         workspace = workspace_of(current, runs_program=False)
         opened = workspace.open(
-            current.stack, passphrase_of(workspace, current.screen.passphrase())
+            current.stack, create_passphrase_finder(workspace, current.screen.passphrase())
         )
         outputs: PropertyMap = next(
             (r.outputs for r in opened.snapshot.resources if r.type == STACK_TYPE), {}

@@ -39,7 +39,7 @@ from gpuform.stacks.engine.store import (
     find_backups,
     load_backup,
 )
-from gpuform.stacks.operations.opening.selecting import passphrase_of, read_for_showing
+from gpuform.stacks.operations.opening.selecting import create_passphrase_finder, read_sealed_state
 from gpuform.stacks.review.text.plan_text import (
     build_entry_document,
     build_state_rows,
@@ -126,7 +126,7 @@ def repair(from_backup: str | None, discard_journal: bool, yes: bool) -> int:
 def _repair(screen: Screen, workspace: Workspace, name: str, *, yes: bool) -> int:
     backend, project = workspace.backend, workspace.project.name
     with add_backup_hint(backend, project, name):
-        found = read_for_showing(workspace, name, screen.warn)
+        found = read_sealed_state(workspace, name, screen.warn)
     result = repaired(found.snapshot)
     if not result.done:
         screen.print("The state is sound: there is nothing to repair.")
@@ -158,7 +158,7 @@ def _restore(screen: Screen, workspace: Workspace, name: str, given: str, *, yes
     screen.print(f"Stack {name} has the state of {where} again.")
     if kept is not None:
         screen.print(f"What was there is kept in {kept}.")
-    found = read_for_showing(workspace, name, screen.warn)
+    found = read_sealed_state(workspace, name, screen.warn)
     if found.recovered:
         screen.print(f"{found.recovered} changes of the journal belong to it and are kept.")
     screen.print("`gpuform refresh` compares it with what the platforms have.")
@@ -322,5 +322,5 @@ def _state(current: Session, *, show_secrets: bool) -> Snapshot:
         return sealed_snapshot(current)
     workspace = workspace_of(current, runs_program=False)
     return workspace.open(
-        current.stack, passphrase_of(workspace, current.screen.passphrase())
+        current.stack, create_passphrase_finder(workspace, current.screen.passphrase())
     ).snapshot

@@ -28,7 +28,7 @@ from gpuform.stacks.engine.state import (
 )
 from gpuform.stacks.engine.state import move as moved
 from gpuform.stacks.engine.store import build_full_name
-from gpuform.stacks.operations.opening.selecting import passphrase_of
+from gpuform.stacks.operations.opening.selecting import create_passphrase_finder
 from gpuform.stacks.review.value_text import counted
 
 F = TypeVar("F", bound=Callable[..., object])
@@ -254,7 +254,7 @@ def _both(current: Session, source: str | None, dest: str | None) -> Iterator[tu
     here, there = (_place(workspace, name) for name in (source, dest))
     if here == there:
         raise EngineError(f"the source and the destination are both stack '{here[1]}'")
-    passphrase = passphrase_of(workspace, current.screen.passphrase())
+    passphrase = create_passphrase_finder(workspace, current.screen.passphrase())
     backend, waiting = workspace.backend, patience(current.screen)
     with contextlib.ExitStack() as held:
         held.enter_context(unwinding())
@@ -295,7 +295,11 @@ def _open_dest(
 
 def _dest_passphrase(current: Session, workspace: Workspace) -> Callable[[], str]:
     given = current.environ.get(DEST_PASSPHRASE)
-    return passphrase_of(workspace, current.screen.passphrase()) if given is None else lambda: given
+    return (
+        create_passphrase_finder(workspace, current.screen.passphrase())
+        if given is None
+        else lambda: given
+    )
 
 
 def _project_of(stack: _Open) -> str:

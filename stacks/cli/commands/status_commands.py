@@ -91,7 +91,7 @@ def _all(
 ) -> int:
     from gpuform.stacks.cli.choosing import chosen_of, refuse_unknown  # noqa: PLC0415 - not for help
     from gpuform.stacks.document.diagnostics import Diagnostics  # noqa: PLC0415 - as above
-    from gpuform.stacks.operations.status_reading import Looking, read_several  # noqa: PLC0415
+    from gpuform.stacks.operations.status_reading import StatusQuery, read_stack_statuses  # noqa: PLC0415
     from gpuform.stacks.review.text.multi_stack_status_text import (  # noqa: PLC0415 - as above
         StackStatus,
         Totals,
@@ -104,7 +104,7 @@ def _all(
     chosen = chosen_of(current, filters, problems)
     refuse_unknown(chosen, problems)
     ask = current.screen.passphrase()
-    looking = Looking(
+    looking = StatusQuery(
         chosen.order.estate.root,
         current.environ,
         refresh,
@@ -112,7 +112,7 @@ def _all(
         None if ask is None else lambda name, prompt: ask(f"{name}: {prompt}"),
     )
     found: list[StackStatus] = []
-    for each in read_several(chosen.members, looking):
+    for each in read_stack_statuses(chosen.members, looking):
         if not as_json:
             shown = [s.status.monitoring for s in found if s.status and s.status.monitoring]
             lines = render_stack_status(each, shown, paint=current.screen.paint)
@@ -268,7 +268,7 @@ def _show_graphs(current: Session, filters: Sequence[str], most: int) -> tuple["
 def _entries(current: Session, member: "Member") -> "list[ResourceState] | None":
     """What its state holds; None where nobody has made it yet."""
     from gpuform.stacks.engine.store import add_backup_hint  # noqa: PLC0415 - not for help
-    from gpuform.stacks.operations.opening.selecting import read_for_showing  # noqa: PLC0415
+    from gpuform.stacks.operations.opening.selecting import read_sealed_state  # noqa: PLC0415
 
     workspace = member.workspace(current.environ)
     if member.stack not in workspace.stacks():
@@ -278,7 +278,7 @@ def _entries(current: Session, member: "Member") -> "list[ResourceState] | None"
         current.screen.warn(f"{member.name}: {text}")
 
     with add_backup_hint(workspace.backend, member.project.name, member.stack):
-        return read_for_showing(workspace, member.stack, warn).snapshot.resources
+        return read_sealed_state(workspace, member.stack, warn).snapshot.resources
 
 
 def _state(current: Session) -> tuple[str, list["ResourceState"]]:

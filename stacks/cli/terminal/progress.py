@@ -22,7 +22,7 @@ from gpuform.stacks.engine.planning import (
     StepStarted,
 )
 from gpuform.stacks.engine.urn import name_of
-from gpuform.stacks.operations.runs.run_log import Stopwatch, is_news, is_work
+from gpuform.stacks.operations.runs.run_log import Stopwatch, is_platform_request, is_worth_showing
 from gpuform.stacks.review.paint import Paint
 from gpuform.stacks.review.summary_text import format_elapsed
 from gpuform.stacks.review.text import step_text
@@ -83,8 +83,8 @@ class EndedProgress:
                 self._watch.start(id(event.step))
             elif isinstance(event, StepDone | StepFailed):
                 planning = isinstance(event, StepDone) and event.planning
-                if is_work(event.step, planning=planning) and is_news(event):
-                    seconds = self._watch.elapsed(id(event.step))
+                if is_platform_request(event.step, planning=planning) and is_worth_showing(event):
+                    seconds = self._watch.get_elapsed(id(event.step))
                     self._screen.print(ended(event, seconds, self._screen.paint))
 
     def print(self, text: str) -> None:
@@ -117,7 +117,9 @@ class LineProgress:
 
     def __call__(self, event: Event) -> None:
         with self._lock:
-            if isinstance(event, StepStarted) and is_work(event.step, planning=event.planning):
+            if isinstance(event, StepStarted) and is_platform_request(
+                event.step, planning=event.planning
+            ):
                 is_read = event.step.op is Op.REFRESH
                 self._running[id(event.step)] = _Running(event.step, is_untold=not is_read)
                 self._watch.start(id(event.step))
@@ -128,8 +130,8 @@ class LineProgress:
             elif isinstance(event, StepDone | StepFailed) and id(event.step) in self._running:
                 del self._running[id(event.step)]
                 self._done += 1
-                if is_news(event):
-                    seconds = self._watch.elapsed(id(event.step))
+                if is_worth_showing(event):
+                    seconds = self._watch.get_elapsed(id(event.step))
                     self._screen.print(ended(event, seconds, self._screen.paint))
             self._tell_what_is_due()
 
@@ -151,7 +153,7 @@ class LineProgress:
             self.tick()
 
     def _tell_what_is_due(self) -> None:
-        silent = self._watch.elapsed(_LAST) if self._running else 0.0
+        silent = self._watch.get_elapsed(_LAST) if self._running else 0.0
         if self._has_told and silent < SPACING:
             return
         told = [each for each in self._running.values() if each.is_untold]
@@ -168,13 +170,13 @@ class LineProgress:
     def _one(self, running: _Running) -> str:
         step, since = running.step, ""
         if not running.is_untold:
-            since = f", {format_elapsed(self._watch.elapsed(id(step)))} so far"
+            since = f", {format_elapsed(self._watch.get_elapsed(id(step)))} so far"
         subject = step_text.format_subject(step.op, step.urn, self._screen.paint)
         return f"{subject}  {running.doing}{since}"
 
     def _several(self, told: list[_Running]) -> str:
         """`12 running, 3 done: 8 creating: InstallingDrivers, 4 creating`."""
-        elapsed = format_elapsed(self._watch.elapsed(self))
+        elapsed = format_elapsed(self._watch.get_elapsed(self))
         counts = f"{len(self._running)} running, {self._done} done ({elapsed})"
         if len(told) <= _MOST_NAMED:
             parts = [f"{name_of(each.step.urn)} {each.doing}" for each in told]
@@ -220,7 +222,9 @@ class LiveProgress:
         self._live.start()
 
     def __call__(self, event: Event) -> None:
-        if isinstance(event, StepStarted) and is_work(event.step, planning=event.planning):
+        if isinstance(event, StepStarted) and is_platform_request(
+            event.step, planning=event.planning
+        ):
             self._watch.start(id(event.step))
             with self._lock:
                 self._rows[id(event.step)] = _Row(event.step)
@@ -251,7 +255,7 @@ class LiveProgress:
             grid.add_row(
                 self._styled(step_text.format_subject(step.op, step.urn, self._screen.paint)),
                 Text(step_text.format_running(step.op, row.phase)),
-                format_elapsed(self._watch.elapsed(id(step))),
+                format_elapsed(self._watch.get_elapsed(id(step))),
             )
         if len(rows) > _MOST_ROWS:
             grid.add_row(f"   and {len(rows) - _MOST_ROWS} more")
@@ -260,5 +264,5 @@ class LiveProgress:
     def _end(self, event: StepDone | StepFailed) -> None:
         with self._lock:
             row = self._rows.pop(id(event.step), None)
-        if row is not None and is_news(event):
-            self.print(ended(event, self._watch.elapsed(id(event.step)), self._screen.paint))
+        if row is not None and is_worth_showing(event):
+            self.print(ended(event, self._watch.get_elapsed(id(event.step)), self._screen.paint))

@@ -32,7 +32,7 @@ class Signals:
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
 
-    def around(
+    def register(
         self, cancel: Callable[[], None], leave: Callable[[], None]
     ) -> contextlib.AbstractContextManager[None]:
         """Around work that the first signal cancels and the second leaves."""

@@ -234,7 +234,7 @@ class HumanView(_OnScreen):
     def _ways_to_repair(self, ended: RunEnded, outcome: Outcome) -> Iterator[str]:
         """Yield what repairs the nodes that a repair has left as they are, if there are any."""
         entries = [each for each in outcome.snapshot.resources if not each.delete]
-        notices = notices_of_entries(entries, ended.appraiser.clock.now())
+        notices = notices_of_entries(entries, ended.evaluator.clock.now())
         if not any(notice.kind is NoticeKind.REPAIR for notice in notices):
             return
         on = f"--stack {self.title.stack}"
@@ -250,7 +250,7 @@ class HumanView(_OnScreen):
             yield f"    {command.ljust(width)}  # {what}"
 
     def _duration(self, outcome: Outcome) -> str:
-        elapsed, here = self._watch.elapsed(self), format_elapsed(outcome.seconds)
+        elapsed, here = self._watch.get_elapsed(self), format_elapsed(outcome.seconds)
         if self._watch.is_real or elapsed < 1:
             return f"Duration: {here}"
         return f"Duration: {format_elapsed(elapsed)} by the platform's clock, {here} here"

@@ -1,1 +1,1 @@
-"""What an operation works on: a project, its stack, and the world that it lives in."""
+"""Select and open what an operation works on: project, stack, interpreter and environment."""

@@ -1,4 +1,4 @@
-"""`--emulate`: an emulator in this process for the length of a command."""
+"""Run the emulator of `--emulate` in this process, for the length of a command."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -12,23 +12,24 @@ _STORE = Path(".gpuform", "emulator.db")
 _PACKAGES = ("flask", "werkzeug", "wsproto")
 
 
-def emulator_for(
+def run_emulator(
     directory: Path, *, wanted: bool, root: Path | None = None
 ) -> AbstractContextManager[None]:
-    """The emulator of a project, its objects kept in a file; nothing when not wanted.
+    """Run the emulator of a project, with its objects in a file; do nothing without `wanted`.
 
-    That is the nearest one upwards (see `share`), else one of the project's own; where it is one of
-    several stacks, that of their `root`.
+    The file is the nearest one upwards (see `create_shared_store`), else the project's own, or for
+    a
+    stack of a workspace the one of its `root`.
     """
     if not wanted:
         return nullcontext()
     require_emulator()
-    store = _store_of(directory)
-    return _emulating(root / _STORE if root is not None and not store.exists() else store)
+    store = _find_store(directory)
+    return _serve_store(root / _STORE if root is not None and not store.exists() else store)
 
 
 def require_emulator() -> None:
-    """Raises EngineError, with what to install, where the emulator's packages are missing."""
+    """Raise EngineError if the packages of the emulator are missing."""
     if missing := [name for name in _PACKAGES if find_spec(name) is None]:
         # Only here: most runs have nothing to do with how gpuform was installed.
         from gpuform.stacks.engine.machine import requirement  # noqa: PLC0415
@@ -39,8 +40,8 @@ def require_emulator() -> None:
         )
 
 
-def share(folder: Path) -> Path:
-    """Makes the file that all projects in a folder keep emulated objects in; returns its path."""
+def create_shared_store(folder: Path) -> Path:
+    """Create the file of emulated objects for all projects of a folder, and return its path."""
     from gpuform.providers.emulator.server import serve  # noqa: PLC0415 - Flask
 
     store = folder / _STORE
@@ -49,33 +50,33 @@ def share(folder: Path) -> Path:
         return store
 
 
-def shared_store(directory: Path, root: Path) -> Path:
-    """The file of a project's emulated objects: the nearest one upwards, else that of `root`."""
-    found = _store_of(directory)
-    return found if found.exists() else root / _STORE
+def find_shared_store(directory: Path, root: Path) -> Path:
+    """Return the file of a project's emulated objects: the nearest upwards, else `root`'s."""
+    store = _find_store(directory)
+    return store if store.exists() else root / _STORE
 
 
 @contextmanager
-def emulators(stores: Sequence[Path]) -> Iterator[Mapping[Path, Mapping[str, str]]]:
-    """An emulator for each file, and the variables that lead other processes to it."""
+def serve_emulators(stores: Sequence[Path]) -> Iterator[Mapping[Path, Mapping[str, str]]]:
+    """Serve an emulator for each file, and yield the variables that lead other processes to it."""
     require_emulator()
     from gpuform.providers.emulator.server import serve  # noqa: PLC0415 - Flask
 
-    with ExitStack() as held:
-        found = {}
+    with ExitStack() as resources:
+        variables = {}
         for store in stores:
             _make_folder(store)
-            found[store] = held.enter_context(serve(store_path=store)).environment
-        yield found
+            variables[store] = resources.enter_context(serve(store_path=store)).environment
+        yield variables
 
 
-def _store_of(directory: Path) -> Path:
-    places = [folder / _STORE for folder in (directory, *directory.parents)]
-    return next((store for store in places if store.exists()), places[0])
+def _find_store(directory: Path) -> Path:
+    candidates = [folder / _STORE for folder in (directory, *directory.parents)]
+    return next((store for store in candidates if store.exists()), candidates[0])
 
 
 @contextmanager
-def _emulating(store: Path) -> Iterator[None]:
+def _serve_store(store: Path) -> Iterator[None]:
     from gpuform.providers.emulator.server import serve  # noqa: PLC0415 - Flask
 
     _make_folder(store)

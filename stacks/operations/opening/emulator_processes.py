@@ -139,7 +139,7 @@ def stop_emulator(url: str, expected: str) -> RunningEmulator | None:
     return emulator
 
 
-def address_in(environ: Mapping[str, str]) -> str | None:
+def get_emulator_address(environ: Mapping[str, str]) -> str | None:
     """Return the address of the emulator that a shell's variables lead to; None if none."""
     return environ.get(CLOCK_VARIABLE, "").rstrip("/") or None
 
@@ -149,11 +149,11 @@ def _wait_for_address(process: "subprocess.Popen[bytes]", log: Path) -> str:
     deadline = time.monotonic() + START_TIMEOUT_S
     while True:
         has_ended = process.poll() is not None
-        said = log.read_text(errors="replace")
-        ready = _READY.search(said)
+        log_text = log.read_text(errors="replace")
+        ready = _READY.search(log_text)
         if ready and not has_ended:
             return ready[1]
         if has_ended or time.monotonic() >= deadline:
-            why = said.strip().removeprefix("Error: ").removeprefix("error: ")
+            why = log_text.strip().removeprefix("Error: ").removeprefix("error: ")
             raise EngineError(f"the emulator did not start: {why or 'it says nothing'}")
         time.sleep(_PAUSE_S)

@@ -1,4 +1,4 @@
-"""Select a stack and open it: backend and passphrase."""
+"""Select a stack, find its passphrase and open it; commands and the Python API call this module."""
 
 import functools
 import os
@@ -17,15 +17,15 @@ from gpuform.stacks.operations.opening.interpreter import refuse_other_interpret
 from gpuform.stacks.operations.opening.variables import set_variables
 
 AskPassphrase = Callable[[str], str]
-"""Asks a person for a passphrase: a prompt in, the passphrase out."""
+"""Asks a person for a passphrase: receives a prompt and returns the passphrase."""
 
 
-def passphrase_of(
+def create_passphrase_finder(
     workspace: Workspace, ask: AskPassphrase | None, *, twice: bool = False
 ) -> Callable[[], str]:
-    """Finds it when it is first needed, and once; `twice` asks again, for a new one.
+    """Return a function that finds the stack's passphrase when it is first called.
 
-    `ask` is None where nobody can answer.
+    `ask` is None where nobody can answer. `twice` asks a second time, for a new passphrase.
     """
 
     def ask_twice(prompt: str) -> str:
@@ -38,23 +38,25 @@ def passphrase_of(
 
     @functools.cache
     def find() -> str:
-        asked = ask_twice if twice and ask is not None else ask
-        return find_passphrase(workspace.environ, workspace.project.directory, asked)
+        ask_person = ask_twice if twice and ask is not None else ask
+        return find_passphrase(workspace.environ, workspace.project.directory, ask_person)
 
     return find
 
 
-_AT_WORK = threading.Lock()
+_OPERATION_LOCK = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True)
 class SelectedStack:
-    """A stack of a project, and how operations get at it.
+    """A stack of a project, and the settings with which operations open it.
 
-    `env_vars` are added to the environment while an operation runs. `ask_passphrase` is None where
-    nobody can answer: then the environment has to have it. `lock_timeout` is how many seconds an
-    operation waits while another has the stack's lock. With `debug` debug messages are events, too.
-    `foreseen` tells what other stacks will give out, where a plan of several stacks is made.
+    `env_vars` are set in the environment while an operation runs. `ask_passphrase` is None where
+    nobody
+    can answer: then the environment must hold the passphrase. `lock_timeout` is how many seconds an
+    operation waits for the stack's lock. With `debug` debug messages are events, too. `foreseen`
+    returns
+    the planned outputs of other stacks, in a multi-stack run.
     """
 
     workspace: Workspace
@@ -66,28 +68,30 @@ class SelectedStack:
     foreseen: PlannedOutputs | None = None
 
     def open(self, *, exclusive: bool = False, with_journal: bool = True) -> Stack:
-        """Its settings, secrets and last state. `exclusive` is for who has its lock.
+        """Open the stack: its settings, secrets and last state.
 
-        Without `with_journal` what an interrupted run has left is not part of the state.
+        `exclusive` is for the holder of the stack's lock. Without `with_journal` the entries of an
+        interrupted run's journal are not added to the state.
         """
-        passphrase = passphrase_of(self.workspace, self.ask_passphrase)
+        passphrase = create_passphrase_finder(self.workspace, self.ask_passphrase)
         stack = self.workspace.open(
             self.name, passphrase, exclusive=exclusive, with_journal=with_journal
         )
         stack.foreseen = self.foreseen
         return stack
 
-    def patience(self, tell: Callable[[str], None]) -> LockTimeout:
-        """How long to wait for the lock; who has it is told."""
+    def build_lock_timeout(self, tell: Callable[[str], None]) -> LockTimeout:
+        """Return how long to wait for the lock; `tell` receives its holder."""
         return LockTimeout(self.lock_timeout, tell)
 
     @contextmanager
     def environment(self) -> Iterator[None]:
-        """Around an operation: with the stack's variables in the environment of this process.
+        """Set the stack's variables in this process's environment while an operation runs.
 
-        Raises EngineError while another one is at work here, which would go by them, too.
+        Raises:
+            EngineError: another operation runs in this process, and would see these variables.
         """
-        if not _AT_WORK.acquire(blocking=False):
+        if not _OPERATION_LOCK.acquire(blocking=False):
             raise EngineError(
                 "another operation is at work in this process",
                 hint="One runs at a time: begin this one after it, or in a process of its own.",
@@ -96,7 +100,7 @@ class SelectedStack:
             with set_variables(self.env_vars):
                 yield
         finally:
-            _AT_WORK.release()
+            _OPERATION_LOCK.release()
 
 
 def select_stack(
@@ -107,11 +111,14 @@ def select_stack(
     ask_passphrase: AskPassphrase | None = None,
     lock_timeout: float = 0.0,
 ) -> SelectedStack:
-    """The stack of that name, in the project that `work_dir` is in. Raises StackNotFound.
+    """Return the stack of this name, in the project of `work_dir`.
 
-    Nothing is written: what `gpuform stack select` has chosen stays chosen.
+    Nothing is written: the stack that `gpuform stack select` chose stays selected.
+
+    Raises:
+        StackNotFound: the project has no such stack.
     """
-    workspace = _workspace(work_dir, env_vars)
+    workspace = _find_workspace(work_dir, env_vars)
     name = workspace.resolve(stack_name)
     return SelectedStack(workspace, name, dict(env_vars or {}), ask_passphrase, lock_timeout)
 
@@ -125,12 +132,15 @@ def create_stack(
     ask_passphrase: AskPassphrase | None = None,
     lock_timeout: float = 0.0,
 ) -> SelectedStack:
-    """A new, empty stack, as `gpuform stack init` makes it. Raises EngineError if it exists.
+    """Create an empty stack, as `gpuform stack init` does.
 
-    `secrets_provider` is `passphrase`, which is the default, or the URL of a key.
+    `secrets_provider` is `passphrase`, the default, or the URL of a key.
+
+    Raises:
+        EngineError: the stack exists.
     """
-    workspace = _workspace(work_dir, env_vars)
-    passphrase = passphrase_of(workspace, ask_passphrase, twice=True)
+    workspace = _find_workspace(work_dir, env_vars)
+    passphrase = create_passphrase_finder(workspace, ask_passphrase, twice=True)
     workspace.init(stack_name, passphrase, secrets_provider)
     return SelectedStack(workspace, stack_name, dict(env_vars or {}), ask_passphrase, lock_timeout)
 
@@ -143,7 +153,7 @@ def create_or_select_stack(
     ask_passphrase: AskPassphrase | None = None,
     lock_timeout: float = 0.0,
 ) -> SelectedStack:
-    """The stack of that name, which is made if there is none."""
+    """Return the stack of this name, and create it if it does not exist."""
     try:
         return select_stack(
             stack_name,
@@ -162,31 +172,33 @@ def create_or_select_stack(
         )
 
 
-def _workspace(work_dir: str | Path, env_vars: Mapping[str, str] | None) -> Workspace:
+def _find_workspace(work_dir: str | Path, env_vars: Mapping[str, str] | None) -> Workspace:
     workspace = Workspace.find(Path(work_dir).resolve(), {**os.environ, **(env_vars or {})})
     refuse_other_interpreter(workspace.project)
     return workspace
 
 
-def at_work_on(workspace: Workspace, name: str) -> str:
-    """Who has the stack's lock, and since when; empty where nobody has."""
+def describe_lock_holder(workspace: Workspace, name: str) -> str:
+    """Return who holds the stack's lock, and since when; empty if nobody does."""
     return workspace.backend.lock(workspace.project.name, name).describe_worker()
 
 
-def warn_of_recovery(changes: int, tell: Callable[[str], None]) -> None:
-    """Tells that an interrupted run's changes were found, if there were any."""
+def warn_of_recovery(changes: int, report: Callable[[str], None]) -> None:
+    """Report how many changes of an interrupted run were recovered from its journal, if any."""
     if changes:
-        tell(
+        report(
             f"warning: the last run was interrupted; {changes} changes that it made were "
             "recovered from its journal"
         )
 
 
-def read_for_showing(workspace: Workspace, name: str, tell: Callable[[str], None]) -> SealedState:
-    """The stack's state without its secrets; what its journal may tell beside it is warned of."""
+def read_sealed_state(
+    workspace: Workspace, name: str, report: Callable[[str], None]
+) -> SealedState:
+    """Return the stack's state with sealed secrets, and warn of a doubtful journal."""
     backend, project = workspace.backend, workspace.project.name
-    found = read_sealed(backend, project, name)
-    told = found.describe_uncertainty(backend.journal(project, name).where)
-    if told:
-        tell(f"warning: {told}")
-    return found
+    state = read_sealed(backend, project, name)
+    uncertainty = state.describe_uncertainty(backend.journal(project, name).where)
+    if uncertainty:
+        report(f"warning: {uncertainty}")
+    return state

@@ -1,4 +1,4 @@
-"""Environment variables of this process, for the length of a command."""
+"""Set environment variables of this process for the length of an operation."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def set_variables(variables: Mapping[str, str]) -> Iterator[None]:
-    """Sets them, and puts back what was there before."""
+    """Set the variables, and restore the earlier values at the end."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

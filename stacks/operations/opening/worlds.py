@@ -1,4 +1,7 @@
-"""The world that a command works in: the platforms that the environment names, or the emulator."""
+"""Enter the environment of a command: the platforms that its variables name, or the emulator.
+
+A stack's records say where its objects are; a command in the other environment is refused.
+"""
 
 import os
 from collections.abc import Iterator
@@ -22,44 +25,52 @@ from gpuform.providers.platform import platforms
 from gpuform.stacks.engine.records import errors_of_engine
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.values import unwrap_secrets
-from gpuform.stacks.operations.opening.emulating import emulator_for
+from gpuform.stacks.operations.opening.emulating import run_emulator
 from gpuform.stacks.resource_rules import lifecycle_of
 
 
 @contextmanager
-def world_for(
+def enter_environment(
     stack: Stack, *, emulate: bool, root: Path | None = None, shows_state: bool = False
 ) -> Iterator[bool]:
-    """Around whatever asks the platforms about a stack; whether that is on the emulator.
+    """Yield whether the stack's platforms are emulated, with the emulator running if wanted.
 
-    `root` is as `emulator_for` has it. Raises EngineError, before anything is asked, when the stack
-    lives in the other world, or on another emulator. With `shows_state` nothing is asked: any
-    emulator will do.
+    `root` is the workspace's folder, as in `run_emulator`. With `shows_state` no platform is asked:
+    any
+    emulator is accepted.
+
+    Raises:
+        EngineError: the stack lives in the other environment, or on another emulator.
     """
     with errors_of_engine():
-        known = read_environment(stack.intents().records)
+        recorded = read_environment(stack.intents().records)
         if emulate:
-            _require_emulated(stack, known)
-    with emulator_for(stack.project.directory, wanted=emulate, root=root):
+            _require_emulated(stack, recorded)
+    with run_emulator(stack.project.directory, wanted=emulate, root=root):
         with errors_of_engine():
-            emulated = emulate or _entered(stack, known)
-            if emulated and known is not None and not shows_state:
-                merge_emulator(known, os.environ)
+            emulated = emulate or _check_environment(stack, recorded)
+            if emulated and recorded is not None and not shows_state:
+                merge_emulator(recorded, os.environ)
         yield emulated
 
 
-def lives_emulated(stack: Stack) -> bool:
-    """Whether the stack is recorded to live on the emulator."""
+def is_recorded_emulated(stack: Stack) -> bool:
+    """Return True if the stack's records say that it lives on the emulator."""
     with errors_of_engine():
-        known = read_environment(stack.intents().records)
-    return known is not None and known.emulated
+        recorded = read_environment(stack.intents().records)
+    return recorded is not None and recorded.emulated
 
 
-def _require_emulated(stack: Stack, known: StackEnvironment | None) -> None:
-    """A state that does not say where its objects are may be that of real ones."""
-    if known is not None and not known.emulated:
-        raise build_wrong_environment_error(known, "this run would be on the emulator")
-    if known is None and any(lifecycle_of(each.type) for each in stack.snapshot.resources):
+def _require_emulated(stack: Stack, recorded: StackEnvironment | None) -> None:
+    """Raise WrongEnvironment for a stack of real platforms, or of an unknown environment.
+
+    A state without a record may be that of real objects.
+    """
+    if recorded is not None and not recorded.emulated:
+        raise build_wrong_environment_error(recorded, "this run would be on the emulator")
+    if recorded is None and any(
+        lifecycle_of(resource.type) for resource in stack.snapshot.resources
+    ):
         raise WrongEnvironment(
             f"nothing says that the resources of stack {stack.name} are on the emulator, and this "
             "run would be on it",
@@ -68,27 +79,31 @@ def _require_emulated(stack: Stack, known: StackEnvironment | None) -> None:
         )
 
 
-def _entered(stack: Stack, known: StackEnvironment | None) -> bool:
-    """Whether the environment leads to an emulator. Raises WrongEnvironment."""
-    settings = Settings(config=lambda key: config_of(stack).get(key))
+def _check_environment(stack: Stack, recorded: StackEnvironment | None) -> bool:
+    """Return True if the environment leads to an emulator.
+
+    Raises:
+        WrongEnvironment: the stack's records name another environment.
+    """
+    settings = Settings(config=lambda key: read_config(stack).get(key))
     follows_emulator = bool(os.environ.get(CLOCK_VARIABLE))
-    if known is not None and known.emulated and not follows_emulator:
-        raise build_wrong_environment_error(known, "this run would ask real platforms")
-    if known is not None and not known.emulated:
+    if recorded is not None and recorded.emulated and not follows_emulator:
+        raise build_wrong_environment_error(recorded, "this run would ask real platforms")
+    if recorded is not None and not recorded.emulated:
         refuse_foreign_clock(os.environ, "the stack lives on real platforms")
-    for platform in known.addresses if known else ():
+    for platform in recorded.addresses if recorded else ():
         if (address := find_address(platform, settings)) is not None:
-            merge_environment(known, platform, address, settings)
-    if known is not None or not follows_emulator:
-        return known is not None and known.emulated
+            merge_environment(recorded, platform, address, settings)
+    if recorded is not None or not follows_emulator:
+        return recorded is not None and recorded.emulated
     addresses = [find_address(platform, settings) for platform in platforms()]
     if not any(is_emulated(address) for address in addresses if address):
         refuse_foreign_clock(os.environ, "no platform's address is an emulator's")
-    _require_emulated(stack, known)
+    _require_emulated(stack, recorded)
     return True
 
 
-def config_of(stack: Stack) -> dict[str, str]:
-    """The stack's configuration in plain text, by full keys."""
+def read_config(stack: Stack) -> dict[str, str]:
+    """Return the stack's configuration in plain text, by full keys."""
     inputs = unwrap_secrets(stack.settings.provider_inputs(stack.crypter))
     return {key: str(value) for key, value in inputs.items()} if isinstance(inputs, dict) else {}

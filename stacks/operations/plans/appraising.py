@@ -1,4 +1,7 @@
-"""What a plan costs, what there is to know and what gates say, added to every plan of a run."""
+"""Add costs, notices and the results of gates to the plan of a run.
+
+Every run with a plan creates a `PlanEvaluator`; it calls pricing, schedules and gates.
+"""
 
 import os
 from collections.abc import Collection, Iterable, Mapping
@@ -14,7 +17,7 @@ from gpuform.stacks.gates.busy import Monitoring, with_usage
 from gpuform.stacks.gates.evaluating import Keeper
 from gpuform.stacks.gates.file import project_gates
 from gpuform.stacks.gates.proven import proofs_of_steps, with_unreached
-from gpuform.stacks.operations.opening.worlds import config_of
+from gpuform.stacks.operations.opening.worlds import read_config
 from gpuform.stacks.pricing.book import PriceBook
 from gpuform.stacks.pricing.planned import with_costs
 from gpuform.stacks.review.renames import find_option_changes, find_renames
@@ -22,50 +25,66 @@ from gpuform.stacks.schedule.noticing import exposures_of_steps, notices_of_step
 
 
 @dataclass(frozen=True, slots=True)
-class Appraiser:
-    """The price book and the gates of a project, for one run."""
+class PlanEvaluator:
+    """The price book and the gates of a project, read once for a run."""
 
     book: PriceBook
-    keeper: Keeper
+    gate_evaluator: Keeper
     clock: Clock
 
     @classmethod
-    def of(cls, stack: Stack, environ: Mapping[str, str], allowed: Collection[str]) -> Self:
-        """Reads both files. Raises EngineError for what is wrong in them, with its place."""
+    def load(cls, stack: Stack, environ: Mapping[str, str], allowed: Collection[str]) -> Self:
+        """Read the project's price book and its gates.
+
+        `allowed` names the permissions of the run, among them the gates that it lifts.
+
+        Raises:
+            EngineError: a file is wrong; the error names the line.
+        """
         directory = stack.project.directory
-        settings = Settings(config=config_of(stack).get, environ=environ)
+        settings = Settings(config=read_config(stack).get, environ=environ)
         ids = {entry.urn: entry.id for entry in stack.snapshot.resources if not entry.delete}
         gates = project_gates(directory)
         monitoring = Monitoring(settings, ids)
-        keeper = Keeper(gates, allowed, stack.project.program, monitoring)
-        return cls(PriceBook.read(directory), keeper, synchronize_clock(get_clock(environ)))
+        gate_evaluator = Keeper(gates, allowed, stack.project.program, monitoring)
+        return cls(PriceBook.read(directory), gate_evaluator, synchronize_clock(get_clock(environ)))
 
     @classmethod
-    def of_prices(cls, stack: Stack) -> Self:
-        """The price book alone, for runs that change nothing on a platform."""
-        keeper = Keeper((), (), stack.project.program)
+    def load_prices(cls, stack: Stack) -> Self:
+        """Read the project's price book alone, for a run that changes nothing on a platform."""
+        gate_evaluator = Keeper((), (), stack.project.program)
         return cls(
             PriceBook.read(stack.project.directory),
-            keeper,
+            gate_evaluator,
             synchronize_clock(get_clock(os.environ)),
         )
 
     @property
     def has_gates(self) -> bool:
-        return bool(self.keeper.gates)
+        return bool(self.gate_evaluator.gates)
 
-    def appraised(self, plan: Plan, steps: Iterable[Step]) -> Plan:
-        """The plan with costs, notices and gates; `steps` are all those of the run that made it."""
+    def evaluate(self, plan: Plan, steps: Iterable[Step]) -> Plan:
+        """Return the plan with costs, notices and the results of the gates.
+
+        `steps` are all steps of the run that made the plan, with those of unchanged resources.
+        """
         steps = list(steps)
-        noticed = notices_of_steps(steps, self.clock.now(), is_emulated=self.clock.is_platforms)
-        notices = (*plan.notices, *noticed, *find_option_changes(steps), *find_renames(steps))
-        proofs = proofs_of_steps(steps) if self.keeper.asks("certified") else None
-        looked_at = {"exposures": exposures_of_steps(steps), "proofs": proofs}
-        plan = with_costs(plan, steps, self.book).model_copy(
-            update={"notices": notices, **looked_at}
+        schedule_notices = notices_of_steps(
+            steps, self.clock.now(), is_emulated=self.clock.is_platforms
         )
-        plan = self.keeper.judged(plan)
-        monitoring = self.keeper.monitoring
+        notices = (
+            *plan.notices,
+            *schedule_notices,
+            *find_option_changes(steps),
+            *find_renames(steps),
+        )
+        proofs = proofs_of_steps(steps) if self.gate_evaluator.asks("certified") else None
+        evidence = {"exposures": exposures_of_steps(steps), "proofs": proofs}
+        plan = with_costs(plan, steps, self.book).model_copy(
+            update={"notices": notices, **evidence}
+        )
+        plan = self.gate_evaluator.judged(plan)
+        monitoring = self.gate_evaluator.monitoring
         if monitoring is None:
             return plan
         return with_unreached(with_usage(plan, monitoring), steps, monitoring.settings)

@@ -1,4 +1,4 @@
-"""The file of a saved plan: how it is read and written."""
+"""Read and write the files of saved plans, for `--save-plan`, `--plan` and `gpuform review`."""
 
 from pathlib import Path
 from typing import Final
@@ -13,13 +13,19 @@ _OWNER_ONLY: Final = 0o600
 
 
 class PlanRefused(EngineError):
-    """A saved plan that cannot be read, or may not be applied; nothing was changed."""
+    """A saved plan that cannot be read, or must not be applied. Nothing was changed."""
 
     help_page = "concepts/saved-plans"
 
 
 def write_plan(path: Path, plan: Plan | StacksPlan) -> None:
-    """Writes it in one step, readable by its owner only; one that was there is replaced."""
+    """Write the plan to a file that only its owner can read, and replace an existing file.
+
+    The file is replaced in one step: a reader finds the old plan or the new one.
+
+    Raises:
+        PlanRefused: the file cannot be written.
+    """
     try:
         if path.is_file():
             path.chmod(_OWNER_ONLY)
@@ -29,21 +35,29 @@ def write_plan(path: Path, plan: Plan | StacksPlan) -> None:
 
 
 def read_plan(path: Path) -> Plan:
-    """The plan of one stack in a file. Raises EngineError, which says what it is instead."""
-    return read_saved_plan(str(path), _content(path))
+    """Return the plan of one stack that the file holds.
+
+    Raises:
+        EngineError: the file cannot be read, or holds no such plan; the error says what it holds.
+    """
+    return read_saved_plan(str(path), _read_content(path))
 
 
 def read_stacks_plan(path: Path) -> StacksPlan:
-    """The plan of several stacks in a file. Raises EngineError, which says what it is instead."""
-    found = read_saved_plans(str(path), _content(path))
-    if isinstance(found, Plan):
+    """Return the multi-stack plan that the file holds.
+
+    Raises:
+        EngineError: the file cannot be read, or holds no such plan; the error says what it holds.
+    """
+    plan = read_saved_plans(str(path), _read_content(path))
+    if isinstance(plan, Plan):
         raise PlanRefused(
             f"{path} is a plan of one stack", hint=f"apply it without --all: --plan {path}"
         )
-    return found
+    return plan
 
 
-def _content(path: Path) -> bytes:
+def _read_content(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Masks in a plan what a program made of a secret without saying that it is one."""
+"""Mask secrets in a plan that a program copied into other values without marking them as secret."""
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
@@ -15,62 +15,77 @@ _Model = TypeVar("_Model", bound=BaseModel)
 
 
 def mask_plan(plan: Plan, secrets: Iterable[str]) -> Plan:
-    """The plan without these texts, in whatever spelling; parts without them are not copied."""
+    """Return the plan with every occurrence of the secrets masked, however they are encoded.
+
+    Parts without a secret are not copied.
+    """
     redactor = Redactor(secrets)
     if not redactor.has_secrets:
         return plan
     changes = [
-        _with(
-            each,
-            changes=tuple(_change(c, redactor) for c in each.changes),
-            before=_facts(each.before, redactor),
-            after=_facts(each.after, redactor),
-            leaving=_facts(each.leaving, redactor),
-            in_use=redactor.redact(each.in_use),
-            others=tuple(redactor.redact(name) for name in each.others),
+        _copy_with(
+            change,
+            changes=tuple(_mask_change(c, redactor) for c in change.changes),
+            before=_redact_value(change.before, redactor),
+            after=_redact_value(change.after, redactor),
+            leaving=_redact_value(change.leaving, redactor),
+            in_use=redactor.redact(change.in_use),
+            others=tuple(redactor.redact(name) for name in change.others),
         )
-        for each in plan.changes
+        for change in plan.changes
     ]
-    return _with(
+    return _copy_with(
         plan,
         changes=tuple(changes),
-        outputs=tuple(_change(each, redactor) for each in plan.outputs),
-        unchecked=tuple(redactor.redact(each) for each in plan.unchecked),
-        notices=_facts(plan.notices, redactor),
-        cost=_facts(plan.cost, redactor),
-        gates=None if plan.gates is None else _facts(plan.gates, redactor),
+        outputs=tuple(_mask_change(output, redactor) for output in plan.outputs),
+        unchecked=tuple(redactor.redact(text) for text in plan.unchecked),
+        notices=_redact_value(plan.notices, redactor),
+        cost=_redact_value(plan.cost, redactor),
+        gates=None if plan.gates is None else _redact_value(plan.gates, redactor),
     )
 
 
-def _with(model: _Model, **values: Any) -> _Model:
-    """The model with these values: itself where it has them already."""
+def _copy_with(model: _Model, **values: Any) -> _Model:
+    """Return the model with the given values, or the model itself where nothing differs."""
     changed = {name: value for name, value in values.items() if value != getattr(model, name)}
     return model.model_copy(update=changed) if changed else model
 
 
-def _change(change: _Change, redactor: Redactor) -> _Change:
-    held = {name: MASK for name in ("before", "after") if _holds(getattr(change, name), redactor)}
-    if held:
-        change = _with(change, secret=True, **held)
+def _mask_change(change: _Change, redactor: Redactor) -> _Change:
+    masked_values = {
+        name: MASK
+        for name in ("before", "after")
+        if _contains_secret(getattr(change, name), redactor)
+    }
+    if masked_values:
+        change = _copy_with(change, secret=True, **masked_values)
     if isinstance(change, PropertyChange):
-        return _with(change, because=redactor.redact(change.because))
+        return _copy_with(change, because=redactor.redact(change.because))
     return change
 
 
-def _holds(value: Any, redactor: Redactor) -> bool:
+def _contains_secret(value: Any, redactor: Redactor) -> bool:
     if isinstance(value, Mapping):
-        return any(_holds(key, redactor) or _holds(item, redactor) for key, item in value.items())
+        return any(
+            _contains_secret(key, redactor) or _contains_secret(item, redactor)
+            for key, item in value.items()
+        )
     if isinstance(value, list | tuple):
-        return any(_holds(item, redactor) for item in value)
+        return any(_contains_secret(item, redactor) for item in value)
     return value is not None and redactor.contains_secret(str(value))
 
 
-def _facts(value: Any, redactor: Redactor) -> Any:
-    """The same facts without these texts; words of gpuform's own stay as they are."""
+def _redact_value(value: Any, redactor: Redactor) -> Any:
+    """Return the value with the secrets masked in all of its texts.
+
+    Enumerations are gpuform's own words, and stay.
+    """
     if isinstance(value, BaseModel):
-        found = {name: _facts(getattr(value, name), redactor) for name in type(value).model_fields}
-        return _with(value, **found)
+        redacted_fields = {
+            name: _redact_value(getattr(value, name), redactor) for name in type(value).model_fields
+        }
+        return _copy_with(value, **redacted_fields)
     if isinstance(value, tuple):
-        return tuple(_facts(item, redactor) for item in value)
+        return tuple(_redact_value(item, redactor) for item in value)
     is_text = isinstance(value, str) and not isinstance(value, StrEnum)
     return redactor.redact(value) if is_text else value

@@ -1,4 +1,7 @@
-"""What a run told, kept for the text that follows it."""
+"""Collect the events of a run, for the plan and the summary that follow.
+
+A run passes its events to a `RunRecord`; results, views and the log of the run read it.
+"""
 
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -29,13 +32,13 @@ _REASONS = {
 
 @dataclass(slots=True)
 class RunRecord:
-    """Collects the events of one run; the stack itself and providers are left out."""
+    """The events of one run. The stack itself and providers are not counted as resources."""
 
     diagnostics: list[Diagnostic] = field(default_factory=list)
     unchecked: list[str] = field(default_factory=list)
     _operation: str = ""
-    _done: dict[tuple[str, Op], Step] = field(default_factory=dict)
-    _fallen: dict[str, Step] = field(default_factory=dict)
+    _counted_steps: dict[tuple[str, Op], Step] = field(default_factory=dict)
+    _replaced_with_others: dict[str, Step] = field(default_factory=dict)
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, Prelude):
@@ -45,17 +48,17 @@ class RunRecord:
         elif isinstance(event, Unchecked):
             self.unchecked.append(event.text)
         elif isinstance(event, StepDone):
-            self._keep(event.step)
+            self._record_step(event.step)
 
-    def _keep(self, step: Step) -> None:
+    def _record_step(self, step: Step) -> None:
         if step.op is Op.DELETE_REPLACED and step.change is not None:
-            self._fallen[step.urn] = step
-        elif step.op is Op.REMOVE_PENDING_REPLACE and step.urn in self._fallen:
+            self._replaced_with_others[step.urn] = step
+        elif step.op is Op.REMOVE_PENDING_REPLACE and step.urn in self._replaced_with_others:
             # It fell with another resource, and nothing comes in its place.
-            gone = replace(self._fallen.pop(step.urn), op=Op.DELETE)
-            self._done[step.urn, Op.DELETE] = gone
+            deletion = replace(self._replaced_with_others.pop(step.urn), op=Op.DELETE)
+            self._counted_steps[step.urn, Op.DELETE] = deletion
         elif self._is_counted(step):
-            self._done[step.urn, step.op] = step
+            self._counted_steps[step.urn, step.op] = step
 
     def _is_counted(self, step: Step) -> bool:
         if is_noise(step.state.type) or not step.op.is_logical:
@@ -64,49 +67,54 @@ class RunRecord:
 
     @property
     def steps(self) -> Collection[Step]:
-        """The operations that count, unchanged resources among them."""
-        return self._done.values()
+        """Return the counted steps, with those of unchanged resources."""
+        return self._counted_steps.values()
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """How many resources by Pulumi's names of the operations."""
-        return Counter(str(step.shown_op) for step in self._done.values())
+        """Return the number of resources by Pulumi's name of the operation."""
+        return Counter(str(step.shown_op) for step in self._counted_steps.values())
 
     @property
     def errored(self) -> int:
-        """How many resources failed."""
+        """Return the number of resources that failed."""
         return len({d.urn for d in self.diagnostics if d.severity == "error" and d.urn})
 
-    def plan(self, project: str, stack: str, outcome: Outcome) -> Plan:
-        """The plan that the run made, with the components, of which providers know nothing."""
-        planned = [*outcome.planned, *self._components()]
-        known = {(change.urn, change.action) for change in planned}
-        planned += [c for c in self._deletions() if (c.urn, c.action) not in known]
+    def build_plan(self, project: str, stack: str, outcome: Outcome) -> Plan:
+        """Return the plan of the run, with components, which no provider reports.
+
+        `outcome` is the engine's result of the same run.
+        """
+        planned = [*outcome.planned, *self._list_component_changes()]
+        planned_actions = {(change.urn, change.action) for change in planned}
+        planned += [c for c in self._list_deletions() if (c.urn, c.action) not in planned_actions]
         changes = [change for change in planned if not is_noise(change.type)]
         if self._operation == "destroy":
             reason = {"reason": PlanReason.DESTROYED}
             changes = [change.model_copy(update=reason) for change in changes]
         if self._operation == "expire":
-            changes = [_expired(change) for change in changes]
+            changes = [_set_expired_reason(change) for change in changes]
         plan = Plan.from_changes(project, stack, changes, unchecked=self.unchecked)
-        notices = tuple(Notice(kind=NoticeKind.SELECTION, text=text) for text in outcome.scope)
+        notices = tuple(Notice(kind=NoticeKind.SELECTION, text=line) for line in outcome.scope)
         outputs: tuple[OutputChange, ...] = ()
         if self._operation == "update":
             outputs = tuple(list_output_changes(outcome.outputs_before, outcome.outputs))
-        told: dict[str, object] = {
+        updates: dict[str, object] = {
             "operation": self._operation,
             "outputs": outputs,
             "notices": notices,
             "stack_references": outcome.stack_references,
         }
         if same := self.counts.get(str(Op.SAME)):
-            told["summary"] = {**plan.summary, PlanAction.SAME: same}
-        return plan.model_copy(update=told)
+            updates["summary"] = {**plan.summary, PlanAction.SAME: same}
+        return plan.model_copy(update=updates)
 
-    def _deletions(self) -> list[ResourceChange]:
-        return [s.change for (_, op), s in self._done.items() if op is Op.DELETE and s.change]
+    def _list_deletions(self) -> list[ResourceChange]:
+        return [
+            s.change for (_, op), s in self._counted_steps.items() if op is Op.DELETE and s.change
+        ]
 
-    def _components(self) -> list[ResourceChange]:
+    def _list_component_changes(self) -> list[ResourceChange]:
         return [
             ResourceChange(
                 urn=step.urn,
@@ -118,12 +126,12 @@ class RunRecord:
                 gpus_removed=0,
                 **place_of(step.state),
             )
-            for step in self._done.values()
+            for step in self._counted_steps.values()
             if step.change is None and step.op in _REASONS
         ]
 
 
-def _expired(change: ResourceChange) -> ResourceChange:
+def _set_expired_reason(change: ResourceChange) -> ResourceChange:
     if change.action is not PlanAction.DELETE or change.reason is PlanReason.GONE:
         return change
     return change.model_copy(update={"reason": PlanReason.EXPIRED})

@@ -1,1 +1,1 @@
-"""The runs of a stack, and what surrounds them: rights, ends of time, and the log."""
+"""The runs of a stack, with their options, results, logs and saved plans."""

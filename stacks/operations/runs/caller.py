@@ -1,4 +1,7 @@
-"""Who wants an operation: is told what happens, is asked before a change, and may interrupt it."""
+"""Events and callbacks of an operation: reports, confirmation and interruption.
+
+Commands and the Python API create `OperationCallbacks`; every operation reports to them.
+"""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -9,13 +12,13 @@ from typing import Literal, Protocol
 from gpuform.schemas.plan import Plan
 from gpuform.stacks.engine.deployment import Operation, Outcome
 from gpuform.stacks.engine.planning import Event
-from gpuform.stacks.operations.plans.appraising import Appraiser
+from gpuform.stacks.operations.plans.appraising import PlanEvaluator
 from gpuform.stacks.operations.plans.record import RunRecord
 
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
-    """A run of a stack begins: the engine's events that follow are its own."""
+    """A run of a stack begins. The engine's events that follow belong to this run."""
 
     operation: Operation
     preview: bool
@@ -26,32 +29,32 @@ class RunStarted:
 
 @dataclass(slots=True)
 class RunEnded:
-    """The run that started last has ended. `outcome` is None where an exception has ended it."""
+    """The latest run has ended. `outcome` is None where an exception ended the run."""
 
     started: RunStarted
     record: RunRecord
-    appraiser: Appraiser
+    evaluator: PlanEvaluator
     outcome: Outcome | None = None
     _plan: Plan | None = None
 
     @property
     def plan(self) -> Plan:
-        """The plan that the run made. Made once: its gates may have to ask others."""
+        """Return the plan of the run. Built once, because its gates may send requests."""
         if self.outcome is None:
             raise AssertionError("a run without an outcome made no plan")
         if self._plan is None:
             started = self.started
-            plan = self.record.plan(started.project, started.stack, self.outcome)
+            plan = self.record.build_plan(started.project, started.stack, self.outcome)
             plan = plan.model_copy(update={"emulated": started.emulated})
             if started.preview:
-                plan = self.appraiser.appraised(plan, self.record.steps)
+                plan = self.evaluator.evaluate(plan, self.record.steps)
             self._plan = plan
         return self._plan
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """Something that a person may want to know, beside the run itself."""
+    """A message to the user, beside the events of a run."""
 
     severity: Literal["info", "warning"]
     text: str
@@ -59,27 +62,29 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Interrupted:
-    """The run was cancelled: it ends in good order. Comes from any thread."""
+    """The run was cancelled and ends in good order. Comes from any thread."""
 
 
 OperationEvent = Event | RunStarted | RunEnded | Message | Interrupted
-"""What happens in an operation: the engine's events, and what is around them."""
+"""An event of an operation: the engine's, or one of the operation itself."""
 
 
 class Interruptions(Protocol):
-    """How an operation hears that it is to end."""
+    """The source of an operation's interruptions, such as signals."""
 
-    def around(
+    def register(
         self, cancel: Callable[[], None], leave: Callable[[], None]
     ) -> AbstractContextManager[None]:
-        """Around work that `cancel` ends in good order, and `leave` at once, with pending work.
+        """Call `cancel` or `leave` on interruptions, until the context ends.
 
-        Both are called in other threads.
+        `cancel` ends the work in good order; `leave` ends the work at once, with pending
+        operations. Both
+        are called in other threads.
         """
 
 
 class Cancellation:
-    """Ends operations in good order, from any thread."""
+    """Cancel operations in good order, from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -87,9 +92,9 @@ class Cancellation:
         self._is_cancelled = False
 
     def cancel(self) -> None:
-        """No new work is begun and waiting ends; what is on its way is finished and kept.
+        """Begin no new work and stop waiting; work in progress is finished and recorded.
 
-        This holds for what runs under it now, and for all that begins later.
+        This holds for the operations that run now, and for all later ones with this object.
         """
         with self._lock:
             self._is_cancelled = True
@@ -98,7 +103,7 @@ class Cancellation:
             cancel()
 
     @contextmanager
-    def around(self, cancel: Callable[[], None], leave: Callable[[], None]) -> Iterator[None]:
+    def register(self, cancel: Callable[[], None], leave: Callable[[], None]) -> Iterator[None]:
         del leave  # nobody ends the process here
         with self._lock:
             self._running.append(cancel)
@@ -112,22 +117,22 @@ class Cancellation:
                 self._running.remove(cancel)
 
 
-def ignore(_event: OperationEvent) -> None:
-    """Nobody listens."""
+def ignore_event(_event: OperationEvent) -> None:
+    """Do nothing with the event."""
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
-    """`confirm` says whether a plan is to be done; without it nobody is asked."""
+class OperationCallbacks:
+    """The callbacks of an operation. Without `confirm` every plan is applied."""
 
-    on_event: Callable[[OperationEvent], None] = ignore
+    on_event: Callable[[OperationEvent], None] = ignore_event
     confirm: Callable[[Plan], bool] | None = None
     interruptions: Interruptions = field(default_factory=Cancellation)
 
-    def tell(self, text: str) -> None:
-        """Something that was done."""
+    def report(self, text: str) -> None:
+        """Report something that was done."""
         self.on_event(Message("info", text))
 
     def warn(self, text: str) -> None:
-        """Something to be looked at."""
+        """Report something that the user should look at."""
         self.on_event(Message("warning", text))

@@ -1,4 +1,7 @@
-"""What `gpuform expire` adds to a run: what is due, what is remembered, and how it ends."""
+"""The part of `gpuform expire` in a run: what is due, and the records of expired resources.
+
+Every run creates an `Expiry`, because an update must not recreate what has expired.
+"""
 
 import os
 from collections.abc import Collection, Mapping
@@ -13,14 +16,14 @@ from gpuform.stacks.engine.deployment import Options, Outcome
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import Selection, UrnPatterns
 from gpuform.stacks.engine.urn import name_of
-from gpuform.stacks.operations.opening.worlds import config_of
+from gpuform.stacks.operations.opening.worlds import read_config
 from gpuform.stacks.schedule.calendar import Expired, IdleWatch, TimeTable, end_is_unknown, timed
 from gpuform.stacks.schedule.noticing import ExpiryObserver, ProvenCalendar
 
 
 @dataclass(slots=True)
 class Expiry:
-    """A stack and its ends of time, as a command goes by them: at one moment, and as it showed."""
+    """The expiry times of a stack's resources, at one moment and as the preview showed them."""
 
     stack: Stack
     clock: Clock
@@ -28,24 +31,29 @@ class Expiry:
     expired: Expired
     idle: IdleWatch
     _refusals: dict[str, GpuformError] = field(default_factory=dict)
-    _shown: Mapping[str, bool] | None = None
+    _previewed: Mapping[str, bool] | None = None
 
     @classmethod
-    def of(cls, stack: Stack, clock: Clock) -> Self:
+    def for_stack(cls, stack: Stack, clock: Clock) -> Self:
         # Read when something is asked: most runs do not need the configuration in the clear here.
-        settings = Settings(config=lambda key: config_of(stack).get(key), environ=os.environ)
+        settings = Settings(config=lambda key: read_config(stack).get(key), environ=os.environ)
         watch = IdleWatch(settings, clock, Intents(EphemeralRecords(stack.intents().records)))
         return cls(stack, clock, clock.now(), Expired(stack), watch)
 
-    def options(self, options: Options) -> Options:
-        """Those of a run that does what is due: it reads what has an end or hours before."""
+    def build_options(self, options: Options) -> Options:
+        """Return the engine's options of an `expire` run.
+
+        The run refreshes the resources with an expiry time or running hours.
+        """
         urns = [entry.urn for entry in timed(self.stack.snapshot.resources)]
         dependents = options.selection.target_dependents
-        kept = self.stack.intents()
-        self.idle.intents = Intents(EphemeralRecords(kept.records)) if options.preview else kept
+        intents = self.stack.intents()
+        self.idle.intents = (
+            Intents(EphemeralRecords(intents.records)) if options.preview else intents
+        )
         later = synchronize_clock(self.clock).now()
         table = TimeTable(
-            self.now, self._shown, self.idle, later, is_emulated=self.clock.is_platforms
+            self.now, self._previewed, self.idle, later, is_emulated=self.clock.is_platforms
         )
         observer = ExpiryObserver(self.idle.settings, self.clock)
         return replace(
@@ -56,32 +64,37 @@ class Expiry:
             on_clock=observer.hear_clock,
         )
 
-    def begin(self, outcome: Outcome) -> None:
-        """Nothing more is due than what the preview showed; what ends is remembered beforehand."""
-        self._shown = {each.urn: each.action == "delete" for each in outcome.planned}
-        entries = [each for each in self.stack.snapshot.resources if self._shown.get(each.urn)]
+    def record_expired(self, outcome: Outcome) -> None:
+        """Record the previewed deletions as expired, and limit the run to the preview.
+
+        Recorded before the deletion, so that an interrupted run does not recreate them.
+        """
+        self._previewed = {change.urn: change.action == "delete" for change in outcome.planned}
+        entries = [
+            entry for entry in self.stack.snapshot.resources if self._previewed.get(entry.urn)
+        ]
         self.expired.add(entries, self.now)
 
     @property
     def refusals(self) -> list[str]:
-        """Why something that was due is left as it is, one text each."""
+        """Return why due resources are left unchanged, one text each."""
         errors = self._refusals.values()
         return [
             f"{error.message}\n  {error.hint}" if error.hint else error.message for error in errors
         ]
 
-    def names_without_end(self, outcome: Outcome) -> list[str]:
-        """Return the names of what has a time to live that counts from nobody knows when."""
+    def list_names_without_end(self, outcome: Outcome) -> list[str]:
+        """Return the names of resources with a time to live whose creation time is unknown."""
         return [
             name_of(entry.urn)
             for entry in timed(outcome.snapshot.resources)
             if end_is_unknown(entry, self.now, is_emulated=self.clock.is_platforms)
         ]
 
-    def settle(self, outcome: Outcome) -> None:
-        """Forgets of what is remembered whatever is there after a run."""
-        self.expired.settle(_there(outcome))
+    def forget_existing(self, outcome: Outcome) -> None:
+        """Remove the records of expired resources that exist after the run."""
+        self.expired.settle(_list_urns(outcome))
 
 
-def _there(outcome: Outcome) -> Collection[str]:
-    return {each.urn for each in outcome.snapshot.resources if not each.delete}
+def _list_urns(outcome: Outcome) -> Collection[str]:
+    return {entry.urn for entry in outcome.snapshot.resources if not entry.delete}

@@ -1,4 +1,4 @@
-"""What is asked of an operation, as data: one frozen value for each kind."""
+"""The options of operations: one frozen class for runs, one for imports."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,24 +10,33 @@ from gpuform.stacks.engine.state import Selection, UrnPatterns
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How `preview`, `up`, `refresh`, `destroy` and `expire` go about it.
+    """The options of `preview`, `up`, `refresh`, `destroy`, `expire` and `repair`.
 
-    `operation` is set by the function that is called; with `preview_only` it changes nothing.
+    The called function sets `operation`; with `preview_only` nothing is changed.
 
-    `parallel` None: the engine's own limit. `allow` holds names of permissions, as given; `target`,
-    `exclude` and `replace` hold URNs, names and patterns; what `target_replace` holds is both a
-    target and replaced. `event_log` is the file that Pulumi's event log goes to, `profile` the one
-    that a trace goes to, `save_plan` the one that a preview's plan goes to, `plan` the one whose
-    plan is a bound, and `digest` the one that it has to have. `message` is for the history. `adopt`
-    holds ids of objects that an interrupted create is said to have made; with `create_anew` none
-    is. `config` is set in the stack's file before the run, by paths with `config_path`.
-    `exclude_protected` adds what is protected to what is excluded. With `remove` a destroyed stack
-    is removed, too. With `run_program` a refresh or destroy takes components and providers from the
-    program; with `clear_pending_creates` a refresh forgets the creates that were interrupted and
-    that nothing can look for. With `require_checks` a plan fails whose checks could not be made.
-    `repair_nodes` are the nodes that a repair is for, each as NODE or NODE=MODE; with none it is
-    for all broken ones. `reviewed` says whether a person sees the plan, where that is asked
-    elsewhere. `refresh` None: as the project says.
+    `parallel` None: the engine's own limit. `allow` holds names of permissions; `target`, `exclude`
+    and
+    `replace` hold URNs, names and patterns; `target_replace` holds resources that are targeted and
+    replaced. `event_log` is the file of Pulumi's event log, `profile` the file of a trace,
+    `save_plan`
+    the file of a preview's plan, `plan` the file of a plan that limits the changes, and `digest`
+    the
+    digest that this plan must have. `message` is for the history. `adopt` holds ids of objects that
+    the
+    user attributes to interrupted creates; `create_anew` says that no object is one. `config` is
+    set in
+    the stack's file before the run, by paths with `config_path`. `exclude_protected` excludes
+    protected
+    resources. With `remove` a destroyed stack is removed, too. With `run_program` a refresh or
+    destroy
+    takes components and providers from the program; with `clear_pending_creates` a refresh forgets
+    interrupted creates that nothing can look for. With `require_checks` a plan fails if a check
+    could
+    not be made. `repair_nodes` are the nodes to repair, each as NODE or NODE=MODE; empty for all
+    broken
+    ones. `reviewed` says whether a person sees the plan, where a caller asks elsewhere. `refresh`
+    None:
+    as the project says.
     """
 
     operation: Literal["update", "refresh", "destroy", "expire", "repair"] = "update"
@@ -73,7 +82,7 @@ class RunOptions:
 
     @property
     def selection(self) -> Selection:
-        """The resources that the run is limited to."""
+        """Return the resources that the run is limited to."""
         return Selection(
             targets=UrnPatterns((*self.target, *self.target_replace)),
             excludes=UrnPatterns(self.exclude),
@@ -85,10 +94,11 @@ class RunOptions:
 
 @dataclass(frozen=True, slots=True)
 class ImportOptions:
-    """`import_`: one object by `type_`, `name` and `id_`, or `everything` of a platform's account.
+    """One object by `type_`, `name` and `id_`, or `everything` in a platform's account.
 
-    `types`, `names`, `regions` and `tags` say what of that; `given` are inputs, as texts, that no
-    platform tells; `out` is the file that gets the entries.
+    `types`, `names`, `regions` and `tags` filter `everything`; `given` are inputs, as texts, that
+    no
+    platform reports; `out` is the file that gets the entries.
     """
 
     type_: str | None = None

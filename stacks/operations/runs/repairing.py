@@ -1,4 +1,4 @@
-"""What `gpuform repair` adds to a run, and which repairs a run may do: what its plan shows."""
+"""Build `gpuform repair` runs, and limit the repairs of any run to those of its plan."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -22,109 +22,133 @@ _SHOWN = 10
 
 @dataclass(frozen=True, slots=True)
 class RepairRun:
-    """A run from the state alone that repairs broken nodes, or those that are `asked` for."""
+    """A run from the state alone that repairs broken nodes, or the nodes of `node_arguments`."""
 
     stack: Stack
-    asked: tuple[str, ...] = ()
+    node_arguments: tuple[str, ...] = ()
 
-    def options(self, options: Options) -> Options:
-        """Those of a run that looks at what has nodes, and repairs what is due of them.
+    def build_options(self, options: Options) -> Options:
+        """Return the engine's options of a `repair` run, which refreshes resources with nodes.
 
-        Raises EngineError for a node that there is not.
+        Raises:
+            EngineError: the stack has no node of a requested name.
         """
         nodes = {
-            each.urn: _nodes_of(each) | self._begun(each) for each in self.stack.snapshot.resources
+            entry.urn: _list_nodes(entry) | self._find_interrupted_repairs(entry)
+            for entry in self.stack.snapshot.resources
         }
-        wanted = self._wanted
-        missing = sorted(wanted - {name for names in nodes.values() for name in names})
+        requested_nodes = self._requested_nodes
+        missing = sorted(requested_nodes - {name for names in nodes.values() for name in names})
         if missing:
-            known = sorted(name for names in nodes.values() for name in names)
+            node_names = sorted(name for names in nodes.values() for name in names)
             raise EngineError(
                 f"{', '.join(missing)}: there is no such node in stack {self.stack.name}",
-                hint=f"its nodes are {', '.join(known[:_SHOWN]) or 'none'}"
-                f"{', ...' if len(known) > _SHOWN else ''}; `gpuform refresh` looks for new ones",
+                hint=f"its nodes are {', '.join(node_names[:_SHOWN]) or 'none'}"
+                f"{', ...' if len(node_names) > _SHOWN else ''}; `gpuform refresh` looks for new "
+                "ones",
             )
-        urns = [urn for urn, names in nodes.items() if names and (not wanted or wanted & names)]
+        urns = [
+            urn
+            for urn, names in nodes.items()
+            if names and (not requested_nodes or requested_nodes & names)
+        ]
         return replace(
             options,
             refresh=bool(urns),
             selection=Selection(targets=UrnPatterns(urns)),
-            calendar=self._due,
+            calendar=self._find_due_repair,
             resumed=self._is_resumed,
         )
 
     def _is_resumed(self, entry: ResourceState) -> bool:
-        """Return whether the object is a node asked for, whose repair makes another one.
+        """Return True for a requested node whose repair replaces the object itself.
 
-        One that is gone was deleted by a repair that was interrupted, or by somebody else: what was
-        asked for is another one in its place.
+        If the object is gone, an interrupted repair or somebody else deleted it: the repair
+        continues with
+        a new object.
         """
         lifecycle = lifecycle_of(entry.type)
-        is_remade = lifecycle is not None and lifecycle.is_recreated_by_repair
-        return is_remade and bool(self._wanted & _nodes_of(entry))
+        is_recreated = lifecycle is not None and lifecycle.is_recreated_by_repair
+        return is_recreated and bool(self._requested_nodes & _list_nodes(entry))
 
-    def _due(self, entry: ResourceState) -> DueChange | None:
+    def _find_due_repair(self, entry: ResourceState) -> DueChange | None:
         lifecycle = lifecycle_of(entry.type)
         if lifecycle is None:
             return None
         decided = lifecycle.decide_repairs(told(entry.outputs), told(entry.inputs))
-        is_due = bool(decided.due_repairs) or bool(self._begun(entry))
+        is_due = bool(decided.due_repairs) or bool(self._find_interrupted_repairs(entry))
         return DueChange("a node is repaired", entry.inputs) if is_due else None
 
     @property
-    def _wanted(self) -> set[str]:
-        return {each.partition("=")[0] for each in self.asked}
+    def _requested_nodes(self) -> set[str]:
+        return {argument.partition("=")[0] for argument in self.node_arguments}
 
-    def _begun(self, entry: ResourceState) -> set[str]:
-        """Return the nodes asked for whose repair has deleted them, and was then interrupted."""
-        missing = self._wanted - _nodes_of(entry) if entry.custom and entry.id else set()
+    def _find_interrupted_repairs(self, entry: ResourceState) -> set[str]:
+        """Return the requested nodes that an interrupted repair has deleted."""
+        missing = self._requested_nodes - _list_nodes(entry) if entry.custom and entry.id else set()
         repairs = Repairs.beside(self.stack.intents()) if missing else None
         return {name for name in missing if repairs and repairs.find(entry.id, name)}
 
 
-def preview_permissions(*, is_reviewed: bool) -> Mapping[str, str]:
-    """The variable with which a preview shows what a person could let be repaired."""
+def build_preview_variables(*, is_reviewed: bool) -> Mapping[str, str]:
+    """Return the variable with which a preview shows the repairs that a person may allow."""
     if not is_reviewed:
         return {}
-    given = {*permissions.get_permissions(), Permission.REPAIR}
-    return {permissions.VARIABLE: ",".join(sorted(given))}
+    granted = {*permissions.get_permissions(), Permission.REPAIR}
+    return {permissions.VARIABLE: ",".join(sorted(granted))}
 
 
-def reviewed(plan: Plan) -> Mapping[str, str]:
-    """The variable with which a run does the repairs that a plan shows, and no others."""
+def build_reviewed_variables(plan: Plan) -> Mapping[str, str]:
+    """Return the variable with which a run makes only the repairs that the plan shows."""
     keys = (
-        permissions.compute_repair_key(each) for change in plan.changes for each in change.repairs
+        permissions.compute_repair_key(node_repair)
+        for change in plan.changes
+        for node_repair in change.repairs
     )
     return {permissions.REVIEWED_VARIABLE: ",".join(sorted(keys))}
 
 
-def other_repairs(planned: Plan, found: Iterable[ResourceChange]) -> list[str]:
-    """The repairs that a new preview finds and a saved plan has not, or has otherwise."""
-    known = {(change.urn, each.node): each for change in planned.changes for each in change.repairs}
+def describe_unplanned_repairs(
+    saved_plan: Plan, new_changes: Iterable[ResourceChange]
+) -> list[str]:
+    """Return a text for each repair of a new preview that the saved plan lacks or has otherwise."""
+    planned_repairs = {
+        (change.urn, node_repair.node): node_repair
+        for change in saved_plan.changes
+        for node_repair in change.repairs
+    }
     texts = []
-    for change in found:
-        for each in change.repairs:
-            before = known.get((change.urn, each.node))
-            if before is None or _facts(before) != _facts(each):
-                how = (
-                    "not planned" if before is None else f"another one than planned: {_was(before)}"
+    for change in new_changes:
+        for node_repair in change.repairs:
+            before = planned_repairs.get((change.urn, node_repair.node))
+            if before is None or _get_compared_fields(before) != _get_compared_fields(node_repair):
+                difference = (
+                    "not planned"
+                    if before is None
+                    else f"another one than planned: {_describe_repair(before)}"
                 )
                 texts.append(
-                    f"{name_of(change.urn)}: the repair of node {each.node} by {each.mode} "
-                    f"({each.evidence}) is {how}"
+                    f"{name_of(change.urn)}: the repair of node {node_repair.node} by "
+                    f"{node_repair.mode} ({node_repair.evidence}) is {difference}"
                 )
     return texts
 
 
-def _facts(each: NodeRepair) -> tuple[str, ...]:
-    return (each.mode, each.cause, each.id, each.instance, each.proposed)
+def _get_compared_fields(node_repair: NodeRepair) -> tuple[str, ...]:
+    return (
+        node_repair.mode,
+        node_repair.cause,
+        node_repair.id,
+        node_repair.instance,
+        node_repair.proposed,
+    )
 
 
-def _was(each: NodeRepair) -> str:
-    return f"{each.mode} ({each.evidence})"
+def _describe_repair(node_repair: NodeRepair) -> str:
+    return f"{node_repair.mode} ({node_repair.evidence})"
 
 
-def _nodes_of(entry: ResourceState) -> set[str]:
+def _list_nodes(entry: ResourceState) -> set[str]:
     lifecycle = lifecycle_of(entry.type)
     if lifecycle is None or not entry.custom or entry.delete or entry.external:
         return set()

@@ -1,4 +1,4 @@
-"""How an operation ended."""
+"""The results of operations: reason, outputs, counts, plan and diagnostics."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,47 +18,51 @@ from gpuform.stacks.engine.values import (
 
 
 class ExitReason(StrEnum):
-    """Why an operation ended as it did."""
+    """Why an operation ended."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     CANCELLED = "cancelled"
     DECLINED = "declined"
-    """Whoever was asked did not want the plan."""
+    """The user did not confirm the plan."""
     POLICY_VIOLATION = "policy-violation"
     """A mandatory gate stops the plan."""
     UNCHECKED = "unchecked"
-    """A check could not be made that was required."""
+    """A required check could not be made."""
     UNEXPECTED_CHANGES = "unexpected-changes"
     OUT_OF_CREDIT = "out-of-credit"
     END_UNKNOWN = "end-unknown"
-    """Of something that is to expire nobody tells when it was made."""
+    """A resource has a time to live, but its creation time is unknown."""
     DUE = "due"
-    """A preview of `expire` has found something that is due."""
+    """A preview of `expire` or `repair` has found something that is due."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutputValue:
-    """An output of the stack in plain text, and whether it is secret: then its repr hides it."""
+    """An output of the stack in plain text; the repr of a secret output hides its value."""
 
     value: Any
     secret: bool
 
     def __repr__(self) -> str:
-        shown = MASK if self.secret else repr(self.value)
-        return f"OutputValue(value={shown}, secret={self.secret})"
+        value_text = MASK if self.secret else repr(self.value)
+        return f"OutputValue(value={value_text}, secret={self.secret})"
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """How `preview`, `up`, `refresh`, `destroy` or `expire` ended.
+    """The result of `preview`, `up`, `refresh`, `destroy`, `expire` or `repair`.
 
-    What it says is of the last run: with `preview` nothing was changed. `changes` counts
-    operations by Pulumi's names: create, update, same, ... `gates` are those that stop the plan,
-    `unchecked` the checks that could not be made, `unknown_ends` the names of what nobody knows the
-    end of, `refusals` why `expire` left something as it is that was due. `seal` makes the plan that
-    is a bound for a later run, with the seals of the plans of other stacks that it was made with;
-    `foreseen` are the outputs as the engine has them, secrets and unknown values among them.
+    It describes the last run: with `preview` nothing was changed. `changes` counts operations by
+    Pulumi's names: create, update, same, ... `gates` are the gates that stop the plan, `unchecked`
+    the
+    checks that could not be made, `unknown_ends` the names of resources with an unknown expiry
+    time,
+    `refusals` the reasons why `expire` left something due unchanged. `seal` returns the plan that
+    limits
+    a later run, with the seals of other stacks' plans that it depends on; `foreseen` are the
+    planned
+    outputs in the engine's form, with secrets and unknown values.
     """
 
     reason: ExitReason
@@ -82,12 +86,12 @@ class RunResult:
 
     @cached_property
     def plan(self) -> Plan | None:
-        """What was planned or done, with secrets masked; None where a preview failed."""
+        """Return what was planned or done, with secrets masked; None where a preview failed."""
         return None if self.make_plan is None else self.make_plan()
 
 
-def output_values(outputs: PropertyMap) -> dict[str, OutputValue]:
-    """A stack's outputs in plain text; a preview does not know all of them."""
+def convert_outputs(outputs: PropertyMap) -> dict[str, OutputValue]:
+    """Return a stack's outputs in plain text, without those that a preview cannot know."""
     return {
         name: OutputValue(unwrap_secrets(value), contains_secret(value))
         for name, value in drop_unknowns(outputs).items()

@@ -1,4 +1,4 @@
-"""Log what happens in a run and how long it takes."""
+"""Log the events of a run and their durations, for `gpuform logs`."""
 
 import threading
 import time
@@ -31,7 +31,7 @@ from gpuform.stacks.review.text import step_text
 
 
 class Stopwatch:
-    """Measures named stretches of time, in seconds, on one clock."""
+    """Measures named durations, in seconds, on one clock."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -39,22 +39,22 @@ class Stopwatch:
 
     @property
     def is_real(self) -> bool:
-        """Whether the clock is this machine's."""
+        """Return True for this machine's clock, and False for an emulator's."""
         return isinstance(self._clock, SystemClock)
 
     def synchronise(self) -> None:
-        """Brings a clock that others move up to date; one that does not answer is given up."""
+        """Update an emulator's clock; switch to this machine's if the emulator does not answer."""
         try:
             self._clock.sleep(0, threading.Event())
         except GpuformError:
             self._clock = SystemClock()
 
     def start(self, what: object) -> None:
-        """Begins a stretch."""
+        """Start the measurement of `what`."""
         self._starts[what] = self._now()
 
-    def elapsed(self, what: object) -> float:
-        """The seconds since the stretch began; 0 when it never did."""
+    def get_elapsed(self, what: object) -> float:
+        """Return the seconds since `what` was started; 0 if it never was."""
         return max(0.0, self._now() - self._starts.get(what, self._now()))
 
     def _now(self) -> float:
@@ -64,24 +64,24 @@ class Stopwatch:
             return time.time()
 
 
-MOST_PRINTED: Final = 1000
-"""Lines that a program prints and that are kept: the others are counted."""
+MAX_PRINTED_LINES: Final = 1000
+"""How many lines of a program's output are logged; the others are only counted."""
 
 
-def is_work(step: Step, *, planning: bool) -> bool:
-    """Whether a step calls a platform: those of a plan do not, unless they refresh."""
+def is_platform_request(step: Step, *, planning: bool) -> bool:
+    """Return True for a step that calls a platform; a plan's steps only do if they refresh."""
     if is_noise(step.state.type) or not step.state.custom or not step_text.has_description(step.op):
         return False
     return not planning or step.op is Op.REFRESH
 
 
-def is_news(event: StepDone | StepFailed) -> bool:
-    """Whether the end of a step is worth a line: not when a refresh found nothing."""
+def is_worth_showing(event: StepDone | StepFailed) -> bool:
+    """Return False for the end of a refresh step that found no difference."""
     return not (isinstance(event, StepDone) and event.step.shown_op is Op.SAME)
 
 
-class LogKeeper:
-    """A listener of one run. Times of lines are real, durations by the platform's clock."""
+class RunLogger:
+    """A listener of one run. Times of lines are real; durations are by the platform's clock."""
 
     def __init__(self, watch: Stopwatch, now: Callable[[], float] = time.time) -> None:
         self._watch = watch
@@ -91,35 +91,45 @@ class LogKeeper:
         self._printed = 0
 
     def __call__(self, event: Event) -> None:
-        if isinstance(event, StepStarted) and is_work(event.step, planning=event.planning):
+        if isinstance(event, StepStarted) and is_platform_request(
+            event.step, planning=event.planning
+        ):
             self._start(event.step)
         elif isinstance(event, Progress) and event.urn in self._running:
-            self._keep(event="progress", urn=event.urn, text=event.text)
+            self._add_line(event="progress", urn=event.urn, text=event.text)
         elif isinstance(event, StepDone | StepFailed) and event.step.urn in self._running:
             self._end(event)
         elif isinstance(event, Diagnostic) and event.severity != "debug":
-            self._keep_message(event)
+            self._add_message(event)
         elif isinstance(event, Unchecked):
-            self._keep(event="unchecked", text=event.text)
+            self._add_line(event="unchecked", text=event.text)
 
-    def log(self, plan: Plan, stack: Stack, outcome: Outcome) -> RunLog:
-        """What was kept, with the plan of the run.
+    def build_log(self, plan: Plan, stack: Stack, outcome: Outcome) -> RunLog:
+        """Return the logged lines, with the plan of the run, and secrets masked.
 
-        No text of it contains a secret of the configuration, and no message one that the state or
-        the outputs mark: of those there may be as many as resources, and who prints them says so
-        in messages.
+        Secrets of the configuration are masked in every line. Secrets of the state and of the
+        outputs, of
+        which there may be as many as resources, are masked in messages only: programs print there.
         """
         configured = stack.subject().program.secrets()
-        if self._printed > MOST_PRINTED:
-            more = self._printed - MOST_PRINTED
-            self._keep(event="message", severity="info", text=f"... and {more} lines more")
+        if self._printed > MAX_PRINTED_LINES:
+            omitted_count = self._printed - MAX_PRINTED_LINES
+            self._add_line(
+                event="message", severity="info", text=f"... and {omitted_count} lines more"
+            )
         messages = [line.text for line in self._lines if line.event == "message"]
-        known = {*configured, *secrets_of(outcome.snapshot, outcome.outputs)} if messages else ()
-        few, many = Redactor(configured), Redactor(known, within=messages)
-        lines = tuple(
-            _without(line, many if line.event == "message" else few) for line in self._lines
+        all_secrets = (
+            {*configured, *collect_secrets(outcome.snapshot, outcome.outputs)} if messages else ()
         )
-        changed = tuple(each for each in plan.changes if each.action is not PlanAction.SAME)
+        line_redactor, message_redactor = (
+            Redactor(configured),
+            Redactor(all_secrets, within=messages),
+        )
+        lines = tuple(
+            _redact_line(line, message_redactor if line.event == "message" else line_redactor)
+            for line in self._lines
+        )
+        changed = tuple(change for change in plan.changes if change.action is not PlanAction.SAME)
         plan = plan.model_copy(update={"changes": changed})
         return RunLog(plan=mask_plan(plan, configured), lines=lines)
 
@@ -127,40 +137,40 @@ class LogKeeper:
         self._running.add(step.urn)
         self._watch.start(step.urn)
         if step.op is not Op.REFRESH:
-            self._keep(event="started", urn=step.urn, op=step.op)
+            self._add_line(event="started", urn=step.urn, op=step.op)
 
     def _end(self, event: StepDone | StepFailed) -> None:
         step = event.step
         self._running.discard(step.urn)
-        if is_news(event):
-            self._keep(
+        if is_worth_showing(event):
+            self._add_line(
                 event="failed" if isinstance(event, StepFailed) else "done",
                 urn=step.urn,
                 op=step.op,
                 found=step.result_op or "",
-                seconds=round(self._watch.elapsed(step.urn), 1),
+                seconds=round(self._watch.get_elapsed(step.urn), 1),
             )
 
-    def _keep_message(self, event: Diagnostic) -> None:
+    def _add_message(self, event: Diagnostic) -> None:
         severity = event.severity.partition("#")[0]
         if severity == "info":
             self._printed += 1
-            if self._printed > MOST_PRINTED:
+            if self._printed > MAX_PRINTED_LINES:
                 return
-        self._keep(event="message", urn=event.urn, severity=severity, text=event.message)
+        self._add_line(event="message", urn=event.urn, severity=severity, text=event.message)
 
-    def _keep(self, **facts: object) -> None:
+    def _add_line(self, **facts: object) -> None:
         self._lines.append(LogLine.model_validate({"time": round(self._now(), 3), **facts}))
 
 
-def secrets_of(snapshot: Snapshot, outputs: PropertyMap) -> set[str]:
-    """The texts that a state and the outputs of a run mark as secret."""
-    found = {*collect_secret_texts(outputs)}
+def collect_secrets(snapshot: Snapshot, outputs: PropertyMap) -> set[str]:
+    """Return the texts that the state and the outputs of a run mark as secret."""
+    secrets = {*collect_secret_texts(outputs)}
     for entry in snapshot.resources:
-        found.update(collect_secret_texts(entry.inputs))
-        found.update(collect_secret_texts(entry.outputs))
-    return found
+        secrets.update(collect_secret_texts(entry.inputs))
+        secrets.update(collect_secret_texts(entry.outputs))
+    return secrets
 
 
-def _without(line: LogLine, redactor: Redactor) -> LogLine:
+def _redact_line(line: LogLine, redactor: Redactor) -> LogLine:
     return line.model_copy(update={"text": redactor.redact(line.text)}) if line.text else line

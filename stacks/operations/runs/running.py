@@ -1,4 +1,8 @@
-"""`preview`, `up`, `refresh`, `destroy`, `expire`, `repair`: plan, ask, do, say how it ended."""
+"""Run the operations `preview`, `up`, `refresh`, `destroy`, `expire` and `repair`.
+
+Commands and the Python API call `run`. It opens the stack, recovers interrupted runs, and has the
+engine make a preview and, if it is confirmed, the update.
+"""
 
 import contextlib
 import os
@@ -25,169 +29,202 @@ from gpuform.stacks.engine.project import Project, StackSettings
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.store import StackLock
 from gpuform.stacks.gates.evaluating import stopped_by
-from gpuform.stacks.operations.config_setting import set_all
-from gpuform.stacks.operations.opening.selecting import SelectedStack, at_work_on, warn_of_recovery
+from gpuform.stacks.operations.config_setting import set_config_values
+from gpuform.stacks.operations.opening.selecting import (
+    SelectedStack,
+    describe_lock_holder,
+    warn_of_recovery,
+)
 from gpuform.stacks.operations.opening.variables import set_variables
-from gpuform.stacks.operations.opening.worlds import world_for
-from gpuform.stacks.operations.plans.appraising import Appraiser
+from gpuform.stacks.operations.opening.worlds import enter_environment
+from gpuform.stacks.operations.plans.appraising import PlanEvaluator
 from gpuform.stacks.operations.plans.plan_file import write_plan
 from gpuform.stacks.operations.plans.plan_masking import mask_plan
 from gpuform.stacks.operations.plans.record import RunRecord
-from gpuform.stacks.operations.runs.caller import Caller, Interrupted, RunEnded, RunStarted
+from gpuform.stacks.operations.runs.caller import (
+    Interrupted,
+    OperationCallbacks,
+    RunEnded,
+    RunStarted,
+)
 from gpuform.stacks.operations.runs.expiring import Expiry
 from gpuform.stacks.operations.runs.options import RunOptions
-from gpuform.stacks.operations.runs.repairing import RepairRun, preview_permissions, reviewed
-from gpuform.stacks.operations.runs.results import ExitReason, RunResult, output_values
-from gpuform.stacks.operations.runs.run_log import LogKeeper, Stopwatch
+from gpuform.stacks.operations.runs.repairing import (
+    RepairRun,
+    build_preview_variables,
+    build_reviewed_variables,
+)
+from gpuform.stacks.operations.runs.results import ExitReason, RunResult, convert_outputs
+from gpuform.stacks.operations.runs.run_log import RunLogger, Stopwatch
 from gpuform.stacks.operations.runs.saved_plans import (
     SavedPlan,
-    bound_of,
-    origin_of,
+    build_constraint,
+    build_origin,
+    build_sealed_plan,
     require_digest,
-    sealed_plan,
 )
 from gpuform.stacks.operations.runs.settling import (
-    Rights,
-    answers,
-    forget_deleted,
+    KeyRights,
+    build_adoption_variables,
+    forget_deleted_objects,
     forget_pending_creates,
-    settle_earlier_runs,
+    recover_earlier_runs,
 )
 from gpuform.stacks.resource_rules import DELETION_RULES, RULES, deletes_first
 from gpuform.stacks.schedule.noticing import is_out_of_credit, notices_of_entries
 from gpuform.stacks.topology_runner import run_topology
 
 
-def _with_refresh_of_project(options: RunOptions, project: Project) -> RunOptions:
-    """Return the options with the project's `refresh: always`, where nothing was asked for."""
+def _apply_project_refresh(options: RunOptions, project: Project) -> RunOptions:
+    """Return the options with the project's `refresh: always`, unless the user chose otherwise."""
     is_refreshing = project.always_refreshes and options.operation in ("update", "destroy")
     return replace(options, refresh=is_refreshing) if options.refresh is None else options
 
 
 def run(
-    selected: SelectedStack, options: RunOptions, caller: Caller, saved: SavedPlan | None = None
+    selected: SelectedStack,
+    options: RunOptions,
+    callbacks: OperationCallbacks,
+    saved_plan: SavedPlan | None = None,
 ) -> RunResult:
-    """Does it. Raises what stops it before anything is done.
+    """Run the operation of `options` on the stack.
 
-    `saved` is a plan that is a bound, as one is that the options name.
+    `saved` is a plan that limits the changes, in place of the file that `options.plan` names.
+
+    Raises:
+        EngineError: the run cannot begin; nothing was changed.
     """
     workspace, name = selected.workspace, selected.name
     if workspace.project.required_version:
         require_version(workspace.project.required_version, "Pulumi.yaml")
-    options = _with_refresh_of_project(options, workspace.project)
+    options = _apply_project_refresh(options, workspace.project)
     if options.plan is not None:
         project = workspace.project.name
-        saved = SavedPlan.read(options.plan, project, name, options.operation)
+        saved_plan = SavedPlan.read(options.plan, project, name, options.operation)
     if options.digest is not None:
-        require_digest(saved, options.digest)
-    if saved is not None:
-        options = saved.taken_over(options)
-    with contextlib.ExitStack() as held:
-        held.enter_context(selected.environment())
-        held.enter_context(set_variables(_permissions(options)))
+        require_digest(saved_plan, options.digest)
+    if saved_plan is not None:
+        options = saved_plan.merge_options(options)
+    with contextlib.ExitStack() as resources:
+        resources.enter_context(selected.environment())
+        resources.enter_context(set_variables(_build_permission_variables(options)))
         if options.repair_nodes:
-            asked = {permissions.REPAIR_VARIABLE: ",".join(options.repair_nodes)}
-            held.enter_context(set_variables(asked))
-        given = answers(options.adopt, create_anew=options.create_anew)
-        held.enter_context(set_variables(given))
+            repair_variables = {permissions.REPAIR_VARIABLE: ",".join(options.repair_nodes)}
+            resources.enter_context(set_variables(repair_variables))
+        adoption_variables = build_adoption_variables(
+            options.adopt, create_anew=options.create_anew
+        )
+        resources.enter_context(set_variables(adoption_variables))
         lock = None
         if not options.preview_only:
-            waiting = selected.patience(caller.warn)
-            lock = held.enter_context(workspace.backend.lock(workspace.project.name, name, waiting))
+            lock_timeout = selected.build_lock_timeout(callbacks.warn)
+            lock = resources.enter_context(
+                workspace.backend.lock(workspace.project.name, name, lock_timeout)
+            )
         stack = selected.open(exclusive=lock is not None)
-        at_work = "" if lock else at_work_on(workspace, name)
-        _warn_of_runs(caller, at_work, stack.recovered)
-        emulated = held.enter_context(world_for(stack, emulate=options.emulate))
-        stack = _prepared(selected, options, stack, caller, lock, is_planned=saved is not None)
+        lock_holder = "" if lock else describe_lock_holder(workspace, name)
+        _warn_of_other_runs(callbacks, lock_holder, stack.recovered)
+        emulated = resources.enter_context(enter_environment(stack, emulate=options.emulate))
+        stack = _prepare_stack(
+            selected, options, stack, callbacks, lock, is_planned=saved_plan is not None
+        )
         if options.exclude_protected:
-            kept = (each.urn for each in stack.snapshot.resources if each.protect)
-            options = replace(options, exclude=(*options.exclude, *kept))
-        log, restart_log = held.enter_context(_event_log(options.event_log))
-        held.enter_context(_profile(options.profile))
-        appraiser = Appraiser.of(stack, os.environ, _given(options))
+            protected_urns = (
+                resource.urn for resource in stack.snapshot.resources if resource.protect
+            )
+            options = replace(options, exclude=(*options.exclude, *protected_urns))
+        log, restart_log = resources.enter_context(_open_event_log(options.event_log))
+        resources.enter_context(_write_profile(options.profile))
+        evaluator = PlanEvaluator.load(stack, os.environ, _get_permissions(options))
         result = PlannedRun(
             selected,
             options,
-            caller,
+            callbacks,
             stack,
             lock,
-            appraiser,
-            Expiry.of(stack, appraiser.clock),
-            Rights.of(stack, os.environ),
+            evaluator,
+            Expiry.for_stack(stack, evaluator.clock),
+            KeyRights.for_stack(stack, os.environ),
             log,
-            saved,
+            saved_plan,
             emulated=emulated,
-            at_work=at_work,
+            lock_holder=lock_holder,
             restart_log=restart_log,
-        ).go()
+        ).run()
     if options.remove and not options.preview_only and result.succeeded:
-        workspace.remove(name, force=False, patience=selected.patience(caller.warn))
-        caller.tell(f"Stack {name} is removed.")
+        workspace.remove(name, force=False, patience=selected.build_lock_timeout(callbacks.warn))
+        callbacks.report(f"Stack {name} is removed.")
     return result
 
 
-def _prepared(
+def _prepare_stack(
     selected: SelectedStack,
     options: RunOptions,
     stack: Stack,
-    caller: Caller,
+    callbacks: OperationCallbacks,
     lock: StackLock | None,
     *,
     is_planned: bool,
 ) -> Stack:
-    """The stack as the run finds it: with its configuration set, and nothing left of other runs.
+    """Return the stack with the run's configuration set, and interrupted runs recovered.
 
-    Raises EngineError where something is selected that it does not have.
+    Raises:
+        EngineError: the stack lacks a selected resource.
     """
     if options.config:
-        set_all(selected, options.config, by_path=options.config_path, tell=caller.tell)
+        set_config_values(
+            selected, options.config, by_path=options.config_path, report=callbacks.report
+        )
         stack.settings = StackSettings.load(stack.project, stack.name)
     makes = options.operation == "update"
     if makes:
-        _warn_of_clear_secrets(stack, caller)
-    stack = settle_earlier_runs(selected, stack, caller, lock, makes=makes)
+        _warn_of_plaintext_secrets(stack, callbacks)
+    stack = recover_earlier_runs(selected, stack, callbacks, lock, makes=makes)
     if options.clear_pending_creates and lock is not None:
-        stack = forget_pending_creates(selected, stack, caller)
+        stack = forget_pending_creates(selected, stack, callbacks)
     if not makes and not is_planned:  # a plan says better what moved
         options.selection.require_matches(entry.urn for entry in stack.snapshot.resources)
     return stack
 
 
-def _warn_of_runs(caller: Caller, at_work: str, recovered: int) -> None:
-    """Tells of the run that goes on now, else of one that was interrupted."""
-    if at_work:
-        caller.warn(f"{at_work}: what is shown may be overtaken")
+def _warn_of_other_runs(callbacks: OperationCallbacks, lock_holder: str, recovered: int) -> None:
+    """Warn of a run in progress, else of one that was interrupted."""
+    if lock_holder:
+        callbacks.warn(f"{lock_holder}: what is shown may be overtaken")
     else:
-        warn_of_recovery(recovered, caller.warn)
+        warn_of_recovery(recovered, callbacks.warn)
 
 
-def _warn_of_clear_secrets(stack: Stack, caller: Caller) -> None:
-    """A topology tells of those that it declares itself, also under the Pulumi CLI."""
-    for each in ConfigKeys.without_topology(stack.project).in_the_clear(stack.settings):
-        caller.warn(f"warning: {each.text}\n  {each.remedy}")
+def _warn_of_plaintext_secrets(stack: Stack, callbacks: OperationCallbacks) -> None:
+    """Warn of secrets that the stack's settings hold in plain text.
+
+    A topology reports its own keys, also under the Pulumi CLI: they are left out here.
+    """
+    for problem in ConfigKeys.without_topology(stack.project).in_the_clear(stack.settings):
+        callbacks.warn(f"warning: {problem.text}\n  {problem.remedy}")
 
 
-def _permissions(options: RunOptions) -> dict[str, str]:
-    """The variable by which both engines take permissions, with those of the options added."""
-    given = _given(options)
-    return {permissions.VARIABLE: ",".join(sorted(given))} if given else {}
+def _build_permission_variables(options: RunOptions) -> dict[str, str]:
+    """Return the variable from which both engines read permissions, with those of the options."""
+    permission_names = _get_permissions(options)
+    return {permissions.VARIABLE: ",".join(sorted(permission_names))} if permission_names else {}
 
 
-def _given(options: RunOptions) -> frozenset[str]:
+def _get_permissions(options: RunOptions) -> frozenset[str]:
     return permissions.get_permissions() | permissions.parse_permissions(",".join(options.allow))
 
 
 @contextlib.contextmanager
-def _event_log(path: Path | None) -> Iterator[tuple[tuple[Listener, ...], Callable[[], None]]]:
-    """Yield a listener that writes Pulumi's event log to the file, if one is wanted.
+def _open_event_log(path: Path | None) -> Iterator[tuple[tuple[Listener, ...], Callable[[], None]]]:
+    """Yield a listener that writes Pulumi's event log, and a function that empties the file.
 
-    With it what empties the file: as under the Pulumi CLI it holds the last run alone, the update
-    and not the preview before it.
+    As under the Pulumi CLI the file holds the last run alone: the update, not the preview before
+    it.
     """
     if path is None:
         yield (), lambda: None
         return
-    with _opened_file(path, "event log") as file:
+    with _open_file(path, "event log") as file:
 
         def restart() -> None:
             file.seek(0)
@@ -197,16 +234,16 @@ def _event_log(path: Path | None) -> Iterator[tuple[tuple[Listener, ...], Callab
 
 
 @contextlib.contextmanager
-def _profile(path: Path | None) -> Iterator[None]:
-    """Traces into the file, if one is wanted."""
+def _write_profile(path: Path | None) -> Iterator[None]:
+    """Write a trace to the file, if there is a path."""
     if path is None:
         yield
         return
-    with _opened_file(path, "profile") as file, write_trace(file):
+    with _open_file(path, "profile") as file, write_trace(file):
         yield
 
 
-def _opened_file(path: Path, what: str) -> TextIO:
+def _open_file(path: Path, what: str) -> TextIO:
     try:
         return path.open("w", encoding="utf-8")
     except OSError as error:
@@ -215,98 +252,98 @@ def _opened_file(path: Path, what: str) -> TextIO:
 
 @dataclass(frozen=True, slots=True)
 class PlannedRun:
-    """An operation's work on a stack that is open, and locked if anything is to be changed.
+    """One operation on an open stack, which is locked if anything may change.
 
-    `judge` looks at what the preview found, and raises what is to stop the operation.
+    `check_preview` receives the preview's outcome, and raises an error to stop the operation.
     """
 
     selected: SelectedStack
     options: RunOptions
-    caller: Caller
+    callbacks: OperationCallbacks
     stack: Stack
     lock: StackLock | None
-    appraiser: Appraiser
+    evaluator: PlanEvaluator
     expiry: Expiry
-    rights: Rights
+    rights: KeyRights
     log: tuple[Listener, ...] = ()
-    saved: SavedPlan | None = None
-    judge: Callable[[Outcome], None] = lambda _outcome: None
+    saved_plan: SavedPlan | None = None
+    check_preview: Callable[[Outcome], None] = lambda _outcome: None
     emulated: bool = False
-    at_work: str = ""
+    lock_holder: str = ""
     restart_log: Callable[[], None] = lambda: None
 
-    def go(self) -> RunResult:
-        options, saved = self.options, self.saved
-        shown: Mapping[str, str] = {}
-        bound = saved.bound(options, self.stack) if saved else None
-        if options.preview_only or not options.skip_preview or saved or self._must_be_planned:
-            with set_variables(preview_permissions(is_reviewed=self._is_reviewed)):
+    def run(self) -> RunResult:
+        options, saved_plan = self.options, self.saved_plan
+        reviewed_variables: Mapping[str, str] = {}
+        constraint = saved_plan.require_current(options, self.stack) if saved_plan else None
+        if options.preview_only or not options.skip_preview or saved_plan or self._must_be_planned:
+            with set_variables(build_preview_variables(is_reviewed=self._is_reviewed)):
                 ended, outcome = self._deploy(preview=True)
             if not outcome.succeeded:
-                return self._result(ended, outcome)
-            self.judge(outcome)
-            if saved and bound:
-                saved.refuse_more(bound, ended.plan, outcome)
+                return self._build_result(ended, outcome)
+            self.check_preview(outcome)
+            if saved_plan and constraint:
+                saved_plan.reject_additional_changes(constraint, ended.plan, outcome)
             if options.preview_only:
                 self._save_plan(ended, outcome)
-                return self._result(ended, outcome, self._stopped(ended))
-            if stopped := self._stopped(ended):
-                return self._result(ended, outcome, stopped)
-            if self._must_be_judged and bound is None and options.operation == "update":
+                return self._build_result(ended, outcome, self._find_stop_reason(ended))
+            if stop_reason := self._find_stop_reason(ended):
+                return self._build_result(ended, outcome, stop_reason)
+            if self._must_pass_gates and constraint is None and options.operation == "update":
                 # What is only known later must not be more than what the gates have seen.
-                bound = bound_of(ended.plan, options, self.stack, outcome)
+                constraint = build_constraint(ended.plan, options, self.stack, outcome)
             if options.operation != "refresh":
-                self.rights.require(outcome)
-            if not self._may_go_on(ended, outcome):
-                return self._result(ended, outcome, ExitReason.DECLINED)
+                self.rights.require_allowed(outcome)
+            if not self._is_confirmed(ended, outcome):
+                return self._build_result(ended, outcome, ExitReason.DECLINED)
             if options.operation == "expire":
-                self.expiry.begin(outcome)
-            shown = reviewed(ended.plan) if self._is_reviewed else {}
-        with set_variables(shown):
-            return self._apply(bound)
+                self.expiry.record_expired(outcome)
+            reviewed_variables = build_reviewed_variables(ended.plan) if self._is_reviewed else {}
+        with set_variables(reviewed_variables):
+            return self._apply(constraint)
 
-    def _apply(self, bound: PlanConstraint | None) -> RunResult:
+    def _apply(self, constraint: PlanConstraint | None) -> RunResult:
         options = self.options
         if options.preview_only or self.lock is None:
             raise AssertionError("a run that only previews, or holds no lock, applies nothing")
-        origin = origin_of(self.stack, os.environ, options.message, self.saved)
-        run = self.stack.begin(options.operation, origin)
-        keeper = LogKeeper(Stopwatch(get_clock(os.environ)))
-        ended, outcome = self._deploy(preview=False, bound=bound, keeper=keeper)
-        log = keeper.log(ended.plan, self.stack, outcome)
-        self.stack.finish(run, outcome, log.model_dump_json(exclude_defaults=True).encode())
-        forget_deleted(self.stack, outcome.snapshot, self.caller.warn)
-        self.expiry.settle(outcome)
-        return self._result(ended, outcome)
+        origin = build_origin(self.stack, os.environ, options.message, self.saved_plan)
+        history_run = self.stack.begin(options.operation, origin)
+        logger = RunLogger(Stopwatch(get_clock(os.environ)))
+        ended, outcome = self._deploy(preview=False, constraint=constraint, logger=logger)
+        log = logger.build_log(ended.plan, self.stack, outcome)
+        self.stack.finish(history_run, outcome, log.model_dump_json(exclude_defaults=True).encode())
+        forget_deleted_objects(self.stack, outcome.snapshot, self.callbacks.warn)
+        self.expiry.forget_existing(outcome)
+        return self._build_result(ended, outcome)
 
     @property
     def _is_reviewed(self) -> bool:
-        """Whether a person sees the plan before it is applied, if it ever is."""
+        """Return True if a person sees the plan before it is applied."""
         options = self.options
         if options.reviewed is not None:
             return options.reviewed
-        is_asked = self.caller.confirm is not None and not options.skip_preview
-        return options.preview_only or self.saved is not None or is_asked
+        is_asked = self.callbacks.confirm is not None and not options.skip_preview
+        return options.preview_only or self.saved_plan is not None or is_asked
 
     @property
     def _must_be_planned(self) -> bool:
-        """Whether something has to look at the plan, whatever the options say."""
+        """Return True if gates, checks or permissions need a preview, whatever the options say."""
         if self.options.operation == "refresh":
             return False
         urns = [entry.urn for entry in self.stack.snapshot.resources]
         is_open = self.options.operation == "update" and any(
             self.options.selection.find_unmatched_errors(urns)
         )
-        is_wanted = self._must_be_judged or self.options.require_checks
+        is_wanted = self._must_pass_gates or self.options.require_checks
         return is_open or is_wanted or self.rights.are_limited
 
     @property
-    def _must_be_judged(self) -> bool:
-        """Whether there are gates, which no option goes round."""
-        return self.appraiser.has_gates and self.options.operation != "refresh"
+    def _must_pass_gates(self) -> bool:
+        """Return True if there are gates; no option skips them."""
+        return self.evaluator.has_gates and self.options.operation != "refresh"
 
-    def _stopped(self, ended: RunEnded) -> ExitReason | None:
-        """What stops the plan."""
+    def _find_stop_reason(self, ended: RunEnded) -> ExitReason | None:
+        """Return why the plan must not be applied, or None."""
         if self.options.operation == "refresh":
             return None
         if stopped_by(ended.plan):
@@ -314,9 +351,12 @@ class PlannedRun:
         is_unchecked = self.options.require_checks and ended.plan.unchecked
         return ExitReason.UNCHECKED if is_unchecked else None
 
-    def _may_go_on(self, ended: RunEnded, outcome: Outcome) -> bool:
-        """Without changes nothing is asked: only the state learns what the program says now."""
-        confirm = self.caller.confirm
+    def _is_confirmed(self, ended: RunEnded, outcome: Outcome) -> bool:
+        """Return True if the plan may be applied.
+
+        A plan without changes needs no confirmation: the run updates the state alone.
+        """
+        confirm = self.callbacks.confirm
         if confirm is None or self.options.skip_preview or not outcome.has_changes:
             return True
         return confirm(ended.plan)
@@ -324,29 +364,35 @@ class PlannedRun:
     def _save_plan(self, ended: RunEnded, outcome: Outcome) -> None:
         path = self.options.save_plan
         if path is not None:
-            write_plan(path, self._sealed(ended, outcome, {}))
+            write_plan(path, self._seal_plan(ended, outcome, {}))
             command = "up" if self.options.operation == "update" else self.options.operation
-            self.caller.tell(f"Plan saved to {path}: `gpuform {command} --plan {path}` applies it.")
+            self.callbacks.report(
+                f"Plan saved to {path}: `gpuform {command} --plan {path}` applies it."
+            )
 
-    def _sealed(self, ended: RunEnded, outcome: Outcome, planned_with: Mapping[str, str]) -> Plan:
+    def _seal_plan(
+        self, ended: RunEnded, outcome: Outcome, planned_with: Mapping[str, str]
+    ) -> Plan:
         plan = ended.plan.model_copy(update={"planned_with": dict(planned_with)})
-        return sealed_plan(plan, self.options, self.stack, outcome)
+        return build_sealed_plan(plan, self.options, self.stack, outcome)
 
-    def _result(
+    def _build_result(
         self, ended: RunEnded, outcome: Outcome, reason: ExitReason | None = None
     ) -> RunResult:
-        """What a run has found, or done."""
+        """Report idle resources, and return the result of the run."""
         for line in self.expiry.idle.lines():
-            self.caller.tell(line)
+            self.callbacks.report(line)
         is_stopped = reason in (ExitReason.POLICY_VIOLATION, ExitReason.UNCHECKED)
-        reason = reason or self._reason(outcome)
-        unknown = self.expiry.names_without_end(outcome) if reason is ExitReason.END_UNKNOWN else ()
+        reason = reason or self._choose_reason(outcome)
+        unknown = (
+            self.expiry.list_names_without_end(outcome) if reason is ExitReason.END_UNKNOWN else ()
+        )
         secrets = self.stack.subject().program.secrets
         plan = ended.plan if outcome.succeeded or not ended.started.preview else None
         return RunResult(
             reason,
             ended.started.preview,
-            outputs=output_values(outcome.outputs),
+            outputs=convert_outputs(outcome.outputs),
             changes=dict(outcome.changes),
             has_changes=outcome.has_changes,
             diagnostics=ended.record.diagnostics,
@@ -357,10 +403,10 @@ class PlannedRun:
             seconds=outcome.seconds,
             make_plan=None if plan is None else lambda: mask_plan(plan, secrets()),
             foreseen=outcome.outputs,
-            seal=lambda planned_with: self._sealed(ended, outcome, planned_with),
+            seal=lambda planned_with: self._seal_plan(ended, outcome, planned_with),
         )
 
-    def _reason(self, outcome: Outcome) -> ExitReason:
+    def _choose_reason(self, outcome: Outcome) -> ExitReason:
         if self._is_out_of_credit(outcome):
             return ExitReason.OUT_OF_CREDIT
         if not outcome.succeeded:
@@ -369,67 +415,73 @@ class PlannedRun:
             return ExitReason.UNEXPECTED_CHANGES
         if self.expiry.refusals:
             return ExitReason.FAILED
-        if self.options.operation == "expire" and self.expiry.names_without_end(outcome):
+        if self.options.operation == "expire" and self.expiry.list_names_without_end(outcome):
             return ExitReason.END_UNKNOWN
-        does_what_is_due = self.options.operation in ("expire", "repair")
-        if does_what_is_due and self.options.preview_only and outcome.has_changes:
+        is_maintenance = self.options.operation in ("expire", "repair")
+        if is_maintenance and self.options.preview_only and outcome.has_changes:
             return ExitReason.DUE
         return ExitReason.SUCCEEDED
 
     def _is_out_of_credit(self, outcome: Outcome) -> bool:
-        """Whether a platform has refused something for it, or something has stopped for it."""
+        """Return True if a platform refused or stopped something for lack of credit."""
         if self.options.operation not in ("update", "refresh"):
             return outcome.out_of_credit
-        there = [each for each in outcome.snapshot.resources if not each.delete]
-        return outcome.out_of_credit or is_out_of_credit(notices_of_entries(there, self.expiry.now))
+        entries = [entry for entry in outcome.snapshot.resources if not entry.delete]
+        return outcome.out_of_credit or is_out_of_credit(
+            notices_of_entries(entries, self.expiry.now)
+        )
 
     def _deploy(
-        self, *, preview: bool, bound: PlanConstraint | None = None, keeper: LogKeeper | None = None
+        self,
+        *,
+        preview: bool,
+        constraint: PlanConstraint | None = None,
+        logger: RunLogger | None = None,
     ) -> tuple[RunEnded, Outcome]:
-        asked, stack, caller = self.options, self.stack, self.caller
-        parallel = asked.parallel or DEFAULT_PARALLEL
+        run_options, stack, callbacks = self.options, self.stack, self.callbacks
+        parallel = run_options.parallel or DEFAULT_PARALLEL
         subject = stack.subject(parallel)
         options = Options(
-            operation=asked.operation,
+            operation=run_options.operation,
             preview=preview,
-            refresh=bool(asked.refresh),
+            refresh=bool(run_options.refresh),
             parallel=parallel,
             rules=(*RULES, self.expiry.expired.refused),
             deletion_rules=DELETION_RULES,
             deletes_first=deletes_first,
-            run_program=asked.run_program,
+            run_program=run_options.run_program,
             run_topology=run_topology,
-            selection=asked.selection,
-            continue_on_error=asked.continue_on_error,
-            constraint=bound,
-            at_work=self.at_work,
+            selection=run_options.selection,
+            continue_on_error=run_options.continue_on_error,
+            constraint=constraint,
+            at_work=self.lock_holder,
         )
-        if asked.operation == "expire":
-            options = self.expiry.options(options)
-        if asked.operation == "repair":
-            options = RepairRun(stack, asked.repair_nodes).options(options)
+        if run_options.operation == "expire":
+            options = self.expiry.build_options(options)
+        if run_options.operation == "repair":
+            options = RepairRun(stack, run_options.repair_nodes).build_options(options)
         self.restart_log()
         started = RunStarted(
-            asked.operation, preview, stack.project.name, stack.name, emulated=self.emulated
+            run_options.operation, preview, stack.project.name, stack.name, emulated=self.emulated
         )
-        ended = RunEnded(started, RunRecord(), self.appraiser)
-        caller.on_event(started)
-        listeners: list[Listener] = [ended.record, caller.on_event, *self.log]
-        events = EventBus([*listeners, keeper] if keeper else listeners, self.selected.debug)
+        ended = RunEnded(started, RunRecord(), self.evaluator)
+        callbacks.on_event(started)
+        listeners: list[Listener] = [ended.record, callbacks.on_event, *self.log]
+        events = EventBus([*listeners, logger] if logger else listeners, self.selected.debug)
         deployment = Deployment(subject, options, events)
 
         def cancel() -> None:
             deployment.cancel()
-            caller.on_event(Interrupted())
+            callbacks.on_event(Interrupted())
 
         try:
-            with caller.interruptions.around(cancel, self._leave):
+            with callbacks.interruptions.register(cancel, self._release_lock):
                 ended.outcome = outcome = deployment.run()
         finally:
-            caller.on_event(ended)
+            callbacks.on_event(ended)
         return ended, outcome
 
-    def _leave(self) -> None:
-        """What is left undone stands in the state as pending."""
+    def _release_lock(self) -> None:
+        """Release the lock at once; operations in progress stay in the state as pending."""
         if self.lock is not None:
             self.lock.release()

@@ -1,4 +1,8 @@
-"""`--save-plan` and `--plan`: what a plan is bound to, and when it is overtaken."""
+"""Save plans and apply them: `--save-plan` and `--plan`.
+
+A saved plan records the state, configuration and options that it was made from. A later run with
+the plan compares them with its own, and may change no more than the plan shows.
+"""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,48 +27,48 @@ from gpuform.stacks.engine.stack import Origin, Stack
 from gpuform.stacks.operations.plans.plan_file import PlanRefused, read_plan
 from gpuform.stacks.operations.plans.plan_masking import mask_plan
 from gpuform.stacks.operations.runs.options import RunOptions
-from gpuform.stacks.operations.runs.repairing import other_repairs
+from gpuform.stacks.operations.runs.repairing import describe_unplanned_repairs
 
-_KEPT = (
+_RECORDED_OPTIONS = (
     *("refresh", "emulate", "target", "target_dependents", "exclude", "exclude_dependents"),
     *("replace", "target_replace", "run_program", "repair_nodes"),
 )
-_DEFAULTS = {f.name: f.default for f in fields(RunOptions) if f.name in _KEPT}
+_DEFAULTS = {f.name: f.default for f in fields(RunOptions) if f.name in _RECORDED_OPTIONS}
 
 
-def require_digest(saved: "SavedPlan | None", digest: str) -> None:
-    """Raises PlanRefused unless the plan has the digest of the one that a person has reviewed."""
-    if saved is None:
+def require_digest(saved_plan: "SavedPlan | None", digest: str) -> None:
+    """Raise PlanRefused unless the plan has the digest of the reviewed plan."""
+    if saved_plan is None:
         raise PlanRefused(
             "a digest says which saved plan is meant, and there is none",
             hint="name its file, too: --plan FILE",
         )
-    if saved.basis.seal != digest:
+    if saved_plan.basis.seal != digest:
         raise PlanRefused(
-            f"{saved.path} is another plan than the one that was reviewed: its digest is "
-            f"{saved.basis.seal}, and {digest or 'an empty one'} was given",
+            f"{saved_plan.path} is another plan than the one that was reviewed: its digest is "
+            f"{saved_plan.basis.seal}, and {digest or 'an empty one'} was given",
             hint="review it: `gpuform review` shows its digest, and what it does",
         )
 
 
-def sealed_plan(plan: Plan, options: RunOptions, stack: Stack, preview: Outcome) -> Plan:
-    """What a preview has planned, with all that it was made from: what `--plan` takes."""
+def build_sealed_plan(plan: Plan, options: RunOptions, stack: Stack, preview: Outcome) -> Plan:
+    """Return a preview's plan with everything that `--plan` checks: basis, creation, seal."""
     digest, subject = stack.crypter.digest, stack.subject()
-    made = {**made_now(), "basis": _basis(options, stack, preview)}
-    told = mask_plan(plan.model_copy(update=made), subject.program.secrets())
-    return seal_plan(told, digest)
+    updates = {**describe_creation(), "basis": _build_basis(options, stack, preview)}
+    masked_plan = mask_plan(plan.model_copy(update=updates), subject.program.secrets())
+    return seal_plan(masked_plan, digest)
 
 
-def origin_of(
-    stack: Stack, environ: Mapping[str, str], message: str, saved: "SavedPlan | None"
+def build_origin(
+    stack: Stack, environ: Mapping[str, str], message: str, saved_plan: "SavedPlan | None"
 ) -> Origin:
-    """Where a run comes from, and by which plan, for the history."""
-    plan = (saved.basis.seal, saved.plan.made_at) if saved else None
+    """Return the origin of a run for the history: its source, its message and its saved plan."""
+    plan = (saved_plan.basis.seal, saved_plan.plan.made_at) if saved_plan else None
     return Origin.of(stack.project.directory, environ, message=message, plan=plan)
 
 
-def made_now() -> dict[str, str]:
-    """What a plan says of when and by whom it was made."""
+def describe_creation() -> dict[str, str]:
+    """Return the fields of a plan that say when and by which release it was made."""
     now = datetime.fromtimestamp(get_clock(os.environ).now(), UTC)
     return {
         "made_at": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -72,43 +76,50 @@ def made_now() -> dict[str, str]:
     }
 
 
-def bound_of(plan: Plan, options: RunOptions, stack: Stack, preview: Outcome) -> PlanConstraint:
-    """What a plan allows that was just made: the run that follows may do no more."""
-    basis = _basis(options, stack, preview)
+def build_constraint(
+    plan: Plan, options: RunOptions, stack: Stack, preview: Outcome
+) -> PlanConstraint:
+    """Return the constraint of a plan that was just made: the run that follows may do no more."""
+    basis = _build_basis(options, stack, preview)
     return PlanConstraint.of(plan.model_copy(update={"basis": basis}), stack.crypter.digest)
 
 
-def _basis(options: RunOptions, stack: Stack, preview: Outcome) -> Basis:
+def _build_basis(options: RunOptions, stack: Stack, preview: Outcome) -> Basis:
     digest = stack.crypter.digest
-    before = basis_before(stack.subject(), _options(options), digest)
+    before = basis_before(stack.subject(), _collect_options(options), digest)
     return basis_after(before, preview, digest)
 
 
 @dataclass(frozen=True, slots=True)
 class SavedPlan:
-    """A plan that was saved, and the file that it is in."""
+    """A saved plan, and its file."""
 
     path: Path
     plan: Plan
 
     @classmethod
     def read(cls, path: Path, project: str, stack: str, operation: Operation) -> Self:
-        """The plan of this stack. Raises EngineError for another stack's, and another operation's.
+        """Read the plan of a file. An update (`up`) applies plans of every operation.
 
-        An update (`up`) applies plans of every operation.
+        Raises:
+            EngineError: the plan belongs to another stack or to another operation.
         """
         plan = read_plan(path)
         if plan.planned_with:
-            others = ", ".join(each.removeprefix("organization/") for each in plan.planned_with)
+            others = ", ".join(
+                stack_name.removeprefix("organization/") for stack_name in plan.planned_with
+            )
             raise PlanRefused(
                 f"{path} is a part of a plan of several stacks: it was planned with {others}",
                 hint="apply the plan of all with `gpuform up --all --plan FILE`",
             )
-        return cls.of(path, plan, project, stack, operation)
+        return cls.from_plan(path, plan, project, stack, operation)
 
     @classmethod
-    def of(cls, path: Path, plan: Plan, project: str, stack: str, operation: Operation) -> Self:
-        """The same of a plan that was read from the file."""
+    def from_plan(
+        cls, path: Path, plan: Plan, project: str, stack: str, operation: Operation
+    ) -> Self:
+        """Check that the plan, read from `path`, belongs to this stack and operation."""
         if (plan.project, plan.stack) != (project, stack):
             raise PlanRefused(
                 f"{path} is a plan for stack {plan.stack} of project {plan.project}, "
@@ -130,45 +141,56 @@ class SavedPlan:
             raise AssertionError("a saved plan has a basis")
         return self.plan.basis
 
-    def taken_over(self, options: RunOptions) -> RunOptions:
-        """The options with the plan's operation and options.
+    def merge_options(self, options: RunOptions) -> RunOptions:
+        """Return the options with the plan's operation and the options that it was made with.
 
-        Raises EngineError for an option given otherwise.
+        Raises:
+            PlanRefused: the user set an option to another value.
         """
-        planned = {**_DEFAULTS, **{k: _plain(v) for k, v in self.basis.options.items()}}
-        for name, given in _options(options).items():
+        planned = {**_DEFAULTS, **{k: _list_to_tuple(v) for k, v in self.basis.options.items()}}
+        for name, value in _collect_options(options).items():
             flag = f"--{name.replace('_', '-')}"
-            if given not in (_DEFAULTS[name], planned[name]):
-                how = f"with {flag} {_shown(planned[name])}".rstrip()
-                how = how if planned[name] else f"without {flag}"
+            if value not in (_DEFAULTS[name], planned[name]):
+                condition = f"with {flag} {_format_value(planned[name])}".rstrip()
+                condition = condition if planned[name] else f"without {flag}"
                 raise PlanRefused(
-                    f"{self.path} was made {how}",
+                    f"{self.path} was made {condition}",
                     hint=f"leave {flag} out: what the plan was made with is taken from it",
                 )
-        if planned.keys() != set(_KEPT):
+        if planned.keys() != set(_RECORDED_OPTIONS):
             raise PlanRefused(f"{self.path} was made with options that this gpuform does not know")
         return replace(options, operation=self.plan.operation, **planned)
 
-    def bound(self, options: RunOptions, stack: Stack) -> PlanConstraint:
-        """What the plan allows, if its state and its configuration are still the stack's."""
+    def require_current(self, options: RunOptions, stack: Stack) -> PlanConstraint:
+        """Return the plan's constraint if state and configuration have not changed since.
+
+        Raises:
+            PlanRefused: the state or the configuration has changed, or the file was edited.
+        """
         digest = stack.crypter.digest
-        bound = PlanConstraint.of(self.plan, digest)
-        self._refuse(bound.changes_since(basis_before(stack.subject(), _options(options), digest)))
+        constraint = PlanConstraint.of(self.plan, digest)
+        self._refuse_if_any(
+            constraint.changes_since(
+                basis_before(stack.subject(), _collect_options(options), digest)
+            )
+        )
         if not is_sealed(self.plan, digest):
             raise PlanRefused(f"{self.path} was edited after it was made", hint=MAKE_A_NEW_ONE)
-        return bound
+        return constraint
 
-    def refuse_more(self, bound: PlanConstraint, plan: Plan, preview: Outcome) -> None:
-        """Raises EngineError when a preview finds another program, or more to do than planned.
+    def reject_additional_changes(
+        self, constraint: PlanConstraint, plan: Plan, preview: Outcome
+    ) -> None:
+        """Raise PlanRefused if a new preview has another program or more changes than the plan.
 
-        `bound` is what the method `bound` gave: state and configuration are still what they were.
+        `constraint` is the result of `require_current`.
         """
-        now = basis_after(self.basis, preview, bound.digest)
-        others = other_repairs(self.plan, plan.changes)
-        self._refuse([*bound.exceeded(now, plan.changes), *others])
+        new_basis = basis_after(self.basis, preview, constraint.digest)
+        unplanned_repairs = describe_unplanned_repairs(self.plan, plan.changes)
+        self._refuse_if_any([*constraint.exceeded(new_basis, plan.changes), *unplanned_repairs])
 
-    def _refuse(self, moved: Iterable[str]) -> None:
-        lines = "".join(f"\n  {text}" for text in moved)
+    def _refuse_if_any(self, differences: Iterable[str]) -> None:
+        lines = "".join(f"\n  {difference}" for difference in differences)
         if lines:
             raise PlanRefused(
                 f"the plan {self.path} is overtaken, and nothing was changed:{lines}",
@@ -176,17 +198,17 @@ class SavedPlan:
             )
 
 
-def _options(options: RunOptions) -> dict[str, Any]:
-    """What decides what a run may do; the order of names does not matter."""
-    given = {name: getattr(options, name) for name in _KEPT}
-    return {k: tuple(sorted(v)) if isinstance(v, tuple) else v for k, v in given.items()}
+def _collect_options(options: RunOptions) -> dict[str, Any]:
+    """Return the options that decide what a run may do, with lists sorted for comparison."""
+    values = {name: getattr(options, name) for name in _RECORDED_OPTIONS}
+    return {k: tuple(sorted(v)) if isinstance(v, tuple) else v for k, v in values.items()}
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return "" if value is True else ", ".join(value) if isinstance(value, tuple) else str(value)
 
 
-def _plain(value: Any) -> Any:
-    """An option as the run's options have it: JSON knows no tuples."""
+def _list_to_tuple(value: Any) -> Any:
+    """Return lists as tuples: RunOptions has tuples, and JSON returns lists."""
     is_list = isinstance(value, Sequence) and not isinstance(value, str)
     return tuple(value) if is_list else value

@@ -1,5 +1,7 @@
-"""Recover what interrupted runs have left before a run begins, with its permissions, and remove it
-from the user's files after it ends.
+"""Recover interrupted runs, check the rights of keys, and forget deleted objects.
+
+Every run calls this module; it calls the engine's recovery, and edits the user's SSH and kubeconfig
+files.
 """
 
 import os
@@ -22,106 +24,124 @@ from gpuform.stacks.engine.state import Snapshot
 from gpuform.stacks.engine.store import StackLock
 from gpuform.stacks.engine.urn import name_of, type_of
 from gpuform.stacks.operations.opening.selecting import SelectedStack
-from gpuform.stacks.operations.opening.worlds import config_of, world_for
-from gpuform.stacks.operations.runs.caller import Caller
+from gpuform.stacks.operations.opening.worlds import enter_environment, read_config
+from gpuform.stacks.operations.runs.caller import OperationCallbacks
 from gpuform.stacks.resource_rules import lifecycle_of, write_refusal
 
 
-def answers(adopt: Sequence[str], *, create_anew: bool) -> Mapping[str, str]:
-    """The variables by which both engines take the user's answers to an AdoptionQuestion."""
-    given = {permissions.ADOPT_VARIABLE: ",".join(adopt)} if adopt else {}
-    return {**given, permissions.ANEW_VARIABLE: "1"} if create_anew else given
+def build_adoption_variables(adopt: Sequence[str], *, create_anew: bool) -> Mapping[str, str]:
+    """Return the variables from which both engines read the answers to an AdoptionQuestion."""
+    variables = {permissions.ADOPT_VARIABLE: ",".join(adopt)} if adopt else {}
+    return {**variables, permissions.ANEW_VARIABLE: "1"} if create_anew else variables
 
 
-def settle_earlier_runs(
+def recover_earlier_runs(
     selected: SelectedStack,
     stack: Stack,
-    caller: Caller,
+    callbacks: OperationCallbacks,
     lock: StackLock | None,
     *,
     makes: bool = False,
 ) -> Stack:
-    """The stack with what interrupted runs have made, under its lock or as it would be.
+    """Return the stack with the objects that interrupted runs have created.
 
-    What `makes` objects afterwards may have to make some of them anew. Raises Unsettled.
+    Under its lock the state is saved; without a `lock` the stack is only as it would be. `makes`
+    says
+    that the run creates objects, and may recreate some of these.
+
+    Raises:
+        Unsettled: an object may have been created, and nothing can tell.
     """
     if lock is not None:
         move_records_into(stack)
     if not (stack.intents().list_all() or stack.overtaken) or (
-        lock is None and _is_in_use(selected.workspace, stack)
+        lock is None and _has_active_run(selected.workspace, stack)
     ):
         return stack
     cancelled = threading.Event()
     leave = lock.release if lock is not None else cancelled.set
-    with caller.interruptions.around(cancelled.set, leave):
+    with callbacks.interruptions.register(cancelled.set, leave):
         save = None if lock is None else stack.save
-        found = settle(stack.subject(), save, caller.warn, cancelled, stack.overtaken, makes=makes)
+        recovered = settle(
+            stack.subject(), save, callbacks.warn, cancelled, stack.overtaken, makes=makes
+        )
     if stack.overtaken and lock is not None:
-        caller.warn(
+        callbacks.warn(
             "another program has written the state since a run was interrupted; the journal of "
             f"that run is kept in {stack.set_journal_aside()}"
         )
-    if found is not None and lock is not None:
+    if recovered is not None and lock is not None:
         return selected.open(exclusive=True)
-    if found is not None:
-        stack.snapshot = found
+    if recovered is not None:
+        stack.snapshot = recovered
     return stack
 
 
-def forget_pending_creates(selected: SelectedStack, stack: Stack, caller: Caller) -> Stack:
-    """The stack, under its lock, without the interrupted creates that nothing can look for."""
+def forget_pending_creates(
+    selected: SelectedStack, stack: Stack, callbacks: OperationCallbacks
+) -> Stack:
+    """Remove interrupted creates that nothing can look for from the state, and return the stack.
+
+    The caller holds the stack's lock.
+    """
     pending = stack.snapshot.pending_operations
-    begun = [each.resource.urn for each in pending if each.type == "creating"]
-    if not begun:
+    pending_urns = [operation.resource.urn for operation in pending if operation.type == "creating"]
+    if not pending_urns:
         return stack
-    kept = [each for each in pending if each.type != "creating"]
-    stack.save(replace(stack.snapshot, pending_operations=kept))
-    for urn in begun:
-        caller.warn(f"the interrupted create of {name_of(urn)} is forgotten")
+    remaining_operations = [operation for operation in pending if operation.type != "creating"]
+    stack.save(replace(stack.snapshot, pending_operations=remaining_operations))
+    for urn in pending_urns:
+        callbacks.warn(f"the interrupted create of {name_of(urn)} is forgotten")
     return selected.open(exclusive=True)
 
 
-def settle_left(selected: SelectedStack, caller: Caller, lock: StackLock, *, emulate: bool) -> None:
-    """Settles what is left of a stack under its lock; opens it only if there is anything."""
+def recover_leftovers(
+    selected: SelectedStack, callbacks: OperationCallbacks, lock: StackLock, *, emulate: bool
+) -> None:
+    """Recover interrupted runs under the stack's lock; open the stack only if there are any."""
     workspace, name = selected.workspace, selected.name
     backend, project = workspace.backend, workspace.project.name
-    left = intents_of(backend, project, name).list_all() or backend.journal(project, name).read()
-    if left or is_anything_beside(workspace.project):
+    leftovers = (
+        intents_of(backend, project, name).list_all() or backend.journal(project, name).read()
+    )
+    if leftovers or is_anything_beside(workspace.project):
         stack = selected.open(exclusive=True)
-        with world_for(stack, emulate=emulate):
-            settle_earlier_runs(selected, stack, caller, lock)
+        with enter_environment(stack, emulate=emulate):
+            recover_earlier_runs(selected, stack, callbacks, lock)
 
 
-def _is_in_use(workspace: Workspace, stack: Stack) -> bool:
-    """Whether somebody is making what the records tell of."""
+def _has_active_run(workspace: Workspace, stack: Stack) -> bool:
+    """Return True if a run in progress may be creating the recorded objects."""
     holders = workspace.backend.lock(workspace.project.name, stack.name).holders()
     return any(not holder.has_ended for holder in holders)
 
 
-def forget_deleted(stack: Stack, after: Snapshot, tell: Callable[[str], None]) -> None:
-    """Tells what it took out, or how to, where that failed: the run is done by now.
+def forget_deleted_objects(stack: Stack, after: Snapshot, tell: Callable[[str], None]) -> None:
+    """Remove deleted clusters and machines from the user's kubeconfig and SSH files.
 
-    `stack` is as it was before the run.
+    `stack` is as it was before the run. A failure is a warning with the command that does it: the
+    run
+    itself has succeeded by now.
     """
     gone = deleted_ids(stack.snapshot, after)
     if not gone:
         return
 
-    def contexts() -> None:
-        for each in forget_contexts(gone, os.environ):
-            tell(f"context {each.context}: taken out of {each.path}, its cluster is gone")
+    def remove_contexts() -> None:
+        for context in forget_contexts(gone, os.environ):
+            tell(f"context {context.context}: taken out of {context.path}, its cluster is gone")
 
-    def hosts() -> None:
-        where = state_of(stack.backend, stack.project.name, stack.name)
-        path = forget_hosts(gone, stack.project.name, stack.name, where)
+    def remove_hosts() -> None:
+        state_location = state_of(stack.backend, stack.project.name, stack.name)
+        path = forget_hosts(gone, stack.project.name, stack.name, state_location)
         if path is not None:
             tell(f"{path}: without the hosts that are gone")
 
-    _try(contexts, "gpuform kubeconfig --remove", tell)
-    _try(hosts, "gpuform ssh-config", tell)
+    _try_removal(remove_contexts, "gpuform kubeconfig --remove", tell)
+    _try_removal(remove_hosts, "gpuform ssh-config", tell)
 
 
-def _try(task: Callable[[], None], command: str, tell: Callable[[str], None]) -> None:
+def _try_removal(task: Callable[[], None], command: str, tell: Callable[[str], None]) -> None:
     try:
         task()
     except EngineError as error:
@@ -132,35 +152,36 @@ def _try(task: Callable[[], None], command: str, tell: Callable[[str], None]) ->
 
 
 _WRITING: Final = frozenset({"create", "update", "replace", "delete"})
-"""The effects of steps that a platform is asked for."""
+"""The effects of steps that send a platform a request to change something."""
 
 _SHOWN: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Rights:
-    """The keys of one run."""
+class KeyRights:
+    """What the API keys of a run may change."""
 
     settings: Settings
 
     @classmethod
-    def of(cls, stack: Stack, environ: Mapping[str, str]) -> Self:
-        return cls(Settings(config=config_of(stack).get, environ=environ))
+    def for_stack(cls, stack: Stack, environ: Mapping[str, str]) -> Self:
+        return cls(Settings(config=read_config(stack).get, environ=environ))
 
     @property
     def are_limited(self) -> bool:
-        """Whether some kind of resource may not be changed: then nothing is done without a plan."""
+        """Return True if a key may not change some kind: then every run needs a preview."""
         return any(
-            write_refusal(load_lifecycle_class(*each), self.settings) for each in list_kinds()
+            write_refusal(load_lifecycle_class(*kind), self.settings) for kind in list_kinds()
         )
 
-    def require(self, outcome: Outcome) -> None:
-        """Raises EngineError when what a preview found may not be done.
+    def require_allowed(self, outcome: Outcome) -> None:
+        """Raise EngineError when the preview has a change that the keys do not allow.
 
-        Plans alone can be made with any key, as in a pull request: then nothing is asked.
+        Previews are possible with any key, as in a pull request: only runs that apply call this
+        method.
         """
         refused: dict[str, list[str]] = {}
-        unsent = {each.urn for each in outcome.planned if _is_unsent(each)}
+        unsent = {change.urn for change in outcome.planned if _is_unsent(change)}
         for urn, effects in outcome.effects.items():
             if urn in unsent or not _WRITING & set(effects):
                 continue
@@ -168,10 +189,12 @@ class Rights:
             if lifecycle is not None and (because := write_refusal(lifecycle, self.settings)):
                 refused.setdefault(because, []).append(name_of(urn))
         if refused:
-            raise EngineError("; ".join(_told(refused)), hint="nothing of it was begun")
+            raise EngineError(
+                "; ".join(_describe_refusals(refused)), hint="nothing of it was begun"
+            )
 
 
-def _told(refused: Mapping[str, list[str]]) -> Iterator[str]:
+def _describe_refusals(refused: Mapping[str, list[str]]) -> Iterator[str]:
     for because, names in refused.items():
         more = len(names) - _SHOWN
         listed = ", ".join(sorted(names)[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
@@ -179,6 +202,6 @@ def _told(refused: Mapping[str, list[str]]) -> Iterator[str]:
 
 
 def _is_unsent(change: ResourceChange) -> bool:
-    """Whether an update only records something, or goes on waiting."""
+    """Return True for an update that changes the state alone, or continues to wait."""
     is_update = change.action is PlanAction.UPDATE
     return is_update and not any(each.is_sent for each in change.changes)

@@ -1,1 +1,1 @@
-"""Several stacks planned and applied as one, each by a process of its own."""
+"""Plan and apply several stacks as one run, each stack in a process of its own."""

@@ -1,7 +1,7 @@
-"""Run one stack of several in a process of its own, by messages over its pipes.
+"""Run one stack of a multi-stack run in a process of its own, with messages over its pipes.
 
-Each message is one line of JSON. It goes through a pipe and is written nowhere: a message may hold
-secrets.
+Each message is one line of JSON. Messages may hold secrets: they go through a pipe and are never
+written to a file. The schedule starts these processes; they run `stacks/cli/one_of_several.py`.
 """
 
 import base64
@@ -24,7 +24,7 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import Project
 from gpuform.stacks.engine.values import PropertyMap, from_struct, to_struct
 from gpuform.stacks.multi_stack import Member
-from gpuform.stacks.operations.opening.interpreter import environment_of
+from gpuform.stacks.operations.opening.interpreter import find_program_environment
 
 Form = Literal["text", "json", "events"]
 """Text for people, one JSON object of a preview, or Pulumi's event log."""
@@ -35,12 +35,13 @@ class _Message(BaseModel):
 
 
 class Task(_Message):
-    """What a process is to do next, with which stack of the project in `folder`.
+    """The next task of a process: an operation on a stack of the project in `folder`.
 
-    `variables` are set for it. `options` are fields of RunOptions. `plan` is what it may do at
-    most; `source` is how messages call that. With `foresees` it asks what other stacks will give
-    out, with `asks` for passphrases. With `drift` it looks at what was changed outside, and nothing
-    else. `form` is how it shows what happens.
+    The process sets `variables` for the task. `options` are fields of RunOptions. `plan` limits the
+    changes, and `source` is the plan's name in messages. With `foresees` the process asks for the
+    planned outputs of other stacks, with `asks` for passphrases. With `drift` it only looks for
+    changes
+    made outside of Pulumi. `form` is the format of its output.
     """
 
     kind: Literal["task"] = "task"
@@ -60,10 +61,12 @@ class Task(_Message):
     debug: bool = False
 
 
-class Foretold(_Message):
-    """What another stack will give out, or None where its state tells; or why nobody can tell.
+class PlannedOutputs(_Message):
+    """The planned outputs of another stack, in answer to AsksOutputs.
 
-    `seal` is that of the plan by which it is known.
+    `outputs` is None where the stack's state has them. `error` says why they are unknown. `seal` is
+    the
+    seal of the plan that they come from.
     """
 
     kind: Literal["foretold"] = "foretold"
@@ -74,7 +77,7 @@ class Foretold(_Message):
 
 
 class Passphrase(_Message):
-    """What a person answered."""
+    """The passphrase that a person entered, in answer to AsksPassphrase."""
 
     kind: Literal["passphrase"] = "passphrase"
     number: int
@@ -82,26 +85,26 @@ class Passphrase(_Message):
 
 
 class Cancel(_Message):
-    """Ends the work in good order."""
+    """Cancel the task: finish what is in progress, and begin nothing else."""
 
     kind: Literal["cancel"] = "cancel"
 
 
-class Leave(_Message):
-    """Ends the process at once; what is under way stands in the state as pending."""
+class Terminate(_Message):
+    """End the process at once; operations in progress stay in the state as pending."""
 
     kind: Literal["leave"] = "leave"
 
 
 class Hello(_Message):
-    """The first message of a process: the release of gpuform that it has."""
+    """The first message of a process: its release of gpuform."""
 
     kind: Literal["hello"] = "hello"
     version: str
 
 
 class AsksOutputs(_Message):
-    """A program reads another stack."""
+    """A question for the outputs of a stack that the program reads."""
 
     kind: Literal["asks-outputs"] = "asks-outputs"
     number: int
@@ -110,7 +113,7 @@ class AsksOutputs(_Message):
 
 
 class AsksPassphrase(_Message):
-    """A stack's secrets need one."""
+    """A question for the passphrase of a stack's secrets."""
 
     kind: Literal["asks-passphrase"] = "asks-passphrase"
     number: int
@@ -118,7 +121,7 @@ class AsksPassphrase(_Message):
 
 
 class Line(_Message):
-    """Something to show."""
+    """A line to show on stdout or stderr."""
 
     kind: Literal["line"] = "line"
     to: Literal["out", "err"]
@@ -126,10 +129,11 @@ class Line(_Message):
 
 
 class Ended(_Message):
-    """The last message of a task: `code` is the exit code of a command that did the same.
+    """The last message of a task: `code` is the exit code of a command with the same result.
 
-    A preview has made `plan`, and knows the `outputs`; `text` says in a few words what was done.
-    With `is_clean` no code of the project has run, and the process takes another task.
+    A preview sends its `plan` and its planned `outputs`; `text` is a short summary. With `is_clean`
+    the
+    task ran no code of the project, and the process can take another task.
     """
 
     kind: Literal["ended"] = "ended"
@@ -142,107 +146,115 @@ class Ended(_Message):
 
 
 FromProcess = Hello | AsksOutputs | AsksPassphrase | Line | Ended
-ToProcess = Task | Foretold | Passphrase | Cancel | Leave
+ToProcess = Task | PlannedOutputs | Passphrase | Cancel | Terminate
 
 _FROM: Final = TypeAdapter[FromProcess](Annotated[FromProcess, Field(discriminator="kind")])
 _TO: Final = TypeAdapter[ToProcess](Annotated[ToProcess, Field(discriminator="kind")])
 
 
-def line_of(message: BaseModel) -> bytes:
-    """The message as a line."""
+def encode_message(message: BaseModel) -> bytes:
+    """Return the message as a line of JSON."""
     return message.model_dump_json(exclude_defaults=False).encode() + b"\n"
 
 
-def from_process(line: bytes) -> FromProcess:
-    """What a process says. Raises ValueError for what is no message."""
+def decode_process_message(line: bytes) -> FromProcess:
+    """Return the message of a process. Raises ValueError for a line that is no such message."""
     return _FROM.validate_json(line)
 
 
-def to_process(line: bytes) -> ToProcess:
-    """What a process is told. Raises ValueError for what is no message."""
+def decode_task_message(line: bytes) -> ToProcess:
+    """Return the message to a process. Raises ValueError for a line that is no such message."""
     return _TO.validate_json(line)
 
 
-def packed(outputs: PropertyMap) -> str:
-    """Outputs as text, secrets and unknown values as Pulumi's wire has them."""
+def pack_outputs(outputs: PropertyMap) -> str:
+    """Return outputs as text, with secrets and unknown values in Pulumi's wire format."""
     return base64.b64encode(to_struct(outputs).SerializeToString()).decode()
 
 
-def unpacked(text: str) -> PropertyMap:
-    """The outputs in a text."""
+def unpack_outputs(text: str) -> PropertyMap:
+    """Return the outputs that `pack_outputs` made into a text."""
     return from_struct(struct_pb2.Struct.FromString(base64.b64decode(text)))
 
 
 _MODULE: Final = "gpuform.stacks.cli.one_of_several"
 _FAILED: Final = 1
 
-Heard = Callable[["StackProcess", FromProcess], None]
-"""Is told what a process says, in a thread of its own; the last of each task is Ended."""
+MessageListener = Callable[["StackProcess", FromProcess], None]
+"""Receives a process's messages in a thread of its own; a task's last message is Ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interpreter:
-    """What runs a project's program, and the variables that it needs."""
+    """The Python that runs a project's program, and the environment variables that it needs."""
 
     python: str
     variables: Mapping[str, str] = field(default_factory=dict, compare=False, hash=False)
 
     @classmethod
-    def of(cls, project: Project) -> "Interpreter":
-        """The project's own. Raises EngineError when it is missing or has no gpuform."""
-        environment = environment_of(project)
+    def for_project(cls, project: Project) -> "Interpreter":
+        """Return the project's interpreter.
+
+        Raises:
+            EngineError: the interpreter is missing or has no gpuform.
+        """
+        environment = find_program_environment(project)
         if environment is None or environment.is_running:
             return cls(sys.executable)
-        return cls(str(environment.python()), environment.variables())
+        return cls(str(environment.find_python()), environment.activate())
 
 
 @dataclass(slots=True, eq=False)
 class StackProcess:
-    """A process that does one task after the other; `name` is the stack of the present one."""
+    """A process that runs one task after the other; `name` is the stack of the current task."""
 
     interpreter: Interpreter
-    heard: Heard = lambda _process, _message: None
+    listener: MessageListener = lambda _process, _message: None
     name: str = ""
-    _is_at_work: bool = False
+    _has_task: bool = False
     _process: "subprocess.Popen[bytes] | None" = None
     _sending: threading.Lock = field(default_factory=threading.Lock)
 
-    def do(self, name: str, task: Task, heard: Heard) -> None:
-        """Gives it a task; starts it for the first. Raises OSError when it cannot be started."""
-        self.name, self.heard, self._is_at_work = name, heard, True
+    def run_task(self, name: str, task: Task, listener: MessageListener) -> None:
+        """Send the process its next task, and start the process for its first one.
+
+        Raises:
+            OSError: the process cannot be started.
+        """
+        self.name, self.listener, self._has_task = name, listener, True
         if self._process is None:
-            self._process = self._started()
+            self._process = self._start()
             threading.Thread(target=self._listen, name="stack process", daemon=True).start()
         self.send(task)
 
     def send(self, message: ToProcess) -> None:
-        """Tells it something; one that has ended hears nothing."""
+        """Send the process a message; a process that has ended ignores it."""
         process = self._process
         if process is None or process.stdin is None:
             return
         with self._sending, contextlib.suppress(OSError, ValueError):
-            process.stdin.write(line_of(message))
+            process.stdin.write(encode_message(message))
             process.stdin.flush()
 
     def close(self) -> None:
-        """There are no more tasks: it ends once it has done what it does."""
+        """Send no more tasks: the process ends after its current one."""
         process = self._process
         if process is not None and process.stdin is not None:
             with self._sending, contextlib.suppress(OSError, ValueError):
                 process.stdin.close()
 
     def wait(self, seconds: float) -> None:
-        """Until it has ended, but not longer."""
+        """Wait until the process has ended, at most so many seconds."""
         if self._process is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(seconds)
 
     def kill(self) -> None:
-        """Ends it where it stands."""
+        """Kill the process."""
         if self._process is not None:
             self._process.kill()
 
-    def _started(self) -> "subprocess.Popen[bytes]":
+    def _start(self) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(  # noqa: S603 - gpuform itself
             [self.interpreter.python, "-P", "-m", _MODULE],
             stdin=subprocess.PIPE,
@@ -257,69 +269,76 @@ class StackProcess:
         process = self._process
         if process is None or process.stdout is None:
             raise AssertionError("a process is heard once it is started")
-        refusal = ""
+        problem = ""
         for line in process.stdout:
             try:
-                said = from_process(line)
+                message = decode_process_message(line)
             except ValueError:
-                refusal = "its process said what nobody understands"
+                problem = "its process said what nobody understands"
                 process.kill()
                 break
-            if isinstance(said, Hello):
-                refusal = self._refusal(said)
+            if isinstance(message, Hello):
+                problem = self._reject_other_version(message)
                 continue
-            if isinstance(said, Ended):
-                self._is_at_work = False
-            self.heard(self, said)
+            if isinstance(message, Ended):
+                self._has_task = False
+            self.listener(self, message)
         code = process.wait()
         for stream in (process.stdin, process.stdout):
             if stream is not None:
                 with contextlib.suppress(OSError):
                     stream.close()
-        if self._is_at_work:
-            text = refusal or f"its process ended with {code}"
-            self.heard(self, Ended(code=_FAILED, text=text))
+        if self._has_task:
+            text = problem or f"its process ended with {code}"
+            self.listener(self, Ended(code=_FAILED, text=text))
 
-    def _refusal(self, said: Hello) -> str:
-        """Two releases may mean different things by one word."""
+    def _reject_other_version(self, hello: Hello) -> str:
+        """Kill a process with another release of gpuform; return the error or an empty text.
+
+        Two releases may give one message different meanings.
+        """
         own = version("gpuform")
-        if said.version == own:
+        if hello.version == own:
             return ""
         self.kill()
-        text = f"{self.interpreter.python} has gpuform {said.version}, and this is {own}"
+        text = f"{self.interpreter.python} has gpuform {hello.version}, and this is {own}"
         return f"{text}: install the same there"
 
 
-class Processes:
-    """The processes that have done a task, and wait for another."""
+class ProcessPool:
+    """The idle processes, which wait for another task."""
 
     def __init__(self) -> None:
         self._idle: list[StackProcess] = []
 
-    def take(self, interpreter: Interpreter) -> StackProcess:
-        """One with this interpreter, which may have to be started."""
+    def acquire(self, interpreter: Interpreter) -> StackProcess:
+        """Return an idle process with this interpreter, or a new one that is not started yet."""
         for process in self._idle:
             if process.interpreter == interpreter:
                 self._idle.remove(process)
                 return process
         return StackProcess(interpreter)
 
-    def give(self, process: StackProcess) -> None:
-        """One that can do another task."""
+    def release(self, process: StackProcess) -> None:
+        """Put back a process that can run another task."""
         self._idle.append(process)
 
     def close(self) -> None:
-        """There are no more tasks."""
+        """End all idle processes."""
         while self._idle:
             self._idle.pop().close()
 
 
-def interpreters(members: Mapping[str, Member]) -> dict[str, Interpreter]:
-    """What runs the program of each. Raises EngineError for the first that is missing."""
-    found = {}
+def find_interpreters(members: Mapping[str, Member]) -> dict[str, Interpreter]:
+    """Return the interpreter of each stack's program.
+
+    Raises:
+        EngineError: an interpreter is missing; the error names the stack.
+    """
+    interpreters = {}
     for name, member in members.items():
         try:
-            found[name] = Interpreter.of(member.project)
+            interpreters[name] = Interpreter.for_project(member.project)
         except EngineError as error:
             raise EngineError(f"{name}: {error.message}", error.hint) from error
-    return found
+    return interpreters

@@ -1,4 +1,8 @@
-"""Several stacks planned and applied as one: one plan, one answer, one order."""
+"""Plan and apply several stacks as one run: one plan, one question, one order.
+
+The command line calls `run_multi_stack`. A schedule runs a process for each stack; the plans are
+combined and shown, gates are evaluated over all of them, and the stacks are applied in order.
+"""
 
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -21,30 +25,35 @@ from gpuform.stacks.operations.several.process import (
     Form,
     Interpreter,
     Line,
-    Processes,
+    ProcessPool,
     Task,
-    interpreters,
+    find_interpreters,
 )
 from gpuform.stacks.operations.several.schedule import Schedule
-from gpuform.stacks.operations.several.whole_plan import allowed_in, emulated, judged
+from gpuform.stacks.operations.several.whole_plan import (
+    assign_permissions,
+    evaluate_workspace_gates,
+    run_emulators,
+)
 
 _APPLIED_AT_ONCE: Final = 8
-"""Stacks that are applied at a time: most of that is waiting."""
+"""How many stacks are applied at a time. Applying is mostly waiting for platforms."""
 
-_TOLD: Final = (
+_FORWARDED_OPTIONS: Final = (
     *("operation", "parallel", "refresh", "continue_on_error", "message", "require_checks"),
     *("exclude_protected", "run_program", "clear_pending_creates"),
 )
-"""The options of a run that hold for each of its stacks."""
+"""The options of the run that are passed on to each stack's process."""
 
 
 @dataclass(frozen=True, slots=True)
-class SeveralOptions:
-    """`run` says what is done with each stack; its `plan` and `save_plan` are files of all plans.
+class MultiStackOptions:
+    """The options of a multi-stack run. `run` applies to each stack; its files hold all plans.
 
-    `names` are the stacks that it is about; with `drift` a refresh only looks. `jobs` is how many
-    work at a time; None: as many as there are processors while planning, more while applying.
-    `form`, `color`, `showing`, `lock_timeout` and `debug` are for the processes.
+    `names` are the chosen stacks. With `drift` a refresh only looks. `jobs` is the number of stacks
+    at
+    a time; None means one per processor while planning, and more while applying. `form`, `color`,
+    `showing`, `lock_timeout` and `debug` are passed on to the processes.
     """
 
     run: RunOptions
@@ -59,24 +68,25 @@ class SeveralOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class SeveralCaller:
-    """Who wants it: is told what happens, is asked before a change, and may interrupt it.
+class MultiStackCallbacks:
+    """The user of a multi-stack run: sees its events, confirms changes, and may interrupt it.
 
-    `tell` gets the lines of each stack, `ended` how each ended and whether that was a preview;
-    `show` gets the plan of all. Without `confirm` nobody is asked. `answer` asks for a passphrase.
+    `report_line` receives the lines of each stack, `on_stack_ended` the result of each stack and
+    whether the run was a preview, `show_plan` the combined plan. Without `confirm` the plan is
+    applied without a question. `ask_passphrase` asks for a passphrase.
     """
 
-    tell: Callable[[str, Line], None]
-    ended: Callable[[str, Ended, bool], None]
-    show: Callable[[StacksPlan], None]
+    report_line: Callable[[str, Line], None]
+    on_stack_ended: Callable[[str, Ended, bool], None]
+    show_plan: Callable[[StacksPlan], None]
     interruptions: Interruptions
     confirm: Callable[[StacksPlan], bool] | None = None
-    answer: Callable[[str, str], str | None] | None = None
+    ask_passphrase: Callable[[str, str], str | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class SeveralResult:
-    """How it ended: `reason` of all, and how each stack ended, where any was applied."""
+class MultiStackResult:
+    """How a multi-stack run ended; `stacks` has the result of each stack that was applied."""
 
     reason: ExitReason
     plan: StacksPlan | None = None
@@ -87,263 +97,301 @@ class SeveralResult:
         return self.reason is ExitReason.SUCCEEDED
 
 
-def run_several(order: Order, options: SeveralOptions, caller: SeveralCaller) -> SeveralResult:
-    """Does it. Raises EngineError for what stops it before anything is done."""
-    chosen = [name for name in order.estate.members if name in options.names]
-    saved = None if options.run.plan is None else read_stacks_plan(options.run.plan)
-    if saved is not None:
-        chosen = _planned_names(saved, order, options, chosen)
-    found = interpreters({name: order.estate.members[name] for name in chosen})
-    allowed = allowed_in(order.estate, _allowed(options.run))
-    with emulated(order.estate, chosen, wanted=options.run.emulate) as worlds:
+def run_multi_stack(
+    order: Order, options: MultiStackOptions, callbacks: MultiStackCallbacks
+) -> MultiStackResult:
+    """Plan the chosen stacks, and apply the plan if it is confirmed.
+
+    Raises:
+        EngineError: the run cannot begin; nothing was changed.
+    """
+    names = [name for name in order.estate.members if name in options.names]
+    saved_plan = None if options.run.plan is None else read_stacks_plan(options.run.plan)
+    if saved_plan is not None:
+        names = _select_planned_names(saved_plan, order, options, names)
+    interpreters = find_interpreters({name: order.estate.members[name] for name in names})
+    allowed = assign_permissions(order.estate, _get_permissions(options.run))
+    with run_emulators(order.estate, names, wanted=options.run.emulate) as emulator_variables:
         variables = {
-            name: {**worlds.get(name, {}), permissions.VARIABLE: ",".join(allowed[name])}
-            for name in chosen
+            name: {
+                **emulator_variables.get(name, {}),
+                permissions.VARIABLE: ",".join(allowed[name]),
+            }
+            for name in names
         }
-        processes = Processes()
+        processes = ProcessPool()
         try:
-            several = _Several(order, options, caller, chosen, variables, found, processes, saved)
-            return several.go()
+            multi_stack_run = _MultiStackRun(
+                order, options, callbacks, names, variables, interpreters, processes, saved_plan
+            )
+            return multi_stack_run.run()
         finally:
             processes.close()
 
 
-def _allowed(run: RunOptions) -> frozenset[str]:
+def _get_permissions(run: RunOptions) -> frozenset[str]:
     return permissions.get_permissions() | permissions.parse_permissions(",".join(run.allow))
 
 
-def _planned_names(
-    saved: StacksPlan, order: Order, options: SeveralOptions, chosen: Sequence[str]
+def _select_planned_names(
+    saved_plan: StacksPlan, order: Order, options: MultiStackOptions, chosen_names: Sequence[str]
 ) -> list[str]:
-    """The stacks of a saved plan that are wanted."""
-    names = [_name(plan) for plan in saved.plans]
+    """Return the stacks of the saved plan that the user chose.
+
+    Raises:
+        PlanRefused: the plan belongs to another workspace or to another operation.
+    """
+    names = [_format_stack_name(plan) for plan in saved_plan.plans]
     missing = [name for name in names if name not in order.estate.members]
     if missing:
         raise PlanRefused(
             f"{options.run.plan} plans {', '.join(missing)}, which is none of the stacks here",
             hint="apply it where it was made: in the folder of stacks.yaml, or of the projects",
         )
-    planned = saved.plans[0].operation
+    planned = saved_plan.plans[0].operation
     if options.run.operation not in ("update", planned):
         raise PlanRefused(
             f"{options.run.plan} is a plan of another operation: {planned}",
             hint=f"apply it with `gpuform up --all --plan {options.run.plan}`",
         )
-    kept = [name for name in names if name in chosen]
-    _refuse_apart(saved, kept, options)
-    return kept
+    selected_names = [name for name in names if name in chosen_names]
+    _require_planned_together(saved_plan, selected_names, options)
+    return selected_names
 
 
-def _refuse_apart(saved: StacksPlan, kept: Collection[str], options: SeveralOptions) -> None:
-    """Raises PlanRefused for a part without the very plans that it was made with."""
+def _require_planned_together(
+    saved_plan: StacksPlan, selected_names: Collection[str], options: MultiStackOptions
+) -> None:
+    """Raise PlanRefused for a stack planned with outputs of a plan that is not applied now."""
     seals = {
-        build_full_name(each.project, each.stack): each.basis.seal if each.basis else ""
-        for each in saved.plans
-        if _name(each) in kept
+        build_full_name(plan.project, plan.stack): plan.basis.seal if plan.basis else ""
+        for plan in saved_plan.plans
+        if _format_stack_name(plan) in selected_names
     }
-    for plan in saved.plans:
-        if _name(plan) not in kept:
+    for plan in saved_plan.plans:
+        if _format_stack_name(plan) not in selected_names:
             continue
         for stack, seal in plan.planned_with.items():
             if seals.get(stack) != seal:
                 other = stack.removeprefix("organization/")
                 raise PlanRefused(
-                    f"{_name(plan)} was planned with what {other} will give out, and {other} is "
-                    f"not applied by the same plan",
+                    f"{_format_stack_name(plan)} was planned with what {other} will give out, "
+                    f"and {other} is not applied by the same plan",
                     hint=f"apply {options.run.plan} as it was made, or make a new plan with the "
                     "same --filter",
                 )
 
 
-def _name(plan: Plan) -> str:
+def _format_stack_name(plan: Plan) -> str:
     return f"{plan.project}/{plan.stack}"
 
 
 @dataclass(slots=True)
-class _Several:
+class _MultiStackRun:
     order: Order
-    options: SeveralOptions
-    caller: SeveralCaller
+    options: MultiStackOptions
+    callbacks: MultiStackCallbacks
     names: Sequence[str]
     variables: Mapping[str, Mapping[str, str]]
     interpreters: Mapping[str, Interpreter]
-    processes: Processes
-    saved: StacksPlan | None
+    processes: ProcessPool
+    saved_plan: StacksPlan | None
 
-    def go(self) -> SeveralResult:
-        run = self.options.run
-        plan = self.saved
+    def run(self) -> MultiStackResult:
+        options = self.options.run
+        plan = self.saved_plan
         if plan is None:
             ended, is_cancelled = self._preview()
-            plan = self._plan(ended)
+            plan = self._combine_plans(ended)
             if self.options.drift:
-                return self._looked(plan, ended, is_cancelled=is_cancelled)
+                return self._report_drift(plan, ended, is_cancelled=is_cancelled)
             if plan is None or plan.has_failed or is_cancelled:
                 if plan is not None:
-                    self.caller.show(plan)
+                    self.callbacks.show_plan(plan)
                 reason = ExitReason.CANCELLED if is_cancelled else ExitReason.FAILED
-                return SeveralResult(reason, plan, ended)
+                return MultiStackResult(reason, plan, ended)
         else:
-            plan = self._narrowed(plan)
-        plan = judged(plan, self.order.estate, _allowed(run), os.environ)
-        self.caller.show(plan)
-        stopped = self._stopped(plan)
-        if run.preview_only:
-            if run.save_plan is not None:
-                write_plan(run.save_plan, plan)
-            unexpected = run.expect_no_changes and plan.has_changes
-            done = ExitReason.UNEXPECTED_CHANGES if unexpected else ExitReason.SUCCEEDED
-            return SeveralResult(stopped or done, plan)
-        if stopped is not None:
-            return SeveralResult(stopped, plan)
-        confirm = self.caller.confirm
+            plan = self._select_plans(plan)
+        plan = evaluate_workspace_gates(
+            plan, self.order.estate, _get_permissions(options), os.environ
+        )
+        self.callbacks.show_plan(plan)
+        stop_reason = self._find_stop_reason(plan)
+        if options.preview_only:
+            if options.save_plan is not None:
+                write_plan(options.save_plan, plan)
+            unexpected = options.expect_no_changes and plan.has_changes
+            end_reason = ExitReason.UNEXPECTED_CHANGES if unexpected else ExitReason.SUCCEEDED
+            return MultiStackResult(stop_reason or end_reason, plan)
+        if stop_reason is not None:
+            return MultiStackResult(stop_reason, plan)
+        confirm = self.callbacks.confirm
         if confirm is not None and plan.has_changes and not confirm(plan):
-            return SeveralResult(ExitReason.DECLINED, plan)
+            return MultiStackResult(ExitReason.DECLINED, plan)
         return self._apply(plan)
 
     def _preview(self) -> tuple[dict[str, Ended], bool]:
-        """Plans every stack with what those before it will give out."""
+        """Plan every stack with the planned outputs of the stacks that it reads.
+
+        Returns the results, and whether the run was cancelled.
+        """
         run = self.options.run
         foresees = run.operation == "update"
-        needs = self._needs({}) if foresees else {name: set[str]() for name in self.names}
-        reviewed = run.preview_only or self.caller.confirm is not None
+        dependencies = (
+            self._find_dependencies({}) if foresees else {name: set[str]() for name in self.names}
+        )
+        reviewed = run.preview_only or self.callbacks.confirm is not None
 
         def task(name: str) -> Task:
-            return self._task(name, {"preview_only": True, "reviewed": reviewed}, foresees=foresees)
+            return self._build_task(
+                name, {"preview_only": True, "reviewed": reviewed}, foresees=foresees
+            )
 
-        return self._scheduled(needs, os.cpu_count() or 1, task, preview=True)
+        return self._run_schedule(dependencies, os.cpu_count() or 1, task, preview=True)
 
-    def _plan(self, ended: Mapping[str, Ended]) -> StacksPlan | None:
-        """The plan of all, in the order in which it is applied; None where nothing was planned."""
-        plans = {name: each.plan for name, each in ended.items() if each.plan is not None}
+    def _combine_plans(self, ended: Mapping[str, Ended]) -> StacksPlan | None:
+        """Return the combined plan, in the order of application; None without any plan."""
+        plans = {name: result.plan for name, result in ended.items() if result.plan is not None}
         if not plans:
             return None
         root = self.order.estate.root.name
-        found = sequence(self._applied_after(plans))
-        for name, each in ended.items():
+        names = sequence(self._find_apply_order(plans))
+        for name, result in ended.items():
             if name not in plans:  # a plan that is not whole is not applied: it says why
                 project, _, stack = name.rpartition("/")
-                told = {"errors": (each.text,), "operation": self.options.run.operation}
-                plans[name] = Plan.from_changes(project, stack, ()).model_copy(update=told)
-                found.append(name)
-        return StacksPlan(name=root, plans=tuple(plans[name] for name in found))
+                updates = {"errors": (result.text,), "operation": self.options.run.operation}
+                plans[name] = Plan.from_changes(project, stack, ()).model_copy(update=updates)
+                names.append(name)
+        return StacksPlan(name=root, plans=tuple(plans[name] for name in names))
 
-    def _looked(
+    def _report_drift(
         self, plan: StacksPlan | None, ended: Mapping[str, Ended], *, is_cancelled: bool
-    ) -> SeveralResult:
-        """What was found is told, also where not all of it could be read."""
+    ) -> MultiStackResult:
+        """Show the changes made outside of Pulumi, also where a stack could not be read."""
         if plan is not None:
-            self.caller.show(plan)
+            self.callbacks.show_plan(plan)
         if is_cancelled:
-            return SeveralResult(ExitReason.CANCELLED, plan, ended)
-        is_whole = all(each.code == 0 for each in ended.values())
-        reason = ExitReason.SUCCEEDED if is_whole else ExitReason.FAILED
-        return SeveralResult(reason, plan, ended)
+            return MultiStackResult(ExitReason.CANCELLED, plan, ended)
+        is_complete = all(result.code == 0 for result in ended.values())
+        reason = ExitReason.SUCCEEDED if is_complete else ExitReason.FAILED
+        return MultiStackResult(reason, plan, ended)
 
-    def _narrowed(self, plan: StacksPlan) -> StacksPlan:
-        kept = tuple(each for each in plan.plans if _name(each) in self.names)
-        if not kept:
+    def _select_plans(self, plan: StacksPlan) -> StacksPlan:
+        selected_plans = tuple(
+            stack_plan for stack_plan in plan.plans if _format_stack_name(stack_plan) in self.names
+        )
+        if not selected_plans:
             raise PlanRefused(
                 f"{self.options.run.plan} plans none of the stacks that --filter leaves"
             )
-        return plan.model_copy(update={"plans": kept, "gates": None})
+        return plan.model_copy(update={"plans": selected_plans, "gates": None})
 
-    def _stopped(self, plan: StacksPlan) -> ExitReason | None:
+    def _find_stop_reason(self, plan: StacksPlan) -> ExitReason | None:
         if self.options.run.operation == "refresh":
             return None
-        gates = [*(plan.gates or ()), *(gate for each in plan.plans for gate in each.gates or ())]
-        if any(gate.is_blocking for gate in lifted(gates, _allowed(self.options.run))):
+        gates = [
+            *(plan.gates or ()),
+            *(gate for stack_plan in plan.plans for gate in stack_plan.gates or ()),
+        ]
+        if any(gate.is_blocking for gate in lifted(gates, _get_permissions(self.options.run))):
             return ExitReason.POLICY_VIOLATION
-        is_unchecked = self.options.run.require_checks and any(p.unchecked for p in plan.plans)
+        is_unchecked = self.options.run.require_checks and any(
+            stack_plan.unchecked for stack_plan in plan.plans
+        )
         return ExitReason.UNCHECKED if is_unchecked else None
 
-    def _apply(self, plan: StacksPlan) -> SeveralResult:
-        plans = {_name(each): each for each in plan.plans}
+    def _apply(self, plan: StacksPlan) -> MultiStackResult:
+        plans = {_format_stack_name(stack_plan): stack_plan for stack_plan in plan.plans}
         run = self.options.run
-        reviewed = run.plan is not None or self.caller.confirm is not None
+        reviewed = run.plan is not None or self.callbacks.confirm is not None
         source = str(run.plan or "of all stacks")
 
         def task(name: str) -> Task:
-            part = plans[name]
-            more: dict[str, Any] = {"operation": part.operation, "reviewed": reviewed}
-            return self._task(name, more, plan=part, source=source)
+            stack_plan = plans[name]
+            task_options: dict[str, Any] = {"operation": stack_plan.operation, "reviewed": reviewed}
+            return self._build_task(name, task_options, plan=stack_plan, source=source)
 
-        needs = self._applied_after(plans)
-        for circle in circles(needs):
-            way = " -> ".join(circle)
+        dependencies = self._find_apply_order(plans)
+        for cycle in circles(dependencies):
+            path = " -> ".join(cycle)
             raise EngineError(
-                f"these stacks need each other by their states: {way}",
+                f"these stacks need each other by their states: {path}",
                 hint="do one of them by itself first, in its folder",
             )
-        ended, is_cancelled = self._scheduled(needs, _APPLIED_AT_ONCE, task, preview=False)
-        return SeveralResult(self._reason(ended, is_cancelled, plan), plan, ended)
+        ended, is_cancelled = self._run_schedule(
+            dependencies, _APPLIED_AT_ONCE, task, preview=False
+        )
+        return MultiStackResult(self._choose_reason(ended, is_cancelled, plan), plan, ended)
 
-    def _reason(
+    def _choose_reason(
         self, ended: Mapping[str, Ended], is_cancelled: bool, plan: StacksPlan
     ) -> ExitReason:
-        reasons = {each.reason for each in ended.values()}
-        if is_cancelled and any(each.code != 0 for each in ended.values()):
+        reasons = {result.reason for result in ended.values()}
+        if is_cancelled and any(result.code != 0 for result in ended.values()):
             return ExitReason.CANCELLED
         if ExitReason.OUT_OF_CREDIT in reasons:
             return ExitReason.OUT_OF_CREDIT
-        if any(each.code != 0 for each in ended.values()):
+        if any(result.code != 0 for result in ended.values()):
             return ExitReason.FAILED
         unexpected = self.options.run.expect_no_changes and plan.has_changes
         return ExitReason.UNEXPECTED_CHANGES if unexpected else ExitReason.SUCCEEDED
 
-    def _applied_after(self, plans: Mapping[str, Plan]) -> dict[str, set[str]]:
-        """What is applied before each: what it reads, or for a destroy what reads it."""
-        needs = self._needs(plans)
-        if all(plan.operation != "destroy" for plan in plans.values()):
-            return needs
-        turned: dict[str, set[str]] = {name: set() for name in needs}
-        for name, needed in needs.items():
-            for other in needed:
-                turned[other].add(name)
-        return turned
+    def _find_apply_order(self, plans: Mapping[str, Plan]) -> dict[str, set[str]]:
+        """Return the stacks that are applied before each stack.
 
-    def _needs(self, plans: Mapping[str, Plan]) -> dict[str, set[str]]:
-        """By stack, those that come before: by the files, and by what was read when planning."""
+        These are the stacks that the stack reads. Where a stack is destroyed the order is reversed.
+        """
+        dependencies = self._find_dependencies(plans)
+        if all(plan.operation != "destroy" for plan in plans.values()):
+            return dependencies
+        dependents: dict[str, set[str]] = {name: set() for name in dependencies}
+        for name, required_names in dependencies.items():
+            for other in required_names:
+                dependents[other].add(name)
+        return dependents
+
+    def _find_dependencies(self, plans: Mapping[str, Plan]) -> dict[str, set[str]]:
+        """Return the stacks that each stack reads, by its files and by its plan's references."""
         members = self.order.estate.members
-        wanted = [name for name in self.names if not plans or name in plans]
-        needs: dict[str, set[str]] = {}
-        for name in wanted:
+        names = [name for name in self.names if not plans or name in plans]
+        dependencies: dict[str, set[str]] = {}
+        for name in names:
             # What runs no program goes by the states: the files may be of later.
             is_run = self.options.run.operation == "update" and not plans
-            found = set(self.order.needs[name] if is_run else members[name].after)
+            required_names = set(self.order.needs[name] if is_run else members[name].after)
             for stack in plans[name].stack_references if plans else ():
                 other = self.order.estate.find(members[name].backend, stack)
-                found |= {other.name} if other is not None else set()
-            needs[name] = (found - {name}) & set(wanted)
-        return needs
+                required_names |= {other.name} if other is not None else set()
+            dependencies[name] = (required_names - {name}) & set(names)
+        return dependencies
 
-    def _scheduled(
+    def _run_schedule(
         self,
-        needs: Mapping[str, set[str]],
+        dependencies: Mapping[str, set[str]],
         jobs: int,
         task: Callable[[str], Task],
         *,
         preview: bool,
     ) -> tuple[dict[str, Ended], bool]:
-        caller = self.caller
+        callbacks = self.callbacks
         schedule = Schedule(
             self.order,
-            needs,
+            dependencies,
             self.options.jobs or jobs,
             task,
             self.interpreters,
             self.processes,
-            caller.tell,
-            lambda name, ended: caller.ended(name, ended, preview),
-            caller.answer or (lambda _name, _prompt: None),
+            callbacks.report_line,
+            lambda name, ended: callbacks.on_stack_ended(name, ended, preview),
+            callbacks.ask_passphrase or (lambda _name, _prompt: None),
         )
-        with caller.interruptions.around(schedule.cancel, schedule.leave):
+        with callbacks.interruptions.register(schedule.cancel, schedule.terminate):
             return schedule.run(), schedule.is_cancelled
 
-    def _task(
+    def _build_task(
         self,
         name: str,
-        more: Mapping[str, Any],
+        task_options: Mapping[str, Any],
         *,
         plan: Plan | None = None,
         source: str = "",
@@ -355,11 +403,11 @@ class _Several:
             folder=member.project.directory,
             stack=member.stack,
             variables=dict(self.variables[name]),
-            options={**_told(options.run), **more},
+            options={**_collect_forwarded_options(options.run), **task_options},
             plan=plan,
             source=source,
             foresees=foresees,
-            asks=self.caller.answer is not None,
+            asks=self.callbacks.ask_passphrase is not None,
             form=options.form,
             color=options.color,
             showing=dict(options.showing),
@@ -369,8 +417,8 @@ class _Several:
         )
 
 
-def _told(run: RunOptions) -> dict[str, Any]:
-    """The options that are given to each stack's process; the others are its defaults."""
-    defaults = {each.name: each.default for each in fields(RunOptions)}
-    found = {name: getattr(run, name) for name in _TOLD}
-    return {name: value for name, value in found.items() if value != defaults[name]}
+def _collect_forwarded_options(run: RunOptions) -> dict[str, Any]:
+    """Return the options of the run that each stack's process gets, without defaults."""
+    defaults = {option.name: option.default for option in fields(RunOptions)}
+    values = {name: getattr(run, name) for name in _FORWARDED_OPTIONS}
+    return {name: value for name, value in values.items() if value != defaults[name]}

@@ -1,4 +1,7 @@
-"""Runs the processes of several stacks: side by side where they may, in order where they must."""
+"""Schedule the processes of a multi-stack run, in parallel and in order of dependencies.
+
+A multi-stack run makes one pass to plan its stacks and one to apply them.
+"""
 
 import queue
 import threading
@@ -12,203 +15,216 @@ from gpuform.stacks.operations.several.process import (
     AsksPassphrase,
     Cancel,
     Ended,
-    Foretold,
     FromProcess,
     Interpreter,
-    Leave,
     Line,
     Passphrase,
-    Processes,
+    PlannedOutputs,
+    ProcessPool,
     StackProcess,
     Task,
-    packed,
+    Terminate,
+    pack_outputs,
 )
 
-_LEAVING: Final = 5.0
-"""Seconds in which a process that is told to leave has written what is under way."""
+_TERMINATE_TIMEOUT_S: Final = 5.0
+"""How long a terminated process may take to write its pending operations to the state."""
 
-NOT_BEGUN: Final = -1
-"""The code of what was not begun."""
+NOT_STARTED: Final = -1
+"""The code of a stack that was not started."""
 
-_Said = tuple[StackProcess, FromProcess] | None
-"""What a process says; None when the run is cancelled."""
+_ReceivedMessage = tuple[StackProcess, FromProcess] | None
+"""A message of a process; None when the run is cancelled."""
 
 
 @dataclass(slots=True)
 class Schedule:
-    """One pass over stacks: each by a process, once all that it needs have ended well.
+    """One pass over the stacks: a stack is started once its dependencies have succeeded.
 
-    `needs` has the names that come before each. `jobs` is how many work at a time; one that waits
-    for another does not count. `task` is what a stack's process is to do; one of `processes` that
-    has done a task may do another. `tell` shows a line of a stack, `ended` hears how one ended;
-    `answer` asks a person for a passphrase.
+    `dependencies` has the names of the stacks that come before each stack. `jobs` is the number of
+    stacks at a time, without those that wait for another stack. `task` returns the task of a stack.
+    `report_line` receives a line of a stack, `on_stack_ended` its result; `ask_passphrase` asks a
+    person for a passphrase.
     """
 
     order: Order
-    needs: Mapping[str, set[str]]
+    dependencies: Mapping[str, set[str]]
     jobs: int
     task: Callable[[str], Task]
     interpreters: Mapping[str, Interpreter]
-    processes: Processes
-    tell: Callable[[str, Line], None]
-    ended: Callable[[str, Ended], None]
-    answer: Callable[[str, str], str | None]
+    processes: ProcessPool
+    report_line: Callable[[str, Line], None]
+    on_stack_ended: Callable[[str, Ended], None]
+    ask_passphrase: Callable[[str, str], str | None]
     results: dict[str, Ended] = field(default_factory=dict)
     is_cancelled: bool = False
     _running: dict[str, StackProcess] = field(default_factory=dict)
-    _asking: dict[str, dict[int, str]] = field(default_factory=dict)
-    """By the stack that asks: the numbers of its questions, and the stacks that they are about."""
-    _circles: dict[str, str] = field(default_factory=dict)
-    """By stack: the way by which it waits for itself."""
-    _heard: "queue.SimpleQueue[_Said]" = field(default_factory=queue.SimpleQueue)
+    _pending_questions: dict[str, dict[int, str]] = field(default_factory=dict)
+    """By asking stack: the numbers of its questions, and the stacks that they ask for."""
+    _cycles: dict[str, str] = field(default_factory=dict)
+    """By stack: the cycle of dependencies that the stack is part of."""
+    _messages: "queue.SimpleQueue[_ReceivedMessage]" = field(default_factory=queue.SimpleQueue)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def run(self) -> dict[str, Ended]:
-        """Until every stack has ended, or will not be begun."""
-        self._start_what_may()
+        """Run until every stack has ended or cannot be started, and return the results by name."""
+        self._start_ready_stacks()
         while self._running:
-            said = self._heard.get()
-            if said is None:
-                self._tell_to_end()
+            received = self._messages.get()
+            if received is None:
+                self._cancel_processes()
             else:
-                process, message = said
-                self._hear(process.name, process, message)
-            self._start_what_may()
-        for name in self.needs:
+                process, message = received
+                self._handle_message(process.name, process, message)
+            self._start_ready_stacks()
+        for name in self.dependencies:
             if name not in self.results:
-                self._end(name, Ended(code=NOT_BEGUN, text=self._why_not(name)))
+                self._record_result(
+                    name, Ended(code=NOT_STARTED, text=self._explain_not_started(name))
+                )
         return self.results
 
     def cancel(self) -> None:
-        """From any thread: nothing new is begun, and what runs ends in good order."""
+        """Start no further stack, and cancel the running ones. Callable from any thread."""
         self.is_cancelled = True
-        self._heard.put(None)
+        self._messages.put(None)
 
-    def leave(self) -> None:
-        """From any thread: every process ends at once."""
+    def terminate(self) -> None:
+        """Terminate every process at once. Callable from any thread."""
         with self._lock:
             running = list(self._running.values())
         for process in running:
-            process.send(Leave())
+            process.send(Terminate())
         for process in running:
-            process.wait(_LEAVING)
+            process.wait(_TERMINATE_TIMEOUT_S)
             process.kill()
 
-    def _start_what_may(self) -> None:
-        for name in self.needs:
-            if self.is_cancelled or len(self._running) - len(self._asking) >= self.jobs:
+    def _start_ready_stacks(self) -> None:
+        for name in self.dependencies:
+            if self.is_cancelled or len(self._running) - len(self._pending_questions) >= self.jobs:
                 return
-            if name not in self.results and name not in self._running and self._may_start(name):
+            if name not in self.results and name not in self._running and self._can_start(name):
                 self._start(name)
 
-    def _may_start(self, name: str) -> bool:
-        ended = (self.results.get(other) for other in self.needs[name])
-        return all(each is not None and each.code == 0 for each in ended)
+    def _can_start(self, name: str) -> bool:
+        results = (self.results.get(other) for other in self.dependencies[name])
+        return all(result is not None and result.code == 0 for result in results)
 
     def _start(self, name: str) -> None:
-        process = self.processes.take(self.interpreters[name])
+        process = self.processes.acquire(self.interpreters[name])
         with self._lock:
             self._running[name] = process
         try:
-            process.do(name, self.task(name), self._put)
+            process.run_task(name, self.task(name), self._enqueue_message)
         except OSError as error:
-            text = f"its process cannot be started: {error.strerror}"
-            self._put(process, Ended(code=1, text=text))
+            problem = f"its process cannot be started: {error.strerror}"
+            self._enqueue_message(process, Ended(code=1, text=problem))
 
-    def _put(self, process: StackProcess, message: FromProcess) -> None:
-        self._heard.put((process, message))
+    def _enqueue_message(self, process: StackProcess, message: FromProcess) -> None:
+        self._messages.put((process, message))
 
-    def _hear(self, name: str, process: StackProcess, message: FromProcess) -> None:
+    def _handle_message(self, name: str, process: StackProcess, message: FromProcess) -> None:
         if isinstance(message, Line):
-            self.tell(name, message)
+            self.report_line(name, message)
         elif isinstance(message, AsksPassphrase):
-            answer = self.answer(name, message.prompt)
+            answer = self.ask_passphrase(name, message.prompt)
             process.send(Passphrase(number=message.number, text=answer or ""))
         elif isinstance(message, AsksOutputs):
-            self._asked(name, process, message)
+            self._handle_outputs_question(name, process, message)
         elif isinstance(message, Ended):
             with self._lock:
                 del self._running[name]
-            self._asking.pop(name, None)
+            self._pending_questions.pop(name, None)
             if message.is_clean and not self.is_cancelled:
-                self.processes.give(process)
+                self.processes.release(process)
             else:
                 process.close()
-            self._end(name, message)
+            self._record_result(name, message)
 
-    def _end(self, name: str, ended: Ended) -> None:
-        self.results[name] = ended
-        self.ended(name, ended)
-        for asking, questions in list(self._asking.items()):
-            for number in [number for number, about in questions.items() if about == name]:
-                self._answer(asking, number, name)
-        if ended.code != 0:
-            self._end_what_needs(name)
+    def _record_result(self, name: str, result: Ended) -> None:
+        self.results[name] = result
+        self.on_stack_ended(name, result)
+        for asking_stack, questions in list(self._pending_questions.items()):
+            for number in [
+                number for number, asked_stack in questions.items() if asked_stack == name
+            ]:
+                self._answer_question(asking_stack, number, name)
+        if result.code != 0:
+            self._skip_dependents(name)
 
-    def _end_what_needs(self, failed: str) -> None:
-        """At once: somebody may wait for what will not be begun."""
-        for name, needed in self.needs.items():
-            is_left = name not in self.results and name not in self._running
-            if failed in needed and is_left:
-                self._end(name, Ended(code=NOT_BEGUN, text=self._why_not(name)))
+    def _skip_dependents(self, failed: str) -> None:
+        """Record the dependents of a failed stack as not started.
 
-    def _asked(self, name: str, process: StackProcess, asked: AsksOutputs) -> None:
-        """A program reads another stack, of which more may be known than its state tells."""
-        about = f"{asked.project}/{asked.stack}"
+        At once, because a process may wait for the outputs of a stack that will never be started.
+        """
+        for name, required_names in self.dependencies.items():
+            is_waiting = name not in self.results and name not in self._running
+            if failed in required_names and is_waiting:
+                self._record_result(
+                    name, Ended(code=NOT_STARTED, text=self._explain_not_started(name))
+                )
+
+    def _handle_outputs_question(
+        self, name: str, process: StackProcess, question: AsksOutputs
+    ) -> None:
+        """Answer a program's question for another stack's outputs, or wait for that stack."""
+        asked_stack = f"{question.project}/{question.stack}"
         backend = self.order.estate.members[name].backend
-        other = self.order.estate.find(backend, about)
-        if other is None or about not in self.needs:
-            process.send(Foretold(number=asked.number))
+        other = self.order.estate.find(backend, asked_stack)
+        if other is None or asked_stack not in self.dependencies:
+            process.send(PlannedOutputs(number=question.number))
             return
-        self._asking.setdefault(name, {})[asked.number] = about
-        if about in self.results or self._is_circle(name):
-            self._answer(name, asked.number, about)
+        self._pending_questions.setdefault(name, {})[question.number] = asked_stack
+        if asked_stack in self.results or self._find_cycle(name):
+            self._answer_question(name, question.number, asked_stack)
 
-    def _answer(self, name: str, number: int, about: str) -> None:
-        questions = self._asking[name]
-        circle = self._is_circle(name)
+    def _answer_question(self, name: str, number: int, asked_stack: str) -> None:
+        questions = self._pending_questions[name]
+        cycle = self._find_cycle(name)
         del questions[number]
         if not questions:
-            del self._asking[name]
-        self._running[name].send(self._foretold(number, about, circle))
+            del self._pending_questions[name]
+        self._running[name].send(self._find_planned_outputs(number, asked_stack, cycle))
 
-    def _foretold(self, number: int, about: str, circle: str) -> Foretold:
-        for each in circle.split(" -> ") if circle else ():
-            self._circles[each] = circle
-        if about in self._circles:
-            told = f"these stacks need each other: {self._circles[about]}"
-            return Foretold(number=number, error=told)
-        ended = self.results[about]
-        if ended.code != 0:
-            return Foretold(
-                number=number, error=f"there is no plan of stack {about}, which it reads"
+    def _find_planned_outputs(self, number: int, asked_stack: str, cycle: str) -> PlannedOutputs:
+        for name in cycle.split(" -> ") if cycle else ():
+            self._cycles[name] = cycle
+        if asked_stack in self._cycles:
+            error = f"these stacks need each other: {self._cycles[asked_stack]}"
+            return PlannedOutputs(number=number, error=error)
+        result = self.results[asked_stack]
+        if result.code != 0:
+            return PlannedOutputs(
+                number=number, error=f"there is no plan of stack {asked_stack}, which it reads"
             )
-        basis = ended.plan.basis if ended.plan is not None else None
-        outputs = ended.outputs or packed({})
-        return Foretold(number=number, outputs=outputs, seal=basis.seal if basis else "")
+        basis = result.plan.basis if result.plan is not None else None
+        outputs = result.outputs or pack_outputs({})
+        return PlannedOutputs(number=number, outputs=outputs, seal=basis.seal if basis else "")
 
-    def _is_circle(self, name: str) -> str:
-        """The way by which a stack waits for itself, as text; empty where it does not."""
+    def _find_cycle(self, name: str) -> str:
+        """Return the cycle by which the stack waits for itself, as text; empty if there is none."""
         waiting = {
-            each: set(needs) for each, needs in self.needs.items() if each not in self.results
+            stack: set(required_names)
+            for stack, required_names in self.dependencies.items()
+            if stack not in self.results
         }
-        for asking, questions in self._asking.items():
-            waiting.setdefault(asking, set()).update(questions.values())
-        return next((" -> ".join(way) for way in circles(waiting) if name in way), "")
+        for asking_stack, questions in self._pending_questions.items():
+            waiting.setdefault(asking_stack, set()).update(questions.values())
+        return next((" -> ".join(cycle) for cycle in circles(waiting) if name in cycle), "")
 
-    def _tell_to_end(self) -> None:
+    def _cancel_processes(self) -> None:
         for name, process in self._running.items():
-            for number in self._asking.pop(name, {}):
-                process.send(Foretold(number=number, error="the run was interrupted"))
+            for number in self._pending_questions.pop(name, {}):
+                process.send(PlannedOutputs(number=number, error="the run was interrupted"))
             process.send(Cancel())
 
-    def _why_not(self, name: str) -> str:
+    def _explain_not_started(self, name: str) -> str:
         failed = sorted(
             other
-            for other in self.needs[name]
+            for other in self.dependencies[name]
             if other in self.results and self.results[other].code != 0
         )
         if failed:
-            how = "was not begun" if self.results[failed[0]].code == NOT_BEGUN else "has failed"
+            how = "was not begun" if self.results[failed[0]].code == NOT_STARTED else "has failed"
             return f"not begun: {failed[0]} {how}"
         return "not begun: the run was interrupted"

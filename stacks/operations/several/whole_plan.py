@@ -1,4 +1,7 @@
-"""Combine the plans of several stacks into one."""
+"""Combine several stacks: their plans, costs, gates, permissions and emulators.
+
+Multi-stack runs and reviews call this module.
+"""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -14,146 +17,158 @@ from gpuform.stacks.engine.urn import is_noise, name_of
 from gpuform.stacks.gates.evaluating import Keeper
 from gpuform.stacks.gates.file import Gate, gates_in, project_gates
 from gpuform.stacks.multi_stack import Estate, Member
-from gpuform.stacks.operations.opening.emulating import emulators, shared_store
+from gpuform.stacks.operations.opening.emulating import find_shared_store, serve_emulators
 from gpuform.stacks.pricing.book import PriceBook
 from gpuform.stacks.pricing.costs import cost_of, priced
 from gpuform.stacks.pricing.footprints import footprint_now
 
 
-def resting_costs(
+def read_unplanned_costs(
     estate: Estate, planned: Mapping[str, object], environ: Mapping[str, str]
 ) -> Iterator[tuple[str, StackCost]]:
-    """By name, the cost of each stack that is not planned, by its last state."""
+    """Yield the current cost of each stack without a plan, by its name and from its last state."""
     for name, member in estate.members.items():
         if name not in planned:
             try:
-                yield name, _cost(member, environ)
+                yield name, _read_current_cost(member, environ)
             except UserError as error:
                 yield name, StackCost(unknown=(f"cannot be read: {error.message}",))
 
 
-def _cost(member: Member, environ: Mapping[str, str]) -> StackCost:
+def _read_current_cost(member: Member, environ: Mapping[str, str]) -> StackCost:
     workspace = member.workspace(environ)
     if not workspace.backend.exists(member.project.name, member.stack):
         return StackCost()
     state = read_sealed(workspace.backend, member.project.name, member.stack)
     book = PriceBook.read(member.project.directory)
-    there = [
+    existing_entries = [
         entry
         for entry in state.snapshot.resources
         if entry.custom and not (entry.external or entry.delete or is_noise(entry.type))
     ]
-    return cost_of((name_of(each.urn), priced(footprint_now(each), book)) for each in there)
+    return cost_of(
+        (name_of(entry.urn), priced(footprint_now(entry), book)) for entry in existing_entries
+    )
 
 
-def judged(
+def evaluate_workspace_gates(
     plan: StacksPlan, estate: Estate, allowed: Collection[str], environ: Mapping[str, str]
 ) -> StacksPlan:
-    """The plan with what the gates of stacks.yaml say of all of it; unchanged without any.
+    """Return the plan with the results of the gates of stacks.yaml; unchanged without gates.
 
-    A stack that is not planned counts with what it costs now. Raises EngineError for what is wrong
-    in the file.
+    A stack without a plan counts with its current cost.
+
+    Raises:
+        EngineError: stacks.yaml or a price book is wrong.
     """
-    gates = estate_gates(estate)
-    if not gates or all(each.operation == "refresh" for each in plan.plans):
+    gates = read_workspace_gates(estate)
+    if not gates or all(stack_plan.operation == "refresh" for stack_plan in plan.plans):
         return plan
-    resting: list[tuple[str, StackCost]] = []
+    unplanned_costs: list[tuple[str, StackCost]] = []
     if any(gate.rule == "max_hourly_cost" for gate in gates):
-        planned = {_name(each): each for each in plan.plans}
-        resting = list(resting_costs(estate, planned, environ))
-    whole = _as_one(plan.plans, resting)
-    own = {gate.permission for gate in gates}
-    keeper = Keeper(gates, {each for each in allowed if each in own}, estate.root)
-    return plan.model_copy(update={"gates": keeper.judged(whole).gates})
+        planned = {_format_stack_name(stack_plan): stack_plan for stack_plan in plan.plans}
+        unplanned_costs = list(read_unplanned_costs(estate, planned, environ))
+    combined_plan = _merge_plans(plan.plans, unplanned_costs)
+    gate_permissions = {gate.permission for gate in gates}
+    evaluator = Keeper(
+        gates, {permission for permission in allowed if permission in gate_permissions}, estate.root
+    )
+    return plan.model_copy(update={"gates": evaluator.judged(combined_plan).gates})
 
 
-def estate_gates(estate: Estate) -> Sequence[Gate]:
-    """The gates of stacks.yaml. Raises EngineError."""
+def read_workspace_gates(estate: Estate) -> Sequence[Gate]:
+    """Return the gates of stacks.yaml. Raises EngineError if the file is wrong."""
     return () if estate.file is None else gates_in(estate.file)
 
 
-def allowed_in(estate: Estate, allowed: Collection[str]) -> dict[str, list[str]]:
-    """By member, what of a run's permissions is for it: all but the gates that it has not.
+def assign_permissions(estate: Estate, allowed: Collection[str]) -> dict[str, list[str]]:
+    """Return each stack's permissions: the run's, without gates that its project lacks.
 
-    Raises EngineError for a gate that nobody has.
+    Raises:
+        EngineError: a permission lifts a gate that no project and no stacks.yaml declares.
     """
     lifted = {each for each in allowed if each.startswith(permissions.GATE)}
     others = sorted(set(allowed) - lifted)
-    known = {gate.permission for gate in estate_gates(estate)} if lifted else set()
-    found: dict[str, list[str]] = {}
+    known_gates = {gate.permission for gate in read_workspace_gates(estate)} if lifted else set()
+    assigned: dict[str, list[str]] = {}
     for name, member in estate.members.items():
         gates = project_gates(member.project.directory) if lifted else ()
-        own = {gate.permission for gate in gates}
-        found[name] = [*others, *sorted(own & lifted)]
-        known |= own
-    if lifted - known:
+        project_gate_names = {gate.permission for gate in gates}
+        assigned[name] = [*others, *sorted(project_gate_names & lifted)]
+        known_gates |= project_gate_names
+    if lifted - known_gates:
         raise EngineError(
-            f"{', '.join(sorted(lifted - known))}: there is no such gate",
-            hint=f"gates are lifted by {', '.join(sorted(known))}" if known else "there are none",
+            f"{', '.join(sorted(lifted - known_gates))}: there is no such gate",
+            hint=f"gates are lifted by {', '.join(sorted(known_gates))}"
+            if known_gates
+            else "there are none",
         )
-    return found
+    return assigned
 
 
-def _as_one(plans: Sequence[Plan], resting: Sequence[tuple[str, StackCost]]) -> Plan:
-    """All plans as that of one stack, for rules over a plan. A name says of which stack it is.
-
-    `resting` are the costs of the stacks that stay as they are.
-    """
-    changes = [_named(change, plan) for plan in plans for change in plan.changes]
-    costs = [(_name(plan), plan.cost or _untold(plan)) for plan in plans]
-    costs += [(name, PlanCost(before=each, after=each)) for name, each in resting]
+def _merge_plans(plans: Sequence[Plan], unplanned_costs: Sequence[tuple[str, StackCost]]) -> Plan:
+    """Return the plans merged into one, for gates; each name starts with its stack's name."""
+    changes = [_add_stack_name(change, plan) for plan in plans for change in plan.changes]
+    costs = [(_format_stack_name(plan), plan.cost or _build_unknown_cost(plan)) for plan in plans]
+    costs += [
+        (name, PlanCost(before=unplanned_cost, after=unplanned_cost))
+        for name, unplanned_cost in unplanned_costs
+    ]
     cost = PlanCost(
-        before=_sum((name, each.before) for name, each in costs),
-        after=_sum((name, each.after) for name, each in costs),
+        before=_sum_costs((name, plan_cost.before) for name, plan_cost in costs),
+        after=_sum_costs((name, plan_cost.after) for name, plan_cost in costs),
     )
-    whole = Plan.from_changes("", "", changes, unchecked=())
-    is_told = any(plan.cost is not None for plan in plans)
-    told = {"operation": plans[0].operation, "cost": cost if is_told else None}
-    return whole.model_copy(update=told)
+    merged_plan = Plan.from_changes("", "", changes, unchecked=())
+    is_priced = any(plan.cost is not None for plan in plans)
+    updates = {"operation": plans[0].operation, "cost": cost if is_priced else None}
+    return merged_plan.model_copy(update=updates)
 
 
-def _untold(plan: Plan) -> PlanCost:
-    """The cost of a stack that nobody has reckoned: not known where it gets what is paid for."""
-    gets = any(each.after is not None and each.after.expenses for each in plan.changes)
-    unknown = ("costs what nobody tells: its project has no prices.yaml",) if gets else ()
+def _build_unknown_cost(plan: Plan) -> PlanCost:
+    """Return the cost of a stack without prices: unknown where its plan adds paid resources."""
+    adds_expenses = any(
+        change.after is not None and change.after.expenses for change in plan.changes
+    )
+    unknown = ("costs what nobody tells: its project has no prices.yaml",) if adds_expenses else ()
     return PlanCost(before=StackCost(), after=StackCost(unknown=unknown))
 
 
-def _name(plan: Plan) -> str:
+def _format_stack_name(plan: Plan) -> str:
     return f"{plan.project}/{plan.stack}"
 
 
-def _named(change: ResourceChange, plan: Plan) -> ResourceChange:
-    return change.model_copy(update={"name": f"{_name(plan)} {change.name}"})
+def _add_stack_name(change: ResourceChange, plan: Plan) -> ResourceChange:
+    return change.model_copy(update={"name": f"{_format_stack_name(plan)} {change.name}"})
 
 
-def _sum(costs: Iterable[tuple[str, StackCost]]) -> StackCost:
+def _sum_costs(costs: Iterable[tuple[str, StackCost]]) -> StackCost:
     sums: dict[tuple[str, str], Amount] = {}
     unknown = []
     for name, cost in costs:
-        unknown += [f"{name} {text}" for text in cost.unknown]
-        for each in cost.amounts:
-            key = (each.billing, each.currency)
-            hourly = each.hourly + (sums[key].hourly if key in sums else 0.0)
-            sums[key] = each.model_copy(update={"hourly": round(hourly, 6)})
+        unknown += [f"{name} {item}" for item in cost.unknown]
+        for amount in cost.amounts:
+            key = (amount.billing, amount.currency)
+            hourly = amount.hourly + (sums[key].hourly if key in sums else 0.0)
+            sums[key] = amount.model_copy(update={"hourly": round(hourly, 6)})
     return StackCost(amounts=tuple(sums.values()), unknown=tuple(unknown))
 
 
 @contextmanager
-def emulated(
+def run_emulators(
     estate: Estate, names: Iterable[str], *, wanted: bool
 ) -> Iterator[Mapping[str, Mapping[str, str]]]:
-    """The variables that lead each stack's process to its emulator; none when not wanted.
+    """Run the stacks' emulators, and yield the variables that lead each process to its own.
 
-    Stacks whose folders have no emulator of their own share one in the folder of all.
+    Stacks of projects without an emulator share one in the workspace's folder. Without `wanted` no
+    emulator runs, and there are no variables.
     """
     if not wanted:
         yield {}
         return
     folders = {name: estate.members[name].project.directory for name in names}
     stores: dict[str, Path] = {
-        name: shared_store(folder, estate.root) for name, folder in folders.items()
+        name: find_shared_store(folder, estate.root) for name, folder in folders.items()
     }
-    with ExitStack() as held:
-        variables = held.enter_context(emulators(sorted(set(stores.values()))))
+    with ExitStack() as resources:
+        variables = resources.enter_context(serve_emulators(sorted(set(stores.values()))))
         yield {name: variables[store] for name, store in stores.items()}

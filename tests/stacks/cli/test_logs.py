@@ -14,7 +14,7 @@ from processes.limits import LAST_RESORT
 from processes.patient import PROGRAM as PATIENT
 from processes.patient import read_until, started
 
-from gpuform.stacks.operations.runs.run_log import MOST_PRINTED
+from gpuform.stacks.operations.runs.run_log import MAX_PRINTED_LINES
 
 Run = Any
 
@@ -122,11 +122,11 @@ class TestSecrets:
 
     def test_a_talkative_program_is_cut(self, dev: Run, project: Path) -> None:
         assert dev("config", "set", "--secret", "token", "hunter2").code == 0
-        (project / "__main__.py").write_text(PRINTING.replace("COUNT", str(2 * MOST_PRINTED)))
+        (project / "__main__.py").write_text(PRINTING.replace("COUNT", str(2 * MAX_PRINTED_LINES)))
         assert dev("up", "--yes", "--skip-preview").code == 0
         lines = dev("logs", "--json").json["log"]["lines"]
-        assert len(lines) == MOST_PRINTED + 1
-        assert lines[-1]["text"] == f"... and {MOST_PRINTED + 4} lines more"
+        assert len(lines) == MAX_PRINTED_LINES + 1
+        assert lines[-1]["text"] == f"... and {MAX_PRINTED_LINES + 4} lines more"
 
 
 class TestWhereItCameFrom:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from gpuform.stacks.authoring.yaml_values import topology_text
 from gpuform.stacks.convert.program_topology import topology_of_program, topology_of_state
 from gpuform.stacks.convert.registered_options import NotConverted
-from gpuform.stacks.operations.converting import topology_as_python
+from gpuform.stacks.operations.converting import convert_topology_to_python
 
 PROJECT = "name: demo\nruntime: python\n"
 
@@ -29,7 +29,7 @@ def test_python_and_back(text: str) -> None:
         file = folder / "yaml" / "topology.yaml"
         file.write_text(text)
         expected = registered(folder / "yaml")
-        program = topology_as_python(file, None, file.parent)
+        program = convert_topology_to_python(file, None, file.parent)
         ast.parse(program)
         (folder / "python" / "__main__.py").write_text(program)
         assert registered(folder / "python") == expected

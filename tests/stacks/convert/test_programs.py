@@ -8,7 +8,7 @@ import pytest
 from converted import registered
 
 from gpuform.stacks.convert.registered_options import NotConverted
-from gpuform.stacks.operations.converting import topology_as_python
+from gpuform.stacks.operations.converting import convert_topology_to_python
 
 Convert = Callable[[str], str]
 
@@ -27,7 +27,7 @@ def convert(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Convert:
 
     def converted(text: str) -> str:
         (tmp_path / "topology.yaml").write_text(dedent(text))
-        program = topology_as_python(Path("topology.yaml"), None, Path())
+        program = convert_topology_to_python(Path("topology.yaml"), None, Path())
         expected = registered(tmp_path)
         other = tmp_path / "python"
         other.mkdir(exist_ok=True)
@@ -189,7 +189,7 @@ def test_entries_that_need_each_other_back_and_forth_are_named(tmp_path: Path) -
     )
     (tmp_path / "topology.yaml").write_text(text)
     with pytest.raises(NotConverted, match=r"clusters\.one -> clusters\.two -> clusters\.one"):
-        topology_as_python(tmp_path / "topology.yaml", None, tmp_path)
+        convert_topology_to_python(tmp_path / "topology.yaml", None, tmp_path)
 
 
 def test_a_loop_over_its_own_instances_is_named(tmp_path: Path) -> None:
@@ -197,4 +197,4 @@ def test_a_loop_over_its_own_instances_is_named(tmp_path: Path) -> None:
     text = f"clusters:\n  t: {{for_each: {loop}, cluster_name: c, {CLUSTER}}}\n"
     (tmp_path / "topology.yaml").write_text(text)
     with pytest.raises(NotConverted, match="refers to its own instances"):
-        topology_as_python(tmp_path / "topology.yaml", None, tmp_path)
+        convert_topology_to_python(tmp_path / "topology.yaml", None, tmp_path)

@@ -247,4 +247,4 @@ def shown(lab, outcome):
     record = RunRecord()
     for event in lab.events:
         record(event)
-    return record.plan("lab", "dev", outcome)
+    return record.build_plan("lab", "dev", outcome)

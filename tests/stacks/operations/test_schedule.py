@@ -17,14 +17,14 @@ from gpuform.stacks.operations.several.process import (
     AsksOutputs,
     Cancel,
     Ended,
-    Foretold,
     Interpreter,
-    Processes,
+    PlannedOutputs,
+    ProcessPool,
     StackProcess,
     Task,
-    packed,
+    pack_outputs,
 )
-from gpuform.stacks.operations.several.schedule import NOT_BEGUN, Schedule
+from gpuform.stacks.operations.several.schedule import NOT_STARTED, Schedule
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Played:
     fails: frozenset[str] = frozenset()
     begun: list[str] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
-    foretold: dict[tuple[str, str], Foretold] = field(default_factory=dict)
+    foretold: dict[tuple[str, str], PlannedOutputs] = field(default_factory=dict)
     working: set[str] = field(default_factory=set)
     waiting: set[str] = field(default_factory=set)
     most: int = 0
@@ -55,8 +55,8 @@ class Process(StackProcess):
         self.answers: list[Any] = []
         self.answered = threading.Semaphore(0)
 
-    def do(self, name: str, task: Task, heard: Any) -> None:
-        self.name, self.heard = name, heard
+    def run_task(self, name: str, task: Task, listener: Any) -> None:
+        self.name, self.heard = name, listener
         with self.played.lock:
             assert self.needs[name] <= set(self.played.ended)
             self.played.begun.append(name)
@@ -65,7 +65,7 @@ class Process(StackProcess):
         threading.Thread(target=self.play, daemon=True).start()
 
     def send(self, message: Any) -> None:
-        if isinstance(message, Foretold):
+        if isinstance(message, PlannedOutputs):
             with self.played.lock:
                 self.played.waiting.discard(self.name)
                 self.played.working.add(self.name)
@@ -95,15 +95,15 @@ class Process(StackProcess):
         with played.lock:
             played.working.discard(self.name)
             played.ended.append(self.name)
-        self.heard(self, Ended(code=code, outputs=packed({}), text=self.name))
+        self.heard(self, Ended(code=code, outputs=pack_outputs({}), text=self.name))
 
 
-class Taken(Processes):
+class Taken(ProcessPool):
     def __init__(self, played: Played, needs: Mapping[str, set[str]]) -> None:
         super().__init__()
         self.played, self.needs = played, needs
 
-    def take(self, interpreter: Interpreter) -> StackProcess:
+    def acquire(self, interpreter: Interpreter) -> StackProcess:
         return Process(self.played, self.needs)
 
 
@@ -156,7 +156,7 @@ def test_each_is_worked_on_once_after_what_it_needs(
     assert len(played.begun) == len(set(played.begun))
     for name in names:
         if any(results[other].code for other in needs[name]):
-            assert results[name].code == NOT_BEGUN
+            assert results[name].code == NOT_STARTED
             assert name not in played.begun
         else:
             assert name in played.begun
@@ -196,7 +196,7 @@ def test_one_that_waits_for_what_needs_it_fails() -> None:
     played = Played({"p0/dev": ["p1/dev"]})
     results = schedule({"p0/dev": set(), "p1/dev": {"p0/dev"}}, played).run()
     assert results["p0/dev"].code == 1
-    assert results["p1/dev"].code == NOT_BEGUN
+    assert results["p1/dev"].code == NOT_STARTED
     assert "need each other" in played.foretold["p0/dev", "p1/dev"].error
 
 
@@ -208,7 +208,7 @@ def test_a_cancelled_run_begins_nothing_more(jobs: int) -> None:
     plan.cancel()
     results = plan.run()
     assert played.begun == []
-    assert {each.code for each in results.values()} == {NOT_BEGUN}
+    assert {each.code for each in results.values()} == {NOT_STARTED}
     assert results["p0/dev"].text == "not begun: the run was interrupted"
 
 
@@ -216,4 +216,4 @@ def test_a_stack_outside_of_the_run_is_told_by_its_state() -> None:
     played = Played({"p0/dev": ["elsewhere/dev"]})
     results = schedule({"p0/dev": set()}, played).run()
     assert results["p0/dev"].code == 0
-    assert played.foretold["p0/dev", "elsewhere/dev"] == Foretold(number=0)
+    assert played.foretold["p0/dev", "elsewhere/dev"] == PlannedOutputs(number=0)

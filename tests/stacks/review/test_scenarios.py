@@ -75,7 +75,7 @@ def planned(stack: EmbeddedStack, scenario: Path) -> Plan:
     for event in stack.events:
         record(event)
     assert stack.outcome is not None
-    plan = record.plan("conformance", "dev", stack.outcome)
+    plan = record.build_plan("conformance", "dev", stack.outcome)
     in_order = sorted(plan.changes, key=lambda change: change.urn)
     return plan.model_copy(update={"changes": tuple(in_order), "operation": operation})
 
