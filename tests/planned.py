@@ -18,18 +18,18 @@ def planned(lab: Any, program: str, **options: Any) -> PlanConstraint:
     basis = basis_after(before, outcome, digest)
     plan = Plan.from_changes("lab", "dev", outcome.planned).model_copy(update={"basis": basis})
     text = seal_plan(plan, digest).model_dump_json()
-    return PlanConstraint.of(Plan.model_validate_json(text), digest)
+    return PlanConstraint.from_plan(Plan.model_validate_json(text), digest)
 
 
 def refusals(lab: Any, bound: PlanConstraint, program: str, **options: Any) -> list[str]:
     """Why the plan cannot be applied now; nothing is changed by looking."""
     now = basis_before(lab.subject(), {}, lab.crypter.digest)
-    moved = list(bound.changes_since(now))
+    moved = list(bound.find_basis_changes(now))
     if moved:
         return moved
     outcome = lab.preview(program, **options)
     assert outcome.succeeded, lab.errors
-    return list(bound.exceeded(basis_after(now, outcome, lab.crypter.digest), outcome.planned))
+    return list(bound.find_excess(basis_after(now, outcome, lab.crypter.digest), outcome.planned))
 
 
 def applied(lab: Any, bound: PlanConstraint, program: str, **options: Any) -> Outcome:

@@ -9,7 +9,7 @@ from gpuform.schemas.resource_facts import NoticeKind
 from gpuform.stacks.cli.terminal.progress import EndedProgress, LineProgress, ProgressView
 from gpuform.stacks.cli.terminal.screen import Screen, Showing
 from gpuform.stacks.engine.deployment import EventLog, Outcome, PreviewDigest
-from gpuform.stacks.engine.planning import Diagnostic, Event, Listener, Summary, Unchecked
+from gpuform.stacks.engine.planning import Diagnostic, Event, Listener, SkippedCheck, Summary
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.operations.runs.caller import RunEnded, RunStarted
 from gpuform.stacks.operations.runs.run_log import Stopwatch
@@ -56,14 +56,14 @@ class _OnScreen:
         """Nothing is open."""
 
 
-def _warnings(ended: RunEnded, outcome: Outcome) -> Iterator[Diagnostic | Unchecked]:
+def _warnings(ended: RunEnded, outcome: Outcome) -> Iterator[Diagnostic | SkippedCheck]:
     """What the plan of a preview has that no event of the run has told."""
     if not (ended.started.preview and outcome.succeeded):
         return
     plan = ended.plan
     told = [*format_dangers(Review([StackFacts(plan)])), *map(format_notice, plan.notices)]
     yield from (Diagnostic("warning", text) for text in told)
-    yield from (Unchecked(text) for text in plan.unchecked if text not in ended.record.unchecked)
+    yield from (SkippedCheck(text) for text in plan.unchecked if text not in ended.record.unchecked)
 
 
 class PreviewJson(_OnScreen):

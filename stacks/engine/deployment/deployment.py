@@ -43,15 +43,15 @@ from gpuform.stacks.engine.language_host import (
 from gpuform.stacks.engine.planning import (
     Diagnostic,
     EventBus,
-    Holding,
     Prelude,
     Progress,
+    RunProgramOperation,
     SelectionNotes,
+    SkippedCheck,
     StepDone,
     StepGenerator,
     Summary,
-    Unchecked,
-    unchanged,
+    build_same_step,
 )
 from gpuform.stacks.engine.project import import_project_modules
 from gpuform.stacks.engine.provider_host import ProviderHost
@@ -133,7 +133,7 @@ class Deployment:
     def _run(self) -> Outcome:
         began = time.monotonic()
         program, options = self.subject.program, self.options
-        self.events.hide(program.secrets())
+        self.events.redact_secrets(program.secrets())
         self.events.emit(
             Prelude(options.operation, options.preview, _blind_config(self.subject.provider_config))
         )
@@ -221,7 +221,7 @@ class Deployment:
         return bool(errors)
 
     def _generator(
-        self, base: Sequence[ResourceState], holding: Holding | None = None
+        self, base: Sequence[ResourceState], holding: RunProgramOperation | None = None
     ) -> StepGenerator:
         return StepGenerator(
             stack=self.subject.program.stack,
@@ -230,11 +230,11 @@ class Deployment:
             host=self._executor.host,
             preview=self.options.preview,
             events=self.events,
-            tell=self._executor.fail_resource,
+            report_error=self._executor.fail_resource,
             selection=self.options.selection,
             others=self.subject.others,
-            deletes_first=self.options.deletes_first,
-            holding=holding,
+            should_delete_first=self.options.deletes_first,
+            run_program_operation=holding,
         )
 
     def _refresh_by_program(
@@ -248,7 +248,9 @@ class Deployment:
         if not self._run_program(monitor):
             executor.stop()
         self._keep_stack_outputs(monitor)
-        return generator.chosen, [each for each in base if each.urn not in generator.declared]
+        return generator.selected, [
+            each for each in base if each.urn not in generator.declared_urns
+        ]
 
     def _destroy(self, base: Sequence[ResourceState]) -> None:
         generator = self._generator(base, "destroy")
@@ -259,7 +261,7 @@ class Deployment:
             if finished and may_delete and not self._executor.is_stopping:
                 if self.options.preview:
                     # The state has nothing of what the program says.
-                    base = [generator.held.get(id(each), each) for each in base]
+                    base = [generator.destroy_goals.get(id(each), each) for each in base]
                 else:
                     base = self._executor.snapshot.rebuild()
                 generator.base = base
@@ -277,7 +279,7 @@ class Deployment:
             providers=self._providers,
             events=self.events,
             preview=self.options.preview,
-            rules=() if generator.holding else self.options.rules,
+            rules=() if generator.run_program_operation else self.options.rules,
             constraint=self._executor.constraint,
         )
         return self._monitor
@@ -287,14 +289,16 @@ class Deployment:
         monitor = self._monitor_of(generator)
         finished = self._run_program(monitor)
         if finished:
-            self._declared = generator.declared
+            self._declared = generator.declared_urns
             finished = not self._tells_unmatched([*(e.urn for e in base), *self._declared])
         may_delete = self.options.continue_on_error or not self._executor.failed
         if finished and may_delete and not self._executor.is_stopping:
             # In a preview nothing was done that the state could tell.
             preview, snapshot = self.options.preview, self._executor.snapshot
-            leftovers = generator.leftovers() if preview else snapshot.list_unprocessed()
-            kept = self._providers.registered_urns | generator.kept
+            leftovers = (
+                generator.list_remaining_entries() if preview else snapshot.list_unprocessed()
+            )
+            kept = self._providers.registered_urns | generator.undeletable_urns
             to_delete = [entry for entry in leftovers if entry.delete or entry.urn not in kept]
             self._delete(to_delete, leftovers, generator)
         self._keep_stack_outputs(monitor)
@@ -347,11 +351,11 @@ class Deployment:
             return
         gone, declared = (
             set(map(id, to_delete)),
-            self._providers.registered_urns | generator.declared,
+            self._providers.registered_urns | generator.declared_urns,
         )
         for entry in leftovers:
             if id(entry) not in gone and entry.urn not in declared:
-                self._executor.run_layer([unchanged(entry)])
+                self._executor.run_layer([build_same_step(entry)])
         if self._may_delete(to_delete, generator.base):
             DeletePhase(self._executor, generator.base).run(to_delete)
 
@@ -414,7 +418,7 @@ class Deployment:
             notes = SelectionNotes(
                 options.selection, options.operation, base, self._declared, touched
             )
-            yield from notes.sentences()
+            yield from notes.format_notes()
 
     def _outputs_before(self) -> PropertyMap:
         for resource in self.subject.snapshot.resources:
@@ -469,7 +473,7 @@ class Deployment:
     def _tell_unchecked(self, text: str) -> None:
         if text not in self._unchecked:
             self._unchecked.add(text)
-            self.events.emit(Unchecked(text))
+            self.events.emit(SkippedCheck(text))
 
     def _warn_of_pending_operations(self) -> None:
         pending = self.subject.snapshot.pending_operations

@@ -19,12 +19,12 @@ from gpuform.stacks.engine.planning import (
     Op,
     Prelude,
     Progress,
+    SkippedCheck,
     Step,
     StepDone,
     StepFailed,
     StepStarted,
     Summary,
-    Unchecked,
 )
 from gpuform.stacks.engine.state import ResourceState, encode_resource
 from gpuform.stacks.engine.urn import STACK_TYPE, is_provider
@@ -121,7 +121,7 @@ class PreviewDigest:
                 self._steps[id(event.step)] = event.step, _compact(_preview_step(event.step))
         elif isinstance(event, StepDone) and self._operation == "refresh":
             self._find(event.step)
-        elif isinstance(event, Diagnostic | Unchecked):
+        elif isinstance(event, Diagnostic | SkippedCheck):
             told = _diagnostic(event)
             if told["severity"] != "debug":
                 names = ("urn", "prefix", "message", "severity")
@@ -271,13 +271,13 @@ def _detailed_diff(step: Step, kind: str) -> JsonObject | None:
     return made or None
 
 
-def _diagnostic(event: Diagnostic | Unchecked | Progress) -> JsonObject:
+def _diagnostic(event: Diagnostic | SkippedCheck | Progress) -> JsonObject:
     severity = event.severity if isinstance(event, Diagnostic) else "info"
-    urn = "" if isinstance(event, Unchecked) else event.urn
+    urn = "" if isinstance(event, SkippedCheck) else event.urn
     text = event.message if isinstance(event, Diagnostic) else event.text
     made: JsonObject = {"urn": urn} if urn else {}
     made["prefix"] = f"{severity.partition('#')[0]}: "
-    made["message"] = f"not checked: {text}" if isinstance(event, Unchecked) else text
+    made["message"] = f"not checked: {text}" if isinstance(event, SkippedCheck) else text
     made["color"] = "never"
     made["severity"] = severity
     if isinstance(event, Progress):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.executing.step_executor import StepExecutor
-from gpuform.stacks.engine.planning import UNPROTECT, Op, Step, describe
+from gpuform.stacks.engine.planning import UNPROTECT, Op, Step, describe_change
 from gpuform.stacks.engine.provider_host import ProviderHost
 from gpuform.stacks.engine.registration import DeletionRule
 from gpuform.stacks.engine.state import ResourceState, Selection, find_deletable_urns, graph
@@ -172,5 +172,5 @@ def _build_deletion_step(
         entry.urn,
         entry,
         retain=entry.retain_on_delete or entry.deleted_with in to_delete,
-        change=None if entry.delete else describe(host, Op.DELETE, entry, None),
+        change=None if entry.delete else describe_change(host, Op.DELETE, entry, None),
     )

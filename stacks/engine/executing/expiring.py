@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.executing.step_executor import StepError, StepExecutor, Stopped
-from gpuform.stacks.engine.planning import UNPROTECT, Op, Step, describe, unchanged
+from gpuform.stacks.engine.planning import UNPROTECT, Op, Step, build_same_step, describe_change
 from gpuform.stacks.engine.provider_host import Diff
 from gpuform.stacks.engine.state import ResourceState, graph
 from gpuform.stacks.engine.urn import name_of
@@ -71,7 +71,7 @@ def apply_due_changes(
             entry_steps = (
                 [] if due_change is None else _plan_change(executor, entry, due_change, entries)
             )
-        steps_by_entry[id(entry)] = entry_steps or [unchanged(entry)]
+        steps_by_entry[id(entry)] = entry_steps or [build_same_step(entry)]
     for layer in _group_into_layers(entries, updates_by_urn):
         layer_steps = [steps_by_entry[id(entry)] for entry in layer]
         for chain in layer_steps:
@@ -136,7 +136,7 @@ def _plan_change(
     keys = property_paths.top_level(field.path for field in fields)
     if provider_diff.replaces:
         return _plan_replacement(executor, entry, goal, diff, entries)
-    description = describe(executor.host, Op.UPDATE, entry, goal, diff)
+    description = describe_change(executor.host, Op.UPDATE, entry, goal, diff)
     return [Step(Op.UPDATE, entry.urn, entry, goal, diffs=keys, change=description)]
 
 
@@ -144,7 +144,7 @@ def _plan_recreation(executor: StepExecutor, entry: ResourceState) -> list[Step]
     """Return the steps that create again what an interrupted replacement has deleted."""
     goal = replace(entry, id="", outputs={}, pending_replacement=False)
     diff = Diff(changes=True, replaces=(), delete_before_replace=True)
-    description = describe(executor.host, Op.REPLACE, entry, goal, diff)
+    description = describe_change(executor.host, Op.REPLACE, entry, goal, diff)
     return [
         Step(Op.REPLACE, entry.urn, entry, goal, change=description),
         Step(Op.CREATE_REPLACEMENT, entry.urn, entry, goal),
@@ -181,7 +181,7 @@ def _plan_replacement(
         executor.fail_resource(entry.urn, error)
         return []
     keys = list(diff.replaces)
-    description = describe(executor.host, Op.REPLACE, entry, goal, diff)
+    description = describe_change(executor.host, Op.REPLACE, entry, goal, diff)
     return [
         Step(Op.DELETE_REPLACED, entry.urn, entry, None, keys, retain=entry.retain_on_delete),
         Step(Op.REPLACE, entry.urn, entry, goal, keys, keys, description),

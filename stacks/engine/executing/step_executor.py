@@ -281,7 +281,7 @@ class StepExecutor:
         if step.effect:
             with self._lock:
                 self.effects.setdefault(step.urn, set()).add(step.effect)
-        if not shown_op.is_logical or is_provider(step.state.type) or step.says_nothing_new:
+        if not shown_op.is_logical or is_provider(step.state.type) or step.is_unchanged_read:
             return
         with self._lock:
             # As in Pulumi, a first read is no change of the stack's; the plan shows it.

@@ -82,7 +82,7 @@ class StepApplier:
         self._predict_removed_nodes(step)
         objects_of_others = self._find_objects_of_others(step)
         if new is None:
-            if step.op in (Op.DELETE, Op.DELETE_REPLACED) and not step.is_spared:
+            if step.op in (Op.DELETE, Op.DELETE_REPLACED) and not step.is_forget_only:
                 deleted_entry = _require_old(step)
                 self.host.may_delete(
                     step.urn, deleted_entry.outputs, deleted_entry.provider, objects_of_others
@@ -102,7 +102,7 @@ class StepApplier:
     def _predict_removed_nodes(self, step: Step) -> None:
         """Add the nodes that the step removes, and the jobs on them, to its planned change."""
         old, new, change = step.old, step.new, step.change
-        if old is None or change is None or step.is_spared or not old.custom or old.external:
+        if old is None or change is None or step.is_forget_only or not old.custom or old.external:
             return
         if step.op is Op.UPDATE and new is not None:
             removed_nodes = self.host.leaving(
@@ -121,7 +121,7 @@ class StepApplier:
     def _find_objects_of_others(self, step: Step) -> Sequence[str]:
         """Return what others created inside a removed object, and add the names to the plan."""
         old, change = step.old, step.change
-        if old is None or step.is_spared or not old.custom or old.external:
+        if old is None or step.is_forget_only or not old.custom or old.external:
             return ()
         if step.op not in _REMOVAL_VERBS or old.pending_replacement:
             return ()
@@ -266,7 +266,7 @@ class StepApplier:
         old = _require_old(step)
         started_at, causes = time.monotonic(), list[str]()
         with self._record_pending_operation(step, "deleting", old):
-            if not step.is_spared:
+            if not step.is_forget_only:
                 timeout = _get_timeout(old, "delete")
                 self.host.delete(
                     old.urn, old.id, old.outputs, timeout, old.provider, on_gone=causes.append

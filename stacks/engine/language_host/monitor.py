@@ -34,7 +34,7 @@ from gpuform.stacks.engine.planning import (
     Step,
     StepDone,
     StepGenerator,
-    problem_text,
+    format_property_problem,
 )
 from gpuform.stacks.engine.registration import (
     Read,
@@ -195,7 +195,7 @@ class Monitor:
         with trace_span("step", "plan", asked.urn), self._lock:
             if self._needs_a_failure(asked):
                 if not self.preview:
-                    self.generator.leave(asked)
+                    self.generator.keep_skipped_resource(asked)
                 return self._skipped(asked)
             self._declare(asked)
             return self._generate(asked)
@@ -205,7 +205,7 @@ class Monitor:
             if {read.parent, *read.dependencies} & self.executor.failed:
                 return self._skipped(read)
             self._declare(read)
-            return self.generator.generate_read(read, self._provider(read))
+            return self.generator.generate_read_steps(read, self._provider(read))
 
     def _finish(self, asked: Registration | Read, steps: list[Step] | Answer) -> Answer:
         if isinstance(steps, Answer):
@@ -228,7 +228,7 @@ class Monitor:
     def _generate(self, registration: Registration) -> list[Step]:
         is_served = registration.custom and not is_provider(registration.type)
         provider = self._provider(registration) if is_served else ""
-        steps = self.generator.generate(registration, provider)
+        steps = self.generator.generate_steps(registration, provider)
         if is_provider(registration.type):
             self.executor.host.plugins.configure(registration.urn, steps[-1].state.inputs)
         self._apply_rules(registration, steps[-1])
@@ -268,7 +268,7 @@ class Monitor:
         checked = replace(registration, inputs=step.new.inputs, type=type_)
         self.checked.add(checked)
         problems = [
-            (problem.path, problem_text(registration, problem.path, problem.reason))
+            (problem.path, format_property_problem(registration, problem.path, problem.reason))
             for rule in self.rules
             for problem in rule(checked, self.checked)
         ]

@@ -1,14 +1,15 @@
-"""What is to be done about each registration: Pulumi's step rules.
+"""Decide what to do about each registration, by Pulumi's step rules.
 
-The step generator decides, `executing` does. Events tell everybody what is planned and done.
+The resource monitor of `language_host` calls the step generator; `executing` runs the steps that it
+decides. Events report planned and finished steps to views, logs and tests.
 """
 
 from gpuform.stacks.engine.planning.constraints import (
-    MAKE_A_NEW_ONE,
+    NEW_PLAN_HINT,
     CheckFailed,
     PlanConstraint,
     SelectionNotes,
-    problem_text,
+    format_property_problem,
 )
 from gpuform.stacks.engine.planning.events import (
     Diagnostic,
@@ -18,48 +19,48 @@ from gpuform.stacks.engine.planning.events import (
     Prelude,
     Progress,
     Severity,
+    SkippedCheck,
     StepDone,
     StepFailed,
     StepStarted,
     Summary,
-    Unchecked,
-    describe,
+    build_relations,
+    describe_change,
     describe_drift,
-    place_of,
 )
 from gpuform.stacks.engine.planning.step_generator import (
     UNPROTECT,
-    Holding,
+    RunProgramOperation,
     StepGenerator,
-    unchanged,
+    build_same_step,
 )
 from gpuform.stacks.engine.planning.steps import Op, Step
 
 __all__ = [
-    "MAKE_A_NEW_ONE",
+    "NEW_PLAN_HINT",
     "UNPROTECT",
     "CheckFailed",
     "Diagnostic",
     "Event",
     "EventBus",
-    "Holding",
     "Listener",
     "Op",
     "PlanConstraint",
     "Prelude",
     "Progress",
+    "RunProgramOperation",
     "SelectionNotes",
     "Severity",
+    "SkippedCheck",
     "Step",
     "StepDone",
     "StepFailed",
     "StepGenerator",
     "StepStarted",
     "Summary",
-    "Unchecked",
-    "describe",
+    "build_relations",
+    "build_same_step",
+    "describe_change",
     "describe_drift",
-    "place_of",
-    "problem_text",
-    "unchanged",
+    "format_property_problem",
 ]

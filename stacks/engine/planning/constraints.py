@@ -1,5 +1,7 @@
-"""Check inputs by their provider, and hold a plan to its bounds: the saved plan, and the selected
-targets.
+"""Check inputs by their provider, and keep a run within its saved plan and selection.
+
+The step generator checks inputs here; the step executor and the monitor check steps and
+declarations against the saved plan; `deployment` formats the notes on the selection.
 """
 
 import json
@@ -10,7 +12,7 @@ from typing import Final, Self
 from gpuform.providers.forms import PROVIDER_KEY
 from gpuform.schemas.plan import Basis, Plan, PropertyChange, ResourceChange
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.planning.steps import WRITTEN, Step, other_changes
+from gpuform.stacks.engine.planning.steps import WRITING_ACTIONS, Step, find_unplanned_changes
 from gpuform.stacks.engine.provider_host import Failure, ProviderHost
 from gpuform.stacks.engine.registration import (
     EXPORTS,
@@ -27,7 +29,7 @@ from gpuform.stacks.engine.values import PropertyMap, property_paths, unwrap_sec
 
 
 class CheckFailed(EngineError):
-    """A resource's inputs were refused; a message for each property, with its path."""
+    """A provider refused inputs; `problems` are pairs of property path and message."""
 
     help_page = "concepts/plan"
 
@@ -43,39 +45,52 @@ def check_inputs(
     news: PropertyMap,
     provider: str = "",
 ) -> PropertyMap:
-    """The inputs to use, as the provider of this reference has them. Raises CheckFailed."""
+    """Return the inputs as the provider checked them.
+
+    Raises:
+        CheckFailed: the provider refused a property.
+    """
     inputs, failures = host.check(registration.urn, olds, news, provider)
     if failures:
-        raise CheckFailed([(f.property, _failure_text(registration, news, f)) for f in failures])
+        raise CheckFailed(
+            [(f.property, _format_check_failure(registration, news, f)) for f in failures]
+        )
     return inputs
 
 
-def problem_text(registration: Registration, subject: str, reason: str) -> str:
-    """A refused property in Pulumi's words; `subject` is its path, and its value if it is shown."""
+def format_property_problem(registration: Registration, subject: str, reason: str) -> str:
+    """Format a refused property as Pulumi does; `subject` is a path, perhaps with a value."""
     return (
         f"{registration.type} resource '{registration.name}': property {subject} "
         f"has a problem: {reason}"
     )
 
 
-def _failure_text(registration: Registration, news: PropertyMap, failure: Failure) -> str:
+def _format_check_failure(registration: Registration, news: PropertyMap, failure: Failure) -> str:
     value = news.get(property_paths.root_of(failure.property))
-    plain = unwrap_secrets(value)
-    shown = ""
-    if plain == value and isinstance(value, str | float | int | bool):
+    unwrapped = unwrap_secrets(value)
+    value_suffix = ""
+    if unwrapped == value and isinstance(value, str | float | int | bool):
         is_float = isinstance(value, float)
-        shown = f" value {f'{value:g}' if is_float else json.dumps(value, ensure_ascii=False)}"
-    return problem_text(registration, f"{failure.property}{shown}", failure.reason)
+        value_suffix = (
+            f" value {f'{value:g}' if is_float else json.dumps(value, ensure_ascii=False)}"
+        )
+    return format_property_problem(
+        registration, f"{failure.property}{value_suffix}", failure.reason
+    )
 
 
-MAKE_A_NEW_ONE: Final = (
+NEW_PLAN_HINT: Final = (
     "make a new plan with `gpuform preview --save-plan FILE` (or `destroy`, `refresh`), and apply "
     "that: a plan is good for one run"
 )
 """The hint for a plan that cannot be applied any more."""
 
-_ALSO = {"replace": {"update"}, "delete": {"forget"}}  # what is less than something planned
-_DONE = {
+_LESSER_EFFECTS = {
+    "replace": {"update"},
+    "delete": {"forget"},
+}  # what is less than something planned
+_EFFECT_PARTICIPLES = {
     "create": "created",
     "update": "updated",
     "replace": "replaced",
@@ -86,20 +101,20 @@ _DONE = {
 }
 
 # Which resources a value comes from is known when the value is.
-_FOUND_WITH_VALUES = {"dependencies", "property_dependencies"}
+_PARTS_KNOWN_WITH_VALUES = {"dependencies", "property_dependencies"}
 
 
 class PlanExceeded(EngineError):
-    """A run would do what its plan does not allow."""
+    """A run would do more than its saved plan allows."""
 
     help_page = "concepts/saved-plans"
 
 
 @dataclass(frozen=True, slots=True)
 class PlanConstraint:
-    """What a saved plan allows. `changes` are those of its resources' properties, by URN.
+    """The limits of a saved plan; `changes` maps URNs to the planned property changes.
 
-    With `reads_others` it was made with values of other stacks, of which some may not be made yet.
+    `reads_others` is True for a plan made with outputs of other stacks, which may not exist yet.
     """
 
     basis: Basis
@@ -108,94 +123,105 @@ class PlanConstraint:
     reads_others: bool = False
 
     @classmethod
-    def of(cls, plan: Plan, digest: Digest) -> Self:
-        """The constraint that a plan is; it must have a basis."""
+    def from_plan(cls, plan: Plan, digest: Digest) -> Self:
+        """Return the constraint of a saved plan, which must have a basis."""
         if plan.basis is None:
             raise AssertionError("a saved plan has a basis")
         changes: dict[str, list[PropertyChange]] = {}
         for change in plan.changes:
-            if change.action in WRITTEN:  # an import may be followed by an update
+            if change.action in WRITING_ACTIONS:  # an import may be followed by an update
                 changes.setdefault(change.urn, []).extend(change.changes)
         return cls(plan.basis, changes, digest, bool(plan.stack_references))
 
-    def changes_since(self, now: Basis) -> Iterator[str]:
-        """What of state and configuration is not as it was."""
+    def find_basis_changes(self, now: Basis) -> Iterator[str]:
+        """Yield a message for each part of state and configuration that changed since the plan."""
         if now.key != self.basis.key:
             yield "the stack's passphrase was changed"
             return
-        for urn, how in _differences(self.basis.state, now.state):
-            yield f"state of {urn} {_MOVED[how]} since the plan"
-        for key, how in _differences(self.basis.config, now.config):
-            yield f"configuration key {key} {_CONFIGURED[how]} since the plan"
+        for urn, kind in _compare_mappings(self.basis.state, now.state):
+            yield f"state of {urn} {_STATE_CHANGE_WORDS[kind]} since the plan"
+        for key, kind in _compare_mappings(self.basis.config, now.config):
+            yield f"configuration key {key} {_CONFIG_CHANGE_WORDS[kind]} since the plan"
 
-    def exceeded(self, now: Basis, planned: Iterable[ResourceChange]) -> Iterator[str]:
-        """What a new preview of the same state wants that the plan does not have.
+    def find_excess(self, now: Basis, planned: Iterable[ResourceChange]) -> Iterator[str]:
+        """Yield a message for each change of a new preview that the plan does not contain.
 
-        `now` is its basis, `planned` its changes.
+        `now` is the basis of the new preview, `planned` its changes.
         """
         reported: set[str] = set()
-        for urn, text in self._declared_otherwise(now):
+        for urn, message in self._find_changed_declarations(now):
             reported.add(urn)
-            yield text
+            yield message
         for urn, effects in now.effects.items():
-            for text in self._more(urn, effects):
+            for message in self._find_unplanned_effects(urn, effects):
                 if urn not in reported:
                     reported.add(urn)
-                    yield text
+                    yield message
         for change in planned:
             if change.urn not in reported:
-                yield from other_changes(self.changes, change)
+                yield from find_unplanned_changes(self.changes, change)
 
-    def _declared_otherwise(self, now: Basis) -> Iterator[tuple[str, str]]:
-        """What the program declares that is not as it was, by URN."""
-        for urn, how in _differences(self.basis.program, now.program):
-            if how == "new":
+    def _find_changed_declarations(self, now: Basis) -> Iterator[tuple[str, str]]:
+        """Yield URN and message of each declaration that changed since the plan."""
+        for urn, kind in _compare_mappings(self.basis.program, now.program):
+            if kind == "new":
                 yield urn, f"program: {urn} is declared, and was not"
-            elif how == "gone":
+            elif kind == "gone":
                 yield urn, f"program: {urn} is declared no more"
             else:
                 before, after = self.basis.program[urn], now.program[urn]
                 if self.reads_others:  # which may have made since what was not known
-                    before, after = _known_before(before, after)
+                    before, after = _select_known_parts(before, after)
                 if before != after:
-                    yield urn, f"program: {urn} declares other {_parts(before, after)}"
+                    yield (
+                        urn,
+                        f"program: {urn} declares other {_describe_changed_parts(before, after)}",
+                    )
 
-    def check_declared(self, asked: Registration | Read) -> None:
-        """In a real run the program asks for what it asked for, as far as that was known.
+    def check_declared(self, declaration: Registration | Read) -> None:
+        """Raise PlanExceeded if a declaration of a real run differs from the planned one.
 
-        Raises PlanExceeded.
+        Parts that were unknown when the plan was made are not compared.
         """
-        planned, found = self.basis.program.get(asked.urn), registration_digests(asked, self.digest)
-        if planned is None:
-            raise _plan_exceeded(f"{asked.urn} is declared, and is not in the plan")
-        asked_for = {part: text for part, text in planned.items() if part != EXPORTS}
-        before, after = _known_before(asked_for, found)
+        planned_digests, current_digests = (
+            self.basis.program.get(declaration.urn),
+            registration_digests(declaration, self.digest),
+        )
+        if planned_digests is None:
+            raise _build_exceeded_error(f"{declaration.urn} is declared, and is not in the plan")
+        comparable_digests = {
+            part: digest for part, digest in planned_digests.items() if part != EXPORTS
+        }
+        before, after = _select_known_parts(comparable_digests, current_digests)
         if before != after:
-            raise _plan_exceeded(f"{asked.urn} declares other {_parts(before, after)} than planned")
+            changed_parts = _describe_changed_parts(before, after)
+            raise _build_exceeded_error(
+                f"{declaration.urn} declares other {changed_parts} than planned"
+            )
 
     def check_step(self, step: Step) -> None:
-        """Raises PlanExceeded for a step that the plan does not allow."""
+        """Raise PlanExceeded for a step that the plan does not allow."""
         if not step.effect:
             return
-        more = list(self._more(step.urn, [step.effect]))
-        if not more and step.change is not None:
-            more = list(other_changes(self.changes, step.change))
-        if more:
-            raise _plan_exceeded("; ".join(more))
+        messages = list(self._find_unplanned_effects(step.urn, [step.effect]))
+        if not messages and step.change is not None:
+            messages = list(find_unplanned_changes(self.changes, step.change))
+        if messages:
+            raise _build_exceeded_error("; ".join(messages))
 
-    def _more(self, urn: str, effects: Collection[str]) -> Iterator[str]:
+    def _find_unplanned_effects(self, urn: str, effects: Collection[str]) -> Iterator[str]:
         allowed = set(self.basis.effects.get(urn, ()))
-        allowed.update(*(_ALSO.get(effect, ()) for effect in [*allowed]))
+        allowed.update(*(_LESSER_EFFECTS.get(effect, ()) for effect in [*allowed]))
         # The first says all: with a replacement goes the deletion of its old object.
-        for effect in sorted({*effects} - allowed, key=[*_DONE].index):
-            yield f"{urn} would be {_DONE[effect]}, which is not planned"
+        for effect in sorted({*effects} - allowed, key=[*_EFFECT_PARTICIPLES].index):
+            yield f"{urn} would be {_EFFECT_PARTICIPLES[effect]}, which is not planned"
 
 
-_MOVED = {"new": "is new", "gone": "is gone", "other": "changed"}
-_CONFIGURED = {"new": "was set", "gone": "was removed", "other": "changed"}
+_STATE_CHANGE_WORDS = {"new": "is new", "gone": "is gone", "other": "changed"}
+_CONFIG_CHANGE_WORDS = {"new": "was set", "gone": "was removed", "other": "changed"}
 
 
-def _differences(
+def _compare_mappings(
     before: Mapping[str, object], after: Mapping[str, object]
 ) -> Iterator[tuple[str, str]]:
     for key in sorted({*before, *after}):
@@ -207,41 +233,41 @@ def _differences(
             yield key, "other"
 
 
-def _parts(before: Mapping[str, str], after: Mapping[str, str]) -> str:
-    """The parts of a registration that differ, in a person's words."""
-    moved = [part for part, _ in _differences(before, after)]
-    inputs = [part.removeprefix(INPUTS) for part in moved if part.startswith(INPUTS)]
+def _describe_changed_parts(before: Mapping[str, str], after: Mapping[str, str]) -> str:
+    """Describe the parts of a registration that differ, such as its inputs and options."""
+    changed_parts = [part for part, _ in _compare_mappings(before, after)]
+    inputs = [part.removeprefix(INPUTS) for part in changed_parts if part.startswith(INPUTS)]
     inputs = ["its provider's code" if name == PROVIDER_KEY else name for name in inputs]
-    options = [part for part in moved if not part.startswith(INPUTS) and part != EXPORTS]
+    options = [part for part in changed_parts if not part.startswith(INPUTS) and part != EXPORTS]
     reported = {"inputs": inputs, "options": options}
-    texts = [f"{kind}: {', '.join(names)}" for kind, names in reported.items() if names]
-    return " and ".join([*texts, *(["outputs"] if EXPORTS in moved else [])])
+    descriptions = [f"{kind}: {', '.join(names)}" for kind, names in reported.items() if names]
+    return " and ".join([*descriptions, *(["outputs"] if EXPORTS in changed_parts else [])])
 
 
-def _known_before(
-    planned: Mapping[str, str], found: Mapping[str, str]
+def _select_known_parts(
+    planned: Mapping[str, str], current: Mapping[str, str]
 ) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """The parts of a registration that were known when it was planned: then, and now."""
-    open_ = {part for part, text in planned.items() if text.startswith(UNKNOWN_MARK)}
-    if open_:
-        open_ |= _FOUND_WITH_VALUES
-    before = {part: text for part, text in planned.items() if part not in open_}
-    return before, {part: text for part, text in found.items() if part not in open_}
+    """Return planned and current parts of a registration without parts that were unknown then."""
+    unknown_parts = {part for part, digest in planned.items() if digest.startswith(UNKNOWN_MARK)}
+    if unknown_parts:
+        unknown_parts |= _PARTS_KNOWN_WITH_VALUES
+    before = {part: digest for part, digest in planned.items() if part not in unknown_parts}
+    return before, {part: digest for part, digest in current.items() if part not in unknown_parts}
 
 
-def _plan_exceeded(text: str) -> PlanExceeded:
-    return PlanExceeded(f"{text}; nothing of it was done", hint=MAKE_A_NEW_ONE)
+def _build_exceeded_error(message: str) -> PlanExceeded:
+    return PlanExceeded(f"{message}; nothing of it was done", hint=NEW_PLAN_HINT)
 
 
-_SHOWN: Final = 10
+_MAX_LISTED: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
 class SelectionNotes:
-    """A selection and the run that it limits.
+    """Formats notes on what a selection includes or leaves out beyond the named resources.
 
-    `base` is the state that the last run left; `declared` has the URNs of the program, `touched`
-    those of what the run changes.
+    `base` is the state that the last run left; `declared` holds the URNs of the program, `touched`
+    the URNs that the run changes.
     """
 
     selection: Selection
@@ -250,67 +276,86 @@ class SelectionNotes:
     declared: Collection[str]
     touched: Collection[str]
 
-    def sentences(self) -> Iterator[str]:
-        """Sentences about resources that nobody named and that the selection decides about."""
+    def format_notes(self) -> Iterator[str]:
+        """Yield sentences about resources that the selection affects although nobody named them."""
         selection, base = self.selection, self.base
         named = selection.targets or selection.excludes
-        urns = {each.urn for each in base if each.urn in named}
+        urns = {entry.urn for entry in base if entry.urn in named}
         kind = "--target" if selection.targets else "--exclude"
-        given = [pair for pair in selection.iterate_flags() if pair[0].startswith(kind) and pair[1]]
-        flags = " ".join(f"{flag} {_joined(map(_named, texts))}" for flag, texts in given)
+        given_flags = [
+            pair for pair in selection.iterate_flags() if pair[0].startswith(kind) and pair[1]
+        ]
+        flags = " ".join(
+            f"{flag} {_join_names(map(_shorten_urn, texts))}" for flag, texts in given_flags
+        )
         if selection.targets and selection.target_dependents:
-            also = self._listed(graph.add_dependents(base, urns), urns)
-            if also:
-                yield f"{flags} --target-dependents also takes: {also}"
+            unnamed = self._list_unnamed(graph.add_dependents(base, urns), urns)
+            if unnamed:
+                yield f"{flags} --target-dependents also takes: {unnamed}"
         elif selection.targets and self.operation == "update":
             changed = urns.intersection(self.touched)
-            left = self._shown(graph.add_dependents(base, changed) - urns.union(self.touched))
-            if left:
-                one = len(left) == 1
-                noun = "1 dependent as it is" if one else f"{len(left)} dependents as they are"
-                yield f"{flags} leaves {noun}: {_joined(name_of(each.urn) for each in left)}"
+            untouched_dependents = self._select_visible(
+                graph.add_dependents(base, changed) - urns.union(self.touched)
+            )
+            if untouched_dependents:
+                is_single = len(untouched_dependents) == 1
+                noun = (
+                    "1 dependent as it is"
+                    if is_single
+                    else f"{len(untouched_dependents)} dependents as they are"
+                )
+                names = _join_names(name_of(dependent.urn) for dependent in untouched_dependents)
+                yield f"{flags} leaves {noun}: {names}"
         elif selection.excludes:
-            kept = graph.add_dependents(base, urns) if selection.exclude_dependents else urns
+            kept_urns = graph.add_dependents(base, urns) if selection.exclude_dependents else urns
             if self.operation != "refresh":
-                kept = kept | (graph.add_dependencies(base, kept) - set(self.declared))
-            also = self._listed(kept, urns)
-            if also:
-                yield f"{flags} also keeps: {also}"
+                kept_urns = kept_urns | (
+                    graph.add_dependencies(base, kept_urns) - set(self.declared)
+                )
+            unnamed = self._list_unnamed(kept_urns, urns)
+            if unnamed:
+                yield f"{flags} also keeps: {unnamed}"
 
-    def _shown(self, urns: Collection[str]) -> list[ResourceState]:
-        entries = (each for each in self.base if each.urn in urns and not each.delete)
-        return [each for each in entries if not is_noise(each.type)]
+    def _select_visible(self, urns: Collection[str]) -> list[ResourceState]:
+        entries = (entry for entry in self.base if entry.urn in urns and not entry.delete)
+        return [entry for entry in entries if not is_noise(entry.type)]
 
-    def _listed(self, urns: Collection[str], named: Collection[str]) -> str:
-        """Those that nobody named, and what each needs or is needed by."""
-        members = self._shown(urns)
-        texts: list[str] = []
-        places: dict[str, int] = {}
-        for place, entry in enumerate(members):
-            places.setdefault(entry.urn, place)
-        users = {urn: found[0] for urn, found in graph.index_dependents(members).items()}
+    def _list_unnamed(self, urns: Collection[str], named: Collection[str]) -> str:
+        """List the unnamed resources, each with a resource that needs it or is needed."""
+        members = self._select_visible(urns)
+        descriptions: list[str] = []
+        position_by_urn: dict[str, int] = {}
+        for position, entry in enumerate(members):
+            position_by_urn.setdefault(entry.urn, position)
+        users = {urn: positions[0] for urn, positions in graph.index_dependents(members).items()}
         for entry in members:
             if entry.urn in named:
                 continue
-            needs = min(
-                (places[urn] for urn in graph.find_dependency_urns(entry) if urn in places),
+            needed_position = min(
+                (
+                    position_by_urn[urn]
+                    for urn in graph.find_dependency_urns(entry)
+                    if urn in position_by_urn
+                ),
                 default=None,
             )
-            needed = None if needs is None else members[needs]
+            needed = None if needed_position is None else members[needed_position]
             user = members[users[entry.urn]] if entry.urn in users else None
             if needed is not None and (user is None or needed.urn in named):
-                texts.append(f"{name_of(entry.urn)} (needs {name_of(needed.urn)})")
+                descriptions.append(f"{name_of(entry.urn)} (needs {name_of(needed.urn)})")
             elif user is not None:
-                texts.append(f"{name_of(entry.urn)} ({name_of(user.urn)} needs it)")
-        return _joined(texts)
+                descriptions.append(f"{name_of(entry.urn)} ({name_of(user.urn)} needs it)")
+        return _join_names(descriptions)
 
 
-def _named(given: str) -> str:
-    """As people know it: a URN by its name alone."""
-    return name_of(given) if is_urn(given) else given
+def _shorten_urn(target: str) -> str:
+    """Return the resource name of a URN, or the text itself if it is no URN."""
+    return name_of(target) if is_urn(target) else target
 
 
-def _joined(texts: Iterable[str]) -> str:
+def _join_names(texts: Iterable[str]) -> str:
     texts = list(texts)
-    more = len(texts) - _SHOWN
-    return ", ".join(texts[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    hidden_count = len(texts) - _MAX_LISTED
+    return ", ".join(texts[:_MAX_LISTED]) + (
+        f" and {hidden_count} more" if hidden_count > 0 else ""
+    )

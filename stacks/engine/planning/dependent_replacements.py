@@ -1,5 +1,7 @@
-"""Match registrations to old state entries by URN or alias, and find Pulumi's dependent
-replacements.
+"""Match registrations to old state entries, and find Pulumi's dependent replacements.
+
+The step generator calls this module for every registration and before every replacement that
+deletes first.
 """
 
 import heapq
@@ -17,7 +19,7 @@ from gpuform.stacks.engine.values import UNKNOWN
 
 @dataclass(frozen=True, slots=True)
 class DependentReplacement:
-    """A dependent that cannot outlive the resource, and the properties that say so."""
+    """A dependent that must be replaced too, and its properties that require the replacement."""
 
     resource: ResourceState
     keys: Sequence[str] = ()
@@ -25,86 +27,95 @@ class DependentReplacement:
 
 @dataclass(slots=True)
 class DependentReplacements:
-    """The dependents among the entries that the last run left, in their order."""
+    """Finds dependents among the entries that the last run left, in their order."""
 
     base: Sequence[ResourceState]
     host: ProviderHost
-    _users: dict[str, list[int]] = field(default_factory=dict)
+    _user_positions: dict[str, list[int]] = field(default_factory=dict)
 
-    def of(self, root: ResourceState, spared: Collection[str]) -> list[DependentReplacement]:
-        """The dependents that are replaced together with `root`, in the order of the state.
+    def find_dependents(
+        self, root: ResourceState, spared: Collection[str]
+    ) -> list[DependentReplacement]:
+        """Return the dependents that are replaced together with `root`, in the order of the state.
 
-        Not those in `spared`: what this run has dealt with does not depend on `root` any more.
-        A dependent is, when it is `deleted_with` a replaced resource, when `root` itself is in its
-        `replace_with`, or when a property that comes from a replaced one asks for its replacement.
-        So is what waits for its deletion, unless it is protected.
+        Entries in `spared` are left out: this run has already planned them, so that they do not
+        depend on `root` any more. A dependent is replaced when it is `deleted_with` a replaced
+        resource, when its `replace_with` names `root`, or when its provider requires a replacement
+        for a property that comes from a replaced resource. Entries that wait for their deletion are
+        included, unless they are protected.
         """
-        return self._found(root, spared)[0]
+        return self._find_replaced(root, spared)[0]
 
-    def compare(
+    def find_incomparable_roots(
         self, roots: Iterable[ResourceState], spared: Collection[str]
     ) -> Iterator[tuple[str, EngineError]]:
-        """Asks the providers what would be replaced with each root; the URNs of which they cannot
-        tell, and why.
+        """Ask providers what would be replaced with each root; yield roots whose provider fails.
 
-        Where each of what is replaced needs only one other, its own dependents are known with it.
+        Each result is a URN with its error. Where each replaced resource depends on only one other,
+        its own dependents are known with it and are not asked about again.
         """
-        known: set[str] = set()
+        compared_urns: set[str] = set()
         for root in roots:
-            if root.urn in known:
+            if root.urn in compared_urns:
                 continue
             try:
-                known |= self._found(root, spared)[1]
+                compared_urns |= self._find_replaced(root, spared)[1]
             except EngineError as error:
                 yield root.urn, error
 
-    def _found(
+    def _find_replaced(
         self, root: ResourceState, spared: Collection[str]
     ) -> tuple[list[DependentReplacement], set[str]]:
-        """The dependents; and the URNs of the replaced where no dependent needs two of them."""
-        if not self._users:
-            self._users = graph.index_dependents(self.base)
+        """Return the dependents, and the replaced URNs if no dependent needs two of them."""
+        if not self._user_positions:
+            self._user_positions = graph.index_dependents(self.base)
         replaced = {root.urn}
-        found: list[DependentReplacement] = []
+        dependents: list[DependentReplacement] = []
         # Only what needs a replaced one can be: the others need not be looked at.
-        waiting = [*self._users.get(root.urn, ())]  # a heap, of each place once
-        met = set(waiting)
-        while waiting:
-            place = heapq.heappop(waiting)
-            dependent = self.base[place]
+        waiting_positions = [*self._user_positions.get(root.urn, ())]  # a heap, of each place once
+        visited_positions = set(waiting_positions)
+        while waiting_positions:
+            position = heapq.heappop(waiting_positions)
+            dependent = self.base[position]
             if dependent.urn == root.urn or dependent.urn in spared:
                 continue
             if not _can_be_replaced(dependent):
                 continue
-            keys = self._keys(dependent, replaced)
+            keys = self._find_replacing_keys(dependent, replaced)
             if keys is not None:
                 replaced.add(dependent.urn)
-                found.append(DependentReplacement(dependent, keys))
-                for user in self._users.get(dependent.urn, ()):
-                    if user > place and user not in met:
-                        met.add(user)
-                        heapq.heappush(waiting, user)
+                dependents.append(DependentReplacement(dependent, keys))
+                for user in self._user_positions.get(dependent.urn, ()):
+                    if user > position and user not in visited_positions:
+                        visited_positions.add(user)
+                        heapq.heappush(waiting_positions, user)
             elif root.urn in dependent.replace_with and not dependent.delete:
-                found.append(DependentReplacement(dependent, ["replace_with"]))
-        asked = (self.base[place] for place in met)
-        is_tree = all(len(graph.find_dependency_urns(each) & replaced) == 1 for each in asked)
-        return found, replaced if is_tree else set()
+                dependents.append(DependentReplacement(dependent, ["replace_with"]))
+        visited_entries = (self.base[position] for position in visited_positions)
+        is_tree = all(
+            len(graph.find_dependency_urns(entry) & replaced) == 1 for entry in visited_entries
+        )
+        return dependents, replaced if is_tree else set()
 
-    def _keys(self, dependent: ResourceState, replaced: set[str]) -> Sequence[str] | None:
-        """The properties that ask for its replacement; None when it stays."""
+    def _find_replacing_keys(
+        self, dependent: ResourceState, replaced: set[str]
+    ) -> Sequence[str] | None:
+        """Return the properties that require a replacement of `dependent`, or None if it stays."""
         if not dependent.custom:
             return None
         if dependent.deleted_with in replaced:
             return ["deleted_with"]
-        touched = [
+        affected_keys = [
             key
             for key, urns in dependent.property_dependencies.items()
             if key in dependent.inputs and not replaced.isdisjoint(urns)
         ]
-        if not touched:
+        if not affected_keys:
             return None
-        goal = replace(dependent, inputs={**dependent.inputs, **dict.fromkeys(touched, UNKNOWN)})
-        diff = steps.compare(self.host, replace(dependent, init_errors=[]), goal)
+        goal = replace(
+            dependent, inputs={**dependent.inputs, **dict.fromkeys(affected_keys, UNKNOWN)}
+        )
+        diff = steps.compare_with_goal(self.host, replace(dependent, init_errors=[]), goal)
         return diff.replaces or None
 
 
@@ -116,67 +127,72 @@ def _can_be_replaced(dependent: ResourceState) -> bool:
 
 @dataclass(slots=True)
 class OldEntries:
-    """The live entries that the last run left, and who has taken which of them.
+    """The live entries that the last run left, matched to the declarations of this run.
 
-    `seen` holds the registrations and reads of this run by URN, `renamed` the new URN of each
-    entry that was found by an alias.
+    `declared` maps URNs to the registrations and reads of this run, `new_urns` maps the old URN of
+    each entry that an alias matched to its new URN.
     """
 
     stack: str
     project: str
     entries: dict[str, ResourceState]
-    seen: dict[str, Registration | Read] = field(default_factory=dict)
-    renamed: dict[str, str] = field(default_factory=dict)
+    declared: dict[str, Registration | Read] = field(default_factory=dict)
+    new_urns: dict[str, str] = field(default_factory=dict)
     _used_aliases: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def among(cls, stack: str, project: str, base: Iterable[ResourceState]) -> "OldEntries":
+    def from_state(cls, stack: str, project: str, base: Iterable[ResourceState]) -> "OldEntries":
         return cls(stack, project, {entry.urn: entry for entry in base if not entry.delete})
 
-    def take(self, declared: Registration | Read) -> ResourceState | None:
-        """The entry that a resource of the program stands for, None for a new one.
+    def match_entry(self, declaration: Registration | Read) -> ResourceState | None:
+        """Return the old entry of a declared resource, or None for a new resource.
 
-        Raises EngineError when another resource of this run has its URN or that entry.
+        Raises:
+            EngineError: another resource of this run has the same URN or matched the same entry.
         """
-        first = self.seen.get(declared.urn)
-        if first is not None:
+        earlier = self.declared.get(declaration.urn)
+        if earlier is not None:
             raise EngineError(
-                f"two resources have the URN {declared.urn}: one from {first.place}, one from "
-                f"{declared.place}",
+                f"two resources have the URN {declaration.urn}: one from {earlier.place}, one from "
+                f"{declaration.place}",
                 hint="give one of them another name",
             )
-        self.seen[declared.urn] = declared
-        taker = self.renamed.get(declared.urn)
-        if taker is not None:
+        self.declared[declaration.urn] = declaration
+        owner_urn = self.new_urns.get(declaration.urn)
+        if owner_urn is not None:
             raise EngineError(
-                f"{declared.urn} is declared at {declared.place}, and {taker} already has it as "
-                "an alias",
+                f"{declaration.urn} is declared at {declaration.place}, and {owner_urn} already "
+                "has it as an alias",
                 hint="remove the alias, or give the new resource another name",
             )
-        for urn in (declared.urn, *self._aliases(declared)):
+        for urn in (declaration.urn, *self._list_alias_urns(declaration)):
             if urn in self.entries:
-                if urn != declared.urn:
-                    self._rename(urn, declared)
+                if urn != declaration.urn:
+                    self._record_alias(urn, declaration)
                 return self.entries[urn]
         return None
 
-    def keep_name(self, old: ResourceState, declared: Registration | Read) -> None:
-        """An entry that was found by an alias is not touched: it keeps the name that it has."""
-        if self.renamed.pop(old.urn, None) is not None:
-            self.seen[old.urn] = declared
+    def keep_old_urn(self, old: ResourceState, declaration: Registration | Read) -> None:
+        """Keep the old URN of an entry that an alias matched, because no step touches the entry."""
+        if self.new_urns.pop(old.urn, None) is not None:
+            self.declared[old.urn] = declaration
 
-    def _aliases(self, declared: Registration | Read) -> Sequence[str]:
-        named = UrnParts(self.stack, self.project, declared.parent, declared.type, declared.name)
-        own: Sequence[Alias] = declared.aliases if isinstance(declared, Registration) else ()
-        return alias_urns(named, own, self._used_aliases)
+    def _list_alias_urns(self, declaration: Registration | Read) -> Sequence[str]:
+        urn_parts = UrnParts(
+            self.stack, self.project, declaration.parent, declaration.type, declaration.name
+        )
+        aliases: Sequence[Alias] = (
+            declaration.aliases if isinstance(declaration, Registration) else ()
+        )
+        return alias_urns(urn_parts, aliases, self._used_aliases)
 
-    def _rename(self, alias: str, declared: Registration | Read) -> None:
-        taker = alias if alias in self.seen else self.renamed.get(alias)
-        if taker is not None:
+    def _record_alias(self, alias: str, declaration: Registration | Read) -> None:
+        owner_urn = alias if alias in self.declared else self.new_urns.get(alias)
+        if owner_urn is not None:
             raise EngineError(
-                f"{declared.urn} has the alias {alias}, which {taker} in this program stands for "
-                "already",
+                f"{declaration.urn} has the alias {alias}, which {owner_urn} in this program "
+                "stands for already",
                 hint="remove the alias, or that other resource",
             )
-        self.renamed[alias] = declared.urn
-        self._used_aliases[declared.urn] = alias
+        self.new_urns[alias] = declaration.urn
+        self._used_aliases[declaration.urn] = alias

@@ -1,12 +1,8 @@
-"""Stream the engine's events to views, logs and tests, and present each step in the terms of the
-plan.
+"""Publish the engine's events, and describe steps as changes of a plan.
 
-Events arrive from many threads; `EventBus` hands them on one at a time, in order.
-
-Events arrive from many threads; `EventBus` hands them on one at a time, in order.
-
-Where the provider is one of gpuform's, its own property-level changes are shown; otherwise the
-engine compares inputs. Nothing here decides anything, and no secret gets through.
+Views, logs and tests listen. Events arrive from many threads; `EventBus` passes them on one at a
+time, in order. Where the provider is one of gpuform's, its own property-level changes are
+described; otherwise the engine compares inputs. Secrets are masked.
 """
 
 import threading
@@ -33,7 +29,7 @@ Severity = Literal["debug", "info", "info#err", "warning", "error"]
 
 @dataclass(frozen=True, slots=True)
 class Prelude:
-    """The first event of a run. `config` has secrets blinded."""
+    """The first event of a run; secrets in `config` are masked."""
 
     operation: str
     preview: bool
@@ -42,7 +38,7 @@ class Prelude:
 
 @dataclass(frozen=True, slots=True)
 class StepStarted:
-    """A step begins (in a preview: would begin)."""
+    """A step begins, or would begin in a preview."""
 
     step: Step
     planning: bool
@@ -50,7 +46,7 @@ class StepStarted:
 
 @dataclass(frozen=True, slots=True)
 class StepDone:
-    """A step has succeeded. `seconds` is the time it took."""
+    """A step succeeded; `seconds` is the time it took."""
 
     step: Step
     planning: bool
@@ -59,7 +55,7 @@ class StepDone:
 
 @dataclass(frozen=True, slots=True)
 class StepFailed:
-    """A step has failed; the reason came before, as a `Diagnostic` of the same URN."""
+    """A step failed; a `Diagnostic` of the same URN has already given the reason."""
 
     step: Step
     seconds: float = 0.0
@@ -67,7 +63,7 @@ class StepFailed:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a running step waits for, in the platform's words."""
+    """The status that a running step waits on, in the platform's words."""
 
     urn: str
     text: str
@@ -75,10 +71,10 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """Something to be read by a person. `urn` is empty when it concerns the whole run.
+    """A message to the user; `urn` is empty when the message concerns the run as a whole.
 
-    `source` is where the program declares the resource; `path` the property that it is about.
-    `error` is what has failed, for who asks for more than the message.
+    `source` is where the program declares the resource; `path` is the property concerned. `error`
+    is the exception behind the message, for callers that need more than its text.
     """
 
     severity: Severity
@@ -90,15 +86,15 @@ class Diagnostic:
 
 
 @dataclass(frozen=True, slots=True)
-class Unchecked:
-    """A check that could not be made while planning, and why."""
+class SkippedCheck:
+    """A check that a preview could not make; `text` says why."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The last event of a run. `changes` counts logical operations, providers left out."""
+    """The last event of a run; `changes` counts logical operations without providers."""
 
     preview: bool
     result: Literal["succeeded", "failed"]
@@ -106,15 +102,17 @@ class Summary:
     seconds: float
 
 
-Event = Prelude | StepStarted | StepDone | StepFailed | Progress | Diagnostic | Unchecked | Summary
+Event = (
+    Prelude | StepStarted | StepDone | StepFailed | Progress | Diagnostic | SkippedCheck | Summary
+)
 Listener = Callable[[Event], None]
 
 
 @dataclass(slots=True)
 class EventBus:
-    """Hands each event to every listener, one event at a time.
+    """Passes each event to every listener, one event at a time.
 
-    Messages of severity debug, some four for each resource, are handed on with `debug` only.
+    Messages of severity debug, about four per resource, are passed on only if `debug` is set.
     """
 
     listeners: list[Listener] = field(default_factory=list)
@@ -127,11 +125,11 @@ class EventBus:
 
     @property
     def is_emitting_here(self) -> bool:
-        """Whether this thread is inside a listener."""
+        """True while this thread is inside a listener."""
         return self._emitting == threading.get_ident()
 
-    def hide(self, secrets: Iterable[str]) -> None:
-        """Whatever is told says `[secret]` for these texts from now on."""
+    def redact_secrets(self, secrets: Iterable[str]) -> None:
+        """Replace these texts by `[secret]` in all further messages."""
         self._redactor = Redactor(secrets)
 
     def emit(self, event: Event) -> None:
@@ -143,7 +141,7 @@ class EventBus:
             if event.error is not None:
                 event.error.redact(self._redactor.redact)
             event = replace(event, message=message, source=source)
-        elif isinstance(event, Progress | Unchecked):
+        elif isinstance(event, Progress | SkippedCheck):
             event = replace(event, text=self._redactor.redact(event.text))
         with self._lock:
             outer, self._emitting = self._emitting, threading.get_ident()
@@ -174,24 +172,24 @@ _REASONS = {
 
 
 class GpuCounter(Protocol):
-    """Who knows how many GPUs a resource holds, such as a `ProviderHost`."""
+    """Knows how many GPUs a resource has; `ProviderHost` implements the protocol."""
 
     def gpus(self, resource: ResourceState) -> int | None:
-        """None when that is not known yet."""
+        """Return the number of GPUs, or None if it is unknown yet."""
 
 
-def describe(
+def describe_change(
     host: GpuCounter,
     op: Op,
     old: ResourceState | None,
     new: ResourceState | None,
     diff: Diff | None = None,
 ) -> ResourceChange:
-    """What a step of the generator does to a resource."""
+    """Return the planned change of a step: action, reason, property changes and GPUs."""
     subject = new or old
     if subject is None:
         raise AssertionError("a step has an old or a new state")
-    fields = list(_fields(op, old, new, diff))
+    fields = list(_list_field_changes(op, old, new, diff))
     retained = bool(old and old.retain_on_delete and op in (Op.DELETE, Op.REPLACE))
     before = host.gpus(old) if old and not retained else 0
     after = host.gpus(new) if new else 0
@@ -200,30 +198,40 @@ def describe(
         type=subject.type,
         name=name_of(subject.urn),
         action=_ACTIONS[op],
-        reason=_reason(op, old, diff),
+        reason=_choose_reason(op, old, diff),
         replace_paths=tuple(diff.replaces) if diff and op is Op.REPLACE else (),
-        changes=tuple(_property_changes(fields, old, new)),
-        gpus_added=_gpus_added(op, before, after),
-        gpus_removed=_gpus_added(op, after, before),
+        changes=tuple(_build_property_changes(fields, old, new)),
+        gpus_added=_count_added_gpus(op, before, after),
+        gpus_removed=_count_added_gpus(op, after, before),
         retained=retained,
         repairs=tuple(field.repair for field in fields if field.repair is not None),
-        **place_of(subject),
+        **build_relations(subject),
     )
 
 
 def describe_drift(
     host: GpuCounter, old: ResourceState, new: ResourceState | None, diff: Diff | None
 ) -> ResourceChange:
-    """What a refresh found: the platform's values now against those last known."""
+    """Return the drift that a refresh found, as a change from the last known values.
+
+    `new` is None if the object no longer exists.
+    """
     fields: list[FieldChange] = []
     if new is not None and diff is not None:
         fields = [
-            FieldChange(f.path, f.action, f.after, f.before, secret=f.secret, because=_found(f))
-            for f in (diff.fields or ())
-            if f.action is not Action.KEEP
+            FieldChange(
+                change.path,
+                change.action,
+                change.after,
+                change.before,
+                secret=change.secret,
+                because=_describe_lost_readiness(change),
+            )
+            for change in (diff.fields or ())
+            if change.action is not Action.KEEP
         ]
         if diff.fields is None and diff.changes:
-            fields = list(_compared(old.outputs, new.outputs))
+            fields = list(_compare_properties(old.outputs, new.outputs))
     action = PlanAction.UPDATE if fields or (diff and diff.changes) else PlanAction.SAME
     before, after = host.gpus(old), host.gpus(new) if new else 0
     return ResourceChange(
@@ -232,26 +240,29 @@ def describe_drift(
         name=name_of(old.urn),
         action=PlanAction.DELETE if new is None else action,
         reason=PlanReason.GONE if new is None else PlanReason.DRIFT,
-        changes=tuple(_property_changes(fields, old, new)),
-        gpus_added=_gpus_added(Op.UPDATE, before, after),
-        gpus_removed=_gpus_added(Op.UPDATE, after, before),
-        **place_of(old),
+        changes=tuple(_build_property_changes(fields, old, new)),
+        gpus_added=_count_added_gpus(Op.UPDATE, before, after),
+        gpus_removed=_count_added_gpus(Op.UPDATE, after, before),
+        **build_relations(old),
     )
 
 
-def _found(field: FieldChange) -> str:
-    """Why a refresh found that: told of what is no longer ready."""
+def _describe_lost_readiness(field: FieldChange) -> str:
+    """Return why a resource is no longer ready; empty for changes of other fields."""
     return field.because.removeprefix(RESUME_PREFIX) if field.path == "ready" else ""
 
 
-def place_of(resource: ResourceState) -> dict[str, Any]:
-    """What a resource is under, and what it needs, as the fields of a plan."""
+def build_relations(resource: ResourceState) -> dict[str, Any]:
+    """Return parent and dependencies of a resource as fields of a plan."""
     is_top = not is_urn(resource.parent) or type_of(resource.parent) == STACK_TYPE
-    needed = find_dependency_urns(resource, provider=False) - {resource.parent, resource.urn}
-    return {"parent": "" if is_top else resource.parent, "dependencies": tuple(sorted(needed))}
+    dependencies = find_dependency_urns(resource, provider=False) - {resource.parent, resource.urn}
+    return {
+        "parent": "" if is_top else resource.parent,
+        "dependencies": tuple(sorted(dependencies)),
+    }
 
 
-def _gpus_added(op: Op, before: int | None, after: int | None) -> int | None:
+def _count_added_gpus(op: Op, before: int | None, after: int | None) -> int | None:
     if op is Op.READ:
         return 0
     if before is None or after is None:
@@ -259,40 +270,40 @@ def _gpus_added(op: Op, before: int | None, after: int | None) -> int | None:
     return after if op is Op.REPLACE else max(0, after - before)
 
 
-def _reason(op: Op, old: ResourceState | None, diff: Diff | None) -> PlanReason:
+def _choose_reason(op: Op, old: ResourceState | None, diff: Diff | None) -> PlanReason:
     if op in _REASONS:
         return _REASONS[op]
     if op is Op.REPLACE:
-        forced = PlanReason.FIELD_FORCES_REPLACEMENT if diff and diff.replaces else None
-        return (diff and diff.reason) or forced or PlanReason.DEPENDENCY_REPLACED
-    found = (diff.fields if diff else None) or ()
-    waits = bool(found) and all(field.path == "ready" for field in found)
-    broken = bool(old and old.init_errors and not (diff and diff.changes))
-    return PlanReason.NOT_READY if waits or broken else PlanReason.CHANGED
+        forced_reason = PlanReason.FIELD_FORCES_REPLACEMENT if diff and diff.replaces else None
+        return (diff and diff.reason) or forced_reason or PlanReason.DEPENDENCY_REPLACED
+    field_changes = (diff.fields if diff else None) or ()
+    is_waiting = bool(field_changes) and all(field.path == "ready" for field in field_changes)
+    has_init_errors = bool(old and old.init_errors and not (diff and diff.changes))
+    return PlanReason.NOT_READY if is_waiting or has_init_errors else PlanReason.CHANGED
 
 
-def _fields(
+def _list_field_changes(
     op: Op, old: ResourceState | None, new: ResourceState | None, diff: Diff | None
 ) -> Iterator[FieldChange]:
     if op in (Op.DELETE, Op.READ) or new is None:
         return
     if old is None:
-        yield from _compared({}, new.inputs)
+        yield from _compare_properties({}, new.inputs)
     elif diff is not None and diff.fields is not None:
         yield from (field for field in diff.fields if field.path != PROVIDER_KEY)
     elif op is not Op.SAME:
         replaces = diff.replaces if diff else ()
-        yield from _compared(old.inputs, new.inputs, replaces)
+        yield from _compare_properties(old.inputs, new.inputs, replaces)
 
 
-def _compared(
+def _compare_properties(
     olds: PropertyMap, news: PropertyMap, replaces: Sequence[str] = ()
 ) -> Iterator[FieldChange]:
     changed = set(find_changed_keys(olds, news)) - {PROVIDER_KEY}
     # The program's order reads better than the alphabet's.
     for key in dict.fromkeys([*news, *olds]):
         if key in changed:
-            before, after = _plain(olds.get(key)), _plain(news.get(key))
+            before, after = _to_plan_value(olds.get(key)), _to_plan_value(news.get(key))
             action = Action.UPDATE
             if key not in olds:
                 action = Action.ADD
@@ -301,7 +312,7 @@ def _compared(
             yield FieldChange(key, action, before, after, replaces=key in replaces)
 
 
-def _property_changes(
+def _build_property_changes(
     fields: Sequence[FieldChange], old: ResourceState | None, new: ResourceState | None
 ) -> Iterator[PropertyChange]:
     for change in fields:
@@ -311,17 +322,17 @@ def _property_changes(
         yield PropertyChange.from_field_change(change, secret=secret)
 
 
-def _plain(value: Any) -> Any:
+def _to_plan_value(value: Any) -> Any:
     if isinstance(value, values.Secret):
-        return _plain(value.value)
+        return _to_plan_value(value.value)
     if isinstance(value, values.Unknown):
         return PLAN_UNKNOWN
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, list):
-        return [_plain(item) for item in value]
+        return [_to_plan_value(item) for item in value]
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: _to_plan_value(item) for key, item in value.items()}
     if value is None or isinstance(value, str | bool | int | float):
         return value
     return repr(value)

@@ -1,7 +1,7 @@
-"""Decides what to do about each registration: Pulumi's step rules.
+"""Decide what to do about each registration, by Pulumi's step rules.
 
-The generator is serial: the monitor calls it under one lock, as Pulumi's does. It asks providers to
-check and to compare, never to change anything.
+The resource monitor calls the generator under one lock, as Pulumi's engine does, so that decisions
+are serial. The generator asks providers to check and to compare, never to change anything.
 """
 
 import time
@@ -16,7 +16,7 @@ from gpuform.stacks.engine.planning import steps as goal_state
 from gpuform.stacks.engine.planning import steps as resource_diff
 from gpuform.stacks.engine.planning.constraints import check_inputs
 from gpuform.stacks.engine.planning.dependent_replacements import DependentReplacements, OldEntries
-from gpuform.stacks.engine.planning.events import Diagnostic, EventBus, describe
+from gpuform.stacks.engine.planning.events import Diagnostic, EventBus, describe_change
 from gpuform.stacks.engine.planning.steps import Op, Step
 from gpuform.stacks.engine.provider_host import Diff, ProviderHost
 from gpuform.stacks.engine.registration import Read, Registration
@@ -30,20 +30,21 @@ from gpuform.stacks.engine.values import (
     property_paths,
 )
 
-Tell = Callable[[str, EngineError], None]
-Holding = Literal["refresh", "destroy"]
+ErrorReporter = Callable[[str, EngineError], None]
+RunProgramOperation = Literal["refresh", "destroy"]
 UNPROTECT = "remove `protect` from its options first, in an `up` of its own"
 
 
 @dataclass(slots=True)
 class StepGenerator:
-    """Turns registrations into steps, over the state that the last run left.
+    """Turns registrations into steps, given the state that the last run left.
 
-    `base` is that state in its order. Problems of a preview that do not keep the others from being
-    planned go to `tell`. `others` are the other stacks of the backend. `holding` names an operation
-    whose program is run for its components and providers alone: a refresh reads each other resource
-    when it is declared, a destroy leaves it as it is, and neither makes any. `held` has what the
-    program of a destroy says of these, by the `id()` of their old entries.
+    `base` is this state in its order. Problems of a preview that do not stop other resources from
+    being planned go to `report_error`. `others` are the other stacks of the backend.
+    `run_program_operation` names an operation that runs the program for its components and
+    providers alone: a refresh reads each other resource when it is declared, a destroy leaves it as
+    it is, and neither creates any. `destroy_goals` holds the goal states of a destroy's program, by
+    the `id()` of their old entries.
     """
 
     stack: str
@@ -52,152 +53,180 @@ class StepGenerator:
     host: ProviderHost
     preview: bool
     events: EventBus
-    tell: Tell
+    report_error: ErrorReporter
     selection: Selection = field(default_factory=Selection)
     others: OtherStacks | None = None
-    deletes_first: Callable[[str, Mapping[str, Any]], bool] = lambda _type, _inputs: False
-    holding: Holding | None = None
-    held: dict[int, ResourceState] = field(default_factory=dict)
-    _old: OldEntries = field(init=False)
+    should_delete_first: Callable[[str, Mapping[str, Any]], bool] = lambda _type, _inputs: False
+    run_program_operation: RunProgramOperation | None = None
+    destroy_goals: dict[int, ResourceState] = field(default_factory=dict)
+    _old_entries: OldEntries = field(init=False)
     _dependents: DependentReplacements = field(init=False)
-    chosen: SelectedResources = field(init=False)
-    _owned: importing.Owned = field(init=False)
-    _began: float = field(default_factory=time.monotonic)
+    selected: SelectedResources = field(init=False)
+    _owned_objects: importing.OwnedObjects = field(init=False)
+    _started_at: float = field(default_factory=time.monotonic)
     # id() of entries that are deleted after their replacement exists
     _replaced_first: set[int] = field(default_factory=set)
     # URN of a dependent that is deleted -> the properties that say why
     _dependent_keys: dict[str, Sequence[str]] = field(default_factory=dict)
     # id() of a dependent's entry -> its deletion
     _dependent_deletions: dict[int, Step] = field(default_factory=dict)
-    _replaced: set[str] = field(default_factory=set)
+    _replaced_urns: set[str] = field(default_factory=set)
     _goals: dict[str, ResourceState] = field(default_factory=dict)  # what this run has stepped
-    _skipped: set[str] = field(default_factory=set)
-    _stepped: set[str] = field(default_factory=set)
-    _needed: set[str] = field(default_factory=set)  # by what is left as it is
+    _skipped_urns: set[str] = field(default_factory=set)
+    _handled_urns: set[str] = field(default_factory=set)
+    _needed_urns: set[str] = field(default_factory=set)  # by what is left as it is
 
     def __post_init__(self) -> None:
-        self._old = OldEntries.among(self.stack, self.project, self.base)
+        self._old_entries = OldEntries.from_state(self.stack, self.project, self.base)
         self._dependents = DependentReplacements(self.base, self.host)
-        self.chosen = SelectedResources(self.selection)
-        self._owned = importing.Owned(self.host, self.base, self.others, self.preview)
-
-    def generate(self, registration: Registration, provider: str) -> list[Step]:
-        """The steps of one registration, to be done in this order.
-
-        `provider` is the reference of the provider resource, empty for components.
-        Raises CheckFailed, or EngineError when the resource cannot be planned.
-        """
-        old = self._old.take(registration)
-        registration = goal_state.inherit_options(
-            registration, self._old.seen.get(registration.parent)
+        self.selected = SelectedResources(self.selection)
+        self._owned_objects = importing.OwnedObjects(
+            self.host, self.base, self.others, self.preview
         )
-        self._old.seen[registration.urn] = registration
-        goal = goal_state.goal_of_registration(registration, provider)
-        held = self._held(registration, old, goal) if self.holding else None
-        if held is not None:
-            self._stepped.add(registration.urn)
-            return [held]
-        always = goal.type == STACK_TYPE or is_provider(goal.type)
-        targeted = always or self.chosen.includes(goal)
-        if not targeted and not (old and old.urn in self._dependent_keys):
-            steps = self._untargeted(registration, old, goal)
+
+    def generate_steps(self, registration: Registration, provider: str) -> list[Step]:
+        """Return the steps of one registration, in the order in which they have to run.
+
+        `provider` is the provider reference, empty for components.
+
+        Raises:
+            CheckFailed: the provider refused the inputs.
+            EngineError: the resource cannot be planned.
+        """
+        old = self._old_entries.match_entry(registration)
+        registration = goal_state.inherit_options(
+            registration, self._old_entries.declared.get(registration.parent)
+        )
+        self._old_entries.declared[registration.urn] = registration
+        goal = goal_state.registration_to_goal(registration, provider)
+        program_step = (
+            self._build_program_step(registration, old, goal)
+            if self.run_program_operation
+            else None
+        )
+        if program_step is not None:
+            self._handled_urns.add(registration.urn)
+            return [program_step]
+        is_always_included = goal.type == STACK_TYPE or is_provider(goal.type)
+        is_targeted = is_always_included or self.selected.includes(goal)
+        if not is_targeted and not (old and old.urn in self._dependent_keys):
+            steps = self._keep_untargeted(registration, old, goal)
         else:
-            self._refuse_circle(old, goal)
-            as_before = registration if targeted else _as_before(registration, old)
-            steps = self._steps(as_before, old, goal)
+            self._refuse_cycle(old, goal)
+            effective_registration = (
+                registration if is_targeted else _restore_old_inputs(registration, old)
+            )
+            steps = self._generate_registration_steps(effective_registration, old, goal)
         self._goals[goal.urn] = steps[-1].state
-        self._refuse_missing_needs(steps)
-        self._stepped.add(registration.urn)
-        read_first = [_refresh(old)] if self.holding == "refresh" and old and targeted else []
-        return self._in_turn(old, [*read_first, *steps])
-
-    def leave(self, registration: Registration) -> None:
-        """Keep the entry of a resource that is skipped because something that it needs has failed.
-
-        No provider is asked, as under the Pulumi CLI: the inputs lack what the failed resource
-        would have given.
-        """
-        old = self._old.take(registration)
-        registration = goal_state.inherit_options(
-            registration, self._old.seen.get(registration.parent)
+        self._refuse_missing_dependencies(steps)
+        self._handled_urns.add(registration.urn)
+        read_first = (
+            [_build_refresh_step(old)]
+            if self.run_program_operation == "refresh" and old and is_targeted
+            else []
         )
-        self._old.seen[registration.urn] = registration
-        self._goals[registration.urn] = old or goal_state.goal_of_registration(registration, "")
-        self._stepped.add(registration.urn)
+        return self._wait_for_dependent_deletion(old, [*read_first, *steps])
 
-    def _held(
+    def keep_skipped_resource(self, registration: Registration) -> None:
+        """Keep the entry of a resource that is skipped because one of its dependencies failed.
+
+        No provider is asked, as under the Pulumi CLI: the inputs lack the values of the failed
+        resource.
+        """
+        old = self._old_entries.match_entry(registration)
+        registration = goal_state.inherit_options(
+            registration, self._old_entries.declared.get(registration.parent)
+        )
+        self._old_entries.declared[registration.urn] = registration
+        self._goals[registration.urn] = old or goal_state.registration_to_goal(registration, "")
+        self._handled_urns.add(registration.urn)
+
+    def _build_program_step(
         self, registration: Registration, old: ResourceState | None, goal: ResourceState
     ) -> Step | None:
-        """The step of what the program of a refresh or destroy does not change; None of others."""
-        is_made = not goal.custom or is_provider(goal.type)
-        waits = bool(graph.find_dependency_urns(goal) & self._skipped)
-        if is_made and not waits:
+        """Return the step of a resource that a program run for refresh or destroy leaves alone.
+
+        The result is None for components and providers, which are planned as usual.
+        """
+        is_planned_as_usual = not goal.custom or is_provider(goal.type)
+        has_skipped_dependency = bool(graph.find_dependency_urns(goal) & self._skipped_urns)
+        if is_planned_as_usual and not has_skipped_dependency:
             return None
-        if old is None or (waits and self.holding == "destroy"):
-            self._skipped.add(goal.urn)
+        if old is None or (has_skipped_dependency and self.run_program_operation == "destroy"):
+            self._skipped_urns.add(goal.urn)
         if old is None:
             return Step(Op.SAME, goal.urn, None, goal, skipped=True)
-        if waits or self.holding == "refresh":
-            self._old.keep_name(old, registration)
-            is_read = self.holding == "refresh" and self.chosen.includes(old)
-            return _refresh(old) if is_read else unchanged(old)
+        if has_skipped_dependency or self.run_program_operation == "refresh":
+            self._old_entries.keep_old_urn(old, registration)
+            is_read = self.run_program_operation == "refresh" and self.selected.includes(old)
+            return _build_refresh_step(old) if is_read else build_same_step(old)
         # Its deletion goes by the options that the program says, and by what is true of the object.
         goal.inputs, goal.external = old.inputs, old.external
         goal.pending_replacement = old.pending_replacement
-        self.held[id(old)] = goal
+        self.destroy_goals[id(old)] = goal
         return Step(Op.SAME, goal.urn, old, goal)
 
-    def generate_read(self, read: Read, provider: str) -> list[Step]:
-        """The steps of one read: what is read belongs to somebody else.
+    def generate_read_steps(self, read: Read, provider: str) -> list[Step]:
+        """Return the steps of one read of an external object.
 
-        An object of the stack that the program only reads from now on is given up, not deleted;
-        one of another id is replaced. What needs something that is not created is not read.
+        An object of the stack that the program only reads from now on is discarded, not deleted; an
+        object with another id is replaced. A read that depends on a resource that is not created is
+        skipped.
         """
-        old = self._old.take(read)
-        self._stepped.add(read.urn)
-        new = goal_state.goal_of_read(read, provider)
-        nameless = read.id == UNKNOWN_TEXT and not self.preview
-        if nameless or graph.find_dependency_urns(new) & self._skipped or self._circle(old, new):
-            return self._untargeted(read, old, new)
+        old = self._old_entries.match_entry(read)
+        self._handled_urns.add(read.urn)
+        new = goal_state.read_to_goal(read, provider)
+        is_id_missing = read.id == UNKNOWN_TEXT and not self.preview
+        if (
+            is_id_missing
+            or graph.find_dependency_urns(new) & self._skipped_urns
+            or self._find_cycle(old, new)
+        ):
+            return self._keep_untargeted(read, old, new)
         self._goals[new.urn] = new
         if old is None or old.external or old.id == read.id:
-            change = describe(self.host, Op.READ, old, new)
-            return self._in_turn(old, [Step(Op.READ, new.urn, old, new, change=change)])
-        self._replaced.add(new.urn)
-        if not self._is_gone(old):
+            change = describe_change(self.host, Op.READ, old, new)
+            return self._wait_for_dependent_deletion(
+                old, [Step(Op.READ, new.urn, old, new, change=change)]
+            )
+        self._replaced_urns.add(new.urn)
+        if not self._is_deleted_for_replacement(old):
             self._replaced_first.add(id(old))
-        change = describe(self.host, Op.REPLACE, old, new)
+        change = describe_change(self.host, Op.REPLACE, old, new)
         read_first = Step(Op.READ_REPLACEMENT, new.urn, old, new)
         logical = Step(Op.REPLACE, new.urn, old, new, change=change)
-        return self._in_turn(old, [read_first, logical])
+        return self._wait_for_dependent_deletion(old, [read_first, logical])
 
-    def _in_turn(self, old: ResourceState | None, steps: list[Step]) -> list[Step]:
-        """The steps; the first one waits until the resource is deleted as a dependent, if it is."""
+    def _wait_for_dependent_deletion(
+        self, old: ResourceState | None, steps: list[Step]
+    ) -> list[Step]:
+        """Return the steps; the first one waits for a deletion of its resource as a dependent."""
         steps[0].after = self._dependent_deletions.get(id(old))
         return steps
 
     @property
-    def declared(self) -> set[str]:
-        """The URNs that the program has, and the old ones of what it has under another."""
-        return {*self._old.seen, *self._old.renamed}
+    def declared_urns(self) -> set[str]:
+        """URNs that the program declares, and the old URNs that its aliases matched."""
+        return {*self._old_entries.declared, *self._old_entries.new_urns}
 
     @property
-    def kept(self) -> set[str]:
-        """The URNs that no delete phase may delete: what the program has, and what that needs."""
-        return self.declared | self._needed
+    def undeletable_urns(self) -> set[str]:
+        """URNs that the delete phase must not delete: declared resources and their dependencies."""
+        return self.declared_urns | self._needed_urns
 
     def compare_dependents(self, targets: Collection[str]) -> None:
-        """Asks what would be replaced with the targets, as the Pulumi CLI does before deletions.
+        """Ask providers what would be replaced together with the targets of a deletion.
 
-        A provider that cannot tell keeps them all.
+        The Pulumi CLI asks the same before deletions. An error of a provider is reported for its
+        URN.
         """
         entries = (entry for entry in self.base if entry.urn in targets)
-        spared = {*self._stepped, *self._dependent_keys}
-        for urn, error in self._dependents.compare(entries, spared):
-            self.tell(urn, error)
+        spared = {*self._handled_urns, *self._dependent_keys}
+        for urn, error in self._dependents.find_incomparable_roots(entries, spared):
+            self.report_error(urn, error)
 
-    def leftovers(self) -> list[ResourceState]:
-        """The old entries, marked as the steps would leave those that they replace."""
+    def list_remaining_entries(self) -> list[ResourceState]:
+        """Return the old entries, marked as the planned steps would leave them."""
         return [
             replace(
                 entry,
@@ -209,90 +238,102 @@ class StepGenerator:
             if not (entry.delete and id(entry) in self._dependent_deletions)
         ]
 
-    def _steps(
+    def _generate_registration_steps(
         self, registration: Registration, old: ResourceState | None, goal: ResourceState
     ) -> list[Step]:
-        if importing.is_wanted(registration, old):
-            self._owned.take(registration)
-            began = self._began
-            steps = importing.steps(self.host, registration, old, goal, as_of=began)
-            self._owned.take_parts(steps[0].state)
+        if importing.should_import(registration, old):
+            self._owned_objects.claim_object(registration)
+            started_at = self._started_at
+            steps = importing.build_import_steps(
+                self.host, registration, old, goal, as_of=started_at
+            )
+            self._owned_objects.claim_parts(steps[0].state)
             return steps
-        recreated = goal.urn in self._dependent_keys
-        asked = goal.urn in self.selection.replace or (old is not None and old.taint)
-        fresh, provider = asked or recreated, goal.provider
-        goal.inputs, compared = self._inputs(registration, old, provider, fresh=fresh)
+        is_recreated = goal.urn in self._dependent_keys
+        is_requested = goal.urn in self.selection.replace or (old is not None and old.taint)
+        is_fresh, provider = is_requested or is_recreated, goal.provider
+        goal.inputs, compared = self._check_inputs(registration, old, provider, fresh=is_fresh)
         if old is None:
-            return [Step(Op.CREATE, goal.urn, None, goal, change=self._describe(Op.CREATE, goal))]
-        if recreated:
-            self._replaced.add(goal.urn)
-            diff = resource_diff.dependent_diff(self._dependent_keys[goal.urn])
+            return [
+                Step(Op.CREATE, goal.urn, None, goal, change=self._describe_change(Op.CREATE, goal))
+            ]
+        if is_recreated:
+            self._replaced_urns.add(goal.urn)
+            diff = resource_diff.build_dependent_diff(self._dependent_keys[goal.urn])
             fields = self.host.field_changes(goal.urn, old.outputs, goal.inputs, goal.provider)
-            return self._replacement(old, goal, replace(diff, fields=fields))
+            return self._build_replacement_steps(old, goal, replace(diff, fields=fields))
         if old.external:
             # The object stays where it is: nothing that goes with it has to be replaced.
-            return self._replacement(old, goal, None, create_first=True)
-        diff = self._diff(old, replace(goal, inputs=compared), asked=asked)
-        if self._is_gone(old) or (diff.changes and diff.replaces):
+            return self._build_replacement_steps(old, goal, None, create_first=True)
+        diff = self._diff_resource(old, replace(goal, inputs=compared), is_requested=is_requested)
+        if self._is_deleted_for_replacement(old) or (diff.changes and diff.replaces):
             self._refuse_replacement(registration, old, goal, diff)
-            if not asked:
+            if not is_requested:
                 # The second check is for the new object, which has no old inputs.
-                goal.inputs, _ = self._inputs(registration, old, provider, fresh=True)
-            return self._replace(registration, old, goal, diff)
+                goal.inputs, _ = self._check_inputs(registration, old, provider, fresh=True)
+            return self._plan_replacement(registration, old, goal, diff)
         op = Op.UPDATE if diff.changes or old.init_errors else Op.SAME
         if not goal.custom:
             return [Step(op, goal.urn, old, goal, diffs=find_changed_keys(old.inputs, compared))]
-        change = self._describe(op, goal, old, diff)
-        diffs = _changed(diff, old, goal) if op is Op.UPDATE else ()
+        change = self._describe_change(op, goal, old, diff)
+        diffs = _list_changed_keys(diff, old, goal) if op is Op.UPDATE else ()
         return [Step(op, goal.urn, old, goal, diffs=diffs, change=change)]
 
-    def _inputs(
+    def _check_inputs(
         self, registration: Registration, old: ResourceState | None, provider: str, *, fresh: bool
     ) -> tuple[PropertyMap, PropertyMap]:
-        """The inputs to keep and those to compare: checked, for an object without a past when it
-        is `fresh`. A component keeps what it was given, also what it ignores."""
-        given = registration.inputs
-        compared = given
+        """Return the inputs to keep and the inputs to compare, both checked by the provider.
+
+        With `fresh` the check sees no old inputs, as for a new object. A component keeps its
+        declared inputs, ignored changes included.
+        """
+        declared_inputs = registration.inputs
+        compared = declared_inputs
         if old is not None and not fresh and registration.ignore_changes:
-            compared, lost = property_paths.ignore_changes(
-                old.inputs, given, registration.ignore_changes
+            compared, unmatched_paths = property_paths.ignore_changes(
+                old.inputs, declared_inputs, registration.ignore_changes
             )
-            for path in lost:
-                text = f"ignore_changes: {path} is ignored nowhere, a part of it is missing"
-                self.events.emit(Diagnostic("info", text, registration.urn))
+            for path in unmatched_paths:
+                message = f"ignore_changes: {path} is ignored nowhere, a part of it is missing"
+                self.events.emit(Diagnostic("info", message, registration.urn))
         if not registration.custom:
-            return given, compared
-        known = old is not None and not fresh and not old.external
-        olds, news = (old.inputs, compared) if old is not None and known else ({}, given)
+            return declared_inputs, compared
+        has_old_inputs = old is not None and not fresh and not old.external
+        olds, news = (
+            (old.inputs, compared) if old is not None and has_old_inputs else ({}, declared_inputs)
+        )
         inputs = check_inputs(self.host, registration, olds, news, provider)
         return inputs, inputs
 
-    def _untargeted(
+    def _keep_untargeted(
         self, declared: Registration | Read, old: ResourceState | None, goal: ResourceState
     ) -> list[Step]:
         if old is None or id(old) in self._dependent_deletions:
-            self._skipped.add(goal.urn)
+            self._skipped_urns.add(goal.urn)
             return [Step(Op.SAME, goal.urn, None, goal, skipped=True)]
-        self._old.keep_name(old, declared)
-        self._keep_needs(old)
-        return [unchanged(old)]
+        self._old_entries.keep_old_urn(old, declared)
+        self._keep_dependencies(old)
+        return [build_same_step(old)]
 
-    def _keep_needs(self, old: ResourceState) -> None:
-        """What an entry needs that is left as it is stays, whether it is declared or not."""
+    def _keep_dependencies(self, old: ResourceState) -> None:
+        """Protect the dependencies of an untouched entry from the delete phase, declared or not."""
         waiting = [old]
         while waiting:
-            urns = graph.find_dependency_urns(waiting.pop(), provider=False) - self._needed
-            self._needed |= urns
-            waiting += [self._old.entries[urn] for urn in urns if urn in self._old.entries]
+            urns = graph.find_dependency_urns(waiting.pop(), provider=False) - self._needed_urns
+            self._needed_urns |= urns
+            waiting += [
+                self._old_entries.entries[urn] for urn in urns if urn in self._old_entries.entries
+            ]
 
-    def _refuse_missing_needs(self, steps: Sequence[Step]) -> None:
-        """What is created now may not need what is not created because it is no target."""
+    def _refuse_missing_dependencies(self, steps: Sequence[Step]) -> None:
+        """Refuse steps that depend on a resource that is not created because no target names it."""
         for step in steps:
             if step.new is None or step.skipped:
                 continue
-            for urn in sorted(graph.find_dependency_urns(step.new) & self._skipped):
+            for urn in sorted(graph.find_dependency_urns(step.new) & self._skipped_urns):
                 error = EngineError(
-                    f"{step.urn} depends on {urn}, which does not exist yet and {self._left_out}",
+                    f"{step.urn} depends on {urn}, which does not exist yet and "
+                    f"{self._exclusion_reason}",
                     hint=f"add it: --target '{urn}'"
                     if self.selection.targets
                     else f"exclude what depends on it, too: --exclude '{step.urn}', or "
@@ -300,35 +341,35 @@ class StepGenerator:
                 )
                 if not self.preview:
                     raise error
-                self.tell(step.urn, error)
-                self._skipped.discard(urn)
+                self.report_error(step.urn, error)
+                self._skipped_urns.discard(urn)
 
-    def _refuse_circle(self, old: ResourceState | None, goal: ResourceState) -> None:
-        """What is changed may not need what is left as it is and needs it in turn."""
-        circle = self._circle(old, goal)
-        if circle:
+    def _refuse_cycle(self, old: ResourceState | None, goal: ResourceState) -> None:
+        """Raise EngineError if the goal depends on an untouched entry that depends on `old`."""
+        blocking_urn = self._find_cycle(old, goal)
+        if blocking_urn:
             raise EngineError(
-                f"{goal.urn} comes to depend on {circle}, which {self._left_out} and, in the "
-                "state, depends on it",
-                hint=f"change both in one run: --target '{circle}'"
+                f"{goal.urn} comes to depend on {blocking_urn}, which {self._exclusion_reason} "
+                "and, in the state, depends on it",
+                hint=f"change both in one run: --target '{blocking_urn}'"
                 if self.selection.targets
-                else f"change both in one run: without --exclude '{circle}'",
+                else f"change both in one run: without --exclude '{blocking_urn}'",
             )
 
     @property
-    def _left_out(self) -> str:
+    def _exclusion_reason(self) -> str:
         return "is not among the targets" if self.selection.targets else "is excluded"
 
-    def _circle(self, old: ResourceState | None, goal: ResourceState) -> str:
-        """What the resource needs and cannot come before it in the state; empty when all can."""
-        if old is None or old.urn not in self._needed:
+    def _find_cycle(self, old: ResourceState | None, goal: ResourceState) -> str:
+        """Return the URN of a dependency that cannot precede the resource, or an empty string."""
+        if old is None or old.urn not in self._needed_urns:
             return ""
         for first in sorted(graph.find_dependency_urns(goal, provider=False)):
             reached, waiting = set[str](), [first]
             while waiting:
                 urn = waiting.pop()
-                urn = self._old.renamed.get(urn, urn)
-                entry = self._goals.get(urn) or self._old.entries.get(urn)
+                urn = self._old_entries.new_urns.get(urn, urn)
+                entry = self._goals.get(urn) or self._old_entries.entries.get(urn)
                 if urn == goal.urn:
                     return first
                 if entry is not None and urn not in reached:
@@ -336,56 +377,60 @@ class StepGenerator:
                     waiting += graph.find_dependency_urns(entry, provider=False)
         return ""
 
-    def _diff(self, old: ResourceState, goal: ResourceState, *, asked: bool) -> Diff:
+    def _diff_resource(
+        self, old: ResourceState, goal: ResourceState, *, is_requested: bool
+    ) -> Diff:
         if not self.preview:
             resource_diff.refuse_unknown_trigger(goal)
-        if asked:
+        if is_requested:
             return resource_diff.find_requested_replacement()
-        found = resource_diff.find_forced_replacement(old, goal, self._replaced)
-        return found or resource_diff.compare(self.host, old, goal)
+        forced_replacement = resource_diff.find_forced_replacement(old, goal, self._replaced_urns)
+        return forced_replacement or resource_diff.compare_with_goal(self.host, old, goal)
 
-    def _is_gone(self, old: ResourceState) -> bool:
-        """Whether the object was deleted to be replaced, by an earlier run or by this one."""
+    def _is_deleted_for_replacement(self, old: ResourceState) -> bool:
+        """Return True if an earlier run or this run deletes the object in order to replace it."""
         return old.pending_replacement or id(old) in self._dependent_deletions
 
-    def _replace(
+    def _plan_replacement(
         self, registration: Registration, old: ResourceState, goal: ResourceState, diff: Diff
     ) -> list[Step]:
-        self._replaced.add(goal.urn)
-        first = registration.delete_before_replace
+        self._replaced_urns.add(goal.urn)
+        delete_first = registration.delete_before_replace
         if (
-            first is None
+            delete_first is None
             and not diff.delete_before_replace
-            and self.deletes_first(goal.type, goal.inputs)
+            and self.should_delete_first(goal.type, goal.inputs)
         ):
             self._refuse_unnamed_dependents(old)
-            first = True
-        if not (diff.delete_before_replace if first is None else first):
-            return self._replacement(old, goal, diff, create_first=not self._is_gone(old))
+            delete_first = True
+        if not (diff.delete_before_replace if delete_first is None else delete_first):
+            return self._build_replacement_steps(
+                old, goal, diff, create_first=not self._is_deleted_for_replacement(old)
+            )
         steps = self._delete_dependents(old)
-        if not self._is_gone(old):
-            steps.append(_delete_replaced(old, diff.replaces))
-        return steps + self._replacement(old, goal, diff)
+        if not self._is_deleted_for_replacement(old):
+            steps.append(_build_replaced_deletion(old, diff.replaces))
+        return steps + self._build_replacement_steps(old, goal, diff)
 
     def _refuse_replacement(
         self, registration: Registration, old: ResourceState, goal: ResourceState, diff: Diff
     ) -> None:
-        because = ", ".join(diff.replaces) or "a replacement begun earlier"
+        reason = ", ".join(diff.replaces) or "a replacement begun earlier"
         if registration.import_id:
             raise EngineError(
-                f"{goal.urn}: {because} would replace the object that import_ names",
+                f"{goal.urn}: {reason} would replace the object that import_ names",
                 hint="remove import_ if it is to be replaced",
             )
-        if old.protect and goal.protect and not self._is_gone(old):
+        if old.protect and goal.protect and not self._is_deleted_for_replacement(old):
             error = EngineError(
-                f"{goal.urn} is protected, and this change replaces it (because of {because})",
+                f"{goal.urn} is protected, and this change replaces it (because of {reason})",
                 hint=UNPROTECT,
             )
             if not self.preview:
                 raise error
-            self.tell(goal.urn, error)
+            self.report_error(goal.urn, error)
 
-    def _replacement(
+    def _build_replacement_steps(
         self,
         old: ResourceState,
         goal: ResourceState,
@@ -394,8 +439,8 @@ class StepGenerator:
         create_first: bool = False,
     ) -> list[Step]:
         keys = list(diff.replaces) if diff else []
-        diffs = _changed(diff, old, goal)
-        change = self._describe(Op.REPLACE, goal, old, diff)
+        diffs = _list_changed_keys(diff, old, goal)
+        change = self._describe_change(Op.REPLACE, goal, old, diff)
         create = Step(Op.CREATE_REPLACEMENT, goal.urn, old, goal, keys, diffs)
         logical = Step(Op.REPLACE, goal.urn, old, goal, keys, diffs, change)
         if create_first:
@@ -404,74 +449,86 @@ class StepGenerator:
         return [logical, create]
 
     def _refuse_unnamed_dependents(self, root: ResourceState) -> None:
-        """Raises EngineError where a replacement would take along what the user did not name."""
+        """Raise EngineError if a replacement would also replace a dependent without a target."""
         if not self.selection.is_limited:
             return
-        for each in self._dependents.of(root, {*self._stepped, *self._dependent_keys}):
-            if not self.chosen.includes(each.resource):
+        for dependent in self._dependents.find_dependents(
+            root, {*self._handled_urns, *self._dependent_keys}
+        ):
+            if not self.selected.includes(dependent.resource):
                 raise EngineError(
-                    f"{root.urn} cannot be replaced alone: {name_of(each.resource.urn)} cannot "
-                    "stay without it, and is not among the targets",
+                    f"{root.urn} cannot be replaced alone: {name_of(dependent.resource.urn)} "
+                    "cannot stay without it, and is not among the targets",
                     hint="add --target-dependents, or name it as well",
                 )
 
     def _delete_dependents(self, root: ResourceState) -> list[Step]:
-        """Deletions of the dependents that cannot outlive `root`, the farthest first."""
-        spared = {*self._stepped, *self._dependent_keys}
-        found = self._dependents.of(root, spared)
-        dependents = [each for each in found if not self._is_gone(each.resource)]
-        protected = [each.resource.urn for each in dependents if each.resource.protect]
+        """Return the deletions of dependents that cannot outlive `root`, the farthest first."""
+        spared = {*self._handled_urns, *self._dependent_keys}
+        replacements = self._dependents.find_dependents(root, spared)
+        dependents = [
+            dependent
+            for dependent in replacements
+            if not self._is_deleted_for_replacement(dependent.resource)
+        ]
+        protected = [
+            dependent.resource.urn for dependent in dependents if dependent.resource.protect
+        ]
         if protected:
             raise EngineError(
                 f"replacing {root.urn} needs the deletion of protected resources: "
                 + ", ".join(protected),
                 hint=UNPROTECT,
             )
-        for each in dependents:
-            if not each.resource.delete:
-                self._dependent_keys[each.resource.urn] = each.keys
-        replaced = {root.urn, *(self._dependent_keys.keys() - self._stepped)}
+        for dependent in dependents:
+            if not dependent.resource.delete:
+                self._dependent_keys[dependent.resource.urn] = dependent.keys
+        replaced = {root.urn, *(self._dependent_keys.keys() - self._handled_urns)}
         deletions = {
-            id(each.resource): replace(
-                _delete_replaced(each.resource, gone=each.resource.deleted_with in replaced),
-                change=describe(self.host, Op.DELETE, each.resource, None),
+            id(dependent.resource): replace(
+                _build_replaced_deletion(
+                    dependent.resource, ends_with_other=dependent.resource.deleted_with in replaced
+                ),
+                change=describe_change(self.host, Op.DELETE, dependent.resource, None),
             )
-            for each in reversed(dependents)
+            for dependent in reversed(dependents)
         }
         self._dependent_deletions |= deletions
         return list(deletions.values())
 
-    def _describe(
+    def _describe_change(
         self,
         op: Op,
         goal: ResourceState,
         old: ResourceState | None = None,
         diff: Diff | None = None,
     ) -> ResourceChange | None:
-        return describe(self.host, op, old, goal, diff) if goal.custom else None
+        return describe_change(self.host, op, old, goal, diff) if goal.custom else None
 
 
-def unchanged(old: ResourceState) -> Step:
-    """Leaves an entry as it is, with all that it holds."""
+def build_same_step(old: ResourceState) -> Step:
+    """Return the step that keeps an entry unchanged."""
     return Step(Op.SAME, old.urn, old, replace(old))
 
 
-def _refresh(old: ResourceState) -> Step:
+def _build_refresh_step(old: ResourceState) -> Step:
     return Step(Op.REFRESH, old.urn, old, old, result_op=Op.SAME)
 
 
-def _as_before(registration: Registration, old: ResourceState | None) -> Registration:
-    """An untargeted dependent that is replaced with a target is made again as it was."""
+def _restore_old_inputs(registration: Registration, old: ResourceState | None) -> Registration:
+    """Return the registration with the old inputs of an untargeted dependent."""
     return replace(registration, inputs=old.inputs) if old else registration
 
 
-def _delete_replaced(old: ResourceState, keys: Sequence[str] = (), *, gone: bool = False) -> Step:
+def _build_replaced_deletion(
+    old: ResourceState, keys: Sequence[str] = (), *, ends_with_other: bool = False
+) -> Step:
     # What waited for its deletion already is none of the stack's resources any more.
     op = Op.DELETE if old.delete else Op.DELETE_REPLACED
-    return Step(op, old.urn, old, None, keys, retain=old.retain_on_delete or gone)
+    return Step(op, old.urn, old, None, keys, retain=old.retain_on_delete or ends_with_other)
 
 
-def _changed(diff: Diff | None, old: ResourceState, goal: ResourceState) -> list[str]:
+def _list_changed_keys(diff: Diff | None, old: ResourceState, goal: ResourceState) -> list[str]:
     if diff is not None and diff.fields is not None:
         return property_paths.top_level(change.path for change in diff.fields)
     return find_changed_keys(old.inputs, goal.inputs)

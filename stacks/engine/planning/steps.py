@@ -1,5 +1,6 @@
-"""Define the steps that the step generator decides and the executor runs, and the diff and goal
-state that each step carries.
+"""Define steps, the goal state of a registration and the diff between state and goal.
+
+The step generator decides steps with these functions; `executing` runs the steps.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ from gpuform.stacks.engine.values import Path, PropertyMap, are_equal, property_
 
 
 class Op(StrEnum):
-    """Pulumi's names of the operations."""
+    """Pulumi's names of the step operations."""
 
     SAME = "same"
     CREATE = "create"
@@ -40,7 +41,7 @@ class Op(StrEnum):
 
     @property
     def is_logical(self) -> bool:
-        """Whether people count it: a replacement is one change, not three."""
+        """True if plans count the operation: a replacement is one change, not three."""
         return self not in _PHYSICAL_ONLY
 
 
@@ -68,21 +69,22 @@ _EFFECTS = {
     Op.DISCARD_REPLACED: "forget",
     Op.REMOVE_PENDING_REPLACE: "forget",
 }
-_FOUND = {Op.UPDATE: "refresh", Op.DELETE: "forget"}
-"""What a refresh does to the state, by what it turned out to be."""
+_REFRESH_EFFECTS = {Op.UPDATE: "refresh", Op.DELETE: "forget"}
+"""Effects of a refresh on the state, by its result operation."""
 
 
 @dataclass(slots=True)
 class Step:
     """One operation on one resource.
 
-    `old` is its entry in the last state, `new` the entry that the step will leave; a delete has no
-    `new`, a create no `old`. `keys` are the properties that force a replacement, `diffs` those
-    that change, both top-level. `change` is what people are shown. `result_op` is what a refresh
-    turned out to be (same, update or delete). `retain`: its object is not deleted, because of
-    `retain_on_delete` or because it goes with the resource of its `deleted_with`. `skipped`: a
-    create that is not done, because it is not among the targets; the program sees unknown outputs.
-    `after`: a step of another resource's that comes first, and without which this one may not be.
+    `old` is the resource's entry in the last state, `new` the entry that the step leaves; a delete
+    has no `new`, a create no `old`. `keys` are the top-level properties that force a replacement,
+    `diffs` the top-level properties that change. `change` is the description for people.
+    `result_op` is the result of a refresh (same, update or delete). `retain` keeps the object on
+    the platform, because of `retain_on_delete` or because the object ends with the resource of its
+    `deleted_with`. `skipped` marks a create that is not done because no target names the resource;
+    the program sees unknown outputs. `after` is a step of another resource that must be finished
+    first.
     """
 
     op: Op
@@ -99,7 +101,7 @@ class Step:
 
     @property
     def state(self) -> ResourceState:
-        """The entry that stands for the resource: the new one where there is one."""
+        """The entry of the resource: the new entry if there is one, else the old entry."""
         state = self.new or self.old
         if state is None:
             raise AssertionError("a step has an old or a new state")
@@ -107,32 +109,32 @@ class Step:
 
     @property
     def shown_op(self) -> Op:
-        """The operation that people are told and that is counted."""
+        """The operation to show and count: the result of a refresh, else the operation itself."""
         return self.result_op or self.op
 
     @property
-    def is_spared(self) -> bool:
-        """Whether this deletion only forgets the entry: no provider is called."""
+    def is_forget_only(self) -> bool:
+        """True if this deletion only removes the entry from the state, without a provider call."""
         old = self.state
         return self.retain or old.external or not old.custom or is_provider(old.type)
 
     @property
     def effect(self) -> str:
-        """What it does to an object of the stack's, as a plan's bound counts it; empty: nothing.
+        """The effect on an object of the stack, as saved plans count effects; empty for none.
 
-        A replacement is "replace" and, of the old object, "delete".
+        A replacement has the effect "replace" and, for the old object, "delete".
         """
         if self.state.type == STACK_TYPE or is_provider(self.state.type):
             return ""
-        if self.op in (Op.DELETE, Op.DELETE_REPLACED) and self.is_spared:
+        if self.op in (Op.DELETE, Op.DELETE_REPLACED) and self.is_forget_only:
             return "forget"
         if self.op is Op.REFRESH:
-            return _FOUND.get(self.shown_op, "")
+            return _REFRESH_EFFECTS.get(self.shown_op, "")
         return _EFFECTS.get(self.op, "")
 
     @property
-    def says_nothing_new(self) -> bool:
-        """Whether a read found what the last one had found."""
+    def is_unchanged_read(self) -> bool:
+        """True if a read returned the same outputs as the last read."""
         return (
             self.op is Op.READ
             and self.old is not None
@@ -141,7 +143,11 @@ class Step:
 
 
 def inherit_options(registration: Registration, parent: Registration | Read | None) -> Registration:
-    """The registration with what it leaves to its parent, as that has it in turn."""
+    """Return the registration with the options that Pulumi inherits from the parent.
+
+    These are `protect`, `retain_on_delete` and `deleted_with`, where the registration leaves them
+    open.
+    """
     if not isinstance(parent, Registration):
         return registration
     protect, retain = registration.protect, registration.retain_on_delete
@@ -153,8 +159,8 @@ def inherit_options(registration: Registration, parent: Registration | Read | No
     )
 
 
-def goal_of_registration(registration: Registration, provider: str) -> ResourceState:
-    """The entry of a resource; `provider` is a reference, empty for components."""
+def registration_to_goal(registration: Registration, provider: str) -> ResourceState:
+    """Return the goal state of a registration; `provider` is a provider reference, or empty."""
     return ResourceState(
         urn=registration.urn,
         custom=registration.custom,
@@ -182,8 +188,8 @@ def goal_of_registration(registration: Registration, provider: str) -> ResourceS
     )
 
 
-def goal_of_read(read: Read, provider: str) -> ResourceState:
-    """The entry of an object that belongs to somebody else."""
+def read_to_goal(read: Read, provider: str) -> ResourceState:
+    """Return the goal state of a read resource, an external object."""
     return ResourceState(
         urn=read.urn,
         custom=True,
@@ -200,51 +206,62 @@ def goal_of_read(read: Read, provider: str) -> ResourceState:
     )
 
 
-WRITTEN: Final = frozenset(
+WRITING_ACTIONS: Final = frozenset(
     {PlanAction.CREATE, PlanAction.UPDATE, PlanAction.REPLACE, PlanAction.IMPORT}
 )
-"""The actions that give a resource values."""
+"""Plan actions that set property values of a resource."""
 
 
-def other_changes(
+def find_unplanned_changes(
     planned: Mapping[str, Sequence[PropertyChange]], change: ResourceChange
 ) -> Iterator[str]:
-    """What the change does to properties that is not planned; `planned` is by URN."""
-    if change.action not in WRITTEN:
+    """Yield a message for each property change that differs from the planned changes.
+
+    `planned` maps URNs to the property changes of the saved plan.
+    """
+    if change.action not in WRITING_ACTIONS:
         return
-    allowed = list(filter(_is_one, planned.get(change.urn, ())))
-    for found in filter(_is_one, change.changes):
-        covering = [each for each in allowed if _covers(each.path, found.path)]
-        if not covering:
-            yield f"{change.urn} would change {found.path}, which is not planned"
-        elif not any(_allows(each, found) for each in covering):
-            yield f"{change.urn} would give {found.path} another value than planned"
+    planned_changes = list(filter(_is_change, planned.get(change.urn, ())))
+    for property_change in filter(_is_change, change.changes):
+        covering_changes = [
+            planned_change
+            for planned_change in planned_changes
+            if _contains_path(planned_change.path, property_change.path)
+        ]
+        if not covering_changes:
+            yield f"{change.urn} would change {property_change.path}, which is not planned"
+        elif not any(
+            _allows(planned_change, property_change) for planned_change in covering_changes
+        ):
+            yield f"{change.urn} would give {property_change.path} another value than planned"
 
 
-def _is_one(change: PropertyChange) -> bool:
+def _is_change(change: PropertyChange) -> bool:
     return change.action is not Action.KEEP
 
 
-def _covers(planned: str, path: str) -> bool:
+def _contains_path(planned: str, path: str) -> bool:
     return path == planned or path.startswith((f"{planned}.", f"{planned}["))
 
 
-def _allows(planned: PropertyChange, found: PropertyChange) -> bool:
-    """Whether a property of the same path gets the value that was planned, as far as known."""
+def _allows(planned: PropertyChange, change: PropertyChange) -> bool:
+    """Return True if a property gets its planned value, as far as the plan knows the value."""
     is_open = planned.secret or (planned.unknown and planned.after is None)
-    if is_open or found.path != planned.path:
+    if is_open or change.path != planned.path:
         return True
-    return _fits(planned.after, found.model_dump(mode="json")["after"])
+    return _matches_planned(planned.after, change.model_dump(mode="json")["after"])
 
 
-def _fits(planned: Any, found: Any) -> bool:
+def _matches_planned(planned: Any, value: Any) -> bool:
     if planned == repr(UNKNOWN):
         return True
-    if isinstance(planned, dict) and isinstance(found, dict):
-        return planned.keys() == found.keys() and all(_fits(planned[k], found[k]) for k in found)
-    if isinstance(planned, list) and isinstance(found, list) and len(planned) == len(found):
-        return all(map(_fits, planned, found))
-    return is_equal(planned, found)
+    if isinstance(planned, dict) and isinstance(value, dict):
+        return planned.keys() == value.keys() and all(
+            _matches_planned(planned[k], value[k]) for k in value
+        )
+    if isinstance(planned, list) and isinstance(value, list) and len(planned) == len(value):
+        return all(map(_matches_planned, planned, value))
+    return is_equal(planned, value)
 
 
 _INIT_ERROR = "#initerror"
@@ -253,37 +270,40 @@ _INIT_ERROR = "#initerror"
 def find_forced_replacement(
     old: ResourceState, goal: ResourceState, replaced: AbstractSet[str]
 ) -> Diff | None:
-    """The replacement that no provider is asked about; None when there is no such reason.
+    """Return the replacement that the options of the goal force, or None.
 
-    `replaced` holds the URNs that this run replaces.
+    No provider is asked. `replaced` holds the URNs that this run replaces.
     """
-    if _is_triggered(old, goal):
-        return _replacement("replacement_trigger", PlanReason.REPLACEMENT_REQUESTED)
+    if _is_replacement_triggered(old, goal):
+        return _build_replacement_diff("replacement_trigger", PlanReason.REPLACEMENT_REQUESTED)
     if replaced & set(goal.replace_with):
-        return dependent_diff(["replace_with"])
+        return build_dependent_diff(["replace_with"])
     if goal.deleted_with in replaced:
-        return dependent_diff(["deleted_with"])
+        return build_dependent_diff(["deleted_with"])
     if bool(old.provider) != bool(goal.provider):
-        return _replacement("provider", PlanReason.FIELD_FORCES_REPLACEMENT)
+        return _build_replacement_diff("provider", PlanReason.FIELD_FORCES_REPLACEMENT)
     return None
 
 
 def find_requested_replacement() -> Diff:
-    """The replacement that the user asks for."""
-    return _replacement("id", PlanReason.REPLACEMENT_REQUESTED)
+    """Return the diff of a replacement that the user requests with `--replace`."""
+    return _build_replacement_diff("id", PlanReason.REPLACEMENT_REQUESTED)
 
 
-def dependent_diff(keys: Sequence[str]) -> Diff:
-    """The replacement of what cannot outlive another resource, because of these properties."""
+def build_dependent_diff(keys: Sequence[str]) -> Diff:
+    """Return the diff of a replacement that follows the replacement of another resource.
+
+    `keys` are the properties that refer to the other resource.
+    """
     reason = PlanReason.DEPENDENCY_REPLACED
     return Diff(changes=True, replaces=keys, delete_before_replace=False, reason=reason)
 
 
-def _replacement(key: str, reason: PlanReason) -> Diff:
+def _build_replacement_diff(key: str, reason: PlanReason) -> Diff:
     return Diff(changes=True, replaces=[key], delete_before_replace=False, reason=reason)
 
 
-def _is_triggered(old: ResourceState, goal: ResourceState) -> bool:
+def _is_replacement_triggered(old: ResourceState, goal: ResourceState) -> bool:
     before = values.unwrap_secrets(old.replacement_trigger)
     after = values.unwrap_secrets(goal.replacement_trigger)
     if values.contains_unknown(after):
@@ -292,43 +312,45 @@ def _is_triggered(old: ResourceState, goal: ResourceState) -> bool:
 
 
 def refuse_unknown_trigger(goal: ResourceState) -> None:
-    """In a real run a trigger must be known. Raises EngineError."""
+    """Raise EngineError if the replacement trigger is still unknown in a real run."""
     if values.contains_unknown(goal.replacement_trigger):
         raise EngineError(
             f"{goal.urn}: replacement_trigger is not known, because what it depends on has failed"
         )
 
 
-def compare(
+def compare_with_goal(
     host: ProviderHost, old: ResourceState, goal: ResourceState, *, urn: str | None = None
 ) -> Diff:
-    """What the provider says of the inputs of `goal`, else what the engine sees itself.
+    """Return the provider's diff between state and goal, or the engine's own diff of the inputs.
 
     As in Pulumi, `replace_on_changes` works only where the provider leaves the comparison to the
     engine: the stock host does not pass on which properties changed.
     """
     if not goal.custom:
-        found = list(property_paths.differences(old.inputs, goal.inputs))
-        return Diff(changes=bool(found), replaces=(), delete_before_replace=False)
+        changed_paths = list(property_paths.differences(old.inputs, goal.inputs))
+        return Diff(changes=bool(changed_paths), replaces=(), delete_before_replace=False)
     diff = host.diff(urn or goal.urn, old.id, old.outputs, goal.inputs, goal.provider)
     changed: list[Path] = []
     if diff.changes is None:
-        changed = _differences(old.inputs, goal.inputs, goal.ignore_changes)
+        changed = _find_changed_paths(old.inputs, goal.inputs, goal.ignore_changes)
         diff = replace(diff, changes=bool(changed))
-    return _replacing(diff, changed, goal.replace_on_changes, broken=bool(old.init_errors))
+    return _add_requested_replacement(
+        diff, changed, goal.replace_on_changes, has_init_errors=bool(old.init_errors)
+    )
 
 
-def _differences(olds: PropertyMap, news: PropertyMap, ignored: Sequence[str]) -> list[Path]:
+def _find_changed_paths(olds: PropertyMap, news: PropertyMap, ignored: Sequence[str]) -> list[Path]:
     compared, _ = property_paths.ignore_changes(olds, news, ignored)
     return list(property_paths.differences(olds, compared))
 
 
-def _replacing(
-    diff: Diff, changed: Sequence[Path], replace_on_changes: Sequence[str], *, broken: bool
+def _add_requested_replacement(
+    diff: Diff, changed: Sequence[Path], replace_on_changes: Sequence[str], *, has_init_errors: bool
 ) -> Diff:
-    """The diff with a replacement for what the program wants replaced when it changes."""
+    """Return the diff, extended by a replacement if a path in `replace_on_changes` changed."""
     try:
-        patterns = [property_paths.parse(text) for text in replace_on_changes]
+        patterns = [property_paths.parse(raw_path) for raw_path in replace_on_changes]
     except property_paths.PathError as error:
         raise EngineError(f"replace_on_changes: {error}") from error
     keys = [
@@ -336,10 +358,12 @@ def _replacing(
         for path in changed
         if any(property_paths.covers(pattern, path) for pattern in patterns)
     ]
-    unfinished = broken and any(property_paths.covers(each, (_INIT_ERROR,)) for each in patterns)
-    if unfinished:
+    is_unfinished = has_init_errors and any(
+        property_paths.covers(pattern, (_INIT_ERROR,)) for pattern in patterns
+    )
+    if is_unfinished:
         keys.append(_INIT_ERROR)
     if not keys:
         return diff
     replaces = list(dict.fromkeys([*diff.replaces, *keys]))
-    return replace(diff, changes=diff.changes or unfinished, replaces=replaces)
+    return replace(diff, changes=diff.changes or is_unfinished, replaces=replaces)

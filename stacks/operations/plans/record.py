@@ -15,10 +15,10 @@ from gpuform.stacks.engine.planning import (
     Event,
     Op,
     Prelude,
+    SkippedCheck,
     Step,
     StepDone,
-    Unchecked,
-    place_of,
+    build_relations,
 )
 from gpuform.stacks.engine.urn import is_noise, name_of
 from gpuform.stacks.review.value_text import list_output_changes
@@ -45,7 +45,7 @@ class RunRecord:
             self._operation = event.operation
         elif isinstance(event, Diagnostic):
             self.diagnostics.append(event)
-        elif isinstance(event, Unchecked):
+        elif isinstance(event, SkippedCheck):
             self.unchecked.append(event.text)
         elif isinstance(event, StepDone):
             self._record_step(event.step)
@@ -124,7 +124,7 @@ class RunRecord:
                 reason=_REASONS[step.op],
                 gpus_added=0,
                 gpus_removed=0,
-                **place_of(step.state),
+                **build_relations(step.state),
             )
             for step in self._counted_steps.values()
             if step.change is None and step.op in _REASONS

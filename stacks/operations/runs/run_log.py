@@ -16,11 +16,11 @@ from gpuform.stacks.engine.planning import (
     Event,
     Op,
     Progress,
+    SkippedCheck,
     Step,
     StepDone,
     StepFailed,
     StepStarted,
-    Unchecked,
 )
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import Snapshot
@@ -101,7 +101,7 @@ class RunLogger:
             self._end(event)
         elif isinstance(event, Diagnostic) and event.severity != "debug":
             self._add_message(event)
-        elif isinstance(event, Unchecked):
+        elif isinstance(event, SkippedCheck):
             self._add_line(event="unchecked", text=event.text)
 
     def build_log(self, plan: Plan, stack: Stack, outcome: Outcome) -> RunLog:

@@ -22,7 +22,7 @@ from gpuform.stacks.engine.deployment import (
     is_sealed,
     seal_plan,
 )
-from gpuform.stacks.engine.planning import MAKE_A_NEW_ONE, PlanConstraint
+from gpuform.stacks.engine.planning import NEW_PLAN_HINT, PlanConstraint
 from gpuform.stacks.engine.stack import Origin, Stack
 from gpuform.stacks.operations.plans.plan_file import PlanRefused, read_plan
 from gpuform.stacks.operations.plans.plan_masking import mask_plan
@@ -81,7 +81,7 @@ def build_constraint(
 ) -> PlanConstraint:
     """Return the constraint of a plan that was just made: the run that follows may do no more."""
     basis = _build_basis(options, stack, preview)
-    return PlanConstraint.of(plan.model_copy(update={"basis": basis}), stack.crypter.digest)
+    return PlanConstraint.from_plan(plan.model_copy(update={"basis": basis}), stack.crypter.digest)
 
 
 def _build_basis(options: RunOptions, stack: Stack, preview: Outcome) -> Basis:
@@ -124,7 +124,7 @@ class SavedPlan:
             raise PlanRefused(
                 f"{path} is a plan for stack {plan.stack} of project {plan.project}, "
                 f"and this is stack {stack} of project {project}",
-                hint=f"apply it with --stack {plan.stack} in its project, or {MAKE_A_NEW_ONE}",
+                hint=f"apply it with --stack {plan.stack} in its project, or {NEW_PLAN_HINT}",
             )
         if operation not in ("update", plan.operation) or plan.operation == "expire":
             raise PlanRefused(
@@ -168,14 +168,14 @@ class SavedPlan:
             PlanRefused: the state or the configuration has changed, or the file was edited.
         """
         digest = stack.crypter.digest
-        constraint = PlanConstraint.of(self.plan, digest)
+        constraint = PlanConstraint.from_plan(self.plan, digest)
         self._refuse_if_any(
-            constraint.changes_since(
+            constraint.find_basis_changes(
                 basis_before(stack.subject(), _collect_options(options), digest)
             )
         )
         if not is_sealed(self.plan, digest):
-            raise PlanRefused(f"{self.path} was edited after it was made", hint=MAKE_A_NEW_ONE)
+            raise PlanRefused(f"{self.path} was edited after it was made", hint=NEW_PLAN_HINT)
         return constraint
 
     def reject_additional_changes(
@@ -187,14 +187,14 @@ class SavedPlan:
         """
         new_basis = basis_after(self.basis, preview, constraint.digest)
         unplanned_repairs = describe_unplanned_repairs(self.plan, plan.changes)
-        self._refuse_if_any([*constraint.exceeded(new_basis, plan.changes), *unplanned_repairs])
+        self._refuse_if_any([*constraint.find_excess(new_basis, plan.changes), *unplanned_repairs])
 
     def _refuse_if_any(self, differences: Iterable[str]) -> None:
         lines = "".join(f"\n  {difference}" for difference in differences)
         if lines:
             raise PlanRefused(
                 f"the plan {self.path} is overtaken, and nothing was changed:{lines}",
-                hint=MAKE_A_NEW_ONE,
+                hint=NEW_PLAN_HINT,
             )
 
 

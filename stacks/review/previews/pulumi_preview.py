@@ -15,7 +15,7 @@ from gpuform.schemas.checking import KEY_PROBLEM_PREFIXES, validate_inputs
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, ResourceChange
 from gpuform.schemas.values import UNKNOWN
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.planning import Op, describe, describe_drift
+from gpuform.stacks.engine.planning import Op, describe_change, describe_drift
 from gpuform.stacks.engine.provider_host import Diff, to_provider
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import STACK_TYPE, is_noise, is_urn, name_of, type_of
@@ -294,7 +294,7 @@ def _build_change(step: _Step) -> ResourceChange:
     if step.op in (Op.UPDATE, Op.REPLACE) and step.old and step.new:
         fields = _list_field_changes(step, step.old, step.new)
     diff = Diff(True, step.replaces, delete_before_replace=False, fields=fields)
-    change = describe(_GpuCounter(), step.op, step.old, step.new, diff)
+    change = describe_change(_GpuCounter(), step.op, step.old, step.new, diff)
     old, new = step.old, None if step.op is Op.DELETE else step.new
     observed = old if step.op in (Op.SAME, Op.UPDATE) else None
     is_owned = step.op is not Op.READ

@@ -14,12 +14,12 @@ from gpuform.stacks.engine.planning import (
     Op,
     Prelude,
     Progress,
+    SkippedCheck,
     Step,
     StepDone,
     StepFailed,
     StepStarted,
     Summary,
-    Unchecked,
 )
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.values import (
@@ -133,7 +133,7 @@ def test_failures_and_messages() -> None:
         Diagnostic("error", "no capacity", URN),
         Diagnostic("info#err", "printed"),
         Progress(URN, "Provisioning (45s)"),
-        Unchecked("no key"),
+        SkippedCheck("no key"),
         StepFailed(step),
     )
     told = [line["diagnosticEvent"] for line in lines[:-1]]

@@ -9,7 +9,7 @@ from importlib.metadata import version
 import pytest
 from plan_scenes import Scene
 
-from gpuform.stacks.engine.planning import MAKE_A_NEW_ONE
+from gpuform.stacks.engine.planning import NEW_PLAN_HINT
 
 TRAIN = "urn:pulumi:dev::demo::pulumi-python:dynamic/gpuform.together:Cluster::train"
 DATA = "urn:pulumi:dev::demo::pulumi-python:dynamic/gpuform.together:SharedVolume::data"
@@ -146,7 +146,7 @@ def test_overtaken_by_another_run(made: Scene) -> None:
     assert made.refused().splitlines() == [
         "error: the plan plan.json is overtaken, and nothing was changed:",
         f"  state of {TRAIN} changed since the plan",
-        f"  {MAKE_A_NEW_ONE}",
+        f"  {NEW_PLAN_HINT}",
     ]
 
 

@@ -22,11 +22,11 @@ from gpuform.stacks.engine.planning import (
     Op,
     Prelude,
     Progress,
+    SkippedCheck,
     Step,
     StepDone,
     StepFailed,
     StepStarted,
-    Unchecked,
 )
 from gpuform.stacks.engine.state import ResourceState, Snapshot
 from gpuform.stacks.engine.values import Secret
@@ -182,7 +182,7 @@ def test_a_result_has_outputs_and_summary(screen: Screen) -> None:
     told = shown(
         screen,
         RunStarted("update", False, "demo", "dev"),
-        [StepDone(train, False), Unchecked("no key")],
+        [StepDone(train, False), SkippedCheck("no key")],
         outcome(outputs={"kubeconfig": Secret("apiVersion: v1"), "status": "Ready"}),
     )
     assert told.splitlines() == [

@@ -85,7 +85,7 @@ def test_those_are_found_that_a_look_at_every_entry_finds(entries, data):
     spared = data.draw(st.sets(st.sampled_from([entry.urn for entry in entries]), max_size=2))
     for root in entries:
         host, plain = Host(), Host()
-        found = DependentReplacements(entries, host).of(root, spared)
+        found = DependentReplacements(entries, host).find_dependents(root, spared)
         expected = defined(entries, root, spared, plain)
         assert [(each.resource.urn, list(each.keys)) for each in found] == expected
         assert host.asked == plain.asked
@@ -94,7 +94,7 @@ def test_those_are_found_that_a_look_at_every_entry_finds(entries, data):
 @given(states())
 def test_comparing_asks_for_all_that_each_root_alone_would_ask_for(entries):
     host, each_alone = Host(), Host()
-    assert list(DependentReplacements(entries, host).compare(entries, ())) == []
+    assert list(DependentReplacements(entries, host).find_incomparable_roots(entries, ())) == []
     for root in entries:
         defined(entries, root, (), each_alone)
     assert set(host.asked) == set(each_alone.asked)
@@ -104,7 +104,7 @@ def test_of_a_chain_each_is_asked_about_once():
     entries = [entry_of("urn:0", [], [])]
     entries += [entry_of(f"urn:{n}", [f"urn:{n - 1}"], []) for n in range(1, 300)]
     host = Host()
-    list(DependentReplacements(entries, host).compare(entries, ()))
+    list(DependentReplacements(entries, host).find_incomparable_roots(entries, ()))
     assert host.asked == [entry.urn for entry in entries[1:]]
 
 
@@ -115,7 +115,7 @@ def test_of_a_chain_that_stays_only_what_needs_a_root_is_looked_at(monkeypatch):
     monkeypatch.setattr(
         graph, "needs", lambda entry, **how: looked.append(1) or needs(entry, **how)
     )
-    list(DependentReplacements(entries, Host()).compare(entries, ()))
+    list(DependentReplacements(entries, Host()).find_incomparable_roots(entries, ()))
     assert len(looked) < 3 * len(entries)
 
 
@@ -123,7 +123,7 @@ def test_a_dependent_that_never_became_ready_is_not_replaced_for_that():
     root = entry_of("urn:0", [], [])
     broken = entry_of("urn:1", ["urn:0"], [], stays=True)
     broken.init_errors, broken.replace_on_changes = ["still booting"], ["#initerror"]
-    assert DependentReplacements([root, broken], Host()).of(root, ()) == []
+    assert DependentReplacements([root, broken], Host()).find_dependents(root, ()) == []
 
 
 def test_chains_that_lie_among_each_other_are_asked_about_once():
@@ -134,7 +134,7 @@ def test_chains_that_lie_among_each_other_are_asked_about_once():
         entry_of("urn:2", ["urn:1"], []),
     ]
     host = Host()
-    assert list(DependentReplacements(entries, host).compare(entries, ())) == []
+    assert list(DependentReplacements(entries, host).find_incomparable_roots(entries, ())) == []
     assert host.asked == ["urn:1", "urn:2"]
 
 
@@ -145,5 +145,5 @@ def test_what_needs_two_of_the_replaced_is_asked_about_for_each():
         entry_of("urn:2", ["urn:0", "urn:1"], []),
     ]
     host = Host()
-    assert list(DependentReplacements(entries, host).compare(entries, ())) == []
+    assert list(DependentReplacements(entries, host).find_incomparable_roots(entries, ())) == []
     assert host.asked == ["urn:1", "urn:2", "urn:2"]

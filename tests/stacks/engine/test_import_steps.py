@@ -74,7 +74,7 @@ class Host:
 
 def plan(host: Host, registration: Registration, **goal: Any) -> list[Step]:
     state = ResourceState(registration.urn, True, registration.type, provider="p::1", **goal)
-    return importing.steps(host, registration, None, state, as_of=5.0)  # type: ignore[arg-type]
+    return importing.build_import_steps(host, registration, None, state, as_of=5.0)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -90,12 +90,12 @@ def plan(host: Host, registration: Registration, **goal: Any) -> list[Step]:
 def test_an_import_is_wanted_until_the_stack_has_the_object(
     import_id: str, old: ResourceState | None, is_wanted: bool
 ):
-    assert importing.is_wanted(declared(id_=import_id), old) is is_wanted
+    assert importing.should_import(declared(id_=import_id), old) is is_wanted
 
 
 def test_a_resource_of_another_object_cannot_import():
     with pytest.raises(EngineError) as raised:
-        importing.is_wanted(declared(), entry(id="m-9"))
+        importing.should_import(declared(), entry(id="m-9"))
     assert raised.value.message == f"{A} has the id m-9 in the state, and import_ names m-7"
     assert raised.value.hint == (
         "remove import_, or give the object to import a resource of its own"
@@ -159,7 +159,7 @@ def test_an_object_that_was_only_read_becomes_the_stacks_own():
     old = entry(external=True)
     goal = ResourceState(A, True, TYPE, provider="p::1")
     host = Host((FOUND, None))
-    (step,) = importing.steps(host, declared(), old, goal, as_of=0.0)  # type: ignore[arg-type]
+    (step,) = importing.build_import_steps(host, declared(), old, goal, as_of=0.0)  # type: ignore[arg-type]
     assert step.old is old
 
 
@@ -194,14 +194,14 @@ class Others:
         return Owners(self.resources, self.unreadable)
 
 
-def owned(*base: ResourceState, host: Host | None = None, **more: Any) -> importing.Owned:
+def owned(*base: ResourceState, host: Host | None = None, **more: Any) -> importing.OwnedObjects:
     defaults = {"others": None, "preview": True}
-    return importing.Owned(host or Host(), base, **{**defaults, **more})  # type: ignore[arg-type]
+    return importing.OwnedObjects(host or Host(), base, **{**defaults, **more})  # type: ignore[arg-type]
 
 
-def refusal(ledger: importing.Owned, registration: Registration) -> str:
+def refusal(ledger: importing.OwnedObjects, registration: Registration) -> str:
     with pytest.raises(EngineError) as raised:
-        ledger.take(registration)
+        ledger.claim_object(registration)
     assert raised.value.hint == (
         "give it that resource's name as an alias instead of import_; what another stack has is "
         "moved with `gpuform state move`"
@@ -214,8 +214,8 @@ def test_an_object_of_the_stack_is_not_imported_a_second_time():
     assert refusal(ledger, declared()) == (
         f"{A}: import_ names m-7, which {urn_of('b')} of this stack stands for"
     )
-    ledger.take(declared(id_="m-9"))
-    ledger.take(declared(id_="m-9"))
+    ledger.claim_object(declared(id_="m-9"))
+    ledger.claim_object(declared(id_="m-9"))
     assert refusal(ledger, declared("d", "m-9")) == (
         f"{urn_of('d')}: import_ names m-9, which {A} stands for"
     )
@@ -223,7 +223,7 @@ def test_an_object_of_the_stack_is_not_imported_a_second_time():
 
 @pytest.mark.parametrize("fields", [{"external": True}, {"pending_replacement": True}, {"id": ""}])
 def test_an_entry_without_an_object_of_its_own_keeps_nothing(fields: Any):
-    owned(entry("b", **fields)).take(declared(id_=fields.get("id", "m-7")))
+    owned(entry("b", **fields)).claim_object(declared(id_=fields.get("id", "m-7")))
 
 
 @pytest.mark.parametrize("preview", [True, False])
@@ -233,7 +233,7 @@ def test_an_object_of_another_stack_is_refused_by_the_stacks_name(preview: bool)
     assert refusal(ledger, declared()) == (
         f"{A}: import_ names m-7, which {urn_of('b')} of stack org/lab/prod stands for"
     )
-    ledger.take(declared(id_="m-8"))
+    ledger.claim_object(declared(id_="m-8"))
     assert others.claims == [not preview]
 
 
@@ -241,11 +241,11 @@ def test_a_stack_that_cannot_be_read_stops_the_import():
     ledger = owned(others=Others(unreadable=[EngineError("unreadable")]))
     for _ in range(2):
         with pytest.raises(EngineError, match="unreadable"):
-            ledger.take(declared())
+            ledger.claim_object(declared())
 
 
 def test_any_number_of_resources_may_stand_for_what_is_only_bound():
-    owned(entry("b"), host=Host(bound=True)).take(declared())
+    owned(entry("b"), host=Host(bound=True)).claim_object(declared())
 
 
 @pytest.mark.parametrize(
@@ -261,14 +261,14 @@ def test_ids_of_other_providers_are_other_objects(theirs: Any, ours: Any, is_ref
     if is_refused:
         refusal(ledger, declared(**ours))
     else:
-        ledger.take(declared(**ours))
+        ledger.claim_object(declared(**ours))
 
 
 def test_an_own_resource_is_the_same_in_both_forms():
     dynamic = POOL.replace("gpuform:", "pulumi-python:dynamic/gpuform.")
     ledger = owned(entry("b", dynamic, inputs={"__provider": "x"}))
     assert "of this stack stands for" in refusal(ledger, declared(type_=POOL))
-    ledger.take(declared(type_=POOL.replace("NodePool", "GpuNode")))
+    ledger.claim_object(declared(type_=POOL.replace("NodePool", "GpuNode")))
 
 
 def test_the_parts_of_an_object_are_not_imported_beside_it():
@@ -276,16 +276,16 @@ def test_the_parts_of_an_object_are_not_imported_beside_it():
     host = Host(made_of={"pool-1": ["n-1", "n-2"]})
     ledger = owned(entry("b", POOL, id="pool-1"), host=host)
     assert "import_ names n-2, which" in refusal(ledger, declared(id_="n-2", type_=node))
-    ledger.take(declared(id_="n-2", type_=POOL))
+    ledger.claim_object(declared(id_="n-2", type_=POOL))
     fresh = owned(host=host)
-    fresh.take(declared("n", "n-1", type_=node))
+    fresh.claim_object(declared("n", "n-1", type_=node))
     with pytest.raises(EngineError, match=f"^{urn_of('b', POOL)}: import_ names n-1, which"):
-        fresh.take_parts(entry("b", POOL, id="pool-1"))
+        fresh.claim_parts(entry("b", POOL, id="pool-1"))
 
 
 def test_the_parts_of_another_programs_resource_are_nobodys():
     host = Host(made_of={"m-7": ["n-1"]})
-    owned(entry("b"), host=host).take(declared(id_="n-1"))
+    owned(entry("b"), host=host).claim_object(declared(id_="n-1"))
 
 
 VOLUME = "gpuform:together:SharedVolume"
@@ -298,7 +298,7 @@ def test_an_input_behind_the_id_is_no_part_of_it(region: Any):
     assert host.reads[0][0][:2] == (urn_of("a", VOLUME), "vol-1")
     assert step.new is not None
     assert step.new.import_id == "vol-1@us-central-8"
-    assert not importing.is_wanted(
+    assert not importing.should_import(
         declared(id_="vol-1@us-central-8", type_=VOLUME), entry(type_=VOLUME, id="vol-1")
     )
     ledger = owned(entry("b", VOLUME, id="vol-1"))

@@ -33,31 +33,31 @@ def declared(name: str, line: int = 1, alias: str = "", **fields: Any) -> Regist
 
 
 def among(*entries: ResourceState) -> OldEntries:
-    return OldEntries.among("dev", "lab", entries)
+    return OldEntries.from_state("dev", "lab", entries)
 
 
 def test_a_resource_stands_for_the_live_entry_of_its_urn():
     old = among(entry("a", id="live"), entry("a", id="old", delete=True), entry("b", delete=True))
-    taken = old.take(declared("a"))
+    taken = old.match_entry(declared("a"))
     assert taken is not None
     assert taken.id == "live"
-    assert old.take(declared("b")) is None
-    assert (sorted(old.seen), old.renamed) == ([urn_of("a"), urn_of("b")], {})
+    assert old.match_entry(declared("b")) is None
+    assert (sorted(old.declared), old.new_urns) == ([urn_of("a"), urn_of("b")], {})
 
 
 def test_a_renamed_resource_stands_for_the_entry_of_its_alias():
     old = among(entry("a"))
-    taken = old.take(declared("b", alias="a"))
+    taken = old.match_entry(declared("b", alias="a"))
     assert taken is not None
     assert taken.urn == urn_of("a")
-    assert old.renamed == {urn_of("a"): urn_of("b")}
+    assert old.new_urns == {urn_of("a"): urn_of("b")}
 
 
 def test_its_own_urn_comes_before_an_alias():
     old = among(entry("a"), entry("b"))
-    taken = old.take(declared("b", alias="a"))
+    taken = old.match_entry(declared("b", alias="a"))
     assert taken is not None
-    assert (taken.urn, old.renamed) == (urn_of("b"), {})
+    assert (taken.urn, old.new_urns) == (urn_of("b"), {})
 
 
 def test_what_is_inside_a_renamed_resource_is_found_by_the_old_name_of_that():
@@ -65,16 +65,16 @@ def test_what_is_inside_a_renamed_resource_is_found_by_the_old_name_of_that():
     inner = f"urn:pulumi:dev::lab::{TYPE}${TYPE}::inner"
     child = ResourceState(inner, True, TYPE, parent=parent)
     old = among(entry("a"), child)
-    old.take(declared("b", alias="a"))
+    old.match_entry(declared("b", alias="a"))
     under = replace(declared("inner"), urn=f"{inner}-new", parent=new_parent)
-    assert old.take(under) is child
+    assert old.match_entry(under) is child
 
 
 def test_a_urn_that_is_declared_twice_is_refused_with_both_places():
     old = among()
-    old.take(declared("a", line=1))
+    old.match_entry(declared("a", line=1))
     with pytest.raises(EngineError) as raised:
-        old.take(declared("a", line=7))
+        old.match_entry(declared("a", line=7))
     assert raised.value.message == (
         f"two resources have the URN {urn_of('a')}: one from main.py:1, one from main.py:7"
     )
@@ -83,9 +83,9 @@ def test_a_urn_that_is_declared_twice_is_refused_with_both_places():
 
 def test_a_urn_that_was_taken_as_an_alias_is_refused():
     old = among(entry("a"))
-    old.take(declared("b", alias="a"))
+    old.match_entry(declared("b", alias="a"))
     with pytest.raises(EngineError) as raised:
-        old.take(declared("a", line=7))
+        old.match_entry(declared("a", line=7))
     assert raised.value.message == (
         f"{urn_of('a')} is declared at main.py:7, and {urn_of('b')} already has it as an alias"
     )
@@ -95,9 +95,9 @@ def test_a_urn_that_was_taken_as_an_alias_is_refused():
 @pytest.mark.parametrize("first", [declared("a"), declared("b", alias="a")])
 def test_an_alias_of_an_entry_that_somebody_has_is_refused(first: Registration):
     old = among(entry("a"))
-    old.take(first)
+    old.match_entry(first)
     with pytest.raises(EngineError) as raised:
-        old.take(declared("c", alias="a"))
+        old.match_entry(declared("c", alias="a"))
     assert raised.value.message == (
         f"{urn_of('c')} has the alias {urn_of('a')}, which {first.urn} in this program stands for "
         "already"
@@ -107,20 +107,20 @@ def test_an_alias_of_an_entry_that_somebody_has_is_refused(first: Registration):
 
 def test_a_read_has_no_aliases():
     read = Read(urn_of("r"), TYPE, "r", "m-1", {})
-    assert among(entry("a")).take(read) is None
-    assert among(entry("r")).take(read) is not None
+    assert among(entry("a")).match_entry(read) is None
+    assert among(entry("r")).match_entry(read) is not None
 
 
 def test_an_entry_that_is_left_as_it_is_keeps_its_old_name():
     old, renamed = among(entry("a")), declared("b", alias="a")
-    taken = old.take(renamed)
+    taken = old.match_entry(renamed)
     assert taken is not None
-    old.keep_name(taken, renamed)
-    assert (old.renamed, old.seen[urn_of("a")]) == ({}, renamed)
+    old.keep_old_urn(taken, renamed)
+    assert (old.new_urns, old.declared[urn_of("a")]) == ({}, renamed)
     other, same = among(entry("a")), declared("a")
-    other.take(same)
-    other.keep_name(entry("a"), declared("z"))
-    assert other.seen == {urn_of("a"): same}
+    other.match_entry(same)
+    other.keep_old_urn(entry("a"), declared("z"))
+    assert other.declared == {urn_of("a"): same}
 
 
 class Host:

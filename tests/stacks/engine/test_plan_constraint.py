@@ -54,24 +54,24 @@ def test_a_plan_allows_the_values_of_all_that_it_writes():
         change(B, 3, PlanAction.DELETE),
     ]
     plan = Plan.from_changes("lab", "dev", changes).model_copy(update={"basis": basis(key="k")})
-    constraint = PlanConstraint.of(plan, digest)
+    constraint = PlanConstraint.from_plan(plan, digest)
     paths = {urn: [each.path for each in found] for urn, found in constraint.changes.items()}
     assert paths == {A: ["size", "rack"]}
     assert (constraint.basis, constraint.digest) == (plan.basis, digest)
     assert constraint.reads_others is False
     others = plan.model_copy(update={"stack_references": ("organization/net/dev",)})
-    assert PlanConstraint.of(others, digest).reads_others is True
+    assert PlanConstraint.from_plan(others, digest).reads_others is True
 
 
 def test_a_plan_without_a_basis_bounds_nothing():
     with pytest.raises(AssertionError, match=r"^a saved plan has a basis$"):
-        PlanConstraint.of(Plan.from_changes("lab", "dev", []), digest)
+        PlanConstraint.from_plan(Plan.from_changes("lab", "dev", []), digest)
 
 
 def test_what_moved_since_the_plan_is_named():
     before = bound(state={A: "1", "gone": "1"}, config={"x": "1", "lost": "1", "kept": "1"})
     now = basis(state={A: "2", "more": "1"}, config={"x": "2", "new": "1", "kept": "1"})
-    assert list(before.changes_since(now)) == [
+    assert list(before.find_basis_changes(now)) == [
         "state of gone is gone since the plan",
         "state of more is new since the plan",
         f"state of {A} changed since the plan",
@@ -79,12 +79,14 @@ def test_what_moved_since_the_plan_is_named():
         "configuration key new was set since the plan",
         "configuration key x changed since the plan",
     ]
-    assert list(before.changes_since(before.basis)) == []
+    assert list(before.find_basis_changes(before.basis)) == []
 
 
 def test_another_passphrase_says_all():
     before = bound(key="k1", state={A: "1"})
-    assert list(before.changes_since(basis(key="k2"))) == ["the stack's passphrase was changed"]
+    assert list(before.find_basis_changes(basis(key="k2"))) == [
+        "the stack's passphrase was changed"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -108,14 +110,14 @@ def test_more_effects_than_planned_are_named_and_fewer_pass(
     allowed: list[str], effects: list[str], more: str | None
 ):
     planned = bound(effects={A: tuple(allowed)} if allowed else {})
-    texts = list(planned.exceeded(basis(effects={A: tuple(effects)}), []))
+    texts = list(planned.find_excess(basis(effects={A: tuple(effects)}), []))
     assert texts == ([f"{A} would be {more}, which is not planned"] if more else [])
 
 
 def test_each_resource_is_named_once_and_others_by_their_properties():
     planned = bound(program={A: {"inputs.size": "1"}})
     now = basis(program={A: {"inputs.size": "2"}}, effects={A: ("update",), B: ("update",)})
-    texts = list(planned.exceeded(now, [change(A, 2), change(B, 2), change("urn:c", 3)]))
+    texts = list(planned.find_excess(now, [change(A, 2), change(B, 2), change("urn:c", 3)]))
     assert texts == [
         f"program: {A} declares other inputs: size",
         f"{B} would be updated, which is not planned",
@@ -140,12 +142,12 @@ def test_each_resource_is_named_once_and_others_by_their_properties():
 def test_the_parts_that_a_program_declares_otherwise_are_named(
     before: Mapping[str, str], after: Mapping[str, str], parts: str
 ):
-    texts = list(bound(program={A: before}).exceeded(basis(program={A: after}), []))
+    texts = list(bound(program={A: before}).find_excess(basis(program={A: after}), []))
     assert texts == [f"program: {A} declares other {parts}"]
 
 
 def test_a_resource_that_is_declared_more_or_no_more_is_named():
-    texts = list(bound(program={A: {}}).exceeded(basis(program={B: {}}), []))
+    texts = list(bound(program={A: {}}).find_excess(basis(program={B: {}}), []))
     assert texts == [f"program: {A} is declared no more", f"program: {B} is declared, and was not"]
 
 
@@ -154,16 +156,18 @@ def test_only_values_of_other_stacks_may_become_known_before_the_run(reads_other
     before = {"inputs.size": "?1", "inputs.rack": "1", "dependencies": "1"}
     after = {"inputs.size": "2", "inputs.rack": "1", "property_dependencies": "1"}
     planned = bound(reads_others, program={A: before})
-    texts = list(planned.exceeded(basis(program={A: after}), []))
+    texts = list(planned.find_excess(basis(program={A: after}), []))
     assert bool(texts) is not reads_others
     moved = basis(program={A: {**after, "inputs.rack": "2"}})
-    assert any("rack" in text for text in planned.exceeded(moved, []))
+    assert any("rack" in text for text in planned.find_excess(moved, []))
 
 
 def test_new_dependencies_without_an_unknown_value_are_a_change():
     planned = bound(True, program={A: {"inputs.size": "1"}})
     now = basis(program={A: {"inputs.size": "1", "dependencies": "1"}})
-    assert list(planned.exceeded(now, [])) == [f"program: {A} declares other options: dependencies"]
+    assert list(planned.find_excess(now, [])) == [
+        f"program: {A} declares other options: dependencies"
+    ]
 
 
 REGISTRATION = Registration(A, TYPE, "a", True, {"size": 1})
@@ -252,16 +256,16 @@ def test_the_engines_own_entries_have_no_effect(type_: str):
 )
 def test_the_deletion_of_what_has_no_object_of_ours_asks_no_provider(fields: Any, is_spared: bool):
     entry = ResourceState(**{"urn": A, "custom": True, "type": TYPE, **fields})
-    assert Step(Op.DELETE, A, entry).is_spared is is_spared
-    assert Step(Op.DELETE, A, entry, retain=True).is_spared
+    assert Step(Op.DELETE, A, entry).is_forget_only is is_spared
+    assert Step(Op.DELETE, A, entry, retain=True).is_forget_only
 
 
 def test_a_read_that_finds_what_the_last_one_found_says_nothing_new():
     old, new = (ResourceState(A, True, TYPE, outputs={"size": size}) for size in (1, 2))
-    assert Step(Op.READ, A, old, old).says_nothing_new
-    assert not Step(Op.READ, A, old, new).says_nothing_new
-    assert not Step(Op.READ, A, None, new).says_nothing_new
-    assert not Step(Op.SAME, A, old, old).says_nothing_new
+    assert Step(Op.READ, A, old, old).is_unchanged_read
+    assert not Step(Op.READ, A, old, new).is_unchanged_read
+    assert not Step(Op.READ, A, None, new).is_unchanged_read
+    assert not Step(Op.SAME, A, old, old).is_unchanged_read
 
 
 def test_a_step_shows_what_a_refresh_turned_out_to_be():

@@ -4,7 +4,7 @@ import pytest
 
 from gpuform.schemas.changes import Action
 from gpuform.schemas.plan import PlanAction, PlanReason, PropertyChange, ResourceChange
-from gpuform.stacks.engine.planning.steps import other_changes
+from gpuform.stacks.engine.planning.steps import find_unplanned_changes
 
 
 def change(*changes: PropertyChange, action: PlanAction = PlanAction.UPDATE) -> ResourceChange:
@@ -38,7 +38,7 @@ OPEN = to("config", {"size": 1, "id": "[unknown]"}, unknown=True)
     ],
 )
 def test_within(planned, found):
-    assert list(other_changes({"urn::a": [planned]}, change(found))) == []
+    assert list(find_unplanned_changes({"urn::a": [planned]}, change(found))) == []
 
 
 @pytest.mark.parametrize(
@@ -61,12 +61,12 @@ def test_within(planned, found):
     ],
 )
 def test_beyond(planned, found, what):
-    (text,) = other_changes({"urn::a": [planned]}, change(found))
+    (text,) = find_unplanned_changes({"urn::a": [planned]}, change(found))
     assert text.startswith(f"urn::a {what}")
 
 
 def test_a_resource_that_is_not_planned():
-    assert list(other_changes({}, change(to("size", 1)))) == [
+    assert list(find_unplanned_changes({}, change(to("size", 1)))) == [
         "urn::a would change size, which is not planned"
     ]
-    assert list(other_changes({}, change(to("size", 1), action=PlanAction.DELETE))) == []
+    assert list(find_unplanned_changes({}, change(to("size", 1), action=PlanAction.DELETE))) == []

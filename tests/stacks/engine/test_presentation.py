@@ -9,7 +9,7 @@ import pytest
 from gpuform.schemas.changes import RESUME_PREFIX, Action, FieldChange
 from gpuform.schemas.plan import PlanAction, PlanReason, ResourceChange
 from gpuform.schemas.policies.repair import NodeRepair
-from gpuform.stacks.engine.planning.events import describe, describe_drift, place_of
+from gpuform.stacks.engine.planning.events import build_relations, describe_change, describe_drift
 from gpuform.stacks.engine.planning.steps import Op
 from gpuform.stacks.engine.provider_host import Diff
 from gpuform.stacks.engine.state import ResourceState
@@ -59,7 +59,7 @@ NEW = entry(inputs={"size": 2.5, "same": True, "added": [1.0, None], "gpus": 12}
 
 def test_a_create_shows_each_input_as_added_and_its_gpus():
     new = entry(inputs={"b": 2.0, "a": {"n": [UNKNOWN]}, "__provider": "code", "gpus": 4})
-    change = describe(Gpus(), Op.CREATE, None, new)
+    change = describe_change(Gpus(), Op.CREATE, None, new)
     assert (change.urn, change.type, change.name) == (urn_of("a"), TYPE, "a")
     assert (change.action, change.reason) == (PlanAction.CREATE, PlanReason.NEW)
     assert shown(change)[0] == ("b", Action.ADD, None, 2)
@@ -72,7 +72,7 @@ def test_a_create_shows_each_input_as_added_and_its_gpus():
 
 
 def test_an_update_shows_what_differs_in_the_order_of_the_program():
-    change = describe(Gpus(), Op.UPDATE, OLD, NEW, diff_of(replaces=["size"]))
+    change = describe_change(Gpus(), Op.UPDATE, OLD, NEW, diff_of(replaces=["size"]))
     assert shown(change) == [
         ("size", Action.UPDATE, 1, 2.5),
         ("added", Action.ADD, None, [1, None]),
@@ -87,19 +87,19 @@ def test_an_update_shows_what_differs_in_the_order_of_the_program():
 
 
 def test_what_is_only_read_brings_and_takes_no_gpus():
-    change = describe(Gpus(), Op.READ, OLD, NEW)
+    change = describe_change(Gpus(), Op.READ, OLD, NEW)
     assert (change.gpus_added, change.gpus_removed) == (0, 0)
 
 
 def test_fewer_gpus_are_removed_ones():
-    change = describe(Gpus(), Op.UPDATE, NEW, OLD)
+    change = describe_change(Gpus(), Op.UPDATE, NEW, OLD)
     assert (change.gpus_added, change.gpus_removed) == (0, 4)
 
 
 def test_a_count_that_is_not_known_makes_both_numbers_unknown():
     unknown = entry(inputs={"gpus": UNKNOWN})
     for old, new in ((OLD, unknown), (unknown, NEW)):
-        change = describe(Gpus(), Op.UPDATE, old, new)
+        change = describe_change(Gpus(), Op.UPDATE, old, new)
         assert (change.gpus_added, change.gpus_removed) == (None, None)
 
 
@@ -109,25 +109,27 @@ def test_the_providers_own_changes_are_shown_without_its_code():
         FieldChange("num_gpus", Action.UPDATE, 8, 16, repair=repair),
         FieldChange("__provider", Action.UPDATE, "x", "y"),
     ]
-    change = describe(Gpus(), Op.UPDATE, OLD, NEW, diff_of(*fields))
+    change = describe_change(Gpus(), Op.UPDATE, OLD, NEW, diff_of(*fields))
     assert shown(change) == [("num_gpus", Action.UPDATE, 8, 16)]
     assert change.repairs == (repair,)
 
 
 def test_a_value_of_a_kind_that_plans_do_not_know_is_shown_as_the_program_would():
-    change = describe(Gpus(), Op.CREATE, None, entry(inputs={"big": (1, 2)}))
+    change = describe_change(Gpus(), Op.CREATE, None, entry(inputs={"big": (1, 2)}))
     assert [each.after for each in change.changes] == ["(1, 2)"]
 
 
 @pytest.mark.parametrize("op", [Op.SAME, Op.READ, Op.DELETE])
 def test_what_changes_nothing_shows_no_changes(op: Op):
-    change = describe(Gpus(), op, OLD, None if op is Op.DELETE else NEW)
+    change = describe_change(Gpus(), op, OLD, None if op is Op.DELETE else NEW)
     assert change.changes == ()
 
 
 def test_a_same_step_still_shows_what_its_provider_reports():
     fields = diff_of(FieldChange("cpus", Action.KEEP, 1, 1), changes=False)
-    assert shown(describe(Gpus(), Op.SAME, OLD, NEW, fields)) == [("cpus", Action.KEEP, 1, 1)]
+    assert shown(describe_change(Gpus(), Op.SAME, OLD, NEW, fields)) == [
+        ("cpus", Action.KEEP, 1, 1)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -140,7 +142,7 @@ def test_a_same_step_still_shows_what_its_provider_reports():
     ],
 )
 def test_an_operation_without_a_choice_has_one_reason(op: Op, reason: PlanReason):
-    assert describe(Gpus(), op, OLD, None if op is Op.DELETE else NEW).reason is reason
+    assert describe_change(Gpus(), op, OLD, None if op is Op.DELETE else NEW).reason is reason
 
 
 @pytest.mark.parametrize(
@@ -156,13 +158,13 @@ def test_an_operation_without_a_choice_has_one_reason(op: Op, reason: PlanReason
     ],
 )
 def test_a_replacement_says_what_forces_it(diff: Diff | None, reason: PlanReason):
-    change = describe(Gpus(), Op.REPLACE, OLD, NEW, diff)
+    change = describe_change(Gpus(), Op.REPLACE, OLD, NEW, diff)
     assert (change.action, change.reason) == (PlanAction.REPLACE, reason)
     assert change.replace_paths == (tuple(diff.replaces) if diff else ())
 
 
 def test_a_replacement_counts_all_gpus_of_both_objects():
-    change = describe(Gpus(), Op.REPLACE, OLD, NEW, diff_of(replaces=["size"]))
+    change = describe_change(Gpus(), Op.REPLACE, OLD, NEW, diff_of(replaces=["size"]))
     assert (change.gpus_added, change.gpus_removed) == (12, 8)
 
 
@@ -173,7 +175,7 @@ def test_a_replacement_counts_all_gpus_of_both_objects():
 def test_an_object_that_is_retained_gives_up_no_gpus(op: Op, is_retained: bool, removed: int):
     old = replace(OLD, retain_on_delete=is_retained or op is Op.UPDATE)
     new = None if op is Op.DELETE else entry(inputs={})
-    change = describe(Gpus(), op, old, new)
+    change = describe_change(Gpus(), op, old, new)
     assert (change.retained, change.gpus_removed) == (is_retained, removed)
 
 
@@ -195,7 +197,7 @@ def test_an_update_that_only_waits_says_so(
     diff: Diff | None, init_errors: list[str], reason: PlanReason
 ):
     old = replace(OLD, init_errors=init_errors)
-    assert describe(Gpus(), Op.UPDATE, old, NEW, diff).reason is reason
+    assert describe_change(Gpus(), Op.UPDATE, old, NEW, diff).reason is reason
 
 
 @pytest.mark.parametrize("side", ["inputs", "outputs"])
@@ -205,31 +207,33 @@ def test_a_property_with_a_secret_before_or_after_is_masked(side: str, holder: s
     entries = {"old": entry(id="m-1"), "new": entry()}
     entries[holder] = replace(entries[holder], **{side: values})
     fields = diff_of(FieldChange("config.token", Action.UPDATE, "hunter1", "hunter2"))
-    change = describe(Gpus(), Op.UPDATE, entries["old"], entries["new"], fields)
+    change = describe_change(Gpus(), Op.UPDATE, entries["old"], entries["new"], fields)
     assert change.changes[0].secret
     assert "hunter" not in repr(change)
 
 
 def test_a_secret_that_is_not_known_yet_is_shown_as_unknown():
-    (change,) = describe(Gpus(), Op.CREATE, None, entry(inputs={"t": Secret(UNKNOWN)})).changes
+    (change,) = describe_change(
+        Gpus(), Op.CREATE, None, entry(inputs={"t": Secret(UNKNOWN)})
+    ).changes
     assert (change.secret, change.unknown) == (True, True)
 
 
 def test_a_step_without_an_entry_is_a_mistake_of_the_engine():
     with pytest.raises(AssertionError, match=r"^a step has an old or a new state$"):
-        describe(Gpus(), Op.UPDATE, None, None)
+        describe_change(Gpus(), Op.UPDATE, None, None)
 
 
 def test_a_resource_names_its_parent_and_what_it_needs_but_not_the_stack():
     under = entry("b", parent=urn_of("group", "lab:Group"), dependencies=[urn_of("z"), urn_of("c")])
-    assert place_of(under) == {
+    assert build_relations(under) == {
         "parent": urn_of("group", "lab:Group"),
         "dependencies": (urn_of("c"), urn_of("z")),
     }
     for parent in (STACK, ""):
         top = entry("b", parent=parent, provider=f"{urn_of('p')}::id")
-        assert place_of(top) == {"parent": "", "dependencies": ()}
-    assert describe(Gpus(), Op.UPDATE, under, under).parent == under.parent
+        assert build_relations(top) == {"parent": "", "dependencies": ()}
+    assert describe_change(Gpus(), Op.UPDATE, under, under).parent == under.parent
     assert describe_drift(Gpus(), under, under, None).dependencies == (urn_of("c"), urn_of("z"))
 
 

@@ -36,7 +36,7 @@ class Host:
 
 def compare(old: ResourceState, goal: ResourceState, **answer: Any) -> Diff:
     defaults: dict[str, Any] = {"changes": None, "replaces": (), "delete_before_replace": False}
-    return steps.compare(Host(Diff(**{**defaults, **answer})), old, goal)  # type: ignore[arg-type]
+    return steps.compare_with_goal(Host(Diff(**{**defaults, **answer})), old, goal)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -93,9 +93,9 @@ def test_a_trigger_must_be_known_in_a_real_run():
 def test_the_provider_is_asked_with_the_last_outputs_and_the_new_inputs():
     host = Host(Diff(True, ["size"], delete_before_replace=True))
     old, goal = entry(outputs={"size": 1}), entry(inputs={"size": 2}, provider="p::2")
-    assert steps.compare(host, old, goal) == host.answer  # type: ignore[arg-type]
+    assert steps.compare_with_goal(host, old, goal) == host.answer  # type: ignore[arg-type]
     assert host.asked == [(URN, "m-1", {"size": 1}, {"size": 2}, "p::2")]
-    steps.compare(host, old, goal, urn=OTHER)  # type: ignore[arg-type]
+    steps.compare_with_goal(host, old, goal, urn=OTHER)  # type: ignore[arg-type]
     assert host.asked[1][0] == OTHER
 
 
@@ -104,7 +104,7 @@ def test_a_component_is_compared_by_its_inputs_alone():
     host = Host()
     for size, changes in ((1, False), (2, True)):
         goal = replace(component, inputs={"size": size}, replace_on_changes=["size"])
-        found = steps.compare(host, component, goal)  # type: ignore[arg-type]
+        found = steps.compare_with_goal(host, component, goal)  # type: ignore[arg-type]
         assert found == Diff(changes, (), delete_before_replace=False)
     assert host.asked == []
 
@@ -175,7 +175,7 @@ REGISTRATION = Registration(
 
 
 def test_an_entry_has_all_that_the_program_declares():
-    goal = steps.goal_of_registration(REGISTRATION, "p::1")
+    goal = steps.registration_to_goal(REGISTRATION, "p::1")
     declared = {
         each.name: getattr(REGISTRATION, each.name)
         for each in fields(ResourceState)
@@ -188,7 +188,7 @@ def test_an_entry_has_all_that_the_program_declares():
 
 
 def test_an_entry_without_options_has_none():
-    goal = steps.goal_of_registration(Registration(URN, TYPE, "a", False, {}), "")
+    goal = steps.registration_to_goal(Registration(URN, TYPE, "a", False, {}), "")
     assert goal == ResourceState(URN, False, TYPE)
 
 
@@ -205,7 +205,7 @@ def test_an_entry_of_a_read_belongs_to_somebody_else():
         source_position="file:1",
         stack_trace=("file:1",),
     )
-    assert steps.goal_of_read(read, "p::1") == ResourceState(
+    assert steps.read_to_goal(read, "p::1") == ResourceState(
         URN,
         True,
         TYPE,

@@ -22,7 +22,7 @@ def urn_of(number: int) -> str:
 
 def told(entries: list[ResourceState], targets: list[str]) -> list[str]:
     selection = Selection(UrnPatterns(targets), target_dependents=True)
-    return [*SelectionNotes(selection, "destroy", entries, (), ()).sentences()]
+    return [*SelectionNotes(selection, "destroy", entries, (), ()).format_notes()]
 
 
 @st.composite
@@ -56,7 +56,7 @@ def test_each_is_told_with_the_first_that_it_needs_or_that_needs_it(entries, tar
 def test_a_long_chain_is_looked_at_a_few_times(monkeypatch):
     entries = [entry_of(0, []), *(entry_of(n, [n - 1]) for n in range(1, 500))]
     looked, needs = [], graph.find_dependency_urns
-    monkeypatch.setattr(graph, "needs", lambda entry: looked.append(1) or needs(entry))
+    monkeypatch.setattr(graph, "find_dependency_urns", lambda entry: looked.append(1) or needs(entry))
     assert told(entries, [urn_of(0)])
     assert len(looked) < 5 * len(entries)
 
@@ -78,7 +78,7 @@ def sentences(
             entries,
             [*map(urn_of, declared)],
             {*map(urn_of, touched)},
-        ).sentences()
+        ).format_notes()
     ]
 
 

@@ -88,7 +88,7 @@ class Run:
 
     def steps(self, registration: Registration) -> list[Step]:
         provider = PROVIDER if registration.custom else ""
-        return self.generator.generate(registration, provider)
+        return self.generator.generate_steps(registration, provider)
 
     def ops(self, registration: Registration) -> list[tuple[str, str]]:
         return [(str(step.op), step.urn.rpartition("::")[2]) for step in self.steps(registration)]
@@ -135,7 +135,7 @@ class TestOneResource:
         assert step.change is not None
         assert (step.change.action, step.change.reason) == (PlanAction.CREATE, PlanReason.NEW)
         assert run.host.checks == [(A, {}, {"size": 1}, PROVIDER)]
-        assert run.generator.declared == {A}
+        assert run.generator.declared_urns == {A}
 
     def test_an_unchanged_one_stays(self):
         old = entry("a")
@@ -252,7 +252,7 @@ class TestReplacement:
         # The new object is checked as one without a past.
         assert [check[1] for check in run.host.checks] == [{"rack": "x"}, {}]
         assert [check[3] for check in run.host.checks] == [PROVIDER] * 2
-        (left,) = run.generator.leftovers()
+        (left,) = run.generator.list_remaining_entries()
         assert (left.delete, left.pending_replacement) == (True, False)
 
     def test_a_replacement_names_the_providers_own_fields(self):
@@ -271,7 +271,7 @@ class TestReplacement:
         assert (delete.urn, delete.old, delete.new) == (A, old, None)
         assert [[*step.keys] for step in (delete, logical, create)] == [["slot"]] * 3
         assert delete.retain
-        (left,) = run.generator.leftovers()
+        (left,) = run.generator.list_remaining_entries()
         assert (left.delete, left.pending_replacement) == (False, False)
 
     @pytest.mark.parametrize(("first", "ops"), [(True, 3), (False, 2)])
@@ -287,10 +287,10 @@ class TestReplacement:
             asked.append((type_, inputs))
             return True
 
-        run = over(entry("a", inputs={"rack": 1}), deletes_first=deletes_first)
+        run = over(entry("a", inputs={"rack": 1}), should_delete_first=deletes_first)
         assert run.ops(declared("a", rack=2))[0] == ("delete-replaced", "a")
         assert asked == [(TYPE, {"rack": 2})]
-        run = over(entry("a", inputs={"rack": 1}), deletes_first=deletes_first)
+        run = over(entry("a", inputs={"rack": 1}), should_delete_first=deletes_first)
         first = run.ops(declared("a", rack=2, opt_delete_before_replace=False))[0]
         assert first == ("create-replacement", "a")
 
@@ -391,7 +391,8 @@ class TestDependents:
             assert step.change is not None
             assert step.change.action is PlanAction.DELETE
         assert [
-            (left.urn, left.delete, left.pending_replacement) for left in run.generator.leftovers()
+            (left.urn, left.delete, left.pending_replacement)
+            for left in run.generator.list_remaining_entries()
         ] == [(A, False, False), (B, False, True), (C, False, True)]
         logical, create = run.steps(
             declared("b", rack="of-a", size=2, opt_property_dependencies={"rack": [A]})
@@ -435,7 +436,7 @@ class TestDependents:
 
     def test_one_that_is_skipped_does_not_fall(self):
         run = over(*self.base())
-        run.generator.leave(declared("b", rack="other", size=1))
+        run.generator.keep_skipped_resource(declared("b", rack="other", size=1))
         assert run.ops(declared("a", slot=2))[0] == ("delete-replaced", "a")
 
     def test_those_of_several_roots_are_all_remembered(self):
@@ -463,7 +464,7 @@ class TestDependents:
             ("delete-replaced", "id-b"),
             ("delete-replaced", "id-a"),
         ]
-        assert [left.id for left in run.generator.leftovers()] == ["id-a", "id-b"]
+        assert [left.id for left in run.generator.list_remaining_entries()] == ["id-a", "id-b"]
 
     def test_nobody_is_taken_along_whom_the_user_did_not_name(self):
         def scarce(_type: str, _inputs: Any) -> bool:
@@ -471,13 +472,13 @@ class TestDependents:
 
         a, b, _ = self.base()
         a = replace(a, inputs={"rack": 1}, outputs={"rack": 1})
-        run = over(a, b, selection=targets("a"), deletes_first=scarce)
+        run = over(a, b, selection=targets("a"), should_delete_first=scarce)
         assert message_of(run, declared("a", rack=2)) == (
             f"{A} cannot be replaced alone: b cannot stay without it, and is not among the targets",
             "add --target-dependents, or name it as well",
         )
         for selection in (targets("a", "b"), Selection()):
-            run = over(a, b, selection=selection, deletes_first=scarce)
+            run = over(a, b, selection=selection, should_delete_first=scarce)
             assert run.ops(declared("a", rack=2))[0] == ("delete-replaced", "b")
 
     def test_an_untargeted_one_that_falls_is_made_again_as_it_was(self):
@@ -505,7 +506,7 @@ class TestDependents:
             def diff(self, *_: Any) -> Diff:
                 raise EngineError("no answer")
 
-        run = over(*self.base(), host=Broken(), holding="destroy")
+        run = over(*self.base(), host=Broken(), run_program_operation="destroy")
         run.steps(declared("b", size=1))
         run.generator.compare_dependents({A})
         assert run.problems == []
@@ -519,8 +520,8 @@ class TestTargets:
         assert (step.op, step.urn, step.old, step.new) == (Op.SAME, B, old, old)
         assert step.new is not old
         assert run.host.checks == []
-        assert run.generator.kept == {B, C}
-        assert run.generator.declared == {B}
+        assert run.generator.undeletable_urns == {B, C}
+        assert run.generator.declared_urns == {B}
 
     def test_all_that_is_needed_by_what_is_left_is_kept(self):
         needs = {"b": ["c", "d", "e"], "c": ["f"], "d": ["g"], "e": ["h"], "h": ["a"]}
@@ -529,7 +530,7 @@ class TestTargets:
         ]
         run = over(*base, selection=targets("z"))
         run.steps(declared("b", size=1))
-        assert run.generator.kept == {*map(urn_of, "abcdefgh")}
+        assert run.generator.undeletable_urns == {*map(urn_of, "abcdefgh")}
 
     def test_a_new_one_that_is_no_target_is_skipped(self):
         (step,) = over(selection=targets("a")).steps(declared("b", size=1))
@@ -647,7 +648,7 @@ class TestTargets:
         base = [entry("a"), entry("b", dependencies=[A]), entry("c", external=True)]
         run = over(*base, selection=targets("a", "c"))
         run.steps(declared("b", size=1))
-        run.generator.generate_read(read("c", "id-c", dependencies=(B,)), PROVIDER)
+        run.generator.generate_read_steps(read("c", "id-c", dependencies=(B,)), PROVIDER)
         message, _ = message_of(run, declared("a", size=1, opt_dependencies=[C]))
         assert message.startswith(f"{A} comes to depend on {C}, which")
 
@@ -655,21 +656,21 @@ class TestTargets:
 class TestLeftOut:
     def test_what_is_skipped_after_a_failure_keeps_its_entry(self):
         run = over(entry("a"))
-        run.generator.leave(declared("a", size=9))
-        run.generator.leave(declared("b", size=1))
-        assert run.generator.declared == {A, B}
+        run.generator.keep_skipped_resource(declared("a", size=9))
+        run.generator.keep_skipped_resource(declared("b", size=1))
+        assert run.generator.declared_urns == {A, B}
         assert run.host.checks == []
         assert run.problems == []
 
     def test_what_is_skipped_keeps_the_entry_of_its_old_name(self):
         run = over(entry("a"))
-        run.generator.leave(declared("b", opt_aliases=(Alias(urn=A),)))
-        assert run.generator.declared == {A, B}
+        run.generator.keep_skipped_resource(declared("b", opt_aliases=(Alias(urn=A),)))
+        assert run.generator.declared_urns == {A, B}
 
     def test_what_is_skipped_still_decides_for_what_is_in_it(self):
         run = over()
-        run.generator.leave(declared("g", custom=False, opt_protect=True))
-        run.generator.leave(declared("h", custom=False, opt_parent=urn_of("g")))
+        run.generator.keep_skipped_resource(declared("g", custom=False, opt_protect=True))
+        run.generator.keep_skipped_resource(declared("h", custom=False, opt_parent=urn_of("g")))
         (step,) = run.steps(declared("c", size=1, opt_parent=urn_of("h")))
         assert step.new is not None
         assert step.new.protect
@@ -679,8 +680,8 @@ class TestLeftOut:
         base = [entry("a"), entry("b", dependencies=[A]), entry("c", dependencies=[B])]
         run = over(*base, selection=targets("a", "c"))
         run.steps(declared("b", size=1))
-        run.generator.leave(declared("c", size=1))
-        run.generator.leave(declared("d", size=1, opt_dependencies=[B]))
+        run.generator.keep_skipped_resource(declared("c", size=1))
+        run.generator.keep_skipped_resource(declared("d", size=1, opt_dependencies=[B]))
         message, _ = message_of(run, declared("a", size=1, opt_dependencies=[urn_of(needed)]))
         assert message.startswith(f"{A} comes to depend on {urn_of(needed)}, which")
 
@@ -691,7 +692,7 @@ def read(name: str, id_: str, **fields: Any) -> Read:
 
 class TestReads:
     def steps(self, run: Run, wanted: Read) -> list[Step]:
-        return run.generator.generate_read(wanted, PROVIDER)
+        return run.generator.generate_read_steps(wanted, PROVIDER)
 
     @pytest.mark.parametrize(
         "base", [[], [entry("a", external=True, id="m-1")], [entry("a", id="m-2")]]
@@ -716,7 +717,10 @@ class TestReads:
         assert logical.change is not None
         assert (logical.change.action, logical.change.gpus_removed) == (PlanAction.REPLACE, 8)
         assert [(each.path, each.before) for each in logical.change.changes] == [("gpus", 8)]
-        assert [left.delete for left in run.generator.leftovers()] == [not is_gone, False]
+        assert [left.delete for left in run.generator.list_remaining_entries()] == [
+            not is_gone,
+            False,
+        ]
         ops = run.ops(declared("b", size=1, opt_deleted_with=A))
         assert ops == [("create-replacement", "b"), ("replace", "b")]
 
@@ -727,7 +731,10 @@ class TestReads:
         deletion = run.steps(declared("a", slot=2))[0]
         first, _ = self.steps(run, read("b", "m-2"))
         assert first.after is deletion
-        assert [(left.delete, left.pending_replacement) for left in run.generator.leftovers()] == [
+        assert [
+            (left.delete, left.pending_replacement)
+            for left in run.generator.list_remaining_entries()
+        ] == [
             (False, False),
             (False, True),
         ]
@@ -777,7 +784,7 @@ class TestHolding:
 
     @pytest.mark.parametrize("holding", ["refresh", "destroy"])
     def test_a_new_resource_is_not_made(self, holding: Any):
-        run = over(holding=holding)
+        run = over(run_program_operation=holding)
         (step,) = run.steps(declared("a", size=1))
         assert (step.op, step.old, step.skipped) == (Op.SAME, None, True)
         assert step.new is not None
@@ -786,35 +793,35 @@ class TestHolding:
 
     @pytest.mark.parametrize("holding", ["refresh", "destroy"])
     def test_a_component_and_a_provider_are_made(self, holding: Any):
-        run = over(holding=holding)
+        run = over(run_program_operation=holding)
         assert run.ops(declared("a", custom=False)) == [("create", "a")]
         assert run.ops(declared("p", "pulumi:providers:lab")) == [("create", "p")]
 
     def test_a_refresh_reads_a_resource_when_it_is_declared(self):
         old = entry("a")
-        (step,) = over(old, holding="refresh").steps(declared("a", size=9))
+        (step,) = over(old, run_program_operation="refresh").steps(declared("a", size=9))
         assert (step.op, step.urn, step.result_op) == (Op.REFRESH, A, Op.SAME)
         assert step.old is old
         assert step.new is old
 
     def test_a_refresh_of_targets_leaves_the_others(self):
-        run = over(entry("a"), entry("b"), holding="refresh", selection=targets("b"))
+        run = over(entry("a"), entry("b"), run_program_operation="refresh", selection=targets("b"))
         assert run.ops(declared("a", size=9)) == [("same", "a")]
         assert run.ops(declared("b", size=9)) == [("refresh", "b")]
 
     def test_a_refresh_reads_a_provider_before_its_step(self):
         type_ = "pulumi:providers:lab"
-        run = over(entry("p", type_), holding="refresh")
+        run = over(entry("p", type_), run_program_operation="refresh")
         assert run.ops(declared("p", type_, size=1)) == [("refresh", "p"), ("same", "p")]
-        run = over(entry("p", type_), holding="destroy")
+        run = over(entry("p", type_), run_program_operation="destroy")
         assert run.ops(declared("p", type_, size=1)) == [("same", "p")]
 
     def test_a_destroy_goes_by_the_options_of_the_program(self):
         old = entry("a", external=True, pending_replacement=True)
-        run = over(old, holding="destroy")
+        run = over(old, run_program_operation="destroy")
         (step,) = run.steps(declared("a", size=9, opt_retain_on_delete=True))
         assert (step.op, step.urn, step.old) == (Op.SAME, A, old)
-        held = run.generator.held[id(old)]
+        held = run.generator.destroy_goals[id(old)]
         assert held is step.new
         assert held.retain_on_delete
         assert (held.inputs, held.external, held.pending_replacement) == ({"size": 1}, True, True)
@@ -822,16 +829,16 @@ class TestHolding:
     @pytest.mark.parametrize(("holding", "op"), [("refresh", "refresh"), ("destroy", "same")])
     def test_what_needs_a_resource_that_is_not_made_waits(self, holding: Any, op: str):
         old = entry("b")
-        run = over(old, holding=holding)
+        run = over(old, run_program_operation=holding)
         run.steps(declared("a", size=1))
         assert run.ops(declared("b", size=1, opt_dependencies=[A])) == [(op, "b")]
-        assert run.generator.held == {}
+        assert run.generator.destroy_goals == {}
         third = run.steps(declared("c", custom=False, opt_dependencies=[B]))
         assert [step.skipped for step in third] == [holding == "destroy"]
 
     def test_what_is_left_under_its_old_name_still_decides_for_what_is_in_it(self):
         child = entry("c", parent=A)
-        run = over(entry("a"), child, holding="destroy")
+        run = over(entry("a"), child, run_program_operation="destroy")
         run.steps(declared("x", size=1))
         run.steps(
             declared(
@@ -843,4 +850,4 @@ class TestHolding:
             )
         )
         run.steps(declared("c", size=1, opt_parent=A))
-        assert run.generator.held[id(child)].protect
+        assert run.generator.destroy_goals[id(child)].protect
