@@ -56,7 +56,9 @@ def test_each_is_told_with_the_first_that_it_needs_or_that_needs_it(entries, tar
 def test_a_long_chain_is_looked_at_a_few_times(monkeypatch):
     entries = [entry_of(0, []), *(entry_of(n, [n - 1]) for n in range(1, 500))]
     looked, needs = [], graph.find_dependency_urns
-    monkeypatch.setattr(graph, "find_dependency_urns", lambda entry: looked.append(1) or needs(entry))
+    monkeypatch.setattr(
+        graph, "find_dependency_urns", lambda entry: looked.append(1) or needs(entry)
+    )
     assert told(entries, [urn_of(0)])
     assert len(looked) < 5 * len(entries)
 
