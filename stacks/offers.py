@@ -106,7 +106,7 @@ def with_gpu(offers: Sequence[Offer], gpu: str) -> list[Offer]:
 def priced(offers: Iterable[Offer], book: PriceBook) -> list[Priced]:
     """The offers with what the price book says of them."""
     return [
-        Priced(each, book.prices_of(each.platform, each.name, each.region))
+        Priced(each, book.find_gpu_prices(each.platform, each.name, each.region))
         if each.what in (GPU_TYPE, SERVER_TYPE)
         else Priced(each)
         for each in offers

@@ -1,1 +1,1 @@
-"""What stands between a plan and its application: rules, and who may pass them."""
+"""Evaluate the gates of a project: the rules that a plan must pass before it is applied."""

@@ -1,7 +1,8 @@
-"""Whether capacity that would go is in use, by the word of its scheduler, its platform or Lens.
+"""Find out whether capacity that a plan removes is in use, from schedulers, platforms and Lens.
 
-Lens tells the workloads of all it watches, not on which resource each runs: what it names may be
-on any of them. Who cannot be asked makes the gate refuse.
+Lens reports the workloads of all clusters it watches, but not on which resource each runs: any of
+the resources may run them. A source that cannot be asked makes the gate block. Called by
+`evaluating` and by the planning operations.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,105 +21,123 @@ from gpuform.schemas.policies.drain import RemovedNodes
 from gpuform.schemas.resource_facts import Billing, Notice, NoticeKind, ResourceUsage
 from gpuform.stacks.resource_rules import kind_of
 
-IN_USE: Final = 0.05
-"""What is used less than that is idle, unless the gate says otherwise."""
+DEFAULT_USAGE_LIMIT: Final = 0.05
+"""GPU usage (0 to 1) up to which a workload counts as idle, unless the gate has a limit."""
 
-_NAMED: Final = 10
-_ASKED_AT_ONCE: Final = 16
+_MAX_NAMES_LISTED: Final = 10
+_MAX_CONCURRENT_REQUESTS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What is in use of capacity that would go.
+    """Hold what is in use of the capacity that a plan removes.
 
-    `own` is what platforms say of their own objects, by URN; `shared` is what may be on any of the
-    others; `untold` says what cannot be told, and why.
+    `own` has the platforms' measurements by URN; `shared` are workloads that may run on any other
+    resource; `unknown` says what could not be measured, and why.
     """
 
     own: Mapping[str, str]
     shared: Sequence[str]
-    untold: Sequence[str]
+    unknown: Sequence[str]
 
 
 @dataclass
-class Monitoring:
-    """Who can be asked, each once. `ids` are those of the stack's objects, by URN."""
+class UsageMonitor:
+    """Ask platforms and Lens about usage, each of them once.
+
+    `ids` are the platform ids of the stack's objects, by URN.
+    """
 
     settings: Settings
     ids: Mapping[str, str]
-    _words: dict[str, float | str | None] = field(default_factory=dict)
+    _platform_answers: dict[str, float | str | None] = field(default_factory=dict)
     _consumers: Sequence[Consumer] | str | None = None
 
-    def findings(
+    def find_usage(
         self, changes: Sequence[ResourceChange], value: Mapping[str, Any]
     ) -> Iterator[str]:
-        """What is in use of all that would go, and what cannot be told."""
+        """Yield what is in use of the capacity that `changes` remove, and what is unknown.
+
+        Args:
+            changes: the changes that the gate is about.
+            value: the gate's value; `above` is the usage limit, 0 to 1.
+        """
         above = value.get("above")
         for change in changes:
-            if takes_capacity(change) and change.leaving is not None:
-                yield from _jobs_of(change.name, change.leaving)
-        limit = IN_USE if above is None else above
-        usage = self.usage(changes, limit, retry=Retry.SAFE)
+            if is_capacity_removed(change) and change.leaving is not None:
+                yield from _describe_jobs(change.name, change.leaving)
+        limit = DEFAULT_USAGE_LIMIT if above is None else above
+        usage = self.measure_usage(changes, limit, retry=Retry.SAFE)
         names = {change.urn: change.name for change in changes}
-        yield from (f"{names[urn]} is in use: {text}" for urn, text in usage.own.items())
-        yield from (*usage.shared, *usage.untold)
-        unclear = self._unclear(changes)
-        if unclear and not is_configured(self.settings):
-            told = "cannot be told: Lens is not configured (LENS_URL)"
-            yield f"whether {_listed(unclear)} is in use {told}"
+        yield from (
+            f"{names[urn]} is in use: {usage_text}" for urn, usage_text in usage.own.items()
+        )
+        yield from (*usage.shared, *usage.unknown)
+        unmeasured = self._list_unmeasured_names(changes)
+        if unmeasured and not is_configured(self.settings):
+            reason = "cannot be told: Lens is not configured (LENS_URL)"
+            yield f"whether {_join_names(unmeasured)} is in use {reason}"
 
-    def usage(
+    def measure_usage(
         self,
         changes: Sequence[ResourceChange],
-        limit: float = IN_USE,
+        limit: float = DEFAULT_USAGE_LIMIT,
         *,
         retry: Retry = Retry.NEVER,
     ) -> Usage:
-        """Asked are the platforms of what would go, and Lens, where it is configured."""
-        self._ask([each for each in changes if _is_asked_about(each)])
-        own, untold = {}, []
-        for change in filter(_is_asked_about, changes):
-            used = self._words[change.urn]
+        """Measure the usage of removed capacity on the platforms, and in Lens if configured."""
+        self._ask_platforms([change for change in changes if _is_measurable(change)])
+        usage_by_urn, unknown = {}, []
+        for change in filter(_is_measurable, changes):
+            used = self._platform_answers[change.urn]
             if isinstance(used, str):
-                untold.append(f"whether {change.name} is in use cannot be told: {used}")
+                unknown.append(f"whether {change.name} is in use cannot be told: {used}")
             elif used is not None and used > limit:
-                own[change.urn] = f"{used:.0%} of its GPUs"
-        unclear = self._unclear(changes)
-        if not unclear or not is_configured(self.settings):
-            return Usage(own, (), untold)
-        consumers = self._all_consumers(retry)
+                usage_by_urn[change.urn] = f"{used:.0%} of its GPUs"
+        unmeasured = self._list_unmeasured_names(changes)
+        if not unmeasured or not is_configured(self.settings):
+            return Usage(usage_by_urn, (), unknown)
+        consumers = self._get_consumers(retry)
         if isinstance(consumers, str):
-            said = f"whether {_listed(unclear)} is in use cannot be told: {consumers}"
-            return Usage(own, (), [*untold, said])
-        return Usage(own, list(_users(_listed(unclear), consumers, limit)), untold)
+            lens_problem = (
+                f"whether {_join_names(unmeasured)} is in use cannot be told: {consumers}"
+            )
+            return Usage(usage_by_urn, (), [*unknown, lens_problem])
+        return Usage(
+            usage_by_urn, list(_describe_users(_join_names(unmeasured), consumers, limit)), unknown
+        )
 
-    def _unclear(self, changes: Sequence[ResourceChange]) -> list[str]:
-        """The names of what its own platform tells no use of."""
-        asked = filter(_is_asked_about, changes)
-        return [each.name for each in asked if self._words.get(each.urn) is None]
+    def _list_unmeasured_names(self, changes: Sequence[ResourceChange]) -> list[str]:
+        """List the names of resources whose platform measures no usage."""
+        measurable = filter(_is_measurable, changes)
+        return [
+            change.name for change in measurable if self._platform_answers.get(change.urn) is None
+        ]
 
-    def _ask(self, changes: Sequence[ResourceChange]) -> None:
-        left = [each for each in changes if each.urn not in self._words]
-        with ThreadPoolExecutor(_ASKED_AT_ONCE, thread_name_prefix="in-use") as pool:
-            words = list(pool.map(self._own_word, left))
-        self._words |= {each.urn: word for each, word in zip(left, words, strict=True)}
+    def _ask_platforms(self, changes: Sequence[ResourceChange]) -> None:
+        unasked = [change for change in changes if change.urn not in self._platform_answers]
+        with ThreadPoolExecutor(_MAX_CONCURRENT_REQUESTS, thread_name_prefix="in-use") as pool:
+            answers = list(pool.map(self._measure_on_platform, unasked))
+        self._platform_answers |= {
+            change.urn: answer for change, answer in zip(unasked, answers, strict=True)
+        }
 
-    def _own_word(self, change: ResourceChange) -> float | str | None:
-        """How much is used by its platform's word, or why that cannot be told."""
+    def _measure_on_platform(self, change: ResourceChange) -> float | str | None:
+        """Return the usage that the platform measures, an error text, or None for no usage."""
         kind, id_ = kind_of(change.type), self.ids.get(change.urn)
         if kind is None or not id_:
             return None
         try:
             return load_lifecycle_class(*kind).measure_gpu_usage(self.settings, id_)
         except GpuformError as error:
-            return _line(error)
+            return _format_error(error)
 
-    def _all_consumers(self, retry: Retry) -> Sequence[Consumer] | str:
+    def _get_consumers(self, retry: Retry) -> Sequence[Consumer] | str:
         if self._consumers is None:
             try:
                 self._consumers = _ask_consumers(client_for(self.settings), retry)
             except GpuformError as error:
-                self._consumers = _line(error)
+                self._consumers = _format_error(error)
         return self._consumers
 
 
@@ -133,84 +152,86 @@ def _ask_consumers(client: LensClient, retry: Retry) -> Sequence[Consumer] | str
     return consumers
 
 
-def with_usage(plan: Plan, monitoring: Monitoring) -> Plan:
-    """The plan with what is known to be in use of what would go; a refresh takes nothing away."""
-    if plan.operation == "refresh" or not any(map(_is_asked_about, plan.changes)):
+def add_usage(plan: Plan, monitoring: UsageMonitor) -> Plan:
+    """Return the plan with the known usage of removed capacity; a refresh removes none."""
+    if plan.operation == "refresh" or not any(map(_is_measurable, plan.changes)):
         return plan
-    usage = monitoring.usage(plan.changes)
+    usage = monitoring.measure_usage(plan.changes)
     changes = [
         change.model_copy(update={"in_use": f"in use: {usage.own[change.urn]}"})
         if change.urn in usage.own
         else change
         for change in plan.changes
     ]
-    told = (Notice(kind=NoticeKind.USE, text=text) for text in usage.shared)
+    notices = (Notice(kind=NoticeKind.USE, text=user) for user in usage.shared)
     return plan.model_copy(
         update={
             "changes": tuple(changes),
-            "notices": (*plan.notices, *told),
-            "unchecked": (*plan.unchecked, *usage.untold),
+            "notices": (*plan.notices, *notices),
+            "unchecked": (*plan.unchecked, *usage.unknown),
         }
     )
 
 
-def _users(names: str, consumers: Sequence[Consumer], limit: float) -> Iterator[str]:
-    using = [each for each in consumers if _is_using(each, limit)]
-    using.sort(key=lambda each: (-(each.stat.gpu_request or 0), each.namespace, each.name))
-    for each in using[:_NAMED]:
-        yield f"{names} may be in use by {_workload(each)}"
-    if len(using) > _NAMED:
-        yield f"{names} may be in use by {len(using) - _NAMED} more workloads"
+def _describe_users(names: str, consumers: Sequence[Consumer], limit: float) -> Iterator[str]:
+    using = [consumer for consumer in consumers if _is_using(consumer, limit)]
+    using.sort(
+        key=lambda consumer: (-(consumer.stat.gpu_request or 0), consumer.namespace, consumer.name)
+    )
+    for consumer in using[:_MAX_NAMES_LISTED]:
+        yield f"{names} may be in use by {_format_workload(consumer)}"
+    if len(using) > _MAX_NAMES_LISTED:
+        yield f"{names} may be in use by {len(using) - _MAX_NAMES_LISTED} more workloads"
 
 
-def _is_asked_about(change: ResourceChange) -> bool:
-    """What its scheduler has told of goes before what anybody else would say."""
-    return change.leaving is None and takes_capacity(change)
+def _is_measurable(change: ResourceChange) -> bool:
+    """Return True if usage must be measured: no scheduler has reported the jobs already."""
+    return change.leaving is None and is_capacity_removed(change)
 
 
-def _listed(names: Sequence[str]) -> str:
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")
+def _join_names(names: Sequence[str]) -> str:
+    more = len(names) - _MAX_NAMES_LISTED
+    return ", ".join(names[:_MAX_NAMES_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _jobs_of(name: str, leaving: RemovedNodes) -> Iterator[str]:
-    """What runs on the very nodes that go, by the word of their scheduler."""
-    for node in leaving.busy:
-        jobs = ", ".join(job.id for job in node.jobs[:_NAMED])
-        more = len(node.jobs) - _NAMED
+def _describe_jobs(name: str, removed_nodes: RemovedNodes) -> Iterator[str]:
+    """Yield the jobs that the scheduler reports on the removed nodes."""
+    for node in removed_nodes.busy:
+        jobs = ", ".join(job.id for job in node.jobs[:_MAX_NAMES_LISTED])
+        more = len(node.jobs) - _MAX_NAMES_LISTED
         jobs += f" and {more} more" if more > 0 else ""
         yield f"{name}: {jobs} on {node.name}, which goes"
 
 
-def takes_capacity(change: ResourceChange) -> bool:
-    """Whether GPUs go, or stop, for good or for a repair."""
+def is_capacity_removed(change: ResourceChange) -> bool:
+    """Return True if the change removes or stops GPUs, permanently or for a repair."""
     if change.action in (PlanAction.REPLACE, PlanAction.DELETE):
         return change.gpus_removed != 0
     if change.action is not PlanAction.UPDATE:
         return False
-    return change.gpus_removed != 0 or bool(change.repairs) or _stops(change)
+    return change.gpus_removed != 0 or bool(change.repairs) or _has_stopping_gpus(change)
 
 
-def _stops(change: ResourceChange) -> bool:
-    """Whether some of it will be stopped that is not stopped now."""
-    return _stopped(change.after) > _stopped(change.before)
+def _has_stopping_gpus(change: ResourceChange) -> bool:
+    """Return True if the change stops GPUs that run now."""
+    return _count_stopped(change.after) > _count_stopped(change.before)
 
 
-def _stopped(footprint: ResourceUsage | None) -> float:
-    expenses = footprint.expenses if footprint else ()
-    stopped = [each for each in expenses if each.billing is Billing.STOPPED]
-    return sum(1 if each.amount is None else each.amount for each in stopped)
+def _count_stopped(usage: ResourceUsage | None) -> float:
+    expenses = usage.expenses if usage else ()
+    stopped = [expense for expense in expenses if expense.billing is Billing.STOPPED]
+    return sum(1 if expense.amount is None else expense.amount for expense in stopped)
 
 
 def _is_using(consumer: Consumer, limit: float) -> bool:
-    """A workload whose use is not told counts as one that uses its GPUs."""
+    """Return True if the workload uses its GPUs; unknown usage counts as use."""
     use = consumer.stat.gpu_utilization
     return use is None or use < 0 or use > limit
 
 
-def _workload(each: Consumer) -> str:
-    return f"{each.namespace}/{each.name} ({each.kind}, {each.use})"
+def _format_workload(consumer: Consumer) -> str:
+    return f"{consumer.namespace}/{consumer.name} ({consumer.kind}, {consumer.use})"
 
 
-def _line(error: GpuformError) -> str:
+def _format_error(error: GpuformError) -> str:
     return " ".join(str(error).split())

@@ -1,4 +1,8 @@
-"""A plan put before the gates of its project."""
+"""Evaluate the gates of a project over a plan, and find which of them block it.
+
+Called by the planning operations and by `gpuform review`; calls the rules in `rules`, `busy`,
+`proven` and Python functions of the project.
+"""
 
 import importlib
 import sys
@@ -12,56 +16,59 @@ from gpuform.providers import permissions
 from gpuform.schemas.plan import GateResult, Plan
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import import_project_modules
-from gpuform.stacks.gates.busy import Monitoring
+from gpuform.stacks.gates.busy import UsageMonitor
 from gpuform.stacks.gates.file import Gate
-from gpuform.stacks.gates.proven import certified
-from gpuform.stacks.gates.rules import OVER_PLANS, is_named, open_ports, unpriced_growth
+from gpuform.stacks.gates.proven import find_uncertified
+from gpuform.stacks.gates.rules import (
+    OVER_PLANS,
+    find_open_ports,
+    is_matching_resource,
+    list_unpriced_growth,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Keeper:
-    """Asks the gates. `allowed` are this run's permissions; rules in Python are in `program`.
+class GateEvaluator:
+    """Evaluate gates over plans.
 
-    Without `monitoring`, as in a review elsewhere, nobody can be asked what is in use: what the
-    plan says of that itself is taken over.
+    `allowed` are the permissions of this run, `program` is the folder of the rules in Python.
+    Without
+    `monitoring`, as in a review on another machine, the findings saved in the plan are used again.
     """
 
     gates: Sequence[Gate]
     allowed: Collection[str]
     program: Path
-    monitoring: Monitoring | None = None
+    monitoring: UsageMonitor | None = None
 
     def __post_init__(self) -> None:
-        """Raises EngineError for a permission that lifts no gate."""
-        known = {gate.permission for gate in self.gates}
-        asked = {name for name in self.allowed if name.startswith(permissions.GATE)}
-        if asked - known:
+        """Raise EngineError for a permission that lifts no gate."""
+        permissions_of_gates = {gate.permission for gate in self.gates}
+        requested = {name for name in self.allowed if name.startswith(permissions.GATE)}
+        if requested - permissions_of_gates:
             raise EngineError(
-                f"{', '.join(sorted(asked - known))}: there is no such gate",
-                hint=f"gates are lifted by {', '.join(sorted(known))}"
-                if known
+                f"{', '.join(sorted(requested - permissions_of_gates))}: there is no such gate",
+                hint=f"gates are lifted by {', '.join(sorted(permissions_of_gates))}"
+                if permissions_of_gates
                 else "the project has no gates.yaml",
             )
 
-    def asks(self, rule: str) -> bool:
-        """Whether one of the gates is of this rule."""
+    def has_rule(self, rule: str) -> bool:
+        """Return True if one of the gates has this rule."""
         return any(gate.rule == rule for gate in self.gates)
 
-    def judged(self, plan: Plan) -> Plan:
-        """The plan with what every gate says of it; unchanged where there are no gates.
-
-        A refresh changes nothing on a platform: it passes none.
-        """
+    def evaluate(self, plan: Plan) -> Plan:
+        """Return the plan with the result of every gate; a refresh passes all of them."""
         if not self.gates or plan.operation == "refresh":
             return plan
-        gates = tuple(self._result(gate, plan) for gate in self.gates)
-        unpriced = unpriced_growth(plan) if any(map(_is_about_cost, self.gates)) else []
-        told = (f"what it costs, for the gates on cost: {text}" for text in unpriced)
-        unchecked = tuple(dict.fromkeys((*plan.unchecked, *told)))
+        gates = tuple(self._evaluate_gate(gate, plan) for gate in self.gates)
+        unpriced = list_unpriced_growth(plan) if any(map(_is_about_cost, self.gates)) else []
+        notes = (f"what it costs, for the gates on cost: {item}" for item in unpriced)
+        unchecked = tuple(dict.fromkeys((*plan.unchecked, *notes)))
         return plan.model_copy(update={"gates": gates, "unchecked": unchecked})
 
-    def _result(self, gate: Gate, plan: Plan) -> GateResult:
-        findings = tuple(dict.fromkeys(self._findings(gate, plan)))
+    def _evaluate_gate(self, gate: Gate, plan: Plan) -> GateResult:
+        findings = tuple(dict.fromkeys(self._find_problems(gate, plan)))
         return GateResult(
             name=gate.name,
             rule=gate.rule,
@@ -73,20 +80,22 @@ class Keeper:
             source=gate.source,
         )
 
-    def _findings(self, gate: Gate, plan: Plan) -> Iterable[str]:
+    def _find_problems(self, gate: Gate, plan: Plan) -> Iterable[str]:
         changes = plan.changes
         if gate.resources:
-            changes = tuple(each for each in changes if is_named(each, gate.resources))
+            changes = tuple(
+                change for change in changes if is_matching_resource(change, gate.resources)
+            )
         if gate.rule == "python":
-            return _python_findings(plan, gate.value, self.program)
+            return _call_python_rule(plan, gate.value, self.program)
         if gate.rule == "no_open_ports":
-            return open_ports(plan.exposures, gate.value, gate.resources)
+            return find_open_ports(plan.exposures, gate.value, gate.resources)
         if gate.rule == "certified":
-            return certified(plan.proofs, gate.resources)
+            return find_uncertified(plan.proofs, gate.resources)
         if gate.rule == "not_busy":
             if self.monitoring is None:
-                return _told_before(gate, plan)
-            return self.monitoring.findings(changes, gate.value)
+                return _get_saved_findings(gate, plan)
+            return self.monitoring.find_usage(changes, gate.value)
         return OVER_PLANS[gate.rule](plan, changes, gate.value)
 
 
@@ -94,8 +103,8 @@ def _is_about_cost(gate: Gate) -> bool:
     return gate.rule == "max_hourly_cost"
 
 
-def lifted(gates: Iterable[GateResult], allowed: Collection[str]) -> tuple[GateResult, ...]:
-    """What the gates have said, with those passed that a run is allowed to pass."""
+def allow_gates(gates: Iterable[GateResult], allowed: Collection[str]) -> tuple[GateResult, ...]:
+    """Return the results, with the permissions in `allowed` applied."""
     return tuple(
         gate.model_copy(update={"allowed": True})
         if gate.findings and gate.permission in allowed
@@ -104,41 +113,41 @@ def lifted(gates: Iterable[GateResult], allowed: Collection[str]) -> tuple[GateR
     )
 
 
-def stopped_by(plan: Plan) -> list[GateResult]:
-    """The gates that the plan does not pass."""
+def list_blocking_gates(plan: Plan) -> list[GateResult]:
+    """List the gates that block the plan."""
     return [gate for gate in plan.gates or () if gate.is_blocking]
 
 
-def _told_before(gate: Gate, plan: Plan) -> Iterable[str]:
-    for known in plan.gates or ():
-        if known.name == gate.name and known.rule == gate.rule:
-            return known.findings
+def _get_saved_findings(gate: Gate, plan: Plan) -> Iterable[str]:
+    for result in plan.gates or ():
+        if result.name == gate.name and result.rule == gate.rule:
+            return result.findings
     return ("what is in use is asked when the plan is made: make it with `gpuform preview`",)
 
 
-def _python_findings(plan: Plan, function: str, program: Path) -> list[str]:
-    """What MODULE:NAME of the program's folder says. A rule that fails is against every plan."""
+def _call_python_rule(plan: Plan, function: str, program: Path) -> list[str]:
+    """Call the rule MODULE:NAME of the program's folder; a rule that fails blocks the plan."""
     module, _, name = function.partition(":")
     # What is printed on stdout may be JSON.
     with redirect_stdout(sys.stderr), import_project_modules(program):
         try:
             rule = getattr(importlib.import_module(module), name)
-            found = rule(plan)
-            return _texts(found)
+            findings = rule(plan)
+            return _require_texts(findings)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - it may be anything
-            return [f"{function} failed: {_told(error)}"]
+            return [f"{function} failed: {_format_exception(error)}"]
 
 
-def _texts(found: object) -> list[str]:
-    if found is None:
+def _require_texts(findings: object) -> list[str]:
+    if findings is None:
         return []
-    if isinstance(found, str) or not isinstance(found, Iterable):
+    if isinstance(findings, str) or not isinstance(findings, Iterable):
         raise TypeError("a rule yields texts, or returns a list of them")
-    return [str(text) for text in found]
+    return [str(finding) for finding in findings]
 
 
-def _told(error: BaseException) -> str:
-    """Its type, its text and where it was raised."""
+def _format_exception(error: BaseException) -> str:
+    """Format an exception with its type, its message and where it was raised."""
     frames = traceback.extract_tb(error.__traceback__)
-    place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {error}{place}"
+    location = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {error}{location}"

@@ -1,4 +1,7 @@
-"""The project's gates, `gates.yaml` beside `Pulumi.yaml`: read and checked."""
+"""Read and check `gates.yaml` beside `Pulumi.yaml`, and the gates of a `stacks.yaml`.
+
+Called by the planning operations and by `gpuform validate`.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +24,11 @@ FILE: Final = "gates.yaml"
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """One gate. `value` is what its rule was given, `resources` limits it where there are any."""
+    """Hold one gate of a file.
+
+    `value` is the rule's value in the file; `resources` are name patterns that limit the gate, none
+    for all resources.
+    """
 
     name: str
     rule: str
@@ -33,114 +40,119 @@ class Gate:
 
     @property
     def permission(self) -> str:
-        """The name by which --allow lifts it."""
+        """Return the name by which --allow lifts the gate."""
         return f"{permissions.GATE}{self.name}"
 
 
-def project_gates(directory: Path) -> Sequence[Gate]:
-    """Those of a project; none where it has no such file. Raises EngineError."""
+def read_project_gates(directory: Path) -> Sequence[Gate]:
+    """Read the gates of a project; none without a gates.yaml. Raises EngineError."""
     path = directory / FILE
     return read_gates(path, FILE) if path.exists() else ()
 
 
 def read_gates(path: Path, shown: str) -> Sequence[Gate]:
-    """The gates of a file. Raises EngineError with every problem and its place."""
+    """Read the gates of a file. Raises EngineError with every problem and its position."""
     problems = Diagnostics()
-    root, values = _checked(path, shown, problems)
+    root, values = _read_checked_gates(path, shown, problems)
     if problems:
         raise EngineError(f"the gates are wrong:\n{format_text(list(problems))}")
     return [
-        _gate(name, entry, str(find_key_position(root, ("gates", name))))
+        _build_gate(name, entry, str(find_key_position(root, ("gates", name))))
         for name, entry in values["gates"].items()
     ]
 
 
-def gates_in(stacks_file: Path) -> Sequence[Gate]:
-    """The gates of a stacks.yaml over all of its stacks. Raises EngineError."""
+def read_stacks_gates(stacks_file: Path) -> Sequence[Gate]:
+    """Read the gates over all stacks of a stacks.yaml. Raises EngineError."""
     problems = Diagnostics()
-    root, values = _checked_over(stacks_file, stacks_file.name, problems)
+    root, values = _read_checked_stacks_gates(stacks_file, stacks_file.name, problems)
     if problems:
         raise EngineError(f"the gates are wrong:\n{format_text(list(problems))}")
     return [
-        _gate(name, entry, str(find_key_position(root, ("gates", name))))
+        _build_gate(name, entry, str(find_key_position(root, ("gates", name))))
         for name, entry in (values.get("gates") or {}).items()
     ]
 
 
 def check_gates(directory: Path, problems: Diagnostics) -> None:
-    """Notes what is wrong with a project's gates and prices, where it has such files."""
+    """Add the problems of a project's gates and prices to `problems`."""
     book, gates = directory / prices.FILE, directory / FILE
     if book.exists():
         # Each by its own: what was found before is no reason to stop.
         own = Diagnostics()
-        read_checked(book, shown_path(book), prices.price_book_model(), own)
+        read_checked(book, shown_path(book), prices.get_price_book_model(), own)
         problems.extend(own)
     if gates.exists():
-        _checked(gates, shown_path(gates), problems)
+        _read_checked_gates(gates, shown_path(gates), problems)
 
 
-def check_gates_over(stacks_file: Path, problems: Diagnostics) -> None:
-    """Notes what is wrong with the gates of a stacks.yaml."""
-    _checked_over(stacks_file, shown_path(stacks_file), problems)
+def check_stacks_gates(stacks_file: Path, problems: Diagnostics) -> None:
+    """Add the problems of the gates in a stacks.yaml to `problems`."""
+    _read_checked_stacks_gates(stacks_file, shown_path(stacks_file), problems)
 
 
-def _checked_over(
+def _read_checked_stacks_gates(
     stacks_file: Path, shown: str, problems: Diagnostics
 ) -> tuple[MappingNode, Mapping[str, Any]]:
     own = Diagnostics()
     root, values = read_checked(stacks_file, shown, StacksInputs, own)
     if not own and values.get("gates"):
-        _refuse_mixed_currencies(stacks_file, root, values["gates"], own)
+        _reject_mixed_currencies(stacks_file, root, values["gates"], own)
     problems.extend(own)
     return root, values
 
 
-def _checked(
+def _read_checked_gates(
     path: Path, shown: str, problems: Diagnostics
 ) -> tuple[MappingNode, Mapping[str, Any]]:
     own = Diagnostics()
     root, values = read_checked(path, shown, GatesInputs, own)
     if not own:
-        _refuse_mixed_currencies(path, root, values["gates"], own)
+        _reject_mixed_currencies(path, root, values["gates"], own)
     problems.extend(own)
     return root, values
 
 
-def _refuse_mixed_currencies(
+def _reject_mixed_currencies(
     path: Path, root: MappingNode, gates: Mapping[str, Any], problems: Diagnostics
 ) -> None:
-    """All costs of a project are in one currency: that of its prices, else of its first gate."""
-    known = _currency_of_prices(path.with_name(prices.FILE))
+    """Reject limits in another currency than the price book's, or else the first gate's."""
+    currency_source = _find_price_currency(path.with_name(prices.FILE))
     for name, entry in gates.items():
         if entry.get("max_hourly_cost") is None:
             continue
         steps = ("gates", name, "max_hourly_cost", "currency")
-        place, currency = find_nearest_node(root, steps).place, entry["max_hourly_cost"]["currency"]
-        if known is None:
-            known = currency, f"the limit at {place} is"
-        elif currency != known[0]:
+        position, currency = (
+            find_nearest_node(root, steps).place,
+            entry["max_hourly_cost"]["currency"],
+        )
+        if currency_source is None:
+            currency_source = currency, f"the limit at {position} is"
+        elif currency != currency_source[0]:
             problems.add(
-                place,
+                position,
                 "currency",
-                f"{'.'.join(steps)}: is {currency}, and {known[1]} in {known[0]}: costs in two "
-                f"currencies cannot be compared",
-                f"write the limit in {known[0]}",
+                f"{'.'.join(steps)}: is {currency}, and {currency_source[1]} in "
+                f"{currency_source[0]}: costs in two currencies cannot be compared",
+                f"write the limit in {currency_source[0]}",
             )
 
 
-def _currency_of_prices(path: Path) -> tuple[str, str] | None:
-    """The currency, and who says so; None where there is no price book, or one with mistakes."""
+def _find_price_currency(path: Path) -> tuple[str, str] | None:
+    """Return the price book's currency and where it stands; None without a valid price book."""
     if not path.exists():
         return None
     problems = Diagnostics()
-    root, values = read_checked(path, prices.FILE, prices.price_book_model(), problems)
+    root, values = read_checked(path, prices.FILE, prices.get_price_book_model(), problems)
     if problems:
         return None
     return values["currency"], f"the prices at {find_nearest_node(root, ('currency',)).place} are"
 
 
-def _gate(name: str, entry: Mapping[str, Any], source: str) -> Gate:
-    (rule,) = (each for each in GateInputs.rules if entry.get(each) is not None)
+def _build_gate(name: str, entry: Mapping[str, Any], source: str) -> Gate:
+    (rule,) = (
+        name_of_rule for name_of_rule in GateInputs.rules if entry.get(name_of_rule) is not None
+    )
     return Gate(
         name=name,
         rule=rule,

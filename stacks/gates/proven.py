@@ -1,7 +1,7 @@
 """Evaluate gates that need evidence: certified nodes, and platforms that answer.
 
-A plan is made from the state and the program: without this look, a missing key shows only when the
-first change is sent.
+A plan is made from the state and the program: without this probe, a missing key shows only when
+the first change is sent. Called while planning.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,18 +16,18 @@ from gpuform.schemas.resource_facts import CertificationCheck
 from gpuform.stacks.engine.planning import Op, Step
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of
-from gpuform.stacks.gates.rules import matches
-from gpuform.stacks.pricing.footprints import told
+from gpuform.stacks.gates.rules import has_match
+from gpuform.stacks.pricing.footprints import to_plain_properties
 from gpuform.stacks.resource_rules import kind_of, lifecycle_of
 
 _CERTIFICATION = "Certification"
-_NODES = ("cluster_id", "node_ids")
-"""What a certification tests, as the platforms' kinds declare it."""
+_NODE_FIELDS = ("cluster_id", "node_ids")
+"""Inputs of a certification that name the tested nodes."""
 
 
-def proofs_of_steps(steps: Iterable[Step]) -> tuple[CertificationCheck, ...]:
-    """What proves the resources with GPUs that a run leaves."""
-    left: list[tuple[ResourceState, bool]] = []
+def check_certifications(steps: Iterable[Step]) -> tuple[CertificationCheck, ...]:
+    """Return a check for each resource with GPUs that exists after the run."""
+    remaining_resources: list[tuple[ResourceState, bool]] = []
     problems: dict[str, list[str]] = {}
     tested: dict[str, list[object]] = {}
     for step in steps:
@@ -37,110 +37,125 @@ def proofs_of_steps(steps: Iterable[Step]) -> tuple[CertificationCheck, ...]:
             continue
         if lifecycle.kind == _CERTIFICATION:
             problem = _find_certification_problem(step)
-            for urn in _tested_by(new):
+            for urn in _list_tested_urns(new):
                 problems.setdefault(urn, []).append(problem)
-                tested.setdefault(urn, []).append(told(new.inputs).get("node_ids"))
-        elif not step.skipped and lifecycle.count_gpus(told(new.inputs)) != 0:
+                tested.setdefault(urn, []).append(to_plain_properties(new.inputs).get("node_ids"))
+        elif not step.skipped and lifecycle.count_gpus(to_plain_properties(new.inputs)) != 0:
             is_new = step.old is None or step.op in (Op.REPLACE, Op.CREATE_REPLACEMENT)
-            seen = {} if is_new or step.old is None else told(step.old.outputs)
-            left.append((new, lifecycle.is_accepted(told(new.inputs), seen)))
+            observed = {} if is_new or step.old is None else to_plain_properties(step.old.outputs)
+            remaining_resources.append(
+                (new, lifecycle.is_accepted(to_plain_properties(new.inputs), observed))
+            )
     return tuple(
         CertificationCheck(
-            urn=each.urn,
-            name=name_of(each.urn),
-            problem=_problem_of(problems.get(each.urn), is_accepted=is_accepted)
-            or _left_out(told(each.outputs).get("node_ids"), tested.get(each.urn, ())),
+            urn=entry.urn,
+            name=name_of(entry.urn),
+            problem=_select_problem(problems.get(entry.urn), is_accepted=is_accepted)
+            or _find_untested_nodes(
+                to_plain_properties(entry.outputs).get("node_ids"), tested.get(entry.urn, ())
+            ),
         )
-        for each, is_accepted in left
+        for entry, is_accepted in remaining_resources
     )
 
 
-def certified(
+def find_uncertified(
     proofs: Sequence[CertificationCheck] | None, patterns: Sequence[str]
 ) -> Iterator[str]:
-    """A text for each resource whose nodes are not certified."""
+    """Yield a finding for each resource whose nodes are not certified."""
     if proofs is None:
         yield "certifications are looked at when the plan is made: make it with `gpuform preview`"
-    for each in proofs or ():
-        if each.problem and (not patterns or matches((each.name, each.urn), patterns)):
-            yield f"{each.name}: {each.problem}"
+    for check in proofs or ():
+        if check.problem and (not patterns or has_match((check.name, check.urn), patterns)):
+            yield f"{check.name}: {check.problem}"
 
 
-def _tested_by(certification: ResourceState) -> set[str]:
-    """The resources whose nodes it tests: it may wait for others, too."""
-    found = certification.property_dependencies
-    return {urn for field in _NODES for urn in found.get(field, ())}
+def _list_tested_urns(certification: ResourceState) -> set[str]:
+    """Return the URNs of the resources whose nodes the certification tests."""
+    dependencies = certification.property_dependencies
+    return {urn for field in _NODE_FIELDS for urn in dependencies.get(field, ())}
 
 
 def _find_certification_problem(step: Step) -> str:
-    """Why a certification proves nothing; empty where it does, or the run tests the nodes."""
+    """Return why a certification proves nothing; empty if it is valid or runs in this plan."""
     if step.op is not Op.SAME or step.new is None:
         return ""
-    name, outputs = name_of(step.new.urn), told(step.new.outputs)
+    name, outputs = name_of(step.new.urn), to_plain_properties(step.new.outputs)
     if step.skipped or outputs.get("ready") is not True:
         return f"certification {name} has not passed, and this plan does not test its nodes"
     lifecycle = lifecycle_of(step.new.type)
-    if lifecycle is not None and [*lifecycle.find_due_notices(outputs, told(step.new.inputs))]:
+    if lifecycle is not None and [
+        *lifecycle.find_due_notices(outputs, to_plain_properties(step.new.inputs))
+    ]:
         return f"certification {name} is stale, and this plan does not test its nodes"
     return ""
 
 
-def _left_out(nodes: object, tested: Sequence[object]) -> str:
-    """Nodes that no certification is of, where both are known when the plan is made."""
+def _find_untested_nodes(nodes: object, tested: Sequence[object]) -> str:
+    """Return how many nodes no certification tests; empty if all are, or the nodes are unknown."""
     if not isinstance(nodes, list) or not tested:
         return ""
-    lists = [each for each in tested if isinstance(each, list)]
-    listed = {node for each in lists for node in each if isinstance(node, str)}
-    if len(lists) < len(tested) or not all(isinstance(n, str) for each in lists for n in each):
+    lists = [node_list for node_list in tested if isinstance(node_list, list)]
+    listed = {node for node_list in lists for node in node_list if isinstance(node, str)}
+    if len(lists) < len(tested) or not all(
+        isinstance(n, str) for node_list in lists for n in node_list
+    ):
         return ""
     missing = sum(isinstance(node, str) and node not in listed for node in nodes)
     return f"{missing} of its {len(nodes)} nodes are in no certification" if missing else ""
 
 
-def _problem_of(problems: Sequence[str] | None, *, is_accepted: bool) -> str:
+def _select_problem(problems: Sequence[str] | None, *, is_accepted: bool) -> str:
     if problems is None:
         return "" if is_accepted else "it has GPUs, and no certification"
-    return next((each for each in problems if each), "")
+    return next((problem for problem in problems if problem), "")
 
 
-_ASKED_ALREADY = (PlanAction.SAME, PlanAction.READ, PlanAction.REFRESH)
+_UNCHANGING_ACTIONS = (PlanAction.SAME, PlanAction.READ, PlanAction.REFRESH)
 
 
-def with_unreached(plan: Plan, steps: Iterable[Step], settings: Settings) -> Plan:
-    """The plan with the platforms that do not answer, of those that it changes something on.
+def add_unreachable_platforms(plan: Plan, steps: Iterable[Step], settings: Settings) -> Plan:
+    """Return the plan with a note for each platform it changes that does not answer.
 
-    Each is asked once. What explicit providers are for is theirs: these settings are not its own.
+    Each platform is probed once. Resources of explicit providers are skipped: their settings
+    differ.
     """
     if plan.operation == "refresh":
         return plan
-    regions = _platforms(plan, steps)
+    regions = _list_changed_platforms(plan, steps)
     if not regions:
         return plan
     with ThreadPoolExecutor(len(regions), thread_name_prefix="reaching") as pool:
-        found = list(
+        failures = list(
             pool.map(lambda name: _find_probe_failure(name, regions[name], settings), regions)
         )
     # What a check of its own met is told by it.
-    told = "\n".join(plan.unchecked)
-    unreached = [text for text, reason in filter(None, found) if reason not in told]
+    reported = "\n".join(plan.unchecked)
+    unreached = [message for message, reason in filter(None, failures) if reason not in reported]
     return plan.model_copy(update={"unchecked": (*plan.unchecked, *unreached)})
 
 
-def _platforms(plan: Plan, steps: Iterable[Step]) -> Mapping[str, str]:
-    """Those to be asked, each with a region of what changes there."""
-    changed = {each.urn: each for each in plan.changes if each.action not in _ASKED_ALREADY}
-    found: dict[str, str] = {}
+def _list_changed_platforms(plan: Plan, steps: Iterable[Step]) -> Mapping[str, str]:
+    """Return the platforms to probe, each with a region of what changes there."""
+    changed = {
+        plan_change.urn: plan_change
+        for plan_change in plan.changes
+        if plan_change.action not in _UNCHANGING_ACTIONS
+    }
+    regions: dict[str, str] = {}
     for step in steps:
         change, kind = changed.get(step.urn), kind_of(step.state.type)
         if change is None or kind is None or not _has_own_settings(step):
             continue
-        told = [each.region for each in (change.after, change.before) if each and each.region]
-        found[kind[0]] = found.get(kind[0]) or next(iter(told), "")
-    return found
+        known_regions = [
+            usage.region for usage in (change.after, change.before) if usage and usage.region
+        ]
+        regions[kind[0]] = regions.get(kind[0]) or next(iter(known_regions), "")
+    return regions
 
 
 def _has_own_settings(step: Step) -> bool:
-    """Whether it works with the stack's settings, and not with those of an explicit provider."""
+    """Return True if the resource uses the stack's settings, not an explicit provider's."""
     urn = step.state.provider.rpartition("::")[0]
     return not urn or name_of(urn).startswith("default")
 

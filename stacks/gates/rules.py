@@ -1,6 +1,7 @@
-"""Evaluate the rules of gates over a plan: cost, exposure, names, times.
+"""Evaluate the rules of gates over a plan: cost, exposure, names, lifetimes.
 
-What is not known yet is against a rule that asks for it: a gate that cannot tell does not open.
+An unknown value counts against the rule that asks for it: a gate that cannot decide blocks. Called
+by `evaluating`.
 """
 
 from collections import defaultdict
@@ -21,85 +22,95 @@ _Amounts = Mapping[tuple[str, ...], float]
 def max_hourly_cost(
     plan: Plan, changes: Sequence[ResourceChange], most: Mapping[str, Any]
 ) -> Iterator[str]:
-    """What an hour costs too much. A price that is not known is only against what grows."""
+    """Yield a finding if an hour costs too much; an unknown price counts only against growth."""
     del changes
-    others = [each for each in plan.changes if not only_lowers(each)]
-    if len(others) < len(plan.changes) and all(map(_changes_no_cost, others)):
+    others = [each for each in plan.changes if not is_only_lowering(each)]
+    if len(others) < len(plan.changes) and all(map(_is_cost_unchanged, others)):
         return
     if plan.cost is None:
         yield "the plan does not tell the cost: there is no prices.yaml, or it is a preview's JSON"
         return
     currency, limit = most["currency"], most["amount"]
-    now, then = plan.cost.before.sum_hourly_costs(), plan.cost.after.sum_hourly_costs()
-    for text in unpriced_growth(plan):
-        yield f"the cost is not known: {text}"
-    for other in then:
-        if other != currency and then[other] > now.get(other, 0):
-            yield f"{then[other]:,.2f} {other}/h cannot be compared with {currency}"
-    cost = then.get(currency, 0)
-    if cost > limit and cost > now.get(currency, 0):
+    costs_before, costs_after = (
+        plan.cost.before.sum_hourly_costs(),
+        plan.cost.after.sum_hourly_costs(),
+    )
+    for unpriced in list_unpriced_growth(plan):
+        yield f"the cost is not known: {unpriced}"
+    for other in costs_after:
+        if other != currency and costs_after[other] > costs_before.get(other, 0):
+            yield f"{costs_after[other]:,.2f} {other}/h cannot be compared with {currency}"
+    cost = costs_after.get(currency, 0)
+    if cost > limit and cost > costs_before.get(currency, 0):
         yield f"an hour would cost {cost:,.2f} {currency}: at most {limit:,.2f} may"
 
 
-def unpriced_growth(plan: Plan) -> list[str]:
-    """What has no known price in a plan that makes something grow; nothing where nothing does."""
+def list_unpriced_growth(plan: Plan) -> list[str]:
+    """List what has no known price in a plan that increases the cost."""
     if plan.cost is None:
         return []
     before, after = plan.cost.before, plan.cost.after
-    now, then = before.sum_hourly_costs(), after.sum_hourly_costs()
-    is_more = any(then[each] > now.get(each, 0) for each in then)
-    lowered = tuple(f"{each.name}: " for each in plan.changes if only_lowers(each))
+    costs_before, costs_after = before.sum_hourly_costs(), after.sum_hourly_costs()
+    is_more = any(costs_after[currency] > costs_before.get(currency, 0) for currency in costs_after)
+    lowered = tuple(f"{change.name}: " for change in plan.changes if is_only_lowering(change))
     return [
-        text
-        for text in after.unknown
-        if not text.startswith(lowered) and (is_more or text not in before.unknown)
+        item
+        for item in after.unknown
+        if not item.startswith(lowered) and (is_more or item not in before.unknown)
     ]
 
 
-def only_lowers(change: ResourceChange) -> bool:
-    """Whether a change takes away or stops what is paid for, and adds nothing to it."""
+def is_only_lowering(change: ResourceChange) -> bool:
+    """Return True if the change removes or stops what is paid for, and adds nothing."""
     if change.action is PlanAction.DELETE:
         return True
     if change.action in _IDLE or change.before is None or change.after is None:
         return False
-    if _ways(change.after) - _ways(change.before):
+    if _list_billings(change.after) - _list_billings(change.before):
         return False
-    kept = (_held(change.before), _held(change.after))
-    running = (_held(change.before, running=True), _held(change.after, running=True))
-    if any(_rises(*each) for each in (kept, running)):
+    total = (_sum_amounts(change.before), _sum_amounts(change.after))
+    running = (_sum_amounts(change.before, running=True), _sum_amounts(change.after, running=True))
+    if any(_has_increase(*amounts) for amounts in (total, running)):
         return False
-    return any(_rises(after, before) for before, after in (kept, running))
+    return any(_has_increase(after, before) for before, after in (total, running))
 
 
-def _changes_no_cost(change: ResourceChange) -> bool:
+def _is_cost_unchanged(change: ResourceChange) -> bool:
     if change.action in _IDLE:
         return True
     before, after = change.before, change.after
     return before is not None and after is not None and before.expenses == after.expenses
 
 
-def _rises(before: _Amounts, after: _Amounts) -> bool:
-    return any(amount > before.get(what, 0) for what, amount in after.items())
+def _has_increase(before: _Amounts, after: _Amounts) -> bool:
+    return any(amount > before.get(key, 0) for key, amount in after.items())
 
 
-def _held(footprint: ResourceUsage, *, running: bool = False) -> _Amounts:
-    """How much it has of what, stopped GPUs only without `running`; an unknown amount is endless.
+def _sum_amounts(usage: ResourceUsage, *, running: bool = False) -> _Amounts:
+    """Sum the amounts by category; with `running` without stopped GPUs. Unknown is infinite.
 
-    Of what scaling decides nobody knows the amount: that is told apart from what is declared.
+    Amounts that autoscaling decides are unknown: they have keys of their own.
     """
     sums: dict[tuple[str, ...], float] = defaultdict(float)
-    for each in footprint.expenses:
-        if not (running and each.billing is Billing.STOPPED):
-            is_known = each.amount is not None
-            what = "storage" if each.what == "storage" else "gpus"
-            key = (what, each.unit, each.platform, each.gpu_type, each.region, str(is_known))
-            sums[key] += each.amount if each.amount is not None else float("inf")
+    for expense in usage.expenses:
+        if not (running and expense.billing is Billing.STOPPED):
+            is_known = expense.amount is not None
+            category = "storage" if expense.what == "storage" else "gpus"
+            key = (
+                category,
+                expense.unit,
+                expense.platform,
+                expense.gpu_type,
+                expense.region,
+                str(is_known),
+            )
+            sums[key] += expense.amount if expense.amount is not None else float("inf")
     return sums
 
 
-def _ways(footprint: ResourceUsage) -> set[Billing]:
-    """The ways in which something is paid for that runs."""
-    return {each.billing for each in footprint.expenses if _is_paid(each)} - {Billing.STOPPED}
+def _list_billings(usage: ResourceUsage) -> set[Billing]:
+    """Return the billings of everything that runs."""
+    return {expense.billing for expense in usage.expenses if _is_paid(expense)} - {Billing.STOPPED}
 
 
 def _is_paid(expense: Expense) -> bool:
@@ -107,59 +118,64 @@ def _is_paid(expense: Expense) -> bool:
 
 
 DESTROYING: Final = (PlanAction.REPLACE, PlanAction.DELETE)
-_GIVING: Final = (PlanAction.CREATE, PlanAction.UPDATE, PlanAction.REPLACE, PlanAction.IMPORT)
-_TAKING: Final = (PlanAction.UPDATE, *DESTROYING)
-_DONE: Final = {PlanAction.REPLACE: "replaced", PlanAction.DELETE: "deleted"}
+_DECLARING: Final = (PlanAction.CREATE, PlanAction.UPDATE, PlanAction.REPLACE, PlanAction.IMPORT)
+_REMOVING: Final = (PlanAction.UPDATE, *DESTROYING)
+_PAST_PARTICIPLES: Final = {PlanAction.REPLACE: "replaced", PlanAction.DELETE: "deleted"}
 
 Rule = Callable[[Plan, Sequence[ResourceChange], Any], Iterator[str]]
-"""Asks a plan, those of its changes that the rule is about, and the value that it was given."""
+"""A rule gets the plan, the changes that the gate is about, and the gate's value."""
 
 
-def is_named(change: ResourceChange, patterns: Sequence[str]) -> bool:
-    """Whether one of the patterns is the name or the URN of the resource.
+def is_matching_resource(change: ResourceChange, patterns: Sequence[str]) -> bool:
+    """Return True if a pattern matches the name or the URN of the resource.
 
-    In a plan of several stacks the name says of which stack it is: it is meant without that, too.
+    In a plan of several stacks the name includes the stack's: the bare name matches, too.
     """
-    return matches((change.name, change.urn, name_of(change.urn)), patterns)
+    return has_match((change.name, change.urn, name_of(change.urn)), patterns)
 
 
-def matches(texts: Sequence[str], patterns: Sequence[str]) -> bool:
-    """Whether one of the texts is of one of the patterns."""
+def has_match(texts: Sequence[str], patterns: Sequence[str]) -> bool:
+    """Return True if one of the texts matches one of the patterns."""
     return any(fnmatchcase(text, pattern) for pattern in patterns for text in texts)
 
 
 def max_destroyed_gpus(plan: Plan, changes: Sequence[ResourceChange], most: int) -> Iterator[str]:
+    """Yield a finding if more than `most` GPUs are removed, or an unknown number."""
     del plan
-    losing = [each for each in changes if each.action in _TAKING and each.gpus_removed != 0]
-    known = sum(each.gpus_removed or 0 for each in losing)
-    names = ", ".join(each.name for each in losing)
-    if known > most:
-        yield f"{counted(known, 'GPU')} would go ({names}): at most {most} may"
-    for each in losing:
-        if each.gpus_removed is None:
-            yield f"{each.name}: how many GPUs would go is not known; at most {most} may"
+    losing = [
+        change for change in changes if change.action in _REMOVING and change.gpus_removed != 0
+    ]
+    known_gpus = sum(change.gpus_removed or 0 for change in losing)
+    names = ", ".join(change.name for change in losing)
+    if known_gpus > most:
+        yield f"{counted(known_gpus, 'GPU')} would go ({names}): at most {most} may"
+    for change in losing:
+        if change.gpus_removed is None:
+            yield f"{change.name}: how many GPUs would go is not known; at most {most} may"
 
 
 def not_replaced(
     plan: Plan, changes: Sequence[ResourceChange], states: Sequence[str]
 ) -> Iterator[str]:
+    """Yield a finding for each replaced resource that is in one of `states`."""
     del plan
-    for each in changes:
-        before = each.before
-        if each.action is PlanAction.REPLACE and before is not None:
-            found = {"running": before.running, "reserved": before.reserved}
+    for change in changes:
+        before = change.before
+        if change.action is PlanAction.REPLACE and before is not None:
+            is_in_state = {"running": before.running, "reserved": before.reserved}
             for state in states:
-                if found[state]:
-                    yield f"{each.name} is {state}, and would be replaced"
+                if is_in_state[state]:
+                    yield f"{change.name} is {state}, and would be replaced"
 
 
 def allowed_regions(
     plan: Plan, changes: Sequence[ResourceChange], allowed: Sequence[str]
 ) -> Iterator[str]:
+    """Yield a finding for each resource in a region that is not allowed."""
     del plan
-    for name, after in _made(changes):
+    for name, after in _list_declared(changes):
         if "region" in after.unknown:
-            yield _not_known(name, "region")
+            yield _format_unknown(name, "region")
         elif after.region and after.region not in allowed:
             yield f"{name} would be in {after.region}: allowed are {', '.join(allowed)}"
 
@@ -167,10 +183,11 @@ def allowed_regions(
 def allowed_gpu_types(
     plan: Plan, changes: Sequence[ResourceChange], allowed: Sequence[str]
 ) -> Iterator[str]:
+    """Yield a finding for each GPU type that is not allowed."""
     del plan
-    for name, after in _made(changes):
+    for name, after in _list_declared(changes):
         if "gpu_types" in after.unknown:
-            yield _not_known(name, "type of GPU")
+            yield _format_unknown(name, "type of GPU")
         for type_ in after.gpu_types:
             if type_ not in allowed:
                 yield f"{name} would have {type_}: allowed are {', '.join(allowed)}"
@@ -179,12 +196,14 @@ def allowed_gpu_types(
 def required_tags(
     plan: Plan, changes: Sequence[ResourceChange], tags: Sequence[str]
 ) -> Iterator[str]:
+    """Yield a finding for each resource without the required tags."""
     del plan
-    for name, after in _made(changes):
+    for name, after in _list_declared(changes):
+        # None: the platform has no tags for this kind.
         if after.tags is None:
             continue
         if "tags" in after.unknown:
-            yield _not_known(name, "tags")
+            yield _format_unknown(name, "tags")
             continue
         missing = [tag for tag in tags if tag not in after.tags]
         if missing:
@@ -194,29 +213,32 @@ def required_tags(
 def protected(
     plan: Plan, changes: Sequence[ResourceChange], patterns: Sequence[str]
 ) -> Iterator[str]:
+    """Yield a finding for each protected resource that is replaced or deleted."""
     del plan
-    for each in changes:
-        if each.action in DESTROYING and is_named(each, patterns):
-            yield f"{each.name} would be {_DONE[each.action]}, and is protected"
+    for change in changes:
+        if change.action in DESTROYING and is_matching_resource(change, patterns):
+            yield f"{change.name} would be {_PAST_PARTICIPLES[change.action]}, and is protected"
 
 
 def expiry_required(plan: Plan, changes: Sequence[ResourceChange], _true: bool) -> Iterator[str]:
+    """Yield a finding for each resource that never expires."""
     del plan
-    for name, after in _made(changes):
+    for name, after in _list_declared(changes):
         if after.expires is True:
             continue
         if "expires" in after.unknown:
-            yield _not_known(name, "end")
+            yield _format_unknown(name, "end")
         elif after.expires is False:
             yield f"{name} never ends by itself"
 
 
 def max_repaired_nodes(plan: Plan, changes: Sequence[ResourceChange], most: int) -> Iterator[str]:
+    """Yield a finding if more than `most` nodes are repaired."""
     del plan
-    names = [each.node for change in changes for each in change.repairs]
+    names = [repair.node for change in changes for repair in change.repairs]
     if len(names) > most:
-        found = f"{counted(len(names), 'node')} would be repaired ({', '.join(names)})"
-        yield f"{found}: at most {most} may"
+        summary = f"{counted(len(names), 'node')} would be repaired ({', '.join(names)})"
+        yield f"{summary}: at most {most} may"
 
 
 OVER_PLANS: Final[Mapping[str, Rule]] = {
@@ -226,40 +248,40 @@ OVER_PLANS: Final[Mapping[str, Rule]] = {
         *(required_tags, protected, expiry_required, max_repaired_nodes),
     )
 }
-"""The rules that ask nothing but the plan, by their names in a file of gates."""
+"""The rules that need nothing but the plan, by their names in gates.yaml."""
 
 
-def _made(changes: Sequence[ResourceChange]) -> Iterator[tuple[str, ResourceUsage]]:
-    """What is given values, with what it will take up."""
-    for each in changes:
-        if each.action in _GIVING and each.after is not None:
-            yield each.name, each.after
+def _list_declared(changes: Sequence[ResourceChange]) -> Iterator[tuple[str, ResourceUsage]]:
+    """Yield the resources that the plan declares, with their usage afterwards."""
+    for change in changes:
+        if change.action in _DECLARING and change.after is not None:
+            yield change.name, change.after
 
 
-def _not_known(name: str, what: str) -> str:
+def _format_unknown(name: str, what: str) -> str:
     return f"{name}: its {what} cannot be told before it is applied"
 
 
-def open_ports(
+def find_open_ports(
     exposures: Sequence[Exposure] | None, value: Mapping[str, Any] | None, patterns: Sequence[str]
 ) -> Iterator[str]:
-    """A text for each resource that has such ports, or of which nobody can tell."""
+    """Yield a finding for each resource with open ports, or with ports that are unknown."""
     if exposures is None:
         yield "open ports are looked for when the plan is made: make it with `gpuform preview`"
     allowed = {int(port) for port in (value or {}).get("allowed") or ()}
-    for each in exposures or ():
-        if patterns and not matches((each.name, each.urn), patterns):
+    for exposure in exposures or ():
+        if patterns and not has_match((exposure.name, exposure.urn), patterns):
             continue
-        ports = [port for port in each.ports if not _is_allowed(port, allowed)]
+        ports = [port for port in exposure.ports if not _is_allowed(port, allowed)]
         if ports:
             number = counted(len(ports), "port")
-            yield f"{each.name} has {number} open to the whole world: {', '.join(ports)}"
-        if each.unknown:
-            yield f"{each.name}: its open ports cannot be told: {each.unknown}"
+            yield f"{exposure.name} has {number} open to the whole world: {', '.join(ports)}"
+        if exposure.unknown:
+            yield f"{exposure.name}: its open ports cannot be told: {exposure.unknown}"
 
 
 def _is_allowed(port: str, allowed: Collection[int]) -> bool:
-    """Whether all of `22/tcp` or `8000-8010/tcp` may be open."""
+    """Return True if every port of a range such as `22/tcp` or `8000-8010/tcp` is allowed."""
     first, _, last = port.partition("/")[0].partition("-")
     try:
         low, high = int(first), int(last or first)

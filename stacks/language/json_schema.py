@@ -22,7 +22,7 @@ from gpuform.schemas.topology import (
     TopologyInputs,
 )
 from gpuform.stacks.language.model_schema import Schema, model_schema
-from gpuform.stacks.pricing.book import price_book_model
+from gpuform.stacks.pricing.book import get_price_book_model
 
 _OWN: Final = tuple(name for name in EntryInputs.model_fields if name != "platform")
 _NAMED: Final = ("config", "inputs", "stack_references", "outputs")
@@ -167,7 +167,7 @@ _NULL = {"type": "null"}
 
 def prices_schema_text() -> str:
     """The schema of `prices.yaml` as the text of a file."""
-    return _text(price_book_model(), "gpuform price book")
+    return _text(get_price_book_model(), "gpuform price book")
 
 
 def gates_schema_text() -> str:

@@ -18,7 +18,7 @@ from gpuform.schemas.errors import UserError
 from gpuform.schemas.plan import Plan
 from gpuform.stacks.engine.project import Project
 from gpuform.stacks.engine.urn import name_of
-from gpuform.stacks.gates.file import project_gates
+from gpuform.stacks.gates.file import read_project_gates
 from gpuform.stacks.help_pages import find_page, page_names, read_page
 from gpuform.stacks.mcp.commands import Commands, Done, simulate
 from gpuform.stacks.mcp.projects import (
@@ -305,7 +305,7 @@ class Tools:
             raise Refused(
                 f"project {project.name} is a Python program, and planning would run it", hint=hint
             )
-        if any(each.rule == "python" for each in project_gates(project.directory)):
+        if any(each.rule == "python" for each in read_project_gates(project.directory)):
             raise Refused(
                 f"a gate of project {project.name} is written in Python, and planning would run it",
                 hint=hint,

@@ -17,7 +17,7 @@ from gpuform.schemas.checking import find_nearest_name
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.store import Backend, strip_credentials
-from gpuform.stacks.gates.file import check_gates, check_gates_over
+from gpuform.stacks.gates.file import check_gates, check_stacks_gates
 from gpuform.stacks.multi_stack.members import FILE, Estate, EstateError, Member
 from gpuform.stacks.multi_stack.reading import stacks_with_settings
 from gpuform.stacks.multi_stack.references import StackUse, Told, told_by
@@ -168,7 +168,7 @@ def check_estate(
     estate, exports = order.estate, order.exports()
     planned: dict[str, Planned] = {}
     if estate.file is not None:
-        check_gates_over(estate.file, problems)
+        check_stacks_gates(estate.file, problems)
     for name in names:
         member = estate.members[name]
         problems.extend(order.found[name])

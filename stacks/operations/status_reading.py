@@ -43,14 +43,14 @@ from gpuform.stacks.operations.plans.record import RunRecord
 from gpuform.stacks.operations.runs.caller import Interrupted, OperationCallbacks
 from gpuform.stacks.operations.runs.saved_plans import describe_creation
 from gpuform.stacks.pricing.book import PriceBook
-from gpuform.stacks.pricing.costs import cost_of, priced
-from gpuform.stacks.pricing.footprints import footprint_now
+from gpuform.stacks.pricing.costs import price_usage, sum_costs
+from gpuform.stacks.pricing.footprints import compute_current_usage
 from gpuform.stacks.resource_rules import lifecycle_of
 from gpuform.stacks.review.text.multi_stack_status_text import StackStatus
 from gpuform.stacks.review.text.status_text import LensStatus, ResourceStatus, Status
 from gpuform.stacks.review.value_text import short_type, shown
 from gpuform.stacks.schedule.calendar import IdleWatch
-from gpuform.stacks.schedule.noticing import notices_of_entries
+from gpuform.stacks.schedule.noticing import list_entry_notices
 
 if TYPE_CHECKING:
     from gpuform.providers.lifecycle import Lifecycle
@@ -127,10 +127,10 @@ def build_status(
         ]
     existing_entries = [resource.entry for resource in resources if resource.entry.outputs]
     stored_outputs = {entry.urn: entry.outputs for entry in entries} if refresh else {}
-    notices = notices_of_entries(
+    notices = list_entry_notices(
         existing_entries, clock.now(), stored_outputs, is_emulated=clock.is_platforms
     )
-    cost = cost_of(
+    cost = sum_costs(
         (resource_status.name, resource_status.footprint) for resource_status in statuses
     )
     monitoring = _read_monitoring(settings) if is_configured(settings) else None
@@ -254,8 +254,8 @@ def _build_resource_status(
     platform, _, kind = type_.partition(":")
     summary = summarize_resource(platform, kind, shown(outputs)) if outputs else Summary()
     is_own = entry.custom and not entry.external
-    footprint = footprint_now(entry) if outputs and is_own else ResourceUsage()
-    name, priced_ = name_of(entry.urn), priced(footprint, book)
+    footprint = compute_current_usage(entry) if outputs and is_own else ResourceUsage()
+    name, priced_ = name_of(entry.urn), price_usage(footprint, book)
     return ResourceStatus(
         name,
         type_,

@@ -1,1 +1,1 @@
-"""What stacks cost: footprints priced by the project's price book, and summed."""
+"""Price the resource usage of stacks with the project's price book, and sum the costs."""

@@ -1,4 +1,7 @@
-"""The project's price book, `prices.yaml` beside `Pulumi.yaml`: read, checked, looked up."""
+"""Read and check the project's price book, `prices.yaml` beside `Pulumi.yaml`, and look up prices.
+
+Called by the planning operations, `gpuform status` and `gpuform offers`.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,16 +19,19 @@ from gpuform.stacks.engine.errors import EngineError
 FILE: Final = "prices.yaml"
 
 
-def price_book_model() -> type[PriceBookInputs]:
-    """What a price book can say: prices of the platforms that have any."""
+def get_price_book_model() -> type[PriceBookInputs]:
+    """Return the model of a price book, with the platforms that have prices."""
     return build_price_book_model(
-        tuple(name for name, each in platforms().items() if each.is_priced)
+        tuple(name for name, platform in platforms().items() if platform.is_priced)
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """What an hour of one unit costs. `region` is empty for all; `source` says where it stands."""
+    """Hold the price of one unit for one hour.
+
+    `region` is empty for all regions; `source` is where the price stands in the file.
+    """
 
     hourly: float
     region: str
@@ -34,60 +40,60 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class PriceBook:
-    """Prices by what they are for; a project without a price book has an empty one."""
+    """Hold prices by what they are for; empty for a project without a price book."""
 
     currency: str = ""
     prices: Mapping[tuple[str, ...], tuple[Price, ...]] | None = None
 
     @classmethod
     def read(cls, directory: Path) -> "PriceBook":
-        """That of a project. Raises EngineError with every problem and its place."""
+        """Read a project's price book. Raises EngineError with every problem and its position."""
         path = directory / FILE
         if not path.exists():
             return cls()
         problems = Diagnostics()
-        root, values = read_checked(path, FILE, price_book_model(), problems)
+        root, values = read_checked(path, FILE, get_price_book_model(), problems)
         if problems:
             raise EngineError(f"the price book is wrong:\n{format_text(list(problems))}")
         prices: dict[tuple[str, ...], tuple[Price, ...]] = {}
         for section in ("gpus", "storage"):
-            for at, entry in enumerate(values.get(section) or ()):
-                source = str(find_nearest_node(root, (section, at)).place)
-                price = Price(_hourly(entry), str(entry.get("region") or ""), source)
-                prices[_key(entry)] = (*prices.get(_key(entry), ()), price)
+            for index, entry in enumerate(values.get(section) or ()):
+                source = str(find_nearest_node(root, (section, index)).place)
+                price = Price(_get_hourly_price(entry), str(entry.get("region") or ""), source)
+                prices[_get_price_key(entry)] = (*prices.get(_get_price_key(entry), ()), price)
         return cls(values["currency"], prices)
 
-    def priced(self, expense: Expense) -> Expense:
-        """The expense with its cost, or with the reason why that is not known."""
+    def price_expense(self, expense: Expense) -> Expense:
+        """Return the expense with its hourly cost, or with the reason why the cost is unknown."""
         if expense.hourly is not None or expense.because:
             return expense
         if expense.amount == 0:
             return expense.model_copy(update={"hourly": 0.0, "currency": self.currency})
-        missing = self._missing(expense)
+        missing = self._find_missing_price(expense)
         if missing:
             return expense.model_copy(update={"because": missing})
-        price = self._price(expense)
+        price = self._find_price(expense)
         if price is None or expense.amount is None:
             raise AssertionError("nothing is missing")
-        found = {
+        priced_fields = {
             "hourly": round(price.hourly * expense.amount, 6),
             "currency": self.currency,
             "source": price.source,
         }
-        return expense.model_copy(update=found)
+        return expense.model_copy(update=priced_fields)
 
-    def prices_of(self, platform: str, gpu_type: str, region: str) -> Mapping[str, Price]:
-        """What an hour of one GPU costs, by how it is paid for; in a region, or in any."""
-        found: dict[str, Price] = {}
+    def find_gpu_prices(self, platform: str, gpu_type: str, region: str) -> Mapping[str, Price]:
+        """Return the hourly prices of one GPU by billing, in `region` or else for all regions."""
+        prices_by_billing: dict[str, Price] = {}
         for key, prices in (self.prices or {}).items():
             if key[:2] == (platform, gpu_type) and len(key) == 3:
                 by_region = {price.region: price for price in prices}
                 price = by_region.get(region) or by_region.get("")
                 if price is not None:
-                    found[key[2]] = price
-        return found
+                    prices_by_billing[key[2]] = price
+        return prices_by_billing
 
-    def _missing(self, expense: Expense) -> str:
+    def _find_missing_price(self, expense: Expense) -> str:
         kind = expense.gpu_type if expense.what == "gpus" else f"storage by the {expense.unit}"
         if expense.amount is None:
             return "how many there will be is known after apply only"
@@ -95,32 +101,32 @@ class PriceBook:
             return "their type is known after apply only"
         if self.prices is None:
             return f"there is no {FILE}"
-        if self._price(expense) is not None:
+        if self._find_price(expense) is not None:
             return ""
-        what = f"{kind} {expense.billing}" if expense.what == "gpus" else kind
-        where = f" in {expense.region}" if self._all(expense) and expense.region else ""
-        return f"{FILE} has no price of {expense.platform} {what}{where}"
+        item = f"{kind} {expense.billing}" if expense.what == "gpus" else kind
+        where = f" in {expense.region}" if self._list_prices(expense) and expense.region else ""
+        return f"{FILE} has no price of {expense.platform} {item}{where}"
 
-    def _all(self, expense: Expense) -> tuple[Price, ...]:
+    def _list_prices(self, expense: Expense) -> tuple[Price, ...]:
         prices = self.prices or {}
         if expense.what == "gpus":
             return prices.get((expense.platform, expense.gpu_type, expense.billing), ())
         return prices.get((expense.platform, expense.unit), ())
 
-    def _price(self, expense: Expense) -> Price | None:
-        """That of the region, else that of all regions."""
-        found = {price.region: price for price in self._all(expense)}
-        own = found.get(expense.region) if expense.region else None
-        return own or found.get("")
+    def _find_price(self, expense: Expense) -> Price | None:
+        """Return the price of the expense's region, or else of all regions."""
+        prices_by_region = {price.region: price for price in self._list_prices(expense)}
+        own = prices_by_region.get(expense.region) if expense.region else None
+        return own or prices_by_region.get("")
 
 
-def _key(entry: Mapping[str, Any]) -> tuple[str, ...]:
+def _get_price_key(entry: Mapping[str, Any]) -> tuple[str, ...]:
     if "unit" in entry:
         return entry["platform"], entry["unit"]
     return entry["platform"], entry["gpu_type"], entry.get("billing") or "on_demand"
 
 
-def _hourly(entry: Mapping[str, Any]) -> float:
+def _get_hourly_price(entry: Mapping[str, Any]) -> float:
     if "unit" in entry:
         return float(entry["per_month"]) / HOURS_PER_MONTH
     return float(entry["per_hour"])

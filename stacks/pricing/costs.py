@@ -1,4 +1,4 @@
-"""Footprints with their costs, and the sums of a stack. Unknown costs are never summed."""
+"""Price resource usage and sum the costs of a stack. Unknown costs are listed, never summed."""
 
 from collections.abc import Iterable, Mapping
 
@@ -7,32 +7,32 @@ from gpuform.schemas.resource_facts import Billing, ResourceUsage
 from gpuform.stacks.pricing.book import PriceBook
 
 
-def priced(footprint: ResourceUsage | None, book: PriceBook) -> ResourceUsage | None:
-    """The footprint with what each of its expenses costs, as far as that is known."""
-    if footprint is None:
+def price_usage(usage: ResourceUsage | None, book: PriceBook) -> ResourceUsage | None:
+    """Return the usage with the cost of each expense, as far as prices are known."""
+    if usage is None:
         return None
-    expenses = tuple(book.priced(each) for each in footprint.expenses)
-    return footprint.model_copy(update={"expenses": expenses})
+    expenses = tuple(book.price_expense(expense) for expense in usage.expenses)
+    return usage.model_copy(update={"expenses": expenses})
 
 
-def cost_of(footprints: Iterable[tuple[str, ResourceUsage | None]]) -> StackCost:
-    """The sum of priced footprints by resource name; None is a resource nobody can price."""
+def sum_costs(usages: Iterable[tuple[str, ResourceUsage | None]]) -> StackCost:
+    """Sum priced usages by resource name; a usage of None counts as unknown."""
     sums: dict[tuple[Billing, str], float] = {}
     unknown = []
-    for name, footprint in footprints:
-        if footprint is None:
+    for name, usage in usages:
+        if usage is None:
             unknown.append(f"{name}: gpuform does not know what it takes up")
             continue
-        for each in footprint.expenses:
-            if each.hourly is None:
-                unknown.append(f"{name}: {each}: {each.because}")
-            elif each.hourly:
-                key = each.billing, each.currency
-                sums[key] = round(sums.get(key, 0.0) + each.hourly, 6)
-    return StackCost(amounts=_amounts(sums), unknown=tuple(unknown))
+        for expense in usage.expenses:
+            if expense.hourly is None:
+                unknown.append(f"{name}: {expense}: {expense.because}")
+            elif expense.hourly:
+                key = expense.billing, expense.currency
+                sums[key] = round(sums.get(key, 0.0) + expense.hourly, 6)
+    return StackCost(amounts=_build_amounts(sums), unknown=tuple(unknown))
 
 
-def _amounts(sums: Mapping[tuple[Billing, str], float]) -> tuple[Amount, ...]:
+def _build_amounts(sums: Mapping[tuple[Billing, str], float]) -> tuple[Amount, ...]:
     order = [*Billing]
     keys = sorted(sums, key=lambda key: (order.index(key[0]), key[1]))
     return tuple(

@@ -1,4 +1,7 @@
-"""What a resource of a state takes up, as its platform's own lifecycle tells."""
+"""Compute the resource usage of state entries with the lifecycle of their platform.
+
+Called by pricing, gates, review and status.
+"""
 
 from typing import Any
 
@@ -12,47 +15,56 @@ from gpuform.stacks.engine.values import PropertyMap, PropertyValue, Secret, Unk
 from gpuform.stacks.resource_rules import lifecycle_of
 
 
-def footprint_now(entry: ResourceState) -> ResourceUsage | None:
-    """As it was last seen; None for what is not gpuform's own."""
-    return _footprint(entry, entry.outputs or entry.inputs, entry.outputs)
+def compute_current_usage(entry: ResourceState) -> ResourceUsage | None:
+    """Return the usage of an entry as last observed; None if it is not a gpuform resource."""
+    return _compute_usage(entry, entry.outputs or entry.inputs, entry.outputs)
 
 
-def footprint_then(entry: ResourceState, seen: ResourceState | None) -> ResourceUsage | None:
-    """As it is declared; `seen` is the entry of the object that goes on, if one does."""
-    return _footprint(entry, entry.inputs, seen.outputs if seen else {})
+def compute_planned_usage(
+    entry: ResourceState, observed: ResourceState | None
+) -> ResourceUsage | None:
+    """Return the usage of an entry as declared.
+
+    `observed` is the entry of the existing object, if the declared resource keeps one.
+    """
+    return _compute_usage(entry, entry.inputs, observed.outputs if observed else {})
 
 
-def _footprint(
-    entry: ResourceState, values: PropertyMap, seen: PropertyMap
+def _compute_usage(
+    entry: ResourceState, values: PropertyMap, observed: PropertyMap
 ) -> ResourceUsage | None:
     lifecycle = lifecycle_of(entry.type)
     if lifecycle is None:
         return None
-    found = told(seen)
-    return lifecycle.compute_resource_usage(found if values is seen else told(values), found)
+    observed_values = to_plain_properties(observed)
+    return lifecycle.compute_resource_usage(
+        observed_values if values is observed else to_plain_properties(values), observed_values
+    )
 
 
-def told(properties: PropertyMap) -> dict[str, Any]:
-    """Properties as plain values; a secret is as good as unknown, since plans are shown to many.
+def to_plain_properties(properties: PropertyMap) -> dict[str, Any]:
+    """Return properties as plain values; secrets become unknown, since many people read plans.
 
-    As providers get them: without nulls, but for those in lists, and with doubles for numbers.
+    The values are as providers get them: no nulls outside of lists, and numbers as doubles.
     """
-    return _told({key: value for key, value in properties.items() if key != PROVIDER_KEY})
+    return _convert_properties(
+        {key: value for key, value in properties.items() if key != PROVIDER_KEY}
+    )
 
 
-def _told(properties: PropertyMap) -> dict[str, Any]:
-    return {key: _value(value) for key, value in properties.items() if value is not None}
+def _convert_properties(properties: PropertyMap) -> dict[str, Any]:
+    return {key: _convert_value(value) for key, value in properties.items() if value is not None}
 
 
-def _value(value: PropertyValue) -> Any:
+def _convert_value(value: PropertyValue) -> Any:
     if isinstance(value, str | bool) or value is None:
         return value
     if isinstance(value, int | float):
         return float(value)
     if isinstance(value, dict):
-        return _told(value)
+        return _convert_properties(value)
     if isinstance(value, list):
-        return [_value(item) for item in value]
+        return [_convert_value(item) for item in value]
     if isinstance(value, Secret | Unknown):
         return UNKNOWN
     return to_properties(to_provider({"": value}))[""]

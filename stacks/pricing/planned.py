@@ -1,4 +1,7 @@
-"""A plan with what each of its changes takes up, and with what the whole stack costs."""
+"""Add resource usage and costs to a plan: of each change, and of the complete stack.
+
+Called while planning.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -10,16 +13,16 @@ from gpuform.stacks.engine.planning import Op, Step
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import BUILTIN_PACKAGE, STACK_TYPE, is_provider, name_of
 from gpuform.stacks.pricing.book import PriceBook
-from gpuform.stacks.pricing.costs import cost_of, priced
-from gpuform.stacks.pricing.footprints import footprint_now, footprint_then
+from gpuform.stacks.pricing.costs import price_usage, sum_costs
+from gpuform.stacks.pricing.footprints import compute_current_usage, compute_planned_usage
 
-_KEPT = (Op.SAME, Op.UPDATE)
-_OWNED = (*_KEPT, Op.CREATE, Op.REPLACE, Op.IMPORT, Op.DELETE, Op.REFRESH)
+_KEEPING_OPS = (Op.SAME, Op.UPDATE)
+_OWNING_OPS = (*_KEEPING_OPS, Op.CREATE, Op.REPLACE, Op.IMPORT, Op.DELETE, Op.REFRESH)
 
 
 @dataclass(frozen=True, slots=True)
-class _Course:
-    """What one resource takes up before and after; `is_there` says when it is there at all."""
+class _UsageChange:
+    """Hold the usage of one resource before and after a run, and whether it exists then."""
 
     name: str
     before: ResourceUsage | None
@@ -28,47 +31,62 @@ class _Course:
     will_be_there: bool
 
 
-def with_costs(plan: Plan, steps: Iterable[Step], book: PriceBook) -> Plan:
-    """The plan with footprints and costs; `steps` are all of the run, unchanged ones as well.
+def add_costs(plan: Plan, steps: Iterable[Step], book: PriceBook) -> Plan:
+    """Return the plan with usage and costs; `steps` are all of the run, unchanged ones as well.
 
-    Its cost is None where neither a price book nor a platform tells any.
+    The plan's cost is None if neither a price book nor a platform knows any price.
     """
-    courses = {step.urn: _course(step, book) for step in steps if _has_course(step)}
-    changes = [_with_course(change, courses.get(change.urn)) for change in plan.changes]
-    before = cost_of((each.name, each.before) for each in courses.values() if each.was_there)
-    after = cost_of((each.name, each.after) for each in courses.values() if each.will_be_there)
-    is_told = book.prices is not None or before.amounts or after.amounts
-    cost = PlanCost(before=before, after=after) if is_told else None
+    usage_changes = {
+        step.urn: _build_usage_change(step, book) for step in steps if _has_usage(step)
+    }
+    changes = [_add_usage(change, usage_changes.get(change.urn)) for change in plan.changes]
+    before = sum_costs(
+        (usage_change.name, usage_change.before)
+        for usage_change in usage_changes.values()
+        if usage_change.was_there
+    )
+    after = sum_costs(
+        (usage_change.name, usage_change.after)
+        for usage_change in usage_changes.values()
+        if usage_change.will_be_there
+    )
+    is_cost_known = book.prices is not None or before.amounts or after.amounts
+    cost = PlanCost(before=before, after=after) if is_cost_known else None
     return plan.model_copy(update={"changes": tuple(changes), "cost": cost})
 
 
-def with_prices(plan: Plan, book: PriceBook) -> Plan:
-    """The plan with its changes priced; what the whole stack costs, it does not tell."""
+def add_prices(plan: Plan, book: PriceBook) -> Plan:
+    """Return the plan with the costs of its changes, but without the cost of the stack."""
     changes = [
         change.model_copy(
-            update={"before": priced(change.before, book), "after": priced(change.after, book)}
+            update={
+                "before": price_usage(change.before, book),
+                "after": price_usage(change.after, book),
+            }
         )
         for change in plan.changes
     ]
     return plan.model_copy(update={"changes": tuple(changes)})
 
 
-def _has_course(step: Step) -> bool:
+def _has_usage(step: Step) -> bool:
     state = step.state
     is_own = state.custom and not (state.type == STACK_TYPE or is_provider(state.type))
     is_ours = is_own and not state.type.startswith(f"{BUILTIN_PACKAGE}:") and not state.external
-    return is_ours and not step.skipped and step.op in _OWNED
+    return is_ours and not step.skipped and step.op in _OWNING_OPS
 
 
-def _course(step: Step, book: PriceBook) -> _Course:
+def _build_usage_change(step: Step, book: PriceBook) -> _UsageChange:
     old = step.old if step.op is not Op.IMPORT else None
     new = step.new if step.op is not Op.DELETE else None
-    seen = old if step.op in _KEPT else None
-    then = footprint_now(new) if new and step.op is Op.REFRESH else None
-    return _Course(
+    observed = old if step.op in _KEEPING_OPS else None
+    refreshed_usage = compute_current_usage(new) if new and step.op is Op.REFRESH else None
+    return _UsageChange(
         name=name_of(step.urn),
-        before=priced(footprint_now(old), book) if old else None,
-        after=priced(then or footprint_then(_with_defaults(new, step), seen), book)
+        before=price_usage(compute_current_usage(old), book) if old else None,
+        after=price_usage(
+            refreshed_usage or compute_planned_usage(_fill_defaults(new, step), observed), book
+        )
         if new
         else None,
         was_there=old is not None,
@@ -76,18 +94,18 @@ def _course(step: Step, book: PriceBook) -> _Course:
     )
 
 
-def _with_defaults(new: ResourceState, step: Step) -> ResourceState:
-    """With what the change gives to properties that are not declared, such as a start."""
-    given = {
-        each.path: each.after
-        for each in (step.change.changes if step.change else ())
-        if each.action is Action.UPDATE and each.path not in new.inputs
-        if not (each.unknown or each.secret)
+def _fill_defaults(new: ResourceState, step: Step) -> ResourceState:
+    """Return the entry with the values that the change gives to undeclared properties."""
+    default_values = {
+        change.path: change.after
+        for change in (step.change.changes if step.change else ())
+        if change.action is Action.UPDATE and change.path not in new.inputs
+        if not (change.unknown or change.secret)
     }
-    return replace(new, inputs={**new.inputs, **given}) if given else new
+    return replace(new, inputs={**new.inputs, **default_values}) if default_values else new
 
 
-def _with_course(change: ResourceChange, course: _Course | None) -> ResourceChange:
-    if course is None:
+def _add_usage(change: ResourceChange, usage_change: _UsageChange | None) -> ResourceChange:
+    if usage_change is None:
         return change
-    return change.model_copy(update={"before": course.before, "after": course.after})
+    return change.model_copy(update={"before": usage_change.before, "after": usage_change.after})

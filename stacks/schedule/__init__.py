@@ -1,1 +1,1 @@
-"""Ends of time: what expires, what runs by hours, and the plan of just these."""
+"""Decide what expires, starts and stops by time, and plan exactly these changes."""

@@ -32,12 +32,12 @@ from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.engine.values import PropertyMap, unwrap_secrets
-from gpuform.stacks.pricing.footprints import told
+from gpuform.stacks.pricing.footprints import to_plain_properties
 from gpuform.stacks.resource_rules import lifecycle_of
 
 
-def timed(entries: Iterable[ResourceState]) -> list[ResourceState]:
-    """Those that declare an end, running hours or idleness."""
+def select_timed(entries: Iterable[ResourceState]) -> list[ResourceState]:
+    """Select the entries that declare an end, running hours or an idle limit."""
     return [
         entry
         for entry in entries
@@ -50,33 +50,36 @@ def timed(entries: Iterable[ResourceState]) -> list[ResourceState]:
 
 @dataclass(frozen=True, slots=True)
 class TimeTable:
-    """A calendar of the engine's at one moment, `now` in Unix seconds.
+    """Decide what is due at one moment; implements the engine's calendar.
 
-    Once something was `shown` (by URN, and whether it ends), nothing else is due. By time only that
-    is due which is due at the moment `later`, too: a person may have taken hours to say yes, and a
-    clock may have jumped.
+    Args:
+        now: the moment, in Unix seconds.
+        approved: what a person has confirmed (by URN, and whether it ends); nothing else is due
+            then.
+        later: a second moment at which a due change must be due, too: a person may have taken hours
+            to confirm, and a clock may have jumped.
     """
 
     now: float
-    shown: Mapping[str, bool] | None = None
+    approved: Mapping[str, bool] | None = None
     idle: Callable[[ResourceState], Verdict | None] = lambda _: None
-    """What is idle, by whoever asks the platforms."""
+    """Returns the idle verdict of an entry, from whoever asks the platforms."""
     later: float | None = None
     is_emulated: bool = False
-    """Whether the times are by an emulator's clock, which the state's own times are not."""
+    """Whether the times are those of an emulator's clock, unlike the times in the state."""
 
     def __call__(self, entry: ResourceState) -> DueChange | None:
-        due = self.by_time(entry, self.now)
+        due = self.find_due_by_time(entry, self.now)
         if due is None:
-            due = self._by_idleness(entry)
+            due = self._find_due_by_idleness(entry)
         elif self.later is not None and not self.is_due_at(entry, due, self.later):
             return None
-        if due is None or self.shown is None:
+        if due is None or self.approved is None:
             return due
-        return due if self.shown.get(entry.urn) is (due.inputs is None) else None
+        return due if self.approved.get(entry.urn) is (due.inputs is None) else None
 
-    def _by_idleness(self, entry: ResourceState) -> DueChange | None:
-        """A stop and never anything else."""
+    def _find_due_by_idleness(self, entry: ResourceState) -> DueChange | None:
+        """Return the stop of an idle resource, or None."""
         lifecycle = lifecycle_of(entry.type)
         power = lifecycle.power if lifecycle else None
         verdict = self.idle(entry) if power else None
@@ -85,21 +88,21 @@ class TimeTable:
         return DueChange(f"idle: {verdict.because}", {**entry.inputs, power.field: power.off})
 
     def is_due_at(self, entry: ResourceState, due: DueChange, moment: float) -> bool:
-        """Whether the same is due by time at another moment."""
-        then = self.by_time(entry, moment)
-        return then is not None and then.reason == due.reason
+        """Return True if the same change is due by time at another moment."""
+        due_then = self.find_due_by_time(entry, moment)
+        return due_then is not None and due_then.reason == due.reason
 
-    def by_time(self, entry: ResourceState, now: float) -> DueChange | None:
-        """Return what is due at a moment by an end or by running hours; None for nothing."""
+    def find_due_by_time(self, entry: ResourceState, now: float) -> DueChange | None:
+        """Return what is due at `now` by an end or by running hours, or None."""
         lifecycle = lifecycle_of(entry.type)
         if lifecycle is None:
             return None
-        values, seen = told(entry.inputs), told(entry.outputs)
+        values, observed = to_plain_properties(entry.inputs), to_plain_properties(entry.outputs)
         start = find_start(entry, entry.outputs, now, is_emulated=self.is_emulated)
         end = compute_expiry(values, start)
         if end is not None and end <= now:
             return DueChange(f"expired at {format_moment(end)}")
-        return _by_hours(lifecycle, entry.inputs, values, seen, now)
+        return _find_due_by_hours(lifecycle, entry.inputs, values, observed, now)
 
 
 def find_start(
@@ -112,22 +115,22 @@ def find_start(
     lifecycle = lifecycle_of(entry.type)
     if lifecycle is None:
         return None
-    reported = lifecycle.get_creation_time(told(outputs))
+    reported = lifecycle.get_creation_time(to_plain_properties(outputs))
     return find_creation_time(reported, "" if is_emulated else entry.created, now)
 
 
-def end_is_unknown(entry: ResourceState, now: float, *, is_emulated: bool = False) -> bool:
-    """Whether a time to live counts from a creation that nobody knows."""
+def is_end_unknown(entry: ResourceState, now: float, *, is_emulated: bool = False) -> bool:
+    """Return True if the entry has a time to live, but nobody knows when it was created."""
     if lifecycle_of(entry.type) is None or entry.inputs.get("ttl") is None:
         return False
     return find_start(entry, entry.outputs, now, is_emulated=is_emulated) is None
 
 
-def _by_hours(
+def _find_due_by_hours(
     lifecycle: type[Lifecycle[Any, Any]],
     inputs: PropertyMap,
     values: Mapping[str, Any],
-    seen: Mapping[str, Any],
+    observed: Mapping[str, Any],
     now: float,
 ) -> DueChange | None:
     power, hours = lifecycle.power, read_running_hours(values)
@@ -136,16 +139,19 @@ def _by_hours(
     others = {name: value for name, value in inputs.items() if name != power.field}
     if not hours.contains_moment(now):
         return DueChange("outside of its running hours", {**others, power.field: power.off})
-    if seen.get("stopped_by") and Permission.START_TERMINATED not in permissions.get_permissions():
+    if (
+        observed.get("stopped_by")
+        and Permission.START_TERMINATED not in permissions.get_permissions()
+    ):
         return None
     return DueChange("its running hours have begun", others)
 
 
 @dataclass(slots=True)
 class IdleWatch:
-    """Asks by `settings`, and keeps by URN what was last told.
+    """Ask platforms for idleness, and keep the last verdict by URN.
 
-    Looks that are remembered are kept beside `intents`.
+    Observations that must survive the run are stored beside `intents`.
     """
 
     settings: Settings
@@ -154,17 +160,24 @@ class IdleWatch:
     verdicts: dict[str, Verdict] = field(default_factory=dict)
 
     def __call__(self, entry: ResourceState) -> Verdict | None:
-        """None where nothing is declared, or the resource is off already.
+        """Return whether the resource is idle; None without an idle limit, or if it is off already.
 
-        What cannot be asked is not idle, and the verdict says so.
+        A platform that cannot be asked gives a verdict of "not idle" with the reason.
         """
-        lifecycle, idleness = lifecycle_of(entry.type), read_idleness(told(entry.inputs))
-        if lifecycle is None or idleness is None or lifecycle.is_off(told(entry.outputs)):
+        lifecycle, idleness = (
+            lifecycle_of(entry.type),
+            read_idleness(to_plain_properties(entry.inputs)),
+        )
+        if (
+            lifecycle is None
+            or idleness is None
+            or lifecycle.is_off(to_plain_properties(entry.outputs))
+        ):
             return None
         try:
-            known = told(entry.outputs)
+            outputs = to_plain_properties(entry.outputs)
             with use_context(
-                ProviderContext(clock=self.clock, intents=self.intents, stored_properties=known)
+                ProviderContext(clock=self.clock, intents=self.intents, stored_properties=outputs)
             ):
                 verdict = lifecycle.judge_idleness(self.settings, entry.id, idleness)
         except GpuformError as error:
@@ -173,30 +186,32 @@ class IdleWatch:
             self.verdicts[entry.urn] = verdict
         return verdict
 
-    def lines(self) -> Iterator[str]:
-        """Why what was asked about is not stopped."""
+    def format_verdicts(self) -> Iterator[str]:
+        """Yield why each resource that was asked about is not stopped."""
         for urn, verdict in self.verdicts.items():
             if not verdict.is_idle:
                 yield f"{name_of(urn)} is not stopped as idle: {verdict.because}"
 
 
-KIND: Final = "expired"
-"""The name under which the backend keeps it."""
+RECORD_KIND: Final = "expired"
+"""The name under which the backend stores the expired resources."""
 
 
 @dataclass(slots=True)
-class Expired:
-    """The URNs of what has expired, each with its `ttl` and when that was; read when asked for."""
+class ExpiredResources:
+    """Record expired resources by URN with their `ttl` and time; read on first use."""
 
     stack: Stack
-    _known: dict[str, dict[str, Any]] | None = field(default=None)
+    _entries: dict[str, dict[str, Any]] | None = field(default=None)
 
-    def refused(self, registration: Registration, _others: Registered) -> Iterator[Problem]:
-        """A rule of the engine's: what expired by this `ttl` is made again only if allowed."""
+    def find_renewal_problems(
+        self, registration: Registration, _others: Registered
+    ) -> Iterator[Problem]:
+        """Yield a problem if a resource that expired by this `ttl` may not be recreated."""
         ttl = unwrap_secrets(registration.inputs.get("ttl"))
-        if not isinstance(ttl, str) or registration.urn in self._there():
+        if not isinstance(ttl, str) or registration.urn in self._list_existing_urns():
             return
-        ended = self._read().get(_key(registration.urn))
+        ended = self._read().get(_get_stackless_urn(registration.urn))
         if ended is None or ended.get("ttl") != ttl:
             return
         if Permission.RENEW_EXPIRED not in permissions.get_permissions():
@@ -208,41 +223,42 @@ class Expired:
             )
 
     def add(self, entries: Iterable[ResourceState], now: float) -> None:
-        """Remembers what is about to expire: what is there is never taken for expired."""
+        """Record resources that are about to expire; those that still exist do not count."""
         ended = {
-            _key(entry.urn): {"ttl": ttl, "at": format_moment(now)}
+            _get_stackless_urn(entry.urn): {"ttl": ttl, "at": format_moment(now)}
             for entry in entries
             if isinstance(ttl := unwrap_secrets(entry.inputs.get("ttl")), str)
         }
         if ended:
             self._write({**self._read(), **ended})
 
-    def settle(self, there: Collection[str]) -> None:
-        """After a run: what is there again has not expired. Asks nobody if nothing was asked."""
-        keys = set(map(_key, there))
-        if self._known is not None and keys & self._known.keys():
-            self._write({key: each for key, each in self._known.items() if key not in keys})
+    def forget_recreated(self, existing_urns: Collection[str]) -> None:
+        """Forget the resources that exist again after a run, if any were read before."""
+        keys = set(map(_get_stackless_urn, existing_urns))
+        if self._entries is not None and keys & self._entries.keys():
+            self._write({key: entry for key, entry in self._entries.items() if key not in keys})
 
-    def _there(self) -> set[str]:
+    def _list_existing_urns(self) -> set[str]:
         return {entry.urn for entry in self.stack.snapshot.resources if not entry.delete}
 
     def _read(self) -> Mapping[str, dict[str, Any]]:
-        if self._known is None:
+        if self._entries is None:
             stack = self.stack
-            kept = stack.backend.read_own(stack.project.name, stack.name, KIND)
+            data = stack.backend.read_own(stack.project.name, stack.name, RECORD_KIND)
             try:
-                found = json.loads(kept) if kept else {}
+                entries = json.loads(data) if data else {}
+            # Somebody edited the file: without it a ttl starts again, and nothing is destroyed.
             except ValueError:
-                found = {}
-            self._known = found if isinstance(found, dict) else {}
-        return self._known
+                entries = {}
+            self._entries = entries if isinstance(entries, dict) else {}
+        return self._entries
 
-    def _write(self, known: dict[str, dict[str, Any]]) -> None:
-        self._known, stack = known, self.stack
-        data = json.dumps(known, indent=2, sort_keys=True).encode() if known else None
-        stack.backend.write_own(stack.project.name, stack.name, KIND, data)
+    def _write(self, entries: dict[str, dict[str, Any]]) -> None:
+        self._entries, stack = entries, self.stack
+        data = json.dumps(entries, indent=2, sort_keys=True).encode() if entries else None
+        stack.backend.write_own(stack.project.name, stack.name, RECORD_KIND, data)
 
 
-def _key(urn: str) -> str:
-    """The URN without the name of the stack, which may get another one."""
+def _get_stackless_urn(urn: str) -> str:
+    """Return the URN without the stack's name, which may change."""
     return urn.partition("::")[2]

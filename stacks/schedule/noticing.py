@@ -36,72 +36,88 @@ from gpuform.stacks.engine.planning import Op, Step
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.engine.values import PropertyMap
-from gpuform.stacks.pricing.footprints import told
+from gpuform.stacks.pricing.footprints import to_plain_properties
 from gpuform.stacks.resource_rules import lifecycle_of
 from gpuform.stacks.schedule.calendar import TimeTable, find_start
 from gpuform.stacks.topology_export.checks import fabric_notices
 
 _OBSERVED = (Op.REFRESH, Op.IMPORT, Op.READ, Op.READ_REPLACEMENT)
-"""Steps whose new entry is what was just seen."""
+"""Operations whose new entry was observed during the run."""
 
 
-def notices_of_steps(
+def list_step_notices(
     steps: Sequence[Step], now: float, *, is_emulated: bool = False
 ) -> tuple[Notice, ...]:
-    """Of all resources that a run leaves, or replaces.
+    """Return the notices of all resources that a run keeps or replaces.
 
-    `now` is in Unix seconds; `is_emulated` says that it is by an emulator's clock.
+    Args:
+        steps: all steps of the run.
+        now: in Unix seconds.
+        is_emulated: whether `now` is the time of an emulator's clock.
     """
-    seen = [found for step in steps if (found := _of_step(step)) is not None]
-    return (*_notices(seen, now, is_emulated=is_emulated), *_of_replacements(steps))
+    observations = [
+        observation for step in steps if (observation := _find_step_observation(step)) is not None
+    ]
+    return (
+        *_build_notices(observations, now, is_emulated=is_emulated),
+        *_list_replacement_notices(steps),
+    )
 
 
-def notices_of_entries(
+def list_entry_notices(
     entries: Iterable[ResourceState],
     now: float,
     before: Mapping[str, PropertyMap] = MappingProxyType({}),
     *,
     is_emulated: bool = False,
 ) -> tuple[Notice, ...]:
-    """Of the resources of a state, as they were last seen.
+    """Return the notices of the resources of a state, as last observed.
 
-    `before` are, by URN, the outputs that the state has of those that were looked at now.
-    `is_emulated` says that `now` is by an emulator's clock.
+    Args:
+        entries: the entries of the state.
+        now: in Unix seconds.
+        before: by URN, the stored outputs of the resources that were observed just now.
+        is_emulated: whether `now` is the time of an emulator's clock.
     """
     entries = [*entries]
-    found = [(entry, entry.outputs, before.get(entry.urn)) for entry in entries]
-    return (*_notices(found, now, is_emulated=is_emulated), *_of_runs_to_come(entries))
+    observations = [(entry, entry.outputs, before.get(entry.urn)) for entry in entries]
+    return (
+        *_build_notices(observations, now, is_emulated=is_emulated),
+        *_list_due_notices(entries),
+    )
 
 
-def exposures_of_steps(steps: Iterable[Step]) -> tuple[Exposure, ...]:
-    """The ports open to the whole world of all resources that a run leaves."""
-    found: list[Exposure] = []
+def list_step_exposures(steps: Iterable[Step]) -> tuple[Exposure, ...]:
+    """Return the ports open to everybody of all resources that a run keeps."""
+    exposures: list[Exposure] = []
     for step in steps:
-        seen = _of_step(step)
-        if seen is None:
+        observation = _find_step_observation(step)
+        if observation is None:
             continue
-        entry, outputs, _ = seen
+        entry, outputs, _ = observation
         lifecycle = lifecycle_of(entry.type)
         if lifecycle is None or not entry.custom or entry.external or entry.delete:
             continue
-        exposure = lifecycle.get_exposure(told(entry.inputs), told(outputs))
+        exposure = lifecycle.get_exposure(
+            to_plain_properties(entry.inputs), to_plain_properties(outputs)
+        )
         if exposure is not None:
-            named = {"urn": entry.urn, "name": name_of(entry.urn)}
-            found.append(exposure.model_copy(update=named))
-    return tuple(found)
+            identity = {"urn": entry.urn, "name": name_of(entry.urn)}
+            exposures.append(exposure.model_copy(update=identity))
+    return tuple(exposures)
 
 
 def is_out_of_credit(notices: Iterable[Notice]) -> bool:
-    """Whether something has stopped because an account has no credit left."""
+    """Return True if something stopped because an account has no credit left."""
     return any(notice.kind is NoticeKind.CREDIT for notice in notices)
 
 
-_Seen = tuple[ResourceState, PropertyMap, PropertyMap | None]
-"""An entry, what was last seen of its object, and what the state had, if that was seen just now."""
+_Observation = tuple[ResourceState, PropertyMap, PropertyMap | None]
+"""An entry, its observed outputs, and the stored outputs if it was observed just now."""
 
 
-def _of_step(step: Step) -> _Seen | None:
-    """The entry that a step leaves, and what was last seen of its object."""
+def _find_step_observation(step: Step) -> _Observation | None:
+    """Return the entry that a step leaves with its observed outputs; None if it leaves none."""
     new = step.new
     if new is None or step.skipped:
         return None
@@ -116,62 +132,74 @@ def _of_step(step: Step) -> _Seen | None:
     return new, step.old.outputs, None
 
 
-def _notices(found: Iterable[_Seen], now: float, *, is_emulated: bool) -> tuple[Notice, ...]:
-    """Of each resource by itself, then of where nodes are, and what lack of credit does to all."""
+def _build_notices(
+    observations: Iterable[_Observation], now: float, *, is_emulated: bool
+) -> tuple[Notice, ...]:
+    """Return the notices of each resource, then of fabrics, then of accounts without credit."""
     notices: list[Notice] = []
-    credited: list[_Credited] = []
+    credited: list[_ResourceCredit] = []
     placed: list[tuple[str, ResourcePlacement]] = []
-    for entry, outputs, before in found:
+    for entry, outputs, before in observations:
         lifecycle = lifecycle_of(entry.type)
         if lifecycle is None or not entry.custom or entry.delete:
             continue
-        values, seen, name = told(entry.inputs), told(outputs), name_of(entry.urn)
-        named = {"urn": entry.urn, "name": name}
+        values, observed, name = (
+            to_plain_properties(entry.inputs),
+            to_plain_properties(outputs),
+            name_of(entry.urn),
+        )
+        identity = {"urn": entry.urn, "name": name}
         # Of what is only read, somebody else declares the rest.
-        own: list[Notice] = []
+        resource_notices: list[Notice] = []
         if not entry.external:
             start = find_start(entry, outputs, now, is_emulated=is_emulated)
-            own += (
+            resource_notices += (
                 *list_end_notices(values, start, now),
-                *lifecycle.list_notices(values, seen, now),
+                *lifecycle.list_notices(values, observed, now),
             )
-        own += lifecycle.find_observed_news(told(before), seen) if before is not None else ()
-        notices += [notice.model_copy(update=named) for notice in own]
-        credit = None if entry.external else lifecycle.get_credit(values, seen)
+        resource_notices += (
+            lifecycle.find_observed_news(to_plain_properties(before), observed)
+            if before is not None
+            else ()
+        )
+        notices += [notice.model_copy(update=identity) for notice in resource_notices]
+        credit = None if entry.external else lifecycle.get_credit(values, observed)
         if credit is not None:
-            credited.append(_Credited(entry.urn, name, lifecycle.platform, credit))
-        placement = None if entry.external else lifecycle.get_placement(seen)
+            credited.append(_ResourceCredit(entry.urn, name, lifecycle.platform, credit))
+        placement = None if entry.external else lifecycle.get_placement(observed)
         if placement is not None:
             placed.append((entry.urn, placement))
-    return (*notices, *fabric_notices(placed), *_credit_notices(credited))
+    return (*notices, *fabric_notices(placed), *_list_credit_notices(credited))
 
 
-def _of_runs_to_come(entries: Iterable[ResourceState]) -> Iterator[Notice]:
-    """What the next run does by itself; a plan has it as changes."""
+def _list_due_notices(entries: Iterable[ResourceState]) -> Iterator[Notice]:
+    """Yield what the next run does by itself; a plan lists it as changes."""
     for entry in entries:
         lifecycle = lifecycle_of(entry.type)
         if lifecycle is None or not entry.custom or entry.delete or entry.external:
             continue
-        named = {"urn": entry.urn, "name": name_of(entry.urn)}
-        for notice in lifecycle.find_due_notices(told(entry.outputs), told(entry.inputs)):
-            yield notice.model_copy(update=named)
+        identity = {"urn": entry.urn, "name": name_of(entry.urn)}
+        for notice in lifecycle.find_due_notices(
+            to_plain_properties(entry.outputs), to_plain_properties(entry.inputs)
+        ):
+            yield notice.model_copy(update=identity)
 
 
-def _of_replacements(steps: Iterable[Step]) -> Iterator[Notice]:
+def _list_replacement_notices(steps: Iterable[Step]) -> Iterator[Notice]:
     for step in steps:
         new = step.new
         lifecycle = lifecycle_of(new.type) if step.op is Op.REPLACE and new is not None else None
         if lifecycle is None or new is None:
             continue
-        text = lifecycle.describe_replacement(step.keys, told(new.inputs))
+        text = lifecycle.describe_replacement(step.keys, to_plain_properties(new.inputs))
         if text:
             name = name_of(new.urn)
             yield Notice(kind=NoticeKind.ROLLOUT, text=text, urn=new.urn, name=name)
 
 
 @dataclass(frozen=True, slots=True)
-class _Credited:
-    """What its platform's lifecycle says of one resource."""
+class _ResourceCredit:
+    """Hold the credit state of one resource."""
 
     urn: str
     name: str
@@ -179,31 +207,35 @@ class _Credited:
     credit: Credit
 
 
-def _credit_notices(found: Iterable[_Credited]) -> Iterator[Notice]:
-    """Nothing for platforms where nothing has stopped. What is lost next comes last."""
-    by_platform: dict[str, list[_Credited]] = {}
-    for each in found:
-        by_platform.setdefault(each.platform, []).append(each)
-    for those in by_platform.values():
-        if any(each.credit.state is not CreditState.RUNS for each in those):
-            yield from _of_account(those)
+def _list_credit_notices(resource_credits: Iterable[_ResourceCredit]) -> Iterator[Notice]:
+    """Yield notices for platforms where something stopped; the next loss comes last."""
+    by_platform: dict[str, list[_ResourceCredit]] = {}
+    for credit in resource_credits:
+        by_platform.setdefault(credit.platform, []).append(credit)
+    for platform_credits in by_platform.values():
+        if any(credit.credit.state is not CreditState.RUNS for credit in platform_credits):
+            yield from _list_account_notices(platform_credits)
 
 
-def _of_account(those: list[_Credited]) -> Iterator[Notice]:
-    for each in those:
-        if each.credit.text:
+def _list_account_notices(account_credits: list[_ResourceCredit]) -> Iterator[Notice]:
+    for resource in account_credits:
+        if resource.credit.text:
             yield Notice(
                 kind=NoticeKind.CREDIT,
-                text=each.credit.text,
-                at=each.credit.at,
-                urn=each.urn,
-                name=each.name,
+                text=resource.credit.text,
+                at=resource.credit.at,
+                urn=resource.urn,
+                name=resource.name,
             )
     # What has stopped is nearer to its end than what still runs.
-    nearest = sorted(those, key=lambda each: each.credit.state is CreditState.RUNS)
-    lost = [f"{each.name}: {each.credit.next}" for each in nearest if each.credit.next]
-    told = f"next without credit: {'; '.join(lost)}. " if lost else ""
-    text = f"{told}Add credit to the account, then run `gpuform up` again"
+    nearest = sorted(
+        account_credits, key=lambda resource: resource.credit.state is CreditState.RUNS
+    )
+    losses = [
+        f"{resource.name}: {resource.credit.next}" for resource in nearest if resource.credit.next
+    ]
+    warning = f"next without credit: {'; '.join(losses)}. " if losses else ""
+    text = f"{warning}Add credit to the account, then run `gpuform up` again"
     yield Notice(kind=NoticeKind.CREDIT, text=text)
 
 
@@ -229,8 +261,10 @@ class ExpiryObserver:
 
         None is an answer without a Date. Of several answers the one that differs most counts.
         """
-        known = self._seconds_ahead.get(platform)
-        if known is None or (seconds_ahead is not None and abs(seconds_ahead) > abs(known)):
+        largest_skew = self._seconds_ahead.get(platform)
+        if largest_skew is None or (
+            seconds_ahead is not None and abs(seconds_ahead) > abs(largest_skew)
+        ):
             self._seconds_ahead[platform] = seconds_ahead
 
     def seconds_ahead(self, platform: str) -> float | None:
@@ -290,7 +324,7 @@ class ProvenCalendar:
         due, lifecycle = self.table(entry), lifecycle_of(entry.type)
         if due is None or lifecycle is None:
             return due
-        if self.table.by_time(entry, self.table.now) is None:
+        if self.table.find_due_by_time(entry, self.table.now) is None:
             return due  # by idleness, which has looked at its use already
         try:
             self._require_evidence(due, entry, lifecycle)
@@ -305,7 +339,7 @@ class ProvenCalendar:
         self, due: DueChange, entry: ResourceState, lifecycle: type[Lifecycle[Any, Any]]
     ) -> None:
         """Raise NotEnoughEvidence if something that is due may not be done yet."""
-        is_off, power = lifecycle.is_off(told(entry.outputs)), lifecycle.power
+        is_off, power = lifecycle.is_off(to_plain_properties(entry.outputs)), lifecycle.power
         stops = due.inputs is not None and power is not None and power.field in due.inputs
         if due.inputs is not None and stops == is_off:
             return  # it is so already

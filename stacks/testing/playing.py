@@ -27,8 +27,8 @@ from gpuform.stacks.engine.state import NothingSelected, ResourceState, Snapshot
 from gpuform.stacks.engine.store import SEALED, Backend, build_full_name
 from gpuform.stacks.engine.urn import STACK_TYPE, is_provider, make_urn, name_of
 from gpuform.stacks.engine.values import PropertyMap, from_plain, property_paths
-from gpuform.stacks.gates.evaluating import Keeper
-from gpuform.stacks.gates.file import project_gates
+from gpuform.stacks.gates.evaluating import GateEvaluator
+from gpuform.stacks.gates.file import read_project_gates
 from gpuform.stacks.operations import automation
 from gpuform.stacks.operations.config_setting import ConfigSetting
 from gpuform.stacks.operations.opening.selecting import SelectedStack
@@ -227,11 +227,11 @@ class _Stage:
     def _require_permissions(self) -> None:
         """Raises CaseError for a permission that does not exist, and for one that no case has."""
         allow = self._part.inputs.allow or ()
-        gates = project_gates(self._project.directory) if allow else ()
+        gates = read_project_gates(self._project.directory) if allow else ()
         for number, name in enumerate(allow):
             with _part_of_case("allow", number):
                 _refuse_real_schedulers(name)
-                Keeper(gates, permissions.parse_permissions(name), self._project.program)
+                GateEvaluator(gates, permissions.parse_permissions(name), self._project.program)
 
     def _declared(self, selected: SelectedStack) -> dict[str, PropertyMap]:
         """What the program declares of each resource, by URN, as far as it comes."""

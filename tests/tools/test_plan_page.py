@@ -12,7 +12,7 @@ from gpuform.schemas.plan import Plan, PlanAction, PlanReason
 from gpuform.schemas.stacks_plan import StacksInputs
 from gpuform.stacks.gates.file import read_gates
 from gpuform.stacks.language.plan_schema import plan_schema
-from gpuform.stacks.pricing.book import price_book_model
+from gpuform.stacks.pricing.book import get_price_book_model
 from gpuform.stacks.review.facts import Review, StackFacts
 from gpuform.stacks.review.pages import build_review_document
 from tools.reference import file_pages
@@ -61,7 +61,7 @@ def test_the_examples_of_prices_and_gates_are_right(project: Path) -> None:
     import yaml
 
     prices: Any = yaml.safe_load(file_pages.PRICES)
-    assert price_book_model().model_validate(prices)
+    assert get_price_book_model().model_validate(prices)
     assert len(read_gates(project / "gates.yaml", "gates.yaml")) == 8
     for name in GateInputs.rules:
         assert f"| `{name}` |" in page_of_prices()

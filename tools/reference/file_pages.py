@@ -18,7 +18,7 @@ from gpuform.schemas.topology import (
     ModuleInputs,
     TopologyInputs,
 )
-from gpuform.stacks.pricing.book import price_book_model
+from gpuform.stacks.pricing.book import get_price_book_model
 from tools.reference.markdown import (
     escape_prose,
     join_as_code,
@@ -235,7 +235,7 @@ def _render_prices_parts() -> Iterator[str]:
     yield _PRICES_ABOUT
     yield f"## prices.yaml\n\n```yaml\n{PRICES}```"
     yield _PRICES
-    yield render_file_tables(price_book_model(), "prices")
+    yield render_file_tables(get_price_book_model(), "prices")
     yield f"## gates.yaml\n\n```yaml\n{GATES}```"
     yield _GATES
     yield f"The rules are {join_as_code(GateInputs.rules)}."

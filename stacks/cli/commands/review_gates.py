@@ -14,10 +14,10 @@ from gpuform.stacks.code_hosts.place import ReviewFlags, ReviewPlace, find_revie
 from gpuform.stacks.code_hosts.posting import label_pull_request, post_review
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import find_project
-from gpuform.stacks.gates.evaluating import Keeper, lifted
-from gpuform.stacks.gates.file import Gate, project_gates, read_gates
+from gpuform.stacks.gates.evaluating import GateEvaluator, allow_gates
+from gpuform.stacks.gates.file import Gate, read_gates, read_project_gates
 from gpuform.stacks.pricing.book import PriceBook
-from gpuform.stacks.pricing.planned import with_prices
+from gpuform.stacks.pricing.planned import add_prices
 from gpuform.stacks.review.facts import Review, StackFacts
 from gpuform.stacks.review.pages import LIMIT, format_code, render_markdown
 from gpuform.stacks.review.previews import read_plans
@@ -37,7 +37,7 @@ def review_of(
             ",".join(allow)
         )
         plans = tuple(judged(first.plans, gates, allow, environ))
-        over_all = None if first.gates is None else lifted(first.gates, allowed)
+        over_all = None if first.gates is None else allow_gates(first.gates, allowed)
         return Review.from_stacks_plan(
             first.model_copy(update={"plans": plans, "gates": over_all}), files[0]
         )
@@ -58,8 +58,8 @@ def judged(
     """
     allowed = permissions.get_permissions(environ) | permissions.parse_permissions(",".join(allow))
     if file is not None:
-        keeper = Keeper(_gates_of(file), allowed, file.parent)
-        return [keeper.judged(plan) for plan in plans]
+        keeper = GateEvaluator(_gates_of(file), allowed, file.parent)
+        return [keeper.evaluate(plan) for plan in plans]
     return [_allowed(_by_project(plan), allowed) for plan in plans]
 
 
@@ -80,14 +80,14 @@ def _by_project(plan: Plan) -> Plan:
     if project.name != plan.project:
         return plan
     if plan.basis is None and plan.cost is None:
-        plan = with_prices(plan, PriceBook.read(project.directory))
-    return Keeper(project_gates(project.directory), (), project.program).judged(plan)
+        plan = add_prices(plan, PriceBook.read(project.directory))
+    return GateEvaluator(read_project_gates(project.directory), (), project.program).evaluate(plan)
 
 
 def _allowed(plan: Plan, allowed: frozenset[str]) -> Plan:
     if plan.gates is None:
         return plan
-    return plan.model_copy(update={"gates": lifted(plan.gates, allowed)})
+    return plan.model_copy(update={"gates": allow_gates(plan.gates, allowed)})
 
 
 _TOLD = {

@@ -23,7 +23,7 @@ from gpuform.stacks.review.text.plan_text import (
     render_unchecked,
 )
 from gpuform.stacks.review.value_text import format_stack_name, render_outputs
-from gpuform.stacks.schedule.noticing import notices_of_entries
+from gpuform.stacks.schedule.noticing import list_entry_notices
 
 
 class View(Protocol):
@@ -234,7 +234,7 @@ class HumanView(_OnScreen):
     def _ways_to_repair(self, ended: RunEnded, outcome: Outcome) -> Iterator[str]:
         """Yield what repairs the nodes that a repair has left as they are, if there are any."""
         entries = [each for each in outcome.snapshot.resources if not each.delete]
-        notices = notices_of_entries(entries, ended.evaluator.clock.now())
+        notices = list_entry_notices(entries, ended.evaluator.clock.now())
         if not any(notice.kind is NoticeKind.REPAIR for notice in notices):
             return
         on = f"--stack {self.title.stack}"

@@ -13,15 +13,15 @@ from gpuform.providers.operations import Settings
 from gpuform.schemas.plan import Plan
 from gpuform.stacks.engine.planning import Step
 from gpuform.stacks.engine.stack import Stack
-from gpuform.stacks.gates.busy import Monitoring, with_usage
-from gpuform.stacks.gates.evaluating import Keeper
-from gpuform.stacks.gates.file import project_gates
-from gpuform.stacks.gates.proven import proofs_of_steps, with_unreached
+from gpuform.stacks.gates.busy import UsageMonitor, add_usage
+from gpuform.stacks.gates.evaluating import GateEvaluator
+from gpuform.stacks.gates.file import read_project_gates
+from gpuform.stacks.gates.proven import add_unreachable_platforms, check_certifications
 from gpuform.stacks.operations.opening.worlds import read_config
 from gpuform.stacks.pricing.book import PriceBook
-from gpuform.stacks.pricing.planned import with_costs
+from gpuform.stacks.pricing.planned import add_costs
 from gpuform.stacks.review.renames import find_option_changes, find_renames
-from gpuform.stacks.schedule.noticing import exposures_of_steps, notices_of_steps
+from gpuform.stacks.schedule.noticing import list_step_exposures, list_step_notices
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class PlanEvaluator:
     """The price book and the gates of a project, read once for a run."""
 
     book: PriceBook
-    gate_evaluator: Keeper
+    gate_evaluator: GateEvaluator
     clock: Clock
 
     @classmethod
@@ -44,15 +44,15 @@ class PlanEvaluator:
         directory = stack.project.directory
         settings = Settings(config=read_config(stack).get, environ=environ)
         ids = {entry.urn: entry.id for entry in stack.snapshot.resources if not entry.delete}
-        gates = project_gates(directory)
-        monitoring = Monitoring(settings, ids)
-        gate_evaluator = Keeper(gates, allowed, stack.project.program, monitoring)
+        gates = read_project_gates(directory)
+        monitoring = UsageMonitor(settings, ids)
+        gate_evaluator = GateEvaluator(gates, allowed, stack.project.program, monitoring)
         return cls(PriceBook.read(directory), gate_evaluator, synchronize_clock(get_clock(environ)))
 
     @classmethod
     def load_prices(cls, stack: Stack) -> Self:
         """Read the project's price book alone, for a run that changes nothing on a platform."""
-        gate_evaluator = Keeper((), (), stack.project.program)
+        gate_evaluator = GateEvaluator((), (), stack.project.program)
         return cls(
             PriceBook.read(stack.project.directory),
             gate_evaluator,
@@ -69,7 +69,7 @@ class PlanEvaluator:
         `steps` are all steps of the run that made the plan, with those of unchanged resources.
         """
         steps = list(steps)
-        schedule_notices = notices_of_steps(
+        schedule_notices = list_step_notices(
             steps, self.clock.now(), is_emulated=self.clock.is_platforms
         )
         notices = (
@@ -78,13 +78,11 @@ class PlanEvaluator:
             *find_option_changes(steps),
             *find_renames(steps),
         )
-        proofs = proofs_of_steps(steps) if self.gate_evaluator.asks("certified") else None
-        evidence = {"exposures": exposures_of_steps(steps), "proofs": proofs}
-        plan = with_costs(plan, steps, self.book).model_copy(
-            update={"notices": notices, **evidence}
-        )
-        plan = self.gate_evaluator.judged(plan)
+        proofs = check_certifications(steps) if self.gate_evaluator.has_rule("certified") else None
+        evidence = {"exposures": list_step_exposures(steps), "proofs": proofs}
+        plan = add_costs(plan, steps, self.book).model_copy(update={"notices": notices, **evidence})
+        plan = self.gate_evaluator.evaluate(plan)
         monitoring = self.gate_evaluator.monitoring
         if monitoring is None:
             return plan
-        return with_unreached(with_usage(plan, monitoring), steps, monitoring.settings)
+        return add_unreachable_platforms(add_usage(plan, monitoring), steps, monitoring.settings)

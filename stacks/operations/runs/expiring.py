@@ -17,7 +17,13 @@ from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import Selection, UrnPatterns
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.operations.opening.worlds import read_config
-from gpuform.stacks.schedule.calendar import Expired, IdleWatch, TimeTable, end_is_unknown, timed
+from gpuform.stacks.schedule.calendar import (
+    ExpiredResources,
+    IdleWatch,
+    TimeTable,
+    is_end_unknown,
+    select_timed,
+)
 from gpuform.stacks.schedule.noticing import ExpiryObserver, ProvenCalendar
 
 
@@ -28,7 +34,7 @@ class Expiry:
     stack: Stack
     clock: Clock
     now: float
-    expired: Expired
+    expired: ExpiredResources
     idle: IdleWatch
     _refusals: dict[str, GpuformError] = field(default_factory=dict)
     _previewed: Mapping[str, bool] | None = None
@@ -38,14 +44,14 @@ class Expiry:
         # Read when something is asked: most runs do not need the configuration in the clear here.
         settings = Settings(config=lambda key: read_config(stack).get(key), environ=os.environ)
         watch = IdleWatch(settings, clock, Intents(EphemeralRecords(stack.intents().records)))
-        return cls(stack, clock, clock.now(), Expired(stack), watch)
+        return cls(stack, clock, clock.now(), ExpiredResources(stack), watch)
 
     def build_options(self, options: Options) -> Options:
         """Return the engine's options of an `expire` run.
 
         The run refreshes the resources with an expiry time or running hours.
         """
-        urns = [entry.urn for entry in timed(self.stack.snapshot.resources)]
+        urns = [entry.urn for entry in select_timed(self.stack.snapshot.resources)]
         dependents = options.selection.target_dependents
         intents = self.stack.intents()
         self.idle.intents = (
@@ -87,13 +93,13 @@ class Expiry:
         """Return the names of resources with a time to live whose creation time is unknown."""
         return [
             name_of(entry.urn)
-            for entry in timed(outcome.snapshot.resources)
-            if end_is_unknown(entry, self.now, is_emulated=self.clock.is_platforms)
+            for entry in select_timed(outcome.snapshot.resources)
+            if is_end_unknown(entry, self.now, is_emulated=self.clock.is_platforms)
         ]
 
     def forget_existing(self, outcome: Outcome) -> None:
         """Remove the records of expired resources that exist after the run."""
-        self.expired.settle(_list_urns(outcome))
+        self.expired.forget_recreated(_list_urns(outcome))
 
 
 def _list_urns(outcome: Outcome) -> Collection[str]:

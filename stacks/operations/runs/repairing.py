@@ -14,7 +14,7 @@ from gpuform.stacks.engine.executing import DueChange
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import ResourceState, Selection, UrnPatterns
 from gpuform.stacks.engine.urn import name_of
-from gpuform.stacks.pricing.footprints import told
+from gpuform.stacks.pricing.footprints import to_plain_properties
 from gpuform.stacks.resource_rules import lifecycle_of
 
 _SHOWN = 10
@@ -75,7 +75,9 @@ class RepairRun:
         lifecycle = lifecycle_of(entry.type)
         if lifecycle is None:
             return None
-        decided = lifecycle.decide_repairs(told(entry.outputs), told(entry.inputs))
+        decided = lifecycle.decide_repairs(
+            to_plain_properties(entry.outputs), to_plain_properties(entry.inputs)
+        )
         is_due = bool(decided.due_repairs) or bool(self._find_interrupted_repairs(entry))
         return DueChange("a node is repaired", entry.inputs) if is_due else None
 
@@ -152,4 +154,8 @@ def _list_nodes(entry: ResourceState) -> set[str]:
     lifecycle = lifecycle_of(entry.type)
     if lifecycle is None or not entry.custom or entry.delete or entry.external:
         return set()
-    return {*lifecycle.decide_repairs(told(entry.outputs), told(entry.inputs)).node_names}
+    return {
+        *lifecycle.decide_repairs(
+            to_plain_properties(entry.outputs), to_plain_properties(entry.inputs)
+        ).node_names
+    }

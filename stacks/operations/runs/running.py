@@ -28,7 +28,7 @@ from gpuform.stacks.engine.planning import EventBus, Listener, PlanConstraint
 from gpuform.stacks.engine.project import Project, StackSettings
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.store import StackLock
-from gpuform.stacks.gates.evaluating import stopped_by
+from gpuform.stacks.gates.evaluating import list_blocking_gates
 from gpuform.stacks.operations.config_setting import set_config_values
 from gpuform.stacks.operations.opening.selecting import (
     SelectedStack,
@@ -71,7 +71,7 @@ from gpuform.stacks.operations.runs.settling import (
     recover_earlier_runs,
 )
 from gpuform.stacks.resource_rules import DELETION_RULES, RULES, deletes_first
-from gpuform.stacks.schedule.noticing import is_out_of_credit, notices_of_entries
+from gpuform.stacks.schedule.noticing import is_out_of_credit, list_entry_notices
 from gpuform.stacks.topology_runner import run_topology
 
 
@@ -346,7 +346,7 @@ class PlannedRun:
         """Return why the plan must not be applied, or None."""
         if self.options.operation == "refresh":
             return None
-        if stopped_by(ended.plan):
+        if list_blocking_gates(ended.plan):
             return ExitReason.POLICY_VIOLATION
         is_unchecked = self.options.require_checks and ended.plan.unchecked
         return ExitReason.UNCHECKED if is_unchecked else None
@@ -380,7 +380,7 @@ class PlannedRun:
         self, ended: RunEnded, outcome: Outcome, reason: ExitReason | None = None
     ) -> RunResult:
         """Report idle resources, and return the result of the run."""
-        for line in self.expiry.idle.lines():
+        for line in self.expiry.idle.format_verdicts():
             self.callbacks.report(line)
         is_stopped = reason in (ExitReason.POLICY_VIOLATION, ExitReason.UNCHECKED)
         reason = reason or self._choose_reason(outcome)
@@ -396,7 +396,7 @@ class PlannedRun:
             changes=dict(outcome.changes),
             has_changes=outcome.has_changes,
             diagnostics=ended.record.diagnostics,
-            gates=stopped_by(ended.plan) if is_stopped else (),
+            gates=list_blocking_gates(ended.plan) if is_stopped else (),
             unchecked=ended.plan.unchecked if is_stopped and self.options.require_checks else (),
             unknown_ends=unknown,
             refusals=self.expiry.refusals,
@@ -428,7 +428,7 @@ class PlannedRun:
             return outcome.out_of_credit
         entries = [entry for entry in outcome.snapshot.resources if not entry.delete]
         return outcome.out_of_credit or is_out_of_credit(
-            notices_of_entries(entries, self.expiry.now)
+            list_entry_notices(entries, self.expiry.now)
         )
 
     def _deploy(
@@ -446,7 +446,7 @@ class PlannedRun:
             preview=preview,
             refresh=bool(run_options.refresh),
             parallel=parallel,
-            rules=(*RULES, self.expiry.expired.refused),
+            rules=(*RULES, self.expiry.expired.find_renewal_problems),
             deletion_rules=DELETION_RULES,
             deletes_first=deletes_first,
             run_program=run_options.run_program,

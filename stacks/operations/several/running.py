@@ -14,7 +14,7 @@ from gpuform.schemas.plan import Plan
 from gpuform.schemas.stacks_plan import StacksPlan
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.store import build_full_name
-from gpuform.stacks.gates.evaluating import lifted
+from gpuform.stacks.gates.evaluating import allow_gates
 from gpuform.stacks.multi_stack import Order, circles, sequence
 from gpuform.stacks.operations.plans.plan_file import PlanRefused, read_stacks_plan, write_plan
 from gpuform.stacks.operations.runs.caller import Interruptions
@@ -293,7 +293,7 @@ class _MultiStackRun:
             *(plan.gates or ()),
             *(gate for stack_plan in plan.plans for gate in stack_plan.gates or ()),
         ]
-        if any(gate.is_blocking for gate in lifted(gates, _get_permissions(self.options.run))):
+        if any(gate.is_blocking for gate in allow_gates(gates, _get_permissions(self.options.run))):
             return ExitReason.POLICY_VIOLATION
         is_unchecked = self.options.run.require_checks and any(
             stack_plan.unchecked for stack_plan in plan.plans

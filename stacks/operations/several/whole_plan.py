@@ -14,13 +14,13 @@ from gpuform.schemas.stacks_plan import StacksPlan
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.store import read_sealed
 from gpuform.stacks.engine.urn import is_noise, name_of
-from gpuform.stacks.gates.evaluating import Keeper
-from gpuform.stacks.gates.file import Gate, gates_in, project_gates
+from gpuform.stacks.gates.evaluating import GateEvaluator
+from gpuform.stacks.gates.file import Gate, read_project_gates, read_stacks_gates
 from gpuform.stacks.multi_stack import Estate, Member
 from gpuform.stacks.operations.opening.emulating import find_shared_store, serve_emulators
 from gpuform.stacks.pricing.book import PriceBook
-from gpuform.stacks.pricing.costs import cost_of, priced
-from gpuform.stacks.pricing.footprints import footprint_now
+from gpuform.stacks.pricing.costs import price_usage, sum_costs
+from gpuform.stacks.pricing.footprints import compute_current_usage
 
 
 def read_unplanned_costs(
@@ -46,8 +46,9 @@ def _read_current_cost(member: Member, environ: Mapping[str, str]) -> StackCost:
         for entry in state.snapshot.resources
         if entry.custom and not (entry.external or entry.delete or is_noise(entry.type))
     ]
-    return cost_of(
-        (name_of(entry.urn), priced(footprint_now(entry), book)) for entry in existing_entries
+    return sum_costs(
+        (name_of(entry.urn), price_usage(compute_current_usage(entry), book))
+        for entry in existing_entries
     )
 
 
@@ -70,15 +71,15 @@ def evaluate_workspace_gates(
         unplanned_costs = list(read_unplanned_costs(estate, planned, environ))
     combined_plan = _merge_plans(plan.plans, unplanned_costs)
     gate_permissions = {gate.permission for gate in gates}
-    evaluator = Keeper(
+    evaluator = GateEvaluator(
         gates, {permission for permission in allowed if permission in gate_permissions}, estate.root
     )
-    return plan.model_copy(update={"gates": evaluator.judged(combined_plan).gates})
+    return plan.model_copy(update={"gates": evaluator.evaluate(combined_plan).gates})
 
 
 def read_workspace_gates(estate: Estate) -> Sequence[Gate]:
     """Return the gates of stacks.yaml. Raises EngineError if the file is wrong."""
-    return () if estate.file is None else gates_in(estate.file)
+    return () if estate.file is None else read_stacks_gates(estate.file)
 
 
 def assign_permissions(estate: Estate, allowed: Collection[str]) -> dict[str, list[str]]:
@@ -92,7 +93,7 @@ def assign_permissions(estate: Estate, allowed: Collection[str]) -> dict[str, li
     known_gates = {gate.permission for gate in read_workspace_gates(estate)} if lifted else set()
     assigned: dict[str, list[str]] = {}
     for name, member in estate.members.items():
-        gates = project_gates(member.project.directory) if lifted else ()
+        gates = read_project_gates(member.project.directory) if lifted else ()
         project_gate_names = {gate.permission for gate in gates}
         assigned[name] = [*others, *sorted(project_gate_names & lifted)]
         known_gates |= project_gate_names

@@ -20,7 +20,7 @@ from gpuform.stacks.engine.provider_host import Diff, to_provider
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import STACK_TYPE, is_noise, is_urn, name_of, type_of
 from gpuform.stacks.engine.values import property_paths
-from gpuform.stacks.pricing.footprints import footprint_now, footprint_then
+from gpuform.stacks.pricing.footprints import compute_current_usage, compute_planned_usage
 from gpuform.stacks.resource_rules import kind_of
 from gpuform.stacks.review.previews.masking import decode_masked_resource, list_secret_properties
 from gpuform.stacks.review.value_text import PROVIDER_PROPERTY, counted
@@ -246,8 +246,8 @@ def _build_drift_change(step: _Step) -> ResourceChange:
     change = describe_drift(_GpuCounter(), old, new, diff)
     return change.model_copy(
         update={
-            "before": footprint_now(old),
-            "after": footprint_then(new, new) if new else None,
+            "before": compute_current_usage(old),
+            "after": compute_planned_usage(new, new) if new else None,
         }
     )
 
@@ -300,8 +300,8 @@ def _build_change(step: _Step) -> ResourceChange:
     is_owned = step.op is not Op.READ
     return change.model_copy(
         update={
-            "before": footprint_now(old) if old and is_owned else None,
-            "after": footprint_then(new, observed) if new and is_owned else None,
+            "before": compute_current_usage(old) if old and is_owned else None,
+            "after": compute_planned_usage(new, observed) if new and is_owned else None,
         }
     )
 

@@ -14,7 +14,7 @@ from gpuform.schemas.lens.wire import Consumer, GpuHeatmap, Overview
 from gpuform.schemas.plan import Amount, StackCost
 from gpuform.schemas.resource_facts import Billing, Notice, ResourceUsage
 from gpuform.schemas.safe_text import escape_invisible
-from gpuform.stacks.pricing.costs import cost_of
+from gpuform.stacks.pricing.costs import sum_costs
 from gpuform.stacks.review.paint import PLAIN, Paint
 from gpuform.stacks.review.summary_text import format_money, format_stack_cost, render_notices
 from gpuform.stacks.review.value_text import counted
@@ -224,7 +224,7 @@ def _format_resource_cost(resource: ResourceStatus) -> str:
     usage = resource.footprint
     if usage is None or not usage.expenses:
         return "-"
-    cost = cost_of([(resource.name, usage)])
+    cost = sum_costs([(resource.name, usage)])
     if not cost.amounts:
         return "unknown" if cost.unknown else "0/h"
     amounts = [

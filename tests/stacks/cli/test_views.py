@@ -30,7 +30,7 @@ from gpuform.stacks.engine.planning import (
 )
 from gpuform.stacks.engine.state import ResourceState, Snapshot
 from gpuform.stacks.engine.values import Secret
-from gpuform.stacks.gates.evaluating import Keeper
+from gpuform.stacks.gates.evaluating import GateEvaluator
 from gpuform.stacks.operations.plans.appraising import PlanEvaluator
 from gpuform.stacks.operations.plans.record import RunRecord
 from gpuform.stacks.operations.runs.caller import RunEnded, RunStarted
@@ -137,7 +137,7 @@ def test_many_live_rows_are_cut(screen: Screen, clock: FakeClock) -> None:
 
 def shown(screen: Screen, title: RunStarted, events: list[Event], ended: Outcome) -> str:
     clock = FakeClock()
-    appraiser = PlanEvaluator(PriceBook(), Keeper((), (), Path()), clock)
+    appraiser = PlanEvaluator(PriceBook(), GateEvaluator((), (), Path()), clock)
     view = HumanView(screen, Showing(), lambda: Stopwatch(clock))
     record, listen = RunRecord(), view.begin(title)
     for event in [Prelude(title.operation, title.preview, {}), *events]:

@@ -8,7 +8,7 @@ from gpuform.providers.context.transport import mount_transport
 from gpuform.providers.operations import Settings
 from gpuform.schemas.plan import PlanAction, PlanReason, ResourceChange
 from gpuform.schemas.policies.drain import RemovedNode, RemovedNodes, RunningJob
-from gpuform.stacks.gates.busy import Monitoring
+from gpuform.stacks.gates.busy import UsageMonitor
 
 TYPE = "pulumi-python:dynamic/gpuform.together:Cluster"
 
@@ -29,7 +29,7 @@ def shrinking(leaving: RemovedNodes | None) -> ResourceChange:
 def findings(*nodes: RemovedNode) -> list[str]:
     change = shrinking(RemovedNodes(scheduler="Kubernetes", on_busy="wait", nodes=nodes))
     nobody = Settings(environ={})
-    return list(Monitoring(nobody, {change.urn: "c1"}).findings([change], {}))
+    return list(UsageMonitor(nobody, {change.urn: "c1"}).find_usage([change], {}))
 
 
 def test_idle_nodes_may_go() -> None:
@@ -70,5 +70,5 @@ def test_an_empty_list_counts_only_where_lens_shows_that_it_is_all(
 
     settings = Settings(environ={"LENS_URL": URL})
     with mount_transport(URL, httpx.MockTransport(answer)), use_context(ProviderContext()):
-        found = list(Monitoring(settings, {}).findings([shrinking(None)], {}))
+        found = list(UsageMonitor(settings, {}).find_usage([shrinking(None)], {}))
     assert (found == []) if said is None else (said in found[0])

@@ -16,9 +16,9 @@ from gpuform.schemas.plan import (
 )
 from gpuform.schemas.resource_facts import Billing, Expense, ResourceUsage
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.gates.evaluating import Keeper, stopped_by
+from gpuform.stacks.gates.evaluating import GateEvaluator, list_blocking_gates
 from gpuform.stacks.gates.file import read_gates
-from gpuform.stacks.gates.rules import only_lowers
+from gpuform.stacks.gates.rules import is_only_lowering
 
 TYPE = "pulumi-python:dynamic/gpuform.together:Cluster"
 
@@ -38,7 +38,9 @@ def findings(tmp_path: Path, gate: str, *changes: ResourceChange, **plan: Any) -
     file = tmp_path / "gates.yaml"
     file.write_text(f"gates:\n  it: {gate}\n")
     planned = Plan.from_changes("demo", "dev", changes).model_copy(update=plan)
-    (result,) = Keeper(read_gates(file, "gates.yaml"), (), tmp_path).judged(planned).gates or ()
+    (result,) = (
+        GateEvaluator(read_gates(file, "gates.yaml"), (), tmp_path).evaluate(planned).gates or ()
+    )
     return list(result.findings)
 
 
@@ -189,7 +191,7 @@ STORED = {"what": "storage", "unit": "TiB", "gpu_type": ""}
 def test_what_only_lowers_what_is_paid_for(
     before: ResourceUsage | None, after: ResourceUsage | None, expected: bool, action: str
 ) -> None:
-    assert only_lowers(change(action, before=before, after=after)) is expected
+    assert is_only_lowering(change(action, before=before, after=after)) is expected
 
 
 def test_a_gate_on_cost_is_about_growth_alone(tmp_path: Path) -> None:
@@ -291,14 +293,14 @@ def test_levels_and_permissions(tmp_path: Path) -> None:
     (tmp_path / "gates.yaml").write_text(text)
     gates = read_gates(tmp_path / "gates.yaml", "gates.yaml")
     plan = Plan.from_changes("demo", "dev", [change("delete")])
-    (stopping,) = stopped_by(Keeper(gates, (), tmp_path).judged(plan))
+    (stopping,) = list_blocking_gates(GateEvaluator(gates, (), tmp_path).evaluate(plan))
     assert (stopping.name, stopping.permission, stopping.reason) == (
         "hard",
         "gate:hard",
         "it serves",
     )
     assert stopping.source == "gates.yaml:2:3"
-    assert stopped_by(Keeper(gates, ("gate:hard",), tmp_path).judged(plan)) == []
+    assert list_blocking_gates(GateEvaluator(gates, ("gate:hard",), tmp_path).evaluate(plan)) == []
     with pytest.raises(EngineError, match="gate:hart: there is no such gate") as refused:
-        Keeper(gates, ("gate:hart",), tmp_path)
+        GateEvaluator(gates, ("gate:hart",), tmp_path)
     assert refused.value.hint == "gates are lifted by gate:hard, gate:soft"

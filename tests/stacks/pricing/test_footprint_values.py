@@ -9,7 +9,7 @@ from gpuform.providers.properties import to_properties
 from gpuform.schemas.values import UNKNOWN as PLAIN_UNKNOWN
 from gpuform.stacks.engine.provider_host import to_provider
 from gpuform.stacks.engine.values import UNKNOWN, ResourceReference, Secret
-from gpuform.stacks.pricing.footprints import told
+from gpuform.stacks.pricing.footprints import to_plain_properties
 
 KEYS = st.sampled_from(["a", "b", "__provider"])
 LEAVES = st.one_of(
@@ -46,12 +46,12 @@ def opened(value: Any) -> Any:
 @given(st.dictionaries(KEYS, VALUES, max_size=3))
 def test_they_are_those_that_a_provider_gets_without_secrets(properties):
     expected = to_properties(to_provider(opened(properties)))
-    assert told(properties) == expected
-    assert repr(told(properties)) == repr(expected)
+    assert to_plain_properties(properties) == expected
+    assert repr(to_plain_properties(properties)) == repr(expected)
 
 
 def test_a_secret_is_not_known():
-    assert told({"a": Secret("x"), "b": [Secret(None)]}) == {
+    assert to_plain_properties({"a": Secret("x"), "b": [Secret(None)]}) == {
         "a": PLAIN_UNKNOWN,
         "b": [PLAIN_UNKNOWN],
     }

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gpuform.schemas.resource_facts import Billing, Expense, ResourceUsage
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.pricing.book import PriceBook
-from gpuform.stacks.pricing.costs import cost_of, priced
+from gpuform.stacks.pricing.costs import price_usage, sum_costs
 
 BOOK = """\
 currency: USD
@@ -45,7 +45,7 @@ def gpus(**more: object) -> Expense:
     ],
 )
 def test_a_price(book: PriceBook, more: dict[str, object], hourly: float, source: str) -> None:
-    found = book.priced(gpus(**more))
+    found = book.price_expense(gpus(**more))
     assert (found.hourly, found.currency, found.source) == (hourly, "USD", source)
 
 
@@ -65,9 +65,9 @@ def test_a_price(book: PriceBook, more: dict[str, object], hourly: float, source
 def test_what_has_no_price_is_unknown(
     book: PriceBook, more: dict[str, object], because: str
 ) -> None:
-    found = book.priced(gpus(**more))
+    found = book.price_expense(gpus(**more))
     assert (found.hourly, found.because) == (None, because)
-    assert PriceBook().priced(gpus()).because == "there is no prices.yaml"
+    assert PriceBook().price_expense(gpus()).because == "there is no prices.yaml"
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_a_sum_has_every_known_cost_once_and_names_every_unknown_one(
     given_: list[list[Expense]],
 ) -> None:
     every = [each for expenses in given_ for each in expenses]
-    found = cost_of(("x", ResourceUsage(expenses=tuple(expenses))) for expenses in given_)
+    found = sum_costs(("x", ResourceUsage(expenses=tuple(expenses))) for expenses in given_)
     for currency in ("USD", "KRW"):
         known = sum(each.hourly or 0 for each in every if each.currency == currency)
         assert found.sum_hourly_costs().get(currency, 0) == pytest.approx(known)
@@ -122,6 +122,6 @@ def test_a_sum_has_every_known_cost_once_and_names_every_unknown_one(
 
 
 def test_a_resource_that_nobody_knows_has_an_unknown_cost() -> None:
-    found = cost_of([("mine", priced(None, PriceBook()))])
+    found = sum_costs([("mine", price_usage(None, PriceBook()))])
     assert found.amounts == ()
     assert found.unknown == ("mine: gpuform does not know what it takes up",)

@@ -8,7 +8,7 @@ from lens_document import CONSUMERS, HEATMAP, OVERVIEW
 from gpuform.providers.catalog import Summary, summarize_resource
 from gpuform.schemas.lens.wire import ConsumerPage, GpuHeatmap, Overview
 from gpuform.schemas.resource_facts import Expense, ResourceUsage
-from gpuform.stacks.pricing.costs import cost_of
+from gpuform.stacks.pricing.costs import sum_costs
 from gpuform.stacks.review.text.status_text import (
     LensStatus,
     ResourceStatus,
@@ -44,7 +44,7 @@ RESOURCES = (
     ResourceStatus("mine", "dynamic:Thing", "x", Summary()),
 )
 
-COST = cost_of((each.name, each.footprint) for each in RESOURCES if each.footprint)
+COST = sum_costs((each.name, each.footprint) for each in RESOURCES if each.footprint)
 
 TEXT = """\
 ada@build (pid 1) is at work on the stack.

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gpuform.providers.lifetime import Verdict, find_creation_time
 from gpuform.schemas.policies.lifetime import read_running_hours
 from gpuform.stacks.engine.state import ResourceState
-from gpuform.stacks.schedule.calendar import TimeTable, end_is_unknown, timed
+from gpuform.stacks.schedule.calendar import TimeTable, is_end_unknown, select_timed
 
 START = 1_800_000_000.0
 MADE = datetime.fromtimestamp(START, UTC).isoformat()
@@ -70,24 +70,24 @@ def test_nothing_is_due_but_what_was_shown() -> None:
 def test_who_counts_from_nowhere_is_told() -> None:
     later = TimeTable(START * 2)
     untold = bench(made=None, ttl="1d")
-    assert (later(untold), end_is_unknown(untold, START)) == (None, True)
-    assert not end_is_unknown(bench(ttl="1d"), START)
-    assert not end_is_unknown(bench(made=None, expires="2026-12-31"), START)
+    assert (later(untold), is_end_unknown(untold, START)) == (None, True)
+    assert not is_end_unknown(bench(ttl="1d"), START)
+    assert not is_end_unknown(bench(made=None, expires="2026-12-31"), START)
     node = {"state": "RUNNING", "created_at": "2024-07-11 08:56:59"}
-    assert not end_is_unknown(entry({"ttl": "1d"}, node, "scp:GpuNode"), START)
-    assert end_is_unknown(entry({"ttl": "1d"}, {"gpu_nodes": {}}, "scp:NodePool"), START)
+    assert not is_end_unknown(entry({"ttl": "1d"}, node, "scp:GpuNode"), START)
+    assert is_end_unknown(entry({"ttl": "1d"}, {"gpu_nodes": {}}, "scp:NodePool"), START)
 
 
 @pytest.mark.parametrize(
     "fields", [{"delete": True}, {"external": True}, {"pending_replacement": True}]
 )
 def test_what_is_not_the_stacks_has_no_end(fields: dict[str, bool]) -> None:
-    assert timed([entry({"ttl": "1d"}, {}, **fields)]) == []
+    assert select_timed([entry({"ttl": "1d"}, {}, **fields)]) == []
 
 
 def test_only_gpuforms_own_resources_have_ends() -> None:
-    assert timed([bench(), entry({"ttl": "1d"}, {}, "acme:Thing")]) == []
-    assert len(timed([bench(ttl="1d"), bench(schedule=HOURS)])) == 2
+    assert select_timed([bench(), entry({"ttl": "1d"}, {}, "acme:Thing")]) == []
+    assert len(select_timed([bench(ttl="1d"), bench(schedule=HOURS)])) == 2
 
 
 IDLE = {"below": "5%", "for": "6h"}
@@ -115,7 +115,7 @@ def test_an_end_goes_before_idleness() -> None:
 
 
 def test_idleness_is_timed() -> None:
-    assert len(timed([bench(idle=IDLE)])) == 1
+    assert len(select_timed([bench(idle=IDLE)])) == 1
 
 
 EVENING = datetime.fromisoformat("2026-11-20T20:05:00+01:00").timestamp()
