@@ -26,9 +26,9 @@ def expression(text: str, /, **variables: Any) -> Any:
 
         expression("{{ clusters.train.urls | dictsort }}", clusters={"train": train})
     """
-    from gpuform.stacks.topology.calling import value_of  # noqa: PLC0415 - as below
+    from gpuform.stacks.topology.calling import evaluate_expression  # noqa: PLC0415 - as below
 
-    return value_of(text, variables)
+    return evaluate_expression(text, variables)
 
 
 def is_emulated() -> bool:

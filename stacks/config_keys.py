@@ -23,7 +23,7 @@ from gpuform.stacks.engine.project import (
     is_secure,
     topology_in,
 )
-from gpuform.stacks.topology.configuration import configured, encrypting
+from gpuform.stacks.topology.configuration import format_encryption_hint, resolve_config
 from gpuform.stacks.topology.declarations import ConfigVariable
 
 _FORM = "gpuform:form"
@@ -122,7 +122,9 @@ class ConfigKeys:
             key = self._declared(full)
             if key is not None and key.secret and value and not is_secure(value):
                 told = f"{settings.where(full)}: {key.name} is a secret ({key.declared}) and "
-                yield InTheClear(full, f"{told}stands there in the clear", encrypting(key.name))
+                yield InTheClear(
+                    full, f"{told}stands there in the clear", format_encryption_hint(key.name)
+                )
 
     def _declared(self, full: str) -> ConfigKey | None:
         namespace, _, name = full.partition(":")
@@ -181,7 +183,7 @@ class _Given:
 
 def _check(variable: ConfigVariable, text: str) -> None:
     problems = Diagnostics()
-    configured([variable], _Given(text), problems)
+    resolve_config([variable], _Given(text), problems)
     if problems:
         raise EngineError("\n".join(map(str, problems)))
 

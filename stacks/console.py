@@ -22,7 +22,7 @@ from gpuform.stacks.expressions.budget import ExpressionError
 from gpuform.stacks.expressions.template import has_expression, parse
 from gpuform.stacks.program import lookups
 from gpuform.stacks.resource_rules import kind_of
-from gpuform.stacks.topology.configuration import Stacked
+from gpuform.stacks.topology.configuration import ConfigValue
 from gpuform.stacks.topology.declarations import (
     ALONE,
     MODULES,
@@ -34,10 +34,10 @@ from gpuform.stacks.topology.declarations import (
 )
 from gpuform.stacks.topology.errors import TopologyError
 from gpuform.stacks.topology.names import Names
-from gpuform.stacks.topology.planning import Planned, Surroundings, plan, plan_topology
-from gpuform.stacks.topology.references import roots
+from gpuform.stacks.topology.planning import PlanContext, PlannedTopology, plan, plan_topology
+from gpuform.stacks.topology.references import list_roots
 from gpuform.stacks.topology.scope import Scope
-from gpuform.stacks.topology.sources import Checking
+from gpuform.stacks.topology.sources import CheckingSource
 
 Key = tuple[str, str, str]
 """A resource by platform, kind and name: topologies have one of each."""
@@ -63,7 +63,7 @@ def key_of(instance: Instance) -> Key:
 
 def with_stored(names: Names, keys: Iterable[Key]) -> Names:
     """The names with an entry for each other resource of the state, those in modules among them."""
-    declared = {key_of(each) for each in Scope(names).resources_here()}
+    declared = {key_of(each) for each in Scope(names).list_resources()}
     groups: dict[str, dict[str, Group[Instance]]] = {
         section: dict(found) for section, found in names.groups.items()
     }
@@ -93,8 +93,8 @@ class Stored:
     `stack_outputs` are the outputs of the stack that a reference names.
     """
 
-    checking: Checking
-    configured: Mapping[str, Stacked]
+    checking: CheckingSource
+    configured: Mapping[str, ConfigValue]
     entries: Mapping[Key, ResourceState]
     stack_outputs: Callable[[str], Mapping[str, Any]]
 
@@ -213,10 +213,10 @@ class Console:
         own = {k.removeprefix(prefix): v for k, v in texts.items() if k.startswith(prefix)}
         config = _Config(own, frozenset(key.removeprefix(prefix) for key in secret))
         program = {"project": stack.project.name, "stack": stack.name}
-        planned = _planned(stack, Surroundings(config, program))
+        planned = _planned(stack, PlanContext(config, program))
         entries = by_key(stack.snapshot.resources)
         source = Stored(
-            Checking(planned.config, program, lookups()),
+            CheckingSource(planned.config, program, lookups()),
             planned.config,
             entries,
             _stack_outputs(stack, planned),
@@ -248,7 +248,7 @@ class Console:
     def _names(self, steps: list[str]) -> Iterable[str]:
         names = self.scope.names
         if not steps:
-            return roots()
+            return list_roots()
         if steps[0] == "config" and len(steps) == 1:
             return names.config
         groups: Mapping[str, Any] = names.groups.get(steps[0], {})
@@ -267,7 +267,7 @@ class Console:
             return ()
         if steps[0] == MODULES:
             return list(instance.declaration.topology.outputs)
-        return list(instance.property_names())
+        return list(instance.list_property_names())
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +284,7 @@ class _Config:
         return name in self.secret
 
 
-def _planned(stack: Stack, surroundings: Surroundings) -> Planned:
+def _planned(stack: Stack, surroundings: PlanContext) -> PlannedTopology:
     """The stack's topology; for a program, one that declares its configuration alone."""
     program, problems = stack.project.program, Diagnostics()
     file = topology_in(program if program.is_dir() else program.parent)
@@ -301,7 +301,7 @@ def _planned(stack: Stack, surroundings: Surroundings) -> Planned:
     return planned
 
 
-def _stack_outputs(stack: Stack, planned: Planned) -> Callable[[str], Mapping[str, Any]]:
+def _stack_outputs(stack: Stack, planned: PlannedTopology) -> Callable[[str], Mapping[str, Any]]:
     @cache
     def outputs(reference: str) -> Mapping[str, Any]:
         node = planned.topology.stack_references[reference].node

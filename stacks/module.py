@@ -13,13 +13,13 @@ from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 from gpuform.stacks.document.nodes import Entry, ScalarNode
 from gpuform.stacks.engine.urn import MODULE_TYPE
 from gpuform.stacks.program import lookups
-from gpuform.stacks.topology.configuration import Stacked
+from gpuform.stacks.topology.configuration import ConfigValue
 from gpuform.stacks.topology.declarations import MODULES, ConfigVariable, Inclusion, Topology
 from gpuform.stacks.topology.errors import TopologyError
-from gpuform.stacks.topology.files import Way, shown
+from gpuform.stacks.topology.files import InclusionPath, format_path
 from gpuform.stacks.topology.loading import check_inputs, load_module
-from gpuform.stacks.topology.planning import Surroundings, plan_topology
-from gpuform.stacks.topology.registering import Program, outputs_of, register_all
+from gpuform.stacks.topology.planning import PlanContext, plan_topology
+from gpuform.stacks.topology.registering import ProgramSource, evaluate_outputs, register_resources
 from gpuform.stacks.topology.scope import Scope
 
 
@@ -51,19 +51,19 @@ class Module(pulumi.ComponentResource):
         program_names = {"project": pulumi.get_project(), "stack": pulumi.get_stack()}
         planned = plan_topology(
             topology,
-            Surroundings(_NoConfig(), program_names, lookups()),
+            PlanContext(_NoConfig(), program_names, lookups()),
             problems,
-            {key: Stacked(_known(value), secret=False) for key, value in given.items()},
+            {key: ConfigValue(_known(value), secret=False) for key, value in given.items()},
         )
         if problems:
             raise TopologyError(problems)
         super().__init__(MODULE_TYPE, name, None, opts)
-        program = Program(planned, given)
+        program = ProgramSource(planned, given)
         module = next(each for each in planned.modules if each.module is None)
         program.modules[module] = self
         scope = Scope(replace(planned.names, source=program, passed={}))
-        register_all(planned, scope, program)
-        outputs = outputs_of(module, scope)
+        register_resources(planned, scope, program)
+        outputs = evaluate_outputs(module, scope)
         self.outputs = {key: pulumi.Output.from_input(value) for key, value in outputs.items()}
 
 
@@ -81,13 +81,13 @@ def _including(
     name: str, file: Path, inputs: list[str], place: SourcePosition, problems: Diagnostics
 ) -> Topology:
     """A topology that includes the module, and hands on what it is given itself."""
-    found = load_module(file, Way((), (place,)), problems)
+    found = load_module(file, InclusionPath((), (place,)), problems)
     given = {
         key: Entry(place, ScalarNode(place, text := f"{{{{ inputs['{key}'] }}}}", text))
         for key in inputs
     }
     module = Inclusion(
-        section=MODULES, name=name, place=place, file=file, given=given, topology=found
+        section=MODULES, name=name, place=place, file=file, arguments=given, topology=found
     )
     check_inputs(module, problems)
     variables = {key: ConfigVariable(key, place, {}) for key in inputs}
@@ -103,7 +103,7 @@ def _caller() -> SourcePosition:
         frame = frame.f_back
     if frame is None:
         return SourcePosition("")
-    return SourcePosition(shown(Path(frame.f_code.co_filename)), frame.f_lineno)
+    return SourcePosition(format_path(Path(frame.f_code.co_filename)), frame.f_lineno)
 
 
 def _id_of(value: Any) -> Any:

@@ -26,7 +26,7 @@ from gpuform.stacks.document.diagnostics import Diagnostic
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.machine import replace_file
 from gpuform.stacks.pricing.book import Price, PriceBook
-from gpuform.stacks.topology.planning import Planned
+from gpuform.stacks.topology.planning import PlannedTopology
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ def seen_lately(folder: Path, now: float) -> Seen:
     return Seen(tuple(each for each in offers if each.platform in at), at)
 
 
-def misspelt(planned: Planned, seen: Seen) -> Iterator[Diagnostic]:
+def misspelt(planned: PlannedTopology, seen: Seen) -> Iterator[Diagnostic]:
     """Warnings of values that no platform offered, and that look like one that it did."""
     known: dict[tuple[str, str], dict[str, None]] = {}
     for offer in seen.offers:
@@ -168,7 +168,7 @@ def misspelt(planned: Planned, seen: Seen) -> Iterator[Diagnostic]:
             if near:
                 message = f"{resource.instance.address}.{key}: {own.platform} offered no {value}"
                 yield Diagnostic(
-                    resource.place(key),
+                    resource.find_position(key),
                     "offers",
                     f"{message} when it was asked lately",
                     f"did you mean {near}? `gpuform offers` asks again",

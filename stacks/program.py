@@ -19,11 +19,11 @@ from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.engine.language_host import Program, TopologyRun
 from gpuform.stacks.expressions.sandbox import Function
 from gpuform.stacks.offers import misspelt, seen_lately
-from gpuform.stacks.topology.configuration import StackConfig, in_the_clear
+from gpuform.stacks.topology.configuration import StackConfig, find_unencrypted_secrets
 from gpuform.stacks.topology.declaring import declare_nothing, prepare
 from gpuform.stacks.topology.errors import TopologyError
-from gpuform.stacks.topology.offline import project_folder
-from gpuform.stacks.topology.planning import Planned, Surroundings, plan
+from gpuform.stacks.topology.offline import find_project_folder
+from gpuform.stacks.topology.planning import PlanContext, PlannedTopology, plan
 from gpuform.stacks.topology.registering import register
 
 
@@ -52,16 +52,16 @@ def declare_topology(run: TopologyRun) -> None:
 
 def _planned(
     path: Path, config: StackConfig, project: str, stack: str, warn: Callable[[str], None]
-) -> Planned:
+) -> PlannedTopology:
     problems = Diagnostics()
     program = {"project": project, "stack": stack}
-    planned = plan(path, Surroundings(config, program, lookups(), are_emulated), problems)
+    planned = plan(path, PlanContext(config, program, lookups(), are_emulated), problems)
     if problems:
         raise TopologyError(problems)
-    for each in misspelt(planned, seen_lately(project_folder(path), time())):
+    for each in misspelt(planned, seen_lately(find_project_folder(path), time())):
         warn(f"{each.place}: {each.message}\n{each.hint}")
     file = f"Pulumi.{stack}.yaml or Pulumi.yaml"
-    for text in in_the_clear(planned.topology.config.values(), config, file):
+    for text in find_unencrypted_secrets(planned.topology.config.values(), config, file):
         warn(text)
     return planned
 

@@ -10,7 +10,7 @@ import pytest
 from declared import CLUSTER, VOLUME
 
 from gpuform.stacks.document.diagnostics import Diagnostic, Diagnostics
-from gpuform.stacks.topology.planning import Planned, Surroundings, plan
+from gpuform.stacks.topology.planning import PlanContext, PlannedTopology, plan
 
 
 def flow(values: Mapping[str, Any], **more: str) -> str:
@@ -45,7 +45,7 @@ class Stack:
 
 @dataclass
 class Result:
-    planned: Planned
+    planned: PlannedTopology
     problems: list[Diagnostic]
 
     @property
@@ -84,7 +84,7 @@ class Topologies:
         lookup = (lambda platform, name: pytest.fail("asks a platform")) if planning else None
         problems = Diagnostics()
         program = {"project": "demo", "stack": "dev"}
-        planned = plan(Path("topology.yaml"), Surroundings(self.stack, program, lookup), problems)
+        planned = plan(Path("topology.yaml"), PlanContext(self.stack, program, lookup), problems)
         return Result(planned, list(problems))
 
     def good(self, text: str, **config: str) -> Result:

@@ -22,7 +22,7 @@ from gpuform.stacks.engine.project import (
 from gpuform.stacks.engine.stack import selected_stack, short_name
 from gpuform.stacks.engine.store import Backend, get_backend_url, strip_credentials
 from gpuform.stacks.review.value_text import counted
-from gpuform.stacks.topology.offline import surroundings_of
+from gpuform.stacks.topology.offline import read_plan_context
 from gpuform.stacks.topology.planning import plan
 
 BACKEND = "backend"
@@ -173,8 +173,8 @@ def program(
 
 def _topology(file: Path, platforms: set[str]) -> Finding:
     problems = Diagnostics()
-    planned = plan(file, surroundings_of(file, None), problems)
-    platforms.update(planned.topology.platforms())
+    planned = plan(file, read_plan_context(file, None), problems)
+    platforms.update(planned.topology.list_platforms())
     if problems:
         return Finding(
             AREA,

@@ -17,7 +17,7 @@ from gpuform.stacks.document.diagnostics import Diagnostics, format_text
 from gpuform.stacks.document.nodes import MappingNode, find_key_position, find_nearest_node
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.pricing import book as prices
-from gpuform.stacks.topology.files import shown as shown_path
+from gpuform.stacks.topology.files import format_path as shown_path
 
 FILE: Final = "gates.yaml"
 

@@ -21,8 +21,8 @@ from gpuform.stacks.importing.chosen import Key
 from gpuform.stacks.importing.places import DeclarationPlace, Edit, Names, text_of
 from gpuform.stacks.topology.declarations import ALONE, Instance
 from gpuform.stacks.topology.errors import TopologyError
-from gpuform.stacks.topology.files import read_all, shown
-from gpuform.stacks.topology.offline import surroundings_of
+from gpuform.stacks.topology.files import format_path, read_files
+from gpuform.stacks.topology.offline import read_plan_context
 from gpuform.stacks.topology.planning import plan
 
 
@@ -38,15 +38,15 @@ class TopologyPlace:
         self.defaults: set[str] = set()
         problems = Diagnostics()
         if topology.exists():
-            planned = plan(topology, surroundings_of(topology, stack), problems)
+            planned = plan(topology, read_plan_context(topology, stack), problems)
             if problems:
                 raise TopologyError(problems)
             self._instances = [each.instance for each in planned.resources]
             variables = planned.topology.config.values()
-            self.defaults = {each.name for each in variables if "default" in each.said}
+            self.defaults = {each.name for each in variables if "default" in each.fields}
         if target.resolve() not in _files(topology):
             raise EngineError(
-                f"{shown(target)} is no part of {shown(topology)}",
+                f"{format_path(target)} is no part of {format_path(topology)}",
                 hint=f"make it, and add it there: include: [{target.name}]; modules take "
                 "no entries, all their instances would have them",
             )
@@ -85,7 +85,9 @@ class TopologyPlace:
     def edit(self, declared: Declared) -> Edit:
         """Each entry at the end of its section."""
         text = text_of(self._target)
-        return Edit(self._target, text, with_entries(text or "", declared, shown(self._target)))
+        return Edit(
+            self._target, text, with_entries(text or "", declared, format_path(self._target))
+        )
 
     def finished(self, imported: Iterable[tuple[str, str, str]]) -> list[Edit]:
         """In each file the entries that are there; a module's are of all its instances."""
@@ -111,7 +113,7 @@ class TopologyPlace:
 def _files(topology: Path) -> set[Path]:
     return {
         topology.resolve(),
-        *(each.path.resolve() for each in read_all(topology, Diagnostics())),
+        *(each.path.resolve() for each in read_files(topology, Diagnostics())),
     }
 
 

@@ -9,7 +9,7 @@ from gpuform.stacks.document.diagnostics import Diagnostic, Diagnostics, SourceP
 from gpuform.stacks.document.reading import use_unsaved_texts
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.lsp.cursor import Span
-from gpuform.stacks.topology.offline import surroundings_of
+from gpuform.stacks.topology.offline import read_plan_context
 from gpuform.stacks.topology.planning import plan
 
 _TOKEN: Final = re.compile(r"""(["'])(?:\\.|(?!\1).)*\1|[^\s:,\[\]{}#]+(?:[:][^\s,\[\]{}]+)*|.""")
@@ -22,7 +22,7 @@ def check(path: Path, texts: Mapping[Path, str]) -> dict[Path, list[Diagnostic]]
     problems = Diagnostics()
     with use_unsaved_texts(texts):
         try:
-            plan(path, surroundings_of(path, None), problems)
+            plan(path, read_plan_context(path, None), problems)
         except EngineError as error:  # a project that cannot be read
             place = SourcePosition(str(path))
             return {path: [Diagnostic(place, "project", error.message, error.hint or "")]}

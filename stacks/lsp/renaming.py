@@ -28,7 +28,7 @@ from gpuform.stacks.lsp.cursor import Named, Reference, Span
 from gpuform.stacks.lsp.sources import Source, source_of
 from gpuform.stacks.lsp.topologies import TopologyText
 from gpuform.stacks.multi_stack import stacks_with_settings
-from gpuform.stacks.topology.scope import template_of
+from gpuform.stacks.topology.scope import parse_template
 
 _RENAMED: Final = (*SECTIONS, "config", "inputs", "stack_references")
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_]\w*")
@@ -154,7 +154,7 @@ def _require_valid(topology: TopologyText, edits: Iterable[Edit], named: Named) 
 
 def _needs(root: Node) -> Iterator[tuple[str, str]]:
     for scalar in list_scalars(root):
-        template = template_of(scalar, Diagnostics())
+        template = parse_template(scalar, Diagnostics())
         for need in template.needs if template else ():
             first = need.steps[0] if need.steps else ""
             yield need.root, first if isinstance(first, str) else ""

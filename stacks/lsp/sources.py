@@ -20,7 +20,7 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.language_host import topology_of
 from gpuform.stacks.engine.project import Project
 from gpuform.stacks.lsp.cursor import NAMED, Named, Reference, Span, references_in
-from gpuform.stacks.topology.files import included
+from gpuform.stacks.topology.files import get_inclusions
 
 _EXPRESSION: Final = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 
@@ -122,7 +122,7 @@ class Source:
 
     def modules(self) -> Iterator[MappingNode]:
         """What it includes as modules."""
-        for node in included(self.root, Diagnostics()):
+        for node in get_inclusions(self.root, Diagnostics()):
             if isinstance(node, MappingNode):
                 yield node
 
@@ -209,7 +209,7 @@ class _Reading:
         seen.add(path)
         source = source_of(path, path.read_text("utf-8", "replace") if text is None else text)
         yield source
-        for node in included(source.root, Diagnostics()):
+        for node in get_inclusions(source.root, Diagnostics()):
             if isinstance(node, ScalarNode):
                 yield from self._with_included(path.parent / node.text, seen)
 

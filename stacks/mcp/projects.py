@@ -22,7 +22,7 @@ from gpuform.stacks.engine.language_host import topology_of
 from gpuform.stacks.engine.project import Project, find_project, load_project
 from gpuform.stacks.engine.store import anchor_file_url, get_backend_url
 from gpuform.stacks.multi_stack import project_files
-from gpuform.stacks.topology.files import included
+from gpuform.stacks.topology.files import get_inclusions
 from gpuform.stacks.topology.loading import load
 from gpuform.stacks.topology.proposals import VARIABLE as PROPOSED_TO
 
@@ -175,7 +175,7 @@ class Projects:
     def _require_own_includes(self, project: Project, name: str, text: str) -> None:
         """What a proposal includes is read, and problems of it are told: no file of others."""
         root = read_text(text, name, Diagnostics())
-        for node in included(root, Diagnostics()):
+        for node in get_inclusions(root, Diagnostics()):
             file = node.get("file") if isinstance(node, MappingNode) else node
             if isinstance(file, ScalarNode) and isinstance(file.value, str):
                 beside = posixpath.join(PurePosixPath(name).parent, file.value)
@@ -241,7 +241,7 @@ def secret_defaults(project: Project) -> list[str]:
     topology = topology_of(project.program)
     if topology is not None:
         variables = load(topology.path, Diagnostics()).config.values()
-        for said in (variable.said for variable in variables if variable.secret):
+        for said in (variable.fields for variable in variables if variable.secret):
             found += [str(said[name]) for name in ("default", "emulator_default") if said.get(name)]
     return found
 

@@ -13,7 +13,7 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import Project
 from gpuform.stacks.engine.stack import Workspace
 from gpuform.stacks.engine.store import Backend, build_full_name
-from gpuform.stacks.topology.files import shown
+from gpuform.stacks.topology.files import format_path
 
 FILE: Final = "stacks.yaml"
 _PLACED: Final = re.compile(r":(?P<line>\d+):(?P<column>\d+): (?P<text>.+)", re.DOTALL)
@@ -76,7 +76,7 @@ class Estate:
 def note(error: EngineError, file: Path, problems: Diagnostics) -> None:
     """Notes an error about a file, at the place that its message begins with, else at its start."""
     found = _PLACED.fullmatch(error.message.removeprefix(str(file)))
-    place, message = SourcePosition(shown(file)), error.message
+    place, message = SourcePosition(format_path(file)), error.message
     if found is not None:
         place = SourcePosition(place.file, int(found["line"]), int(found["column"]))
         message = found["text"]

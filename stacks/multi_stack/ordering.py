@@ -21,8 +21,8 @@ from gpuform.stacks.gates.file import check_gates, check_stacks_gates
 from gpuform.stacks.multi_stack.members import FILE, Estate, EstateError, Member
 from gpuform.stacks.multi_stack.reading import stacks_with_settings
 from gpuform.stacks.multi_stack.references import StackUse, Told, told_by
-from gpuform.stacks.topology.files import shown
-from gpuform.stacks.topology.planning import Planned
+from gpuform.stacks.topology.files import format_path
+from gpuform.stacks.topology.planning import PlannedTopology
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,13 +160,13 @@ def _check_outside(estate: Estate, member: Member, use: StackUse, problems: Diag
 
 def check_estate(
     order: Order, names: Collection[str], problems: Diagnostics
-) -> Mapping[str, Planned]:
+) -> Mapping[str, PlannedTopology]:
     """Checks these stacks, and what is over all; what is wrong goes to `problems`.
 
     Returns what their topologies declare.
     """
     estate, exports = order.estate, order.exports()
-    planned: dict[str, Planned] = {}
+    planned: dict[str, PlannedTopology] = {}
     if estate.file is not None:
         check_stacks_gates(estate.file, problems)
     for name in names:
@@ -198,8 +198,8 @@ def _tell_missing(member: Member, problems: Diagnostics) -> None:
     program = member.project.program
     why = "has neither topology.yaml nor __main__.py" if program.is_dir() else "does not exist"
     hint = "write it, or name its folder or file as `main` in Pulumi.yaml"
-    place = SourcePosition(shown(member.project.path))
-    problems.add(place, "program", f"there is no program: {shown(program)} {why}", hint)
+    place = SourcePosition(format_path(member.project.path))
+    problems.add(place, "program", f"there is no program: {format_path(program)} {why}", hint)
 
 
 _DEPENDANTS: Final = "..."

@@ -15,7 +15,7 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import OtherRuntime, Project, load_project
 from gpuform.stacks.engine.store import anchor_file_url, get_backend_url
 from gpuform.stacks.multi_stack.members import FILE, Estate, EstateError, Member, note
-from gpuform.stacks.topology.files import shown
+from gpuform.stacks.topology.files import format_path
 
 _PROJECT_FILES: Final = ("Pulumi.yaml", "Pulumi.yml")
 _STACK_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,100}")
@@ -79,11 +79,11 @@ class _Reader:
                 continue
             for stack in stacks_with_settings(project):
                 settings = project.settings_path(stack)
-                self._add(members, project, stack, SourcePosition(shown(settings)), ())
+                self._add(members, project, stack, SourcePosition(format_path(settings)), ())
         return members
 
     def of_file(self, file: Path) -> dict[str, Member]:
-        root, values = read_checked(file, shown(file), StacksInputs, self.problems)
+        root, values = read_checked(file, format_path(file), StacksInputs, self.problems)
         members: dict[str, Member] = {}
         if self.problems:
             return members
@@ -113,7 +113,7 @@ class _Reader:
         for project in self._projects(entry["folder"], place):
             stacks = [named] if named else stacks_with_settings(project)
             if not stacks:
-                where = shown(project.directory)
+                where = format_path(project.directory)
                 hint = "name it with `stack`, or make one: `gpuform stack init NAME`"
                 self.problems.add(place, "no-stack", f"{where} has no stack", hint)
             for stack in stacks:
@@ -176,8 +176,8 @@ class _Reader:
         known = members.setdefault(member.name, member)
         if known.project.path != project.path:
             message = (
-                f"two stacks are named {member.name}: of {shown(known.project.path)} and of "
-                f"{shown(project.path)}"
+                f"two stacks are named {member.name}: of {format_path(known.project.path)} and of "
+                f"{format_path(project.path)}"
             )
             hint = "give each project a name of its own, in its Pulumi.yaml"
             self.problems.add(place, "same-name", message, hint)

@@ -17,10 +17,15 @@ from gpuform.stacks.engine.language_host import topology_of
 from gpuform.stacks.engine.project import folder_and_entry
 from gpuform.stacks.multi_stack.members import Member, note
 from gpuform.stacks.topology.declarations import Topology
-from gpuform.stacks.topology.files import read_all, shown
+from gpuform.stacks.topology.files import format_path, read_files
 from gpuform.stacks.topology.loading import load
-from gpuform.stacks.topology.offline import surroundings_of
-from gpuform.stacks.topology.planning import Planned, Surroundings, plan, stacks_named
+from gpuform.stacks.topology.offline import read_plan_context
+from gpuform.stacks.topology.planning import (
+    PlanContext,
+    PlannedTopology,
+    plan,
+    resolve_stack_references,
+)
 
 _REFERENCE: Final = "StackReference"
 _READING: Final = ("get_output", "require_output", "get_output_details")
@@ -69,7 +74,7 @@ def read_program(program: Path, about: Mapping[str, str]) -> ProgramText:
         except (OSError, SyntaxError, ValueError, RecursionError):
             found.is_whole = False
             continue
-        _File(shown(file), text.splitlines(), about, own, found).read(tree)
+        _File(format_path(file), text.splitlines(), about, own, found).read(tree)
     return found
 
 
@@ -257,13 +262,13 @@ class Told:
     uses: tuple[StackUse, ...] = ()
     exports: frozenset[str] | None = None
     topology: Path | None = None
-    surroundings: Surroundings | None = field(default=None, repr=False)
+    surroundings: PlanContext | None = field(default=None, repr=False)
     files: frozenset[Path] = frozenset()
     has_program: bool = True
 
     def check(
         self, exports: Mapping[str, Collection[str]], problems: Diagnostics
-    ) -> Planned | None:
+    ) -> PlannedTopology | None:
         """Checks all of a topology; `exports` are those of other stacks, by their full names.
 
         Returns what is declared, as far as files tell it; None of a program.
@@ -306,13 +311,13 @@ def told_by(member: Member, problems: Diagnostics) -> Told:
     exports = None if found else frozenset(loaded.outputs)
     try:
         settings = member.stack if project.settings_path(member.stack).exists() else None
-        surroundings = surroundings_of(topology, settings, project)
+        surroundings = read_plan_context(topology, settings, project)
     except EngineError as error:
         problems.extend(found)
         note(error, project.settings_path(member.stack), problems)
         return Told((), exports, topology, None, files)
     surroundings = replace(surroundings, program={"project": project.name, "stack": member.stack})
-    stacks = stacks_named(loaded, surroundings, found)
+    stacks = resolve_stack_references(loaded, surroundings, found)
     problems.extend(found)
     places = {name: entry.node.place for name, entry in loaded.stack_references.items()}
     named = [(stack, places[name], name, ()) for name, stack in stacks.items()]
@@ -322,7 +327,7 @@ def told_by(member: Member, problems: Diagnostics) -> Told:
 
 def _files_of(loaded: Topology, path: Path) -> Iterator[Path]:
     """The topology's own files, with those of its modules."""
-    yield from (file.path.resolve() for file in read_all(path, Diagnostics()))
+    yield from (file.path.resolve() for file in read_files(path, Diagnostics()))
     for module in loaded.modules.values():
         yield from _files_of(module.topology, module.file)
 

@@ -21,7 +21,7 @@ from gpuform.stacks.engine.project import ProjectError, StackSettings, find_proj
 from gpuform.stacks.operations.opening.selecting import SelectedStack
 from gpuform.stacks.operations.opening.worlds import enter_environment
 from gpuform.stacks.review.value_text import counted
-from gpuform.stacks.topology.offline import own_topology, surroundings_of
+from gpuform.stacks.topology.offline import find_topology, read_plan_context
 from gpuform.stacks.topology.planning import plan
 
 
@@ -66,7 +66,7 @@ def convert(options: ConvertOptions, select: Callable[[], SelectedStack]) -> Con
         NotConverted: the result's form cannot express something of the source.
     """
     if options.kind == "topology":
-        file = options.source or own_topology(Path.cwd())
+        file = options.source or find_topology(Path.cwd())
         return ConvertResult(convert_topology_to_python(file, options.stack, options.folder))
     if options.kind == "terraform":
         return _convert_terraform(options)
@@ -125,7 +125,7 @@ def convert_topology_to_python(file: Path, stack: str | None, folder: Path) -> s
         NotConverted: the file has problems; the error lists all of them.
     """
     problems = Diagnostics()
-    declarations = plan(file, surroundings_of(file, stack), problems)
+    declarations = plan(file, read_plan_context(file, stack), problems)
     if problems:
         raise NotConverted(list(problems))
     return program_of(declarations, file, _find_secret_keys(file), folder)

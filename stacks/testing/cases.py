@@ -22,8 +22,8 @@ from gpuform.stacks.engine.project import Project, find_project
 from gpuform.stacks.multi_stack import stacks_with_settings
 from gpuform.stacks.testing.report import EntrySeen
 from gpuform.stacks.topology.declarations import Group, Instance, ModuleInstance, Repetition
-from gpuform.stacks.topology.files import shown
-from gpuform.stacks.topology.offline import surroundings_of
+from gpuform.stacks.topology.files import format_path
+from gpuform.stacks.topology.offline import read_plan_context
 from gpuform.stacks.topology.planning import plan as plan_topology
 from gpuform.stacks.topology.scope import Scope
 
@@ -153,7 +153,7 @@ def _files(path: Path) -> list[Path]:
     if not found:
         raise TestFilesError(
             f"project {project.name} has no tests: there is no {FOLDER}/*.yaml in "
-            f"{shown(project.directory)}",
+            f"{format_path(project.directory)}",
             hint="write one; `gpuform help guides/test-a-stack` shows how",
         )
     return found
@@ -166,13 +166,14 @@ def _require_own_names(files: Iterable[Path]) -> None:
         other = by_stem.setdefault(file.resolve().with_suffix(""), file)
         if other is not file:
             raise TestFilesError(
-                f"{shown(other)} and {file.name} call their cases alike", hint="rename one of them"
+                f"{format_path(other)} and {file.name} call their cases alike",
+                hint="rename one of them",
             )
 
 
 def _of_file(file: Path, problems: Diagnostics) -> list[Case]:
     own = Diagnostics()
-    root, values = read_checked(file, shown(file), CasesInputs, own)
+    root, values = read_checked(file, format_path(file), CasesInputs, own)
     problems.extend(own)
     if own:
         return []
@@ -187,7 +188,7 @@ def _of_file(file: Path, problems: Diagnostics) -> list[Case]:
             problems.add_once(case.place("stack"), "file", missing, missing)
         if case.state is not None and not case.state.is_file():
             place = case.place("start", "state")
-            problems.add(place, "file", f"there is no file {shown(case.state)}")
+            problems.add(place, "file", f"there is no file {format_path(case.state)}")
     return cases
 
 
@@ -218,13 +219,13 @@ def entries_of(project: Project, stack: str) -> list[EntrySeen] | None:
         return None
     problems = Diagnostics()
     file = topology.path
-    planned = plan_topology(file, surroundings_of(file, stack, project), problems)
+    planned = plan_topology(file, read_plan_context(file, stack, project), problems)
     if problems:
         return []
     return [
         _seen(group, scope.names.module)
-        for scope in Scope(planned.names).every()
-        for group in scope.groups_here()
+        for scope in Scope(planned.names).list_scopes()
+        for group in scope.list_groups()
     ]
 
 

@@ -24,7 +24,7 @@ from gpuform.stacks.testing.cases import Case
 from gpuform.stacks.testing.comparing import Finding, exercised
 from gpuform.stacks.testing.playing import address_of
 from gpuform.stacks.testing.report import Report
-from gpuform.stacks.topology.files import shown
+from gpuform.stacks.topology.files import format_path
 
 FOLDER: Final = "snapshots"
 _HEAD: Final = "# Written by `gpuform test --update`. Read its changes as you read code.\n"
@@ -147,10 +147,12 @@ def _read(path: Path) -> str | None:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
-        place = SourcePosition(shown(path), line, column)
+        place = SourcePosition(format_path(path), line, column)
         raise _NoYaml(place, error.problem or "it cannot be read") from error
     except (yaml.YAMLError, ValueError) as error:
-        raise _NoYaml(SourcePosition(shown(path), 1, 1), str(error).splitlines()[0]) from error
+        raise _NoYaml(
+            SourcePosition(format_path(path), 1, 1), str(error).splitlines()[0]
+        ) from error
 
 
 def _dumped(content: Any) -> str:

@@ -1,4 +1,8 @@
-"""A topology's expressions in Python programs: `expression("{{ ... }}", clusters={...})`."""
+"""Evaluate a topology's expressions in Python programs that call `gpuform.expression`.
+
+`gpuform.expression` calls `evaluate_expression`, which parses the text and waits for
+the outputs that the expression refers to.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -14,65 +18,80 @@ from gpuform.stacks.program import plain_answer
 from gpuform.stacks.topology.scope import ResourceValue
 
 
-def value_of(text: str, variables: Mapping[str, Any]) -> Any:
-    """The text's value, an output where something that it needs is one.
+def evaluate_expression(text: str, variables: Mapping[str, Any]) -> Any:
+    """Evaluate a text with expressions, to an output if it uses a variable with outputs.
 
-    Raises ExpressionError, at once or when the outputs are known.
+    Raises:
+        ExpressionError: at once, or when the outputs are known.
     """
     template = parse(text)
-    needed = _needed_by(template, variables)
-    outputs = list(_outputs(needed))
+    selected = _select_variables(template, variables)
+    outputs = list(_find_outputs(selected))
     if not outputs:
-        return template.evaluate(needed)
+        return template.evaluate(selected)
 
     def make(values: Sequence[Any]) -> Any:
-        known = {id(output): value for output, value in zip(outputs, values, strict=True)}
-        return template.evaluate(_filled(needed, known))
+        values_by_output = {
+            id(output): value for output, value in zip(outputs, values, strict=True)
+        }
+        return template.evaluate(_replace_outputs(selected, values_by_output))
 
     return pulumi.Output.all(*outputs).apply(make)
 
 
-def _needed_by(template: Template, variables: Mapping[str, Any]) -> dict[str, Any]:
-    """Of the variables what the template refers to: of a resource no more than it has to."""
-    found: dict[str, Any] = {}
+def _select_variables(template: Template, variables: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parts of `variables` that the template refers to."""
+    selected: dict[str, Any] = {}
     for need in template.needs:
         if need.root in variables:
-            steps = [_known_step(step, variables) for step in need.steps]
+            steps = [_evaluate_step(step, variables) for step in need.steps]
             alone = need is template.reference
-            _merge(found, {need.root: _part(variables[need.root], steps, alone=alone)})
-    return found
+            _merge(
+                selected,
+                {need.root: _select_part(variables[need.root], steps, is_whole_expression=alone)},
+            )
+    return selected
 
 
-def _known_step(step: str | int | nodes.Expr, variables: Mapping[str, Any]) -> Any:
-    """None for a step that an output decides."""
+def _evaluate_step(step: str | int | nodes.Expr, variables: Mapping[str, Any]) -> Any:
+    """Return the value of a step, or None if the value depends on an output."""
     if not isinstance(step, nodes.Expr):
         return step
     template = compile_step(step)
-    needed = _needed_by(template, variables)
-    return None if any(_outputs(needed)) else template.evaluate(needed)
+    selected = _select_variables(template, variables)
+    return None if any(_find_outputs(selected)) else template.evaluate(selected)
 
 
-def _part(value: Any, steps: Sequence[Any], *, alone: bool) -> Any:
+def _select_part(value: Any, steps: Sequence[Any], *, is_whole_expression: bool) -> Any:
     if isinstance(value, PlatformResource):
-        names = [steps[0]] if steps else ["id"] if alone else _property_names(value)
+        # A resource alone means its id, so nothing else has to be known.
+        names = (
+            [steps[0]] if steps else ["id"] if is_whole_expression else _list_property_names(value)
+        )
         if names == [None]:
-            names = _property_names(value)
+            names = _list_property_names(value)
         return ResourceValue({name: getattr(value, name) for name in names if hasattr(value, name)})
     if isinstance(value, Module):
         value = value.outputs
     if isinstance(value, Mapping):
         if steps and steps[0] in value:
-            return {steps[0]: _part(value[steps[0]], steps[1:], alone=alone)}
-        return {key: _part(item, (), alone=False) for key, item in value.items()}
+            return {
+                steps[0]: _select_part(
+                    value[steps[0]], steps[1:], is_whole_expression=is_whole_expression
+                )
+            }
+        return {
+            key: _select_part(item, (), is_whole_expression=False) for key, item in value.items()
+        }
     if isinstance(value, list | tuple):
-        return [_part(item, (), alone=False) for item in value]
+        return [_select_part(item, (), is_whole_expression=False) for item in value]
     if callable(value) and not isinstance(value, pulumi.Output):
-        ask = value
-        return Function(lambda *args, **kwargs: plain_answer(ask(*args, **kwargs)))
+        lookup = value
+        return Function(lambda *args, **kwargs: plain_answer(lookup(*args, **kwargs)))
     return value
 
 
-def _property_names(resource: PlatformResource) -> list[str]:
+def _list_property_names(resource: PlatformResource) -> list[str]:
     return ["id", "urn", *resource.property_names()]
 
 
@@ -84,23 +103,25 @@ def _merge(into: dict[str, Any], other: Mapping[str, Any]) -> None:
             into[key] = value
 
 
-def _outputs(value: Any) -> Iterator[pulumi.Output[Any]]:
+def _find_outputs(value: Any) -> Iterator[pulumi.Output[Any]]:
     if isinstance(value, pulumi.Output):
         yield value
     elif isinstance(value, Mapping):
         for item in value.values():
-            yield from _outputs(item)
+            yield from _find_outputs(item)
     elif isinstance(value, list):
         for item in value:
-            yield from _outputs(item)
+            yield from _find_outputs(item)
 
 
-def _filled(value: Any, known: Mapping[int, Any]) -> Any:
-    """The value with what its outputs have turned out to be."""
+def _replace_outputs(value: Any, values_by_output: Mapping[int, Any]) -> Any:
+    """Return a copy of `value` with each output replaced by its value."""
     if isinstance(value, pulumi.Output):
-        return known[id(value)]
+        return values_by_output[id(value)]
     if isinstance(value, Mapping):
-        return type(value)({key: _filled(item, known) for key, item in value.items()})  # type: ignore[call-arg] # a dict or a ResourceValue
+        return type(value)(
+            {key: _replace_outputs(item, values_by_output) for key, item in value.items()}
+        )  # type: ignore[call-arg] # a dict or a ResourceValue
     if isinstance(value, list):
-        return [_filled(item, known) for item in value]
+        return [_replace_outputs(item, values_by_output) for item in value]
     return value

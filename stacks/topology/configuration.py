@@ -1,4 +1,8 @@
-"""Read the `config` section of a topology, and convert a stack's configuration to typed values."""
+"""Read the `config` section of a topology, and convert a stack's configuration to typed values.
+
+`loading` reads `config` and `inputs` with `read_variable`; `planning` gets the values
+of a stack from `resolve_config`.
+"""
 
 import json
 import math
@@ -25,106 +29,116 @@ from gpuform.stacks.document.nodes import (
 )
 from gpuform.stacks.expressions.template import has_expression
 from gpuform.stacks.topology.declarations import ConfigVariable
-from gpuform.stacks.topology.files import read_all
-from gpuform.stacks.topology.proposals import team_files, unknown_limits
+from gpuform.stacks.topology.files import read_files
+from gpuform.stacks.topology.proposals import describe_unknown_limits, find_team_files
 
 
 @dataclass(frozen=True, slots=True)
-class Stacked:
-    """The value of a configuration variable in a stack, in the clear."""
+class ConfigValue:
+    """The decrypted value of a configuration variable in a stack."""
 
     value: Any
     secret: bool
 
 
 class StackConfig(Protocol):
-    """Where a stack's texts are."""
+    """The configuration texts of a stack."""
 
     def get(self, name: str) -> str | None:
-        """The text that the stack sets, if it sets one."""
+        """Return the text that the stack sets, or None."""
 
     def is_secret(self, name: str) -> bool:
-        """Whether the stack keeps it encrypted."""
+        """Return True if the stack stores the value encrypted."""
 
 
-def configured(
+def resolve_config(
     variables: Iterable[ConfigVariable],
     stack: StackConfig,
     problems: Diagnostics,
     *,
     emulated: bool = False,
-) -> dict[str, Stacked]:
-    """The stack's values of the variables; those without one are left out, and what is wrong.
+) -> dict[str, ConfigValue]:
+    """Return the values of the variables in a stack. Variables without a value are absent.
 
-    Where the platforms are `emulated`, `emulator_default` is the default as well.
+    With `emulated` platforms, `emulator_default` also counts as a default. Adds values of
+    the wrong type or outside of the declared limits to `problems`.
     """
-    found = {}
-    team = team_files()
+    values = {}
+    project_files = find_team_files()
     for variable in variables:
         name = variable.name
         secret = variable.secret or stack.is_secret(name)
         text = stack.get(name)
-        default = _default(variable)
+        default = _find_default_field(variable)
         if text is None and not default:
             continue
-        if secret and team is not None and not team.has_limits(variable):
-            problems.add(variable.place, "config", *unknown_limits(f"config.{name}"))
+        # A proposal could learn a secret from the limits that its value violates.
+        if secret and project_files is not None and not project_files.has_limits(variable):
+            problems.add(variable.place, "config", *describe_unknown_limits(f"config.{name}"))
             continue
         try:
-            value = _allowed(
-                variable, variable.said[default] if text is None else _parsed(variable, text)
+            value = _require_allowed(
+                variable, variable.fields[default] if text is None else _parse_value(variable, text)
             )
         except _NotAllowedError as error:
-            shown = "its value" if secret else _shown(error.value)
+            formatted_value = "its value" if secret else _format_value(error.value)
             command = f"gpuform config set{' --secret' if secret else ''} {name} VALUE"
             hint = f"correct its {default}" if text is None else f"set another one: {command}"
-            problems.add(variable.place, "config", f"config.{name}: {shown} {error}", hint)
+            problems.add(
+                variable.place, "config", f"config.{name}: {formatted_value} {error}", hint
+            )
         else:
             if text is not None or emulated or default == "default":
-                found[name] = Stacked(value, secret)
-    return found
+                values[name] = ConfigValue(value, secret)
+    return values
 
 
-def encrypting(name: str) -> str:
-    """What to do about a secret value that stands in the clear."""
+def format_encryption_hint(name: str) -> str:
+    """Return the hint for a secret that is stored unencrypted."""
     return (
         f"encrypt it: gpuform config set {name} < FILE; and change the secret itself where others "
         "have seen it"
     )
 
 
-def in_the_clear(
+def find_unencrypted_secrets(
     variables: Iterable[ConfigVariable], stack: StackConfig, file: str
 ) -> Iterator[str]:
-    """What is declared secret and stands in the clear in the stack's `file`, in words."""
-    for each in variables:
-        if each.secret and stack.get(each.name) and not stack.is_secret(each.name):
+    """Yield a message for each secret variable that the stack's `file` stores unencrypted."""
+    for variable in variables:
+        if variable.secret and stack.get(variable.name) and not stack.is_secret(variable.name):
             yield (
-                f"{each.name} is a secret (declared at {each.place}) and stands in the clear in "
-                f"{file}: {encrypting(each.name)}"
+                f"{variable.name} is a secret (declared at {variable.place}) and stands in the "
+                f"clear in {file}: {format_encryption_hint(variable.name)}"
             )
 
 
-def why_not(variable: ConfigVariable, value: Any) -> str:
-    """Why a variable cannot have a value, with the value unless it is secret; "" when it can."""
+def find_value_problem(variable: ConfigVariable, value: Any) -> str:
+    """Return why `variable` cannot have `value`, or "" if the value is valid.
+
+    The message contains the value, unless the variable is secret.
+    """
     try:
-        _allowed(variable, value)
+        _require_allowed(variable, value)
     except _NotAllowedError as error:
-        return f"{'its value' if variable.secret else _shown(error.value)} {error}"
+        return f"{'its value' if variable.secret else _format_value(error.value)} {error}"
     return ""
 
 
 class _NotAllowedError(Exception):
-    """`value` is not what the variable declares; the text says why, without the value."""
+    """The value violates the variable's declaration.
 
-    def __init__(self, value: Any, why: str) -> None:
-        super().__init__(why)
+    The text gives the reason without the value.
+    """
+
+    def __init__(self, value: Any, reason: str) -> None:
+        super().__init__(reason)
         self.value = value
 
 
 EMULATOR_DEFAULT: Final = "emulator_default"
 _LARGEST: Final = 2**53
-"""Greater whole numbers do not survive Pulumi's wire, which knows doubles only."""
+"""The largest integer that Pulumi's wire format keeps: it has only doubles."""
 _INTEGER: Final = re.compile(r"[-+]?[0-9]{1,16}")
 _NUMBER: Final = re.compile(r"[-+]?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]{1,3})?")
 _LONGEST_SHOWN: Final = 80
@@ -138,84 +152,97 @@ _WORDS: Final = {
 }
 
 
-def _default(variable: ConfigVariable) -> str:
-    """The field that has it; empty where none does."""
-    return next((each for each in ("default", EMULATOR_DEFAULT) if each in variable.said), "")
+def _find_default_field(variable: ConfigVariable) -> str:
+    """Return the name of the field that holds the default, or ""."""
+    return next(
+        (
+            field_name
+            for field_name in ("default", EMULATOR_DEFAULT)
+            if field_name in variable.fields
+        ),
+        "",
+    )
 
 
-def _parsed(variable: ConfigVariable, text: str) -> Any:
+def _parse_value(variable: ConfigVariable, text: str) -> Any:
     try:
         return _PARSERS[variable.type](text)
     except ValueError:
         raise _NotAllowedError(text, f"is not {_WORDS[variable.type]}") from None
 
 
-def _allowed(variable: ConfigVariable, value: Any) -> Any:
-    """The value, if it is of the declared type and within the declared limits."""
+def _require_allowed(variable: ConfigVariable, value: Any) -> Any:
+    """Return `value` if it has the declared type and is within the declared limits."""
     if not _IS_TYPE[variable.type](value):
         raise _NotAllowedError(value, f"is not {_WORDS[variable.type]}")
-    for why in _limits(variable.said, value):
-        raise _NotAllowedError(value, why)
+    for reason in _find_limit_problems(variable.fields, value):
+        raise _NotAllowedError(value, reason)
     return value
 
 
-def _limits(said: Mapping[str, Any], value: Any) -> Iterator[str]:
-    """What the value breaks of the declared limits."""
-    choices = said.get("enum")
-    if choices is not None and not any(is_equal(value, each) for each in choices):
-        yield f"is not one of {', '.join(map(_shown, choices))}"
+def _find_limit_problems(declared_limits: Mapping[str, Any], value: Any) -> Iterator[str]:
+    """Yield the reason for each declared limit that `value` violates."""
+    choices = declared_limits.get("enum")
+    if choices is not None and not any(is_equal(value, choice) for choice in choices):
+        yield f"is not one of {', '.join(map(_format_value, choices))}"
     if isinstance(value, int | float) and not isinstance(value, bool):
-        yield from _number_limits(said, value)
+        yield from _find_number_problems(declared_limits, value)
     if isinstance(value, str | list):
-        yield from _length_limits(said, len(value))
-    pattern = said.get("pattern")
+        yield from _find_length_problems(declared_limits, len(value))
+    pattern = declared_limits.get("pattern")
     if pattern and isinstance(value, str) and not re.fullmatch(pattern, value):
         yield f"does not match {pattern}"
 
 
-def _number_limits(said: Mapping[str, Any], value: float) -> Iterator[str]:
-    least, most, step = said.get("minimum"), said.get("maximum"), said.get("multiple_of")
-    if least is not None and value < least:
-        yield f"is less than {least:g}"
-    if most is not None and value > most:
-        yield f"is more than {most:g}"
+def _find_number_problems(declared_limits: Mapping[str, Any], value: float) -> Iterator[str]:
+    minimum, maximum, step = (
+        declared_limits.get("minimum"),
+        declared_limits.get("maximum"),
+        declared_limits.get("multiple_of"),
+    )
+    if minimum is not None and value < minimum:
+        yield f"is less than {minimum:g}"
+    if maximum is not None and value > maximum:
+        yield f"is more than {maximum:g}"
     # Exactly, as it is written: 0.3 is a multiple of 0.1.
     if step and Fraction(str(value)) % Fraction(str(step)):
         yield f"is not a multiple of {step:g}"
 
 
-def _length_limits(said: Mapping[str, Any], length: int) -> Iterator[str]:
-    least, most = said.get("min_length"), said.get("max_length")
-    if least is not None and length < least:
-        yield f"is shorter than {least}"
-    if most is not None and length > most:
-        yield f"is longer than {most}"
+def _find_length_problems(declared_limits: Mapping[str, Any], length: int) -> Iterator[str]:
+    minimum, maximum = declared_limits.get("min_length"), declared_limits.get("max_length")
+    if minimum is not None and length < minimum:
+        yield f"is shorter than {minimum}"
+    if maximum is not None and length > maximum:
+        yield f"is longer than {maximum}"
 
 
-def _shown(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
+def _format_value(value: Any) -> str:
+    encoded = json.dumps(value, ensure_ascii=False)
+    return encoded if len(encoded) <= _LONGEST_SHOWN else f"{encoded[:_LONGEST_SHOWN]}..."
 
 
-def _integer(text: str) -> int:
+def _parse_integer(text: str) -> int:
     if not _INTEGER.fullmatch(text) or abs(int(text)) > _LARGEST:
         raise ValueError(text)
     return int(text)
 
 
-def _number(text: str) -> float:
+def _parse_number(text: str) -> float:
     if not _NUMBER.fullmatch(text) or not math.isfinite(float(text)):
         raise ValueError(text)
     return float(text)
 
 
-def _boolean(text: str) -> bool:
+def _parse_boolean(text: str) -> bool:
     return {"true": True, "false": False}[text] if text in ("true", "false") else _fail(text)
 
 
-def _json(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     try:
-        return json.loads(text, parse_int=_integer, parse_float=_number, parse_constant=_fail)
+        return json.loads(
+            text, parse_int=_parse_integer, parse_float=_parse_number, parse_constant=_fail
+        )
     except RecursionError:
         raise ValueError(text) from None
 
@@ -226,11 +253,11 @@ def _fail(text: str) -> Any:
 
 _PARSERS: Final[Mapping[str, Callable[[str], Any]]] = {
     "string": str,
-    "integer": _integer,
-    "number": _number,
-    "boolean": _boolean,
-    "array": _json,
-    "object": _json,
+    "integer": _parse_integer,
+    "number": _parse_number,
+    "boolean": _parse_boolean,
+    "array": _parse_json,
+    "object": _parse_json,
 }
 _IS_TYPE: Final[Mapping[str, Callable[[Any], bool]]] = {
     "string": lambda value: isinstance(value, str),
@@ -246,50 +273,51 @@ _NAME = re.compile(NAME_PATTERN)
 
 
 def read_config(path: Path, problems: Diagnostics) -> dict[str, ConfigVariable]:
-    """What a topology file and all that it includes declare; what is wrong goes to `problems`."""
-    names = Names(problems)
+    """Read the configuration variables of a topology file and of all files that it includes."""
+    names = NameRegistry(problems)
     return {
-        name: variable_of("config", name, entry, problems)
-        for file in read_all(path, problems)
-        for name, entry in names.of(file.root, "config")
+        name: read_variable("config", name, entry, problems)
+        for file in read_files(path, problems)
+        for name, entry in names.list_entries(file.root, "config")
     }
 
 
 @dataclass(slots=True)
-class Names:
-    """The entries of files by name, each name once for a top-level key."""
+class NameRegistry:
+    """The declared names of a topology, by which duplicates are found across its files."""
 
     problems: Diagnostics
     _first: dict[tuple[str, str], SourcePosition] = field(default_factory=dict)
     """Where each name of each top-level key was first declared."""
 
-    def of(self, root: MappingNode, key: str) -> Iterator[tuple[str, Entry]]:
-        """The entries of a top-level key whose names are good, and new."""
+    def list_entries(self, root: MappingNode, key: str) -> Iterator[tuple[str, Entry]]:
+        """Yield the entries of a top-level key that have a valid and new name."""
         for name, entry in get_entries(root.get(key), key, self.problems).items():
-            if self.is_good(key, name, entry.place):
+            if self.accept_name(key, name, entry.place):
                 yield name, entry
 
-    def is_good(self, key: str, name: str, place: SourcePosition) -> bool:
-        """Whether it is a name, and new; else that goes to the problems."""
+    def accept_name(self, key: str, name: str, position: SourcePosition) -> bool:
+        """Return True if `name` is valid and new. Report any other name as a problem."""
         if _NAME.fullmatch(name):
-            return self.is_new(key, name, place)
+            return self.register_name(key, name, position)
         message = f"{name!r} is not a name: use letters, digits, hyphens, underscores, dots"
-        self.problems.add(place, "name", message)
+        self.problems.add(position, "name", message)
         return False
 
-    def is_new(self, key: str, name: str, place: SourcePosition) -> bool:
-        """False, and a problem, for what another place declares already."""
-        first = self._first.setdefault((key, name), place)
-        if first == place:
+    def register_name(self, key: str, name: str, position: SourcePosition) -> bool:
+        """Return True if no other position declares `name`. Report a duplicate as a problem."""
+        first = self._first.setdefault((key, name), position)
+        # A file that is included twice declares its names twice at one position.
+        if first == position:
             return True
-        shown = f"{key}.{name}" if name else key
-        message = f"{shown} is there twice: first at {first}"
-        self.problems.add(place, "duplicate", message, "rename or remove one of them")
+        address = f"{key}.{name}" if name else key
+        message = f"{address} is there twice: first at {first}"
+        self.problems.add(position, "duplicate", message, "rename or remove one of them")
         return False
 
 
-def variable_of(key: str, name: str, entry: Entry, problems: Diagnostics) -> ConfigVariable:
-    """One entry of `config` or `inputs`; what is wrong with it goes to `problems`."""
+def read_variable(key: str, name: str, entry: Entry, problems: Diagnostics) -> ConfigVariable:
+    """Read an entry of `config` or `inputs`. Add its problems to `problems`."""
     address = f"{key}.{name}"
     if isinstance(entry.node, ScalarNode):
         example = f"write {name}: {{default: {entry.node.text}}}"
@@ -300,13 +328,15 @@ def variable_of(key: str, name: str, entry: Entry, problems: Diagnostics) -> Con
             problems.add(scalar.place, "expression", f"{key} holds no expressions")
     get_entries(entry.node, address, problems)
     values = to_plain_value(entry.node)
-    said, found = validate_inputs(ConfigInputs, values if isinstance(values, Mapping) else {})
-    for problem in found:
-        place = find_nearest_node(entry.node, parse_path(problem.path)).place
-        problems.add(place, "value", f"{address}.{problem.path}: {problem.reason}")
-    if key == "inputs" and "emulator_default" in said:
-        place = find_nearest_node(entry.node, ("emulator_default",)).place
+    fields, model_problems = validate_inputs(
+        ConfigInputs, values if isinstance(values, Mapping) else {}
+    )
+    for problem in model_problems:
+        position = find_nearest_node(entry.node, parse_path(problem.path)).place
+        problems.add(position, "value", f"{address}.{problem.path}: {problem.reason}")
+    if key == "inputs" and "emulator_default" in fields:
+        position = find_nearest_node(entry.node, ("emulator_default",)).place
         hint = "declare it in the topology's config, and give the module its value"
-        problems.add(place, "value", f"{address}: only config has an emulator_default", hint)
+        problems.add(position, "value", f"{address}: only config has an emulator_default", hint)
     # Nothing is told of the value of a variable that cannot be understood.
-    return ConfigVariable(name, entry.place, {"secret": True} if found else said)
+    return ConfigVariable(name, entry.place, {"secret": True} if model_problems else fields)

@@ -1,4 +1,7 @@
-"""Hold what topology files declare, before and after `for_each` and `when` are applied."""
+"""Define what topology files declare, before and after `for_each` and `when` are applied.
+
+`loading` creates declarations from files, `expanding` creates the instances of each declaration.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -19,7 +22,7 @@ MODULES = "modules"
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Repeatable:
-    """What `for_each` and `when` make instances of."""
+    """A declaration that `for_each` and `when` expand into instances."""
 
     section: str
     name: str
@@ -29,18 +32,18 @@ class Repeatable:
 
     @property
     def is_single(self) -> bool:
-        """Whether it declares one instance, under its own name."""
+        """True if the declaration has no `for_each` and so only one instance, with its own name."""
         return self.for_each is None
 
     @property
     def address(self) -> str:
-        """How expressions of its file call it: `clusters.train`."""
+        """The reference in expressions of the same file, such as `clusters.train`."""
         return f"{self.section}.{self.name}"
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Declaration(Repeatable):
-    """One entry of a section, with the defaults of its section and platform."""
+    """An entry of a section, merged with the defaults of its section and platform."""
 
     platform: str
     properties: dict[str, Entry]
@@ -53,35 +56,35 @@ class Declaration(Repeatable):
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Inclusion(Repeatable):
-    """A module in an `include`: what it is given, and what its file declares."""
+    """A module in an `include`: the arguments of `with`, and the declarations of its file."""
 
     file: Path
-    given: Mapping[str, Entry]
+    arguments: Mapping[str, Entry]
     topology: "Topology"
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigVariable:
-    """One value of `config` or `inputs`; `said` are the fields of schemas.topology.ConfigInputs."""
+    """A variable of `config` or `inputs`. `fields` are those of `schemas.topology.ConfigInputs`."""
 
     name: str
     place: SourcePosition
-    said: Mapping[str, Any]
+    fields: Mapping[str, Any]
 
     @property
     def type(self) -> str:
-        return str(self.said.get("type", "string"))
+        return str(self.fields.get("type", "string"))
 
     @property
     def secret(self) -> bool:
-        return self.said.get("secret") is True
+        return self.fields.get("secret") is True
 
 
 @dataclass(slots=True)
 class Topology:
-    """A topology file with all that it includes, in the order of the files.
+    """A topology file with all files that it includes, in file order.
 
-    `inputs` are a module's; None in the topology of a stack.
+    `inputs` are the declared inputs of a module, None for the topology of a stack.
     """
 
     declarations: dict[str, dict[str, Declaration]] = field(
@@ -93,11 +96,13 @@ class Topology:
     modules: dict[str, Inclusion] = field(default_factory=dict)
     outputs: dict[str, Entry] = field(default_factory=dict)
 
-    def platforms(self) -> set[str]:
-        """The platforms of its entries, and of those in its modules."""
+    def list_platforms(self) -> set[str]:
+        """Return the platforms of all entries, including those of modules."""
         sections = self.declarations.values()
-        own = {each.platform for of_section in sections for each in of_section.values()}
-        return own.union(*(each.topology.platforms() for each in self.modules.values()))
+        own = {
+            declaration.platform for of_section in sections for declaration in of_section.values()
+        }
+        return own.union(*(module.topology.list_platforms() for module in self.modules.values()))
 
 
 ALONE = ""
@@ -108,9 +113,10 @@ _Declared = TypeVar("_Declared", bound=Repeatable)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Repetition(Generic[_Declared]):
-    """One of what a declaration makes.
+    """One instance of a declaration.
 
-    `item` is what its key stands for in `for_each`, evaluated or not; `module` the one it is in.
+    `item` is the value of the instance's key in `for_each`, evaluated or not. `module` is
+    the module instance that contains the instance.
     """
 
     declaration: _Declared
@@ -120,34 +126,34 @@ class Repetition(Generic[_Declared]):
 
     @property
     def name(self) -> str:
-        """Its name in its URN."""
+        """The name in the URN."""
         own = self.declaration.name
         name = own if self.declaration.is_single else f"{own}-{self.key}"
         return f"{self.module.name}-{name}" if self.module else name
 
     @property
     def address(self) -> str:
-        """How messages call it: `clusters.train.a`, or `modules.east.clusters.train.a`."""
+        """The address in messages: `clusters.train.a`, or `modules.east.clusters.train.a`."""
         own = ".".join(self.path)
         return f"{self.module.address}.{own}" if self.module else own
 
     @property
     def path(self) -> tuple[str, ...]:
-        """Its place among the variables of an expression of its file."""
+        """The path among the variables of an expression in the same file."""
         own = (self.declaration.section, self.declaration.name)
         return own if self.declaration.is_single else (*own, self.key)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Instance(Repetition[Declaration]):
-    """One resource to be."""
+    """An instance of a resource declaration."""
 
     @property
     def lifecycle(self) -> "type[Lifecycle[Any, Any]]":
         return load_lifecycle_class(self.declaration.platform, self.declaration.kind)
 
-    def property_names(self) -> tuple[str, ...]:
-        """What expressions can ask it for."""
+    def list_property_names(self) -> tuple[str, ...]:
+        """Return the names of the properties that expressions can read."""
         return ("id", "urn", *self.lifecycle.list_property_names())
 
 
@@ -158,7 +164,7 @@ _Made = TypeVar("_Made", bound=Repetition[Any])
 class Group(Generic[_Made]):
     """The instances of a declaration by key.
 
-    `absent` are the keys whose `when` is false. `open` says that the keys are not known yet.
+    `absent` holds the keys whose `when` is false. `open` is True while the keys are unknown.
     """
 
     declaration: Repeatable
@@ -168,12 +174,12 @@ class Group(Generic[_Made]):
 
 
 Groups = Mapping[str, Mapping[str, Group[Instance]]]
-"""By section and name."""
+"""The groups of a file by section and name."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModuleInstance(Repetition[Inclusion]):
-    """A module with its inputs given. What is in it is there once it has been expanded."""
+    """An instance of a module. Its groups and modules are empty until the module is expanded."""
 
     groups: dict[str, dict[str, Group[Instance]]] = field(default_factory=dict)
     modules: "dict[str, Group[ModuleInstance]]" = field(default_factory=dict)
@@ -182,15 +188,15 @@ class ModuleInstance(Repetition[Inclusion]):
     def is_expanded(self) -> bool:
         return bool(self.groups)
 
-    def resources(self) -> Iterator[Instance]:
-        """All that are in it, and in the modules that it includes."""
+    def list_resources(self) -> Iterator[Instance]:
+        """Yield all resources of the module and of the modules that it includes."""
         for of_section in self.groups.values():
             for group in of_section.values():
                 yield from group.instances.values()
         for inner in self.modules.values():
-            for each in inner.instances.values():
-                yield from each.resources()
+            for module in inner.instances.values():
+                yield from module.list_resources()
 
 
 Modules = Mapping[str, Group[ModuleInstance]]
-"""By name."""
+"""The groups of modules by name."""

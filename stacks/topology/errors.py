@@ -13,7 +13,7 @@ from gpuform.stacks.engine.errors import EngineError
 
 
 class TopologyError(EngineError, pulumi.RunError):
-    """Everything that is wrong with a topology; both engines show it without a traceback."""
+    """All problems of a topology. Both engines show the error without a traceback."""
 
     help_page = "reference/topology"
 

@@ -1,5 +1,7 @@
-"""Expand `for_each` and `when` into instances, and report values that are written as another tool's
-references.
+"""Expand `for_each` and `when` into instances, and report references of other tools.
+
+`planning` calls `expand` and `refuse_foreign_references` for each topology; `scope`
+evaluates the values.
 """
 
 import re
@@ -28,9 +30,9 @@ from gpuform.stacks.topology.declarations import (
     Topology,
 )
 from gpuform.stacks.topology.names import Names
-from gpuform.stacks.topology.options import known
-from gpuform.stacks.topology.references import roots
-from gpuform.stacks.topology.scope import Scope, named_modules, place_in
+from gpuform.stacks.topology.options import require_known
+from gpuform.stacks.topology.references import list_roots
+from gpuform.stacks.topology.scope import Scope, find_named_modules, find_part_position
 
 _Made = TypeVar("_Made", bound=Repetition[Any])
 _KEY = re.compile(r"[A-Za-z0-9_.-]+")
@@ -38,68 +40,79 @@ _FORMS = "for_each must be a map, or a list of texts and whole numbers"
 
 
 def expand(topology: Topology, names: Names, problems: Diagnostics, *, planning: bool) -> Names:
-    """The names with the instances of every declaration; what is wrong goes to `problems`.
+    """Return `names` with the instances of every declaration. Add problems to `problems`.
 
-    While `planning` everything that decides which instances there are must be known; else what is
-    not leaves a group open, or an instance in.
+    While `planning`, every value that decides which instances exist must be known.
+    Otherwise an unknown `for_each` leaves its group open, and an unknown `when` keeps the
+    instance.
     """
-    scope = _expanded(topology, Scope(names), problems, planning)
+    scope = _expand_scope(topology, Scope(names), problems, planning)
     _refuse_same_names(scope, problems)
     return replace(scope.names, passed={})
 
 
-def _expanded(topology: Topology, scope: Scope, problems: Diagnostics, planning: bool) -> Scope:
-    """The scope of the topology with its instances, and with those in its modules."""
+def _expand_scope(topology: Topology, scope: Scope, problems: Diagnostics, planning: bool) -> Scope:
+    """Expand a topology and its modules, and return the scope with the instances."""
     expander, module = _Expander(scope, problems, planning), scope.names.module
     groups = {
-        section: {name: expander.group(Instance, each) for name, each in declarations.items()}
+        section: {
+            name: expander.create_group(Instance, declaration)
+            for name, declaration in declarations.items()
+        }
         for section, declarations in topology.declarations.items()
     }
     modules = {
-        name: expander.group(ModuleInstance, each) for name, each in topology.modules.items()
+        name: expander.create_group(ModuleInstance, declaration)
+        for name, declaration in topology.modules.items()
     }
     if module is not None:
         module.groups.update(groups)
         module.modules.update(modules)
-    scope = scope.having(groups, modules)
-    every: list[Group[Any]] = [group for found in groups.values() for group in found.values()]
-    for group in [*every, *modules.values()]:
+    # `when` may refer to other groups, so that all groups must exist first.
+    scope = scope.with_instances(groups, modules)
+    resource_groups: list[Group[Any]] = [
+        group for section_groups in groups.values() for group in section_groups.values()
+    ]
+    for group in [*resource_groups, *modules.values()]:
         if group.declaration.when is not None:
-            expander.narrow(group, group.declaration.when, scope)
-    for inclusion in _in_order(topology.modules):
-        for each in modules[inclusion].instances.values():
-            inside = scope.inside(each, problems)
-            _expanded(each.declaration.topology, inside, problems, planning)
+            expander.remove_disabled(group, group.declaration.when, scope)
+    for inclusion in _sort_modules(topology.modules):
+        for module_instance in modules[inclusion].instances.values():
+            inside = scope.enter_module(module_instance, problems)
+            _expand_scope(module_instance.declaration.topology, inside, problems, planning)
     return scope
 
 
-def _in_order(modules: Mapping[str, Inclusion]) -> list[str]:
-    """The modules of a file, each after those whose outputs it is given, where there is a way."""
-    done: dict[str, None] = {}
+def _sort_modules(modules: Mapping[str, Inclusion]) -> list[str]:
+    """Sort the modules of a file so that each follows the modules that its arguments use.
+
+    Modules in a cycle keep the order of the file; evaluation reports the cycle.
+    """
+    sorted_names: dict[str, None] = {}
 
     def visit(name: str, path: frozenset[str]) -> None:
-        if name in modules and name not in done and name not in path:
-            for entry in modules[name].given.values():
-                for needed in named_modules(entry.node):
-                    visit(needed, path | {name})
-            done[name] = None
+        if name in modules and name not in sorted_names and name not in path:
+            for entry in modules[name].arguments.values():
+                for dependency in find_named_modules(entry.node):
+                    visit(dependency, path | {name})
+            sorted_names[name] = None
 
     for name in modules:
         visit(name, frozenset())
-    return list(done)
+    return list(sorted_names)
 
 
 class _Expander:
     def __init__(self, scope: Scope, problems: Diagnostics, planning: bool) -> None:
         self.scope, self.problems, self.planning = scope, problems, planning
 
-    def group(self, make: type[_Made], declaration: Repeatable) -> Group[_Made]:
+    def create_group(self, make: type[_Made], declaration: Repeatable) -> Group[_Made]:
         group: Group[_Made] = Group(declaration)
         node, module = declaration.for_each, self.scope.names.module
         if node is None:
             group.instances[ALONE] = make(declaration, module=module)
             return group
-        items = self.items(declaration, node)
+        items = self.evaluate_items(declaration, node)
         if items is None:
             group.open = True
         for key, item in (items or {}).items():
@@ -111,11 +124,11 @@ class _Expander:
                 self.problems.add(node.place, "for-each", message, hint)
         return group
 
-    def items(self, declaration: Repeatable, node: Node) -> Mapping[str, Any] | None:
-        """What there is an instance for, by key; None when that is not known yet."""
+    def evaluate_items(self, declaration: Repeatable, node: Node) -> Mapping[str, Any] | None:
+        """Return the items of `for_each` by key, or None if they are unknown."""
         if isinstance(node, MappingNode):
             return {key: entry.node for key, entry in node.entries.items()}
-        value = self.known(declaration, node, "for_each", self.scope)
+        value = self.require_known(declaration, node, "for_each", self.scope)
         if contains_unknown(value):
             return None
         if isinstance(value, Mapping):
@@ -123,55 +136,63 @@ class _Expander:
         if not isinstance(value, list):
             self.problems.add(node.place, "for-each", f"{declaration.address}: {_FORMS}")
             return {}
-        return self.by_key(declaration, node, value)
+        return self.index_items(declaration, node, value)
 
-    def by_key(self, declaration: Repeatable, node: Node, items: list[Any]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+    def index_items(self, declaration: Repeatable, node: Node, items: list[Any]) -> dict[str, Any]:
+        items_by_key: dict[str, Any] = {}
         for item in items:
             if isinstance(item, bool) or not isinstance(item, str | int):
                 self.problems.add(node.place, "for-each", f"{declaration.address}: {_FORMS}")
-            elif str(item) in found:
+            elif str(item) in items_by_key:
                 message = f"{declaration.address}: {item!r} is in the list twice"
                 self.problems.add(node.place, "for-each", message, "remove one of them")
             else:
-                found[str(item)] = item
-        return found
+                items_by_key[str(item)] = item
+        return items_by_key
 
-    def narrow(self, group: Group[Any], node: Node, scope: Scope) -> None:
-        """Takes out the instances whose `when` is false."""
+    def remove_disabled(self, group: Group[Any], node: Node, scope: Scope) -> None:
+        """Remove the instances whose `when` is false from the group."""
         for key, instance in list(group.instances.items()):
-            within = scope.within(instance, self.problems)
-            wanted = self.known(group.declaration, node, "when", within)
-            if wanted is False:
+            within = scope.enter_instance(instance, self.problems)
+            is_enabled = self.require_known(group.declaration, node, "when", within)
+            if is_enabled is False:
                 del group.instances[key]
                 group.absent.add(key)
-            elif wanted is not True and not contains_unknown(wanted):
+            elif is_enabled is not True and not contains_unknown(is_enabled):
                 message = f"{instance.address}: `when` must be true or false"
                 self.problems.add(node.place, "when", message)
 
-    def known(self, declaration: Repeatable, node: Node, what: str, scope: Scope) -> Any:
-        shown = f"{declaration.address}: {what}"
-        return known(node, shown, scope, self.problems, planning=self.planning)
+    def require_known(self, declaration: Repeatable, node: Node, option: str, scope: Scope) -> Any:
+        label = f"{declaration.address}: {option}"
+        return require_known(node, label, scope, self.problems, planning=self.planning)
 
 
 def _refuse_same_names(scope: Scope, problems: Diagnostics) -> None:
-    """Two resources of one kind and platform with one name would have one URN, and so modules."""
-    first: dict[tuple[str, ...], Repetition[Any]] = {}
-    for each in scope.every():
-        for instance in each.resources_here():
-            own = instance.declaration
-            _refuse_same((own.section, own.platform, instance.name), instance, first, problems)
-        for module in each.modules_here():
-            _refuse_same((MODULES, module.name), module, first, problems)
+    """Report two resources or modules that would have the same URN.
+
+    A URN contains the kind, the platform and the name of a resource.
+    """
+    first_instances: dict[tuple[str, ...], Repetition[Any]] = {}
+    for file_scope in scope.list_scopes():
+        for instance in file_scope.list_resources():
+            declaration = instance.declaration
+            _refuse_same(
+                (declaration.section, declaration.platform, instance.name),
+                instance,
+                first_instances,
+                problems,
+            )
+        for module in file_scope.list_modules():
+            _refuse_same((MODULES, module.name), module, first_instances, problems)
 
 
 def _refuse_same(
     key: tuple[str, ...],
     instance: Repetition[Any],
-    first: dict[tuple[str, ...], Repetition[Any]],
+    first_instances: dict[tuple[str, ...], Repetition[Any]],
     problems: Diagnostics,
 ) -> None:
-    other = first.setdefault(key, instance)
+    other = first_instances.setdefault(key, instance)
     if other is not instance:
         both = f"{other.address} and {instance.address}"
         message = f"{both} would both be called {instance.name}"
@@ -179,7 +200,7 @@ def _refuse_same(
 
 
 _SCRIPT: Final = re.compile(r"(?:script|prolog|epilog|command|_conf)s?$")
-"""Names of properties that hold programs, whose own variables are none of gpuform's business."""
+"""Names of properties that hold programs. The programs' own variables are not references."""
 _MARKS: Final = ("${", "#{", "%{", "<%")
 _LONGEST_SHOWN: Final = 80
 _OF_PULUMI: Final = (["stack"], ["project"])
@@ -193,44 +214,44 @@ def refuse_foreign_references(topology: Topology, problems: Diagnostics) -> None
     there only what names an entry of the topology counts.
     """
     names = _DeclaredNames(topology)
-    for name, node in _values_of(topology):
-        for key, scalar in _scalars(name, node):
+    for name, node in _list_values(topology):
+        for key, scalar in _list_texts(name, node):
             for foreign in _find_in(scalar):
                 is_program = "\n" in str(scalar.value) or _SCRIPT.search(key) is not None
                 if is_program and not names.has_entry(foreign):
                     continue
                 # a hyphen stands for a default in shells: `${HOST-example.com}`
                 needs_entry = foreign.is_whole or "-" in "".join(foreign.steps[:1])
-                if needs_entry and not names.section_of(foreign.steps[0]):
+                if needs_entry and not names.find_section(foreign.steps[0]):
                     continue
-                shown = truncate(escape_invisible(foreign.text), _LONGEST_SHOWN)
+                quoted_text = truncate(escape_invisible(foreign.text), _LONGEST_SHOWN)
                 problems.add(
-                    place_in(scalar.place, foreign.text),
+                    find_part_position(scalar.place, foreign.text),
                     "interpolation",
-                    f"{shown} is written for another tool: gpuform would take it as text",
-                    _hint(foreign, names.suggest(foreign)),
+                    f"{quoted_text} is written for another tool: gpuform would take it as text",
+                    _suggest_replacement(foreign, names.suggest(foreign)),
                 )
     for module in topology.modules.values():
         refuse_foreign_references(module.topology, problems)
 
 
-def _hint(foreign: ForeignReference, suggestion: str | None) -> str:
+def _suggest_replacement(foreign: ForeignReference, suggestion: str | None) -> str:
     if foreign.text == "${{":
         return "leave the $ out: {{ ... }}; for the character itself write {{ '$' }} before it"
-    use = f"write {suggestion or _GENERAL}"
+    advice = f"write {suggestion or _GENERAL}"
     if suggestion is None and foreign.text.startswith(("%{", "<%")):
-        use = "write a choice as {{ a if b else c }}; to declare several, use for_each"
+        advice = "write a choice as {{ a if b else c }}; to declare several, use for_each"
     quoted = foreign.text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"{use}; for the text itself write {{{{ '{quoted}' }}}}"
+    return f"{advice}; for the text itself write {{{{ '{quoted}' }}}}"
 
 
 class _DeclaredNames:
-    """The entries that a file's references can name."""
+    """The entries that references in a file can name."""
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
 
-    def section_of(self, name: str) -> str | None:
+    def find_section(self, name: str) -> str | None:
         """Return the one section that declares an entry of a name, or None."""
         declared = self._topology.declarations
         sections = [section for section in declared if name in declared[section]]
@@ -243,74 +264,74 @@ class _DeclaredNames:
         head, *rest = foreign.steps or [""]
         declared = self._topology.declarations
         return bool(rest) and (
-            self.section_of(head) is not None or rest[0] in declared.get(head, {})
+            self.find_section(head) is not None or rest[0] in declared.get(head, {})
         )
 
     def suggest(self, foreign: ForeignReference) -> str | None:
-        """Return the expression that refers to the same, or None if nothing is like it."""
+        """Return the expression for the target of a foreign reference, or None if unknown."""
         head, *rest = foreign.steps or [""]
         steps: list[str] | None = None
-        own = "config" if self._topology.inputs is None else "inputs"
+        inputs_root = "config" if self._topology.inputs is None else "inputs"
         if foreign.steps[:2] == ["terraform", "workspace"]:
             steps = ["pulumi", "stack"]
-        elif head in roots():
+        elif head in list_roots():
             steps = [head, *rest] if head != "pulumi" or rest[:1] in _OF_PULUMI else None
         elif head == "var" and rest:
-            steps = [own, *rest]
+            steps = [inputs_root, *rest]
         elif head == "module" and rest:
             steps = ["modules", *rest]
         else:
             # `NAME.PROPERTY` of Pulumi; `TYPE.NAME.PROPERTY` of Terraform, behind `data` or not
             for at, name in enumerate(foreign.steps[:3]):
-                section = self.section_of(name)
+                section = self.find_section(name)
                 if section is not None:
                     steps = [section, *foreign.steps[at:]]
                     break
-            near = find_nearest_name(head, tuple(SECTIONS))
-            if steps is None and near and rest:
-                steps = [near, *rest]
+            nearest_section = find_nearest_name(head, tuple(SECTIONS))
+            if steps is None and nearest_section and rest:
+                steps = [nearest_section, *rest]
         if steps is None:
             return None
-        return f"{{{{ {steps[0]}{''.join(map(_step, steps[1:]))} }}}}"
+        return f"{{{{ {steps[0]}{''.join(map(_format_step, steps[1:]))} }}}}"
 
 
-def _step(step: str) -> str:
+def _format_step(step: str) -> str:
     if step.isdigit():
         return f"[{step}]"
     return f".{step}" if step.isidentifier() else f"['{step}']"
 
 
-def _values_of(topology: Topology) -> Iterator[tuple[str, Node]]:
-    """Yield every value that may hold expressions, with the name of what it is a value of."""
+def _list_values(topology: Topology) -> Iterator[tuple[str, Node]]:
+    """Yield every node that may hold expressions, with the name of its property."""
     for of_section in topology.declarations.values():
         for declaration in of_section.values():
             for own in (declaration.for_each, declaration.when):
                 if own is not None:
                     yield "", own
-            yield from _nodes(declaration.properties)
-            yield from _nodes(declaration.options)
+            yield from _list_nodes(declaration.properties)
+            yield from _list_nodes(declaration.options)
     for module in topology.modules.values():
-        yield from _nodes(module.given)
-    yield from _nodes(topology.stack_references)
-    yield from _nodes(topology.outputs)
+        yield from _list_nodes(module.arguments)
+    yield from _list_nodes(topology.stack_references)
+    yield from _list_nodes(topology.outputs)
 
 
-def _nodes(entries: Mapping[str, Entry]) -> Iterator[tuple[str, Node]]:
+def _list_nodes(entries: Mapping[str, Entry]) -> Iterator[tuple[str, Node]]:
     for name, entry in entries.items():
         yield name, entry.node
 
 
-def _scalars(name: str, node: Node) -> Iterator[tuple[str, ScalarNode]]:
-    """Yield every text inside, with the key that is nearest to it."""
+def _list_texts(name: str, node: Node) -> Iterator[tuple[str, ScalarNode]]:
+    """Yield every text inside `node` with the nearest key."""
     if isinstance(node, ScalarNode):
         if isinstance(node.value, str):
             yield name, node
     elif isinstance(node, SequenceNode):
         for item in node.items:
-            yield from _scalars(name, item)
+            yield from _list_texts(name, item)
     elif isinstance(node, MappingNode):
         for key, entry in node.entries.items():
-            yield from _scalars(key, entry.node)
+            yield from _list_texts(key, entry.node)
 
 
 def _find_in(scalar: ScalarNode) -> Iterator[ForeignReference]:

@@ -1,4 +1,7 @@
-"""The files of a topology: one, what it includes as if it stood there, and modules."""
+"""Read the files of a topology: the file itself, files that it includes, and modules.
+
+`loading` turns the files into declarations; `configuration` reads only their `config`.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,69 +14,76 @@ from gpuform.stacks.document.reading import read_file
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """How a file came to be read: the files that include it, and where modules are included."""
+class InclusionPath:
+    """The files that include a file, and the positions where modules are included."""
 
     files: tuple[Path, ...] = ()
-    places: tuple[SourcePosition, ...] = ()
+    positions: tuple[SourcePosition, ...] = ()
 
 
-_START: Final = Way()
+_START: Final = InclusionPath()
 
 
 @dataclass(frozen=True, slots=True)
-class File:
-    """A file that was read, and the way to what it includes."""
+class TopologyFile:
+    """A file that was read, and the path of inclusions for the files that it includes."""
 
     path: Path
     root: MappingNode
-    way: Way
+    way: InclusionPath
 
 
-def read_all(path: Path, problems: Diagnostics, way: Way = _START) -> list[File]:
-    """A file and all that it includes as if it stood there, each file once; modules are not read.
+def read_files(
+    path: Path, problems: Diagnostics, way: InclusionPath = _START
+) -> list[TopologyFile]:
+    """Read a file and the files that it includes, each once. Modules are not read.
 
-    Messages name files relative to the current folder, where they are inside it.
+    Messages name files relative to the current folder if the files are inside it.
     """
-    return list(_Files(problems, way.places).read(path, way.files))
+    return list(_FileReader(problems, way.positions).read(path, way.files))
 
 
-def shown(path: Path) -> str:
-    """How messages name a file."""
+def format_path(path: Path) -> str:
+    """Format a path for messages: relative to the current folder if possible."""
     try:
         return str(path.resolve().relative_to(Path.cwd()))
     except ValueError:
         return str(path)
 
 
-def included(root: MappingNode, problems: Diagnostics) -> tuple[Node, ...]:
-    """What stands in its `include`: a list of paths and modules, or one module."""
+def get_inclusions(root: MappingNode, problems: Diagnostics) -> tuple[Node, ...]:
+    """Return the items of `include`: a list of paths and modules, or a single module."""
     node = root.get("include")
     return (node,) if isinstance(node, MappingNode) else get_items(node, "include", problems)
 
 
-def included_file(node: Node | None, beside: File, problems: Diagnostics) -> Path | None:
-    """The file that a file's `include` names; what is wrong with it goes to `problems`."""
+def resolve_included_file(
+    node: Node | None, including_file: TopologyFile, problems: Diagnostics
+) -> Path | None:
+    """Return the path of an included file, or None after a problem."""
     if not isinstance(node, ScalarNode) or not isinstance(node.value, str):
-        place = node.place if node else beside.root.place
-        problems.add(place, "include", "a file to include is a path, as text")
+        position = node.place if node else including_file.root.place
+        problems.add(position, "include", "a file to include is a path, as text")
         return None
-    path = beside.path.parent / node.value
+    path = including_file.path.parent / node.value
     try:
-        return path if _is_usable(node, path, beside.way, problems) else None
+        return path if _check_included_file(node, path, including_file.way, problems) else None
     except (OSError, RuntimeError, ValueError):
         problems.add(node.place, "include", "this is no path of a file")
         return None
 
 
-def _is_usable(node: ScalarNode, path: Path, way: Way, problems: Diagnostics) -> bool:
+def _check_included_file(
+    node: ScalarNode, path: Path, way: InclusionPath, problems: Diagnostics
+) -> bool:
+    """Return True if `path` is a file and includes none of its includers. Report any other path."""
     if path.resolve() in way.files:
-        circle = " -> ".join(shown(each) for each in (*way.files, path))
+        cycle = " -> ".join(format_path(file) for file in (*way.files, path))
         hint = "a file can include itself in no way: take out one of these"
-        problems.add(node.place, "include", f"files include each other: {circle}", hint)
+        problems.add(node.place, "include", f"files include each other: {cycle}", hint)
         return False
     if not path.is_file():
-        message = f"there is no file {shown(path)}"
+        message = f"there is no file {format_path(path)}"
         problems.add(node.place, "include", message, "paths are relative to this file")
         return False
     return True
@@ -86,28 +96,28 @@ def _is_in_project(path: Path, topology: Path) -> bool:
     Git's own folder holds those that a CI job has fetched the repository with.
     """
     for marker in (".git", "stacks.yaml", "Pulumi.yaml"):
-        root = next((each for each in topology.parents if (each / marker).exists()), None)
+        root = next((folder for folder in topology.parents if (folder / marker).exists()), None)
         if root is not None:
             return path.is_relative_to(root) and not path.is_relative_to(root / ".git")
     return path.is_relative_to(topology.parent)
 
 
-class _Files:
+class _FileReader:
     def __init__(self, problems: Diagnostics, places: tuple[SourcePosition, ...]) -> None:
         self.problems, self.places = problems, places
-        self.seen: set[Path] = set()
+        self.read_paths: set[Path] = set()
 
-    def read(self, path: Path, including: tuple[Path, ...]) -> Iterator[File]:
-        self.seen.add(path.resolve())
+    def read(self, path: Path, including: tuple[Path, ...]) -> Iterator[TopologyFile]:
+        self.read_paths.add(path.resolve())
         is_outside = bool(including) and not _is_in_project(path.resolve(), including[0])
         root = read_file(
-            path, shown(path), self.problems, self.places, is_outside_project=is_outside
+            path, format_path(path), self.problems, self.places, is_outside_project=is_outside
         )
-        file = File(path, root, Way((*including, path.resolve()), self.places))
+        file = TopologyFile(path, root, InclusionPath((*including, path.resolve()), self.places))
         yield file
-        for node in included(root, self.problems):
+        for node in get_inclusions(root, self.problems):
             if isinstance(node, MappingNode):
                 continue  # a module
-            other = included_file(node, file, self.problems)
-            if other is not None and other.resolve() not in self.seen:
+            other = resolve_included_file(node, file, self.problems)
+            if other is not None and other.resolve() not in self.read_paths:
                 yield from self.read(other, file.way.files)

@@ -1,4 +1,8 @@
-"""From topology files to declarations: what a file may say where, and defaults."""
+"""Load topology files into declarations: check keys, merge defaults, and read included modules.
+
+`planning`, the language server and the converters call `load`. Values stay nodes;
+`scope` evaluates them later.
+"""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -28,33 +32,39 @@ from gpuform.stacks.document.nodes import (
     to_plain_value,
 )
 from gpuform.stacks.expressions.template import has_expression
-from gpuform.stacks.topology.configuration import Names, variable_of
+from gpuform.stacks.topology.configuration import NameRegistry, read_variable
 from gpuform.stacks.topology.declarations import MODULES, Declaration, Inclusion, Topology
-from gpuform.stacks.topology.files import File, Way, included, included_file, read_all
+from gpuform.stacks.topology.files import (
+    InclusionPath,
+    TopologyFile,
+    get_inclusions,
+    read_files,
+    resolve_included_file,
+)
 
 TOP_LEVEL = (*TopologyInputs.model_fields, *SECTIONS)
 ANCHORS = "x-"
-"""Top-level keys that begin so are left alone: a place for anchors."""
+"""The prefix of top-level keys that gpuform ignores, for YAML anchors."""
 
 
 def _check_keys(root: MappingNode, problems: Diagnostics) -> None:
-    """What a file has at its top that is not known goes to `problems`."""
+    """Report unknown top-level keys of a file."""
     for key, entry in root.entries.items():
         if key not in TOP_LEVEL and not key.startswith(ANCHORS):
-            hint = _hint(key, TOP_LEVEL)
+            hint = _suggest_key(key, TOP_LEVEL)
             problems.add(entry.place, "unknown-key", f"{key} is not known", hint)
 
 
-def _is_section(section: str, place: SourcePosition, problems: Diagnostics) -> bool:
-    """Whether a section is one; else that goes to `problems`."""
+def _check_section(section: str, place: SourcePosition, problems: Diagnostics) -> bool:
+    """Return True if `section` exists. Report any other name."""
     if section in SECTIONS:
         return True
-    hint = _hint(section, tuple(SECTIONS))
+    hint = _suggest_key(section, tuple(SECTIONS))
     problems.add(place, "unknown-key", f"{section} is no section", hint)
     return False
 
 
-def _has_kind(platform: str, section: str, place: SourcePosition, problems: Diagnostics) -> bool:
+def _check_kind(platform: str, section: str, place: SourcePosition, problems: Diagnostics) -> bool:
     """Whether a platform has what a section declares; else that goes to `problems`."""
     kind = SECTIONS[section]
     having = list_platforms_with(kind)
@@ -73,7 +83,7 @@ def _has_kind(platform: str, section: str, place: SourcePosition, problems: Diag
     return False
 
 
-def _hint(key: str, known: tuple[str, ...]) -> str:
+def _suggest_key(key: str, known: tuple[str, ...]) -> str:
     near = find_nearest_name(key, known)
     return f"did you mean {near}?" if near else f"use one of {', '.join(known)}"
 
@@ -81,45 +91,52 @@ def _hint(key: str, known: tuple[str, ...]) -> str:
 _WITHOUT_DEFAULT = ("platform", "for_each", "when")
 
 Defaults = Mapping[tuple[str, str], Mapping[str, Entry]]
-"""By section and platform."""
+"""The entries of `defaults` by section and platform."""
 
 
 def load(path: Path, problems: Diagnostics) -> Topology:
-    """The topology of a file and of all that it includes; what is wrong goes to `problems`."""
-    return _loaded(read_all(path, problems), problems)
+    """Load the topology of a file and of all files that it includes. Add problems to `problems`."""
+    return _load_files(read_files(path, problems), problems)
 
 
-def load_module(path: Path, way: Way, problems: Diagnostics) -> Topology:
-    """The same of a module, which has inputs, if only none; `way` leads to it."""
-    topology = _loaded(read_all(path, problems, way), problems)
+def load_module(path: Path, inclusion_path: InclusionPath, problems: Diagnostics) -> Topology:
+    """Load the topology of a module. A module always has inputs, possibly none.
+
+    `inclusion_path` holds the inclusions that led to the module.
+    """
+    topology = _load_files(read_files(path, problems, inclusion_path), problems)
     if topology.inputs is None:
         topology.inputs = {}
     return topology
 
 
 def check_inputs(module: Inclusion, problems: Diagnostics) -> None:
-    """Inputs that the module does not have, or that it needs and is not given."""
+    """Report arguments that a module does not declare, and required inputs without an argument."""
     inputs = module.topology.inputs or {}
-    for name, entry in module.given.items():
+    for name, entry in module.arguments.items():
         if name not in inputs:
-            near = find_nearest_name(name, tuple(inputs))
-            known = f"there is {', '.join(inputs)}" if inputs else "it has none"
-            hint = f"did you mean {near}?" if near else known
+            nearest_name = find_nearest_name(name, tuple(inputs))
+            existing_inputs = f"there is {', '.join(inputs)}" if inputs else "it has none"
+            hint = f"did you mean {nearest_name}?" if nearest_name else existing_inputs
             problems.add(entry.place, "input", f"{module.address} has no input {name}", hint)
     for name, variable in inputs.items():
-        if name not in module.given and "default" not in variable.said:
+        if name not in module.arguments and "default" not in variable.fields:
             message = f"{module.address}: the input {name} is not given"
             declared = f"it is declared at {variable.place.own}"
             hint = f"add it: with: {{{name}: ...}}; {declared}"
             problems.add(module.place, "input", message, hint)
 
 
-def _loaded(files: list[File], problems: Diagnostics) -> Topology:
+def _load_files(files: list[TopologyFile], problems: Diagnostics) -> Topology:
     loader = _Loader(problems, is_module=any("inputs" in file.root.entries for file in files))
-    defaults = {key: found for file in files for key, found in loader.defaults(file.root)}
+    defaults = {
+        key: section_defaults
+        for file in files
+        for key, section_defaults in loader.read_defaults(file.root)
+    }
     for file in files:
         _check_keys(file.root, problems)
-        loader.add(file, defaults)
+        loader.add_file(file, defaults)
     return loader.topology
 
 
@@ -127,121 +144,136 @@ class _Loader:
     def __init__(self, problems: Diagnostics, *, is_module: bool) -> None:
         self.problems = problems
         self.topology = Topology(inputs={} if is_module else None)
-        self.names = Names(problems)
+        self.names = NameRegistry(problems)
 
-    def defaults(self, root: MappingNode) -> Iterator[tuple[tuple[str, str], Mapping[str, Entry]]]:
+    def read_defaults(
+        self, root: MappingNode
+    ) -> Iterator[tuple[tuple[str, str], Mapping[str, Entry]]]:
         sections = get_entries(root.get("defaults"), "defaults", self.problems)
         for section, of_section in sections.items():
-            if not _is_section(section, of_section.place, self.problems):
+            if not _check_section(section, of_section.place, self.problems):
                 continue
-            shown = f"defaults.{section}"
-            for platform, entry in get_entries(of_section.node, shown, self.problems).items():
-                known = _has_kind(platform, section, entry.place, self.problems)
-                if known and self.names.is_new(f"{shown}.{platform}", "", entry.place):
-                    yield (section, platform), self.usual(section, platform, entry)
+            address = f"defaults.{section}"
+            for platform, entry in get_entries(of_section.node, address, self.problems).items():
+                is_known = _check_kind(platform, section, entry.place, self.problems)
+                if is_known and self.names.register_name(f"{address}.{platform}", "", entry.place):
+                    yield (section, platform), self.read_platform_defaults(section, platform, entry)
 
-    def usual(self, section: str, platform: str, entry: Entry) -> Mapping[str, Entry]:
-        """What entries have that do not say otherwise; there need not be any."""
+    def read_platform_defaults(
+        self, section: str, platform: str, entry: Entry
+    ) -> Mapping[str, Entry]:
+        """Read the defaults of a platform in a section, and report keys that have no default."""
         address = f"defaults.{section}.{platform}"
-        found = get_entries(entry.node, address, self.problems)
-        for key in found.keys() & set(_WITHOUT_DEFAULT):
+        default_entries = get_entries(entry.node, address, self.problems)
+        for key in default_entries.keys() & set(_WITHOUT_DEFAULT):
             message = f"{key} has no default: write it in each entry"
-            self.problems.add(found[key].place, "unknown-key", message)
-        properties = _properties_of(found, section, platform, self.problems)
+            self.problems.add(default_entries[key].place, "unknown-key", message)
+        properties = _read_properties(default_entries, section, platform, self.problems)
         model = load_lifecycle_class(platform, SECTIONS[section]).inputs
-        self.refuse_unknown(model, properties, address)
+        self.report_unknown_keys(model, properties, address)
         options = f"{address}.options"
-        self.refuse_unknown(OptionsInputs, self.options(found, options), options)
-        return found
+        self.report_unknown_keys(
+            OptionsInputs, self.read_options(default_entries, options), options
+        )
+        return default_entries
 
-    def refuse_unknown(
-        self, model: type[InputModel], said: Mapping[str, Entry], address: str
+    def report_unknown_keys(
+        self, model: type[InputModel], properties: Mapping[str, Entry], address: str
     ) -> None:
-        for problem in validate_inputs(model, dict.fromkeys(said, UNKNOWN))[1]:
-            if problem.path in said and problem.reason.startswith(KEY_PROBLEM_PREFIXES):
-                place, reason = said[problem.path].place, problem.reason
+        for problem in validate_inputs(model, dict.fromkeys(properties, UNKNOWN))[1]:
+            if problem.path in properties and problem.reason.startswith(KEY_PROBLEM_PREFIXES):
+                position, reason = properties[problem.path].place, problem.reason
                 message = f"{address}.{problem.path}: {reason}"
-                self.problems.add_once(place, "unknown-key", reason, message)
+                self.problems.add_once(position, "unknown-key", reason, message)
 
-    def add(self, file: File, defaults: Defaults) -> None:
-        """Takes over what a file declares."""
+    def add_file(self, file: TopologyFile, defaults: Defaults) -> None:
+        """Add the declarations of a file to the topology."""
         topology, root = self.topology, file.root
         if topology.inputs is not None:
-            self.refuse_outside(root)
-            for name, entry in self.names.of(root, "inputs"):
-                topology.inputs[name] = variable_of("inputs", name, entry, self.problems)
-        for name, entry in self.names.of(root, "config"):
-            topology.config[name] = variable_of("config", name, entry, self.problems)
-        for inclusion in self.inclusions(file):
+            self.report_topology_keys(root)
+            for name, entry in self.names.list_entries(root, "inputs"):
+                topology.inputs[name] = read_variable("inputs", name, entry, self.problems)
+        for name, entry in self.names.list_entries(root, "config"):
+            topology.config[name] = read_variable("config", name, entry, self.problems)
+        for inclusion in self.read_inclusions(file):
             topology.modules[inclusion.name] = inclusion
-        topology.stack_references.update(self.names.of(root, "stack_references"))
-        topology.outputs.update(self.names.of(root, "outputs"))
+        topology.stack_references.update(self.names.list_entries(root, "stack_references"))
+        topology.outputs.update(self.names.list_entries(root, "outputs"))
         for section in SECTIONS:
-            for name, entry in self.names.of(root, section):
-                declaration = self.declaration(section, name, entry, defaults)
+            for name, entry in self.names.list_entries(root, section):
+                declaration = self.read_declaration(section, name, entry, defaults)
                 if declaration is not None:
                     topology.declarations[section][name] = declaration
 
-    def refuse_outside(self, root: MappingNode) -> None:
-        """What a module cannot have."""
+    def report_topology_keys(self, root: MappingNode) -> None:
+        """Report top-level keys that only the topology of a stack can have."""
         for key in root.entries.keys() & {"config", "stack_references"}:
             message = f"{key} is the topology's alone: this file is a module, it has inputs"
             hint = "declare an input, and give it the value in `with` where the module is included"
             self.problems.add(root.entries[key].place, "module", message, hint)
 
-    def inclusions(self, file: File) -> Iterator[Inclusion]:
-        """The modules that a file includes, each with what its own file declares."""
-        for node in included(file.root, Diagnostics()):
+    def read_inclusions(self, file: TopologyFile) -> Iterator[Inclusion]:
+        """Yield the modules that a file includes, each with the declarations of its own file."""
+        # Reading the files has reported the shape of `include` already.
+        for node in get_inclusions(file.root, Diagnostics()):
             if isinstance(node, MappingNode):
-                found = self.inclusion(node, file)
-                if found is not None:
-                    yield found
+                inclusion = self.read_inclusion(node, file)
+                if inclusion is not None:
+                    yield inclusion
 
-    def inclusion(self, node: MappingNode, file: File) -> Inclusion | None:
+    def read_inclusion(self, node: MappingNode, file: TopologyFile) -> Inclusion | None:
         name = node.get("name")
-        said = {
+        fields = {
             key: UNKNOWN if key == "with" else to_plain_value(entry.node)
             for key, entry in node.entries.items()
         }
-        problems = validate_inputs(ModuleInputs, said)[1]
+        problems = validate_inputs(ModuleInputs, fields)[1]
         report_problems(problems, node, "include", self.problems)
-        path = included_file(node.get("file"), file, self.problems) if "file" in said else None
+        path = (
+            resolve_included_file(node.get("file"), file, self.problems)
+            if "file" in fields
+            else None
+        )
         if not isinstance(name, ScalarNode) or not isinstance(name.value, str) or problems:
             return None
-        if path is None or not self.names.is_good(MODULES, name.text, name.place):
+        if path is None or not self.names.accept_name(MODULES, name.text, name.place):
             return None
-        way = Way(file.way.files, (node.place._replace(included=()), *file.way.places))
-        given = get_entries(node.get("with"), f"modules.{name.text}.with", self.problems)
-        found = Inclusion(
+        inclusion_path = InclusionPath(
+            file.way.files, (node.place._replace(included=()), *file.way.positions)
+        )
+        arguments = get_entries(node.get("with"), f"modules.{name.text}.with", self.problems)
+        inclusion = Inclusion(
             section=MODULES,
             name=name.text,
             place=node.place,
             for_each=node.get("for_each"),
             when=node.get("when"),
             file=path,
-            given={key: each for key, each in given.items() if not is_null(each.node)},
-            topology=load_module(path, way, self.problems),
+            arguments={
+                key: argument for key, argument in arguments.items() if not is_null(argument.node)
+            },
+            topology=load_module(path, inclusion_path, self.problems),
         )
-        check_inputs(found, self.problems)
-        return found
+        check_inputs(inclusion, self.problems)
+        return inclusion
 
-    def declaration(
+    def read_declaration(
         self, section: str, name: str, entry: Entry, defaults: Defaults
     ) -> Declaration | None:
         address = f"{section}.{name}"
-        own = get_entries(entry.node, address, self.problems)
-        platform = self.platform(section, address, own.get("platform"), entry.place)
+        own_entries = get_entries(entry.node, address, self.problems)
+        platform = self.read_platform(section, address, own_entries.get("platform"), entry.place)
         if platform is None:
             return None
-        general = defaults.get((section, platform), {})
+        default_entries = defaults.get((section, platform), {})
         options = {
-            **self.options(general, f"defaults.{section}.{platform}.options"),
-            **self.options(own, f"{address}.options"),
+            **self.read_options(default_entries, f"defaults.{section}.{platform}.options"),
+            **self.read_options(own_entries, f"{address}.options"),
         }
-        options = {key: each for key, each in options.items() if not is_null(each.node)}
+        options = {key: option for key, option in options.items() if not is_null(option.node)}
         properties = {
-            **_properties_of(general, section, platform, self.problems),
-            **_properties_of(own, section, platform, self.problems),
+            **_read_properties(default_entries, section, platform, self.problems),
+            **_read_properties(own_entries, section, platform, self.problems),
         }
         return Declaration(
             section=section,
@@ -250,16 +282,16 @@ class _Loader:
             platform=platform,
             properties=properties,
             options=options,
-            for_each=_node(own, "for_each"),
-            when=_node(own, "when"),
+            for_each=_get_node(own_entries, "for_each"),
+            when=_get_node(own_entries, "when"),
         )
 
-    def platform(
+    def read_platform(
         self, section: str, address: str, entry: Entry | None, place: SourcePosition
     ) -> str | None:
         if entry is None:
-            having = ", ".join(list_platforms_with(SECTIONS[section]))
-            hint = f"add platform: one of {having}"
+            supporting_platforms = ", ".join(list_platforms_with(SECTIONS[section]))
+            hint = f"add platform: one of {supporting_platforms}"
             self.problems.add(place, "platform", f"{address} has no platform", hint)
             return None
         node = entry.node
@@ -267,33 +299,38 @@ class _Loader:
             message = "platform must be written out: it chooses what the other keys mean"
             self.problems.add(node.place, "platform", message)
             return None
-        return node.text if _has_kind(node.text, section, node.place, self.problems) else None
+        return node.text if _check_kind(node.text, section, node.place, self.problems) else None
 
-    def options(self, said: Mapping[str, Entry], shown: str) -> Mapping[str, Entry]:
-        return get_entries(_node(said, "options"), shown, self.problems)
+    def read_options(
+        self, declared_entries: Mapping[str, Entry], label: str
+    ) -> Mapping[str, Entry]:
+        return get_entries(_get_node(declared_entries, "options"), label, self.problems)
 
 
-def _node(said: Mapping[str, Entry], key: str) -> Node | None:
-    return said[key].node if key in said else None
+def _get_node(declared_entries: Mapping[str, Entry], key: str) -> Node | None:
+    return declared_entries[key].node if key in declared_entries else None
 
 
 _OWN_KEYS = frozenset(EntryInputs.model_fields)
 
 
-def _properties_of(
-    said: Mapping[str, Entry], section: str, platform: str, problems: Diagnostics
+def _read_properties(
+    declared_entries: Mapping[str, Entry], section: str, platform: str, problems: Diagnostics
 ) -> dict[str, Entry]:
-    """Those that an entry or its defaults say: `volume` is volume_id, whose id it means."""
+    """Return the properties of an entry or of its defaults.
+
+    The short name `volume` sets `volume_id`.
+    """
     model = load_lifecycle_class(platform, SECTIONS[section]).inputs
     short_of = get_reference_fields(model)
-    found: dict[str, Entry] = {}
-    for key, entry in said.items():
+    properties: dict[str, Entry] = {}
+    for key, entry in declared_entries.items():
         if key in _OWN_KEYS:
             continue
         name = key if key in model.model_fields else short_of.get(key, key)
-        if name in found:
+        if name in properties:
             short = name.removesuffix("_id")
             message = f"{short} and {name} are the same: keep one of the two"
             problems.add(entry.place, "duplicate", message)
-        found[name] = entry
-    return found
+        properties[name] = entry
+    return properties

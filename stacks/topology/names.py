@@ -1,4 +1,7 @@
-"""Define the names that expressions can use, and where their values come from."""
+"""Define the names that expressions can use, and the protocol of the sources of their values.
+
+`expanding` adds instances to the names; `scope` evaluates expressions with them.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,32 +17,32 @@ from gpuform.stacks.topology.declarations import (
 )
 
 
-class Source(Protocol):
-    """The values that a topology does not hold itself: known, or standing for what will be."""
+class ValueSource(Protocol):
+    """The values that come from outside of a topology, known or standing for a later value."""
 
     def config(self, name: str) -> Any:
-        """The value of a declared configuration variable."""
+        """Return the value of a declared configuration variable."""
 
     def input(self, name: str) -> Any:
-        """The value of an input of a module that no file includes."""
+        """Return the value of an input of a module that no file includes."""
 
     def secret(self, value: Any) -> Any:
-        """The value as a secret one."""
+        """Return `value` marked as secret."""
 
     def property(self, instance: Instance, name: str) -> Any:
-        """A property of a resource."""
+        """Return a property of a resource."""
 
     def stack_output(self, reference: str, name: str) -> Any:
-        """An output of another stack."""
+        """Return an output of another stack."""
 
     def lookup(self, platform: str, name: str) -> Any:
-        """A platform's lookup, as a Function."""
+        """Return a platform's lookup as a `Function`."""
 
     def about(self, name: str) -> Any:
-        """The name of the running `project` or `stack`."""
+        """Return the name of the running `project` or `stack`."""
 
     def is_pending(self, value: Any) -> bool:
-        """Whether a value, or a part of it, is not known yet."""
+        """Return True if `value` or a part of it is unknown so far."""
 
     def join(
         self,
@@ -47,30 +50,31 @@ class Source(Protocol):
         make: Callable[[Sequence[Any]], Any],
         of_secret: Callable[[], None],
     ) -> Any:
-        """What `make` makes of the values once all are known, or what stands for it.
+        """Return the result of `make` once all `values` are known, or a stand-in until then.
 
-        Where one of them is secret, `of_secret` is called before, and may raise.
+        If one of the values is secret, `of_secret` is called first and may raise.
         """
 
 
-def no_groups() -> Groups:
-    """Those of a file before anything is expanded."""
+def create_empty_groups() -> Groups:
+    """Create the groups of a file before expansion: every section, without entries."""
     return {section: {} for section in SECTIONS}
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """What there is. `each` is what it means in the instance at hand, None outside of one.
+    """The names that expressions of a file can use.
 
-    `module` is the one whose file is looked at; `inputs` are None outside of modules. `passed`
-    keeps what has gone in and out of modules, each value once for each source.
+    `each` is the `each` of the current instance, None outside of an instance. `module` is
+    the module whose file is evaluated, `inputs` are None outside of modules. `passed`
+    caches the inputs and outputs of modules for one source.
     """
 
-    source: Source
+    source: ValueSource
     config: Sequence[str] = ()
     inputs: Mapping[str, ConfigVariable] | None = None
     stack_references: Sequence[str] = ()
-    groups: Groups = field(default_factory=no_groups)
+    groups: Groups = field(default_factory=create_empty_groups)
     modules: Modules = field(default_factory=dict)
     module: ModuleInstance | None = None
     each: Mapping[str, Any] | None = None

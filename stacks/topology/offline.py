@@ -1,4 +1,7 @@
-"""What a topology is checked with where nothing can be asked: files alone, and no passphrase."""
+"""Find the project of a topology file, and what its files alone say about a stack.
+
+`gpuform validate`, `graph` and the language server use this module: no passphrase, no requests.
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,46 +16,52 @@ from gpuform.stacks.engine.project import (
     to_text,
     topology_in,
 )
-from gpuform.stacks.topology.planning import Surroundings
+from gpuform.stacks.topology.planning import PlanContext
 
 
-def own_topology(folder: Path) -> Path:
-    """The topology of the project in a folder or above it. Raises EngineError without one."""
+def find_topology(folder: Path) -> Path:
+    """Return the topology of the project in `folder` or above it.
+
+    Raises:
+        EngineError: there is no project, or its program is not a topology.
+    """
     project = find_project(folder)
     program = project.program
-    found = topology_in(program if program.is_dir() else program.parent)
-    if found is None:
+    topology_path = topology_in(program if program.is_dir() else program.parent)
+    if topology_path is None:
         raise EngineError(
             f"{program} has no topology.yaml",
             hint="name the file: `gpuform validate FILE`; a Python program is checked by "
             "`gpuform preview`",
         )
-    return Path(found.name) if found.parent == folder else found
+    return Path(topology_path.name) if topology_path.parent == folder else topology_path
 
 
-def project_folder(file: Path) -> Path:
-    """The folder of a topology's project, which has its gates and prices; else its own."""
+def find_project_folder(file: Path) -> Path:
+    """Return the folder of a topology's project, or else the file's own folder."""
     try:
         return find_project(file.parent).directory
     except ProjectError:
         return file.parent
 
 
-def surroundings_of(file: Path, stack: str | None, project: Project | None = None) -> Surroundings:
-    """Those of a file's project and stack, as far as files tell them.
+def read_plan_context(file: Path, stack: str | None, project: Project | None = None) -> PlanContext:
+    """Read the context of a file's project and stack, as far as files hold it.
 
-    The project is the one that the file is in when not given. Raises EngineError for a stack
-    without a settings file.
+    Without `project`, the project that contains the file is used.
+
+    Raises:
+        EngineError: the stack has no settings file.
     """
     try:
         project = project or find_project(file.parent)
     except ProjectError:
         if stack is not None:
             raise
-        return Surroundings(_Settings(None, None), {})
+        return PlanContext(_Settings(None, None), {})
     names = {"project": project.name}
     if stack is None:
-        return Surroundings(_Settings(project, None), names)
+        return PlanContext(_Settings(project, None), names)
     name = stack.rsplit("/", 1)[-1]
     settings = StackSettings.load(project, name)
     if not settings.path.exists():
@@ -60,12 +69,12 @@ def surroundings_of(file: Path, stack: str | None, project: Project | None = Non
             f"there is no {settings.path.name} for the stack {name}",
             hint=f"make it: `gpuform stack init {name}`, or leave --stack out",
         )
-    return Surroundings(_Settings(project, settings), {**names, "stack": name})
+    return PlanContext(_Settings(project, settings), {**names, "stack": name})
 
 
 @dataclass(frozen=True, slots=True)
 class _Settings:
-    """The values of a stack and of its project that stand in the clear."""
+    """The values of a stack and its project that are stored unencrypted."""
 
     project: Project | None
     settings: StackSettings | None
@@ -77,6 +86,8 @@ class _Settings:
         return None if value is None or is_secure(value) else to_text(value, None)
 
     def is_secret(self, name: str) -> bool:
-        given = self.settings.get(name) if self.settings else None
+        stack_value = self.settings.get(name) if self.settings else None
         default = self.project.config.get(name) if self.project else None
-        return is_secure(given) or (given is None and default is not None and default.secret)
+        return is_secure(stack_value) or (
+            stack_value is None and default is not None and default.secret
+        )

@@ -1,5 +1,7 @@
-"""Plan a topology file: the resources that it declares, in their order, all of them checked against
-their models.
+"""Plan a topology file: its resources sorted by dependencies and validated against their models.
+
+`gpuform validate`, the engine's topology host and the Pulumi program call `plan`.
+Loading, expansion and evaluation happen in `loading`, `expanding` and `scope`.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -29,10 +31,10 @@ from gpuform.stacks.engine.registration import Registered, Registration
 from gpuform.stacks.resource_rules import RULES
 from gpuform.stacks.topology.configuration import (
     EMULATOR_DEFAULT,
+    ConfigValue,
     StackConfig,
-    Stacked,
-    configured,
-    why_not,
+    find_value_problem,
+    resolve_config,
 )
 from gpuform.stacks.topology.declarations import (
     MODULES,
@@ -44,20 +46,20 @@ from gpuform.stacks.topology.declarations import (
     Topology,
 )
 from gpuform.stacks.topology.expanding import expand, refuse_foreign_references
-from gpuform.stacks.topology.files import shown
+from gpuform.stacks.topology.files import format_path
 from gpuform.stacks.topology.loading import load
 from gpuform.stacks.topology.names import Names
-from gpuform.stacks.topology.options import check_options, known
+from gpuform.stacks.topology.options import check_options, require_known
 from gpuform.stacks.topology.scope import Scope
-from gpuform.stacks.topology.sources import Checking
+from gpuform.stacks.topology.sources import CheckingSource
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
-    """One resource as it will be declared.
+class CheckedResource:
+    """A resource that passed its checks and can be declared.
 
-    `values` may hold UNKNOWN. `uses` are the resources that each property refers to, `after` those
-    that only options name.
+    `values` may hold UNKNOWN. `uses` holds the resources that each property refers to,
+    `after` the resources that only options name.
     """
 
     instance: Instance
@@ -66,99 +68,110 @@ class Checked:
     uses: Mapping[str, list[Instance]]
     after: list[Instance]
 
-    def place(self, path: str) -> SourcePosition:
-        """Where a property is declared."""
+    def find_position(self, path: str) -> SourcePosition:
+        """Return the position of a property, or of the entry if the property is not written."""
         root = MappingNode(self.instance.declaration.place, self.properties)
         return find_nearest_node(root, parse_path(path)).place
 
-    def needs(self) -> Iterator[Instance]:
-        """The resources that come before this one."""
+    def list_dependencies(self) -> Iterator[Instance]:
+        """Yield the resources that must be declared before this resource."""
         for used in self.uses.values():
             yield from used
         yield from self.after
 
 
-def check_all(scope: Scope, problems: Diagnostics, *, planning: bool) -> list[Checked]:
-    """Every instance checked, in the order of the files; what is wrong goes to `problems`."""
+def check_resources(
+    scope: Scope, problems: Diagnostics, *, planning: bool
+) -> list[CheckedResource]:
+    """Check every instance in file order. Add problems to `problems`."""
     return [
-        _checked(instance, each, problems, planning=planning)
-        for each in scope.every()
-        for instance in each.resources_here()
+        _check_resource(instance, file_scope, problems, planning=planning)
+        for file_scope in scope.list_scopes()
+        for instance in file_scope.list_resources()
     ]
 
 
-def check_given(scope: Scope, problems: Diagnostics) -> None:
-    """Checks what modules are given, and what they give out; that also goes to `problems`."""
-    for each in scope.every():
-        for module in each.modules_here():
-            outside = each.within(module, problems)
+def check_module_values(scope: Scope, problems: Diagnostics) -> None:
+    """Check the arguments and the outputs of modules. Add problems to `problems`."""
+    for file_scope in scope.list_scopes():
+        for module in file_scope.list_modules():
+            outside = file_scope.enter_instance(module, problems)
             _check_inputs(module, outside, problems)
             for entry in module.declaration.topology.outputs.values():
-                each.inside(module, problems).value(entry.node, problems)
+                file_scope.enter_module(module, problems).value(entry.node, problems)
 
 
 def _check_inputs(module: ModuleInstance, outside: Scope, problems: Diagnostics) -> None:
-    given = module.declaration.given
+    arguments = module.declaration.arguments
     for name, variable in (module.declaration.topology.inputs or {}).items():
-        if name not in given:
+        if name not in arguments:
             continue
-        value = outside.value(given[name].node, problems)
-        why = "" if outside.names.source.is_pending(value) else why_not(variable, value)
-        if why:
-            message = f"{module.address}.with.{name}: {why}"
+        value = outside.value(arguments[name].node, problems)
+        reason = (
+            "" if outside.names.source.is_pending(value) else find_value_problem(variable, value)
+        )
+        if reason:
+            message = f"{module.address}.with.{name}: {reason}"
             hint = f"the input is declared at {variable.place.own}"
-            problems.add(given[name].node.place, "input", message, hint)
+            problems.add(arguments[name].node.place, "input", message, hint)
 
 
-def _checked(instance: Instance, outer: Scope, problems: Diagnostics, *, planning: bool) -> Checked:
-    scope = outer.within(instance, problems)
+def _check_resource(
+    instance: Instance, outer: Scope, problems: Diagnostics, *, planning: bool
+) -> CheckedResource:
+    scope = outer.enter_instance(instance, problems)
     properties, options = instance.declaration.properties, instance.declaration.options
     values = {name: scope.value(entry.node, problems) for name, entry in properties.items()}
     address = f"{instance.address}.options"
-    said = check_options(options, address, scope, problems, planning=planning)
+    option_values = check_options(options, address, scope, problems, planning=planning)
     root = MappingNode(instance.declaration.place, properties)
-    found = validate_inputs(instance.lifecycle.inputs, values)[1]
-    if said.get("id") is not None:
-        found = [each for each in found if each.reason.startswith(KEY_PROBLEM_PREFIXES)]
-    report_problems(found, root, instance.address, problems)
+    model_problems = validate_inputs(instance.lifecycle.inputs, values)[1]
+    # A resource that is only read needs no inputs; unknown keys stay wrong.
+    if option_values.get("id") is not None:
+        model_problems = [
+            problem for problem in model_problems if problem.reason.startswith(KEY_PROBLEM_PREFIXES)
+        ]
+    report_problems(model_problems, root, instance.address, problems)
     for name, rules in get_field_rules(instance.lifecycle.inputs).items():
         if rules.reference_kind and name in properties:
             _check_single(properties[name].node, f"{instance.address}.{name}", scope, problems)
-    if said:
+    if option_values:
         root = MappingNode(instance.declaration.place, options)
-        report_problems(validate_inputs(OptionsInputs, said)[1], root, address, problems)
+        report_problems(validate_inputs(OptionsInputs, option_values)[1], root, address, problems)
     uses = {name: scope.resources(entry.node) for name, entry in properties.items()}
-    after = [used for entry in options.values() for used in _named_in(entry.node, scope)]
+    after = [
+        used for entry in options.values() for used in _find_named_resources(entry.node, scope)
+    ]
     if isinstance(instance.item, ScalarNode | SequenceNode | MappingNode):
         after += scope.resources(instance.item)
-    return Checked(instance, properties, values, uses, after)
+    return CheckedResource(instance, properties, values, uses, after)
 
 
-def _named_in(node: Node, scope: Scope) -> Iterator[Instance]:
-    """The resources of an option: a module means all that are in it."""
+def _find_named_resources(node: Node, scope: Scope) -> Iterator[Instance]:
+    """Yield the resources that an option names. A module stands for all of its resources."""
     for scalar in list_scalars(node):
         yield from scope.named(scalar) or scope.resources(scalar)
 
 
 def _check_single(node: Node, address: str, scope: Scope, problems: Diagnostics) -> None:
-    """A property that means one resource cannot be all of a `for_each`."""
+    """Report a property for one resource that names all instances of a `for_each`."""
     named = scope.named(node)
     if named is not None and len(named) > 1:
         message = f"{address}: this names several resources"
         problems.add(node.place, "reference", message, f"add a key: {named[0].address}")
 
 
-NOTHING: Final[Mapping[str, Stacked]] = MappingProxyType({})
+NO_VALUES: Final[Mapping[str, ConfigValue]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What a topology is planned with.
+class PlanContext:
+    """The values with which a topology is planned.
 
-    `program` are the names of the `project` and `stack`. Without `lookup`, which asks a platform,
-    it is only checked: then nothing needs to have a value yet. `emulated` says of platforms whether
-    all of them are emulated. `exports` are the names of what other stacks give out, by the name of
-    the reference, as far as that is known.
+    `program` holds the names of the `project` and `stack`. `lookup` asks a platform;
+    without `lookup` the topology is only checked, and values may be unknown. `emulated`
+    returns True if all of the given platforms are emulated. `exports` holds the known
+    output names of other stacks by reference name.
     """
 
     config: StackConfig
@@ -169,135 +182,140 @@ class Surroundings:
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
-    """A topology that can be registered; `config` has the values of its variables.
+class PlannedTopology:
+    """A topology that can be registered. `config` holds the values of its variables.
 
-    `modules` are those that it includes, each after the one that it is in.
+    `modules` lists the included modules, each after the module that contains it.
     """
 
     topology: Topology
     names: Names
-    config: Mapping[str, Stacked]
+    config: Mapping[str, ConfigValue]
     modules: list[ModuleInstance]
-    resources: list[Checked]
+    resources: list[CheckedResource]
 
-    def open_groups(self) -> list[str]:
-        """The addresses of entries and modules whose instances are not known yet."""
+    def list_open_groups(self) -> list[str]:
+        """Return the addresses of entries and modules whose instances are unknown."""
         return [
             group.declaration.address
-            for scope in Scope(self.names).every()
-            for group in scope.groups_here()
+            for scope in Scope(self.names).list_scopes()
+            for group in scope.list_groups()
             if group.open
         ]
 
-    def group(self, declared: Repeatable) -> Group[Any]:
-        """The instances of an entry or module of the topology's own files."""
+    def get_group(self, declared: Repeatable) -> Group[Any]:
+        """Return the instances of an entry or module of the topology's own files."""
         if declared.section == MODULES:
             return self.names.modules[declared.name]
         return self.names.groups[declared.section][declared.name]
 
 
-def plan(path: Path, surroundings: Surroundings, problems: Diagnostics) -> Planned:
-    """Checks a topology file with all that it includes; what is wrong goes to `problems`."""
+def plan(path: Path, context: PlanContext, problems: Diagnostics) -> PlannedTopology:
+    """Plan a topology file with all files that it includes. Add problems to `problems`."""
     topology = load(path, problems)
-    if topology.inputs is not None and surroundings.lookup is not None:
+    if topology.inputs is not None and context.lookup is not None:
         message = f"{path.name} is a module: it has inputs"
         hint = "include it, with the values of its inputs; a topology of its own has config"
-        problems.add(_first(topology.inputs, path), "module", message, hint)
-    return plan_topology(topology, surroundings, problems)
+        problems.add(_find_first_position(topology.inputs, path), "module", message, hint)
+    return plan_topology(topology, context, problems)
 
 
 def plan_topology(
     topology: Topology,
-    surroundings: Surroundings,
+    context: PlanContext,
     problems: Diagnostics,
-    given: Mapping[str, Stacked] = NOTHING,
-) -> Planned:
-    """The same of a topology that is loaded; `given` are the values of its own inputs."""
+    input_values: Mapping[str, ConfigValue] = NO_VALUES,
+) -> PlannedTopology:
+    """Plan a loaded topology. `input_values` holds the values of the topology's own inputs."""
     refuse_foreign_references(topology, problems)
-    emulated = surroundings.emulated(topology.platforms())
-    config = configured(topology.config.values(), surroundings.config, problems, emulated=emulated)
-    planning = surroundings.lookup is not None
+    emulated = context.emulated(topology.list_platforms())
+    config = resolve_config(topology.config.values(), context.config, problems, emulated=emulated)
+    planning = context.lookup is not None
     if planning and not problems:
         _refuse_unset(topology, config, problems)
         planning = not problems  # else what is not known would be told twice
-    source = Checking(
-        config, surroundings.program, surroundings.lookup, given, surroundings.exports
-    )
+    source = CheckingSource(config, context.program, context.lookup, input_values, context.exports)
     names = Names(source, tuple(topology.config), topology.inputs, tuple(topology.stack_references))
     names = expand(topology, names, problems, planning=planning)
     scope = Scope(names)
-    check_given(scope, problems)
-    checked = check_all(scope, problems, planning=planning)
+    check_module_values(scope, problems)
+    checked = check_resources(scope, problems, planning=planning)
     for name, entry in topology.stack_references.items():
         _check_stack(name, entry, scope, problems, planning=planning)
     for entry in topology.outputs.values():
         scope.value(entry.node, problems)
-    resources = _in_order(checked, problems)
+    resources = _sort_by_dependencies(checked, problems)
     _check_rules(resources, problems)
-    modules = [module for each in scope.every() for module in each.modules_here()]
-    return Planned(topology, names, config, modules, resources)
+    modules = [module for file_scope in scope.list_scopes() for module in file_scope.list_modules()]
+    return PlannedTopology(topology, names, config, modules, resources)
 
 
-def stacks_named(
-    topology: Topology, surroundings: Surroundings, problems: Diagnostics
+def resolve_stack_references(
+    topology: Topology, context: PlanContext, problems: Diagnostics
 ) -> dict[str, str]:
-    """The stacks that a loaded topology refers to, by its names for them.
+    """Return the names of the stacks that a loaded topology refers to, by reference name.
 
-    Those that nobody can tell without more than files are left out.
+    Names that depend on more than files are absent.
     """
-    config = configured(topology.config.values(), surroundings.config, problems)
-    source = Checking(config, surroundings.program)
+    config = resolve_config(topology.config.values(), context.config, problems)
+    source = CheckingSource(config, context.program)
     scope = Scope(Names(source, tuple(topology.config), topology.inputs))
-    found = {}
+    stack_names = {}
     for name, entry in topology.stack_references.items():
-        value = known(entry.node, f"stack_references.{name}", scope, problems, planning=False)
+        value = require_known(
+            entry.node, f"stack_references.{name}", scope, problems, planning=False
+        )
         if isinstance(value, str):
-            found[name] = value
-    return found
+            stack_names[name] = value
+    return stack_names
 
 
-def _first(inputs: Mapping[str, ConfigVariable], path: Path) -> SourcePosition:
-    """Where inputs are declared."""
-    return next((each.place for each in inputs.values()), SourcePosition(shown(path)))
+def _find_first_position(inputs: Mapping[str, ConfigVariable], path: Path) -> SourcePosition:
+    """Return the position of the first declared input."""
+    return next((variable.place for variable in inputs.values()), SourcePosition(format_path(path)))
 
 
 def _check_stack(
     name: str, entry: Entry, scope: Scope, problems: Diagnostics, *, planning: bool
 ) -> None:
     address = f"stack_references.{name}"
-    value = known(entry.node, address, scope, problems, planning=planning)
+    value = require_known(entry.node, address, scope, problems, planning=planning)
     if not isinstance(value, str) and value is not UNKNOWN:
         message = f"{address} must be the name of a stack, as text"
         problems.add(entry.node.place, "value", message, "write ORGANIZATION/PROJECT/STACK")
 
 
-def _refuse_unset(topology: Topology, config: Mapping[str, Stacked], problems: Diagnostics) -> None:
+def _refuse_unset(
+    topology: Topology, config: Mapping[str, ConfigValue], problems: Diagnostics
+) -> None:
     for name, variable in topology.config.items():
         if name not in config:
             secret = " --secret" if variable.secret else ""
             hint = f"set it: gpuform config set{secret} {name} VALUE"
             message = f"config.{name} has no value"
-            if EMULATOR_DEFAULT in variable.said:
+            if EMULATOR_DEFAULT in variable.fields:
                 message += " here: its emulator_default does not reach a real platform"
             problems.add(variable.place, "config", message, hint)
 
 
-def _check_rules(resources: Iterable[Checked], problems: Diagnostics) -> None:
-    """What the rules say of the resources goes to `problems`."""
+def _check_rules(resources: Iterable[CheckedResource], problems: Diagnostics) -> None:
+    """Apply the rules over several resources, and add their problems to `problems`."""
     registered = Registered()
     for resource in resources:
         address = resource.instance.address
-        registration = _registration(resource)
+        registration = _create_registration(resource)
         registered.add(registration)
         for rule in RULES:
             for problem in rule(registration, registered):
                 message = f"{address}.{problem.path}: {problem.reason}"
-                problems.add(resource.place(problem.path), "resource-rule", message)
+                problems.add(resource.find_position(problem.path), "resource-rule", message)
 
 
-def _registration(resource: Checked) -> Registration:
-    """The resource as a program would register it; its address stands for its URN."""
+def _create_registration(resource: CheckedResource) -> Registration:
+    """Create the registration that a program would make.
+
+    The resource's address stands for its URN.
+    """
     instance = resource.instance
     declaration = instance.declaration
     return Registration(
@@ -312,45 +330,52 @@ def _registration(resource: Checked) -> Registration:
     )
 
 
-def _in_order(resources: Sequence[Checked], problems: Diagnostics) -> list[Checked]:
-    """The resources in the order of the files, each after what it needs.
+def _sort_by_dependencies(
+    resources: Sequence[CheckedResource], problems: Diagnostics
+) -> list[CheckedResource]:
+    """Sort the resources so that each follows its dependencies, otherwise in file order.
 
-    Resources that need each other go to `problems`, as the way from one back to itself.
+    Reports a cycle of dependencies to `problems`.
     """
-    by_instance = {each.instance: each for each in resources}
-    done: dict[Instance, Checked] = {}
+    by_instance = {resource.instance: resource for resource in resources}
+    sorted_resources: dict[Instance, CheckedResource] = {}
     for first in by_instance:
-        _visit(first, by_instance, done, problems)
-    return list(done.values())
+        _visit_dependencies(first, by_instance, sorted_resources, problems)
+    return list(sorted_resources.values())
 
 
-def _visit(
+def _visit_dependencies(
     first: Instance,
-    by_instance: dict[Instance, Checked],
-    done: dict[Instance, Checked],
+    by_instance: dict[Instance, CheckedResource],
+    sorted_resources: dict[Instance, CheckedResource],
     problems: Diagnostics,
 ) -> None:
-    """Not recursive: a chain may be as long as the topology."""
+    """Append `first` to the sorted resources after its dependencies.
+
+    The walk is not recursive, because a chain may be as long as the topology.
+    """
     path: dict[Instance, None] = {}
-    rest = [(first, False)]
-    while rest:
-        instance, is_end = rest.pop()
+    pending = [(first, False)]
+    while pending:
+        instance, is_end = pending.pop()
         if is_end:
             del path[instance]
-            done[instance] = by_instance[instance]
+            sorted_resources[instance] = by_instance[instance]
         elif instance in path:
-            _refuse(instance, list(path), problems)
-        elif instance not in done:
+            _report_cycle(instance, list(path), problems)
+        elif instance not in sorted_resources:
             path[instance] = None
-            rest.append((instance, True))
-            needed = [need for need in by_instance[instance].needs() if need in by_instance]
-            rest += [(need, False) for need in reversed(needed)]
+            pending.append((instance, True))
+            dependencies = [
+                need for need in by_instance[instance].list_dependencies() if need in by_instance
+            ]
+            pending += [(need, False) for need in reversed(dependencies)]
 
 
-def _refuse(instance: Instance, path: list[Instance], problems: Diagnostics) -> None:
-    circle = [*path[path.index(instance) :], instance]
+def _report_cycle(instance: Instance, path: list[Instance], problems: Diagnostics) -> None:
+    cycle = [*path[path.index(instance) :], instance]
     # From its first declaration on, so that one circle is told once.
-    way = " -> ".join(each.address for each in circle)
-    place = min(each.declaration.place for each in circle)
+    cycle_path = " -> ".join(member.address for member in cycle)
+    position = min(member.declaration.place for member in cycle)
     hint = "take out one of these references"
-    problems.add_once(place, "cycle", "", f"these need each other: {way}", hint)
+    problems.add_once(position, "cycle", "", f"these need each other: {cycle_path}", hint)

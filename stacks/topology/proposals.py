@@ -1,8 +1,9 @@
-"""What a topology that an agent proposes may do with secrets.
+"""Restrict what a topology that an agent proposes may do with secrets.
 
-No plan shows a secret. But an expression can ask something of one, and let the plan turn out by the
-answer; so can the limits of a variable. Who proposes many of them learns the secret. So a proposal
-passes secrets on as they are, and asks of them only what the project's own files ask.
+No plan shows a secret. But an expression or the limits of a variable can make the plan
+depend on one, and whoever proposes many of these learns the secret. So a proposal may
+pass secrets on unchanged, and may evaluate them only as the project's own files do.
+`scope` and `configuration` ask this module.
 """
 
 import json
@@ -20,51 +21,51 @@ from gpuform.stacks.expressions.template import has_expression
 from gpuform.stacks.topology.declarations import ConfigVariable
 
 VARIABLE: Final = "GPUFORM_PROPOSED_TO"
-"""The folder of the project that a topology is proposed to; not set where it is the project's."""
+"""The environment variable with the project folder that a topology is proposed to."""
 _SECTIONS: Final = ("config", "inputs")
 _NO_LIMITS: Final = ("default", "emulator_default", "description", "secret")
 
 
 @dataclass(frozen=True, slots=True)
 class TeamFiles:
-    """The expressions, and the limits of variables, in the project's own files."""
+    """The expressions and the limits of variables in the project's own files."""
 
     expressions: frozenset[str]
     limits: frozenset[str]
 
     def has_expression(self, text: str) -> bool:
-        """Whether a value with expressions stands in one of them, as it is."""
+        """Return True if a file contains `text` as a complete value."""
         return text in self.expressions
 
     def has_limits(self, variable: ConfigVariable) -> bool:
-        """Whether a variable has no limits, or those of one in the files."""
-        return _limits(variable.said) in self.limits
+        """Return True if `variable` has no limits, or the limits of a variable in the files."""
+        return _serialize_limits(variable.fields) in self.limits
 
 
-def team_files() -> TeamFiles | None:
-    """Those of the project that this run proposes something to; None where it does not."""
+def find_team_files() -> TeamFiles | None:
+    """Return the files of the project that this run proposes to, or None outside of a proposal."""
     folder = os.environ.get(VARIABLE)
-    return _read(Path(folder)) if folder else None
+    return _read_folder(Path(folder)) if folder else None
 
 
-def unknown_limits(about: str) -> tuple[str, str]:
-    """What is said of a secret with limits that are not the project's, and what to do."""
+def describe_unknown_limits(address: str) -> tuple[str, str]:
+    """Return message and hint for a secret with limits that no file of the project has."""
     return (
-        f"{about}: a proposal holds a secret against limits that no file of the project has",
+        f"{address}: a proposal holds a secret against limits that no file of the project has",
         "leave its type and its limits as they are, or let a person write them",
     )
 
 
 @cache
-def _read(folder: Path) -> TeamFiles:
-    roots = [read_file(file, file.name, Diagnostics()) for file in _files(folder)]
-    values = (each.value for root in roots for each in list_scalars(root))
-    expressions = (each for each in values if isinstance(each, str) and has_expression(each))
-    limits = (_limits(said) for root in roots for said in _variables(root))
-    return TeamFiles(frozenset(expressions), frozenset([_limits({}), *limits]))
+def _read_folder(folder: Path) -> TeamFiles:
+    roots = [read_file(file, file.name, Diagnostics()) for file in _list_files(folder)]
+    values = (scalar.value for root in roots for scalar in list_scalars(root))
+    expressions = (value for value in values if isinstance(value, str) and has_expression(value))
+    limits = (_serialize_limits(fields) for root in roots for fields in _list_variables(root))
+    return TeamFiles(frozenset(expressions), frozenset([_serialize_limits({}), *limits]))
 
 
-def _files(folder: Path) -> Iterator[Path]:
+def _list_files(folder: Path) -> Iterator[Path]:
     for ending in ("yaml", "yml"):
         for file in folder.rglob(f"*.{ending}"):
             is_hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
@@ -72,16 +73,16 @@ def _files(folder: Path) -> Iterator[Path]:
                 yield file
 
 
-def _variables(root: MappingNode) -> Iterator[Mapping[str, Any]]:
+def _list_variables(root: MappingNode) -> Iterator[Mapping[str, Any]]:
     for section in _SECTIONS:
         entry = root.entries.get(section)
         if entry is not None and isinstance(entry.node, MappingNode):
-            said = to_plain_value(entry.node).values()
-            yield from (each for each in said if isinstance(each, Mapping))
+            values = to_plain_value(entry.node).values()
+            yield from (fields for fields in values if isinstance(fields, Mapping))
 
 
-def _limits(said: Mapping[str, Any]) -> str:
-    limits = {"type": "string", **said}
+def _serialize_limits(fields: Mapping[str, Any]) -> str:
+    limits = {"type": "string", **fields}
     for name in _NO_LIMITS:
         limits.pop(name, None)
     return json.dumps(limits, sort_keys=True, default=str)

@@ -1,4 +1,8 @@
-"""What references of expressions are to: the values to evaluate with, and the resources."""
+"""Resolve references of expressions to values and to resources.
+
+`scope` asks for the values to evaluate an expression with; planning asks for the
+resources that an entry depends on.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,43 +27,43 @@ from gpuform.stacks.topology.declarations import (
 from gpuform.stacks.topology.names import Names
 
 Leaf = tuple[tuple[str, ...], Any]
-"""Where a value stands among the variables, and the value."""
+"""A path among the variables, and the value at the path."""
 
 
 class Values(Protocol):
-    """What a scope knows of the values in its file."""
+    """The values that a scope knows in its file."""
 
     def step(self, need: Need, at: int) -> str | None:
-        """A step of a reference as text; None when it is not there, or not known yet."""
+        """Return a step of a reference as text, or None if the step is missing or unknown."""
 
     def input(self, name: str) -> Any:
-        """What the module is given."""
+        """Return the value of a module's input."""
 
     def output(self, module: ModuleInstance, name: str) -> Any:
-        """What a module gives out."""
+        """Return the value of a module's output."""
 
     def resources_given(self, name: str) -> list[Instance]:
-        """The resources that an input is made of."""
+        """Return the resources that an input depends on."""
 
     def resources_out(self, module: ModuleInstance, name: str) -> list[Instance]:
-        """The resources that an output is made of."""
+        """Return the resources that an output depends on."""
 
     def named_given(self, name: str) -> list[Instance] | None:
-        """The resources that an input is, and nothing else."""
+        """Return the resources that an input names, or None if the input is another value."""
 
     def named_out(self, module: ModuleInstance, name: str) -> list[Instance] | None:
-        """The resources that an output is, and nothing else."""
+        """Return the resources that an output names, or None if the output is another value."""
 
 
 _Made = TypeVar("_Made", bound=Repetition[Any])
 _FUNCTIONS = ("range",)
 _OUTSIDE = ("config", "stack_references")
-"""What a module cannot see: it is of the topology's own stack."""
+"""Roots that modules cannot use: they belong to the stack's topology."""
 _OF_MAPS = frozenset(METHODS[next(kind for kind in METHODS if kind is not str)])
 
 
-def roots() -> tuple[str, ...]:
-    """What a reference can begin with."""
+def list_roots() -> tuple[str, ...]:
+    """Return the names with which a reference can begin."""
     return (
         *("config", "inputs", "each", "stack_references", "pulumi", MODULES),
         *(*SECTIONS, *platforms(), *_FUNCTIONS),
@@ -68,31 +72,34 @@ def roots() -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class References:
-    """Finds what references are to. Every method raises ExpressionError for one to nothing."""
+    """Resolves references. Every method raises ExpressionError if the target does not exist."""
 
     names: Names
     values: Values
 
-    def leaves(self, need: Need, *, alone: bool) -> Iterator[Leaf]:
-        """The values that a reference needs; `alone`, when it is the whole expression."""
+    def find_values(self, need: Need, *, alone: bool) -> Iterator[Leaf]:
+        """Yield the values that a reference reads.
+
+        `alone` is True if the reference is the complete expression: then a resource means its id.
+        """
         if need.root in _OUTSIDE and self.names.inputs is not None:
             hint = "declare an input, and give it the value in `with` where the module is included"
             raise ExpressionError(f"{need.root} is not known in a module", hint)
         if need.root in SECTIONS:
-            yield from self._of_resources(need, alone=alone)
+            yield from self._find_resource_values(need, alone=alone)
         elif need.root == MODULES:
-            yield from self._of_modules(need)
+            yield from self._find_module_values(need)
         elif need.root == "each":
-            yield from self._of_each(need)
+            yield from self._find_each_values(need)
         elif need.root == "stack_references":
-            yield self._of_stack(need)
+            yield self._find_stack_output(need)
         elif need.root not in _FUNCTIONS:
-            known, get, hint = self._simple(need.root)
-            for name in self._chosen(need, known, hint):
-                yield (need.root, name), get(name)
+            existing_names, get_value, hint = self._describe_root(need.root)
+            for name in self._choose_names(need, existing_names, hint):
+                yield (need.root, name), get_value(name)
 
-    def _simple(self, root: str) -> tuple[Sequence[str], Callable[[str], Any], str]:
-        """The names of a root, how to get the value of one, and a hint for those it lacks."""
+    def _describe_root(self, root: str) -> tuple[Sequence[str], Callable[[str], Any], str]:
+        """Return the names of a root, the function to get a value, and a hint for unknown names."""
         source = self.names.source
         if root == "config":
             return self.names.config, source.config, "declare it in the config section"
@@ -104,117 +111,126 @@ class References:
             return ("project", "stack"), source.about, ""
         if root in platforms():
             return list_lookups(root), lambda name: source.lookup(root, name), ""
-        raise _unknown(root, roots())
+        raise _create_unknown_error(root, list_roots())
 
-    def resources(self, need: Need) -> list[Instance]:
-        """The resources that a reference is to; none for one to something else."""
+    def find_resources(self, need: Need) -> list[Instance]:
+        """Return the resources that a reference reads, empty for other values."""
         if need.root == "inputs":
-            names = self._chosen(need, tuple(self.names.inputs or ()))
-            return [each for name in names for each in self.values.resources_given(name)]
+            names = self._choose_names(need, tuple(self.names.inputs or ()))
+            return [resource for name in names for resource in self.values.resources_given(name)]
         if need.root == MODULES:
-            chosen = self._outputs_of(need)
-            return [r for module, name in chosen for r in self.values.resources_out(module, name)]
+            outputs = self._list_outputs(need)
+            return [r for module, name in outputs for r in self.values.resources_out(module, name)]
         if need.root not in SECTIONS:
             return []
-        group = self._group(need)
-        instance, _ = self._instance(need, group)
+        group = self._get_group(need)
+        instance, _ = self._find_instance(need, group)
         return list(group.instances.values()) if instance is None else [instance]
 
-    def named(self, need: Need) -> list[Instance] | None:
-        """The resources that a reference is, and nothing else: one, or all of an entry or module.
+    def find_named_resources(self, need: Need) -> list[Instance] | None:
+        """Return the resources that a reference names, or None if it is another value.
 
-        None for another value.
+        A reference to an entry with `for_each` or to a module names all of its resources.
         """
         if need.root == "inputs" and len(need.steps) == 1:
-            (name,) = self._chosen(need, tuple(self.names.inputs or ()))
+            (name,) = self._choose_names(need, tuple(self.names.inputs or ()))
             return self.values.named_given(name)
         if need.root not in (*SECTIONS, MODULES):
             return None
-        group = self._group(need)
-        instance, used = self._instance(need, group)
+        group = self._get_group(need)
+        instance, used = self._find_instance(need, group)
         if need.root in SECTIONS:
-            return self.resources(need) if used == len(need.steps) else None
+            return self.find_resources(need) if used == len(need.steps) else None
         if used == len(need.steps):
-            every = group.instances.values() if instance is None else [instance]
-            return [resource for module in every for resource in module.resources()]
+            modules = group.instances.values() if instance is None else [instance]
+            return [resource for module in modules for resource in module.list_resources()]
         if instance is None or used + 1 != len(need.steps):
             return None
-        ((module, name),) = self._outputs_of(need)
+        ((module, name),) = self._list_outputs(need)
         return self.values.named_out(module, name)
 
-    def _chosen(self, need: Need, known: Sequence[str], hint: str = "") -> Sequence[str]:
-        """The name that the first step is; all of them when it is not known."""
+    def _choose_names(
+        self, need: Need, existing_names: Sequence[str], hint: str = ""
+    ) -> Sequence[str]:
+        """Return the name in the first step, or all existing names if the step is unknown."""
         step = self.values.step(need, 0)
         if step is None:
-            return known
-        if step not in known:
-            raise _unknown(step, known, f"{need.root}.", hint)
+            return existing_names
+        if step not in existing_names:
+            raise _create_unknown_error(step, existing_names, f"{need.root}.", hint)
         return [step]
 
-    def _of_each(self, need: Need) -> Iterator[Leaf]:
+    def _find_each_values(self, need: Need) -> Iterator[Leaf]:
         if self.names.each is None:
             raise ExpressionError("each is known only in entries with for_each")
-        for name in self._chosen(need, ("key", "value")):
+        for name in self._choose_names(need, ("key", "value")):
             yield (need.root, name), self.names.each[name]
 
-    def _of_stack(self, need: Need) -> Leaf:
+    def _find_stack_output(self, need: Need) -> Leaf:
         output = self.values.step(need, 1)
         if output is None:
             raise ExpressionError(
                 f"{need} names no output of a stack",
                 "write {{ stack_references.NAME.OUTPUT }}",
             )
-        (name,) = self._chosen(need, self.names.stack_references)
+        (name,) = self._choose_names(need, self.names.stack_references)
         return (need.root, name, output), self.names.source.stack_output(name, output)
 
-    def _of_modules(self, need: Need) -> Iterator[Leaf]:
-        group = self._group(need)
-        instance, _ = self._instance(need, group)
+    def _find_module_values(self, need: Need) -> Iterator[Leaf]:
+        group = self._get_group(need)
+        instance, _ = self._find_instance(need, group)
         if instance is None and (group.open or not group.instances):
             yield (need.root, group.declaration.name), UNKNOWN if group.open else {}
             return
         for module in [instance] if instance else group.instances.values():
             if not module.declaration.topology.outputs:
                 yield module.path, {}
-        for module, name in self._outputs_of(need):
+        for module, name in self._list_outputs(need):
             yield (*module.path, name), self.values.output(module, name)
 
-    def _outputs_of(self, need: Need) -> Iterator[tuple[ModuleInstance, str]]:
-        """The outputs of modules that a reference may read."""
-        group = self._group(need)
-        instance, used = self._instance(need, group)
+    def _list_outputs(self, need: Need) -> Iterator[tuple[ModuleInstance, str]]:
+        """Yield the module outputs that a reference may read."""
+        group = self._get_group(need)
+        instance, used = self._find_instance(need, group)
         for module in [instance] if instance else group.instances.values():
-            known = tuple(module.declaration.topology.outputs)
+            existing_names = tuple(module.declaration.topology.outputs)
             name = self.values.step(need, used) if instance else None
-            if name is not None and name not in known:
+            if name is not None and name not in existing_names:
                 before, hint = f"{'.'.join(module.path)}.", "declare it in the module's outputs"
-                raise _unknown(name, known, before, hint)
-            yield from ((module, each) for each in (known if name is None else (name,)))
+                raise _create_unknown_error(name, existing_names, before, hint)
+            yield from (
+                (module, output) for output in (existing_names if name is None else (name,))
+            )
 
-    def _of_resources(self, need: Need, *, alone: bool) -> Iterator[Leaf]:
-        group = self._group(need)
-        instance, used = self._instance(need, group)
+    def _find_resource_values(self, need: Need, *, alone: bool) -> Iterator[Leaf]:
+        group = self._get_group(need)
+        instance, used = self._find_instance(need, group)
         if instance is None and (group.open or not group.instances):
             yield (need.root, group.declaration.name), UNKNOWN if group.open else {}
             return
-        for each in [instance] if instance else group.instances.values():
-            for name in self._properties(need, each, used if instance else None, alone=alone):
-                yield (*each.path, name), self.names.source.property(each, name)
+        for resource in [instance] if instance else group.instances.values():
+            for name in self._choose_properties(
+                need, resource, used if instance else None, alone=alone
+            ):
+                yield (*resource.path, name), self.names.source.property(resource, name)
 
-    def _properties(
+    def _choose_properties(
         self, need: Need, instance: Instance, at: int | None, *, alone: bool
     ) -> Sequence[str]:
-        """The properties that a reference may read; `at` is the step that chooses one, if any."""
-        known = instance.property_names()
+        """Return the properties that a reference may read.
+
+        `at` is the step with the property, if any.
+        """
+        existing_names = instance.list_property_names()
         name = None if at is None else self.values.step(need, at)
         if name is None:
             is_whole = len(need.steps) == (1 if at is None else at)
-            return ("id",) if alone and is_whole else known
-        if name not in known:
-            raise _unknown(name, known, f"{'.'.join(instance.path)}.")
+            return ("id",) if alone and is_whole else existing_names
+        if name not in existing_names:
+            raise _create_unknown_error(name, existing_names, f"{'.'.join(instance.path)}.")
         return (name,)
 
-    def _group(self, need: Need) -> Group[Any]:
+    def _get_group(self, need: Need) -> Group[Any]:
         groups: Mapping[str, Group[Any]]
         groups = self.names.modules if need.root == MODULES else self.names.groups[need.root]
         name = self.values.step(need, 0)
@@ -222,35 +238,41 @@ class References:
             raise ExpressionError(f"{need} names no entry", f"write {{{{ {need.root}.NAME }}}}")
         if name in groups:
             return groups[name]
-        longer = next((each for each in groups if each.startswith(f"{name}-")), None)
-        if longer is not None:
+        longer_name = next(
+            (existing_name for existing_name in groups if existing_name.startswith(f"{name}-")),
+            None,
+        )
+        if longer_name is not None:
             raise ExpressionError(
                 f"there is no {need.root}.{name}",
-                f"a name with a hyphen goes in brackets: {need.root}['{longer}']",
+                f"a name with a hyphen goes in brackets: {need.root}['{longer_name}']",
             )
-        raise _unknown(name, tuple(groups), f"{need.root}.")
+        raise _create_unknown_error(name, tuple(groups), f"{need.root}.")
 
-    def _instance(self, need: Need, group: Group[_Made]) -> tuple[_Made | None, int]:
-        """The instance that a reference is to, and how many steps led there; None for all."""
+    def _find_instance(self, need: Need, group: Group[_Made]) -> tuple[_Made | None, int]:
+        """Return the instance and the number of steps to it; None stands for all instances."""
         key, used = (ALONE, 1) if group.declaration.is_single else (self.values.step(need, 1), 2)
         address = group.declaration.address
         if key in group.absent:
-            shown = address if group.declaration.is_single else f"{address}.{key}"
-            raise ExpressionError(f"{shown} is not declared: its `when` is false")
+            instance_address = address if group.declaration.is_single else f"{address}.{key}"
+            raise ExpressionError(f"{instance_address} is not declared: its `when` is false")
         if key is None or group.open:
             return None, 1
         if key in group.instances:
             return group.instances[key], used
+        # A method such as `.values()` applies to the mapping of all instances.
         if key in _OF_MAPS:
             return None, 1
         hint = f"{address} has for_each: name the instance, {address}.KEY"
-        raise _unknown(key, tuple(group.instances), f"{address}.", hint)
+        raise _create_unknown_error(key, tuple(group.instances), f"{address}.", hint)
 
 
-def _unknown(name: str, known: Sequence[str], before: str = "", hint: str = "") -> ExpressionError:
-    near = find_nearest_name(name, tuple(known))
-    if near:
-        hint = f"did you mean {before}{near}?"
-    elif not hint and known:
-        hint = f"there is {', '.join(known[:30])}"
-    return ExpressionError(f"there is no {before}{name}", hint)
+def _create_unknown_error(
+    name: str, existing_names: Sequence[str], prefix: str = "", hint: str = ""
+) -> ExpressionError:
+    nearest_name = find_nearest_name(name, tuple(existing_names))
+    if nearest_name:
+        hint = f"did you mean {prefix}{nearest_name}?"
+    elif not hint and existing_names:
+        hint = f"there is {', '.join(existing_names[:30])}"
+    return ExpressionError(f"there is no {prefix}{name}", hint)

@@ -1,4 +1,8 @@
-"""Evaluates the values of a file, of which some are not known yet."""
+"""Evaluate the values of a topology file, some of which may be unknown.
+
+Checks and both registration modules evaluate nodes with `Scope`; `references` finds the
+values that an expression reads.
+"""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,7 +19,7 @@ from gpuform.stacks.document.nodes import MappingNode, Node, ScalarNode, Sequenc
 from gpuform.stacks.document.reading import LINE_BREAK, read_source_text
 from gpuform.stacks.expressions.budget import ExpressionError
 from gpuform.stacks.expressions.template import Need, Template, compile_step, has_expression, parse
-from gpuform.stacks.topology.configuration import why_not
+from gpuform.stacks.topology.configuration import find_value_problem
 from gpuform.stacks.topology.declarations import (
     MODULES,
     Group,
@@ -25,8 +29,8 @@ from gpuform.stacks.topology.declarations import (
     Modules,
     Repetition,
 )
-from gpuform.stacks.topology.names import Names, no_groups
-from gpuform.stacks.topology.proposals import team_files, unknown_limits
+from gpuform.stacks.topology.names import Names, create_empty_groups
+from gpuform.stacks.topology.proposals import describe_unknown_limits, find_team_files
 from gpuform.stacks.topology.references import References
 
 _RUNNING = object()
@@ -38,33 +42,34 @@ _ASKED_OF_A_SECRET = (
 
 
 class ResourceValue(dict[str, Any]):
-    """A resource in an expression: its properties by name. As a value it means its id."""
+    """A resource in an expression: a mapping of properties that stands for its id."""
 
     @property
     def stands_for(self) -> Any:
         return self["id"]
 
 
-class CircleError(ExpressionError):
-    """What goes in or out of a module is made of itself."""
+class CycleError(ExpressionError):
+    """An input or output of a module depends on itself."""
 
 
 class Scope:
-    """The values of expressions for one set of names.
+    """Evaluates the nodes of one file with one set of names.
 
-    `outer` is the scope of what a module is given, where the file is one that is included.
+    `outer` is the scope in which the arguments of a module are written, None for a stack's
+    topology.
     """
 
     def __init__(self, names: Names, outer: "Scope | None" = None) -> None:
         self.names, self.outer = names, outer
         self.references = References(names, self)
 
-    def having(self, groups: Groups, modules: Modules) -> "Scope":
-        """The scope once it is known which instances there are."""
+    def with_instances(self, groups: Groups, modules: Modules) -> "Scope":
+        """Return a copy of the scope with instances."""
         return Scope(replace(self.names, groups=groups, modules=modules), self.outer)
 
-    def within(self, instance: Repetition[Any], problems: Diagnostics) -> "Scope":
-        """The scope of an instance, with its `each`."""
+    def enter_instance(self, instance: Repetition[Any], problems: Diagnostics) -> "Scope":
+        """Return the scope for an instance, with its `each`."""
         if instance.declaration.is_single:
             return self
         value = instance.item
@@ -72,126 +77,130 @@ class Scope:
             value = self.value(value, problems)
         return Scope(replace(self.names, each={"key": instance.key, "value": value}), self.outer)
 
-    def inside(self, module: ModuleInstance, problems: Diagnostics) -> "Scope":
-        """The scope of the file of a module that this one's file includes."""
+    def enter_module(self, module: ModuleInstance, problems: Diagnostics) -> "Scope":
+        """Return the scope of the file of an included module."""
         topology = module.declaration.topology
         names = Names(
             source=self.names.source,
             inputs=topology.inputs,
-            groups=module.groups or no_groups(),
+            groups=module.groups or create_empty_groups(),
             modules=module.modules,
             module=module,
             passed=self.names.passed,
         )
-        return Scope(names, self.within(module, problems))
+        return Scope(names, self.enter_instance(module, problems))
 
-    def of(self, module: ModuleInstance | None) -> "Scope":
-        """The scope of a module's file, from the topology's own."""
+    def find_module_scope(self, module: ModuleInstance | None) -> "Scope":
+        """Return the scope of a module's file, starting from the topology's scope."""
         if module is None:
             return self
-        return self.of(module.module).inside(module, Diagnostics())
+        return self.find_module_scope(module.module).enter_module(module, Diagnostics())
 
-    def every(self) -> "Iterator[Scope]":
-        """This scope, and those of the modules that it includes, in the order of the files."""
+    def list_scopes(self) -> "Iterator[Scope]":
+        """Yield this scope and the scopes of all included modules in file order."""
         yield self
-        for module in self.modules_here():
-            yield from self.inside(module, Diagnostics()).every()
+        for module in self.list_modules():
+            yield from self.enter_module(module, Diagnostics()).list_scopes()
 
-    def groups_here(self) -> Iterator[Group[Any]]:
-        """The entries of this file, and the modules that it includes."""
+    def list_groups(self) -> Iterator[Group[Any]]:
+        """Yield the groups of this file's entries and modules."""
         for of_section in self.names.groups.values():
             yield from of_section.values()
         yield from self.names.modules.values()
 
-    def resources_here(self) -> Iterator[Instance]:
-        """The resources of this file, without those of modules."""
+    def list_resources(self) -> Iterator[Instance]:
+        """Yield the resources of this file, without those of modules."""
         for of_section in self.names.groups.values():
             for group in of_section.values():
                 yield from group.instances.values()
 
-    def modules_here(self) -> Iterator[ModuleInstance]:
-        """The modules that this file includes."""
+    def list_modules(self) -> Iterator[ModuleInstance]:
+        """Yield the modules that this file includes."""
         for group in self.names.modules.values():
             yield from group.instances.values()
 
     def value(self, node: Node, problems: Diagnostics | None) -> Any:
-        """The node's value; what is wrong goes to `problems`, and is UNKNOWN in the value.
+        """Evaluate a node. Add problems to `problems`; a wrong value is UNKNOWN.
 
-        Without `problems` it is told elsewhere; then only what is made of itself is raised.
+        Without `problems`, errors are reported elsewhere, and only a CycleError is raised.
         """
         if isinstance(node, ScalarNode):
-            template = template_of(node, Diagnostics() if problems is None else problems)
+            template = parse_template(node, Diagnostics() if problems is None else problems)
             if template is None:
-                return UNKNOWN if has_template(node) else node.value
+                return UNKNOWN if contains_template(node) else node.value
             try:
                 return self.evaluate(template, node.place, node.text)
             except ExpressionError as error:
                 if problems is not None:
-                    place = place_in(node.place, error.where)
-                    problems.add(place, "expression", str(error), error.hint)
-                elif isinstance(error, CircleError):
+                    position = find_part_position(node.place, error.where)
+                    problems.add(position, "expression", str(error), error.hint)
+                elif isinstance(error, CycleError):
                     raise
                 return UNKNOWN
         if isinstance(node, SequenceNode):
             return [self.value(item, problems) for item in node.items]
         return {key: self.value(entry.node, problems) for key, entry in node.entries.items()}
 
-    def evaluate(self, template: Template, place: SourcePosition, text: str = "") -> Any:
-        """The value of the template at a place, or what stands for it until it is known.
+    def evaluate(self, template: Template, position: SourcePosition, text: str = "") -> Any:
+        """Evaluate a template at a position, to a stand-in if a value that it reads is pending.
 
-        Raises ExpressionError; a failure once the values are known is a TopologyError.
+        Raises:
+            ExpressionError: the evaluation fails now.
+            TopologyError: the evaluation fails later, when the values are known.
         """
         leaves: dict[tuple[str, ...], Any] = {}
         for need in template.needs:
             try:
-                leaves.update(self.references.leaves(need, alone=need is template.reference))
+                leaves.update(self.references.find_values(need, alone=need is template.reference))
             except ExpressionError as error:
                 error.where = error.where or need.find_source_text(text)
                 raise
         pending = [path for path, leaf in leaves.items() if self.names.source.is_pending(leaf)]
         if not pending:
-            return template.evaluate(variables_of(leaves))
+            return template.evaluate(build_variables(leaves))
 
         def make(values: Sequence[Any]) -> Any:
-            known = {**leaves, **dict(zip(pending, values, strict=True))}
+            known_leaves = {**leaves, **dict(zip(pending, values, strict=True))}
             try:
-                return template.evaluate(variables_of(known))
+                return template.evaluate(build_variables(known_leaves))
             except ExpressionError as error:
-                shown = _FAILS if error.tells_values else str(error)
-                late = Diagnostic(place, "expression", shown, error.hint)
-                raise _wrong(late) from None
+                message = _FAILS if error.tells_values else str(error)
+                problem = Diagnostic(position, "expression", message, error.hint)
+                raise _create_error(problem) from None
 
         def refuse() -> None:
-            team = team_files()
-            if team and not (_passes_on(template, leaves) or team.has_expression(text)):
-                raise _wrong(Diagnostic(place, "expression", *_ASKED_OF_A_SECRET))
+            project_files = find_team_files()
+            if project_files and not (
+                _is_passed_on(template, leaves) or project_files.has_expression(text)
+            ):
+                raise _create_error(Diagnostic(position, "expression", *_ASKED_OF_A_SECRET))
 
         return self.names.source.join([leaves[path] for path in pending], make, refuse)
 
     def resources(self, node: Node) -> list[Instance]:
-        """The resources that the node's expressions refer to, each once."""
-        found: dict[Instance, None] = {}
+        """Return the resources that the node's expressions refer to, each once."""
+        resources: dict[Instance, None] = {}
         for scalar in list_scalars(node):
-            template = template_of(scalar, Diagnostics())
+            template = parse_template(scalar, Diagnostics())
             for need in template.needs if template else ():
                 try:
-                    found.update(dict.fromkeys(self.references.resources(need)))
+                    resources.update(dict.fromkeys(self.references.find_resources(need)))
                 except ExpressionError:
                     continue  # told when the value is evaluated
-        return list(found)
+        return list(resources)
 
     def named(self, node: Node) -> list[Instance] | None:
-        """The resources that a value is, and nothing else; None when it is another value."""
-        template = template_of(node, Diagnostics()) if isinstance(node, ScalarNode) else None
+        """Return the resources that a value names, or None if the value is something else."""
+        template = parse_template(node, Diagnostics()) if isinstance(node, ScalarNode) else None
         if template is None or template.reference is None:
             return None
         try:
-            return self.references.named(template.reference)
+            return self.references.find_named_resources(template.reference)
         except ExpressionError:
             return []  # told when the value is evaluated
 
     def step(self, need: Need, at: int) -> str | None:
-        """A step of a reference as text; None when it is not there, or not known yet."""
+        """Return a step of a reference as text, or None if the step is missing or unknown."""
         if at >= len(need.steps):
             return None
         step: Any = need.steps[at]
@@ -202,85 +211,96 @@ class Scope:
         return str(step)
 
     def input(self, name: str) -> Any:
-        """What the module is given, or the input's default."""
+        """Return the argument for a module's input, or the input's default."""
         if self.names.module is None or self.outer is None or self.names.inputs is None:
             return self.names.source.input(name)
-        return self._passed(("input", self.names.module, name), f"inputs.{name}", self._given)
+        return self._evaluate_once(
+            ("input", self.names.module, name), f"inputs.{name}", self._evaluate_input
+        )
 
     def output(self, module: ModuleInstance, name: str) -> Any:
-        """What a module gives out; UNKNOWN before it has been expanded."""
+        """Return the value of a module's output, UNKNOWN before the module is expanded."""
         if not module.is_expanded:
             return UNKNOWN
         node = module.declaration.topology.outputs[name].node
-        return self._passed(
+        return self._evaluate_once(
             ("output", module, name),
             f"{module.address}.{name}",
-            lambda _: self.inside(module, Diagnostics()).value(node, None),
+            lambda _: self.enter_module(module, Diagnostics()).value(node, None),
         )
 
     def resources_given(self, name: str) -> list[Instance]:
-        """The resources that an input is made of."""
-        given, outer = self._written(name), self.outer
-        if given is None or outer is None:
+        """Return the resources that an input depends on."""
+        argument, outer = self._find_argument(name), self.outer
+        if argument is None or outer is None:
             return []
         key = ("resources", self.names.module, name)
-        return self._passed(key, "", lambda _: outer.resources(given)) or []
+        return self._evaluate_once(key, "", lambda _: outer.resources(argument)) or []
 
     def resources_out(self, module: ModuleInstance, name: str) -> list[Instance]:
-        """The resources that an output is made of."""
-        node, inside = module.declaration.topology.outputs[name].node, self.inside
+        """Return the resources that an output depends on."""
+        node, inside = module.declaration.topology.outputs[name].node, self.enter_module
         key = ("resources out", module, name)
-        return self._passed(key, "", lambda _: inside(module, Diagnostics()).resources(node)) or []
+        return (
+            self._evaluate_once(key, "", lambda _: inside(module, Diagnostics()).resources(node))
+            or []
+        )
 
     def named_given(self, name: str) -> list[Instance] | None:
-        """The resources that an input is, and nothing else."""
-        given = self._written(name)
-        return self.outer.named(given) if given is not None and self.outer else None
+        """Return the resources that an input names, or None if the input is another value."""
+        argument = self._find_argument(name)
+        return self.outer.named(argument) if argument is not None and self.outer else None
 
     def named_out(self, module: ModuleInstance, name: str) -> list[Instance] | None:
-        """The resources that an output is, and nothing else."""
+        """Return the resources that an output names, or None if the output is another value."""
         node = module.declaration.topology.outputs[name].node
-        return self.inside(module, Diagnostics()).named(node)
+        return self.enter_module(module, Diagnostics()).named(node)
 
-    def _written(self, name: str) -> Node | None:
-        """What is written where an input is given."""
+    def _find_argument(self, name: str) -> Node | None:
+        """Return the node of the argument for an input, or None."""
         module = self.names.module
-        entry = module.declaration.given.get(name) if module else None
+        entry = module.declaration.arguments.get(name) if module else None
         return entry.node if entry else None
 
-    def _given(self, key: tuple[Any, ...]) -> Any:
-        """The value of an input, checked once it is known."""
+    def _evaluate_input(self, key: tuple[Any, ...]) -> Any:
+        """Return the value of an input, validated once the value is known."""
         _, module, name = key
         source, variable = self.names.source, module.declaration.topology.inputs[name]
-        entry = module.declaration.given.get(name)
+        entry = module.declaration.arguments.get(name)
         if entry is None or self.outer is None:
-            value = variable.said.get("default", UNKNOWN)
+            value = variable.fields.get("default", UNKNOWN)
             return source.secret(value) if variable.secret else value
         value = self.outer.value(entry.node, None)
 
         def checked(values: Sequence[Any]) -> Any:
-            why = why_not(variable, values[0])
+            why = find_value_problem(variable, values[0])
             if why:
                 about = f"{module.address}.with.{name}: {why}"
-                raise _wrong(Diagnostic(entry.node.place, "input", about))
+                raise _create_error(Diagnostic(entry.node.place, "input", about))
             return values[0]
 
         def refuse() -> None:
-            team = team_files()
+            team = find_team_files()
             if team and not team.has_limits(variable):
                 about = f"{module.address}.with.{name}"
-                raise _wrong(Diagnostic(entry.node.place, "input", *unknown_limits(about)))
+                raise _create_error(
+                    Diagnostic(entry.node.place, "input", *describe_unknown_limits(about))
+                )
 
         if source.is_pending(value):
             value = source.join([value], checked, refuse)
-        elif why_not(variable, value):
+        elif find_value_problem(variable, value):
             return UNKNOWN  # told where it is given
         return source.secret(value) if variable.secret else value
 
-    def _passed(
-        self, key: tuple[Any, ...], shown: str, make: Callable[[tuple[Any, ...]], Any]
+    def _evaluate_once(
+        self, key: tuple[Any, ...], label: str, make: Callable[[tuple[Any, ...]], Any]
     ) -> Any:
-        """What goes in or out of a module, made once. What is made of itself is an error."""
+        """Return the input or output of a module for `key`, evaluated once.
+
+        Raises:
+            CycleError: the value depends on itself. With an empty label, None is returned instead.
+        """
         passed = self.names.passed
         if key not in passed:
             passed[key] = _RUNNING
@@ -290,47 +310,48 @@ class Scope:
                 if passed[key] is _RUNNING:
                     del passed[key]
         elif passed[key] is _RUNNING:
-            if not shown:
+            # Lists of resources may meet a cycle that evaluation reports.
+            if not label:
                 return None
             hint = "take out one of the references between these modules"
-            raise CircleError(f"{shown} is made of itself", hint)
+            raise CycleError(f"{label} is made of itself", hint)
         return passed[key]
 
 
-def named_modules(node: Node) -> Iterator[str]:
-    """The modules that the node's expressions name."""
+def find_named_modules(node: Node) -> Iterator[str]:
+    """Yield the names of the modules that the node's expressions refer to."""
     for scalar in list_scalars(node):
-        template = template_of(scalar, Diagnostics())
+        template = parse_template(scalar, Diagnostics())
         for need in template.needs if template else ():
             if need.root == MODULES and need.steps and isinstance(need.steps[0], str):
                 yield need.steps[0]
 
 
-def has_template(node: ScalarNode) -> bool:
-    """Whether the scalar is a text with expressions."""
+def contains_template(node: ScalarNode) -> bool:
+    """Return True if the scalar is a text with expressions."""
     return isinstance(node.value, str) and has_expression(node.value)
 
 
-def template_of(node: ScalarNode, problems: Diagnostics) -> Template | None:
-    """The scalar's template; None when it is none, or cannot be parsed."""
-    if not has_template(node):
+def parse_template(node: ScalarNode, problems: Diagnostics) -> Template | None:
+    """Return the template of a scalar, or None if the scalar has no template or an invalid one."""
+    if not contains_template(node):
         return None
     try:
         return parse(node.text)
     except ExpressionError as error:
-        place = place_in(node.place, error.where)
-        problems.add(place, "expression", str(error), error.hint)
+        position = find_part_position(node.place, error.where)
+        problems.add(position, "expression", str(error), error.hint)
         return None
 
 
-def _passes_on(template: Template, leaves: Mapping[tuple[str, ...], Any]) -> bool:
-    """Whether a template is one value as it is, and nothing that is made of it."""
+def _is_passed_on(template: Template, leaves: Mapping[tuple[str, ...], Any]) -> bool:
+    """Return True if a template is a single value, passed on unchanged."""
     need, (path, *others) = template.reference, leaves
     return need is not None and not others and len(path) == 1 + len(need.steps)
 
 
-def variables_of(leaves: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
-    """The variables of an evaluation: objects inside objects, resources among them."""
+def build_variables(leaves: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
+    """Build the variables of an evaluation: nested mappings, with resources as ResourceValue."""
     roots: dict[str, Any] = {}
     for path, leaf in leaves.items():
         inner = roots
@@ -342,11 +363,11 @@ def variables_of(leaves: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
 
 
 _MOST: Final = 50
-"""Lines of a value that are searched."""
+"""The maximum number of lines of a value that are searched."""
 
 
-def place_in(value: SourcePosition, part: str) -> SourcePosition:
-    """Where a part of the value that begins at a place is written; that place, if it is not found.
+def find_part_position(value: SourcePosition, part: str) -> SourcePosition:
+    """Return the position of `part` inside the value at a position, or the value's position.
 
     A part that is written with escapes is not found.
     """
@@ -365,7 +386,7 @@ def place_in(value: SourcePosition, part: str) -> SourcePosition:
     return value
 
 
-def _wrong(what: Diagnostic) -> Exception:
+def _create_error(problem: Diagnostic) -> Exception:
     from gpuform.stacks.topology.errors import TopologyError  # noqa: PLC0415 - loads Pulumi
 
-    return TopologyError([what])
+    return TopologyError([problem])

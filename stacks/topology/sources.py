@@ -1,4 +1,8 @@
-"""Where the values of expressions come from while a topology is checked."""
+"""Provide the values of expressions while a topology is checked, before any resource exists.
+
+`planning` creates a `CheckingSource`; in runs, `registering` and `declaring` have sources of their
+own.
+"""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,65 +11,74 @@ from typing import Any
 from gpuform.schemas.checking import find_nearest_name
 from gpuform.schemas.values import UNKNOWN, contains_unknown
 from gpuform.stacks.expressions.budget import ExpressionError
-from gpuform.stacks.topology.configuration import Stacked
+from gpuform.stacks.topology.configuration import ConfigValue
 from gpuform.stacks.topology.declarations import Instance
 
 
 @dataclass(frozen=True, slots=True)
-class Checking:
-    """What is not known before anything is made is UNKNOWN, and so is all that is made of it.
+class CheckingSource:
+    """A source in which values of resources and secrets are UNKNOWN.
 
-    `lookup` asks a platform; without it, and without names in `program`, these are UNKNOWN, too.
+    `lookups` asks a platform. Without `lookups`, and for names missing in `program`, values are
+    UNKNOWN.
     """
 
-    values: Mapping[str, Stacked]
+    values: Mapping[str, ConfigValue]
     program: Mapping[str, str]
     lookups: Callable[[str, str], Any] | None = None
-    given: Mapping[str, Stacked] = field(default_factory=dict)
+    input_values: Mapping[str, ConfigValue] = field(default_factory=dict)
     """The inputs of a module that no file includes."""
     exports: Mapping[str, Collection[str]] = field(default_factory=dict)
     """What other stacks are known to give out, by the name of the reference."""
 
     def config(self, name: str) -> Any:
-        """UNKNOWN when secret, or not set."""
-        found = self.values.get(name)
-        return UNKNOWN if found is None or found.secret else found.value
+        """Return the value of a variable, UNKNOWN if it is secret or not set."""
+        config_value = self.values.get(name)
+        return UNKNOWN if config_value is None or config_value.secret else config_value.value
 
     def input(self, name: str) -> Any:
-        """UNKNOWN when secret, or not given."""
-        found = self.given.get(name)
-        return UNKNOWN if found is None or found.secret else found.value
+        """Return the value of an input, UNKNOWN if it is secret or not set."""
+        input_value = self.input_values.get(name)
+        return UNKNOWN if input_value is None or input_value.secret else input_value.value
 
     def secret(self, _value: Any) -> Any:
-        """UNKNOWN."""
+        """Return UNKNOWN for any secret."""
         return UNKNOWN
 
     def property(self, _instance: Instance, _name: str) -> Any:
-        """Never known."""
+        """Return UNKNOWN: no resource exists yet."""
         return UNKNOWN
 
     def stack_output(self, reference: str, name: str) -> Any:
-        """Never known. Raises ExpressionError where the other stack is known to have no such."""
-        known = self.exports.get(reference)
-        if known is not None and name not in known:
-            near = find_nearest_name(name, tuple(known))
-            there = f"there is {', '.join(sorted(known))}" if known else "it has none at all"
+        """Return UNKNOWN for an output of another stack.
+
+        Raises:
+            ExpressionError: the other stack's outputs are known and do not include `name`.
+        """
+        output_names = self.exports.get(reference)
+        if output_names is not None and name not in output_names:
+            nearest_name = find_nearest_name(name, tuple(output_names))
+            existing_names = (
+                f"there is {', '.join(sorted(output_names))}"
+                if output_names
+                else "it has none at all"
+            )
             raise ExpressionError(
                 f"the stack of stack_references.{reference} has no output {name}",
-                f"did you mean {near}?" if near else there,
+                f"did you mean {nearest_name}?" if nearest_name else existing_names,
             )
         return UNKNOWN
 
     def lookup(self, platform: str, name: str) -> Any:
-        """A Function."""
+        """Return a platform's lookup as a `Function`, or UNKNOWN."""
         return self.lookups(platform, name) if self.lookups else UNKNOWN
 
     def about(self, name: str) -> Any:
-        """The name of the `project` or `stack`."""
+        """Return the name of the `project` or `stack`, or UNKNOWN."""
         return self.program.get(name, UNKNOWN)
 
     def is_pending(self, value: Any) -> bool:
-        """Whether it holds UNKNOWN."""
+        """Return True if `value` contains UNKNOWN."""
         return contains_unknown(value)
 
     def join(
@@ -74,5 +87,5 @@ class Checking:
         _make: Callable[[Sequence[Any]], Any],
         _of_secret: Callable[[], None],
     ) -> Any:
-        """Always UNKNOWN."""
+        """Return UNKNOWN for any result of unknown values."""
         return UNKNOWN

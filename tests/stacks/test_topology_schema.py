@@ -16,7 +16,7 @@ from gpuform.schemas.topology import SECTIONS, ConfigInputs, EntryInputs, get_re
 from gpuform.stacks.cli.app import cli
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.language.json_schema import topology_schema
-from gpuform.stacks.topology.offline import surroundings_of
+from gpuform.stacks.topology.offline import read_plan_context
 from gpuform.stacks.topology.planning import plan
 
 SCHEMA = topology_schema()
@@ -192,7 +192,7 @@ def validated(text: str, folder: Path) -> list[str]:
     """What `gpuform validate` finds in a file."""
     path, problems = folder / "topology.yaml", Diagnostics()
     path.write_text(text)
-    plan(path, surroundings_of(path, None), problems)
+    plan(path, read_plan_context(path, None), problems)
     return list(map(str, problems))
 
 

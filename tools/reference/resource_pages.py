@@ -14,7 +14,7 @@ from gpuform.schemas.rules import get_field_rules
 from gpuform.schemas.topology import SECTIONS
 from gpuform.stacks.convert.python import program_of
 from gpuform.stacks.document.diagnostics import Diagnostics
-from gpuform.stacks.topology.offline import surroundings_of
+from gpuform.stacks.topology.offline import read_plan_context
 from gpuform.stacks.topology.planning import plan
 from tools.reference.markdown import (
     escape_prose,
@@ -84,7 +84,7 @@ def convert_to_python(topology: str) -> str:
         file = Path(folder, "topology.yaml")
         file.write_text(topology, encoding="utf-8")
         problems = Diagnostics()
-        planned = plan(file, surroundings_of(file, None), problems)
+        planned = plan(file, read_plan_context(file, None), problems)
         if problems:
             raise ValueError("\n".join(map(str, problems)))
         program = program_of(planned, file, (), Path(folder))

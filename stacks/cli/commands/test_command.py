@@ -189,10 +189,10 @@ def _lines(result: "Result", width: int, paint: Paint) -> Iterator[str]:
 
 
 def _unused(path: Path, *, is_removed: bool) -> str:
-    from gpuform.stacks.topology.files import shown  # noqa: PLC0415 - the engine, not for help
+    from gpuform.stacks.topology.files import format_path  # noqa: PLC0415 - the engine, not for help
 
     done = "it is removed" if is_removed else "`gpuform test --update` removes it"
-    return f"no case has the snapshot {shown(path)} any more: {done}"
+    return f"no case has the snapshot {format_path(path)} any more: {done}"
 
 
 def _summary(results: Sequence["Result"]) -> str:

@@ -19,7 +19,7 @@ from gpuform.stacks.cli.terminal.screen import Screen, deliver
 if TYPE_CHECKING:
     from gpuform.stacks.cli.choosing import Chosen
     from gpuform.stacks.document.diagnostics import Diagnostic
-    from gpuform.stacks.topology.planning import Planned
+    from gpuform.stacks.topology.planning import PlannedTopology
 
 _FORMATS = ("text", "json", "sarif", "github")
 
@@ -69,18 +69,18 @@ def _files(current: Session, files: tuple[Path, ...], form: str) -> int:
     from gpuform.stacks.gates.file import check_gates  # noqa: PLC0415 - as above
     from gpuform.stacks.offers import misspelt, seen_lately  # noqa: PLC0415 - as above
     from gpuform.stacks.topology.offline import (  # noqa: PLC0415 - as above
-        own_topology,
-        project_folder,
-        surroundings_of,
+        find_project_folder,
+        find_topology,
+        read_plan_context,
     )
     from gpuform.stacks.topology.planning import plan  # noqa: PLC0415 - as above
 
     problems, warnings, valid = Diagnostics(), Diagnostics(), []
-    for file in files or (own_topology(Path.cwd()),):
+    for file in files or (find_topology(Path.cwd()),):
         found = Diagnostics()
-        planned = plan(file, surroundings_of(file, current.stack), found)
+        planned = plan(file, read_plan_context(file, current.stack), found)
         problems.extend(found)
-        folder = project_folder(file)
+        folder = find_project_folder(file)
         warnings.extend(misspelt(planned, seen_lately(folder, time())))
         if not found:
             valid.append(_summary(str(file), planned))
@@ -105,7 +105,7 @@ def _all(current: Session, filters: Sequence[str], form: str) -> int:
     return _told(current, list(problems), list(warnings), valid, form)
 
 
-def _lines(chosen: "Chosen", found: Mapping[str, "Planned"]) -> Iterator[str]:
+def _lines(chosen: "Chosen", found: Mapping[str, "PlannedTopology"]) -> Iterator[str]:
     """A line for each stack: what it declares, and what it reads."""
     if not chosen.names:
         yield "No stack is touched: nothing is to be checked."
@@ -136,11 +136,11 @@ def _told(
     return FAILED if problems else SUCCESS
 
 
-def _summary(what: str, planned: "Planned") -> str:
+def _summary(what: str, planned: "PlannedTopology") -> str:
     from gpuform.stacks.review.value_text import counted  # noqa: PLC0415 - the engine, not for help
 
     summary = f"{what} is valid: {counted(len(planned.resources), 'resource')}"
-    later = planned.open_groups()
+    later = planned.list_open_groups()
     return f"{summary}, and those of {', '.join(later)}, not known here" if later else summary
 
 
@@ -203,10 +203,10 @@ class _Run:
         """The topology of the current folder, or of the project around it; what that includes."""
         from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - not for help
         from gpuform.stacks.engine.project import topology_in  # noqa: PLC0415 - as above
-        from gpuform.stacks.topology.offline import own_topology  # noqa: PLC0415 - as above
+        from gpuform.stacks.topology.offline import find_topology  # noqa: PLC0415 - as above
 
         try:
-            found = topology_in(Path()) or own_topology(Path.cwd())
+            found = topology_in(Path()) or find_topology(Path.cwd())
         except EngineError as error:
             raise EngineError(
                 f"there is no topology.yaml in {Path.cwd()} or the project around it",

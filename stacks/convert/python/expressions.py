@@ -25,8 +25,8 @@ from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.document.nodes import MappingNode, Node, ScalarNode, SequenceNode, list_scalars
 from gpuform.stacks.expressions.template import Need, find_references, parse, split_pieces
 from gpuform.stacks.topology.declarations import MODULES, Repeatable
-from gpuform.stacks.topology.planning import Planned
-from gpuform.stacks.topology.scope import has_template, template_of
+from gpuform.stacks.topology.planning import PlannedTopology
+from gpuform.stacks.topology.scope import contains_template, parse_template
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Expressions:
             return [self.value(item) for item in node.items]
         if isinstance(node, MappingNode):
             return {key: self.value(entry.node) for key, entry in node.entries.items()}
-        return self.scalar(node) if has_template(node) else node.value
+        return self.scalar(node) if contains_template(node) else node.value
 
     def scalar(self, node: ScalarNode) -> Code:
         """A text with expressions."""
@@ -55,7 +55,7 @@ class Expressions:
 
     def resource(self, node: Node) -> str:
         """A resource that an option names, or the instances of an entry as `*instances`."""
-        template = template_of(node, Diagnostics()) if isinstance(node, ScalarNode) else None
+        template = parse_template(node, Diagnostics()) if isinstance(node, ScalarNode) else None
         need = template.reference if template else None
         found = self.references.resource(need.root, self.steps(need)) if need else None
         if found is None:
@@ -145,20 +145,22 @@ class Header:
     loop: Loop
 
 
-def header_of(declaration: Repeatable, planned: Planned, outside: Expressions) -> Header | None:
+def header_of(
+    declaration: Repeatable, planned: PlannedTopology, outside: Expressions
+) -> Header | None:
     """The loop of an entry; None for one resource."""
     node = declaration.for_each
     if node is None:
         return None
     if isinstance(node, MappingNode):
         return _of_map(declaration, node, planned, outside)
-    if isinstance(node, SequenceNode) and not any(map(has_template, list_scalars(node))):
+    if isinstance(node, SequenceNode) and not any(map(contains_template, list_scalars(node))):
         return _of_list(node)
     return _of_expression(declaration, node, planned, outside)
 
 
 def _of_map(
-    declaration: Repeatable, node: MappingNode, planned: Planned, outside: Expressions
+    declaration: Repeatable, node: MappingNode, planned: PlannedTopology, outside: Expressions
 ) -> Header:
     """In an order in which instances can refer to others of the same entry."""
     made = (each.instance for each in planned.resources)
@@ -169,7 +171,7 @@ def _of_map(
     late = any(
         need.root in _LATE or (need.root, need.steps[:1]) in _secrets(outside)
         for scalar in list_scalars(node)
-        if (template := template_of(scalar, Diagnostics()))
+        if (template := parse_template(scalar, Diagnostics()))
         for need in template.needs
     )
     return Header(tuple(lines), Loop("key", "value", _kinds(values), holds_outputs=late))
@@ -191,13 +193,13 @@ def _of_list(node: SequenceNode) -> Header:
 
 
 def _of_expression(
-    declaration: Repeatable, node: Node, planned: Planned, outside: Expressions
+    declaration: Repeatable, node: Node, planned: PlannedTopology, outside: Expressions
 ) -> Header:
     value = outside.value(node)
     code = literal(value, no_names)
     if code.startswith("range("):
         return Header((f"for value in {code}:",), Loop("str(value)", "value", {(): "integer"}))
-    group = planned.group(declaration)
+    group = planned.get_group(declaration)
     items = [instance.item for instance in group.instances.values()]
     is_list = [str(each) for each in items] == list(group.instances)
     if items and not group.open and is_list:

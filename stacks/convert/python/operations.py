@@ -23,8 +23,8 @@ from gpuform.stacks.topology.declarations import (
     Instance,
     Repeatable,
 )
-from gpuform.stacks.topology.planning import Planned
-from gpuform.stacks.topology.scope import template_of
+from gpuform.stacks.topology.planning import PlannedTopology
+from gpuform.stacks.topology.scope import parse_template
 
 _ARITHMETIC: Final[Mapping[type[nodes.BinExpr], str]] = {
     nodes.Add: "+",
@@ -230,7 +230,7 @@ def settings_of(variable: ConfigVariable, names: PythonNames, *, secret: bool) -
 
     `secret` is also what only a stack's settings keep secret.
     """
-    said = {**variable.said, "secret": secret}
+    said = {**variable.fields, "secret": secret}
     read = setting(Variable(variable.name, said), names)
     name, _, value = read.partition(" = ")
     checks = list(_checks(variable, "value" if secret else name, names, secret=secret))
@@ -260,7 +260,7 @@ def _checks(
 
 def _limits(variable: ConfigVariable, name: str, names: PythonNames) -> Iterator[tuple[str, str]]:
     """What is refused, as a condition and in words."""
-    said = variable.said
+    said = variable.fields
     if said.get("enum") is not None:
         choices = said["enum"]
         yield f"{name} not in {literal(choices, names)}", f"is not one of {_listed(choices)}"
@@ -297,7 +297,7 @@ def _listed(choices: list[Any]) -> str:
     return ", ".join(map(str, choices))
 
 
-def ordered(planned: Planned) -> list[Repeatable]:
+def ordered(planned: PlannedTopology) -> list[Repeatable]:
     """The entries and modules of a topology. Raises NotConverted for those that need each other."""
     every: list[Repeatable] = [
         *planned.topology.modules.values(),
@@ -306,13 +306,13 @@ def ordered(planned: Planned) -> list[Repeatable]:
     needs: dict[str, dict[str, Repeatable]] = {each.address: {} for each in every}
     for resource in planned.resources:
         own = _outermost(resource.instance)
-        for needed in map(_outermost, resource.needs()):
+        for needed in map(_outermost, resource.list_dependencies()):
             if needed is not own:
                 needs[own.address][needed.address] = needed
     for each in every:
         named = _named_in(each, planned)
         modules = {key: other for key, other in named.items() if other.section == MODULES}
-        is_known = each.section != MODULES and not planned.group(each).open
+        is_known = each.section != MODULES and not planned.get_group(each).open
         needs[each.address].update(modules if is_known else named)
     for each in every:
         if each.for_each is not None and each in _named_by([each.for_each], planned):
@@ -333,23 +333,23 @@ def _outermost(instance: Instance) -> Repeatable:
     return module.declaration if module is not None else instance.declaration
 
 
-def _named_in(declared: Repeatable, planned: Planned) -> dict[str, Repeatable]:
+def _named_in(declared: Repeatable, planned: PlannedTopology) -> dict[str, Repeatable]:
     """What is referred to by name in an entry, or in what a module is given."""
     entries: list[Entry] = []
     if isinstance(declared, Declaration):
         entries = [*declared.properties.values(), *declared.options.values()]
     elif isinstance(declared, Inclusion):
-        entries = list(declared.given.values())
+        entries = list(declared.arguments.values())
     nodes = [entry.node for entry in entries]
     nodes += [node for node in (declared.for_each, declared.when) if node is not None]
     named = _named_by(nodes, planned)
     return {other.address: other for other in named if other is not declared}
 
 
-def _named_by(nodes: Sequence[Node], planned: Planned) -> list[Repeatable]:
+def _named_by(nodes: Sequence[Node], planned: PlannedTopology) -> list[Repeatable]:
     found: list[Repeatable] = []
     for scalar in (scalar for node in nodes for scalar in list_scalars(node)):
-        template = template_of(scalar, Diagnostics())
+        template = parse_template(scalar, Diagnostics())
         for need in template.needs if template else ():
             name = str(need.steps[0]) if need.steps else ""
             other: Repeatable | None = planned.topology.declarations.get(need.root, {}).get(name)

@@ -22,9 +22,9 @@ from gpuform.stacks.convert.python.references import Found, References
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 from gpuform.stacks.document.nodes import Entry, MappingNode, Node, ScalarNode, is_null
 from gpuform.stacks.topology.declarations import Declaration, Inclusion, Repeatable
-from gpuform.stacks.topology.options import LISTS, SINGLE, items
-from gpuform.stacks.topology.planning import Planned
-from gpuform.stacks.topology.scope import template_of
+from gpuform.stacks.topology.options import LISTS, SINGLE, list_items
+from gpuform.stacks.topology.planning import PlannedTopology
+from gpuform.stacks.topology.scope import parse_template
 
 _RESERVED: Final = (
     "expression",
@@ -41,7 +41,7 @@ _RESERVED: Final = (
 )
 
 
-def program_of(planned: Planned, file: Path, secret: Collection[str], folder: Path) -> str:
+def program_of(planned: PlannedTopology, file: Path, secret: Collection[str], folder: Path) -> str:
     """The program that declares what a checked topology does, for a folder to run it in.
 
     Modules stay files. `secret` are the configuration values that a stack of the project keeps
@@ -53,7 +53,7 @@ def program_of(planned: Planned, file: Path, secret: Collection[str], folder: Pa
 
 @dataclass(slots=True)
 class _Writer:
-    planned: Planned
+    planned: PlannedTopology
     file: Path
     secret: frozenset[str]
     folder: Path
@@ -154,7 +154,7 @@ class _Writer:
         path = os.path.relpath(module.file.resolve(), self.folder.resolve())
         yield f"{' ' * STEP}{name},"
         yield f"{' ' * STEP}{text(Path(path).as_posix())},"
-        values = {key: inside.value(entry.node) for key, entry in module.given.items()}
+        values = {key: inside.value(entry.node) for key, entry in module.arguments.items()}
         if values:
             yield from argument("", values, STEP, self.names)
 
@@ -249,11 +249,11 @@ def _options_code(options: Mapping[str, Entry], inside: Expressions) -> str:
 
 def _option(key: str, entry: Entry, inside: Expressions) -> str:
     if key in LISTS:
-        return f"[{', '.join(map(inside.resource, items(entry)))}]"
+        return f"[{', '.join(map(inside.resource, list_items(entry)))}]"
     if key in SINGLE:
         return inside.resource(entry.node)
     if key == "aliases":
-        return f"[{', '.join(_alias(item, inside) for item in items(entry))}]"
+        return f"[{', '.join(_alias(item, inside) for item in list_items(entry))}]"
     if key == "timeouts" and isinstance(entry.node, MappingNode):
         spans = (f"{verb}={_code(each.node, inside)}" for verb, each in entry.node.entries.items())
         return f"pulumi.CustomTimeouts({', '.join(spans)})"
@@ -270,7 +270,7 @@ def _alias(node: Node, inside: Expressions) -> str:
 
 
 def _is_reference(node: Node) -> bool:
-    template = template_of(node, Diagnostics()) if isinstance(node, ScalarNode) else None
+    template = parse_template(node, Diagnostics()) if isinstance(node, ScalarNode) else None
     return template is not None and template.reference is not None
 
 

@@ -1,7 +1,8 @@
-"""Values that are known once what they are made of has been registered.
+"""Define values that are known once the resources behind them are registered.
 
-They go by the rules of Pulumi's outputs: what is made of something unknown is unknown, what is made
-of a secret is one, and what is made of resources depends on them.
+They follow the rules of Pulumi's outputs: a value made of an unknown value is unknown,
+a value made of a secret is secret, and a value made of resources depends on these
+resources.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,10 +18,10 @@ _NOTHING: Final[frozenset[Any]] = frozenset()
 
 @dataclass(eq=False, slots=True)
 class Handle:
-    """Something that is declared, and what has become of it, once it is known.
+    """A declared resource or component, and the engine's answer once it is registered.
 
-    `types` gives each of its properties the type that programs see; `read_id` is the id of what is
-    only read.
+    `types` converts each property to the type that programs see. `read_id` is the id of a
+    resource that is only read.
     """
 
     urn: str
@@ -31,10 +32,10 @@ class Handle:
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
-    """A value that is known, or will be `UNKNOWN` to the end of the run.
+class ResolvedValue:
+    """A value that is known, or `UNKNOWN` for the rest of the run.
 
-    `urns` are the resources that it depends on.
+    `urns` are the resources that the value depends on.
     """
 
     value: Any
@@ -44,167 +45,175 @@ class Settled:
 
 @dataclass(eq=False, slots=True)
 class Deferred:
-    """A value that `make` makes when all that it `waits` for has been registered.
+    """A value that `make` computes once, after all `dependencies` are registered.
 
-    It is made once; `make` raises what is wrong with it.
+    `make` raises the errors of the value.
     """
 
-    make: Callable[[], Settled]
-    waits: frozenset[Handle] = _NOTHING
-    _made: Settled | None = None
+    make: Callable[[], ResolvedValue]
+    dependencies: frozenset[Handle] = _NOTHING
+    _resolved: ResolvedValue | None = None
 
-    def settled(self) -> Settled:
-        """What it turned out to be."""
-        if self._made is None:
-            self._made = self.make()
-        return self._made
+    def resolve(self) -> ResolvedValue:
+        """Return the value, computed at the first call."""
+        if self._resolved is None:
+            self._resolved = self.make()
+        return self._resolved
 
 
 def is_deferred(value: Any) -> bool:
-    """Whether a value, or a part of it, is a deferred one."""
-    return any(True for _ in deferred_in(value))
+    """Return True if `value` or a part of it is deferred."""
+    return any(True for _ in find_deferred(value))
 
 
-def deferred_in(value: Any) -> Iterator[Deferred]:
-    """The deferred values at any depth."""
+def find_deferred(value: Any) -> Iterator[Deferred]:
+    """Yield the deferred values at any depth."""
     if isinstance(value, Deferred):
         yield value
     elif isinstance(value, Mapping):
         for item in value.values():
-            yield from deferred_in(item)
+            yield from find_deferred(item)
     elif isinstance(value, list):
         for item in value:
-            yield from deferred_in(item)
+            yield from find_deferred(item)
 
 
-def waits_of(value: Any) -> frozenset[Handle]:
-    """What has to be registered before a value is known."""
-    return _NOTHING.union(*(each.waits for each in deferred_in(value)))
+def find_dependencies(value: Any) -> frozenset[Handle]:
+    """Return the handles that must be registered before `value` is known."""
+    return _NOTHING.union(*(deferred.dependencies for deferred in find_deferred(value)))
 
 
-def joined(
+def join_values(
     parts: Sequence[Any], make: Callable[[Sequence[Any]], Any], of_secret: Callable[[], None]
 ) -> Deferred:
-    """What `make` makes of the parts once all of them are known; `of_secret` is called before
-    where one of them is secret, and may raise.
+    """Defer the result of `make` for `parts` until all parts are known.
+
+    If a part is secret, `of_secret` is called first and may raise.
     """
 
-    def made() -> Settled:
-        whole = gathered(list(parts))
-        if whole.value is UNKNOWN:
-            return whole
-        if whole.secret:
+    def resolve_result() -> ResolvedValue:
+        resolved = resolve_value(list(parts))
+        if resolved.value is UNKNOWN:
+            return resolved
+        if resolved.secret:
             of_secret()
-        return Settled(make(whole.value), whole.secret, whole.urns)
+        return ResolvedValue(make(resolved.value), resolved.secret, resolved.urns)
 
-    return Deferred(made, waits_of(list(parts)))
-
-
-def secret(value: Any) -> Deferred:
-    """The value as a secret one."""
-
-    def made() -> Settled:
-        whole = gathered(value)
-        return Settled(whole.value, secret=True, urns=whole.urns)
-
-    return Deferred(made, waits_of(value))
+    return Deferred(resolve_result, find_dependencies(list(parts)))
 
 
-def gathered(value: Any) -> Settled:
-    """The whole value, with the deferred ones in it: unknown and secret as any of them is."""
-    found = [each.settled() for each in deferred_in(value)]
-    urns = _NOTHING.union(*(each.urns for each in found))
-    is_secret = any(each.secret for each in found)
-    if any(each.value is UNKNOWN for each in found):
-        return Settled(UNKNOWN, is_secret, urns)
-    return Settled(_filled(value), is_secret, urns)
+def create_secret(value: Any) -> Deferred:
+    """Return `value` as a deferred secret."""
+
+    def resolve_secret() -> ResolvedValue:
+        resolved = resolve_value(value)
+        return ResolvedValue(resolved.value, secret=True, urns=resolved.urns)
+
+    return Deferred(resolve_secret, find_dependencies(value))
 
 
-def _filled(value: Any) -> Any:
+def resolve_value(value: Any) -> ResolvedValue:
+    """Resolve a value with the deferred values inside: unknown or secret if any part is."""
+    resolved_parts = [deferred.resolve() for deferred in find_deferred(value)]
+    urns = _NOTHING.union(*(part.urns for part in resolved_parts))
+    is_secret = any(part.secret for part in resolved_parts)
+    if any(part.value is UNKNOWN for part in resolved_parts):
+        return ResolvedValue(UNKNOWN, is_secret, urns)
+    return ResolvedValue(_fill_in(value), is_secret, urns)
+
+
+def _fill_in(value: Any) -> Any:
     if isinstance(value, Deferred):
-        return value.settled().value
+        return value.resolve().value
     if isinstance(value, Mapping):
-        return {key: _filled(item) for key, item in value.items()}
-    return [_filled(item) for item in value] if isinstance(value, list) else value
+        return {key: _fill_in(item) for key, item in value.items()}
+    return [_fill_in(item) for item in value] if isinstance(value, list) else value
 
 
-def serialized(value: Any, urns: set[str]) -> PropertyValue:
-    """The property value that an engine is sent; what it depends on is added to `urns`."""
+def serialize_value(value: Any, urns: set[str]) -> PropertyValue:
+    """Convert a value to the property value for the engine, and add its dependencies to `urns`."""
     if isinstance(value, Deferred):
-        settled = value.settled()
-        urns |= settled.urns
-        is_unknown = settled.value is UNKNOWN
-        found = UNKNOWN if is_unknown else values.from_plain(settled.value)
-        return values.make_secret(found) if settled.secret else found
+        resolved = value.resolve()
+        urns |= resolved.urns
+        is_unknown = resolved.value is UNKNOWN
+        sent = UNKNOWN if is_unknown else values.from_plain(resolved.value)
+        return values.make_secret(sent) if resolved.secret else sent
     if isinstance(value, Mapping):
         if not is_deferred(value):
             return values.from_plain(value)
-        return {key: serialized(value[key], urns) for key in sorted(value)}
+        return {key: serialize_value(value[key], urns) for key in sorted(value)}
     if isinstance(value, list):
-        return [serialized(item, urns) for item in value]
+        return [serialize_value(item, urns) for item in value]
     return values.from_plain(value)
 
 
-def property_of(handle: Handle, name: str, *, preview: bool) -> Deferred:
-    """A property of a resource, with its id and its URN among them."""
-    return Deferred(lambda: _property(handle, name, preview), frozenset([handle]))
+def defer_property(handle: Handle, name: str, *, preview: bool) -> Deferred:
+    """Defer a property of a resource. The id and the URN are properties too."""
+    return Deferred(lambda: _resolve_property(handle, name, preview), frozenset([handle]))
 
 
-def members_of(handle: Handle, name: str, *, preview: bool) -> Deferred:
-    """The same of an object of which some members may be known, and others not."""
-    return Deferred(lambda: _property(handle, name, preview, by_member=True), frozenset([handle]))
+def defer_members(handle: Handle, name: str, *, preview: bool) -> Deferred:
+    """Defer an object property whose members may be known or unknown one by one."""
+    return Deferred(
+        lambda: _resolve_property(handle, name, preview, by_member=True), frozenset([handle])
+    )
 
 
-def _property(handle: Handle, name: str, preview: bool, *, by_member: bool = False) -> Settled:
+def _resolve_property(
+    handle: Handle, name: str, preview: bool, *, by_member: bool = False
+) -> ResolvedValue:
     answer, urns = handle.answer, frozenset([handle.urn])
     if answer is None:
         raise AssertionError(f"{handle.urn} has not been registered")
     if name == "urn":
-        return Settled(handle.urn, urns=urns)
+        return ResolvedValue(handle.urn, urns=urns)
     if name == "id":
-        return Settled(_id(handle, answer, preview), urns=urns)
+        return ResolvedValue(_resolve_id(handle, answer, preview), urns=urns)
     outputs = {} if answer.failed else answer.outputs or {}
     keeps_unknowns = preview or (handle.read_id is None and not answer.failed)
-    found = _revealed(outputs.get(name), unknown=UNKNOWN if keeps_unknowns else None)
-    is_missing = found == (None, False)
+    revealed = _reveal_value(outputs.get(name), unknown=UNKNOWN if keeps_unknowns else None)
+    is_missing = revealed == (None, False)
     if is_missing and not preview and not answer.failed and name in handle.inputs:
-        found = _revealed(handle.inputs[name], unknown=None)
+        revealed = _reveal_value(handle.inputs[name], unknown=None)
     elif is_missing and (preview or answer.failed or answer.unknown):
-        return Settled(UNKNOWN, urns=urns)
-    plain, is_secret = found
+        return ResolvedValue(UNKNOWN, urns=urns)
+    plain, is_secret = revealed
     if by_member and isinstance(plain, dict):
         plain = {key: UNKNOWN if _contains_unknown(item) else item for key, item in plain.items()}
     elif (plain is None and preview) or _contains_unknown(plain):
         plain = UNKNOWN
     else:
         plain = handle.types(name, plain)
-    return Settled(plain, is_secret, urns)
+    return ResolvedValue(plain, is_secret, urns)
 
 
-def _id(handle: Handle, answer: Answer, preview: bool) -> Any:
+def _resolve_id(handle: Handle, answer: Answer, preview: bool) -> Any:
     if answer.id or handle.read_id is None or preview:
         return answer.id or UNKNOWN
     return handle.read_id
 
 
-def _revealed(value: PropertyValue, unknown: Any) -> tuple[Any, bool]:
-    """A value as programs see it, and whether it is secret: as a whole, if anything in it is.
+def _reveal_value(value: PropertyValue, unknown: Any) -> tuple[Any, bool]:
+    """Return a value as programs see it, and whether any part of it is secret.
 
-    Objects have no members without a value.
+    Members without a value are removed from objects.
     """
     if isinstance(value, Secret):
-        return _revealed(value.value, unknown)[0], True
+        return _reveal_value(value.value, unknown)[0], True
     if isinstance(value, list):
-        items = [_revealed(item, unknown) for item in value]
+        items = [_reveal_value(item, unknown) for item in value]
         return [item for item, _ in items], any(is_secret for _, is_secret in items)
     if isinstance(value, dict):
-        members = {key: _revealed(item, unknown) for key, item in value.items()}
-        there = {key: each for key, each in members.items() if each != (None, False)}
-        plain = {key: item for key, (item, _) in there.items()}
-        return plain, any(is_secret for _, is_secret in there.values())
+        members = {key: _reveal_value(item, unknown) for key, item in value.items()}
+        present_members = {
+            key: member for key, member in members.items() if member != (None, False)
+        }
+        plain = {key: item for key, (item, _) in present_members.items()}
+        return plain, any(is_secret for _, is_secret in present_members.values())
     if value is UNKNOWN:
         return unknown, False
     if isinstance(value, int) and not isinstance(value, bool):
+        # Pulumi's wire format has only doubles.
         return float(value), False
     return value, False
 

@@ -1,4 +1,8 @@
-"""One resource of a topology as the engine is sent it."""
+"""Convert a resource of a topology to the registration or read that the engine receives.
+
+`topologies` creates a `Resource` for each planned resource; `tasks` calls it when its
+dependencies are registered.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,46 +22,48 @@ from gpuform.stacks.engine.values import UNKNOWN, UNKNOWN_TEXT, PropertyMap
 from gpuform.stacks.topology.declaring.deferred import (
     Deferred,
     Handle,
-    secret,
-    serialized,
-    waits_of,
+    create_secret,
+    find_dependencies,
+    serialize_value,
 )
 from gpuform.stacks.topology.errors import TopologyError
 
 
 @dataclass(frozen=True, slots=True)
-class GivenAlias:
-    """An alias as it is given; the parent is None for none, and empty for the same one."""
+class DeclaredAlias:
+    """A declared alias. `parent` is None for no parent, "" for the same parent."""
 
-    given: Mapping[str, Any]
+    fields: Mapping[str, Any]
     parent: Any
 
     @property
     def has_type(self) -> bool:
-        return isinstance(self.given.get("type"), str)
+        return isinstance(self.fields.get("type"), str)
 
     @property
-    def waits(self) -> frozenset[Handle]:
+    def dependencies(self) -> frozenset[Handle]:
         return (
-            frozenset([self.parent]) if isinstance(self.parent, Handle) else waits_of(self.parent)
+            frozenset([self.parent])
+            if isinstance(self.parent, Handle)
+            else find_dependencies(self.parent)
         )
 
-    def made(self, type_: str = "") -> Alias:
-        said = {key: value for key, value in self.given.items() if value is not None}
+    def create_alias(self, type_: str = "") -> Alias:
+        set_fields = {key: value for key, value in self.fields.items() if value is not None}
         if type_:
-            said["type"] = type_
+            set_fields["type"] = type_
         parent = self.parent
         if isinstance(parent, Handle):
             parent = parent.urn
         elif isinstance(parent, Deferred):
-            found = parent.settled().value
-            parent = found if isinstance(found, str) else ""
-        return Alias(**said, parent=parent or "", no_parent=parent is None)
+            parent_urn = parent.resolve().value
+            parent = parent_urn if isinstance(parent_urn, str) else ""
+        return Alias(**set_fields, parent=parent or "", no_parent=parent is None)
 
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """One resource, with values that may be known only once what it needs has been registered."""
+    """A resource whose values may be known only after its dependencies are registered."""
 
     handle: Handle
     type_: str
@@ -71,13 +77,16 @@ class Resource:
     place: SourcePosition
     trace: list[str]
 
-    def register(self) -> Registration:
-        inputs, uses = self._inputs()
+    def create_registration(self) -> Registration:
+        inputs, uses = self._serialize_inputs()
         self.handle.inputs = inputs
         options = self.options
-        before = self.form.other.build_type(self.lifecycle.platform, self.lifecycle.kind)
-        own: Sequence[GivenAlias] = options.get("aliases", ())
-        moved = [each.made(before) for each in own if not each.has_type]
+        # The stack may have registered the resource in the other form before.
+        other_type = self.form.other.build_type(self.lifecycle.platform, self.lifecycle.kind)
+        aliases: Sequence[DeclaredAlias] = options.get("aliases", ())
+        retyped_aliases = [
+            alias.create_alias(other_type) for alias in aliases if not alias.has_type
+        ]
         deleted_with: Handle | None = options.get("deleted_with")
         trigger = options.get("replacement_trigger")
         return Registration(
@@ -87,28 +96,34 @@ class Resource:
             custom=True,
             inputs=inputs,
             parent=self.parent,
-            dependencies=sorted({*self._after(), *(urn for urns in uses.values() for urn in urns)}),
+            dependencies=sorted(
+                {*self._list_dependency_urns(), *(urn for urns in uses.values() for urn in urns)}
+            ),
             property_dependencies=uses,
             protect=self.protect,
             retain_on_delete=options.get("retain_on_delete"),
             delete_before_replace=options.get("delete_before_replace"),
             ignore_changes=list(options.get("ignore_changes", ())),
             replace_on_changes=list(options.get("replace_on_changes", ())),
-            additional_secret_outputs=self._secret_outputs(),
+            additional_secret_outputs=self._list_secret_outputs(),
             custom_timeouts=timeouts_of(self.name, options.get("timeouts", {})),
-            aliases=[Alias(type=before), *moved, *(each.made() for each in own)],
+            aliases=[
+                Alias(type=other_type),
+                *retyped_aliases,
+                *(each.create_alias() for each in aliases),
+            ],
             source_position=self.trace[0],
             stack_trace=self.trace,
             import_id=options.get("import", ""),
             deleted_with=deleted_with.urn if deleted_with else "",
             replace_with=sorted(each.urn for each in options.get("replace_with", ())),
-            replacement_trigger=serialized(trigger, set()),
+            replacement_trigger=serialize_value(trigger, set()),
         )
 
-    def read(self) -> Read:
-        id_ = self._id()
+    def create_read(self) -> Read:
+        id_ = self._serialize_id()
         self.handle.read_id = "" if id_ is None else id_
-        self.handle.inputs = self._fixed()
+        self.handle.inputs = self._create_provider_inputs()
         return Read(
             urn=self.handle.urn,
             type=self.type_,
@@ -116,41 +131,41 @@ class Resource:
             id=self.handle.read_id,
             inputs=self.handle.inputs,
             parent=self.parent,
-            dependencies=sorted(self._after()),
-            additional_secret_outputs=self._secret_outputs(),
+            dependencies=sorted(self._list_dependency_urns()),
+            additional_secret_outputs=self._list_secret_outputs(),
             source_position=self.trace[0],
             stack_trace=self.trace,
         )
 
-    def _inputs(self) -> tuple[PropertyMap, dict[str, list[str]]]:
-        """What is sent, and on which resources each of it depends."""
+    def _serialize_inputs(self) -> tuple[PropertyMap, dict[str, list[str]]]:
+        """Return the serialized inputs, and for each input the URNs that it depends on."""
         secret_names = self.lifecycle.list_secret_names()
-        found = self._fixed()
-        uses: dict[str, list[str]] = {name: [] for name in found}
+        inputs = self._create_provider_inputs()
+        uses: dict[str, list[str]] = {name: [] for name in inputs}
         for name, value in self.arguments.items():
             urns = set[str]()
             is_secret = name in secret_names and value is not None
-            sent = serialized(secret(value) if is_secret else value, urns)
+            sent = serialize_value(create_secret(value) if is_secret else value, urns)
             if sent is not None:
-                found[name], uses[name] = sent, sorted(urns)
-        return {name: found[name] for name in sorted(found)}, dict(sorted(uses.items()))
+                inputs[name], uses[name] = sent, sorted(urns)
+        return {name: inputs[name] for name in sorted(inputs)}, dict(sorted(uses.items()))
 
-    def _fixed(self) -> PropertyMap:
+    def _create_provider_inputs(self) -> PropertyMap:
         return (
-            {PROVIDER_KEY: _pickled(self.lifecycle.platform, self.lifecycle.kind)}
+            {PROVIDER_KEY: _pickle_provider(self.lifecycle.platform, self.lifecycle.kind)}
             if self.form is Form.DYNAMIC
             else {}
         )
 
-    def _after(self) -> set[str]:
+    def _list_dependency_urns(self) -> set[str]:
         return {each.urn for each in self.options.get("depends_on", ())}
 
-    def _secret_outputs(self) -> list[str]:
-        given = self.options.get("additional_secret_outputs", ())
-        return [*self.lifecycle.list_secret_names(), *given]
+    def _list_secret_outputs(self) -> list[str]:
+        additional_names = self.options.get("additional_secret_outputs", ())
+        return [*self.lifecycle.list_secret_names(), *additional_names]
 
-    def _id(self) -> str | None:
-        sent = serialized(self.options["id"], set())
+    def _serialize_id(self) -> str | None:
+        sent = serialize_value(self.options["id"], set())
         if sent is UNKNOWN:
             return UNKNOWN_TEXT
         if sent is None or isinstance(sent, str):
@@ -159,37 +174,37 @@ class Resource:
         raise TopologyError([Diagnostic(self.place, "value", message)])
 
 
-def untyped(_name: str, value: Any) -> Any:
+def keep_value(_name: str, value: Any) -> Any:
     return value
 
 
 @cache
-def typed_properties(platform: str, kind: str) -> Callable[[str, Any], Any]:
-    """Gives the values of a resource's properties the types that its class says."""
+def create_type_converter(platform: str, kind: str) -> Callable[[str, Any], Any]:
+    """Return the function that converts property values to the types of the resource's class."""
     types = _types.resource_types(load_resource_class(platform, kind))
 
-    def typed(name: str, value: Any) -> Any:
-        found = types.get(name)
-        if found is None or isinstance(value, str | bool):
+    def convert_property(name: str, value: Any) -> Any:
+        declared_type = types.get(name)
+        if declared_type is None or isinstance(value, str | bool):
             return value
-        return rpc.translate_output_properties(value, _same_name, found)
+        return rpc.translate_output_properties(value, _keep_name, declared_type)
 
-    return typed
+    return convert_property
 
 
-def _same_name(name: str) -> str:
+def _keep_name(name: str) -> str:
     return name
 
 
 @cache
-def _pickled(platform: str, kind: str) -> str:
+def _pickle_provider(platform: str, kind: str) -> str:
     return str(dynamic.serialize_provider(load_lifecycle_class(platform, kind)()))
 
 
-def named_by(option: Any) -> Iterator[Handle]:
-    """The resources that the value of an option names."""
-    for each in option if isinstance(option, list) else [option]:
-        if isinstance(each, Handle):
-            yield each
-        elif isinstance(each, GivenAlias):
-            yield from each.waits
+def find_named_handles(option: Any) -> Iterator[Handle]:
+    """Yield the handles of the resources that the value of an option names."""
+    for named in option if isinstance(option, list) else [option]:
+        if isinstance(named, Handle):
+            yield named
+        elif isinstance(named, DeclaredAlias):
+            yield from named.dependencies

@@ -1,4 +1,7 @@
-"""Declare each part of a topology when all that it depends on has been registered."""
+"""Declare each part of a topology when everything that it depends on is registered.
+
+`topologies` prepares the tasks and runs them with `TaskLoop`; `EngineSource` supplies their values.
+"""
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -15,35 +18,36 @@ from gpuform.stacks.topology.declarations import Instance, ModuleInstance
 from gpuform.stacks.topology.declaring.deferred import (
     Deferred,
     Handle,
-    Settled,
+    ResolvedValue,
+    create_secret,
+    defer_members,
+    defer_property,
     is_deferred,
-    joined,
-    members_of,
-    property_of,
-    secret,
-    serialized,
+    join_values,
+    serialize_value,
 )
 from gpuform.stacks.topology.errors import TopologyError
-from gpuform.stacks.topology.planning import Planned
+from gpuform.stacks.topology.planning import PlannedTopology
 
-NO_NEEDS: Final[frozenset[Handle]] = frozenset()
+NO_DEPENDENCIES: Final[frozenset[Handle]] = frozenset()
+"""The dependencies of a task that can start at once."""
 
 
 @dataclass(eq=False, slots=True)
 class Task:
-    """Something to declare or to export when all that it `waits` for has been registered."""
+    """A declaration or an export of outputs that starts when its dependencies are registered."""
 
     handle: Handle
-    waits: frozenset[Handle]
+    dependencies: frozenset[Handle]
     make: Callable[[], Registration | Read] | None = None
     exports: Mapping[str, Any] = field(default_factory=dict)
-    left: int = 0
+    pending_count: int = 0
 
 
-class Loop:
-    """Declares each task when all that it waits for has been registered.
+class TaskLoop:
+    """Runs tasks in dependency order. One thread declares; a pool waits for the engine's answers.
 
-    What fails ends it once what is under way has ended.
+    After a failure no new task starts; running tasks end first.
     """
 
     def __init__(self, run: TopologyRun) -> None:
@@ -51,84 +55,85 @@ class Loop:
         self._ready: deque[Task] = deque()
         self._waiting: dict[Handle, list[Task]] = {}
         self._done: SimpleQueue[tuple[Task, Answer | BaseException]] = SimpleQueue()
-        self._flying = 0
+        self._in_flight = 0
 
     def run(self, tasks: list[Task]) -> None:
-        """All of them, which are taken from the list; the first before all others."""
+        """Run all tasks, the first before the others, and remove them from the list."""
         with ThreadPoolExecutor(self._run.threads, thread_name_prefix="resource") as pool:
             self._ready.append(tasks[0])
-            self._go(pool)
+            self._run_ready_tasks(pool)
             self._enqueue(tasks[1:])
+            # The list would keep the values of every finished task in memory.
             tasks.clear()
-            self._go(pool)
+            self._run_ready_tasks(pool)
 
     def _enqueue(self, tasks: Sequence[Task]) -> None:
         for task in tasks:
-            pending = [handle for handle in task.waits if handle.answer is None]
-            task.left, task.waits = len(pending), NO_NEEDS
+            pending = [handle for handle in task.dependencies if handle.answer is None]
+            task.pending_count, task.dependencies = len(pending), NO_DEPENDENCIES
             for handle in pending:
                 self._waiting.setdefault(handle, []).append(task)
             if not pending:
                 self._ready.append(task)
 
-    def _go(self, pool: ThreadPoolExecutor) -> None:
-        while self._ready or self._flying:
+    def _run_ready_tasks(self, pool: ThreadPoolExecutor) -> None:
+        while self._ready or self._in_flight:
             if self._ready:
                 with self._run.declarations.working():
-                    self._begin_all(pool)
-            if self._flying:
-                self._take()
+                    self._begin_ready_tasks(pool)
+            if self._in_flight:
+                self._receive_answer()
 
-    def _begin_all(self, pool: ThreadPoolExecutor) -> None:
-        while self._ready and self._flying < self._run.threads:
-            self._begin(self._ready.popleft(), pool)
+    def _begin_ready_tasks(self, pool: ThreadPoolExecutor) -> None:
+        while self._ready and self._in_flight < self._run.threads:
+            self._begin_task(self._ready.popleft(), pool)
             while not self._done.empty():
-                self._take()
+                self._receive_answer()
 
-    def _begin(self, task: Task, pool: ThreadPoolExecutor) -> None:
+    def _begin_task(self, task: Task, pool: ThreadPoolExecutor) -> None:
         if task.make is None:
-            self._run.declarations.export(task.handle.urn, _exported(task.exports))
+            self._run.declarations.export(task.handle.urn, _serialize_exports(task.exports))
             return
         answer = self._run.declarations.declare(task.make())
         if isinstance(answer, Answer):
-            self._settle(task, answer)
+            self._record_answer(task, answer)
             return
-        self._flying += 1
-        pool.submit(self._wait, task, answer)
+        self._in_flight += 1
+        pool.submit(self._wait_for_answer, task, answer)
 
-    def _wait(self, task: Task, work: Callable[[], Answer]) -> None:
+    def _wait_for_answer(self, task: Task, work: Callable[[], Answer]) -> None:
         try:
             self._done.put((task, work()))
         except BaseException as error:  # noqa: BLE001 - carried to the thread of the run
             self._done.put((task, error))
 
-    def _take(self) -> None:
+    def _receive_answer(self) -> None:
         task, answer = self._done.get()
-        self._flying -= 1
+        self._in_flight -= 1
         if isinstance(answer, BaseException):
             raise answer
-        self._settle(task, answer)
+        self._record_answer(task, answer)
 
-    def _settle(self, task: Task, answer: Answer) -> None:
+    def _record_answer(self, task: Task, answer: Answer) -> None:
         task.handle.answer = answer
-        for each in self._waiting.pop(task.handle, ()):
-            each.left -= 1
-            if not each.left:
-                self._ready.append(each)
+        for waiting_task in self._waiting.pop(task.handle, ()):
+            waiting_task.pending_count -= 1
+            if not waiting_task.pending_count:
+                self._ready.append(waiting_task)
 
 
-def _exported(values: Mapping[str, Any]) -> PropertyMap:
-    sent = {name: serialized(values[name], set()) for name in sorted(values)}
+def _serialize_exports(values: Mapping[str, Any]) -> PropertyMap:
+    sent = {name: serialize_value(values[name], set()) for name in sorted(values)}
     return {name: value for name, value in sent.items() if value is not None}
 
 
-class Source:
-    """The source of values in a run, and what has been declared so far.
+class EngineSource:
+    """The source of values in a run of the engine, and the handles declared so far.
 
-    What fails before anything is registered is kept as `failure`: then nothing but the stack is.
+    `failure` is an error found before anything was registered: then only the stack is registered.
     """
 
-    def __init__(self, planned: Planned, run: TopologyRun) -> None:
+    def __init__(self, planned: PlannedTopology, run: TopologyRun) -> None:
         self._planned, self._run = planned, run
         self._checking = planned.names.source
         self.resources: dict[Instance, Handle] = {}
@@ -137,52 +142,57 @@ class Source:
         self.failure: Exception | None = None
 
     def config(self, name: str) -> Any:
-        """A secret as a deferred value."""
-        found = self._planned.config[name]
-        return secret(found.value) if found.secret else found.value
+        """Return the value of a configuration variable, a secret as a deferred value."""
+        config_value = self._planned.config[name]
+        return create_secret(config_value.value) if config_value.secret else config_value.value
 
     def input(self, name: str) -> Any:
-        """A topology of its own is given nothing."""
+        """Raise AssertionError: the topology of a stack has no inputs."""
         raise AssertionError(f"the topology has an input {name}")
 
     def secret(self, value: Any) -> Any:
-        """A deferred value."""
-        return secret(value)
+        """Return `value` as a deferred secret."""
+        return create_secret(value)
 
     def property(self, instance: Instance, name: str) -> Any:
-        """A deferred value."""
-        return property_of(self.resources[instance], name, preview=self._run.preview)
+        """Return a property of a resource as a deferred value."""
+        return defer_property(self.resources[instance], name, preview=self._run.preview)
 
     def stack_output(self, reference: str, name: str) -> Any:
-        """A deferred value; it fails when the other stack has none of that name."""
-        handle, preview = self.stacks[reference], self._run.preview
-        outputs = members_of(handle, "outputs", preview=preview)
-        names = property_of(handle, "secretOutputNames", preview=preview)
-        place = self._planned.topology.stack_references[reference].place
+        """Return an output of another stack as a deferred value.
 
-        def made() -> Settled:
-            every, secrets = outputs.settled(), names.settled()
+        Resolving it raises TopologyError if the other stack has no such output.
+        """
+        handle, preview = self.stacks[reference], self._run.preview
+        outputs = defer_members(handle, "outputs", preview=preview)
+        names = defer_property(handle, "secretOutputNames", preview=preview)
+        position = self._planned.topology.stack_references[reference].place
+
+        def resolve_output() -> ResolvedValue:
+            every, secrets = outputs.resolve(), names.resolve()
             is_secret = every.secret
             if secrets.value is not UNKNOWN and secrets.value is not None:
                 is_secret = name in secrets.value
             if every.value is UNKNOWN:
-                return Settled(UNKNOWN, is_secret, every.urns)
+                return ResolvedValue(UNKNOWN, is_secret, every.urns)
             if name not in every.value:
-                raise TopologyError([_no_output(place, reference, name, every.value)])
-            return Settled(every.value[name], is_secret, every.urns)
+                raise TopologyError(
+                    [_create_missing_output_problem(position, reference, name, every.value)]
+                )
+            return ResolvedValue(every.value[name], is_secret, every.urns)
 
-        return Deferred(made, outputs.waits)
+        return Deferred(resolve_output, outputs.dependencies)
 
     def lookup(self, platform: str, name: str) -> Any:
-        """A Function."""
+        """Return a platform's lookup as a `Function`."""
         return self._checking.lookup(platform, name)
 
     def about(self, name: str) -> Any:
-        """The name of the `project` or `stack`."""
+        """Return the name of the `project` or `stack`."""
         return self._checking.about(name)
 
     def is_pending(self, value: Any) -> bool:
-        """Whether it holds a deferred value."""
+        """Return True if `value` contains a deferred value."""
         return is_deferred(value)
 
     def join(
@@ -191,22 +201,23 @@ class Source:
         make: Callable[[Sequence[Any]], Any],
         of_secret: Callable[[], None],
     ) -> Any:
-        """A deferred value: secret, unknown and dependent as its parts are.
+        """Return a deferred value that is secret, unknown and dependent as its parts are.
 
-        What needs no resource is made at once: it may fail, and nothing has been registered yet.
+        A value without dependencies is computed at once, so that its failure is found before
+        anything is registered.
         """
-        found = joined(values, make, of_secret)
-        if not found.waits:
+        deferred = join_values(values, make, of_secret)
+        if not deferred.dependencies:
             try:
-                found.settled()
+                deferred.resolve()
             except Exception as error:  # noqa: BLE001 - whatever it is, it ends the run
                 self.failure = self.failure or error
-        return found
+        return deferred
 
 
-def _no_output(
-    place: SourcePosition, reference: str, name: str, known: Mapping[str, Any]
+def _create_missing_output_problem(
+    position: SourcePosition, reference: str, name: str, outputs: Mapping[str, Any]
 ) -> Diagnostic:
     message = f"the stack of stack_references.{reference} has no output {name}"
-    hint = f"there is {', '.join(sorted(known))}" if known else "it has none at all"
-    return Diagnostic(place, "reference", message, hint)
+    hint = f"there is {', '.join(sorted(outputs))}" if outputs else "it has none at all"
+    return Diagnostic(position, "reference", message, hint)

@@ -1,7 +1,8 @@
-"""Declares a planned topology to gpuform's own engine: what a program with the SDK would declare.
+"""Declare a planned topology to gpuform's engine, as a program with the SDK would declare it.
 
-One thread evaluates and declares; others wait for providers. A resource is declared as soon as all
-that it needs has been registered.
+The engine's topology host calls `prepare` and `declare`. One thread evaluates and
+declares, others wait for providers; a resource is declared as soon as its dependencies
+are registered.
 """
 
 from collections.abc import Mapping
@@ -20,26 +21,26 @@ from gpuform.stacks.engine.registration import Read, Registration, position
 from gpuform.stacks.engine.urn import MODULE_TYPE, STACK_REFERENCE_TYPE, STACK_TYPE, make_urn
 from gpuform.stacks.engine.values import from_plain
 from gpuform.stacks.topology.declarations import ModuleInstance
-from gpuform.stacks.topology.declaring.deferred import Handle, waits_of
+from gpuform.stacks.topology.declaring.deferred import Handle, find_dependencies
 from gpuform.stacks.topology.declaring.resources import (
-    GivenAlias,
+    DeclaredAlias,
     Resource,
-    named_by,
-    typed_properties,
-    untyped,
+    create_type_converter,
+    find_named_handles,
+    keep_value,
 )
-from gpuform.stacks.topology.declaring.tasks import NO_NEEDS, Loop, Source, Task
+from gpuform.stacks.topology.declaring.tasks import NO_DEPENDENCIES, EngineSource, Task, TaskLoop
 from gpuform.stacks.topology.errors import TopologyError
-from gpuform.stacks.topology.options import LATE, LISTS, SINGLE, items
-from gpuform.stacks.topology.planning import Checked, Planned
+from gpuform.stacks.topology.options import LATE, LISTS, SINGLE, list_items
+from gpuform.stacks.topology.planning import CheckedResource, PlannedTopology
 from gpuform.stacks.topology.scope import Scope
 
 
 @dataclass(slots=True)
-class Prepared:
-    """What a topology declares, without the files that it was read from.
+class PreparedTopology:
+    """The tasks of a topology, without the files that the topology was read from.
 
-    `failure` is what is wrong with it and can be told only when the rest has been declared.
+    `failure` is an error to raise after the other tasks are declared.
     """
 
     run: TopologyRun
@@ -47,28 +48,28 @@ class Prepared:
     failure: Exception | None
 
     def declare(self) -> None:
-        """Declares stack references, modules and resources, each after what it needs, and outputs.
+        """Declare stack references, modules, resources and outputs in order. Call once.
 
-        To be called once. Raises the failure, and Ended.
+        Raises the failure of the topology, and Ended.
         """
-        Loop(self.run).run(self.tasks)
+        TaskLoop(self.run).run(self.tasks)
         if self.failure is not None:
             raise self.failure
 
 
-def prepare(planned: Planned, run: TopologyRun) -> Prepared:
-    """What there is to declare. Nobody needs the planned topology afterwards, which is large."""
-    return _Preparing(planned, run).go()
+def prepare(planned: PlannedTopology, run: TopologyRun) -> PreparedTopology:
+    """Prepare the tasks of a planned topology, and release the topology's declarations."""
+    return _TopologyPreparation(planned, run).prepare_all()
 
 
 def declare_nothing(run: TopologyRun) -> None:
-    """The stack, for a topology that cannot be planned."""
-    stack = _stack(run)
-    Loop(run).run([Task(Handle(stack.urn, untyped), NO_NEEDS, lambda: stack)])
+    """Register only the stack, for a topology that cannot be planned."""
+    stack = _create_stack_registration(run)
+    TaskLoop(run).run([Task(Handle(stack.urn, keep_value), NO_DEPENDENCIES, lambda: stack)])
     run.declarations.export(stack.urn, {})
 
 
-def _stack(run: TopologyRun) -> Registration:
+def _create_stack_registration(run: TopologyRun) -> Registration:
     project, stack = run.program.project, run.program.stack
     name = f"{project}-{stack}"
     urn = make_urn(stack, project, "", STACK_TYPE, name)
@@ -77,64 +78,70 @@ def _stack(run: TopologyRun) -> Registration:
     )
 
 
-class _Preparing:
-    def __init__(self, planned: Planned, run: TopologyRun) -> None:
+class _TopologyPreparation:
+    def __init__(self, planned: PlannedTopology, run: TopologyRun) -> None:
         self.planned, self.run = planned, run
-        self.source = Source(planned, run)
+        self.source = EngineSource(planned, run)
         self.scope = Scope(replace(planned.names, source=self.source, passed={}))
         self.root = str(run.program.root)
         self.handed_over = position(*run.handed_over, self.root)
-        self.stack = _stack(run)
+        self.stack = _create_stack_registration(run)
         self.form: Form | None = None
         self.protected: dict[Handle, bool | None] = {}
         self.files: dict[str, Path] = {}
         self.tasks: list[Task] = []
 
-    def go(self) -> Prepared:
-        """All of it."""
-        root, stack = Handle(self.stack.urn, untyped), self.stack
-        first = Task(root, NO_NEEDS, lambda: stack)
+    def prepare_all(self) -> PreparedTopology:
+        """Prepare all tasks, or only the stack's if the source has failed."""
+        root, stack = Handle(self.stack.urn, keep_value), self.stack
+        first = Task(root, NO_DEPENDENCIES, lambda: stack)
         exported: dict[str, Any] = {}
         failure: Exception | None = None
         try:
-            self._prepare(exported)
+            self._prepare_tasks(exported)
         except EngineError as error:
             failure, exported = error, {}
         if self.source.failure is not None:
-            return Prepared(self.run, [first], self.source.failure)
-        self._let_go()
-        outputs = Task(root, waits_of(exported), exports=exported)
-        return Prepared(self.run, [first, outputs, *self.tasks], failure)
+            return PreparedTopology(self.run, [first], self.source.failure)
+        # A large topology would otherwise stay in memory for the whole run.
+        self._release_declarations()
+        outputs = Task(root, find_dependencies(exported), exports=exported)
+        return PreparedTopology(self.run, [first, outputs, *self.tasks], failure)
 
-    def _prepare(self, exported: dict[str, Any]) -> None:
-        """Every task, in the order in which a program would come to it."""
+    def _prepare_tasks(self, exported: dict[str, Any]) -> None:
+        """Add a task for every declaration, in the order in which a program would declare them."""
         planned = self.planned
         for name, entry in planned.topology.stack_references.items():
-            self._refer(name, _value(self.scope, entry.node))
+            self._add_stack_reference(name, _evaluate(self.scope, entry.node))
         for module in planned.modules:
-            self._include(module)
+            self._add_module(module)
         for resource in planned.resources:
-            self._add(resource)
+            self._add_resource(resource)
         for module, handle in self.source.modules.items():
-            inside = self.scope.of(module)
+            inside = self.scope.find_module_scope(module)
             entries = module.declaration.topology.outputs
-            given = {name: _value(inside, entry.node) for name, entry in entries.items()}
-            self.tasks.append(Task(handle, waits_of(given) | {handle}, exports=given))
+            output_values = {name: _evaluate(inside, entry.node) for name, entry in entries.items()}
+            self.tasks.append(
+                Task(handle, find_dependencies(output_values) | {handle}, exports=output_values)
+            )
         for name, entry in planned.topology.outputs.items():
-            exported[name] = _value(self.scope, entry.node)
+            exported[name] = _evaluate(self.scope, entry.node)
 
-    def _let_go(self) -> None:
-        """Of what has been declared: a value that is to come holds its own part of the files."""
+    def _release_declarations(self) -> None:
+        """Remove the declarations that are prepared.
+
+        Each deferred value keeps its own part of the files.
+        """
         for resource in self.planned.resources:
             resource.instance.declaration.properties.clear()
         self.planned.resources.clear()
 
-    def _urn(self, type_: str, name: str, parent: str) -> str:
+    def _make_urn(self, type_: str, name: str, parent: str) -> str:
         return make_urn(self.run.program.stack, self.run.program.project, parent, type_, name)
 
-    def _refer(self, name: str, stack: str) -> None:
+    def _add_stack_reference(self, name: str, stack: str) -> None:
         read = Read(
-            urn=self._urn(STACK_REFERENCE_TYPE, name, self.stack.urn),
+            urn=self._make_urn(STACK_REFERENCE_TYPE, name, self.stack.urn),
             type=STACK_REFERENCE_TYPE,
             name=name,
             id=stack,
@@ -143,15 +150,15 @@ class _Preparing:
             source_position=self.handed_over,
             stack_trace=[self.handed_over],
         )
-        handle = Handle(read.urn, untyped, dict(read.inputs), read_id=stack)
+        handle = Handle(read.urn, keep_value, dict(read.inputs), read_id=stack)
         self.source.stacks[name] = handle
-        self.tasks.append(Task(handle, NO_NEEDS, lambda: read))
+        self.tasks.append(Task(handle, NO_DEPENDENCIES, lambda: read))
 
-    def _include(self, module: ModuleInstance) -> None:
+    def _add_module(self, module: ModuleInstance) -> None:
         outer = self.source.modules[module.module] if module.module else None
         parent = outer.urn if outer else self.stack.urn
-        made = Registration(
-            urn=self._urn(MODULE_TYPE, module.name, parent),
+        registration = Registration(
+            urn=self._make_urn(MODULE_TYPE, module.name, parent),
             type=MODULE_TYPE,
             name=module.name,
             custom=False,
@@ -160,17 +167,17 @@ class _Preparing:
             property_dependencies={},
             custom_timeouts={},
         )
-        handle = self.source.modules[module] = Handle(made.urn, untyped)
-        waits = frozenset([outer]) if outer else NO_NEEDS
-        self.tasks.append(Task(handle, waits, lambda: made))
+        handle = self.source.modules[module] = Handle(registration.urn, keep_value)
+        waits = frozenset([outer]) if outer else NO_DEPENDENCIES
+        self.tasks.append(Task(handle, waits, lambda: registration))
 
-    def _add(self, resource: Checked) -> None:
+    def _add_resource(self, resource: CheckedResource) -> None:
         instance, declaration = resource.instance, resource.instance.declaration
         problems = Diagnostics()
-        scope = self.scope.of(instance.module).within(instance, problems)
-        _raise(problems)
-        options = self._options(declaration.options, scope)
-        form = self._form(declaration.place)
+        scope = self.scope.find_module_scope(instance.module).enter_instance(instance, problems)
+        _raise_problems(problems)
+        options = self._evaluate_options(declaration.options, scope)
+        form = self._find_form(declaration.place)
         parent: Handle | None = options.get("parent")
         if parent is None and instance.module:
             parent = self.source.modules[instance.module]
@@ -179,15 +186,15 @@ class _Preparing:
         if protect is None and parent is not None:
             protect = self.protected.get(parent)
         type_ = form.build_type(declaration.platform, declaration.kind)
-        urn = self._urn(type_, instance.name, parent_urn)
-        handle = Handle(urn, typed_properties(declaration.platform, declaration.kind))
+        urn = self._make_urn(type_, instance.name, parent_urn)
+        handle = Handle(urn, create_type_converter(declaration.platform, declaration.kind))
         self.source.resources[instance] = handle
         self.protected[handle] = protect
         arguments: dict[str, Any] = {}
         is_read = options.get("id") is not None
         if not is_read:
             arguments = {
-                name: _value(scope, resource.properties[name].node)
+                name: _evaluate(scope, resource.properties[name].node)
                 if contains_unknown(value)
                 else value
                 for name, value in resource.values.items()
@@ -203,13 +210,15 @@ class _Preparing:
             lifecycle=instance.lifecycle,
             form=form,
             place=declaration.place,
-            trace=self._trace(declaration.place),
+            trace=self._build_trace(declaration.place),
         )
-        waits = waits_of([*arguments.values(), *(options.get(key) for key in LATE)])
-        waits = waits.union(*map(named_by, options.values()), [parent] if parent else ())
-        self.tasks.append(Task(handle, waits, declared.read if is_read else declared.register))
+        waits = find_dependencies([*arguments.values(), *(options.get(key) for key in LATE)])
+        waits = waits.union(*map(find_named_handles, options.values()), [parent] if parent else ())
+        self.tasks.append(
+            Task(handle, waits, declared.create_read if is_read else declared.create_registration)
+        )
 
-    def _form(self, place: SourcePosition) -> Form:
+    def _find_form(self, place: SourcePosition) -> Form:
         if self.form is None:
             try:
                 config, stack = self.run.program.config, self.run.program.stack
@@ -218,55 +227,58 @@ class _Preparing:
                 raise EngineError(f"{place.file}:{place.line}: {error}") from None
         return self.form
 
-    def _trace(self, place: SourcePosition) -> list[str]:
-        """The program's own lines, the innermost first."""
-        files = [place, *(each for each in place.included if not each.file.endswith(".py"))]
-        return [*(self._position(each) for each in files), self.handed_over]
+    def _build_trace(self, place: SourcePosition) -> list[str]:
+        """Return the source positions of an entry, the innermost first."""
+        files = [place, *(outer for outer in place.included if not outer.file.endswith(".py"))]
+        return [
+            *(self._format_position(file_position) for file_position in files),
+            self.handed_over,
+        ]
 
-    def _position(self, place: SourcePosition) -> str:
+    def _format_position(self, place: SourcePosition) -> str:
         if place.file not in self.files:
             self.files[place.file] = Path(place.file).resolve()
         return position(self.files[place.file], place.line, self.root)
 
-    def _options(self, options: Mapping[str, Entry], scope: Scope) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+    def _evaluate_options(self, options: Mapping[str, Entry], scope: Scope) -> dict[str, Any]:
+        option_values: dict[str, Any] = {}
         for key, entry in options.items():
             if key in LISTS:
-                value: Any = self._named(entry, scope)
+                value: Any = self._find_named_handles(entry, scope)
             elif key in SINGLE:
-                (value,) = self._named(entry, scope)
+                (value,) = self._find_named_handles(entry, scope)
             elif key == "aliases":
-                value = [self._alias(item, scope) for item in items(entry)]
+                value = [self._create_alias(item, scope) for item in list_items(entry)]
             else:
-                value = _value(scope, entry.node)
+                value = _evaluate(scope, entry.node)
             if value is not None:
-                found[key] = value
-        return found
+                option_values[key] = value
+        return option_values
 
-    def _named(self, entry: Entry, scope: Scope) -> list[Handle]:
-        named = [each for item in items(entry) for each in scope.named(item) or ()]
-        return [self.source.resources[each] for each in named]
+    def _find_named_handles(self, entry: Entry, scope: Scope) -> list[Handle]:
+        named = [resource for item in list_items(entry) for resource in scope.named(item) or ()]
+        return [self.source.resources[resource] for resource in named]
 
-    def _alias(self, node: Node, scope: Scope) -> GivenAlias:
+    def _create_alias(self, node: Node, scope: Scope) -> DeclaredAlias:
         entries = node.entries if isinstance(node, MappingNode) else {}
-        given = {
-            key: _value(scope, entry.node) for key, entry in entries.items() if key != "parent"
+        fields = {
+            key: _evaluate(scope, entry.node) for key, entry in entries.items() if key != "parent"
         }
         parent: Any = ""
         if "parent" in entries:
             named = scope.named(entries["parent"].node)
             parent = self.source.resources[named[0]] if named else None
-            parent = parent or _value(scope, entries["parent"].node)
-        return GivenAlias(given, parent)
+            parent = parent or _evaluate(scope, entries["parent"].node)
+        return DeclaredAlias(fields, parent)
 
 
-def _value(scope: Scope, node: Node) -> Any:
+def _evaluate(scope: Scope, node: Node) -> Any:
     problems = Diagnostics()
     value = scope.value(node, problems)
-    _raise(problems)
+    _raise_problems(problems)
     return value
 
 
-def _raise(problems: Diagnostics) -> None:
+def _raise_problems(problems: Diagnostics) -> None:
     if problems:
         raise TopologyError(problems)

@@ -19,7 +19,7 @@ from gpuform.schemas.topology import (
     OptionsInputs,
 )
 from gpuform.stacks.document.diagnostics import Diagnostics
-from gpuform.stacks.topology.offline import surroundings_of
+from gpuform.stacks.topology.offline import read_plan_context
 from gpuform.stacks.topology.planning import plan
 
 FOLDER = Path(__file__).parents[3] / "examples"
@@ -109,7 +109,7 @@ def check(folder: Path, data: bytes) -> int:
     file = folder / "topology.yaml"
     file.write_bytes(data)
     problems = Diagnostics()
-    plan(file, surroundings_of(file, None), problems)
+    plan(file, read_plan_context(file, None), problems)
     # YAML has other line breaks than Python.
     lines = re.split("\r\n|[\n\r\x85\u2028\u2029]", data.decode("utf-8-sig", errors="replace"))
     for problem in problems:
@@ -212,6 +212,6 @@ def test_a_folder_instead_of_a_file(tmp_path: Path) -> None:
     (tmp_path / "topology.yaml").mkdir()
     problems = Diagnostics()
     file = tmp_path / "topology.yaml"
-    plan(file, surroundings_of(file, None), problems)
+    plan(file, read_plan_context(file, None), problems)
     assert [problem.rule for problem in problems] == ["file"]
     shutil.rmtree(tmp_path)

@@ -266,7 +266,7 @@ def test_what_is_known_before_its_instances_are(topologies: Topologies) -> None:
         "modules.train: the input gpus is not given",
         "modules.train has no input gpu",
     ]
-    assert result.planned.open_groups() == ["modules.train"]
+    assert result.planned.list_open_groups() == ["modules.train"]
 
 
 def test_a_module_is_no_topology(topologies: Topologies) -> None:
