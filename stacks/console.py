@@ -305,7 +305,7 @@ def _stack_outputs(stack: Stack, planned: PlannedTopology) -> Callable[[str], Ma
     @cache
     def outputs(reference: str) -> Mapping[str, Any]:
         node = planned.topology.stack_references[reference].node
-        name = Scope(planned.names).value(node, Diagnostics())
+        name = Scope(planned.names).evaluate_node(node, Diagnostics())
         found = stack.references.read({"name": name})["outputs"]
         return found if isinstance(found, Mapping) else {}
 

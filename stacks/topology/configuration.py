@@ -68,9 +68,9 @@ def resolve_config(
     for variable in variables:
         name = variable.name
         secret = variable.secret or stack.is_secret(name)
-        text = stack.get(name)
+        stored_text = stack.get(name)
         default = _find_default_field(variable)
-        if text is None and not default:
+        if stored_text is None and not default:
             continue
         # A proposal could learn a secret from the limits that its value violates.
         if secret and project_files is not None and not project_files.has_limits(variable):
@@ -78,17 +78,22 @@ def resolve_config(
             continue
         try:
             value = _require_allowed(
-                variable, variable.fields[default] if text is None else _parse_value(variable, text)
+                variable,
+                variable.fields[default]
+                if stored_text is None
+                else _parse_value(variable, stored_text),
             )
         except _NotAllowedError as error:
             formatted_value = "its value" if secret else _format_value(error.value)
             command = f"gpuform config set{' --secret' if secret else ''} {name} VALUE"
-            hint = f"correct its {default}" if text is None else f"set another one: {command}"
+            hint = (
+                f"correct its {default}" if stored_text is None else f"set another one: {command}"
+            )
             problems.add(
                 variable.place, "config", f"config.{name}: {formatted_value} {error}", hint
             )
         else:
-            if text is not None or emulated or default == "default":
+            if stored_text is not None or emulated or default == "default":
                 values[name] = ConfigValue(value, secret)
     return values
 

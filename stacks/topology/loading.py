@@ -67,25 +67,31 @@ def _check_section(section: str, place: SourcePosition, problems: Diagnostics) -
 def _check_kind(platform: str, section: str, place: SourcePosition, problems: Diagnostics) -> bool:
     """Whether a platform has what a section declares; else that goes to `problems`."""
     kind = SECTIONS[section]
-    having = list_platforms_with(kind)
-    if platform in having:
+    supporting_platforms = list_platforms_with(kind)
+    if platform in supporting_platforms:
         return True
-    broken = list_unusable_platforms().get(platform)
-    if broken is not None:
-        because = f"the platform {platform} cannot be used: {broken.because}"
-        problems.add(place, "platform", because, broken.hint)
+    unusable = list_unusable_platforms().get(platform)
+    if unusable is not None:
+        unusable_message = f"the platform {platform} cannot be used: {unusable.because}"
+        problems.add(place, "platform", unusable_message, unusable.hint)
         return False
-    known = platform in platforms()
-    message = f"{platform} has no {kind}" if known else f"{platform} is not a platform"
-    near = find_nearest_name(platform, tuple(having))
-    hint = f"did you mean {near}?" if near else f"{kind} is on {' and '.join(having)}"
+    is_known = platform in platforms()
+    message = f"{platform} has no {kind}" if is_known else f"{platform} is not a platform"
+    nearest_platform = find_nearest_name(platform, tuple(supporting_platforms))
+    hint = (
+        f"did you mean {nearest_platform}?"
+        if nearest_platform
+        else f"{kind} is on {' and '.join(supporting_platforms)}"
+    )
     problems.add(place, "platform", message, hint)
     return False
 
 
-def _suggest_key(key: str, known: tuple[str, ...]) -> str:
-    near = find_nearest_name(key, known)
-    return f"did you mean {near}?" if near else f"use one of {', '.join(known)}"
+def _suggest_key(key: str, existing_keys: tuple[str, ...]) -> str:
+    nearest_key = find_nearest_name(key, existing_keys)
+    return (
+        f"did you mean {nearest_key}?" if nearest_key else f"use one of {', '.join(existing_keys)}"
+    )
 
 
 _WITHOUT_DEFAULT = ("platform", "for_each", "when")

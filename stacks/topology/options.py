@@ -25,7 +25,7 @@ def require_known(
     """
     count_before = len(problems)
     late = sorted(_LATE & set(_list_roots(node, problems)))
-    value = UNKNOWN if late else scope.value(node, problems)
+    value = UNKNOWN if late else scope.evaluate_node(node, problems)
     if late or (planning and contains_unknown(value) and len(problems) == count_before):
         message = f"{label} must be known while planning"
         reason = f", and {late[0]} are known only when they are made" if late else ""
@@ -65,19 +65,19 @@ def check_options(
             continue
         for node in _list_decisive_nodes(key, entry):
             require_known(node, f"{address}.{key}", scope, problems, planning=planning)
-        option_values[key] = scope.value(entry.node, problems)
+        option_values[key] = scope.evaluate_node(entry.node, problems)
         for node in _list_alias_parents(key, entry):
-            if scope.named(node) is not None:
+            if scope.find_named_resources(node) is not None:
                 _check_named("parent", node, scope, problems)
     return option_values
 
 
 def _check_named(key: str, node: Node, scope: Scope, problems: Diagnostics) -> None:
     count_before = len(problems)
-    scope.value(node, problems)
+    scope.evaluate_node(node, problems)
     if len(problems) > count_before:
         return
-    named = scope.named(node)
+    named = scope.find_named_resources(node)
     if named is None or (key not in LISTS and len(named) != 1):
         expected = "resources" if key in LISTS else "one resource"
         hint = 'write "{{ clusters.NAME }}"'

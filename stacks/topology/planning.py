@@ -98,7 +98,7 @@ def check_module_values(scope: Scope, problems: Diagnostics) -> None:
             outside = file_scope.enter_instance(module, problems)
             _check_inputs(module, outside, problems)
             for entry in module.declaration.topology.outputs.values():
-                file_scope.enter_module(module, problems).value(entry.node, problems)
+                file_scope.enter_module(module, problems).evaluate_node(entry.node, problems)
 
 
 def _check_inputs(module: ModuleInstance, outside: Scope, problems: Diagnostics) -> None:
@@ -106,7 +106,7 @@ def _check_inputs(module: ModuleInstance, outside: Scope, problems: Diagnostics)
     for name, variable in (module.declaration.topology.inputs or {}).items():
         if name not in arguments:
             continue
-        value = outside.value(arguments[name].node, problems)
+        value = outside.evaluate_node(arguments[name].node, problems)
         reason = (
             "" if outside.names.source.is_pending(value) else find_value_problem(variable, value)
         )
@@ -121,7 +121,7 @@ def _check_resource(
 ) -> CheckedResource:
     scope = outer.enter_instance(instance, problems)
     properties, options = instance.declaration.properties, instance.declaration.options
-    values = {name: scope.value(entry.node, problems) for name, entry in properties.items()}
+    values = {name: scope.evaluate_node(entry.node, problems) for name, entry in properties.items()}
     address = f"{instance.address}.options"
     option_values = check_options(options, address, scope, problems, planning=planning)
     root = MappingNode(instance.declaration.place, properties)
@@ -138,24 +138,24 @@ def _check_resource(
     if option_values:
         root = MappingNode(instance.declaration.place, options)
         report_problems(validate_inputs(OptionsInputs, option_values)[1], root, address, problems)
-    uses = {name: scope.resources(entry.node) for name, entry in properties.items()}
+    uses = {name: scope.find_resources(entry.node) for name, entry in properties.items()}
     after = [
         used for entry in options.values() for used in _find_named_resources(entry.node, scope)
     ]
     if isinstance(instance.item, ScalarNode | SequenceNode | MappingNode):
-        after += scope.resources(instance.item)
+        after += scope.find_resources(instance.item)
     return CheckedResource(instance, properties, values, uses, after)
 
 
 def _find_named_resources(node: Node, scope: Scope) -> Iterator[Instance]:
     """Yield the resources that an option names. A module stands for all of its resources."""
     for scalar in list_scalars(node):
-        yield from scope.named(scalar) or scope.resources(scalar)
+        yield from scope.find_named_resources(scalar) or scope.find_resources(scalar)
 
 
 def _check_single(node: Node, address: str, scope: Scope, problems: Diagnostics) -> None:
     """Report a property for one resource that names all instances of a `for_each`."""
-    named = scope.named(node)
+    named = scope.find_named_resources(node)
     if named is not None and len(named) > 1:
         message = f"{address}: this names several resources"
         problems.add(node.place, "reference", message, f"add a key: {named[0].address}")
@@ -243,7 +243,7 @@ def plan_topology(
     for name, entry in topology.stack_references.items():
         _check_stack(name, entry, scope, problems, planning=planning)
     for entry in topology.outputs.values():
-        scope.value(entry.node, problems)
+        scope.evaluate_node(entry.node, problems)
     resources = _sort_by_dependencies(checked, problems)
     _check_rules(resources, problems)
     modules = [module for file_scope in scope.list_scopes() for module in file_scope.list_modules()]

@@ -33,7 +33,7 @@ Leaf = tuple[tuple[str, ...], Any]
 class Values(Protocol):
     """The values that a scope knows in its file."""
 
-    def step(self, need: Need, at: int) -> str | None:
+    def get_step(self, need: Need, at: int) -> str | None:
         """Return a step of a reference as text, or None if the step is missing or unknown."""
 
     def input(self, name: str) -> Any:
@@ -42,16 +42,18 @@ class Values(Protocol):
     def output(self, module: ModuleInstance, name: str) -> Any:
         """Return the value of a module's output."""
 
-    def resources_given(self, name: str) -> list[Instance]:
+    def list_input_resources(self, name: str) -> list[Instance]:
         """Return the resources that an input depends on."""
 
-    def resources_out(self, module: ModuleInstance, name: str) -> list[Instance]:
+    def list_output_resources(self, module: ModuleInstance, name: str) -> list[Instance]:
         """Return the resources that an output depends on."""
 
-    def named_given(self, name: str) -> list[Instance] | None:
+    def find_resources_named_by_input(self, name: str) -> list[Instance] | None:
         """Return the resources that an input names, or None if the input is another value."""
 
-    def named_out(self, module: ModuleInstance, name: str) -> list[Instance] | None:
+    def find_resources_named_by_output(
+        self, module: ModuleInstance, name: str
+    ) -> list[Instance] | None:
         """Return the resources that an output names, or None if the output is another value."""
 
 
@@ -117,10 +119,16 @@ class References:
         """Return the resources that a reference reads, empty for other values."""
         if need.root == "inputs":
             names = self._choose_names(need, tuple(self.names.inputs or ()))
-            return [resource for name in names for resource in self.values.resources_given(name)]
+            return [
+                resource for name in names for resource in self.values.list_input_resources(name)
+            ]
         if need.root == MODULES:
             outputs = self._list_outputs(need)
-            return [r for module, name in outputs for r in self.values.resources_out(module, name)]
+            return [
+                r
+                for module, name in outputs
+                for r in self.values.list_output_resources(module, name)
+            ]
         if need.root not in SECTIONS:
             return []
         group = self._get_group(need)
@@ -134,7 +142,7 @@ class References:
         """
         if need.root == "inputs" and len(need.steps) == 1:
             (name,) = self._choose_names(need, tuple(self.names.inputs or ()))
-            return self.values.named_given(name)
+            return self.values.find_resources_named_by_input(name)
         if need.root not in (*SECTIONS, MODULES):
             return None
         group = self._get_group(need)
@@ -147,13 +155,13 @@ class References:
         if instance is None or used + 1 != len(need.steps):
             return None
         ((module, name),) = self._list_outputs(need)
-        return self.values.named_out(module, name)
+        return self.values.find_resources_named_by_output(module, name)
 
     def _choose_names(
         self, need: Need, existing_names: Sequence[str], hint: str = ""
     ) -> Sequence[str]:
         """Return the name in the first step, or all existing names if the step is unknown."""
-        step = self.values.step(need, 0)
+        step = self.values.get_step(need, 0)
         if step is None:
             return existing_names
         if step not in existing_names:
@@ -167,7 +175,7 @@ class References:
             yield (need.root, name), self.names.each[name]
 
     def _find_stack_output(self, need: Need) -> Leaf:
-        output = self.values.step(need, 1)
+        output = self.values.get_step(need, 1)
         if output is None:
             raise ExpressionError(
                 f"{need} names no output of a stack",
@@ -194,7 +202,7 @@ class References:
         instance, used = self._find_instance(need, group)
         for module in [instance] if instance else group.instances.values():
             existing_names = tuple(module.declaration.topology.outputs)
-            name = self.values.step(need, used) if instance else None
+            name = self.values.get_step(need, used) if instance else None
             if name is not None and name not in existing_names:
                 before, hint = f"{'.'.join(module.path)}.", "declare it in the module's outputs"
                 raise _create_unknown_error(name, existing_names, before, hint)
@@ -222,7 +230,7 @@ class References:
         `at` is the step with the property, if any.
         """
         existing_names = instance.list_property_names()
-        name = None if at is None else self.values.step(need, at)
+        name = None if at is None else self.values.get_step(need, at)
         if name is None:
             is_whole = len(need.steps) == (1 if at is None else at)
             return ("id",) if alone and is_whole else existing_names
@@ -233,7 +241,7 @@ class References:
     def _get_group(self, need: Need) -> Group[Any]:
         groups: Mapping[str, Group[Any]]
         groups = self.names.modules if need.root == MODULES else self.names.groups[need.root]
-        name = self.values.step(need, 0)
+        name = self.values.get_step(need, 0)
         if name is None:
             raise ExpressionError(f"{need} names no entry", f"write {{{{ {need.root}.NAME }}}}")
         if name in groups:
@@ -251,7 +259,9 @@ class References:
 
     def _find_instance(self, need: Need, group: Group[_Made]) -> tuple[_Made | None, int]:
         """Return the instance and the number of steps to it; None stands for all instances."""
-        key, used = (ALONE, 1) if group.declaration.is_single else (self.values.step(need, 1), 2)
+        key, used = (
+            (ALONE, 1) if group.declaration.is_single else (self.values.get_step(need, 1), 2)
+        )
         address = group.declaration.address
         if key in group.absent:
             instance_address = address if group.declaration.is_single else f"{address}.{key}"

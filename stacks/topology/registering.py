@@ -60,15 +60,21 @@ class ProgramSource:
         stack = self.stacks[reference]
         names = pulumi.Output.unsecret(stack.outputs.apply(_get_names, run_with_unknowns=True))
 
-        def found(value: Any, known: Sequence[str]) -> Any:
-            if name not in known:
+        def require_output(value: Any, existing_names: Sequence[str]) -> Any:
+            if name not in existing_names:
                 message = f"the stack of stack_references.{reference} has no output {name}"
-                hint = f"there is {', '.join(sorted(known))}" if known else "it has none at all"
+                hint = (
+                    f"there is {', '.join(sorted(existing_names))}"
+                    if existing_names
+                    else "it has none at all"
+                )
                 position = self._references[reference].place
                 raise TopologyError([Diagnostic(position, "reference", message, hint)])
             return value
 
-        return pulumi.Output.all(stack.get_output(name), names).apply(lambda both: found(*both))
+        return pulumi.Output.all(stack.get_output(name), names).apply(
+            lambda both: require_output(*both)
+        )
 
     def lookup(self, platform: str, name: str) -> Any:
         """Return a platform's lookup as a `Function`."""
@@ -98,13 +104,13 @@ class ProgramSource:
         if find_team_files() is None:
             return joined.apply(make)
 
-        def made(found: Sequence[Any]) -> Any:
-            known, is_secret = found
+        def check_and_make(joined_with_secrecy: Sequence[Any]) -> Any:
+            joined_values, is_secret = joined_with_secrecy
             if is_secret:
                 of_secret()
-            return make(known)
+            return make(joined_values)
 
-        return pulumi.Output.all(joined, joined.is_secret()).apply(made)
+        return pulumi.Output.all(joined, joined.is_secret()).apply(check_and_make)
 
 
 def _get_names(outputs: Any) -> Any:
@@ -202,7 +208,11 @@ def _evaluate_options(
 
 
 def _find_resources(entry: Entry, scope: Scope, program: ProgramSource) -> list[PlatformResource]:
-    named = [resource for item in list_items(entry) for resource in scope.named(item) or ()]
+    named = [
+        resource
+        for item in list_items(entry)
+        for resource in scope.find_named_resources(item) or ()
+    ]
     return [program.resources[resource] for resource in named]
 
 
@@ -213,7 +223,7 @@ def _create_alias(node: Node, scope: Scope, program: ProgramSource) -> pulumi.Al
     if "type" in arguments:
         arguments["type_"] = arguments.pop("type")
     if "parent" in entries:
-        named = scope.named(entries["parent"].node)
+        named = scope.find_named_resources(entries["parent"].node)
         parent = program.resources[named[0]] if named else None
         arguments["parent"] = parent or _evaluate(scope, entries["parent"].node)
     return pulumi.Alias(**arguments)
@@ -221,7 +231,7 @@ def _create_alias(node: Node, scope: Scope, program: ProgramSource) -> pulumi.Al
 
 def _evaluate(scope: Scope, node: Node) -> Any:
     problems = Diagnostics()
-    value = scope.value(node, problems)
+    value = scope.evaluate_node(node, problems)
     _raise_problems(problems)
     return value
 

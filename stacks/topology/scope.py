@@ -74,7 +74,7 @@ class Scope:
             return self
         value = instance.item
         if isinstance(value, ScalarNode | SequenceNode | MappingNode):
-            value = self.value(value, problems)
+            value = self.evaluate_node(value, problems)
         return Scope(replace(self.names, each={"key": instance.key, "value": value}), self.outer)
 
     def enter_module(self, module: ModuleInstance, problems: Diagnostics) -> "Scope":
@@ -119,7 +119,7 @@ class Scope:
         for group in self.names.modules.values():
             yield from group.instances.values()
 
-    def value(self, node: Node, problems: Diagnostics | None) -> Any:
+    def evaluate_node(self, node: Node, problems: Diagnostics | None) -> Any:
         """Evaluate a node. Add problems to `problems`; a wrong value is UNKNOWN.
 
         Without `problems`, errors are reported elsewhere, and only a CycleError is raised.
@@ -138,8 +138,10 @@ class Scope:
                     raise
                 return UNKNOWN
         if isinstance(node, SequenceNode):
-            return [self.value(item, problems) for item in node.items]
-        return {key: self.value(entry.node, problems) for key, entry in node.entries.items()}
+            return [self.evaluate_node(item, problems) for item in node.items]
+        return {
+            key: self.evaluate_node(entry.node, problems) for key, entry in node.entries.items()
+        }
 
     def evaluate(self, template: Template, position: SourcePosition, text: str = "") -> Any:
         """Evaluate a template at a position, to a stand-in if a value that it reads is pending.
@@ -177,7 +179,7 @@ class Scope:
 
         return self.names.source.join([leaves[path] for path in pending], make, refuse)
 
-    def resources(self, node: Node) -> list[Instance]:
+    def find_resources(self, node: Node) -> list[Instance]:
         """Return the resources that the node's expressions refer to, each once."""
         resources: dict[Instance, None] = {}
         for scalar in list_scalars(node):
@@ -189,7 +191,7 @@ class Scope:
                     continue  # told when the value is evaluated
         return list(resources)
 
-    def named(self, node: Node) -> list[Instance] | None:
+    def find_named_resources(self, node: Node) -> list[Instance] | None:
         """Return the resources that a value names, or None if the value is something else."""
         template = parse_template(node, Diagnostics()) if isinstance(node, ScalarNode) else None
         if template is None or template.reference is None:
@@ -199,7 +201,7 @@ class Scope:
         except ExpressionError:
             return []  # told when the value is evaluated
 
-    def step(self, need: Need, at: int) -> str | None:
+    def get_step(self, need: Need, at: int) -> str | None:
         """Return a step of a reference as text, or None if the step is missing or unknown."""
         if at >= len(need.steps):
             return None
@@ -226,35 +228,43 @@ class Scope:
         return self._evaluate_once(
             ("output", module, name),
             f"{module.address}.{name}",
-            lambda _: self.enter_module(module, Diagnostics()).value(node, None),
+            lambda _: self.enter_module(module, Diagnostics()).evaluate_node(node, None),
         )
 
-    def resources_given(self, name: str) -> list[Instance]:
+    def list_input_resources(self, name: str) -> list[Instance]:
         """Return the resources that an input depends on."""
         argument, outer = self._find_argument(name), self.outer
         if argument is None or outer is None:
             return []
         key = ("resources", self.names.module, name)
-        return self._evaluate_once(key, "", lambda _: outer.resources(argument)) or []
+        return self._evaluate_once(key, "", lambda _: outer.find_resources(argument)) or []
 
-    def resources_out(self, module: ModuleInstance, name: str) -> list[Instance]:
+    def list_output_resources(self, module: ModuleInstance, name: str) -> list[Instance]:
         """Return the resources that an output depends on."""
         node, inside = module.declaration.topology.outputs[name].node, self.enter_module
         key = ("resources out", module, name)
         return (
-            self._evaluate_once(key, "", lambda _: inside(module, Diagnostics()).resources(node))
+            self._evaluate_once(
+                key, "", lambda _: inside(module, Diagnostics()).find_resources(node)
+            )
             or []
         )
 
-    def named_given(self, name: str) -> list[Instance] | None:
+    def find_resources_named_by_input(self, name: str) -> list[Instance] | None:
         """Return the resources that an input names, or None if the input is another value."""
         argument = self._find_argument(name)
-        return self.outer.named(argument) if argument is not None and self.outer else None
+        return (
+            self.outer.find_named_resources(argument)
+            if argument is not None and self.outer
+            else None
+        )
 
-    def named_out(self, module: ModuleInstance, name: str) -> list[Instance] | None:
+    def find_resources_named_by_output(
+        self, module: ModuleInstance, name: str
+    ) -> list[Instance] | None:
         """Return the resources that an output names, or None if the output is another value."""
         node = module.declaration.topology.outputs[name].node
-        return self.enter_module(module, Diagnostics()).named(node)
+        return self.enter_module(module, Diagnostics()).find_named_resources(node)
 
     def _find_argument(self, name: str) -> Node | None:
         """Return the node of the argument for an input, or None."""
@@ -270,25 +280,25 @@ class Scope:
         if entry is None or self.outer is None:
             value = variable.fields.get("default", UNKNOWN)
             return source.secret(value) if variable.secret else value
-        value = self.outer.value(entry.node, None)
+        value = self.outer.evaluate_node(entry.node, None)
 
-        def checked(values: Sequence[Any]) -> Any:
-            why = find_value_problem(variable, values[0])
-            if why:
-                about = f"{module.address}.with.{name}: {why}"
-                raise _create_error(Diagnostic(entry.node.place, "input", about))
+        def require_valid(values: Sequence[Any]) -> Any:
+            reason = find_value_problem(variable, values[0])
+            if reason:
+                message = f"{module.address}.with.{name}: {reason}"
+                raise _create_error(Diagnostic(entry.node.place, "input", message))
             return values[0]
 
         def refuse() -> None:
-            team = find_team_files()
-            if team and not team.has_limits(variable):
+            project_files = find_team_files()
+            if project_files and not project_files.has_limits(variable):
                 about = f"{module.address}.with.{name}"
                 raise _create_error(
                     Diagnostic(entry.node.place, "input", *describe_unknown_limits(about))
                 )
 
         if source.is_pending(value):
-            value = source.join([value], checked, refuse)
+            value = source.join([value], require_valid, refuse)
         elif find_value_problem(variable, value):
             return UNKNOWN  # told where it is given
         return source.secret(value) if variable.secret else value

@@ -110,13 +110,13 @@ class Resource:
             aliases=[
                 Alias(type=other_type),
                 *retyped_aliases,
-                *(each.create_alias() for each in aliases),
+                *(alias.create_alias() for alias in aliases),
             ],
             source_position=self.trace[0],
             stack_trace=self.trace,
             import_id=options.get("import", ""),
             deleted_with=deleted_with.urn if deleted_with else "",
-            replace_with=sorted(each.urn for each in options.get("replace_with", ())),
+            replace_with=sorted(resource.urn for resource in options.get("replace_with", ())),
             replacement_trigger=serialize_value(trigger, set()),
         )
 
@@ -158,7 +158,7 @@ class Resource:
         )
 
     def _list_dependency_urns(self) -> set[str]:
-        return {each.urn for each in self.options.get("depends_on", ())}
+        return {resource.urn for resource in self.options.get("depends_on", ())}
 
     def _list_secret_outputs(self) -> list[str]:
         additional_names = self.options.get("additional_secret_outputs", ())

@@ -256,7 +256,11 @@ class _TopologyPreparation:
         return option_values
 
     def _find_named_handles(self, entry: Entry, scope: Scope) -> list[Handle]:
-        named = [resource for item in list_items(entry) for resource in scope.named(item) or ()]
+        named = [
+            resource
+            for item in list_items(entry)
+            for resource in scope.find_named_resources(item) or ()
+        ]
         return [self.source.resources[resource] for resource in named]
 
     def _create_alias(self, node: Node, scope: Scope) -> DeclaredAlias:
@@ -266,7 +270,7 @@ class _TopologyPreparation:
         }
         parent: Any = ""
         if "parent" in entries:
-            named = scope.named(entries["parent"].node)
+            named = scope.find_named_resources(entries["parent"].node)
             parent = self.source.resources[named[0]] if named else None
             parent = parent or _evaluate(scope, entries["parent"].node)
         return DeclaredAlias(fields, parent)
@@ -274,7 +278,7 @@ class _TopologyPreparation:
 
 def _evaluate(scope: Scope, node: Node) -> Any:
     problems = Diagnostics()
-    value = scope.value(node, problems)
+    value = scope.evaluate_node(node, problems)
     _raise_problems(problems)
     return value
 
