@@ -154,7 +154,7 @@ def summarize_resource(platform: str, kind: str, outputs: Mapping[str, Any]) -> 
 
 
 def _get_state(outputs: Mapping[str, Any]) -> str:
-    """Return the resource's own state, or the counted states of its nodes."""
+    """Return the resource's state in the platform's word, or the counted states of its nodes."""
     own = outputs.get("status") or outputs.get("state")
     nodes = outputs.get("gpu_nodes")
     if isinstance(nodes, Mapping):

@@ -39,11 +39,17 @@ def list_member_names(values: Mapping[str, Any], name: str) -> tuple[str, ...]:
 
 
 def list_unknown_fields(values: Mapping[str, Any], **fields: str) -> tuple[str, ...]:
-    """Return the labels of the fields that are UNKNOWN, given as `region="region_id"`."""
+    """Return the labels of the declared fields that are UNKNOWN: `region="region_id"`.
+
+    Each keyword is a label, and its value the name of the field.
+    """
     return tuple(label for label, name in fields.items() if values.get(name) is UNKNOWN)
 
 
 def extract_placement(seen: Mapping[str, Any]) -> dict[str, Any]:
-    """Return where a search for capacity placed an object, by input names; empty for old states."""
+    """Return the region and type in which an object was created after a search for capacity.
+
+    By input names; empty for old states. `seen` are the object's outputs.
+    """
     placement = {name: seen.get(f"placed_{name}") for name in ("region", "gpu_type")}
     return {name: value for name, value in placement.items() if isinstance(value, str)}

@@ -29,7 +29,10 @@ def parse_object_id(kind: Kind, text: str) -> str:
 
 
 def parse_import_input(kind: Kind, text: str) -> Properties:
-    """Return the input that an import names beside the id, or nothing. Raises GpuformError."""
+    """Return the input in an import's text ID@VALUE as a property; empty without `@`.
+
+    Raises GpuformError for an invalid value.
+    """
     _, is_given, value = text.partition("@") if kind.import_field else (text, "", "")
     if not is_given:
         return {}
@@ -55,7 +58,10 @@ def describe_import_format(kind: Kind, text: str) -> str:
 
 
 def merge_import_inputs(kind: Kind, text: str, listed_inputs: Mapping[str, Any]) -> Properties:
-    """Return the inputs from the id and from the list. Raises GpuformError if they differ."""
+    """Return the inputs listed for an object, with the one in the import's text ID@VALUE.
+
+    Raises GpuformError if both have the input, with different values.
+    """
     given_inputs = parse_import_input(kind, text)
     for name, value in given_inputs.items():
         if listed_inputs.get(name, value) != value:
@@ -68,7 +74,7 @@ def merge_import_inputs(kind: Kind, text: str, listed_inputs: Mapping[str, Any])
 
 
 def build_secret_variable(name: str) -> str:
-    """Return the environment variable with a secret input of an imported object."""
+    """Return the environment variable by which an import gets the secret input `name`."""
     return f"GPUFORM_{name.upper()}"
 
 

@@ -65,7 +65,7 @@ def is_documented(platform: str) -> bool:
 
 
 def list_offers(platform: str, settings: Settings, regions: Sequence[str] = ()) -> list[Offer]:
-    """Return what a platform offers, in these regions or in all.
+    """Return the GPU types and other offers of a platform, in these regions or in all.
 
     Raises:
         MissingCredentials: nothing configures the access to the platform.

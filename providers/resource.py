@@ -78,9 +78,9 @@ class PlatformResource(pulumi.CustomResource):
 
 
 def _build_aliases(before: str, opts: pulumi.ResourceOptions | None) -> Iterator[pulumi.Alias]:
-    """Yield the program's own aliases in the other form.
+    """Yield a resource's declared aliases with the resource type `before` of the other form.
 
-    A resource may be renamed during the change of the form.
+    A resource may be renamed while the stack changes between dynamic form and plugin.
     """
     for alias in (opts.aliases if opts else None) or ():
         # The SDK says `...` for what is not given.

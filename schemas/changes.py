@@ -104,7 +104,7 @@ def requires_action(changes: Sequence[FieldChange]) -> bool:
 def find_refused_changes(
     model: type[BaseModel], observed: Mapping[str, Any], declared: Mapping[str, Any]
 ) -> list[Problem]:
-    """Return a problem for each change against the platform's rules: a shrunk grow-only field.
+    """Return a problem for each grow-only field (such as a volume's size) declared smaller.
 
     Empty if another change replaces the resource, because a new object may have any size.
     """

@@ -74,7 +74,7 @@ class Certification(WireModel):
     status: CertificationStatus = CertificationStatus()
 
     def find_condition(self, kind: str) -> Condition | None:
-        """Return the present condition of a type with status True, or None."""
+        """Return the engine's present condition of this type if its status is True, else None."""
         return find_true_condition(self.status.conditions, kind)
 
 

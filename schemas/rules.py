@@ -78,7 +78,10 @@ class KeyedBy:
     closed: bool = False
 
     def is_off(self, item: Mapping[str, Any]) -> bool:
-        """Return True if the platform omits a declared item like ``item`` from answers."""
+        """Return True if the platform's list leaves out an item declared like ``item``.
+
+        Such an item is declared as disabled, and the platform lists only enabled ones.
+        """
         return self.absent_when is not None and self.absent_when(item)
 
 
@@ -127,7 +130,10 @@ class ComparedBy:
     to_amount: Callable[[str], Any]
 
     def compare(self, left_text: Any, right_text: Any) -> int | None:
-        """Return -1, 0 or 1 as the left amount is less, equal or more; None without amounts."""
+        """Return -1, 0 or 1 as the left amount (such as `10Gi`) is less, equal or more.
+
+        None if one of the texts is no known amount.
+        """
         if not isinstance(left_text, str) or not isinstance(right_text, str):
             return None
         try:

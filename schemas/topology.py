@@ -36,9 +36,9 @@ NAME_PATTERN: Final = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 
 @cache
 def get_reference_fields(model: type[InputModel]) -> Mapping[str, str]:
-    """Return the fields of ``model`` for ids of resources, by the names without `_id`.
+    """Return the fields of ``model`` for ids of other resources, by the field names without `_id`.
 
-    An entry may give the resource itself under the short name.
+    An entry of a topology may name the other resource under this short name instead.
     """
     # such as `cluster_id`, which an entry may give as `cluster`
     fields = (name for name, rules in get_field_rules(model).items() if rules.reference_kind)

@@ -32,7 +32,7 @@ UNKNOWN: Final = Unknown()
 
 
 def parse_count(value: Any) -> int | None:
-    """Return a reported number as an integer; 0 for other values, None if UNKNOWN."""
+    """Return a reported number as int; 0 if the value is no number, None if UNKNOWN."""
     if value is UNKNOWN:
         return None
     return int(value) if isinstance(value, int | float) and isfinite(value) else 0

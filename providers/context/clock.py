@@ -163,7 +163,7 @@ class EmulatorClock:
 
 
 def synchronize_clock(clock: Clock) -> Clock:
-    """Return `clock` after reading the current time, which other processes may have moved."""
+    """Read the present time of `clock`, moved perhaps by other processes, and return `clock`."""
     clock.sleep(0, threading.Event())
     return clock
 
@@ -184,7 +184,7 @@ def get_clock(environ: Mapping[str, str]) -> Clock:
 
 
 def find_emulator(environ: Mapping[str, str]) -> str:
-    """Return the identity of the emulator whose clock counts; empty for none, or one without.
+    """Return the identity of the emulator whose clock this process follows; empty without one.
 
     Raises:
         OtherEmulator: the emulator that answers is not the one of GPUFORM_EMULATOR.

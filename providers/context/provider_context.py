@@ -46,7 +46,7 @@ for a process of Pulumi's that works in a directory."""
 
 
 def create_project_intents() -> Intents:
-    """Return the intents in `.gpuform/records` of the working directory, which is the project's."""
+    """Return the records of creates in `.gpuform/records` of the working directory."""
     return Intents(FolderRecords(Path.cwd() / FOLDER))
 
 
@@ -217,7 +217,9 @@ class ProviderContext:
         return self.clock.now() - (clock_ahead or 0.0), clock_ahead is not None
 
     def authorize_change(self) -> None:
-        """Check that a changing request may be sent; called right before each such request.
+        """Raise GpuformError unless this process may send a request that changes a platform.
+
+        Called right before each such request.
 
         Raises:
             GpuformError: the process may only read, or another process has the lock of the stack.
@@ -311,7 +313,10 @@ _hosted_lock = threading.Lock()
 
 
 def _find_hosted_intents(urn: str) -> Intents:
-    """Return the intents of the stack in `urn`, through the entry points of other packages."""
+    """Return the records of creates of the stack in `urn`, through other packages' entry points.
+
+    Without access to the state, the records are those in the project's folder.
+    """
     head, project, *_ = [*urn.split("::"), ""]
     stack = head.rpartition(":")[2]
     # One lookup per stack and process: an entry point may ask the state's backend.

@@ -65,7 +65,7 @@ def try_until_capacity(
 
 
 def parse_wait_seconds(search: Mapping[str, Any] | None) -> float:
-    """Return how long an `on_no_capacity` waits, in seconds."""
+    """Return how many seconds a declared `on_no_capacity` waits for capacity; 0 without one."""
     return 60.0 * ((search or {}).get("wait_minutes") or 0)
 
 

@@ -174,7 +174,10 @@ def create_once(context: ProviderContext, creation: Creation) -> str:
 def _build_conflict_error(
     target: Target, earlier: Intent | None, taken: Sequence[Candidate]
 ) -> GpuformError:
-    """Return NameTaken, or AdoptionQuestion if an earlier attempt may have created the objects."""
+    """Return the error for a create whose name objects on the platform already have.
+
+    AdoptionQuestion if an earlier attempt may have created them, else NameTaken.
+    """
     earlier_ids = earlier.present_ids if earlier is not None else ()
     if earlier is None or all(candidate.id in earlier_ids for candidate in taken):
         return build_name_taken_error(target, taken)
@@ -325,7 +328,7 @@ class TimedIntent:
 
 
 def redact_sent_properties(context: ProviderContext, sent: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the properties of a request without those that contain a secret, for a record."""
+    """Return a request's properties for a record, without the ones that contain a secret."""
     return {
         name: value
         for name, value in sent.items()
@@ -423,7 +426,7 @@ def _search_once(
 
 
 def build_name_taken_error(target: Target, existing_objects: Sequence[Candidate]) -> NameTaken:
-    """Return the error for a name that other objects have, which nobody may take over."""
+    """Return the error for a create whose name other objects have, with their ids."""
     ids = ", ".join(candidate.id for candidate in existing_objects)
     object_id = existing_objects[0].id
     shell_id, in_code = shlex.quote(object_id), json.dumps(object_id, ensure_ascii=False)

@@ -175,7 +175,7 @@ class ApiClient:
         headers = self._headers()
         retrying = tenacity.Retrying(
             sleep=lambda seconds: get_current_context().sleep(seconds),
-            wait=self._pause,
+            wait=self._compute_pause,
             stop=self._is_enough,
             retry=tenacity.retry_if_exception(lambda error: self._may_repeat(error, retry)),
             reraise=True,
@@ -261,7 +261,7 @@ class ApiClient:
         ):
             response = http.request(
                 method,
-                _url(self.base_url + path, params),
+                _build_url(self.base_url + path, params),
                 content=content,
                 headers={**headers, **content_headers},
             )
@@ -329,7 +329,7 @@ class ApiClient:
             limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
         )
 
-    def _pause(self, state: "tenacity.RetryCallState") -> float:
+    def _compute_pause(self, state: "tenacity.RetryCallState") -> float:
         """Return the seconds before the next attempt: the platform's Retry-After, or a backoff."""
         error = state.outcome.exception() if state.outcome else None
         asked = error.retry_after if isinstance(error, RateLimited | ServerError) else None
@@ -360,14 +360,14 @@ class ApiClient:
         return isinstance(error, UnknownOutcome)
 
 
-def _url(url: str, params: Mapping[str, str] | None) -> str:
+def _build_url(url: str, params: Mapping[str, str] | None) -> str:
     """Return the URL with `params` as its query, percent-encoded so that no library changes it."""
     return f"{url}?{urlencode(params, quote_via=quote, safe='')}" if params else url
 
 
 @contextmanager
 def httpx_errors(what: str, base_url: str) -> Iterator[None]:
-    """Raise errors of httpx as errors of gpuform, by whether the request may have been sent."""
+    """Convert httpx's errors in the block: Unreachable if nothing was sent, else UnknownOutcome."""
     import httpx  # noqa: PLC0415 - only who sends requests pays for it
 
     try:

@@ -180,7 +180,7 @@ def _drop_fields(values: Properties, names: Collection[str]) -> Properties:
 
 
 def apply_running_hours(kind: Traits, old: Properties, declared: Properties) -> Properties:
-    """Return the inputs as they hold now: a stopped object outside its running hours stays stopped.
+    """Return the inputs with the object kept stopped if stopped now outside its running hours.
 
     The kind may keep an object stopped for other reasons (`should_stay_off`).
     """
@@ -194,10 +194,10 @@ def apply_running_hours(kind: Traits, old: Properties, declared: Properties) -> 
 
 
 def extract_inputs(kind: Traits, values: Mapping[str, Any]) -> Properties:
-    """Return the inputs in a property map of outputs.
+    """Return the properties of stored outputs that are inputs and no outputs of the kind.
 
-    An input with the name of an output is left out: there the map has the platform's value, not the
-    declared one.
+    An input with the name of an output is left out: there the state has the platform's value, not
+    the declared one.
     """
     rules, computed = get_field_rules(kind.inputs), kind.outputs.model_fields
     values = kind.inputs.rename_former_fields(values)

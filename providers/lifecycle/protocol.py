@@ -115,7 +115,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         Unknown values are skipped. The platform is asked only if it can be, and only if the inputs
         are right by themselves.
         """
-        with self._serving("check", _olds, news) as context:
+        with self._create_host_boundary("check", _olds, news) as context:
             context.stored_properties = to_properties(_olds)
             values, problems = validate_inputs(self.inputs, to_properties(news))
             for name, now in self.inputs.former_names.items():
@@ -144,14 +144,14 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         Pure, except for the records of an interrupted removal of nodes and of interrupted creates
         of parts of the object.
         """
-        return self._changes(
+        return self._compute_changes(
             id_,
             to_properties(olds),
             parse_inputs(self, to_properties(news)),
             _is_unclaimed(olds, news),
         )
 
-    def _changes(
+    def _compute_changes(
         self, id_: str, old: Properties, declared: Properties, is_unclaimed: bool
     ) -> list[FieldChange]:
         """Return the changes between stored outputs and declared inputs of the object `id_`.
@@ -177,7 +177,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         return context.intents.find_begun_parts(context.urn, id_, old.get(self.parts_field) or ())
 
     def diff(self, _id: str, _olds: Properties, _news: Properties) -> DiffResult:
-        """Return whether to update or replace, from the arguments alone: no client is created.
+        """Return whether the new inputs need an update or a replacement; send no request.
 
         Under gpuform's engine, outside a refresh, refuses changes that the observed values show to
         be impossible.
@@ -188,7 +188,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         self, _id: str, _olds: Properties, _news: Properties
     ) -> tuple[DiffResult, list[FieldChange]]:
         """Return the answer of `diff`, and the changes by which `diff` decides."""
-        with self._serving("diff", _olds, _news) as context:
+        with self._create_host_boundary("diff", _olds, _news) as context:
             # Pulumi's hosts do not say whether somebody plans, or shows what a refresh found:
             # update and delete refuse what may not be done.
             is_planning = (
@@ -196,7 +196,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             )
             old, declared = to_properties(_olds), parse_inputs(self, to_properties(_news))
             recorded_for = "" if context.refreshing else _id
-            found = self._changes(recorded_for, old, declared, _is_unclaimed(_olds, _news))
+            found = self._compute_changes(recorded_for, old, declared, _is_unclaimed(_olds, _news))
             if context.refreshing:  # that a node is broken is news, and no drift
                 found = [change for change in found if change.repair is None]
             replaces = [change.path for change in found if change.replaces]
@@ -216,17 +216,17 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             return decided, found
 
     def create(self, props: Properties) -> CreateResult:
-        """Create the object and wait until it is ready.
+        """Create the object, wait until the object is ready, and return its id and outputs.
 
         Once an id exists it is returned, with `ready: false` and the reason if the wait fails.
         """
-        with self._serving("create", props) as context:
+        with self._create_host_boundary("create", props) as context:
             context.stored_properties = {}
             context.start_deadline(self.timeouts.create)
-            declared = self._declared(props)
+            declared = self._validate_declared(props)
             actions, want = self._open_operations(), self.inputs.model_validate(declared)
             with context.exit_stack:
-                id_, outs = self._make(context, actions, want, declared)
+                id_, outs = self._create_and_wait(context, actions, want, declared)
             self._refuse_unready(context, outs)
             if context.urn is None:
                 # Nobody would settle the intent later. Another host may be gone before it gets this
@@ -236,7 +236,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
                 )
             return CreateResult(id_, outs)
 
-    def _make(
+    def _create_and_wait(
         self,
         context: ProviderContext,
         actions: ResourceOperations[Any, Any],
@@ -288,10 +288,10 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         Raises:
             AdoptionQuestion: nobody can tell which object is ours.
         """
-        with self._serving("create", props) as context:
+        with self._create_host_boundary("create", props) as context:
             context.is_search_only = True
             context.start_deadline(self.timeouts.create)
-            declared = self._declared(props)
+            declared = self._validate_declared(props)
             actions, want = self._open_operations(), self.inputs.model_validate(declared)
             with context.exit_stack:
                 try:
@@ -313,9 +313,9 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
 
     @classmethod
     def predict_outputs(cls, news: Properties) -> Properties:
-        """Return the known outputs before a create or update: the declared inputs.
+        """Return the outputs known while planning: declared inputs, and UNKNOWN for all others.
 
-        All computed outputs are UNKNOWN: an update may change any of them.
+        An update may change any computed output.
         """
         computed = dict.fromkeys(cls.outputs.model_fields, UNKNOWN)
         return {**validate_inputs(cls.inputs, to_properties(news))[0], **computed}
@@ -327,13 +327,13 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         (an import), the inputs
         are those that the platform reports, without documented defaults.
         """
-        with self._serving("read", props) as context:
+        with self._create_host_boundary("read", props) as context:
             context.stored_properties = to_properties(props)
             known = parse_inputs(self, extract_inputs(self, context.stored_properties))
             observed = read_with_settle_time(self, self._open_operations, context, id_, known)
-            self._forget_stored(context, id_)
+            self._forget_stored_intents(context, id_)
             if observed is None:
-                self._release_if_possible(context, id_, known)
+                self._try_uncordon_leftover_nodes(context, id_, known)
                 return ReadResult("", {})
             if known:
                 inputs = select_declared_fields(self.inputs, observed.inputs, known)
@@ -346,12 +346,12 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
 
         Safe to repeat: without a change the update only continues to wait.
         """
-        with self._serving("update", _olds, _news) as context:
+        with self._create_host_boundary("update", _olds, _news) as context:
             context.start_deadline(self.timeouts.update)
             old = to_properties(_olds)
-            declared = apply_running_hours(self, old, self._declared(_news))
+            declared = apply_running_hours(self, old, self._validate_declared(_news))
             context.stored_properties = old
-            self._forget_stored(context, _id)
+            self._forget_stored_intents(context, _id)
             refuse_impossible(self, old, declared)
             require_change_permission(self, old, declared)
             found = compare_inputs(self, old, declared)
@@ -364,7 +364,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
                     raise_if_gone(self._open_operations, context, _id, error.message)
                     raise
                 except Unfinished as error:
-                    return UpdateResult(self._unfinished(context, old, error))
+                    return UpdateResult(self._build_unfinished_outputs(context, old, error))
             computed = {key: old[key] for key in self.outputs.model_fields if key in old}
             outs = wait_and_build_outputs(
                 self, self._open_operations, context, _id, declared, computed
@@ -372,7 +372,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             self._refuse_unready(context, outs)
             return UpdateResult(outs)
 
-    def _unfinished(
+    def _build_unfinished_outputs(
         self, context: ProviderContext, old: Properties, error: Unfinished
     ) -> Properties:
         """Return the stored outputs with `ready: false` and the error as the reason.
@@ -397,7 +397,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         every object that the
         platform, uncontradicted, reports as gone.
         """
-        with self._serving("delete", _props) as context:
+        with self._create_host_boundary("delete", _props) as context:
             context.stored_properties = to_properties(_props)
             known = parse_inputs(self, extract_inputs(self, context.stored_properties))
             require_deletion_permission(self, context.stored_properties, "this deletes it")
@@ -406,25 +406,29 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             if not self.is_bound:
                 check_before_deletion(self, self._open_operations, context, _id, known)
             if context.was_already_deleted:
-                self._release(context, _id, known)
+                self._uncordon_leftover_nodes(context, _id, known)
             else:
                 delete_and_confirm(self, self._open_operations, context, _id, known)
                 Drains.beside(context.intents).forget(_id)
             context.intents.forget(urn=context.urn, id_=_id)
 
-    def _release(self, context: ProviderContext, id_: str, known: Properties) -> None:
+    def _uncordon_leftover_nodes(
+        self, context: ProviderContext, id_: str, known: Properties
+    ) -> None:
         """Uncordon the nodes that an interrupted removal left cordoned in a deleted object."""
         actions = self._open_operations()
         if _was_interrupted(context, id_) and isinstance(actions, NodeRemovalOperations):
             actions.uncordon_leftover_nodes(context, id_, known)
             Drains.beside(context.intents).forget(id_)
 
-    def _release_if_possible(self, context: ProviderContext, id_: str, known: Properties) -> None:
+    def _try_uncordon_leftover_nodes(
+        self, context: ProviderContext, id_: str, known: Properties
+    ) -> None:
         """Uncordon nodes left by an interrupted removal, except in a preview; warn on failure."""
         if context.preview:
             return
         try:
-            self._release(context, id_, known)
+            self._uncordon_leftover_nodes(context, id_, known)
         except GpuformError as error:
             context.on_warning(str(error))
 
@@ -438,7 +442,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         Raises:
             GpuformError: the declaration names nodes that do not exist.
         """
-        with self._serving("plan", olds, news) as context:
+        with self._create_host_boundary("plan", olds, news) as context:
             context.stored_properties = to_properties(olds)
             values, problems = validate_inputs(self.inputs, to_properties(news))
             if problems or contains_unknown(values):
@@ -453,13 +457,12 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
     def predict_nodes_removed_with_object(
         self, id_: str, olds: Properties, because: str
     ) -> RemovedNodes | None:
-        """Return the nodes that end with the object, and their jobs, while planning.
+        """Return the nodes that a planned end of the object removes, with their running jobs.
 
         None if there are no nodes, or if nobody knows their jobs: `context.on_skipped_check` then
-        receives the reason.
-        `because` says what happens to the object.
+        receives the reason. `because` says what happens to the object.
         """
-        with self._serving("plan", olds) as context:
+        with self._create_host_boundary("plan", olds) as context:
             context.stored_properties = to_properties(olds)
             actions, known = (
                 self._open_operations(),
@@ -478,13 +481,12 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
                 return None
 
     def find_foreign_objects(self, id_: str, olds: Properties) -> Sequence[str]:
-        """Return the names of what others created inside an object, while planning.
+        """Return, while planning, the names of objects by others inside this one.
 
         Empty if there is nothing, or if the platform could not be asked: then
-        `context.on_skipped_check` receives the reason,
-        and the deletion itself asks again.
+        `context.on_skipped_check` receives the reason, and the deletion itself asks again.
         """
-        with self._serving("plan", olds) as context:
+        with self._create_host_boundary("plan", olds) as context:
             context.stored_properties = to_properties(olds)
             try:
                 actions, known = (
@@ -505,7 +507,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
 
         `others` are the names from `find_foreign_objects`. Warns of what a deletion leaves behind.
         """
-        with self._serving("delete", props) as context:
+        with self._create_host_boundary("delete", props) as context:
             require_deletion_permission(self, to_properties(props), "this deletes it")
             require_foreign_deletion_permission(others, self.kind)
             if self.deletion_note:
@@ -522,7 +524,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         """
         return values, []
 
-    def _forget_stored(self, context: ProviderContext, id_: str) -> None:
+    def _forget_stored_intents(self, context: ProviderContext, id_: str) -> None:
         """Delete the records of creates whose objects are in the state.
 
         A create of parts of which the state lacks one is kept.
@@ -536,14 +538,14 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         enter_environment(get_current_context(), self.platform, settings)
         return type(self).operations(settings)
 
-    def _declared(self, props: Properties) -> Properties:
+    def _validate_declared(self, props: Properties) -> Properties:
         """Return inputs in their declared types. Raises GpuformError if they are not valid."""
         values, problems = validate_inputs(self.inputs, to_properties(props))
         if problems:
             raise GpuformError("; ".join(f"{p.path}: {p.reason}" for p in problems))
         return values
 
-    def _serving(self, verb: str, *given: Mapping[str, Any]) -> HostBoundary:
+    def _create_host_boundary(self, verb: str, *given: Mapping[str, Any]) -> HostBoundary:
         """Return the context manager around a host's call, with the secrets to hide in messages.
 
         `verb` names the call; `given` are its property maps.

@@ -194,7 +194,7 @@ class Traits:
         inputs: Mapping[str, Any],  # noqa: ARG003 - a hook
         outputs: Mapping[str, Any],  # noqa: ARG003 - a hook
     ) -> ResourceUsage:
-        """Return what the resource uses; empty if it has no capacity of its own.
+        """Return the GPUs, storage and other capacity of the resource; empty without any.
 
         `inputs` may be UNKNOWN in places; `outputs` is empty before the object exists.
         """
@@ -221,11 +221,10 @@ class Traits:
 
     @classmethod
     def observe_gpu_work(cls, settings: Settings, object_id: str) -> Observation | None:  # noqa: ARG003 - a hook
-        """Return the platform's measurement of the use of the object's GPUs now.
+        """Return the platform's measurement of whether the object's GPUs are used now.
 
         None if the platform measures nothing, or if a scheduler reports before nodes are removed.
-        Use, and a measurement that
-        proves nothing, are gaps of the observation.
+        Use, and a measurement that proves nothing, are gaps of the observation.
 
         Raises:
             GpuformError: the platform cannot be asked.
@@ -321,16 +320,15 @@ class Traits:
         inputs: Mapping[str, Any],  # noqa: ARG003 - a hook
         outputs: Mapping[str, Any],  # noqa: ARG003 - a hook
     ) -> Credit | None:
-        """Return the effect of a lack of credit on the resource; None if nobody reports it."""
+        """Return the effect of missing credit on the resource; None if not reported."""
         return None
 
     @classmethod
     def find_write_refusal(cls, settings: Settings) -> str | None:  # noqa: ARG003 - a hook
-        """Return why the key may not change objects of this kind, with the key's role.
+        """Return why the API key may not change objects of this kind; empty if allowed.
 
-        Empty if it may; None if no platform reports that beforehand. Sends at most one read-only
-        request for each key and
-        process.
+        The text names the key's role. None if no platform reports that beforehand. Sends at most
+        one read-only request for each key and process.
 
         Raises:
             GpuformError: the platform does not answer.

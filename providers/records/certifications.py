@@ -50,18 +50,18 @@ class BatchRecords:
 
     def find(self, certification: str) -> BatchRecord | None:
         """Return the record of a certification's last batch jobs, or None."""
-        return read_record(self._records, _batches_record_name(certification), BatchRecord)
+        return read_record(self._records, _build_batches_record_name(certification), BatchRecord)
 
     def record(self, batches: BatchRecord) -> None:
         """Store the record of a certification's batch jobs, in place of an earlier one."""
-        self._records.write(_batches_record_name(batches.certification), asdict(batches))
+        self._records.write(_build_batches_record_name(batches.certification), asdict(batches))
 
     def forget(self, certification: str) -> None:
         """Delete the record of a certification's batch jobs, if there is one."""
-        self._records.delete(_batches_record_name(certification))
+        self._records.delete(_build_batches_record_name(certification))
 
 
-def _batches_record_name(certification: str) -> str:
+def _build_batches_record_name(certification: str) -> str:
     """Return the name of the record of a certification's batch jobs."""
     return f"{_BATCHES_PREFIX}{digest(certification)}"
 
@@ -108,7 +108,7 @@ class Verdicts:
 
         A verdict without failures deletes the earlier one.
         """
-        name = _verdict_record_name(verdict.cluster, verdict.certification)
+        name = _build_verdict_record_name(verdict.cluster, verdict.certification)
         if verdict.failures:
             fields = {
                 "cluster": verdict.cluster,
@@ -121,7 +121,7 @@ class Verdicts:
 
     def forget(self, cluster: str, certification: str) -> None:
         """Delete the verdict of a certification that is gone, if there is one."""
-        self._records.delete(_verdict_record_name(cluster, certification))
+        self._records.delete(_build_verdict_record_name(cluster, certification))
 
 
 def _build_name_prefix(cluster: str) -> str:
@@ -129,6 +129,6 @@ def _build_name_prefix(cluster: str) -> str:
     return f"{_VERDICT_PREFIX}{digest(cluster)}-"
 
 
-def _verdict_record_name(cluster: str, certification: str) -> str:
+def _build_verdict_record_name(cluster: str, certification: str) -> str:
     """Return the name of the record of a certification's verdict about a cluster."""
     return f"{_build_name_prefix(cluster)}{digest(certification)}"

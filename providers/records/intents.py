@@ -114,7 +114,7 @@ class Intent:
 
     @property
     def open_names(self) -> tuple[str, ...]:
-        """The names of parts that may or may not have been created."""
+        """The names of parts (such as nodes) of which nobody knows whether the create made them."""
         if self.outcome:
             return ()
         return self.missing or (() if self.ids else self.names)
@@ -145,12 +145,11 @@ class Intents:
         return self.record_answer(replace(intent, id=object_id))
 
     def record_answer(self, intent: Intent) -> Intent:
-        """Store and return an intent with the platform's answer.
+        """Store the platform's answer to a create in its intent, and return the intent.
 
         A process that slept past its lease must not change the stack's records any more: another
-        machine may have searched in
-        vain, and forgotten the intent. The answer then becomes an additional record before the
-        error is raised.
+        machine may have searched in vain, and forgotten the intent. The answer then becomes an
+        additional record before the error is raised.
 
         Raises:
             GpuformError: the records could not be changed.

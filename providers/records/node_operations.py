@@ -53,15 +53,15 @@ class Drains:
 
     def find(self, id_: str) -> Drain | None:
         """Return the unfinished removal of an object's nodes, or None."""
-        return read_record(self._records, _drain_record_name(id_), Drain)
+        return read_record(self._records, _build_drain_record_name(id_), Drain)
 
     def record(self, drain: Drain) -> None:
         """Store a removal of nodes, in place of an earlier one of the object."""
-        self._records.write(_drain_record_name(drain.id), asdict(drain))
+        self._records.write(_build_drain_record_name(drain.id), asdict(drain))
 
     def forget(self, id_: str) -> None:
         """Delete the record of a removal that has ended: no node is cordoned any more."""
-        self._records.delete(_drain_record_name(id_))
+        self._records.delete(_build_drain_record_name(id_))
 
 
 def digest(id_: str) -> str:
@@ -69,7 +69,7 @@ def digest(id_: str) -> str:
     return hashlib.sha256(id_.encode()).hexdigest()[:24]
 
 
-def _drain_record_name(id_: str) -> str:
+def _build_drain_record_name(id_: str) -> str:
     """Return the name of the record of an object's removal of nodes."""
     return f"{DRAIN_PREFIX}{digest(id_)}"
 
@@ -105,7 +105,7 @@ class Repairs:
 
     def find(self, id_: str, node: str) -> Repair | None:
         """Return the last repair of a node, or None."""
-        return read_record(self._records, _repair_record_name(id_, node), Repair)
+        return read_record(self._records, _build_repair_record_name(id_, node), Repair)
 
     def list_for_object(self, id_: str) -> list[Repair]:
         """Return the unfinished repairs of an object's nodes, in a stable order."""
@@ -117,7 +117,7 @@ class Repairs:
 
     def record(self, repair: Repair) -> None:
         """Store a repair, in place of an earlier repair of the node."""
-        self._records.write(_repair_record_name(repair.id, repair.node), asdict(repair))
+        self._records.write(_build_repair_record_name(repair.id, repair.node), asdict(repair))
 
     def forget(self, id_: str) -> None:
         """Delete the repairs of an object that is gone."""
@@ -130,7 +130,7 @@ def _build_name_prefix(id_: str) -> str:
     return f"{_REPAIR_PREFIX}{digest(id_)}-"
 
 
-def _repair_record_name(id_: str, node: str) -> str:
+def _build_repair_record_name(id_: str, node: str) -> str:
     """Return the name of the record of a node's repair."""
     return f"{_build_name_prefix(id_)}{digest(node)}"
 
@@ -160,18 +160,18 @@ class IdleStops:
 
     def find(self, id_: str) -> IdleStop | None:
         """Return the idle stop of an object, or None."""
-        return read_record(self._records, _idle_stop_record_name(id_), IdleStop)
+        return read_record(self._records, _build_idle_stop_record_name(id_), IdleStop)
 
     def record(self, stop: IdleStop) -> None:
         """Store an idle stop, in place of an earlier one of the object."""
-        self._records.write(_idle_stop_record_name(stop.id), asdict(stop))
+        self._records.write(_build_idle_stop_record_name(stop.id), asdict(stop))
 
     def forget(self, id_: str) -> None:
         """Delete the record of an object that runs again or is gone, if there is one."""
-        self._records.delete(_idle_stop_record_name(id_))
+        self._records.delete(_build_idle_stop_record_name(id_))
 
 
-def _idle_stop_record_name(id_: str) -> str:
+def _build_idle_stop_record_name(id_: str) -> str:
     """Return the name of the record of an object's stop for idleness."""
     return f"{_IDLE_STOP_PREFIX}{digest(id_)}"
 
@@ -239,17 +239,17 @@ class QuietPeriods:
 
     def find(self, id_: str) -> QuietPeriod | None:
         """Return the quiet period of an object, or None."""
-        return read_record(self._records, _quiet_look_record_name(id_), QuietPeriod)
+        return read_record(self._records, _build_quiet_period_record_name(id_), QuietPeriod)
 
     def record(self, quiet: QuietPeriod) -> None:
         """Store a quiet period, in place of an earlier one of the object."""
-        self._records.write(_quiet_look_record_name(quiet.id), asdict(quiet))
+        self._records.write(_build_quiet_period_record_name(quiet.id), asdict(quiet))
 
     def forget(self, id_: str) -> None:
         """Delete the record of an object that is not quiet or is gone, if there is one."""
-        self._records.delete(_quiet_look_record_name(id_))
+        self._records.delete(_build_quiet_period_record_name(id_))
 
 
-def _quiet_look_record_name(id_: str) -> str:
+def _build_quiet_period_record_name(id_: str) -> str:
     """Return the name of the record of an object's quiet period."""
     return f"{_QUIET_LOOK_PREFIX}{digest(id_)}"

@@ -49,7 +49,7 @@ class Records(Protocol):
         """
 
     def stored(self) -> StoredObjects | None:
-        """Return the objects in the state now, or None if the state is out of reach."""
+        """Return URN and id of each object in the state now; None if out of reach."""
 
 
 def parse_record(data: bytes, where: str) -> Fields:
@@ -82,7 +82,7 @@ def read_record(records: Records, name: str, kind: type[Record]) -> Record | Non
 
 
 def build_damaged_error(where: str) -> GpuformError:
-    """Return the error for an unreadable record."""
+    """Return the error for a record that is no JSON of the expected form; `where` is its place."""
     return GpuformError(
         f"the record {where} is damaged: it told what an earlier run began",
         hint="compare with the platform (`gpuform orphans`), then remove it",

@@ -43,16 +43,17 @@ def to_wire(rules: FieldRules, value: Any) -> Any:
 
 
 def node_to_entry(node: Mapping[str, Any]) -> Document:
-    """Return a declared node with `id` as an entry of `nodes.nodeData`."""
+    """Return a declared node with its `id` as a JSON entry of the record's `nodes.nodeData`."""
     rules = get_field_rules(NodeInputs)
     return {to_wire_name(name): to_wire(rules[name], value) for name, value in node.items()}
 
 
 def build_cluster_document(declared: Mapping[str, Any], *, with_status: bool) -> Document:
-    """Return the record to create. Without declared nodes it has no nodes, and every sum is 0.
+    """Return the JSON record of a cluster for the create request, from the declared fields.
 
-    A record that is created directly needs a status; the Parser drops it, so ``with_status`` is
-    False there.
+    Without declared nodes the record has an empty list of nodes, and every sum is 0. A record that
+    is created directly needs a status; the Parser drops the status, so ``with_status`` is False
+    there.
     """
     values = dict(declared)
     for path in (NODE_COUNT, *SUM_PATHS):

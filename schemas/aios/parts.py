@@ -69,7 +69,10 @@ def complete_node(node: Any) -> Any:
 
 
 def sum_declared_nodes(nodes: Any) -> dict[str, Any]:
-    """Return the sums over declared nodes by path, and `nodes.count`."""
+    """Return the sums of GPUs, memory and others over declared nodes, by dotted path.
+
+    The number of nodes has the path `nodes.count`.
+    """
     if nodes is UNKNOWN:
         return dict.fromkeys((NODE_COUNT, *SUM_PATHS), UNKNOWN)
     complete_nodes = [complete_node(node) for node in nodes]
@@ -80,9 +83,10 @@ def sum_declared_nodes(nodes: Any) -> dict[str, Any]:
 
 
 def sum_reported_nodes(nodes: Sequence[Values]) -> dict[str, Any]:
-    """Return the sums over the entries of a record by path, and `nodes.count`.
+    """Return the sums of GPUs, memory and others over a record's entries, by dotted path.
 
-    A number that one entry lacks has no sum: a missing number is not zero.
+    The number of entries has the path `nodes.count`. A number that one entry lacks has no sum: a
+    missing number is not zero.
     """
     complete_nodes = [complete_node(node) for node in nodes]
     columns = {path: [get_value(node, path) for node in complete_nodes] for path in SUM_PATHS}
@@ -108,7 +112,7 @@ def add_totals(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def find_total_problems(values: Values) -> Iterator[Problem]:
-    """Yield a problem for each declared sum unlike the sum over the declared nodes."""
+    """Yield a problem for each declared sum that is not the sum over the declared nodes."""
     nodes = get_value(values, "nodes.node_data")
     sums = {} if nodes is None else sum_declared_nodes(nodes)
     for path in (NODE_COUNT, *SUM_PATHS):

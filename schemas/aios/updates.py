@@ -93,7 +93,7 @@ class UpdateRequest:
         )
 
     def has_same_sums(self, record: wire.Cluster) -> bool:
-        """Return True if `record` has the sums set by this request."""
+        """Return True if the sums in `record` are the ones that this request sets."""
         current = cluster_to_declared(record)
         sums = {wire_path: get_value(current, path) for wire_path, path in _SUM_PATHS.items()}
         values = self.body.get("$set", {})
@@ -136,12 +136,12 @@ def build_field_changes(rules: Mapping[str, FieldRules], before: Values, after: 
 
 
 def changes_sums(fields: Body) -> bool:
-    """Return True if changed fields include a sum over the nodes of a record."""
+    """Return True if an update's body sets a sum over the nodes of a record."""
     return fields != remove_sums(fields)
 
 
 def remove_sums(fields: Body) -> Body:
-    """Return changed fields without the sums over the nodes of a record."""
+    """Return an update's body without the sums over the nodes of a record."""
     remaining = {
         operator: {path: value for path, value in values.items() if path not in _SUM_PATHS}
         for operator, values in fields.items()

@@ -36,16 +36,16 @@ def find_overview_contradictions(condition: ConditionInputs, overview: Overview)
     bounds = set(condition.dump_declared())
     contradictions: list[str] = []
     if bounds & _NODES:
-        contradictions += _check_nodes(overview, is_zero_meant="total_nodes" in bounds)
+        contradictions += _find_node_contradictions(overview, is_zero_meant="total_nodes" in bounds)
     if bounds & _PORTS:
-        contradictions += _check_ports(
+        contradictions += _find_port_contradictions(
             overview.rdma_cluster_stat, is_zero_meant="total_ports" in bounds
         )
     if bounds & _STORAGE:
         is_zero_meant = "storage_total_tb" in bounds
         # a rate alone can be judged without the sizes
         needs_total = bool(bounds & _SIZES)
-        contradictions += _check_storage(
+        contradictions += _find_storage_contradictions(
             overview.storage_stat, needs_total=needs_total, is_zero_meant=is_zero_meant
         )
     return contradictions
@@ -56,13 +56,13 @@ def find_heatmap_contradictions(condition: ConditionInputs, heatmap: GpuHeatmap)
     bounds = set(condition.dump_declared())
     contradictions: list[str] = []
     if "max_temperature" in bounds:
-        contradictions += _check_metric("temperature", heatmap.temperature)
+        contradictions += _find_metric_contradictions("temperature", heatmap.temperature)
     if "max_power" in bounds:
-        contradictions += _check_metric("power", heatmap.power)
+        contradictions += _find_metric_contradictions("power", heatmap.power)
     return contradictions
 
 
-def _check_nodes(overview: Overview, *, is_zero_meant: bool) -> Iterator[str]:
+def _find_node_contradictions(overview: Overview, *, is_zero_meant: bool) -> Iterator[str]:
     """Yield a text for each contradiction between the overview's counts of nodes and rates.
 
     With `is_zero_meant`, a total of 0 nodes is a true number, and no sign of an empty monitor.
@@ -75,9 +75,9 @@ def _check_nodes(overview: Overview, *, is_zero_meant: bool) -> Iterator[str]:
         "partiallyIdleNodes": overview.partially_idle_nodes,
         "busyNodes": overview.busy_nodes,
     }
-    yield from _check_total("totalNodes", total, counts, is_zero_meant=is_zero_meant)
-    yield from _check_rate("allocationRate", overview.allocation_rate)
-    yield from _check_rate("utilization", overview.utilization)
+    yield from _find_total_contradictions("totalNodes", total, counts, is_zero_meant=is_zero_meant)
+    yield from _find_rate_contradictions("allocationRate", overview.allocation_rate)
+    yield from _find_rate_contradictions("utilization", overview.utilization)
     if total is None or total <= 0:
         return
     for names in (("healthyNodes", "faultyNodes"), tuple(counts)[2:]):
@@ -91,14 +91,16 @@ def _check_nodes(overview: Overview, *, is_zero_meant: bool) -> Iterator[str]:
         yield f"allocationRate is {overview.allocation_rate:g}, and all nodes are fullyIdleNodes"
 
 
-def _check_ports(ports: RdmaClusterStat, *, is_zero_meant: bool) -> Iterator[str]:
+def _find_port_contradictions(ports: RdmaClusterStat, *, is_zero_meant: bool) -> Iterator[str]:
     """Yield a text for each contradiction between total and active ports of the RDMA network."""
     counts = {"rdmaClusterStat.activePorts": ports.active_ports}
     name = "rdmaClusterStat.totalPorts"
-    yield from _check_total(name, ports.total_ports, counts, is_zero_meant=is_zero_meant)
+    yield from _find_total_contradictions(
+        name, ports.total_ports, counts, is_zero_meant=is_zero_meant
+    )
 
 
-def _check_storage(
+def _find_storage_contradictions(
     storage: StorageStat, *, needs_total: bool, is_zero_meant: bool
 ) -> Iterator[str]:
     """Yield a text for each contradiction between the sizes and the rate of the storage.
@@ -108,7 +110,7 @@ def _check_storage(
     total = parse_terabytes(storage.total_capacity)
     used, free = parse_terabytes(storage.used_capacity), parse_terabytes(storage.available_capacity)
     rate = storage.utilization_rate
-    yield from _check_rate("storageStat.utilizationRate", rate)
+    yield from _find_rate_contradictions("storageStat.utilizationRate", rate)
     if total is None:
         if needs_total:
             yield "storageStat.totalCapacity is not reported"
@@ -131,7 +133,7 @@ def _check_storage(
         yield f"storageStat.utilizationRate is {rate:g}, and {used:g} of {total:g} TB are used"
 
 
-def _check_total(
+def _find_total_contradictions(
     name: str, total: int | None, counts: dict[str, int | None], *, is_zero_meant: bool
 ) -> Iterator[str]:
     """Yield a text for a missing, zero or negative total, and each count below 0 or above `total`.
@@ -152,13 +154,13 @@ def _check_total(
             yield f"{part} is {count}, more than {name}, {total}"
 
 
-def _check_rate(name: str, rate: float | None) -> Iterator[str]:
+def _find_rate_contradictions(name: str, rate: float | None) -> Iterator[str]:
     """Yield a text if a reported rate is not from 0 to 1."""
     if rate is not None and not 0 <= rate <= 1:
         yield f"{name} is {rate:g}, which is not from 0 to 1"
 
 
-def _check_metric(name: str, heatmap: Heatmap) -> Iterator[str]:
+def _find_metric_contradictions(name: str, heatmap: Heatmap) -> Iterator[str]:
     """Yield a text for each impossible value of a heatmap: no running GPU has 0 °C or takes 0 W."""
     for point in heatmap.data:
         if point.value is not None and point.value <= 0:

@@ -40,11 +40,11 @@ class RunningHours:
     zone: ZoneInfo
 
     def contains_moment(self, now: float) -> bool:
-        """Return True if the moment `now` (Unix seconds) is within the running hours."""
+        """Return True if the resource is to run at the moment `now` (Unix seconds)."""
         return any(start <= now < stop for start, stop in self._iterate_windows(now))
 
     def find_next_change(self, now: float) -> float | None:
-        """Return when the running hours next begin or end, or None for all day every day."""
+        """Return when the hours next begin or end (Unix seconds); None if all day every day."""
         merged: list[tuple[float, float]] = []
         for start, stop in self._iterate_windows(now):
             # windows that touch have no change between them, as on weekdays around the clock
@@ -61,7 +61,10 @@ class RunningHours:
         return f"{datetime.fromtimestamp(moment, self.zone):%a %Y-%m-%d %H:%M} {self.zone.key}"
 
     def _iterate_windows(self, now: float) -> Iterator[tuple[float, float]]:
-        """Yield start and stop of each window in order, from the day before yesterday on."""
+        """Yield start and stop (Unix seconds) of each day's running hours around `now`, in order.
+
+        From the day before yesterday until two weeks later.
+        """
         today = datetime.fromtimestamp(now, self.zone).date()
         # a window may have begun yesterday; one more day in case the zone's offset moves the date
         for offset in range(-2, _SEARCH_DAYS):
@@ -282,7 +285,7 @@ def has_expiry(values: Mapping[str, Any]) -> bool:
 
 
 def compute_expiry(values: Mapping[str, Any], created: float | None) -> float | None:
-    """Return the expiry of a resource in Unix seconds, or None for never or an unknown time.
+    """Return when a resource expires, in Unix seconds; None if never, or not known yet.
 
     `created` is when the object was created, from which `ttl` counts; None if unknown.
     """
@@ -295,7 +298,7 @@ def compute_expiry(values: Mapping[str, Any], created: float | None) -> float | 
 
 
 def read_running_hours(values: Mapping[str, Any]) -> RunningHours | None:
-    """Return the running hours of a declaration, or None if there are none or an unknown one."""
+    """Return the running hours in a declaration's `schedule`; None without one, or if UNKNOWN."""
     schedule = values.get("schedule")
     if schedule is None or schedule is UNKNOWN or contains_unknown(schedule):
         return None

@@ -34,9 +34,9 @@ NodeCountOrShare = Annotated[str | int | None, AfterValidator(_validate_node_num
 
 
 def resolve_node_count(declared: str | int, nodes: int) -> int:
-    """Return how many of ``nodes`` nodes a declared number or share means.
+    """Return a declared number of nodes; for a share such as "25%", the number out of ``nodes``.
 
-    A share such as "25%" is rounded down, to 1 at least.
+    A share is rounded down, to 1 at least.
     """
     if isinstance(declared, str):
         # a share of a small pool still allows one node
@@ -93,12 +93,12 @@ class RepairPolicy(InputModel):
 
     @property
     def parallel(self) -> int:
-        """Number of simultaneous repairs."""
+        """The number of nodes that are repaired at the same time."""
         return 1
 
     @property
     def limit(self) -> str | int:
-        """How many nodes may be broken for repairs to happen, as declared."""
+        """The most broken nodes with which repairs happen, as declared: a number or a share."""
         return DEFAULT_MAX_UNHEALTHY
 
     def compute_max_unhealthy(self, nodes: int) -> int:
@@ -142,7 +142,7 @@ class MachineRepairInputs(RepairPolicy):
 
     @property
     def not_ready_s(self) -> float:
-        """How many seconds a node must be not ready to count as broken."""
+        """The number of seconds after which a node that is not ready counts as broken."""
         return parse_duration(self.not_ready_for) if self.not_ready_for else DEFAULT_NOT_READY_S
 
     @classmethod
@@ -177,12 +177,12 @@ class RepairInputs(MachineRepairInputs):
 
     @property
     def parallel(self) -> int:
-        """Number of simultaneous repairs."""
+        """The number of nodes that are repaired at the same time."""
         return self.max_parallel or 1
 
     @property
     def limit(self) -> str | int:
-        """How many nodes may be broken for repairs to happen, as declared."""
+        """The most broken nodes with which repairs happen, as declared: a number or a share."""
         return self.max_unhealthy or DEFAULT_MAX_UNHEALTHY
 
 

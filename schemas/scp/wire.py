@@ -255,9 +255,9 @@ class AsyncAnswer(ScpModel):
 
     @property
     def node_ids(self) -> list[str]:
-        """The distinct ids in a create's answer.
+        """The distinct ids in the answer to a create of nodes.
 
-        They may be fewer than the nodes, or ids of other objects.
+        Fewer than the nodes are possible, and ids of other objects, too.
         """
         return list(dict.fromkeys(_split_ids(self.resource_id)))
 

@@ -19,9 +19,10 @@ _ROUNDING_HOURS: Final = 0.01
 
 
 def find_stopping_limit(cluster: Cluster) -> str | None:
-    """Return the limit that has stopped a cluster: ``auto-termination, idle for 60 minutes``.
+    """Return in words the auto-termination limit that stopped a cluster: `idle for 60 minutes`.
 
-    None for a cluster that is not stopped, or was stopped otherwise.
+    The text begins with ``auto-termination,``. None for a cluster that is not stopped, or was
+    stopped otherwise.
     """
     limits = cluster.auto_terminate
     if cluster.status != ClusterStatus.STOPPED or limits is None or not limits.enabled:

@@ -88,7 +88,7 @@ GPU_TYPES: Final = (
 
 
 def is_unknown_gpu_type(value: str) -> bool:
-    """Return True if a type is neither known nor a misspelling of a known one.
+    """Return True if a GPU type is neither known nor close to a known one in spelling.
 
     The platform may have added the type, so such a type is a reason to warn, not to refuse.
     """
@@ -107,9 +107,9 @@ def find_nearest_gpu_type(value: str) -> str | None:
 
 
 def validate_gpu_type(value: str) -> str:
-    """Return ``value`` unless known as a misspelled type.
+    """Return ``value`` unless a known GPU type misspelled, such as ``h100-sxm``.
 
-    Raises ValueError with that type.
+    Raises ValueError with the known type.
     """
     # an unknown type may be a new one, so only misspellings are refused
     nearest_type = None if value in GPU_TYPES else find_nearest_gpu_type(value)

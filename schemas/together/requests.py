@@ -63,7 +63,10 @@ def build_volume_update(volume_id: str, inputs: SharedVolumeInputs) -> Body:
 
 
 def _build_add_ons(declared: list[Body], changes: Sequence[FieldChange]) -> list[Body]:
-    """Return all declared add-ons, which the platform merges by name, and disable removed ones."""
+    """Return the update request's add-ons: all declared ones, and removed ones as disabled.
+
+    The platform merges add-ons by name, so a missing one would stay as it is.
+    """
     add_on_changes = [change for change in changes if change.path.startswith("add_ons[")]
     added = [change.after["name"] for change in add_on_changes if change.action is Action.ADD]
     # a name that the request omits would stay enabled
@@ -78,7 +81,7 @@ def _build_add_ons(declared: list[Body], changes: Sequence[FieldChange]) -> list
 
 
 def _switch_on(add_on: Body) -> Body:
-    """Return an add-on, switched on unless declared otherwise.
+    """Return an add-on for the update request, enabled unless declared as disabled.
 
     The platform does not report disabled add-ons: one that is missing there may have been switched
     off.
