@@ -79,9 +79,11 @@ class AdminApi:
         return routes
 
     def _get_health(self) -> Response:
+        """Answer `{"status": "ok"}`: the emulator serves requests."""
         return answer_json({"status": "ok"})
 
     def _get_clock(self) -> Response:
+        """Answer the clock's time in unix seconds and the identity of the emulator's store."""
         return answer_json({"now": self._clock.now(), "emulator": self._store.identity})
 
     def _move_clock(self) -> Response:
@@ -101,10 +103,12 @@ class AdminApi:
         return self._get_clock()
 
     def _add_fault(self) -> Response:
+        """Add the fault rule in the request's body, and answer the rule with the given number."""
         rule = self._faults.add(FaultRule.model_validate_json(request.get_data()))
         return answer_json(rule.model_dump(mode="json", exclude_defaults=True))
 
     def _list_faults(self) -> Response:
+        """Answer all fault rules with remaining uses, oldest first."""
         return answer_json([rule.model_dump(mode="json") for rule in self._faults.list_live()])
 
     def _count_applied_faults(self) -> Response:
@@ -112,15 +116,18 @@ class AdminApi:
         return answer_json(self._faults.count_applications())
 
     def _clear_faults(self) -> Response:
+        """Remove all fault rules, and answer an empty list."""
         self._faults.clear()
         return answer_json([])
 
     def _list_requests(self) -> Response:
+        """Answer the log of all clients' requests, oldest first, as JSON objects."""
         return answer_json(
             [json.loads(logged_request) for logged_request in self._store.list_log()]
         )
 
     def _clear_requests(self) -> Response:
+        """Empty the log of clients' requests, and answer an empty list."""
         self._store.clear_log()
         return answer_json([])
 

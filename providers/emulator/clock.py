@@ -57,6 +57,7 @@ class Clock:
             return now
 
     def _read_time(self) -> float:
+        """Return the stored time in unix seconds; 0 for a new store."""
         return float(self._store.get_setting("now") or 0.0)
 
     def advance(self, seconds: float) -> float:
@@ -93,6 +94,7 @@ class Clock:
             heapq.heappush(self._scheduled_actions, (moment, next(self._action_numbers), action))
 
     def _move_to(self, moment: float) -> float:
+        """Store the later of now and `moment` (unix seconds) as the time, and return the time."""
         with self._store.transaction():
             # Somebody else may have moved the clock further since the caller looked.
             moment = max(self.now(), moment)

@@ -87,6 +87,10 @@ class FaultRule(BaseModel):
     @field_validator("path", "failing", "takes")
     @classmethod
     def _check_pattern(cls, pattern: str | None) -> str | None:
+        """Return a field's pattern unchanged.
+
+        Raises ValueError if the text is no regular expression.
+        """
         try:
             re.compile(pattern or "")
         except re.error as error:
@@ -95,6 +99,10 @@ class FaultRule(BaseModel):
 
     @model_validator(mode="after")
     def _require_one_effect(self) -> Self:
+        """Return the rule unchanged.
+
+        Raises ValueError unless the rule has exactly one effect.
+        """
         if sum(bool(getattr(self, effect)) for effect in _EFFECTS) != 1:
             raise ValueError(f"a fault has exactly one effect of {', '.join(_EFFECTS)}")
         return self
@@ -164,6 +172,7 @@ class Faults:
         return _RULES.validate_json(stored_rules) if isinstance(stored_rules, str) else []
 
     def clear(self) -> None:
+        """Remove all fault rules from the store."""
         self._save([])
 
     def take(
@@ -229,9 +238,11 @@ class Faults:
         return overrides
 
     def _record_application(self, rule: LiveFaultRule) -> None:
+        """Add 1 to the stored number of requests to which the rule was applied."""
         counts = self.count_applications()
         counts[rule.number] = counts.get(rule.number, 0) + 1
         self._store.set_setting(_APPLICATIONS_SETTING, _COUNTS.dump_json(counts).decode())
 
     def _save(self, rules: list[LiveFaultRule]) -> None:
+        """Store the fault rules in place of all earlier ones."""
         self._store.set_setting(_RULES_SETTING, _RULES.dump_json(rules).decode())

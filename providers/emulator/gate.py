@@ -124,6 +124,7 @@ class RequestGate:
         return response
 
     def _answer_http_error(self, error: HTTPException) -> Response:
+        """Answer an HTTP error such as an unknown route, in the form of the requested platform."""
         status, message = error.code or 500, error.description or error.name
         platform = self._find_platform()
         if platform is None:
@@ -141,10 +142,15 @@ class RequestGate:
         return next(matching_platforms, None)
 
     def _strip_prefix(self, platform: EmulatedPlatform) -> str:
+        """Return the request's path as the platform's own API names the path, without `prefix`."""
         return request.path.removeprefix(platform.prefix)
 
 
 def _answer_fault(fault: FaultRule, status: int, platform: EmulatedPlatform) -> Response:
+    """Return the error answer of a fault: status, body and headers of the rule.
+
+    Without a body the platform's own error document is sent.
+    """
     if fault.body is None:
         response = platform.answer_error(status, "Injected by the emulator's faults")
     else:

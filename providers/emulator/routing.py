@@ -53,7 +53,7 @@ class PlatformSettings(BaseModel):
         store.put(self.kind, _SETTINGS_KEY, self.model_dump_json())
 
     def to_public_dict(self) -> dict[str, Any]:
-        """Return the settings for everybody's eyes: subclasses leave secrets out."""
+        """Return the settings as the controls show them, in which subclasses leave secrets out."""
         return self.model_dump(mode="json")
 
 
@@ -134,7 +134,7 @@ class PlatformApi:
         raise NotImplementedError
 
     def _load_platform(self) -> Any:
-        """Return the platform at the time of the request, for one view and one transaction."""
+        """Return the platform's data at the clock's present time, for one view in a transaction."""
         raise NotImplementedError
 
     def _wrap_in_transaction(self, view: View) -> View:
@@ -207,6 +207,7 @@ class PlatformControls:
         return call_view
 
     def _show_settings(self, kind: type[PlatformSettings]) -> Response:
+        """Answer the platform's settings without secrets."""
         return answer_json(kind.load(self._store).to_public_dict())
 
     def _change_settings(self, kind: type[PlatformSettings]) -> Response:

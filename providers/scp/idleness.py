@@ -158,6 +158,7 @@ def _observe(
 
 
 def _find_gaps_of_nodes(nodes: Sequence[NodeOutputs], lasting: float, now: float) -> Iterator[str]:
+    """Yield reasons from SCP why the nodes may not have been idle for `lasting` seconds."""
     if not nodes:
         yield "there are no nodes"
     for node in nodes:
@@ -165,6 +166,10 @@ def _find_gaps_of_nodes(nodes: Sequence[NodeOutputs], lasting: float, now: float
 
 
 def _find_gaps_of_node(node: NodeOutputs, lasting: float, now: float) -> Iterator[str]:
+    """Yield why one node may not have been idle: not running, locked, or changed lately.
+
+    `lasting` and `now` are in seconds.
+    """
     name = node.gpu_node_name
     if node.state != "RUNNING":
         yield f"{name} is {node.state or 'of unknown state'}"
@@ -181,6 +186,7 @@ def _find_gaps_of_node(node: NodeOutputs, lasting: float, now: float) -> Iterato
 
 
 def _find_gaps_of_jobs(drainer: NodeDrainer, nodes: Sequence[NodeOutputs]) -> Iterator[str]:
+    """Yield reasons from the scheduler why nodes may not be idle: jobs, or an unknown node."""
     workers = drainer.observe_workers(nodes)
     if workers is None:
         yield "no scheduler is declared (drain.kubernetes or drain.slurm)"

@@ -88,6 +88,7 @@ def _build_usage(
 
 
 def _list_observed_states(outputs: Mapping[str, Any]) -> Iterable[str]:
+    """Return the states of all nodes in a pool's outputs, or of the one node."""
     nodes = outputs.get("gpu_nodes")
     if isinstance(nodes, Mapping):
         return [find_text(node, "state") for node in nodes.values() if isinstance(node, Mapping)]
@@ -133,6 +134,7 @@ def _build_placed_node(node: Mapping[str, Any]) -> NodePlacement:
 
 
 def _parse_kubernetes(drain: Any) -> KubernetesInputs | None:
+    """Return the Kubernetes access declared in `drain`, or None if absent or invalid."""
     declared = drain.get("kubernetes") if isinstance(drain, Mapping) else None
     try:
         return None if declared is None else KubernetesInputs.model_validate(declared)
@@ -167,6 +169,7 @@ def describe_node_access(outputs: Mapping[str, Any]) -> Access:
 
 
 def _build_host(node: Mapping[str, Any], declared: Mapping[str, Any]) -> Host:
+    """Return the SSH host of a node, with the reason if people cannot reach the node now."""
     name, address = find_text(node, "gpu_node_name"), find_text(node, "policy_nat")
     state = find_text(node, "state")
     user = find_text(declared, "os_user_id")

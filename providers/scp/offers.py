@@ -79,6 +79,7 @@ def find_offer_problems(client: ScpClient, values: Mapping[str, Any]) -> Iterato
 
 
 def _find_image_problems(client: ScpClient, image_id: str, region_id: str) -> Iterator[Problem]:
+    """Yield a problem if the region has no image of this id."""
     images = list_images_once(client, region_id)
     if all(image.id != image_id for image in images):
         choices = [f"{image.id} ({image.name})" for image in images]
@@ -141,6 +142,7 @@ def _list_products_of_image(client: ScpClient, image_id: str) -> Sequence[wire.P
 def _find_pool_problems(
     client: ScpClient, node_pool_id: str, subnet_id: str | None
 ) -> Iterator[Problem]:
+    """Yield a problem if the vendor pool does not exist or does not serve the subnet."""
     send = partial(client.list_node_pools, retry=Retry.NEVER)
     pools: Sequence[wire.VendorPool] = _get_cached_list(client, "node pools", send)
     pool_ids = [pool.node_pool_id for pool in pools]
@@ -165,6 +167,7 @@ def _find_pool_problems(
 
 
 def _suggest_value(value: str, choices: Sequence[str]) -> str:
+    """Return advice for a wrong id: the nearest choice, all choices, or the support."""
     ids = tuple(choice.partition(" ")[0] for choice in choices)
     similar_id = find_nearest_name(value, ids)
     if similar_id:

@@ -129,6 +129,7 @@ class StartStopSequence:
             self._idle_stops.record(IdleStop(self._id, now, describe_idle_stop(idleness, now)))
 
     def _choose_next_step(self, cluster: wire.Cluster) -> str | None:
+        """Return `start` or `stop`, the next step towards the declared state, or None if done."""
         wants_running = self._inputs.state != "stopped"
         is_running = cluster.status == ClusterStatus.RUNNING
         has_changes = self._has_changes(cluster) or (

@@ -109,6 +109,7 @@ class _IdlenessCheck:
         yield from self._find_activity_doubts()
 
     def _find_current_doubts(self) -> Iterator[str]:
+        """Yield why the present metrics do not prove idleness: absent, old, or GPUs in use."""
         current = self._metrics.current
         gpu_use, watts = current.gpu_utilization, current.power_usage_watts
         measured_at = to_unix_time(current.timestamp)
@@ -129,6 +130,7 @@ class _IdlenessCheck:
             yield f"the health of its GPUs is {health}"
 
     def _find_past_doubts(self) -> Iterator[str]:
+        """Yield why the metrics of the whole window do not prove idleness."""
         historical = self._metrics.historical
         gpu_use = historical.gpu_utilization
         minimum, mean, maximum = gpu_use.min, gpu_use.avg, gpu_use.max

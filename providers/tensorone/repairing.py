@@ -148,6 +148,7 @@ def describe_possible_use(cluster: wire.Cluster, now: float) -> str | None:
 
 
 def _describe_trouble(cluster: wire.Cluster, *, is_interrupted: bool) -> str:
+    """Return why a cluster needs a repair, by status and GPU health; "" for a healthy one."""
     if is_interrupted:
         return "its restart was cut off"
     if cluster.status == ClusterStatus.ERROR:
@@ -159,6 +160,7 @@ def _describe_trouble(cluster: wire.Cluster, *, is_interrupted: bool) -> str:
 
 
 def _explain_hold(outputs: Mapping[str, Any]) -> str:
+    """Return why a broken cluster is not restarted now; "" if a restart may run."""
     # a second restart would not help either: people have to decide
     if outputs.get("restarted_at"):
         return f"it was restarted at {outputs['restarted_at']}, and that did not help"
@@ -291,6 +293,7 @@ class ClusterRestart:
         return format_moment(last_repair.at) if is_done else ""
 
     def _is_due(self, reading: ClusterReading) -> bool:
+        """Return whether a restart is still needed, by request or by fault; warn if not."""
         if self.cluster_name in permissions.get_requested_repairs():
             restarted_at, last_repair = self._find_restart_time(reading), self._last_repair
             if last_repair is None or last_repair.repair == _ENDED or not restarted_at:
@@ -314,6 +317,7 @@ class ClusterRestart:
         self.context.on_warning(f"cluster {self.cluster_name} {reason}: it is left as it is")
 
     def _refuse_while_used(self, reading: ClusterReading) -> None:
+        """Raise GpuformError if the cluster may be in use and the run may not evict jobs."""
         now, _ = self.context.get_platform_time(self.client.clock_ahead)
         possible_use = describe_possible_use(reading.cluster, now)
         if possible_use is None:

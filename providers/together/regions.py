@@ -68,6 +68,7 @@ def find_region_problems(
 
 
 def _list_regions_once(client: TogetherClient) -> Sequence[Region] | str:
+    """Return the regions, requested once for each client, or the message of the failed request."""
     # the lock stays taken during the request, so that a plan of many clusters sends one
     with _lock:
         regions = cached_regions.get(client)
@@ -130,6 +131,7 @@ def _find_gpu_type_problems(
 
 
 def _find_driver_problems(values: Mapping[str, Any], region: Region) -> Iterator[Problem]:
+    """Yield a problem for a driver id, or a pair of versions, not offered in the region."""
     offered_versions = region.driver_versions
     version_id = values.get("nvidia_version_id")
     if isinstance(version_id, str):

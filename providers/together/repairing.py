@@ -173,6 +173,10 @@ class ClusterRepairRun:
         return policy.parallel - len(other_repairs)
 
     def _repair_batch(self, batch: Sequence[NodeRepair]) -> None:
+        """Drain and repair the nodes of a batch at the same time, and wait for the end.
+
+        Repairs no longer needed are left out.
+        """
         cluster = self.require_cluster()
         # the plan may be old: whatever has recovered since is left alone
         needed_repairs = [repair for repair in batch if self._is_needed(cluster, repair)]
@@ -322,6 +326,10 @@ class ClusterRepairRun:
         return is_needed
 
     def _is_still_proposed(self, cluster: wire.Cluster, repair: NodeRepair) -> bool:
+        """Return whether Together's proposed repair has not ended; warn if ended.
+
+        Raises GpuformError if another repair is proposed by now.
+        """
         remediation = self.client.get_remediation(cluster.cluster_id, repair.instance, repair.id)
         if remediation.state == PROPOSED and remediation.mode != repair.proposed:
             raise GpuformError(

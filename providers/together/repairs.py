@@ -151,6 +151,7 @@ def find_uncertified_workers(
 
 
 def _is_repaired_since(worker: wire.GpuWorkerNode, failed_text: str) -> bool:
+    """Return whether a repair of the worker succeeded after the failed certification's time."""
     latest, failed_at = worker.latest_remediation, to_unix_time(failed_text)
     # without both times nobody can tell which came first: the failure stands
     if latest is None or latest.state != SUCCEEDED or failed_at is None:
@@ -209,6 +210,7 @@ def _format_alert(alert: LinkedAlert) -> str:
 
 
 def _find_start_time(remediation: Remediation) -> str:
+    """Return when the earliest alert of a repair began, else the repair's creation; or ""."""
     starts = [alert.started_at for alert in remediation.linked_alerts if alert.started_at]
     started_at = to_unix_time(min(starts, default="") or remediation.create_time)
     return "" if started_at is None else format_moment(started_at)

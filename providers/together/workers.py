@@ -214,6 +214,7 @@ def _find_failing_since(worker: wire.GpuWorkerNode, node: NodeState) -> str:
 
 
 def _describe_kubernetes_state(node: NodeState | None) -> str:
+    """Return a worker's state in Kubernetes: missing, NotReady with reason, cordoned or Ready."""
     if node is None:
         return MISSING
     if not node.is_ready:
@@ -222,6 +223,7 @@ def _describe_kubernetes_state(node: NodeState | None) -> str:
 
 
 def _describe_slurm_state(node: SlurmNode | None) -> str:
+    """Return a worker's state in Slurm: missing, unusable or drained with reason, or usable."""
     if node is None:
         return MISSING
     if node.is_failed:

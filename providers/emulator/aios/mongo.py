@@ -23,6 +23,7 @@ def make_server_error(message: str) -> ApiError:
 
 
 def make_not_found() -> ApiError:
+    """Return the 404 `ApiError` for a cluster without a record in the registry."""
     return ApiError(404, "Cluster not found")
 
 
@@ -51,6 +52,7 @@ def matches_condition(value: Json, condition: Json) -> bool:
 
 
 def has_operators(condition: Json) -> bool:
+    """Return whether a condition is an object with a member such as `$gt`, not a plain value."""
     return isinstance(condition, dict) and any(name.startswith("$") for name in condition)
 
 
@@ -66,7 +68,7 @@ def is_equal(first: Json, second: Json) -> bool:
 
 
 def _meets_clause(document: Json, name: str, condition: Json) -> bool:
-    """Return whether a document meets one member of a filter: a field or a logical operator."""
+    """Return whether a document meets one member of a filter: a field or `$and`, `$or` and such."""
     if name in ("$and", "$or", "$nor"):
         if not isinstance(condition, list) or not condition:
             raise make_server_error(f"{name} must be a nonempty array")
@@ -78,7 +80,7 @@ def _meets_clause(document: Json, name: str, condition: Json) -> bool:
 
 
 def _meets_condition(values: list[Json], condition: Json) -> bool:
-    """Return whether the values at the end of a path meet a condition."""
+    """Return whether the values found at a filter's dotted path meet the path's condition."""
     if not has_operators(condition):
         return _has_value(values, condition)
     return all(
@@ -111,6 +113,10 @@ def _apply_operator(values: list[Json], operator: str, operand: Json) -> bool:
 
 
 def _has_value(values: list[Json], expected: Json) -> bool:
+    """Return whether a value, or an element of an array value, equals `expected`.
+
+    None also matches a missing field.
+    """
     return any(
         # null matches a missing field, too, as in MongoDB.
         is_equal(value, expected) or (expected is None and value is NOTHING)
@@ -128,12 +134,13 @@ def _flatten(values: list[Json]) -> Iterator[Json]:
 
 
 def _compare(first: Json, second: Json, holds: Callable[[Any, Any], bool]) -> bool:
-    """Return whether an order holds between two values: only values of one type have an order."""
+    """Return whether the comparison `holds` for two values of one type; False for two types."""
     kinds = {_get_kind(first), _get_kind(second)}
     return len(kinds) == 1 and kinds <= {"number", "text"} and holds(first, second)
 
 
 def _get_kind(value: Json) -> str:
+    """Return the type used for comparisons: `flag`, `number`, `text` or `other`."""
     if isinstance(value, bool):
         return "flag"
     if isinstance(value, int | float):
@@ -211,7 +218,7 @@ def _refuse_conflicts(paths: list[str]) -> None:
 def _change_field(
     change: Callable[[Json, Json, str], Json], document: Document, path: str, operand: Json
 ) -> None:
-    """Change one field; missing objects on the way to the field are created."""
+    """Set the field at a dotted path to the result of `change`, and create missing parents."""
     *parents, last = path.split(".")
     holder: Json = document
     for name in parents:
@@ -226,6 +233,7 @@ def _change_field(
 
 
 def _get_child(holder: Json, name: str) -> Json:
+    """Return the member `name` of an object or the element `name` of an array, or MISSING."""
     if isinstance(holder, list):
         index = int(name) if _NUMBER.fullmatch(name) else len(holder)
         return holder[index] if index < len(holder) else MISSING
@@ -273,10 +281,15 @@ def _find_field(document: Document, path: str) -> tuple[Json, str, Json]:
 
 
 def _set_value(_old: Json, operand: Json, _path: str) -> Json:
+    """Return a copy of the operand as a field's new value, for `$set`."""
     return copy.deepcopy(operand)
 
 
 def _increment(old: Json, operand: Json, path: str) -> Json:
+    """Return the sum of a field's number and the operand, for `$inc`.
+
+    A missing field counts as 0. Raises `ApiError` 500 for a value other than a number.
+    """
     old = 0 if old is MISSING else old
     for value in (old, operand):
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -285,10 +298,18 @@ def _increment(old: Json, operand: Json, path: str) -> Json:
 
 
 def _push_items(old: Json, operand: Json, path: str) -> Json:
+    """Return a field's array with the operand's items appended, for `$push`.
+
+    Raises `ApiError` 500 for a field other than an array.
+    """
     return [*_require_array(old, path, "$push"), *copy.deepcopy(_list_items(operand, "$push"))]
 
 
 def _add_to_set(old: Json, operand: Json, path: str) -> Json:
+    """Return a field's array with the operand's items not yet in the array, for `$addToSet`.
+
+    Raises `ApiError` 500 for a field other than an array.
+    """
     items = list(_require_array(old, path, "$addToSet"))
     for item in _list_items(operand, "$addToSet"):
         if not any(is_equal(item, present_item) for present_item in items):
@@ -304,6 +325,10 @@ def _should_pull(item: Json, operand: Json) -> bool:
 
 
 def _require_array(old: Json, path: str, operator: str) -> list[Json]:
+    """Return a field's array, or [] for a missing field.
+
+    Raises `ApiError` 500 for another value.
+    """
     if old is MISSING:
         return []
     if not isinstance(old, list):
@@ -312,7 +337,7 @@ def _require_array(old: Json, path: str, operator: str) -> list[Json]:
 
 
 def _list_items(operand: Json, operator: str) -> list[Json]:
-    """Return the one item of an operand, or the items of `$each`."""
+    """Return the items to add by `$push` or `$addToSet`: the items of `$each`, else the operand."""
     if not has_operators(operand):
         return [operand]
     # `$position`, `$slice` and `$sort` are not emulated.

@@ -291,15 +291,21 @@ class RegistryRecords:
         return after
 
     def remove(self, cluster_id: str) -> None:
+        """Remove the record of a cluster.
+
+        Raises `ApiError` 404 without a record.
+        """
         # For its 404.
         self.get(cluster_id)
         self._store.put(_KIND, cluster_id, "{}", gone_at=self._now)
         self._store.remove_expired(self._now)
 
     def _save(self, record: Document) -> None:
+        """Store a record under its cluster's id, in place of an earlier record."""
         self._store.put(_KIND, str(record.get("id")), json.dumps(record))
 
     def _refuse_duplicate(self, cluster_id: object) -> None:
+        """Raise `ApiError` 500, MongoDB's E11000, if a record has the cluster id already."""
         if self._store.get(_KIND, str(cluster_id)) is not None:
             raise make_server_error(
                 # MongoDB's own words: clients know the case by them.

@@ -50,6 +50,7 @@ class AiosApi(PlatformApi):
     prefix = "/aios"
 
     def _list_routes(self) -> RouteTable:
+        """Return method, path and view of the registry's endpoints and of the Parser's actions."""
         return (
             ("POST", f"{_CLUSTERS}/query", self._query_clusters),
             ("POST", _CLUSTERS, self._create_cluster),
@@ -60,9 +61,11 @@ class AiosApi(PlatformApi):
         )
 
     def answer_error(self, status: int, message: str) -> Response:
+        """Return an error answer in AIOS's form: `{"error": message}`."""
         return answer_json({"error": message}, status)
 
     def list_objects(self) -> dict[str, list[dict[str, Any]]]:
+        """Return the clusters of all records and their GPU nodes, each with id, name and status."""
         records = self._load_platform().list_all()
         return {
             "clusters": [
@@ -77,23 +80,38 @@ class AiosApi(PlatformApi):
         }
 
     def _load_platform(self) -> RegistryRecords:
+        """Return the registry's records as of the clock's present time."""
         return RegistryRecords(self._store, self._clock.now())
 
     def _create_cluster(self, records: RegistryRecords) -> Response:
+        """Add the record in the request's body, and answer the completed record."""
         return answer_json(records.add(_parse_body()))
 
     def _get_cluster(self, records: RegistryRecords, cluster_id: str) -> Response:
+        """Answer the record of a cluster, with an injected fault's status.
+
+        Raises `ApiError` 404.
+        """
         return answer_json(self._prepare_records([records.get(cluster_id)])[0])
 
     def _update_cluster(self, records: RegistryRecords, cluster_id: str) -> Response:
+        """Apply the Mongo update in the request's body to a record, and answer the record."""
         return answer_json(self._prepare_records([records.update(cluster_id, _parse_body())])[0])
 
     def _delete_cluster(self, records: RegistryRecords, cluster_id: str) -> Response:
+        """Remove the record of a cluster, and answer a message.
+
+        Raises `ApiError` 404.
+        """
         records.remove(cluster_id)
         return answer_json({"message": "Cluster deleted"})
 
     def _query_clusters(self, records: RegistryRecords) -> Response:
-        """Answer the matching records, or all where no filter is seen."""
+        """Answer the records matching the body's Mongo filter.
+
+        A setting decides whether the filter stands in `query`. Where it has to, a bare filter
+        counts as empty and matches all records.
+        """
         body, envelope = _parse_body(), AiosSettings.load(self._store).query_envelope
         is_wrapped = set(body) == {"query"} and isinstance(body["query"], dict)
         query = body["query"] if is_wrapped and envelope != "raw" else body
@@ -128,7 +146,10 @@ class AiosApi(PlatformApi):
         return answer_json({"success": True, "task_id": "", "result": result})
 
     def _prepare_records(self, records: list[Document]) -> list[Document]:
-        """Return the records with an injected fault's status, or without a status."""
+        """Return the records for an answer, each with an injected fault's status.
+
+        A setting of tests leaves the status out of all records.
+        """
         if not AiosSettings.load(self._store).keeps_status:
             return [{k: v for k, v in record.items() if k != "status"} for record in records]
         self._apply_status_overrides(records, _CLUSTERS)
@@ -136,6 +157,10 @@ class AiosApi(PlatformApi):
 
 
 def _parse_body() -> Document:
+    """Return the request's JSON object, {} without a body.
+
+    Raises `ApiError` 400 for other JSON.
+    """
     try:
         body = json.loads(request.get_data() or b"{}")
     except ValueError:
@@ -151,12 +176,14 @@ class AiosControls(PlatformControls):
     settings = AiosSettings
 
     def _list_routes(self) -> RouteTable:
+        """Return the routes by which tests remove clusters and GPU nodes from the registry."""
         return (
             ("DELETE", "/clusters/<cluster_id>", self._remove_cluster),
             ("DELETE", "/gpu-nodes/<cluster_id>/<node_id>", self._remove_node),
         )
 
     def _remove_cluster(self, cluster_id: str) -> Response:
+        """Remove the record of a cluster for a test, and answer the id."""
         RegistryRecords(self._store, self._clock.now()).remove(cluster_id)
         return answer_json({"id": cluster_id})
 

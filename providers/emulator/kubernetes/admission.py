@@ -72,7 +72,7 @@ def complete_new_object(objects: ClusterObjects, kind: Kind, new: Object, namesp
 
 
 def check_change(objects: ClusterObjects, kind: Kind, old: Object, new: Object) -> None:
-    """Raise `StatusError` for a forbidden change."""
+    """Raise `StatusError` if Kubernetes forbids the change of an object from `old` to `new`."""
     name = old["metadata"]["name"]
     for field in ("name", "namespace", "uid", "creationTimestamp"):
         if new["metadata"].get(field) != old["metadata"].get(field):
@@ -92,7 +92,10 @@ def check_change(objects: ClusterObjects, kind: Kind, old: Object, new: Object) 
 
 
 def _check_labels(kind: Kind, new: Object) -> None:
-    """Check `metadata.labels` as the API does (Kubernetes' page 'Labels and Selectors')."""
+    """Raise `StatusError` 422 for a label whose name or value Kubernetes forbids.
+
+    The rules are those of Kubernetes' page 'Labels and Selectors'.
+    """
     name = new["metadata"]["name"]
     for key, value in (new["metadata"].get("labels") or {}).items():
         if not _LABEL_KEY.match(key):
@@ -102,7 +105,10 @@ def _check_labels(kind: Kind, new: Object) -> None:
 
 
 def _check_certification(new: Object) -> None:
-    """Check the rules of the engine's own definition (api/v1alpha1)."""
+    """Raise `StatusError` 422 for a Certification without a target or with wrong categories.
+
+    The rules are those of the readiness engine's definition (api/v1alpha1).
+    """
     name, spec = new["metadata"]["name"], new.get("spec") or {}
     categories = spec.get("categories") or []
     problems = []
@@ -118,7 +124,10 @@ def _check_certification(new: Object) -> None:
 
 
 def _check_kueue(kind: Kind, new: Object) -> None:
-    """Check the rules of Kueue's own definitions (apis/kueue/v1beta2)."""
+    """Raise `StatusError` 422 for a Kueue flavor or topology with invalid levels or labels.
+
+    The rules are those of Kueue's own definitions (apis/kueue/v1beta2).
+    """
     name, spec = new["metadata"]["name"], new.get("spec") or {}
     if kind is FLAVOR:
         if spec.get("topologyName") and not spec.get("nodeLabels"):
@@ -140,7 +149,10 @@ def _check_kueue(kind: Kind, new: Object) -> None:
 
 
 def _check_kueue_change(kind: Kind, old: Object, new: Object) -> None:
-    """Refuse changes of immutable fields of Kueue's objects."""
+    """Raise `StatusError` 422 for a change of a Kueue object's immutable fields.
+
+    They are the topology of a flavor, and the levels of a topology above the host.
+    """
     name = new["metadata"]["name"]
     before, after = old.get("spec") or {}, new.get("spec") or {}
     if kind is FLAVOR and before.get("topologyName") not in {None, after.get("topologyName")}:
@@ -156,6 +168,10 @@ def _check_kueue_change(kind: Kind, old: Object, new: Object) -> None:
 
 
 def _complete_pod(new: Object) -> Object:
+    """Return a new pod with default grace period and restart policy, in phase Pending.
+
+    Raises `StatusError` 422 for a pod without containers.
+    """
     spec = {"terminationGracePeriodSeconds": 30, "restartPolicy": "Always", **new.get("spec", {})}
     if not spec.get("containers"):
         raise make_invalid("Pod", new["metadata"]["name"], [("spec.containers", "Required value")])
@@ -189,7 +205,7 @@ def _complete_claim(objects: ClusterObjects, new: Object) -> Object:
 
 
 def _check_claim_change(objects: ClusterObjects, old: Object, new: Object) -> None:
-    """Refuse all changes of a claim but the growth of a bound one."""
+    """Raise `StatusError` for any change of a claim's spec but a bound claim's growth."""
     name = old["metadata"]["name"]
     old_size, new_size = _get_requested_size(old), _get_requested_size(new)
     is_bound = old["status"]["phase"] == "Bound"
@@ -216,14 +232,17 @@ def _check_claim_change(objects: ClusterObjects, old: Object, new: Object) -> No
 
 
 def _get_requested_size(claim: Object) -> Any:
+    """Return the storage size requested by a volume claim, or None."""
     return ((claim["spec"].get("resources") or {}).get("requests") or {}).get("storage")
 
 
 def _drop_size(claim: Object) -> dict[str, Any]:
+    """Return a claim's spec without the requested size, for comparison."""
     return {key: value for key, value in claim["spec"].items() if key != "resources"}
 
 
 def _is_positive(quantity: Any) -> bool:
+    """Return whether a value is a valid Kubernetes quantity above zero."""
     try:
         return parse_quantity(quantity) > 0
     except ValueError:
@@ -231,4 +250,5 @@ def _is_positive(quantity: Any) -> bool:
 
 
 def _get_node_name(pod: Object) -> Any:
+    """Return the name of the node of a pod, or None for an unscheduled pod."""
     return pod["spec"].get("nodeName")

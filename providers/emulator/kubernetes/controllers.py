@@ -71,7 +71,10 @@ _MissingPods = list[tuple[str, str | None]]
 def _list_missing_daemons(
     store: Store, objects: ClusterObjects, owner: Object, own_pods: list[Object]
 ) -> _MissingPods:
-    """Return a missing pod for every node without one, cordoned or not."""
+    """Return name and node of a new pod for each node without a pod of the daemon set.
+
+    Cordoned nodes get a pod, too.
+    """
     used_nodes = {pod["spec"].get("nodeName") for pod in own_pods if not is_done(pod)}
     nodes = [node["metadata"]["name"] for node in objects.list_objects(NODE)]
     return [(_create_pod_name(store, owner), node) for node in nodes if node not in used_nodes]
@@ -80,6 +83,10 @@ def _list_missing_daemons(
 def _list_missing_replicas(
     store: Store, _: ClusterObjects, owner: Object, own_pods: list[Object]
 ) -> _MissingPods:
+    """Return names of new pods, up to the `replicas` of a replica set or such.
+
+    Active pods count. Each name stands with None: the scheduler chooses the node.
+    """
     missing = owner["spec"].get("replicas", 1) - sum(map(is_active, own_pods))
     return [(_create_pod_name(store, owner), None) for _ in range(missing)]
 
@@ -87,7 +94,11 @@ def _list_missing_replicas(
 def _list_missing_members(
     _store: Store, _: ClusterObjects, owner: Object, own_pods: list[Object]
 ) -> _MissingPods:
-    """Return the missing numbered pods; a number is free when its old pod is gone."""
+    """Return the numbered names of a stateful set's missing pods.
+
+    Each name stands with None: the scheduler chooses the node. A number is free when the old pod is
+    gone.
+    """
     used_names = {pod["metadata"]["name"] for pod in own_pods}
     # Fixed names: a member's volume and address belong to its number.
     names = [
@@ -99,7 +110,10 @@ def _list_missing_members(
 def _list_missing_tasks(
     store: Store, _: ClusterObjects, owner: Object, own_pods: list[Object]
 ) -> _MissingPods:
-    """Return the missing pods of a job."""
+    """Return names of new pods for a job: up to `parallelism` and the remaining completions.
+
+    Each name stands with None: the scheduler chooses the node.
+    """
     succeeded = sum(pod["status"].get("phase") == "Succeeded" for pod in own_pods)
     remaining = owner["spec"].get("completions", 1) - succeeded
     # A job runs no more pods than it still needs completions.
@@ -111,6 +125,7 @@ def _list_missing_tasks(
 
 
 def _create_pod_name(store: Store, owner: Object) -> str:
+    """Return a new pod's name: the owner's name and five characters of a new id."""
     return f"{owner['metadata']['name']}-{store.create_id()[:5]}"
 
 
@@ -139,7 +154,7 @@ def _build_pod(kind: Kind, owner: Object, name: str, node: str | None) -> Object
 
 
 def _build_status(kind: Kind, owner: Object, own_pods: list[Object]) -> dict[str, Any]:
-    """Return the status of a controller by the phases of the controller's pods."""
+    """Return a controller's `status`: how many of `own_pods` run, and if a job is complete."""
     running = sum(pod["status"].get("phase") == "Running" for pod in own_pods)
     if kind is JOB:
         succeeded = sum(pod["status"].get("phase") == "Succeeded" for pod in own_pods)
@@ -205,7 +220,10 @@ def _compute_budget_status(objects: ClusterObjects, budget: Object) -> dict[str,
 
 
 def _count_expected_pods(objects: ClusterObjects, pods: list[Object]) -> int:
-    """Return how many pods the controllers of `pods` want; pods without one count as one."""
+    """Return how many pods the owners of `pods` should run in all.
+
+    A pod without an owner counts as one.
+    """
     owners = {
         owner["uid"]: (owner["kind"], owner["name"], pod["metadata"]["namespace"])
         for pod in pods
@@ -233,6 +251,7 @@ def _count_expected_pods(objects: ClusterObjects, pods: list[Object]) -> int:
 
 
 def _compute_desired_healthy(budget: Object, expected: int) -> int:
+    """Return how many of `expected` pods a disruption budget requires to stay healthy."""
     spec = budget["spec"]
     if "maxUnavailable" in spec:
         return max(0, expected - _resolve_count(spec["maxUnavailable"], expected))
@@ -255,7 +274,7 @@ _SLURM_PODS = {
 
 
 def sync_slurm_pods(objects: ClusterObjects, cluster: Cluster) -> None:
-    """Create Slurm's two pods in a cluster of Slurm, and remove the pods from others."""
+    """Create the pods of Slurm's controller and login in a Slurm cluster; else remove both."""
     is_slurm = cluster.settings.cluster_type == "SLURM"
     if is_slurm and objects.get(NAMESPACE, _SLURM_NAMESPACE) is None:
         phase = {"phase": "Active"}

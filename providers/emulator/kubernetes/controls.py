@@ -49,6 +49,7 @@ class KubernetesControls(PlatformControls):
     settings = EngineSettings
 
     def _list_routes(self) -> RouteTable:
+        """Return the routes by which tests add pods, change nodes and remove volume claims."""
         return (
             ("POST", "/<cluster_id>/pods", self._add_pod),
             ("POST", "/<cluster_id>/nodes/<name>", self._set_node),
@@ -57,7 +58,10 @@ class KubernetesControls(PlatformControls):
         )
 
     def _add_pod(self, cluster_id: str) -> Response:
-        """Create a pod, and the pod's namespace if missing, past the API's key."""
+        """Create the pod in the body for a test, without the cluster's token.
+
+        The pod's namespace is created if missing.
+        """
         body = _PodBody.model_validate_json(request.get_data())
         objects = self._load_objects(cluster_id)
         if objects.get(NAMESPACE, body.namespace) is None:
@@ -68,6 +72,7 @@ class KubernetesControls(PlatformControls):
         return answer_json(objects.get(POD, pod["metadata"]["name"], body.namespace), 201)
 
     def _set_node(self, cluster_id: str, name: str) -> Response:
+        """Set whether a node is Ready, as the request's body says, and answer the node."""
         body = _NodeBody.model_validate_json(request.get_data())
         objects = self._load_objects(cluster_id)
         node = verbs.get_object(objects, ObjectAddress(NODE, name=name))
@@ -75,7 +80,10 @@ class KubernetesControls(PlatformControls):
         return answer_json(objects.replace(NODE, node, changed_node))
 
     def _list_ended_pods(self, cluster_id: str) -> Response:
-        """Answer how pods have ended by now, also after the end of the cluster."""
+        """Answer for each ended pod of a cluster how the pod ended.
+
+        The answers stay after the deletion of the cluster.
+        """
         now = self._clock.now()
         self._store.remove_expired(now)
         cluster = find_running_cluster(self._store, cluster_id, now)
@@ -88,7 +96,7 @@ class KubernetesControls(PlatformControls):
         return answer_json(list_ended_pods(self._store, cluster_id))
 
     def _remove_claim(self, cluster_id: str, namespace: str, name: str) -> Response:
-        """Remove a claim at once, also a used one."""
+        """Remove a volume claim at once for a test, even while a pod uses the claim."""
         objects = self._load_objects(cluster_id)
         claim = verbs.get_object(objects, ObjectAddress(CLAIM, namespace, name))
         # Past the finalizers, as somebody with a hand on etcd would do it.
@@ -105,6 +113,7 @@ class KubernetesControls(PlatformControls):
 
 
 def _build_pod(body: _PodBody) -> dict[str, Any]:
+    """Return the Kubernetes object of a test's pod: GPUs, claims, grace period and run time."""
     resources = {"limits": {"nvidia.com/gpu": str(body.gpus)}} if body.gpus else {}
     spec: dict[str, Any] = {
         "containers": [{"name": "main", "image": "job", "resources": resources}],

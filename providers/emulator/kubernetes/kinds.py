@@ -167,12 +167,14 @@ def find_discovery_document(path: str, engine: str) -> dict[str, Any] | None:
 
 
 def _build_group(kind: Kind, engine: str) -> dict[str, Any]:
+    """Return the discovery entry of a kind's API group: its name and its one version."""
     name = engine if kind.group == ENGINE_GROUP else kind.group
     version = {"groupVersion": f"{name}/{kind.version}", "version": kind.version}
     return {"name": name, "versions": [version], "preferredVersion": version}
 
 
 def _list_resources(kind: Kind) -> list[dict[str, Any]]:
+    """Return the discovery entries of a kind: the resource itself and each subresource."""
     resource = {
         "name": kind.plural,
         "singularName": kind.name.lower(),
@@ -185,6 +187,7 @@ def _list_resources(kind: Kind) -> list[dict[str, Any]]:
 
 
 def _build_subresource(kind: Kind, name: str) -> dict[str, Any]:
+    """Return the discovery entry of a kind's subresource, such as `eviction` or `exec`."""
     entry: dict[str, Any] = {
         "name": f"{kind.plural}/{name}",
         "singularName": "",
@@ -200,7 +203,10 @@ def _build_subresource(kind: Kind, name: str) -> dict[str, Any]:
 
 
 def build_openapi_index(base: str) -> dict[str, Any]:
-    """Return where the OpenAPI document of each group and version is; `base` is the API's path."""
+    """Return the OpenAPI index: for each group and version the URL of the document.
+
+    `base` is the path of the cluster's API.
+    """
     folders = {kind.folder for kind in KINDS}
     urls = {
         folder: {"serverRelativeURL": f"{base}/openapi/v3/{folder}"} for folder in sorted(folders)
@@ -223,12 +229,16 @@ def find_openapi_document(folder: str) -> dict[str, Any] | None:
 
 
 def _build_openapi_path(kind: Kind) -> str:
+    """Return the path template of a kind's objects in the OpenAPI document."""
     namespace_part = "namespaces/{namespace}/" if kind.is_namespaced else ""
     return f"/{kind.folder}/{namespace_part}{kind.plural}/{{name}}"
 
 
 def _build_patch_operation(kind: Kind) -> dict[str, Any]:
-    """Return a patch operation; with `fieldValidation` clients leave checks to the server."""
+    """Return the OpenAPI entry of a kind's PATCH with the parameter `fieldValidation`.
+
+    With this parameter clients leave the checks of fields to the server.
+    """
     return {
         "parameters": [{"name": "fieldValidation", "in": "query", "schema": {"type": "string"}}],
         "responses": {"200": {"description": "OK"}},

@@ -20,7 +20,10 @@ from gpuform.providers.emulator.together.nodes import GPUS_PER_WORKER, Node
 
 
 def sync_nodes(objects: ClusterObjects, cluster: Cluster) -> dict[str, float]:
-    """Make the nodes the running workers; return removed nodes, and since when."""
+    """Add a node object for each running worker, and remove the nodes of other workers.
+
+    Returns when each removed worker left, in unix seconds by host name.
+    """
     workers = [*cluster.workers, *cluster.preemptible]
     running = {worker.host_name: worker for worker in workers if worker.is_running(objects.now)}
     removed_at = {worker.host_name: worker.removed_at for worker in workers}
@@ -50,7 +53,10 @@ def find_reboots(cluster: Cluster, now: float) -> dict[str, float]:
 
 
 def _apply_reboots(objects: ClusterObjects, node: Object, worker: Node) -> None:
-    """Make the node not Ready while the machine restarts; then as before, or Ready."""
+    """Set a node to not Ready while the worker's machine restarts, and to Ready afterwards.
+
+    A node made not Ready before the restart stays so, unless the worker was revived.
+    """
     begun_spans = [span for span in worker.down if span[0] <= objects.now]
     if not begun_spans:
         return
@@ -70,10 +76,12 @@ def _apply_reboots(objects: ClusterObjects, node: Object, worker: Node) -> None:
 
 
 def is_cordoned(node: Object) -> bool:
+    """Return whether the node takes no new pods: `spec.unschedulable` is true."""
     return bool(node.get("spec", {}).get("unschedulable"))
 
 
 def is_ready(node: Object) -> bool:
+    """Return whether the node's condition `Ready` has the status True."""
     conditions = node.get("status", {}).get("conditions", [])
     return any(
         condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions
@@ -81,7 +89,10 @@ def is_ready(node: Object) -> bool:
 
 
 def set_readiness(node: Object, now: float, *, ready: bool) -> Object:
-    """Return the node with another condition `Ready`; False is Unknown, as of a dead kubelet."""
+    """Return the node with the condition `Ready` set to True, or to Unknown if not `ready`.
+
+    Unknown is the status of a node whose kubelet no longer reports.
+    """
     status = {**node["status"], "conditions": [_build_ready_condition(now, ready=ready)]}
     return {**node, "status": status}
 
@@ -137,6 +148,7 @@ def _build_node(worker: Node, cluster: Cluster) -> Object:
 
 
 def _build_ready_condition(moment: float, *, ready: bool) -> dict[str, Any]:
+    """Return the condition `Ready` since `moment`: True, or Unknown if not `ready`."""
     return {
         "type": "Ready",
         "status": "True" if ready else "Unknown",

@@ -75,7 +75,10 @@ class ClusterObjects:
         return self._save(kind, {**new, **identity, "metadata": metadata})
 
     def replace(self, kind: Kind, old: Object, new: Object) -> Object:
-        """Store `new` in the place of `old`, with a new version if anything has changed."""
+        """Store `new` in place of `old` and return the stored object.
+
+        The version rises only if anything has changed.
+        """
         if _drop_version(old) == _drop_version(new):
             # A write that changes nothing gets no version, so that watches stay silent.
             return old
@@ -128,6 +131,7 @@ class ClusterObjects:
         return new
 
     def _set_next_version(self, new: Object) -> Object:
+        """Raise the cluster's version by 1 and return the object with this `resourceVersion`."""
         self.version += 1
         self._store.put(f"{self._object_kind}/version", "", str(self.version))
         return {**new, "metadata": {**new["metadata"], "resourceVersion": str(self.version)}}
@@ -144,15 +148,18 @@ def format_timestamp(moment: float) -> str:
 
 
 def parse_timestamp(timestamp: str) -> float:
+    """Return a time of the Kubernetes API (ISO 8601) in unix seconds."""
     return datetime.fromisoformat(timestamp).timestamp()
 
 
 def _get_key(content: Object) -> tuple[str, str]:
+    """Return namespace and name of an object; the namespace is "" for cluster-wide kinds."""
     metadata = content["metadata"]
     return metadata.get("namespace", ""), metadata["name"]
 
 
 def _drop_version(content: Object) -> Object:
+    """Return an object without version and generation, to compare contents."""
     metadata = {**content["metadata"], "resourceVersion": None, "generation": None}
     return {**content, "metadata": metadata}
 
@@ -218,6 +225,7 @@ def is_selected(selector: dict[str, Any] | None, labels: dict[str, str]) -> bool
 
 
 def _meets_requirement(requirement: dict[str, Any], labels: dict[str, str]) -> bool:
+    """Return whether labels meet one `matchExpressions` entry: In, NotIn, Exists, DoesNotExist."""
     key, values = requirement["key"], requirement.get("values") or []
     return {
         "In": labels.get(key) in values,

@@ -80,7 +80,10 @@ def end_pods(
 
 
 def _get_reboot_time(pod: Object, rebooted: Mapping[str, float]) -> float:
-    """Return when the pod's node restarted under the pod, or infinity if the pod started later."""
+    """Return when the pod's node restarted after the pod's start; infinity if never.
+
+    `rebooted` has the restart times in unix seconds by node name.
+    """
     moment = rebooted.get(pod["spec"].get("nodeName"))
     started = pod.get("status", {}).get("startTime")
     # A static pod is started again by its kubelet, which keeps the mirror pod.
@@ -144,7 +147,7 @@ def list_claims(pod: Object) -> list[str]:
 
 
 def mark_evicted(pod: Object, now: float) -> Object:
-    """Return the pod with the condition of an eviction."""
+    """Return the pod with the condition `DisruptionTarget` of an eviction since `now`."""
     condition = {
         "type": "DisruptionTarget",
         "status": "True",
@@ -165,6 +168,7 @@ def list_ended_pods(store: Store, cluster_id: str) -> list[dict[str, Any]]:
 
 
 def _is_evicted(pod: Object) -> bool:
+    """Return whether an eviction was requested for the pod: condition `DisruptionTarget`."""
     conditions = pod["status"].get("conditions", [])
     return any(condition["type"] == "DisruptionTarget" for condition in conditions)
 
@@ -172,7 +176,7 @@ def _is_evicted(pod: Object) -> bool:
 def _record_end(
     store: Store, cluster_id: str, objects: ClusterObjects, pod: Object, end: str
 ) -> None:
-    """Store how a pod ended, for tests."""
+    """Store for tests how a pod ended: `succeeded`, `evicted`, `deleted` or `killed`."""
     metadata = pod["metadata"]
     note = {
         "pod": f"{metadata.get('namespace')}/{metadata['name']}",
@@ -184,10 +188,12 @@ def _record_end(
 
 
 def _get_ends_kind(cluster_id: str) -> str:
+    """Return the store's kind for the records of how a cluster's pods ended."""
     return f"kubernetes/{cluster_id}/ended"
 
 
 def _mark_succeeded(pod: Object, now: float) -> Object:
+    """Return the pod in phase Succeeded since `now`, no longer ready."""
     annotations = {**pod["metadata"]["annotations"]}
     del annotations[_ENDS_AT]
     status = {
@@ -200,6 +206,10 @@ def _mark_succeeded(pod: Object, now: float) -> Object:
 
 
 def _mark_started(pod: Object, node: str, now: float) -> Object:
+    """Return the pod Running on `node` since `now`.
+
+    A pod with a declared run time gets the time of its end.
+    """
     annotations = {**pod["metadata"].get("annotations", {})}
     # The work begins with the start, not with the creation of the pod.
     if RUNS_FOR in annotations:
@@ -217,19 +227,23 @@ def _mark_started(pod: Object, node: str, now: float) -> Object:
 
 
 def _mark_rejected(pod: Object) -> Object:
-    """Return the pod rejected by the kubelet for lack of GPUs."""
+    """Return the pod in phase Failed, rejected by the kubelet for lack of GPUs on the node."""
     message = f"Pod was rejected: Node didn't have enough resource: {_GPU}"
     status = {"phase": "Failed", "reason": f"OutOf{_GPU}", "message": message}
     return {**pod, "status": status}
 
 
 def _build_conditions(now: float, *, ready: bool) -> list[dict[str, str]]:
+    """Return the conditions `Ready` and `ContainersReady` of a pod since `now`."""
     state = {"status": str(ready), "lastTransitionTime": format_timestamp(now)}
     return [{"type": "Ready", **state}, {"type": "ContainersReady", **state}]
 
 
 def _choose_node(pod: Object, nodes: list[Object], free_gpus: dict[str, int]) -> str | None:
-    """Return the node with the most free GPUs of all suitable nodes, or None."""
+    """Return the name of the node for a pod: the most free GPUs among suitable nodes.
+
+    None if no node has enough; `free_gpus` is by node name.
+    """
     required_labels = pod["spec"].get("nodeSelector") or {}
     names = [
         node["metadata"]["name"]

@@ -87,7 +87,7 @@ def rename_engine_group(content: Object, group: str) -> Object:
 
 
 def run_engine(store: Store, objects: ClusterObjects) -> None:
-    """Bring every certification to the time of the clock."""
+    """Advance each certification of the cluster to the objects' time: workflows and statuses."""
     certifications = objects.list_objects(CERTIFICATION)
     if not certifications:
         return
@@ -152,7 +152,10 @@ class _CertificationRun:
         self._certification = self._objects.replace(CERTIFICATION, self._certification, changed)
 
     def _advance_workflow(self, number: int, category: Object, options: Object) -> Object | None:
-        """Return the category's workflow, begun or finished as time allows; None before."""
+        """Return the workflow of one category, started or finished if the time has come.
+
+        None while other pods hold the nodes' GPUs.
+        """
         name = f"{self._name}-{number}-{category['variant']}"
         workflow = self._objects.get(WORKFLOW, name, self._namespace)
         if workflow is None:
@@ -166,7 +169,7 @@ class _CertificationRun:
         return self._finish_workflow(workflow, category, options, start + self._settings.seconds)
 
     def _begin_workflow(self, name: str, options: Object) -> Object | None:
-        """Begin the workflow, or return None while pods have GPUs of the nodes."""
+        """Create and return the workflow of a category; None while pods use the nodes' GPUs."""
         targets, excluded = self._choose_nodes()
         busy = {
             pod["spec"].get("nodeName")
@@ -210,7 +213,7 @@ class _CertificationRun:
         return self._objects.replace(WORKFLOW, workflow, changed)
 
     def _choose_nodes(self) -> tuple[list[str], list[str]]:
-        """Return the names of the tested nodes, and of cordoned nodes, which are left out."""
+        """Return the names of the target nodes to test, and of the cordoned target nodes."""
         target = self._certification["spec"]["target"]
         names, labels = target.get("nodeNames"), target.get("nodeSelector") or {}
         targeted_nodes = [
@@ -306,7 +309,10 @@ class _CertificationRun:
     def _find_failures(
         self, nodes: Sequence[str], category: Object, options: Object
     ) -> Iterator[dict[str, str]]:
-        """Yield the failed nodes of a job: all, where a threshold is missed."""
+        """Yield the failed nodes of one job, each with its reason.
+
+        All nodes of the job fail where a threshold is missed.
+        """
         broken = [node for node in nodes if node in self._settings.broken_nodes]
         for node in broken:
             message = self._settings.broken_nodes[node]
@@ -381,11 +387,15 @@ class _CertificationRun:
 
 
 def _get_options(spec: Object) -> Object:
+    """Return the test options in a certification's spec, without target and categories."""
     return {name: value for name, value in spec.items() if name not in {"target", "categories"}}
 
 
 def _build_groups(nodes: Sequence[str], options: Object) -> dict[str, list[str]]:
-    """Return the nodes of each job, by group name."""
+    """Return the names of the nodes of each job by group name (`group-0`).
+
+    A job has one node, `nodesPerJob` nodes or all, as the options say.
+    """
     size = len(nodes) or 1
     if options.get("testScale") == "intra-node":
         # Each node is tested alone.
@@ -413,7 +423,7 @@ def _find_violation(thresholds: Mapping[str, str], figures: Mapping[str, float])
 def _build_category_status(
     category: Object, workflow: Object | None, final_condition: Object | None
 ) -> Object:
-    """Return the entry of a category in the certification's status."""
+    """Return the status of one category: Pending, InProgress or the workflow's final condition."""
     status: Object = {"domain": category["domain"], "variant": category["variant"]}
     if workflow is None:
         return {**status, "status": "Pending"}
@@ -437,6 +447,7 @@ def _find_final_condition(content: Object) -> Object | None:
 def _build_condition(
     kind: str, moment: float, *, holds: bool = True, reason: str = "", message: str = ""
 ) -> Object:
+    """Return a condition of type `kind`, True or False, since `moment` (unix seconds)."""
     return {
         "type": kind,
         "status": "True" if holds else "False",
@@ -447,6 +458,7 @@ def _build_condition(
 
 
 def _has_gpus(pod: Object) -> bool:
+    """Return whether a container of the pod has a limit of NVIDIA GPUs above zero."""
     limits = (
         (container.get("resources") or {}).get("limits") or {}
         for container in pod["spec"]["containers"]
@@ -455,5 +467,6 @@ def _has_gpus(pod: Object) -> bool:
 
 
 def _compress(content: str) -> str:
+    """Return a text compressed by gzip and in base64, as `binaryData` of a config map."""
     # Without a time of its own the same content gives the same bytes.
     return base64.b64encode(gzip.compress(content.encode(), mtime=0)).decode()

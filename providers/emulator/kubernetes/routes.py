@@ -70,6 +70,7 @@ class KubernetesApi(PlatformApi):
         self._execute = execute
 
     def create_blueprint(self) -> Blueprint:
+        """Return the route for all paths of the clusters' APIs, and the websocket for `exec`."""
         routes = Blueprint(self.name, __name__)
         routes.register_error_handler(StatusError, _answer_refusal)
         path = "/<cluster_id>/<path:path>"
@@ -79,7 +80,10 @@ class KubernetesApi(PlatformApi):
         return routes
 
     def refuse_unauthorized(self, client_request: Request) -> Response | None:
-        """Return 401 without the cluster's token; drop the answer where no API server runs."""
+        """Return a 401 if the request lacks the cluster's token, else None.
+
+        The connection is closed without an answer where no API server runs.
+        """
         cluster_id = (client_request.view_args or {}).get("cluster_id", "")
         with self._store.transaction():
             now = self._clock.now()
@@ -95,6 +99,7 @@ class KubernetesApi(PlatformApi):
         return None
 
     def answer_error(self, status: int, message: str) -> Response:
+        """Return an error as a `Status` object of Kubernetes."""
         return answer_json(build_failure_status(status, message), status)
 
     def list_objects(self) -> dict[str, list[dict[str, Any]]]:
@@ -145,7 +150,7 @@ class KubernetesApi(PlatformApi):
             return answer_json(rename_engine_group(_build_list(objects, address), engine))
 
     def _apply_phase_override(self, item: Object) -> Object:
-        """Return the object with an injected fault's phase."""
+        """Return the object with an injected fault's `status.phase`, or unchanged."""
         path = request.path.removeprefix(self.prefix)
         rule = self._faults.take_overrides(request.method, path, [path], self.name).get(path)
         if rule is None:
@@ -186,7 +191,10 @@ class KubernetesApi(PlatformApi):
         return Response(lines, content_type="application/json")
 
     def _run_command(self, cluster_id: str, address: ObjectAddress) -> Response:
-        """Run a command in a pod; the executor answers by the websocket."""
+        """Run the query's command in a container of a pod, with the answer sent by websocket.
+
+        Raises `StatusError` 404, 400 for an unknown container, 501 without an executor.
+        """
         with self._load_objects(cluster_id) as objects:
             pod = verbs.get_object(objects, address)
         containers = [container_spec["name"] for container_spec in pod["spec"]["containers"]]
@@ -202,7 +210,7 @@ class KubernetesApi(PlatformApi):
 
 
 def _find_description(cluster_id: str, path: str, engine: str) -> Object | None:
-    """Return the API's description at a path, or None for a path of objects."""
+    """Return the discovery or OpenAPI document at a path, or None for any other path."""
     if path == "openapi/v3":
         return build_openapi_index(f"{KubernetesApi.prefix}/{cluster_id}")
     if path.startswith("openapi/v3/"):
@@ -211,7 +219,10 @@ def _find_description(cluster_id: str, path: str, engine: str) -> Object | None:
 
 
 def _write_object(objects: ClusterObjects, address: ObjectAddress) -> tuple[Object, int]:
-    """Do a writing request; return the answer's content and status."""
+    """Run the create, replace, patch, delete or eviction requested at an address.
+
+    Returns content and status of the answer.
+    """
     method = request.method
     if method == "DELETE":
         if address.name:
@@ -268,6 +279,10 @@ def _build_list(objects: ClusterObjects, address: ObjectAddress) -> Object:
 
 
 def _parse_continue_token(token: str) -> int:
+    """Return the number of objects already listed, from a list's `continue` token; "" is 0.
+
+    Raises `StatusError` 400.
+    """
     try:
         return int(base64.urlsafe_b64decode(token)) if token else 0
     except ValueError as error:
@@ -275,12 +290,14 @@ def _parse_continue_token(token: str) -> int:
 
 
 def _select_objects(objects: ClusterObjects, address: ObjectAddress) -> list[Object]:
+    """Return the stored objects at an address with labels and fields as the query selects."""
     parameters = request.args.to_dict()
     items = objects.list_objects(address.kind, address.namespace or None)
     return [item for item in items if _is_selected(item, address, parameters)]
 
 
 def _is_selected(item: Object, address: ObjectAddress, parameters: dict[str, str]) -> bool:
+    """Return whether an object matches the address and the label and field selectors."""
     metadata = item["metadata"]
     return (
         address.namespace in {"", metadata.get("namespace")}
@@ -329,6 +346,7 @@ def _parse_body(*, optional: bool = False) -> Any:
 
 
 def _claim_to_json(cluster_id: str, claim: Object) -> dict[str, Any]:
+    """Return id, name and phase of a volume claim for the emulator's list of objects."""
     namespace, name = claim["metadata"]["namespace"], claim["metadata"]["name"]
     return {
         "id": f"{cluster_id}/{namespace}/{name}",
@@ -338,6 +356,7 @@ def _claim_to_json(cluster_id: str, claim: Object) -> dict[str, Any]:
 
 
 def _answer_refusal(error: StatusError) -> Response:
+    """Answer a `StatusError` with its `Status` object, and with Retry-After if named there."""
     response = answer_json(error.body, error.status)
     retry_seconds = (error.body.get("details") or {}).get("retryAfterSeconds")
     if retry_seconds:

@@ -184,6 +184,7 @@ def _is_provisioned(volume: Object) -> bool:
 
 
 def _build_class(name: str, mode: str, *, is_default: bool = False) -> Object:
+    """Return a storage class object; `mode` says when volumes are bound."""
     return {
         "metadata": {
             "name": name,
@@ -197,11 +198,13 @@ def _build_class(name: str, mode: str, *, is_default: bool = False) -> Object:
 
 
 def _build_shared_volume(name: str, size: str) -> Object:
+    """Return the PersistentVolume of the cluster's shared volume, kept when released."""
     # Retain: the platform's volume outlives every claim.
     return _build_volume(name, size, SHARED_CLASS, ["ReadWriteMany"], "Retain")
 
 
 def _build_volume_for(claim: Object) -> Object:
+    """Return a new PersistentVolume with the size, class and modes of a claim."""
     spec = claim["spec"]
     size, modes = spec["resources"]["requests"]["storage"], spec["accessModes"]
     name = f"pvc-{claim['metadata']['uid']}"
@@ -211,6 +214,7 @@ def _build_volume_for(claim: Object) -> Object:
 def _build_volume(
     name: str, size: str, storage_class: str, modes: list[str], policy: str
 ) -> Object:
+    """Return an available PersistentVolume with the access modes and the reclaim policy."""
     spec: dict[str, Any] = {
         "capacity": {"storage": size},
         "accessModes": modes,

@@ -64,7 +64,11 @@ def _encode_event(
 
 
 def _is_closed(connection: socket.socket | None) -> bool:
-    """Wait a moment and return whether the client has hung up; nothing else arrives."""
+    """Wait at most one poll interval and return whether the client has closed the connection.
+
+    The client of a watch sends nothing, so that any readable byte means the end. Without a
+    connection the answer is False.
+    """
     if connection is None:
         time.sleep(_POLL_SECONDS)
         return False

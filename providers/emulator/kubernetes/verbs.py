@@ -78,6 +78,7 @@ def _merge(old: Any, patch: Any, *, is_strategic: bool, name: str = "") -> Any:
 
 
 def _is_deletion(value: Any) -> bool:
+    """Return whether a strategic patch asks to delete an item: `$patch: delete`."""
     return isinstance(value, dict) and value.get("$patch") == "delete"
 
 
@@ -150,6 +151,7 @@ def _apply_step(document: dict[str, Any], step: dict[str, Any]) -> None:
 
 
 def _apply_to_list(items: list[Any], last: str, step: dict[str, Any]) -> None:
+    """Add, replace or remove the item at index `last` (`-`: the end), as a JSON patch step says."""
     index = len(items) if last == "-" else int(last)
     if step["op"] != "add":
         del items[index]
@@ -158,11 +160,13 @@ def _apply_to_list(items: list[Any], last: str, step: dict[str, Any]) -> None:
 
 
 def _resolve_parent(document: dict[str, Any], path: str) -> tuple[Any, str]:
+    """Return the object or list around the target of a JSON pointer, and the last key."""
     folder, _, last = path.rpartition("/")
     return _resolve_path(document, folder) if path else document, _unescape(last)
 
 
 def _resolve_path(document: dict[str, Any], path: str) -> Any:
+    """Return the value at a JSON pointer in the document."""
     value: Any = document[""]
     for part in path.split("/")[1:]:
         value = value[int(part)] if isinstance(value, list) else value[_unescape(part)]
@@ -170,6 +174,7 @@ def _resolve_path(document: dict[str, Any], path: str) -> Any:
 
 
 def _unescape(part: str) -> str:
+    """Return a part of a JSON pointer with `~1` and `~0` decoded."""
     return part.replace("~1", "/").replace("~0", "~")
 
 
@@ -294,6 +299,7 @@ def evict_pod(objects: ClusterObjects, address: ObjectAddress, body: Object) -> 
 
 
 def _check_preconditions(address: ObjectAddress, old: Object, options: Object) -> None:
+    """Raise `StatusError` 409 if a delete's uid or resourceVersion is not the object's."""
     preconditions = options.get("preconditions") or {}
     for field in ("uid", "resourceVersion"):
         if field in preconditions and preconditions[field] != old["metadata"][field]:
@@ -301,7 +307,10 @@ def _check_preconditions(address: ObjectAddress, old: Object, options: Object) -
 
 
 def _use_budget(objects: ClusterObjects, pod: Object) -> None:
-    """Take one disruption from the pod's budget. Raises `StatusError` 429 when none is left."""
+    """Count one disruption on the pod's budget.
+
+    Raises `StatusError` 429 when the budget allows none.
+    """
     budgets = list_budgets(objects, pod)
     # Kubernetes' own limitation.
     if len(budgets) > 1:

@@ -32,6 +32,7 @@ class LensApi(PlatformApi):
     prefix = "/lens"
 
     def _list_routes(self) -> RouteTable:
+        """Return method, path and view of Lens's overview, consumers and heatmap."""
         return (
             ("GET", f"{_FOLDER}/overview", self._answer_overview),
             ("GET", f"{_FOLDER}/consumers", self._answer_consumers),
@@ -39,25 +40,32 @@ class LensApi(PlatformApi):
         )
 
     def answer_error(self, status: int, message: str) -> Response:
+        """Return an error in Lens's form: code, message and trace id."""
         content = {"code": status, "message": message, "traceId": self._create_trace_id()}
         return answer_json(content, status)
 
     def list_objects(self) -> dict[str, list[dict[str, Any]]]:
+        """Return one entry `overview`: how many of the monitored nodes are healthy."""
         with self._store.transaction():
             nodes = self._load_platform()
             status = f"{sum(node.is_healthy for node in nodes)} of {len(nodes)} healthy"
             return {"overviews": [{"id": "overview", "name": "overview", "status": status}]}
 
     def _load_platform(self) -> list[Node]:
+        """Return the nodes of all emulated platforms, monitored at the clock's present time."""
         now = self._clock.now()
         self._store.remove_expired(now)
         return list_nodes(self._store, now)
 
     def _list_gpus(self, nodes: list[Node]) -> list[views.Gpu]:
+        """Return the GPUs of the nodes, assigned to the workloads in the settings."""
         return views.assign_gpus(nodes, LensSettings.load(self._store).consumers)
 
     def _answer_overview(self, nodes: list[Node]) -> Response:
-        """Answer the overview, with tests' and faults' values in the place of counted ones."""
+        """Answer the counts of nodes and GPUs.
+
+        Values set by tests and faults replace counted ones.
+        """
         now = self._clock.now()
         volumes = [
             volume.to_json(now) for volume in TogetherOperations(self._store, now).list_volumes()
@@ -94,6 +102,7 @@ class LensApi(PlatformApi):
         )
 
     def _answer_heatmap(self, nodes: list[Node]) -> Response:
+        """Answer the hottest GPUs, or the heatmap in the settings."""
         settings = LensSettings.load(self._store)
         # The document's own sign is UTF-8 that was read as Windows-1252.
         unit = _DEGREES.encode().decode("cp1252") if settings.garbled else _DEGREES
@@ -101,6 +110,7 @@ class LensApi(PlatformApi):
         return self._answer_success(view)
 
     def _answer_success(self, data: object) -> Response:
+        """Answer `data` with code 0, or the failure in the settings; each with a trace id."""
         failure = LensSettings.load(self._store).failure
         # Lens answers 200 to its failures, too; the code is in the body.
         if failure is not None:
@@ -114,7 +124,7 @@ class LensApi(PlatformApi):
 
 
 def _set_overridden_value(view: dict[str, Any], status: str) -> None:
-    """Set an injected fault's value: `faultyNodes=3`."""
+    """Set the member of an overview named by a fault's status, such as `faultyNodes=3`."""
     name, _, value = status.partition("=")
     holder = view["rdmaClusterStat"] if name in view["rdmaClusterStat"] else view
     holder[name] = int(value) if value.isdecimal() else value

@@ -41,6 +41,7 @@ def list_nodes(store: Store, now: float) -> list[Node]:
 
 
 def _list_together_nodes(store: Store, now: float) -> Iterator[Node]:
+    """Yield the running workers of Together's clusters as monitored nodes."""
     for cluster in TogetherOperations(store, now).list_clusters():
         for node in (*cluster.workers, *cluster.preemptible):
             if node.is_running(now):
@@ -48,6 +49,7 @@ def _list_together_nodes(store: Store, now: float) -> Iterator[Node]:
 
 
 def _list_scp_nodes(store: Store, now: float) -> Iterator[Node]:
+    """Yield SCP's running and failed GPU nodes as monitored nodes; failed ones are unhealthy."""
     for node in ScpInventory(store, now).list_live_nodes():
         state = node.get_state(now)
         # A node in ERROR is counted and faulty; a stopped one is not at work.
@@ -57,6 +59,7 @@ def _list_scp_nodes(store: Store, now: float) -> Iterator[Node]:
 
 
 def _list_tensorone_nodes(store: Store, now: float) -> Iterator[Node]:
+    """Yield TensorOne's running and failed clusters, each as one monitored node."""
     for cluster in TensorOneInventory(store, now).list_clusters():
         status = cluster.get_status(now)
         if status in ("running", "error"):
@@ -219,4 +222,5 @@ def _build_hottest(
 
 
 def _compute_rate(part: float, total: int) -> float:
+    """Return `part` as a share of `total`, from 0 to 1 with four digits; 0 without a total."""
     return round(part / total, 4) if total else 0.0

@@ -155,7 +155,7 @@ _REQUIRED_HEADERS = ("Scp-Accesskey", "Scp-Signature", "Scp-Timestamp", "Scp-Cli
 
 
 def check_access(request: Request, settings: ScpSettings, now: float) -> None:
-    """Admit a request or raise `ApiError`: 401 for a wrong signature, 403 for a reader's write.
+    """Raise `ApiError` 401 for a wrong signature, 403 for a write with a read-only key.
 
     `now` is the platform's real time in unix seconds, without its setting to be ahead.
     """

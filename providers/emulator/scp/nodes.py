@@ -97,6 +97,7 @@ class GpuNode(BaseModel, frozen=True):
         return self.identity.gpu_node_name
 
     def get_state(self, now: float) -> str:
+        """Return the state of the node at `now`, such as RUNNING."""
         return get_value_at(self.states, now)
 
     def has_appeared(self, now: float) -> bool:
@@ -108,19 +109,21 @@ class GpuNode(BaseModel, frozen=True):
         return self.get_state(now) != "TERMINATED"
 
     def get_membership(self, now: float) -> Membership:
+        """Return the fabric membership of the node at `now`."""
         return get_value_at(self.memberships, now)
 
     def get_nat(self, now: float) -> Nat | None:
+        """Return the public address of the node at `now`, or None."""
         return get_value_at(self.nats, now)
 
     def has_fabric(self, fabric_id: str, now: float) -> bool:
-        """Return whether the node is a member of the fabric, or on the way there."""
+        """Return whether the live node is in the fabric, or is planned to move there."""
         return self.is_live(now) and fabric_id in {
             membership.fabric_id for membership in _list_current_and_planned(self.memberships, now)
         }
 
     def has_address(self, public_ip_address_id: str, now: float) -> bool:
-        """Return whether the node has the public address, or soon will."""
+        """Return whether the live node has the public IP, or is planned to get the public IP."""
         return self.is_live(now) and public_ip_address_id in {
             nat.public_ip_address_id
             for nat in _list_current_and_planned(self.nats, now)
@@ -182,13 +185,20 @@ class GpuNode(BaseModel, frozen=True):
         )
 
     def _plan_states(self, change: ChangeTiming, stages: tuple[tuple[str, float], ...]) -> Self:
+        """Return the node with the planned `stages`: pairs of a state and its length in seconds.
+
+        A stuck change stays in the first stage for ever.
+        """
         plan = schedule_stages(stages[:1] if change.is_stuck else stages, change.since)
         return self.model_copy(
             update={"states": [*select_past_steps(self.states, change.now), *plan]}
         )
 
     def _plan_edit(self, change: ChangeTiming, seconds: float) -> tuple[Self, float | None]:
-        """Return the node EDITING, then as before, and the time of the end; None if stuck."""
+        """Return the node EDITING for `seconds` and then in its old state, with the end's time.
+
+        The time is None if the change is stuck.
+        """
         stages = (("EDITING", seconds), (self.get_state(change.now), 0.0))
         node = self._plan_states(change, stages)
         return node, None if change.is_stuck else node.states[-1][0]
@@ -226,6 +236,7 @@ class GpuNode(BaseModel, frozen=True):
         }
 
     def _get_modified_at(self, now: float) -> float:
+        """Return the time of the node's last change until `now`, in unix seconds."""
         # Changes that are only planned have not modified the node yet.
         moments = [at for at, _ in (*self.states, *self.memberships, *self.nats) if at <= now]
         return max([self.modified_at, *moments])
@@ -397,6 +408,7 @@ class ScpInventory:
         self._store.put(_FABRIC, fabric.fabric_id, fabric.model_dump_json())
 
     def _has_members(self, fabric: Fabric) -> bool:
+        """Return whether a node is in the fabric or is planned to join the fabric."""
         return any(node.has_fabric(fabric.fabric_id, self.now) for node in self._nodes.values())
 
 

@@ -119,7 +119,10 @@ def check_unlocked(nodes: Sequence[GpuNode]) -> None:
 
 
 def check_joinable(fabric: Fabric, context: RequestContext) -> None:
-    """Refuse to add nodes to a fabric before RUNNING, unless a setting allows (ours)."""
+    """Raise `ApiError` 400 if nodes are to join a fabric in another state than RUNNING.
+
+    The setting `joining_while_creating` allows any state.
+    """
     state = fabric.get_state(context.now)
     if state != "RUNNING" and not context.settings.joining_while_creating:
         raise make_bad_request(
@@ -219,7 +222,10 @@ def build_nat(public_ip_address_id: str) -> Nat:
 
 
 def _compute_storage_addresses(subnet_id: str, address: str) -> list[str]:
-    """Return the node's two addresses in the storage network, different for all nodes."""
+    """Return two storage network addresses for a node with `address` in a subnet.
+
+    No other node gets one of them.
+    """
     # Each subnet has a block of its own; a node's place in its subnet gives its place in the block.
     block = list(SUBNETS).index(subnet_id) * _STORAGE_BLOCK_SIZE
     offset = int(IPv4Address(address)) - int(SUBNETS[subnet_id].network.network_address)
@@ -230,7 +236,10 @@ _STABLE_STATES = ("RUNNING", "STOPPED")
 
 
 def delete_nodes(context: RequestContext, ids: Sequence[str]) -> None:
-    """Terminate nodes from any state; a second delete is no error (ours)."""
+    """Terminate the nodes of `ids`, in whatever state.
+
+    A second delete is no error, which the document does not say.
+    """
     nodes = require_nodes(context.inventory, ids)
     check_unlocked(nodes)
     for node in nodes:

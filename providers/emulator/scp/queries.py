@@ -101,6 +101,10 @@ class ListQuery:
 
 
 def _parse_number(values: dict[str, str], name: str, *, default: int, minimum: int) -> int:
+    """Return a whole-number parameter, or `default` if absent.
+
+    Raises `ApiError` 400 below `minimum`.
+    """
     argument = values.get(name)
     if argument is None:
         return default
@@ -112,6 +116,7 @@ def _parse_number(values: dict[str, str], name: str, *, default: int, minimum: i
 
 
 def _make_invalid_parameter(name: str, korean: str, english: str) -> ApiError:
+    """Return the 400 `ApiError` for a query parameter, with a message in both languages."""
     return make_bad_request("InvalidParameter", Message(f"{name}: {korean}.", f"{name}: {english}"))
 
 

@@ -104,6 +104,7 @@ def parse_body(model: type[_Body], data: bytes) -> _Body:
 
 
 def _format_problem(problem: dict[str, Any]) -> Message:
+    """Return the message, in Korean and English, for one of pydantic's problems with a body."""
     path = ".".join(str(part) for part in problem["loc"]) or "body"
     if problem["type"] == "missing":
         return Message(f"{path}: 필수 항목입니다.", f"{path}: required")
@@ -248,6 +249,7 @@ def _find_server_problems(body: CreateGpuNodes) -> Iterator[Message]:
 
 
 def _find_product_problems(server: ServerDetails, image: Image | None) -> Iterator[Message]:
+    """Yield the problems of a server's type: unknown, not available, or without the image."""
     product = PRODUCTS.get(server.server_type_id)
     if product is None:
         yield _make_unknown_message("server_type_id", server.server_type_id)
@@ -278,6 +280,7 @@ def _make_unknown_message(name: str, value: str) -> Message:
 
 
 def _is_in_subnet(address: str, subnet: Subnet) -> bool:
+    """Return whether a text is an IPv4 address within the subnet."""
     try:
         return IPv4Address(address) in subnet.network
     except AddressValueError:

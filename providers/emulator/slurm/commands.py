@@ -144,6 +144,10 @@ def _select_jobs(slurm: SlurmCluster, states: str | None, nodelist: str | None) 
 
 
 def _parse_field(field: str) -> tuple[str, int]:
+    """Return column and width of a `squeue --Format` field, as `name:20`.
+
+    Raises `CommandRefused`.
+    """
     name, _, width = field.partition(":")
     if name not in WIDE_COLUMNS:
         raise CommandRefused(f"squeue: error: Invalid job format specification: {name}")
@@ -151,6 +155,7 @@ def _parse_field(field: str) -> tuple[str, int]:
 
 
 def _list_letters(row_format: str) -> set[str]:
+    """Return the letters of the columns in a `squeue -o` format, such as {"i", "T"}."""
     parts = row_format.split("%")[1:]
     return {part.lstrip(".0123456789")[:1] for part in parts}
 
@@ -246,6 +251,10 @@ def _run_tail(slurm: SlurmCluster, arguments: list[str]) -> CommandResult:
 
 
 def _parse_tasks(argument: str) -> list[int]:
+    """Return the task numbers of an array such as `0-3` or `5`.
+
+    Raises `CommandRefused`.
+    """
     first, _, last = argument.partition("-")
     return list(range(_parse_number(first), _parse_number(last or first) + 1))
 

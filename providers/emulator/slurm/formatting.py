@@ -98,6 +98,7 @@ def format_hostlist(names: Sequence[str]) -> str:
 
 
 def _format_ranges(numbers: list[int]) -> str:
+    """Return node numbers as Slurm writes ranges: `[0-2,7]`, or `7` alone."""
     if len(numbers) == 1:
         return str(numbers[0])
     runs: list[list[int]] = []
@@ -125,6 +126,7 @@ def _format_row(row_format: str, value: Callable[[str], str]) -> str:
 
 
 def _format_location(job: Job, slurm: SlurmCluster) -> str:
+    """Return the job's nodes, or in parentheses why a pending job waits, as `squeue` prints."""
     return (
         f"({slurm.get_wait_reason(job)})" if job.state == "PENDING" else format_hostlist(job.nodes)
     )
@@ -183,6 +185,7 @@ WIDE_COLUMNS: dict[str, Callable[[Job], str]] = {
 
 
 def _get_short_state(state: list[str]) -> str:
+    """Return a node's state in the short form of `sinfo`: `alloc`, `mix`, `drng` and such."""
     base, *flags = state
     if "DRAIN" in flags:
         return "drng" if base in ("ALLOCATED", "MIXED") or "COMPLETING" in flags else "drain"
@@ -214,6 +217,10 @@ def run_scontrol(slurm: SlurmCluster, arguments: list[str]) -> str:
 
 
 def _show_nodes(slurm: SlurmCluster, names: list[str]) -> str:
+    """Return the output of `scontrol show node` for the named nodes, or for all.
+
+    Raises `CommandRefused` for an unknown name.
+    """
     for name in names:
         if name not in slurm.nodes:
             # scontrol writes this message to stdout, unlike its others.
@@ -251,6 +258,10 @@ def _update_nodes(slurm: SlurmCluster, settings: list[str]) -> str:
 
 
 def _set_node_state(slurm: SlurmCluster, name: str, state: str, reason: str | None) -> None:
+    """Resume, undrain, drain or take down a node, and store the reason if any.
+
+    Raises `CommandRefused` for the resume of a node in service.
+    """
     is_in_service = not {"DRAIN", "DOWN"} & set(slurm.list_states(name))
     # Slurm refuses to resume a node that is in service.
     if state == "RESUME" and is_in_service:

@@ -129,7 +129,7 @@ class Job(BaseModel, frozen=True):
         return self.printed + words.replace("$SLURM_JOB_NODELIST", ",".join(self.nodes))
 
     def plan_end(self, end: str, next_state: State, now: float) -> Self:
-        """Return the job COMPLETING: it holds its nodes for a while yet."""
+        """Return the job COMPLETING: its nodes stay taken until the epilog ends."""
         update = {
             "state": "COMPLETING",
             "then": next_state,
@@ -158,7 +158,7 @@ class Job(BaseModel, frozen=True):
         return self.release_nodes()
 
     def release_nodes(self) -> Self:
-        """Return the job in the next state, without nodes."""
+        """Return the job in its planned next state; a requeued job has no nodes any more."""
         is_again = self.then == "PENDING"
         update = {
             "state": self.then,

@@ -155,6 +155,7 @@ class SlurmCluster:
         ]
 
     def _end_job(self, job: Job, end: str, next_state: State) -> Job:
+        """Return the job after the end `end`: COMPLETING after a run, else in `next_state`."""
         if job.state == "RUNNING":
             return job.plan_end(end, next_state, self.now)
         if job.state == "COMPLETING":
@@ -190,6 +191,7 @@ class SlurmCluster:
         return next((text for text in files if text is not None), None)
 
     def _get_measure(self, name: str) -> Measure:
+        """Return the measure set for a node, else the one for all nodes, else the default."""
         measures = self._state.measures
         return measures.get(name) or measures.get("") or Measure()
 
@@ -222,7 +224,10 @@ class SlurmCluster:
                 del remembered[name]
 
     def _find_next_event(self, at: float) -> float:
-        """Return when something happens after `at`; infinity where nothing is due."""
+        """Return the time of the next change of a job or node after `at`; infinity without one.
+
+        Times are unix seconds.
+        """
         # A change that is due may lie at `at` itself: it was planned by what happened there.
         moments = [job.changes_at for job in self._state.jobs if job.changes_at is not None]
         later_moments = [job.eligible_at for job in self._state.jobs if job.state == "PENDING"]
@@ -239,6 +244,7 @@ class SlurmCluster:
         )
 
     def _advance_job(self, job: Job, at: float) -> Job:
+        """Return the job after its change due at `at`, or after the loss of one of its nodes."""
         if job.holds_nodes and any(self._is_lost(name, at) for name in job.nodes):
             return job.lose_node(at)
         if job.changes_at is not None and job.changes_at <= at:
@@ -246,6 +252,7 @@ class SlurmCluster:
         return job
 
     def _is_lost(self, name: str, at: float) -> bool:
+        """Return whether a node is missing, has left or is down at `at` (unix seconds)."""
         node = self._all_nodes.get(name)
         return node is None or node.has_left(at) or node.is_down(at)
 
@@ -266,6 +273,7 @@ class SlurmCluster:
                 self._state.jobs[index] = started
 
     def _can_take(self, name: str, job_request: JobRequest, at: float) -> bool:
+        """Return whether the node accepts jobs at `at` and has enough free GPUs for the request."""
         if not self._is_available(name, at):
             return False
         # GPUs alone are counted, for they are what jobs wait for.
@@ -273,7 +281,7 @@ class SlurmCluster:
         return used + job_request.gpus <= GPUS_PER_WORKER
 
     def _is_available(self, name: str, at: float) -> bool:
-        """Return whether the node takes jobs at all."""
+        """Return whether the node runs at `at` (unix seconds) and is neither drained nor down."""
         node = self._all_nodes.get(name)
         is_up = node is not None and node.is_running(at) and not node.is_down(at)
         return is_up and name not in self._state.drained and name not in self._state.down

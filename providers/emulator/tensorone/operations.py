@@ -196,6 +196,7 @@ def delete_cluster(context: RequestContext, cluster_id: str, body: DeleteCluster
 
 
 def _build_details(body: CreateCluster) -> Details:
+    """Return the details of a new cluster: the body's values, ports assigned, default limits."""
     return Details(
         name=body.name,
         description=body.description,
@@ -233,6 +234,10 @@ def _merge_limits(old: AutoTerminateLimits, body: AutoTerminate) -> AutoTerminat
 
 
 def _apply_configuration(spec: Spec, configuration: Configuration) -> Spec:
+    """Return the hardware with the body's values.
+
+    Raises `ApiError` 400 for less storage.
+    """
     new_values = configuration.model_dump(exclude_none=True, exclude={"docker_image"})
     if new_values.get("storage_gb", spec.storage_gb) < spec.storage_gb:
         raise make_invalid_field("storage_gb", f"storage cannot shrink from {spec.storage_gb} GB")
@@ -269,10 +274,12 @@ def _save_snapshot(context: RequestContext, cluster: Cluster, name: str | None) 
 
 
 def _refuse_deleting(cluster: Cluster, now: float) -> None:
+    """Raise `ApiError` 409 if the cluster is being deleted."""
     if cluster.get_status(now) == "deleting":
         raise make_conflict("Cannot change a cluster that is being deleted", "deleting", "running")
 
 
 def _is_failing(context: RequestContext, name: str) -> bool:
+    """Return whether an injected fault names this cluster, whose start then fails."""
     pattern = context.effects.failing_pattern
     return pattern is not None and re.search(pattern, name) is not None

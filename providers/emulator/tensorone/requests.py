@@ -208,6 +208,7 @@ def select_page(
 
 
 def _matches_query(cluster: Cluster, query: Mapping[str, str], now: float) -> bool:
+    """Return whether a cluster matches all filters and date bounds of a list request."""
     has_equal_values = all(
         query[name] == value(cluster, now) for name, value in _FILTERS.items() if name in query
     )
@@ -224,6 +225,10 @@ def _parse_number(name: str, argument: str) -> int:
 
 
 def _parse_time(name: str, argument: str) -> float:
+    """Return a date of ISO 8601 in unix seconds.
+
+    Raises `ApiError` 400 naming the parameter.
+    """
     try:
         return datetime.fromisoformat(argument).timestamp()
     except ValueError:

@@ -81,7 +81,7 @@ def _check_location(body: CreateCluster) -> None:
 
 
 def _check_sizes(num_gpus: int, body: CreateCluster | UpdateCluster) -> None:
-    """Refuse numbers of GPUs outside of multiples of 8 and above `num_gpus`."""
+    """Raise `ApiError` 400 unless numbers of GPUs are multiples of 8 and at most `num_gpus`."""
     # A worker is a whole host of eight GPUs; the document has no smaller step.
     if num_gpus <= 0 or num_gpus % GPUS_PER_WORKER:
         raise ApiError(400, f"num_gpus must be a positive multiple of 8, not {num_gpus}")
@@ -101,7 +101,7 @@ def _check_sizes(num_gpus: int, body: CreateCluster | UpdateCluster) -> None:
 
 
 def _check_reservation(body: CreateCluster, now: float) -> None:
-    """Refuse reservation fields in contradiction to the billing type."""
+    """Raise `ApiError` 400 if reservation times do not fit the billing type."""
     if body.billing_type == "RESERVED":
         if body.duration_days is None:
             raise ApiError(400, "duration_days is required with billing_type RESERVED")
@@ -123,6 +123,7 @@ def _check_reservation(body: CreateCluster, now: float) -> None:
 
 
 def _check_storage(body: CreateCluster) -> None:
+    """Raise `ApiError` 400 for two volumes, or for a new volume in another region."""
     if body.shared_volume is None:
         return
     if body.volume_id is not None:
@@ -207,4 +208,5 @@ def merge_deeply(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, An
 
 
 def _dump_config(add_on: NewAddOn | ChangedAddOn) -> dict[str, Any]:
+    """Return the configuration of an add-on without unset members; {} without one."""
     return add_on.config.model_dump(exclude_none=True) if add_on.config else {}

@@ -177,6 +177,7 @@ def require_driver(region: Region, choice: DriverChoice) -> DriverVersion:
 
 
 def _is_chosen(driver: DriverVersion, choice: DriverChoice) -> bool:
+    """Return whether a driver has every version or id named by the choice."""
     choices = (
         (choice.nvidia_version_id, driver.key),
         (choice.driver_version, driver.legacy_name),

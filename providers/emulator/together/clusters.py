@@ -178,7 +178,7 @@ class Cluster(BaseModel, frozen=True):
         return bool(self.control_plane) and all(node.is_running(now) for node in self.control_plane)
 
     def is_progressing(self) -> bool:
-        """Return whether the planned statuses end in `Ready`."""
+        """Return whether the last planned status is `Ready`: the cluster is or will be usable."""
         return bool(self.statuses) and self.statuses[-1][1] == "Ready"
 
     def plan_creation(
@@ -309,7 +309,10 @@ class Cluster(BaseModel, frozen=True):
         new_id: Callable[[], str],
         removed_first: Collection[str] = (),
     ) -> Self:
-        """Return the cluster with workers joining or leaving at `change_at`, without old plans."""
+        """Return the cluster with as many workers as `num_gpus` needs from `change_at` on.
+
+        Removals planned earlier are dropped. `removed_first` are host names.
+        """
         departed_nodes, running = self._split_workers(now)
         running.sort(key=lambda node: node.host_name in removed_first)  # stable: by age within each
         target_count = self.settings.num_gpus // GPUS_PER_WORKER
@@ -378,6 +381,7 @@ class Cluster(BaseModel, frozen=True):
         }
 
     def _workers_to_json(self, now: float) -> dict[str, Any]:
+        """Return the answer's lists of running workers, departed workers and nodes' events."""
         gpu_type = self.settings.gpu_type
         nodes = [*self.workers, *self.preemptible]
         return {

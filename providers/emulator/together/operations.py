@@ -306,6 +306,10 @@ class TogetherOperations:
         return self._store.get(_CREDIT, _CREDIT) == _NONE
 
     def _apply_credit(self, cluster: Cluster, *, is_exhausted: bool) -> None:
+        """Pause or resume a cluster by the account's credit, and store the cluster.
+
+        A planned deletion of the cluster also plans the release of the volume.
+        """
         changed = cluster.apply_credit(self.now, is_exhausted=is_exhausted)
         self._save_cluster(changed)
         # A volume is held until its cluster is gone, which credit has just moved or called off.
@@ -351,6 +355,7 @@ def _parse_volume(body: str) -> Volume:
 
 
 def _compute_reservation(body: CreateCluster, now: float) -> dict[str, float | None]:
+    """Return start and end of a reservation in unix seconds; {} for ON_DEMAND billing."""
     if body.billing_type == "ON_DEMAND":
         return {}
     start = body.reservation_start_time.timestamp() if body.reservation_start_time else now

@@ -323,10 +323,12 @@ class Remediations:
         return begun, _plan_repair(cluster, begun, self._store)
 
     def _record_review(self, remediation: Remediation, comment: str | None) -> Remediation:
+        """Return the remediation with time, reviewer and comment of a review."""
         review = {"reviewed_at": self._now, "reviewed_by": "api", "review_comment": comment or ""}
         return remediation.model_copy(update=review)
 
     def _require_state(self, remediation: Remediation, *states: str) -> None:
+        """Raise `ApiError` 409 unless the remediation is in one of `states`."""
         if remediation.get_state(self._now) not in states:
             raise ApiError(
                 409, f"remediation {remediation.id!r} is {remediation.get_state(self._now)}"

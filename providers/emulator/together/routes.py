@@ -124,6 +124,7 @@ class TogetherApi(PlatformApi):
             }
 
     def _load_platform(self) -> TogetherOperations:
+        """Return Together's operations at the clock's present time, without expired objects."""
         now = self._clock.now()
         self._store.remove_expired(now)
         return TogetherOperations(self._store, now, _get_address())
@@ -259,6 +260,7 @@ class TogetherApi(PlatformApi):
         return answer_json(operations.cancel_remediation(remediation).to_json(operations.now))
 
     def _answer_cluster(self, operations: TogetherOperations, cluster: Cluster) -> Response:
+        """Answer the cluster with its volume, and with injected faults' statuses."""
         volume_id = cluster.volume_id
         volume = None if volume_id is None else operations.get_volume(volume_id)
         view = operations.cluster_to_json(cluster, volume)
@@ -266,6 +268,7 @@ class TogetherApi(PlatformApi):
         return answer_json(view)
 
     def _answer_volume(self, operations: TogetherOperations, volume: Volume) -> Response:
+        """Answer the volume with an injected fault's status."""
         view = volume.to_json(operations.now)
         self._show_overrides(operations, [view], _VOLUMES, "volume_id")
         return answer_json(view)
@@ -273,7 +276,7 @@ class TogetherApi(PlatformApi):
     def _show_overrides(
         self, operations: TogetherOperations, views: list[dict[str, Any]], folder: str, key: str
     ) -> None:
-        """Show an injected fault's status, and the fault's phase in the history."""
+        """Set the status of injected faults in `views`, and add the phase to the history."""
         for view, rule in self._apply_status_overrides(views, folder, key=key):
             phase = rule.phase or status_to_phase(str(rule.status_override))
             if phase and "phase_transitions" in view:
@@ -282,7 +285,10 @@ class TogetherApi(PlatformApi):
 
 
 def _get_address() -> str:
-    """Return the URL at which this client finds the emulator: by TLS, unless in process."""
+    """Return the emulator's URL as addressed by the client of this request.
+
+    Over a socket the scheme is https; a client in the same process keeps its own.
+    """
     # kubectl sends a token over nothing but TLS; in process there is no socket that could speak it.
     scheme = "https" if "werkzeug.socket" in request.environ else request.scheme
     return f"{scheme}://{request.host}"

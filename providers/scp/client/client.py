@@ -315,6 +315,7 @@ class ScpClient:
                 raise
 
     def _has_effect(self, node_id: str, has_effect: NodePredicate, accepts_gone: bool) -> bool:
+        """Return whether a node shows a request's effect; `accepts_gone` for a missing node."""
         try:
             return has_effect(self.get_node_listing().read_one(node_id))
         except NotFound:
@@ -353,6 +354,7 @@ def client_for(settings: Settings, region: str | None = None) -> ScpClient:
 
 
 def _has_state(*states: str) -> NodePredicate:
+    """Return a predicate: whether a node is in one of `states`."""
     return lambda node: node.state in states
 
 

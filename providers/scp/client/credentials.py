@@ -191,6 +191,10 @@ def _read_json_file(path: Path) -> Mapping[str, str]:
 
 
 def _resolve_base_url(settings: Settings, files: _ConfigFiles, region: str | None) -> str:
+    """Return the API's address: an override, else the one of the region.
+
+    Raises GpuformError without a region.
+    """
     override = settings.get_value(ENDPOINT_VARIABLE)
     # An override (the emulator, a proxy) needs no region.
     if override is not None:
@@ -247,6 +251,10 @@ def _resolve_environment(settings: Settings, files: _ConfigFiles, region: str) -
 
 
 def _parse_environment(url: str, name: str) -> str:
+    """Return the environment's letter in the URL of SCP's IAM.
+
+    Raises GpuformError naming `name`.
+    """
     match = re.fullmatch(r"iam\.([a-z0-9]+)\.samsungsdscloud\.com", _parse_host(url))
     if match is None:
         raise GpuformError(

@@ -192,6 +192,10 @@ def refuse_unsafe_changes(
 
 
 def _require_target_fabric(client: ScpClient, inputs: NodePoolInputs) -> None:
+    """Raise GpuformError unless the declared fabric, the target of moved nodes, exists.
+
+    A fabric declared by id has to be in the vendor pool and to have the declared name.
+    """
     if inputs.cluster_fabric_id is not None:
         for problem in _find_declared_fabric_problems(
             client, inputs.node_pool_id, inputs.cluster_fabric_name, inputs.cluster_fabric_id
@@ -206,6 +210,7 @@ def _require_target_fabric(client: ScpClient, inputs: NodePoolInputs) -> None:
 def _find_declared_fabric_problems(
     client: ScpClient, node_pool_id: str, name: str, fabric_id: str
 ) -> Iterator[Problem]:
+    """Yield why a fabric declared by id cannot be used: missing, other pool or other name."""
     fabric = find_fabric_by_id(client, fabric_id)
     if fabric is None:
         yield Problem(
