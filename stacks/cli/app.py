@@ -255,9 +255,9 @@ def _is_verbose(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 def _shown(line: str) -> str:
     from gpuform.stacks.cli.terminal.screen import harmless  # noqa: PLC0415 - for errors alone
-    from gpuform.stacks.engine.machine import ci_job  # noqa: PLC0415 - as above
+    from gpuform.stacks.engine.machine import find_ci_job  # noqa: PLC0415 - as above
 
-    return harmless(line, color=False, in_ci=ci_job(os.environ) is not None)
+    return harmless(line, color=False, in_ci=find_ci_job(os.environ) is not None)
 
 
 def _drop_output() -> None:

@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 
 from gpuform.providers.permissions import VARIABLE as PERMISSIONS_VARIABLE
 from gpuform.stacks.doctor.findings import Finding, Level
-from gpuform.stacks.engine.machine import LAST_TRIED, ci_job, cli_version
+from gpuform.stacks.engine.machine import LAST_TRIED, find_ci_job, read_cli_version
 from gpuform.stacks.engine.sdk_patches import TRIED, patches_left_out
 
 AREA = "environment"
@@ -40,7 +40,7 @@ def environment(environ: Mapping[str, str]) -> Iterator[Finding]:
 
 def newer_cli(area: str, environ: Mapping[str, str]) -> Iterator[Finding]:
     """Yield a warning where the Pulumi CLI of PATH is newer than the last one that was tried."""
-    version = cli_version(environ)
+    version = read_cli_version(environ)
     if version is not None and version > LAST_TRIED:
         newer, tried = (".".join(map(str, each)) for each in (version, LAST_TRIED))
         yield Finding(
@@ -100,7 +100,7 @@ def _home(environ: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _variables(environ: Mapping[str, str]) -> Iterator[Finding]:
-    job = ci_job(environ)
+    job = find_ci_job(environ)
     if job is not None:
         yield Finding(
             AREA,

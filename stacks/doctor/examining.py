@@ -19,7 +19,7 @@ from gpuform.stacks.engine.project import (
     folder_and_entry,
     topology_in,
 )
-from gpuform.stacks.engine.stack import selected_stack, short_name
+from gpuform.stacks.engine.stack import find_selected_stack, get_short_name
 from gpuform.stacks.engine.store import Backend, get_backend_url, strip_credentials
 from gpuform.stacks.review.value_text import counted
 from gpuform.stacks.topology.offline import read_plan_context
@@ -98,7 +98,8 @@ def _stack(
 ) -> Mapping[str, str]:
     """Looks at the stack; its configuration, as far as it can be read."""
     named = exam.get(
-        "stack", lambda: short_name(project, name) if name else selected_stack(project, environ)
+        "stack",
+        lambda: get_short_name(project, name) if name else find_selected_stack(project, environ),
     )
     known = exam.get("stack", lambda: backend.stacks(project.name)) or []
     names = [each.rsplit("/", 1)[-1] for each in known]

@@ -8,7 +8,7 @@ from gpuform.providers.records import Intent
 from gpuform.stacks.config_keys import ConfigKeys
 from gpuform.stacks.doctor.findings import Finding, Level
 from gpuform.stacks.engine.project import Project, StackSettings
-from gpuform.stacks.engine.records import intents_of
+from gpuform.stacks.engine.records import open_intents
 from gpuform.stacks.engine.secrets import (
     PASSPHRASE_PROVIDER,
     SecretsManager,
@@ -185,7 +185,7 @@ def undone(subject: ExaminedStack) -> Iterator[Finding]:
 def _unsettled(subject: ExaminedStack) -> Iterator[Intent]:
     """The creates whose object the state does not have."""
     backend, project = subject.backend, subject.project.name
-    intents = intents_of(backend, project, subject.name).list_all()
+    intents = open_intents(backend, project, subject.name).list_all()
     if intents:
         known = {each.id for each in read_sealed(backend, project, subject.name).snapshot.resources}
         yield from (each for each in intents if each.id not in known)

@@ -13,7 +13,7 @@ from gpuform.providers.offering import Held
 from gpuform.schemas.checking import find_nearest_name
 from gpuform.schemas.topology import NAME_PATTERN, SECTIONS
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.records import errors_of_engine
+from gpuform.stacks.engine.records import raise_as_engine_errors
 
 
 class NotImported(EngineError):
@@ -123,7 +123,7 @@ def one(type_: str, name: str, id_: str, held: Iterable[Held], region: str = "")
     lifecycle, text = load_lifecycle_class(platform, kind), id_
     id_ = importing.parse_object_id(lifecycle, text)
     found = next((each for each in held if (each.kind, each.id) == (kind, id_)), None)
-    with errors_of_engine():
+    with raise_as_engine_errors():
         told = importing.merge_import_inputs(lifecycle, text, found.told if found else {})
     if found is None:
         return ImportChoice(platform, kind, id_, name, region=region, told=told)

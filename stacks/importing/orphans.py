@@ -13,7 +13,7 @@ from gpuform.providers.offering import Held, list_existing_objects
 from gpuform.providers.operations import Settings
 from gpuform.providers.platform import platforms
 from gpuform.providers.records import Intent
-from gpuform.stacks.engine.records import all_intents
+from gpuform.stacks.engine.records import read_all_intents
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.store import Backend, find_owners
 from gpuform.stacks.importing.chosen import Key
@@ -95,7 +95,7 @@ def find(question: Question) -> Orphans:
     held = [each for platform in _platforms(question) for each in _held(platform, question, found)]
     owned = _owned(question.backend, found)
     platforms = _platforms(question)
-    intents = [each for each in all_intents(question.backend) if each.platform in platforms]
+    intents = [each for each in read_all_intents(question.backend) if each.platform in platforms]
     made_by = {id_: each for each in intents for id_ in (each.id, *each.ids) if id_}
     owned_ids = {id_ for _, _, id_ in owned}
     found.unsettled = [each for each in intents if not _is_settled(each, owned_ids)]

@@ -20,11 +20,11 @@ def serve(root: Path, *, runs_programs: bool) -> None:
     Raises EngineError where the packages for it are missing.
     """
     if find_spec("mcp") is None:
-        from gpuform.stacks.engine.machine import requirement  # noqa: PLC0415 - not for the server
+        from gpuform.stacks.engine.machine import get_pip_requirement  # noqa: PLC0415 - not for the server
 
         raise EngineError(
             "`gpuform mcp` needs a package that is not installed: mcp",
-            f"Install it: pip install '{requirement('mcp')}'",
+            f"Install it: pip install '{get_pip_requirement('mcp')}'",
         )
     from mcp.server.mcpserver import MCPServer  # noqa: PLC0415 - an extra
     from mcp.types import ToolAnnotations  # noqa: PLC0415 - as above

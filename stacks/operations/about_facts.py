@@ -9,7 +9,7 @@ from typing import Any
 
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import NoProject, Project, find_project
-from gpuform.stacks.engine.stack import selected_stack, short_name
+from gpuform.stacks.engine.stack import find_selected_stack, get_short_name
 from gpuform.stacks.engine.state import load_checkpoint
 from gpuform.stacks.engine.store import Backend, get_backend_url, get_user, strip_credentials
 from gpuform.stacks.engine.urn import is_listed
@@ -56,7 +56,7 @@ def _iterate_stack_facts(
     project: Project, environ: Mapping[str, str], stack: str | None
 ) -> Iterator[tuple[str, Any]]:
     try:
-        name = short_name(project, stack) if stack else selected_stack(project, environ)
+        name = get_short_name(project, stack) if stack else find_selected_stack(project, environ)
     except EngineError as error:
         yield "error", error.message
         return

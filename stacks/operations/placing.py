@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from gpuform.providers.context import CLOCK_VARIABLE
 from gpuform.schemas.policies.drain import KubernetesInputs
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.records import errors_of_engine
+from gpuform.stacks.engine.records import raise_as_engine_errors
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.operations.opening.selecting import SelectedStack, create_passphrase_finder
 from gpuform.stacks.operations.opening.worlds import (
@@ -139,7 +139,7 @@ def apply_topology(
         passphrase = create_passphrase_finder(workspace, selected.ask_passphrase)
         stack = workspace.open(selected.name, passphrase, exclusive=True)
         resources.enter_context(enter_environment(stack, emulate=options.emulate))
-        resources.enter_context(errors_of_engine())
+        resources.enter_context(raise_as_engine_errors())
         placements = _list_placements(stack, replace(options, refresh=True))
         _require_readable(placements)
         _require_all_of_kubernetes(stack, placements, options)

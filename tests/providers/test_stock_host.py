@@ -30,7 +30,7 @@ from gpuform.providers.emulator.server import Server, environment, serve
 from gpuform.providers.records import Intent
 from gpuform.providers.together.cluster import ClusterLifecycle
 from gpuform.providers.together.shared_volume import SharedVolumeLifecycle
-from gpuform.stacks.engine.records import intents_of
+from gpuform.stacks.engine.records import open_intents
 from gpuform.stacks.engine.store import Backend
 
 
@@ -229,7 +229,7 @@ def test_a_destroy_refuses_to_leave_what_an_interrupted_create_may_have_made(
         )
         made = host.Create(provider_pb2.CreateRequest(urn=VOLUME, properties=volume))
     intent = Intent(URN, "together", "Cluster", "train", "us-central-8", 1.0, id="c-1")
-    intents_of(Backend.open(backend), "demo", "dev").record(intent)
+    open_intents(Backend.open(backend), "demo", "dev").record(intent)
     request = provider_pb2.DeleteRequest(urn=VOLUME, id=made.id, properties=made.properties)
     with started(tmp_path, variables, command=command) as host:
         if command == "up":

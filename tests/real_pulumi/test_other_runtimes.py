@@ -14,7 +14,7 @@ from processes.commands import PASSPHRASE, SALT, Result, pulumi, run_new_process
 
 from gpuform.providers.emulator.server import environment, serve
 from gpuform.providers.records import Intent
-from gpuform.stacks.engine.records import intents_of
+from gpuform.stacks.engine.records import open_intents
 from gpuform.stacks.engine.store import Backend
 
 PROGRAM = """\
@@ -73,7 +73,7 @@ class ForeignProject:
             id_ = str(json.load(answer)["volume_id"])
         intent = Intent(URN, "together", "SharedVolume", "left", "", 1.0, id=id_)
         backend = Backend.open(f"file://{self.folder}/state", {})
-        intents_of(backend, "foreign", "dev").record(intent)
+        open_intents(backend, "foreign", "dev").record(intent)
         state = json.loads(self.checkpoint.read_text())
         latest = state["checkpoint"]["latest"]
         (provider,) = [e for e in latest["resources"] if e["type"] == "pulumi:providers:gpuform"]

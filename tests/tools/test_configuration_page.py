@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpuform.providers.platform import list_own_platforms, list_settings
-from gpuform.stacks.engine.machine import ci_variables
+from gpuform.stacks.engine.machine import list_ci_variables
 from tools.reference.configuration_page import render_configuration_page
 from tools.reference.variables import VARIABLES
 
@@ -18,7 +18,7 @@ NAMED = {each.name for each in VARIABLES}
 OF_PLATFORMS = {each.variable for each in list_settings()} | {
     each.address for each in list_own_platforms().values()
 }
-OF_JOBS = {name for names in ci_variables().values() for name in names}
+OF_JOBS = {name for names in list_ci_variables().values() for name in names}
 KNOWN = NAMED | OF_PLATFORMS | OF_JOBS
 
 PREFIXES = re.compile(

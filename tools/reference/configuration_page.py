@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from gpuform.providers.platform import Platform, list_own_platforms, plugin_key
-from gpuform.stacks.engine.machine import ci_variables
+from gpuform.stacks.engine.machine import list_ci_variables
 from tools.reference.markdown import escape_prose, join_as_code, render_page, render_table
 from tools.reference.variables import JOBS, VARIABLES, Variable
 
@@ -134,7 +134,7 @@ def _render_variables(variables: Iterable[Variable]) -> str:
 
 
 def _render_ci_systems() -> str:
-    rows = [(system, join_as_code(names)) for system, names in ci_variables().items()]
+    rows = [(system, join_as_code(names)) for system, names in list_ci_variables().items()]
     return (
         "The history of a stack says which CI job made a change. The first variable of a row says "
         "that this system runs the job. The others tell the build, the commit and the branch.\n\n"

@@ -267,13 +267,13 @@ def lsp() -> None:
       gpuform lsp
     """
     from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - not for help
-    from gpuform.stacks.engine.machine import requirement  # noqa: PLC0415 - as above
+    from gpuform.stacks.engine.machine import get_pip_requirement  # noqa: PLC0415 - as above
 
     with session():
         if find_spec("pygls") is None:
             raise EngineError(
                 "`gpuform lsp` needs a package that is not installed: pygls",
-                f"Install it: pip install '{requirement('lsp')}'",
+                f"Install it: pip install '{get_pip_requirement('lsp')}'",
             )
         from gpuform.stacks.lsp.server import serve  # noqa: PLC0415 - an extra
 

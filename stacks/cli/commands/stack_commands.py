@@ -27,13 +27,13 @@ from gpuform.stacks.cli.flags import (
 from gpuform.stacks.cli.opening import chosen_stack, opened_for_change, told_on, workspace_of
 from gpuform.stacks.cli.session import Session, common_flags, session, stack_flags
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.records import errors_of_engine, intents_of
+from gpuform.stacks.engine.records import open_intents, raise_as_engine_errors
 from gpuform.stacks.engine.stack import (
     StackNotFound,
     Workspace,
+    get_short_name,
     parse_new_name,
     rename_stack,
-    short_name,
 )
 from gpuform.stacks.engine.state import load_checkpoint
 from gpuform.stacks.engine.store import Backend, add_backup_hint, build_full_name
@@ -166,7 +166,7 @@ def select(name: str, create: bool, secrets_provider: str | None) -> None:
     """
     with session() as current:
         workspace = workspace_of(current, runs_program=False)
-        if create and short_name(workspace.project, name) not in workspace.stacks():
+        if create and get_short_name(workspace.project, name) not in workspace.stacks():
             _init(workspace, name, current, secrets_provider)
             return
         workspace.select(name)
@@ -287,15 +287,15 @@ def _init(
     *,
     emulate: bool = False,
 ) -> None:
-    name = short_name(workspace.project, name)
+    name = get_short_name(workspace.project, name)
     workspace.init(
         name,
         create_passphrase_finder(workspace, current.screen.passphrase(), twice=True),
         provider or "",
     )
     if emulate:
-        with errors_of_engine():
-            records = intents_of(workspace.backend, workspace.project.name, name).records
+        with raise_as_engine_errors():
+            records = open_intents(workspace.backend, workspace.project.name, name).records
             record_environment(records, StackEnvironment(emulated=True, emulator=""))
     where = " on the emulator" if emulate else ""
     current.screen.print(f"Stack {name} is made{where} and selected.")

@@ -240,7 +240,7 @@ def change_secrets_provider(provider: str) -> None:
       gpuform stack change-secrets-provider "awskms://alias/team?region=eu-central-1"
     """
     with session() as current, opened_for_change(current) as stack:
-        stack.refuse_overtaken()
+        stack.reject_orphaned_journals()
         new = new_crypter(provider, lambda: _new_passphrase(current))
         SecretsChange(stack.backend, stack.project, stack.name).make(
             stack.settings, stack.snapshot, stack.crypter, new

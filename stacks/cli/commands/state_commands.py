@@ -22,7 +22,7 @@ from gpuform.stacks.cli.terminal.asking import agreed
 from gpuform.stacks.cli.terminal.screen import Screen
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import yaml_text
-from gpuform.stacks.engine.stack import Workspace, path_of_unsaved
+from gpuform.stacks.engine.stack import Workspace, get_unsaved_path
 from gpuform.stacks.engine.stack import recover as recovered
 from gpuform.stacks.engine.state import (
     Snapshot,
@@ -65,7 +65,7 @@ def recover() -> int:
     with session() as current:
         workspace = workspace_of(current, runs_program=False)
         name = workspace.resolve(current.stack)
-        path = path_of_unsaved(workspace.project, name)
+        path = get_unsaved_path(workspace.project, name)
         with locked(current, workspace, name):
             workspace.finish_secrets_change(name, exclusive=True)
             count = recovered(workspace.backend, workspace.project.name, name, path)

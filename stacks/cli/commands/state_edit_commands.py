@@ -15,7 +15,7 @@ from gpuform.stacks.cli.terminal.asking import agreed
 from gpuform.stacks.cli.terminal.screen import Screen
 from gpuform.stacks.cli.terminal.stopping import unwinding
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.records import intents_follow, intents_of
+from gpuform.stacks.engine.records import move_intents, open_intents
 from gpuform.stacks.engine.secrets import WrongPassphrase
 from gpuform.stacks.engine.stack import ForeignStack, Stack, Workspace
 from gpuform.stacks.engine.state import (
@@ -190,7 +190,7 @@ def rename(resource: str, name: str, yes: bool) -> int:
         current.screen.print(f"{entry.urn} becomes {new}")
         if not agreed(current.screen, _ASK, yes=yes):
             return FAILED
-        with intents_follow(stack.intents(), stack.intents(), {entry.urn: new}):
+        with move_intents(stack.intents(), stack.intents(), {entry.urn: new}):
             stack.save(after)
         current.screen.print("Resource renamed.")
         return SUCCESS
@@ -325,7 +325,7 @@ def _tell_dropped(screen: Screen, title: str, dropped: Sequence[DroppedReference
 def _save(done: Move, here: _Open, there: _Open) -> None:
     """The destination first: nothing is ever in neither."""
     before = there.snapshot
-    with intents_follow(_intents(here), _intents(there), done.urns):
+    with move_intents(_intents(here), _intents(there), done.urns):
         there.save(done.dest)
         try:
             here.save(done.source)
@@ -335,7 +335,7 @@ def _save(done: Move, here: _Open, there: _Open) -> None:
 
 
 def _intents(stack: _Open) -> Intents:
-    return intents_of(stack.backend, _project_of(stack), stack.name)
+    return open_intents(stack.backend, _project_of(stack), stack.name)
 
 
 def _take_back(there: _Open, before: Snapshot, error: EngineError) -> None:

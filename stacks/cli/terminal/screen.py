@@ -29,7 +29,7 @@ import click
 
 from gpuform.schemas.safe_text import escape_invisible_lines
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.machine import CiJob, ci_job
+from gpuform.stacks.engine.machine import CiJob, find_ci_job
 from gpuform.stacks.review.paint import STYLED, Paint
 
 _ERASE = "\x1b[0K"
@@ -108,7 +108,7 @@ class Screen:
         What a CI job has is no terminal, whatever it looks like: nobody answers there.
         """
         out, err = sys.stdout, sys.stderr
-        job = ci_job(environ)
+        job = find_ci_job(environ)
         is_terminal = is_tty(out) and job is None
         wanted = is_terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
         return cls(

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from gpuform.stacks.convert.registered_options import TerraformNotRead
 from gpuform.stacks.document.diagnostics import SourcePosition
-from gpuform.stacks.engine.machine import requirement
+from gpuform.stacks.engine.machine import get_pip_requirement
 
 STATE: Final = "terraform.tfstate"
 _VERSION: Final = 4
@@ -92,7 +92,7 @@ def _parsed(path: Path, text: str) -> Mapping[str, Any]:
     except ImportError:
         raise TerraformNotRead(
             "reading Terraform's files needs python-hcl2",
-            f"pip install '{requirement('terraform')}'",
+            f"pip install '{get_pip_requirement('terraform')}'",
         ) from None
     from lark.exceptions import UnexpectedInput  # noqa: PLC0415 - as above
 

@@ -55,7 +55,7 @@ from gpuform.stacks.engine.planning import (
 )
 from gpuform.stacks.engine.project import import_project_modules
 from gpuform.stacks.engine.provider_host import ProviderHost
-from gpuform.stacks.engine.records import errors_of_providers
+from gpuform.stacks.engine.records import raise_as_provider_errors
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.state import (
     ResourceState,
@@ -464,7 +464,7 @@ class Deployment:
         )
 
     def _guard(self) -> None:
-        with errors_of_providers():
+        with raise_as_provider_errors():
             self.subject.check_lock()
 
     def _warn(self, text: str) -> None:

@@ -25,7 +25,7 @@ from gpuform.stacks.engine import values
 from gpuform.stacks.engine.deployment.options import DEFAULT_PARALLEL, DeploymentTarget
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.provider_host import ProviderHost
-from gpuform.stacks.engine.records import errors_of_engine, errors_of_providers
+from gpuform.stacks.engine.records import raise_as_engine_errors, raise_as_provider_errors
 from gpuform.stacks.engine.state import (
     OrphanedJournal,
     PendingOperation,
@@ -101,7 +101,7 @@ def settle(
     snapshot = _with_adopted(before, found, others)
     if save is not None:
         save(snapshot)
-        with errors_of_engine():
+        with raise_as_engine_errors():
             _keep(intents, found, makes=makes)
     if found.unsure:
         text = "\n".join(found.unsure)
@@ -118,7 +118,7 @@ def _left(intents: Intents, snapshot: Snapshot, begun: Collection[str] | None) -
     made is looked for when their resources are made. Nobody makes a resource that the state has:
     what a late answer tells of it is a second object.
     """
-    with errors_of_engine():
+    with raise_as_engine_errors():
         there = intents.list_all()
     known = _ids(snapshot)
     stored = {to_dynamic_urn(each.urn) for each in snapshot.resources if each.id}
@@ -289,7 +289,7 @@ class _Search:
             self.tell(text)
 
     def _guard(self) -> None:
-        with errors_of_providers():
+        with raise_as_provider_errors():
             self.subject.check_lock()
 
 

@@ -1,18 +1,17 @@
-"""What the engine asks of the machine that it runs on.
+"""Give the engine files, locks and versions of this machine, and the facts of git and CI.
 
-Whole files, locks of the kernel, what git and a CI job say, how gpuform and the Pulumi CLI are
-installed. It knows nothing of Pulumi's state.
+Independent of Pulumi's state; used by `store`, `stack` and the commands.
 """
 
-from gpuform.stacks.engine.machine.ci import CiJob, ci_job, ci_variables, git_facts
+from gpuform.stacks.engine.machine.ci import CiJob, find_ci_job, list_ci_variables, read_git_facts
 from gpuform.stacks.engine.machine.files import (
     LAST_TRIED,
     KernelLock,
     LockAttempt,
-    cli_version,
+    get_pip_requirement,
+    read_cli_version,
     replace_file,
     require_version,
-    requirement,
 )
 
 __all__ = [
@@ -20,11 +19,11 @@ __all__ = [
     "CiJob",
     "KernelLock",
     "LockAttempt",
-    "ci_job",
-    "ci_variables",
-    "cli_version",
-    "git_facts",
+    "find_ci_job",
+    "get_pip_requirement",
+    "list_ci_variables",
+    "read_cli_version",
+    "read_git_facts",
     "replace_file",
     "require_version",
-    "requirement",
 ]

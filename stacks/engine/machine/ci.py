@@ -1,6 +1,6 @@
-"""Read the CI job and the git commit that a command runs in.
+"""Read the CI job and the git commit that a command runs in, for the stack's history.
 
-Systems have the names that Pulumi gives them in a stack's history.
+CI systems have Pulumi's names. Called by `stack.workspace.Origin`.
 """
 
 import os
@@ -19,10 +19,10 @@ _PULL_REQUEST: Final = re.compile(r"refs/pull/(\d+)/")
 
 @dataclass(frozen=True, slots=True)
 class CiJob:
-    """A job of a CI system. What the system does not tell is empty.
+    """A job of a CI system. A fact that the system does not give is empty.
 
-    `build_number` counts within a repository, `build_id` within the system; `branch` may be a whole
-    reference; `user` is who started it.
+    `build_number` counts within a repository, `build_id` within the system; `branch` may be a full
+    reference; `user` started the job.
     """
 
     system: str
@@ -40,7 +40,7 @@ class CiJob:
 
 @dataclass(frozen=True, slots=True)
 class _System:
-    """A CI system: its name, the variable that its jobs have, and the variables of their facts."""
+    """A CI system: its name, the variable that marks its jobs, and the variables of the facts."""
 
     name: str
     marker: str
@@ -161,25 +161,25 @@ _GENERIC: Final = {
 }
 
 
-def ci_job(environ: Mapping[str, str]) -> CiJob | None:
-    """The job that a process with these variables runs in; None where it is none.
+def find_ci_job(environ: Mapping[str, str]) -> CiJob | None:
+    """Return the CI job of a process with these variables, or None outside of CI.
 
-    PULUMI_DISABLE_CI_DETECTION says that it is none.
+    PULUMI_DISABLE_CI_DETECTION turns the detection off.
     """
     if environ.get(_OFF):
         return None
-    given = {name: value for name, value in environ.items() if value}
+    set_variables = {name: value for name, value in environ.items() if value}
     for system in _SYSTEMS:
-        if system.marker in given:
-            return _job(system.name, system.facts, given)
-    if name := given.get(_NAME):
-        return _job(name, _GENERIC, given)
-    return CiJob("CI") if given.get("CI", "").lower() in ("1", "true") else None
+        if system.marker in set_variables:
+            return _build_job(system.name, system.facts, set_variables)
+    if name := set_variables.get(_NAME):
+        return _build_job(name, _GENERIC, set_variables)
+    return CiJob("CI") if set_variables.get("CI", "").lower() in ("1", "true") else None
 
 
-def ci_variables() -> dict[str, tuple[str, ...]]:
-    """The variables that tell of a job, by system; the first says that the system runs it."""
-    systems = {each.name: (each.marker, each.facts) for each in _SYSTEMS}
+def list_ci_variables() -> dict[str, tuple[str, ...]]:
+    """List the variables of a job's facts by system; the first one marks the system's jobs."""
+    systems = {system.name: (system.marker, system.facts) for system in _SYSTEMS}
     systems["another system"] = (_NAME, _GENERIC)
     return {
         name: tuple(dict.fromkeys([marker, *re.findall(r"\$(\w+)", " ".join(facts.values()))]))
@@ -187,76 +187,81 @@ def ci_variables() -> dict[str, tuple[str, ...]]:
     }
 
 
-def _job(system: str, templates: Mapping[str, str], given: Mapping[str, str]) -> CiJob:
-    facts = {name: _fact(template, given) for name, template in templates.items()}
+def _build_job(system: str, templates: Mapping[str, str], variables: Mapping[str, str]) -> CiJob:
+    facts = {name: _fill_template(template, variables) for name, template in templates.items()}
     merged = _PULL_REQUEST.match(facts.get("branch", ""))
     if merged and not facts.get("pull_request"):
         facts["pull_request"] = merged[1]
     return CiJob(system, **facts)
 
 
-def _fact(template: str, given: Mapping[str, str]) -> str:
+def _fill_template(template: str, variables: Mapping[str, str]) -> str:
     try:
-        return Template(template).substitute(given)
+        return Template(template).substitute(variables)
     except KeyError:
         return ""
 
 
 _TIMEOUT: Final = 10.0
-"""Seconds after which a question to git is given up: a history is not worth more."""
+"""How many seconds a git command may take: the history is not worth more."""
 
-_OUR_OWN: Final = (".pulumi", ".gpuform")  # what runs keep themselves is no change of the program
+_RUN_FOLDERS: Final = (
+    ".pulumi",
+    ".gpuform",
+)  # what runs keep themselves is no change of the program
 _REMOTE: Final = re.compile(
     r"(?:(?:https?|ssh|git)://(?:[^/]*@)?|[^/@:]+@)(?P<host>[^/:@]+)(?::\d+(?=/))?[/:]"
     r"(?P<owner>[^@]+)/(?P<repo>[^/@]+?)(?:\.git)?/?"
 )
 
 
-def git_facts(folder: Path) -> tuple[str, dict[str, str]]:
-    """The title of the commit, and the facts by the names that Pulumi's history has for them.
+def read_git_facts(folder: Path) -> tuple[str, dict[str, str]]:
+    """Return the commit's title, and facts under the names of Pulumi's history.
 
-    A remote is told by host, owner and name: its URL may hold a key.
+    A remote appears as host, owner and name: its URL may hold a key.
     """
-    told = _git(folder, "log", "-1", "--no-show-signature", "--format=%H%n%cn%n%ce%n%an%n%ae%n%s")
-    if told is None:
+    log_output = _run_git(
+        folder, "log", "-1", "--no-show-signature", "--format=%H%n%cn%n%ce%n%an%n%ae%n%s"
+    )
+    if log_output is None:
         return "", {}
-    head, committer, committer_email, author, author_email, title = told.split("\n")[:6]
+    head, committer, committer_email, author, author_email, title = log_output.split("\n")[:6]
     facts = {
         "git.head": head,
         "git.committer": committer,
         "git.committer.email": committer_email,
         "git.author": author,
         "git.author.email": author_email,
-        **_place(folder),
-        **_repository(folder),
+        **_read_branch(folder),
+        **_read_remote(folder),
     }
-    excluded = [f":(exclude,top,glob)**/{name}/**" for name in _OUR_OWN]
-    status = _git(folder, "status", "--porcelain", "--", ":/", *excluded)
+    excluded = [f":(exclude,top,glob)**/{name}/**" for name in _RUN_FOLDERS]
+    status = _run_git(folder, "status", "--porcelain", "--", ":/", *excluded)
     if status is not None:
         facts["git.dirty"] = "true" if status.strip() else "false"
     return title, facts
 
 
-def _place(folder: Path) -> dict[str, str]:
-    """The branch, unless the head is detached, and where the folder is in the repository."""
-    told = _git(folder, "rev-parse", "--show-prefix", "--symbolic-full-name", "HEAD")
-    prefix, name = (told or "\n").split("\n")[:2]
-    facts = {"vcs.root": prefix.rstrip("/") or "."} if told else {}
+def _read_branch(folder: Path) -> dict[str, str]:
+    """Return the branch, unless the head is detached, and the folder's path in the repository."""
+    output = _run_git(folder, "rev-parse", "--show-prefix", "--symbolic-full-name", "HEAD")
+    prefix, name = (output or "\n").split("\n")[:2]
+    facts = {"vcs.root": prefix.rstrip("/") or "."} if output else {}
     return facts | ({"git.headName": name} if name not in ("", "HEAD") else {})
 
 
-def _repository(folder: Path) -> dict[str, str]:
-    url = _git(folder, "remote", "get-url", "origin")
-    found = _REMOTE.fullmatch((url or "").strip())
-    if found is None:
+def _read_remote(folder: Path) -> dict[str, str]:
+    url = _run_git(folder, "remote", "get-url", "origin")
+    match = _REMOTE.fullmatch((url or "").strip())
+    if match is None:
         return {}
-    return {"vcs.kind": found["host"], "vcs.owner": found["owner"], "vcs.repo": found["repo"]}
+    return {"vcs.kind": match["host"], "vcs.owner": match["owner"], "vcs.repo": match["repo"]}
 
 
-def _git(folder: Path, *arguments: str) -> str | None:
-    """What git prints; None when it refuses, is missing or does not come back."""
+def _run_git(folder: Path, *arguments: str) -> str | None:
+    """Run git and return its output; None if git fails, is missing or times out."""
     try:
-        done = subprocess.run(  # noqa: S603 - fixed arguments
+        completed = subprocess.run(  # noqa: S603 - fixed arguments
             ["git", "-C", str(folder), *arguments],  # noqa: S607 - whichever git the user has
             capture_output=True,
             stdin=subprocess.DEVNULL,
@@ -266,4 +271,4 @@ def _git(folder: Path, *arguments: str) -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout.decode(errors="replace") if done.returncode == 0 else None
+    return completed.stdout.decode(errors="replace") if completed.returncode == 0 else None

@@ -1,6 +1,7 @@
 """Write and lock files, and find the installed versions of gpuform and the Pulumi CLI.
 
-gpuform counts as the newest Pulumi CLI that its suite was run with: it does what that CLI does.
+gpuform counts as the newest Pulumi CLI that its test suite ran with, since it behaves like that
+CLI.
 """
 
 import errno
@@ -63,7 +64,7 @@ _UNSUPPORTED = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL}
 
 
 class LockAttempt(Enum):
-    """What came of trying to take a lock."""
+    """The result of trying to take a lock."""
 
     TAKEN = "taken"
     HELD = "held"
@@ -71,10 +72,11 @@ class LockAttempt(Enum):
 
 
 class KernelLock:
-    """A `flock` on a file of its own; the file is there while the lock is held.
+    """A `flock` on a file of its own, which exists while the lock is held.
 
-    Windows and some network file systems have no `flock`: there `take` says so, and nothing is
-    locked. A forked child of the owner shares the lock, but only the owner gives it back.
+    Windows and some network file systems have no `flock`: there `take` returns UNSUPPORTED and
+    locks nothing. A forked child of the owner shares
+    the lock, but only the owner releases it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -84,9 +86,9 @@ class KernelLock:
     everywhere = False
 
     def take(self) -> LockAttempt:
-        """Tries once, without waiting. Raises EngineError when the file cannot be made."""
+        """Try once, without waiting. Raises EngineError if the file cannot be created."""
         try:
-            return self._take()
+            return self._try_take()
         except OSError as error:
             raise EngineError(
                 f"the stack cannot be locked: {self.path} cannot be written: "
@@ -96,14 +98,14 @@ class KernelLock:
             ) from error
 
     def check(self) -> None:
-        """Nobody takes it away from a process that lives."""
+        """Do nothing: no process takes the lock from a living one."""
 
     def holder(self) -> str:
-        """The kernel does not tell; the process's file in Pulumi's folder does."""
+        """Return "": the kernel does not name the holder; Pulumi's lock file does."""
         return ""
 
     def release(self) -> None:
-        """Gives the lock back; without effect when it is not held."""
+        """Release the lock; do nothing if it is not held."""
         handle, self._handle = self._handle, None
         if handle is None or sys.platform == "win32":
             return
@@ -113,22 +115,22 @@ class KernelLock:
         fcntl.flock(handle, fcntl.LOCK_UN)
         os.close(handle)
 
-    def _take(self) -> LockAttempt:
+    def _try_take(self) -> LockAttempt:
         if sys.platform == "win32":
             return LockAttempt.UNSUPPORTED
         self.path.parent.mkdir(parents=True, exist_ok=True)
         while True:
             handle = os.open(self.path, os.O_RDONLY | os.O_CREAT, 0o666)
-            taking = _flock(handle)
-            if taking is LockAttempt.TAKEN and self._is_file_of(handle):
+            attempt = _try_flock(handle)
+            if attempt is LockAttempt.TAKEN and self._is_current_file(handle):
                 self._handle = handle
-                return taking
+                return attempt
             os.close(handle)
-            if taking is not LockAttempt.TAKEN:
-                return taking
+            if attempt is not LockAttempt.TAKEN:
+                return attempt
 
-    def _is_file_of(self, handle: int) -> bool:
-        """Not when the last owner removed the file after it was opened here."""
+    def _is_current_file(self, handle: int) -> bool:
+        """Return False if the last owner removed the file after this process opened it."""
         try:
             there = self.path.stat()
         except FileNotFoundError:
@@ -136,7 +138,7 @@ class KernelLock:
         return os.path.samestat(os.fstat(handle), there)
 
 
-def _flock(handle: int) -> LockAttempt:
+def _try_flock(handle: int) -> LockAttempt:
     if sys.platform == "win32":
         return LockAttempt.UNSUPPORTED
     import fcntl  # noqa: PLC0415 - Windows has none
@@ -153,14 +155,14 @@ def _flock(handle: int) -> LockAttempt:
     return LockAttempt.TAKEN
 
 
-def requirement(extra: str = "") -> str:
-    """What installs it: a folder, a file or an address, as pip was told; the name by an index.
+def get_pip_requirement(extra: str = "") -> str:
+    """Return the requirement by which pip installs this gpuform: folder, file, URL or name.
 
-    The name alone may be somebody else's where no index is known to have it.
+    Of an installation without a URL it is the name, which an index must have.
     """
     extras = f"[{extra}]" if extra else ""
-    told = importlib.metadata.distribution("gpuform").read_text("direct_url.json")
-    url = str(json.loads(told)["url"]) if told else ""
+    direct_url = importlib.metadata.distribution("gpuform").read_text("direct_url.json")
+    url = str(json.loads(direct_url)["url"]) if direct_url else ""
     if url.startswith("file:"):
         return f"{unquote(urlsplit(url).path)}{extras}"
     return f"gpuform{extras} @ {url}" if url else f"gpuform{extras}"
@@ -171,13 +173,13 @@ TRIED_VERSION: Final = (3, 274, 1)
 LAST_TRIED: Final = TRIED_VERSION[:2]
 
 
-def cli_version(environ: Mapping[str, str]) -> tuple[int, int] | None:
-    """Major and minor version of the `pulumi` on PATH; None where there is none that tells it."""
+def read_cli_version(environ: Mapping[str, str]) -> tuple[int, int] | None:
+    """Return major and minor version of the `pulumi` on PATH, or None."""
     cli = shutil.which("pulumi", path=environ.get("PATH"))
     if cli is None:
         return None
     try:
-        told = subprocess.run(  # noqa: S603 - the program that the user would start
+        version_output = subprocess.run(  # noqa: S603 - the program that the user would start
             [cli, "version"],
             env={**environ, "PULUMI_SKIP_UPDATE_CHECK": "1"},
             capture_output=True,
@@ -187,7 +189,7 @@ def cli_version(environ: Mapping[str, str]) -> tuple[int, int] | None:
         ).stdout
     except (OSError, subprocess.TimeoutExpired):
         return None
-    version = re.match(r"v(\d+)\.(\d+)", told)
+    version = re.match(r"v(\d+)\.(\d+)", version_output)
     return (int(version[1]), int(version[2])) if version else None
 
 
@@ -208,14 +210,14 @@ _CONDITION: Final = re.compile(r"(>=|<=|!=|==|>|<|!|=)?\s*v?(\d+)\.(\d+)\.(\d+)"
 
 
 def require_version(version_range: str, source: str) -> None:
-    """Refuse a range that the version gpuform stands for is not in.
+    """Reject a range that does not contain the Pulumi version that gpuform follows.
 
     Args:
-        version_range: as Pulumi writes them: `>=3.5.0 !3.7.7`, `<3.4.0 || >3.8.0`.
-        source: who requires it, for the message.
+        version_range: in Pulumi's syntax: `>=3.5.0 !3.7.7`, `<3.4.0 || >3.8.0`.
+        source: who requires the range, for the message.
 
     Raises:
-        EngineError: the version is outside, or the text is no such range.
+        EngineError: the version is outside, or the text is not a range.
     """
     if not is_in_range(TRIED_VERSION, version_range, source):
         ours = ".".join(map(str, TRIED_VERSION))
@@ -226,18 +228,20 @@ def require_version(version_range: str, source: str) -> None:
 
 
 def is_in_range(version: _Version, version_range: str, source: str) -> bool:
-    """Return whether one of the alternatives of `version_range` has `version`."""
-    return any(_holds(version, each, source) for each in version_range.split("||"))
+    """Return True if one of the alternatives of `version_range` contains `version`."""
+    return any(
+        _satisfies_all(version, conditions, source) for conditions in version_range.split("||")
+    )
 
 
-def _holds(version: _Version, conditions: str, source: str) -> bool:
-    found = list(_CONDITION.finditer(conditions))
-    if not found or _CONDITION.sub("", conditions).strip():
+def _satisfies_all(version: _Version, conditions: str, source: str) -> bool:
+    matches = list(_CONDITION.finditer(conditions))
+    if not matches or _CONDITION.sub("", conditions).strip():
         raise EngineError(
             f"{source}: {conditions.strip()!r} is no range of versions",
             hint="write such as >=3.5.0 <4.0.0",
         )
     return all(
-        _COMPARED[each[1] or ""](version, (int(each[2]), int(each[3]), int(each[4])))
-        for each in found
+        _COMPARED[match[1] or ""](version, (int(match[2]), int(match[3]), int(match[4])))
+        for match in matches
     )

@@ -20,7 +20,7 @@ from gpuform.stacks.engine.planning.constraints import check_inputs
 from gpuform.stacks.engine.planning.events import describe_change
 from gpuform.stacks.engine.planning.steps import Op, Step
 from gpuform.stacks.engine.provider_host import ProviderHost
-from gpuform.stacks.engine.records import errors_of_engine
+from gpuform.stacks.engine.records import raise_as_engine_errors
 from gpuform.stacks.engine.registration import Registration
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.store import OtherStacks, Owners
@@ -199,7 +199,7 @@ def _refuse_contradicting_input(registration: Registration, goal: ResourceState)
     kind = _find_lifecycle_class(registration)
     if kind is None:
         return
-    with errors_of_engine():
+    with raise_as_engine_errors():
         named_inputs = parse_import_input(kind, registration.import_id)
     for name, value in named_inputs.items():
         declared = values.unwrap_secrets(goal.inputs.get(name))

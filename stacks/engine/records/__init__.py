@@ -1,24 +1,24 @@
-"""Records of a stack that lie in the backend beside its state, under its lock.
+"""Store the records of a stack in the backend beside its state, under the stack's lock.
 
-Lifecycles leave their intents and removals here; `deployment` settles them.
+Lifecycles of providers leave intents and removals here; `engine.deployment` recovers them.
 """
 
 from gpuform.stacks.engine.records.kept import (
     Elsewhere,
-    all_intents,
-    errors_of_engine,
-    errors_of_providers,
-    intents_follow,
-    intents_of,
-    records_for_host,
+    move_intents,
+    open_intents,
+    open_records_for_host,
+    raise_as_engine_errors,
+    raise_as_provider_errors,
+    read_all_intents,
 )
 
 __all__ = [
     "Elsewhere",
-    "all_intents",
-    "errors_of_engine",
-    "errors_of_providers",
-    "intents_follow",
-    "intents_of",
-    "records_for_host",
+    "move_intents",
+    "open_intents",
+    "open_records_for_host",
+    "raise_as_engine_errors",
+    "raise_as_provider_errors",
+    "read_all_intents",
 ]

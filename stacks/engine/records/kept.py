@@ -1,13 +1,10 @@
-"""Keep a stack's records beside its state, under its lock, with one write for all records that
-wait.
+"""Store a stack's records beside its state, with one write for all waiting records.
 
-They follow resources that get other URNs.
-
-They are in `.pulumi/gpuform/<project>/<stack>.records/`, where the Pulumi CLI does not look.
-
-A batch is an object that holds records by name; null is one that was removed. Later batches count
-before earlier ones. One in which nothing counts any more is removed, the earlier ones first, so
-that nothing that was removed comes back.
+The files are in `.pulumi/gpuform/<project>/<stack>.records/`, where the Pulumi CLI does not look. A
+batch is an object with records by name;
+null is a removed record. Later batches override earlier ones. A batch without any valid record is
+deleted, earlier batches first, so that no
+removed record comes back. Called by `stack`, `deployment` and provider hosts.
 """
 
 import json
@@ -43,8 +40,8 @@ from gpuform.stacks.engine.store import (
     layout,
 )
 
-MANY = 64
-"""So many batches become one: who reads them asks for each."""
+MAX_BATCHES = 64
+"""The number of batches that are merged into one: a reader requests each batch."""
 _SUFFIX = ".json"
 
 Change = Mapping[str, Fields | None]
@@ -53,7 +50,7 @@ Change = Mapping[str, Fields | None]
 class Batches:
     """The batches in a folder of a storage; not safe for threads.
 
-    `current` is what counts of each record.
+    `current` has the valid fields of each record.
     """
 
     def __init__(self, storage: Storage, folder: str) -> None:
@@ -67,51 +64,56 @@ class Batches:
         self.current: dict[str, Fields | None] = {}
 
     def read(self) -> None:
-        """Reads what is there. Raises GpuformError for a batch that is damaged."""
+        """Read the stored batches. Raises GpuformError for a damaged one."""
         for entry in self._storage.entries(self._folder):
-            found = self._storage.read(entry.name) if entry.name.endswith(_SUFFIX) else None
-            if found is not None:
-                self._take(entry.name, parse_record(found.data, self._storage.where(entry.name)))
+            blob = self._storage.read(entry.name) if entry.name.endswith(_SUFFIX) else None
+            if blob is not None:
+                self._add_batch(
+                    entry.name, parse_record(blob.data, self._storage.where(entry.name))
+                )
 
     def write(self, change: Change) -> None:
-        """Keeps a batch, and removes those that it has made needless."""
-        if len(self._names) >= MANY:
+        """Write a batch, and delete the batches that it makes obsolete."""
+        if len(self._names) >= MAX_BATCHES:
             change = {**{k: v for k, v in self.current.items() if v is not None}, **change}
         name = f"{self._folder}/{time.time_ns():020d}-{uuid.uuid4().hex[:8]}{_SUFFIX}"
         last = next(reversed(self._names), "")
         if name <= last:  # the clock was put back
             name = f"{last.removesuffix(_SUFFIX)}+{_SUFFIX}"
         self._storage.write(name, json.dumps(change, indent=1).encode())
-        self._take(name, change)
+        self._add_batch(name, change)
         while needless := sorted(batch for batch in self._touched if not self._needs[batch]):
             self._storage.delete(*needless)
-            self._drop(needless)
+            self._remove_batches(needless)
         self._touched = set()
 
-    def _take(self, batch: str, change: Change) -> None:
+    def _add_batch(self, batch: str, change: Change) -> None:
         self.current.update(change)
         self._names[batch], self._needs[batch] = set(change), 0
         self._touched.add(batch)
         for name in change:
             self._holders.setdefault(name, []).append(batch)
-            self._weigh(name)
+            self._update_needed_batch(name)
 
-    def _drop(self, needless: Collection[str]) -> None:
+    def _remove_batches(self, needless: Collection[str]) -> None:
         self._touched = set()
         names = [name for batch in needless for name in self._names.pop(batch)]
         for batch in needless:
             del self._needs[batch]
         for name in names:
-            left = [batch for batch in self._holders[name] if batch in self._names]
-            self._holders[name] = left
-            if left:
-                self._weigh(name)
+            remaining_batches = [batch for batch in self._holders[name] if batch in self._names]
+            self._holders[name] = remaining_batches
+            if remaining_batches:
+                self._update_needed_batch(name)
             else:
                 del self._holders[name], self._needed[name], self.current[name]
 
-    def _weigh(self, name: str) -> None:
-        """The last batch is kept for a record: for ever, or while an earlier one has what was
-        removed."""
+    def _update_needed_batch(self, name: str) -> None:
+        """Update the batch that is needed for a record.
+
+        The last batch with the record is needed: always if the record exists, and while an earlier
+        batch has a removed record.
+        """
         holders, before = self._holders[name], self._needed.get(name)
         is_kept = self.current[name] is not None or len(holders) > 1
         after = holders[-1] if is_kept else None
@@ -123,7 +125,7 @@ class Batches:
 
 
 class GroupCommit:
-    """Lets many threads write batches: those that come while one is written share the next."""
+    """Lets many threads write batches: changes that arrive during a write share the next one."""
 
     def __init__(self, batches: Batches) -> None:
         self._batches = batches
@@ -132,14 +134,14 @@ class GroupCommit:
         self._is_writing = False
 
     def write(self, change: Change) -> None:
-        """Returns when it is kept. Raises what the write of its batch has raised."""
+        """Write a change and return when it is stored. Raises the errors of its batch's write."""
         with self._lock:
             round_ = self._waiting
             round_.change.update(change)
             try:
-                round_.news.wait_for(lambda: round_.is_over or not self._is_writing)
+                round_.wakeup.wait_for(lambda: round_.is_over or not self._is_writing)
             except BaseException:
-                round_.news.notify()  # another one has to lead
+                round_.wakeup.notify()  # another one has to lead
                 raise
             leads = not round_.is_over
             if leads:
@@ -158,23 +160,23 @@ class GroupCommit:
         finally:
             with self._lock:
                 self._is_writing, round_.is_over = False, True
-                round_.news.notify_all()
-                self._waiting.news.notify()
+                round_.wakeup.notify_all()
+                self._waiting.wakeup.notify()
 
 
 @dataclass(eq=False, slots=True)
 class _Round:
-    """What is written together; `news` tells its threads that it is over, or one to lead."""
+    """Changes written together; `wakeup` tells threads that the round is over or wants a leader."""
 
-    news: threading.Condition
+    wakeup: threading.Condition
     change: dict[str, Fields | None] = field(default_factory=dict)
     is_over: bool = False
     error: BaseException | None = None
 
 
 @contextmanager
-def errors_of_providers() -> Iterator[None]:
-    """Turns the engine's errors into such as a provider may raise."""
+def raise_as_provider_errors() -> Iterator[None]:
+    """Raise the engine's errors as errors that a provider may raise."""
     try:
         yield
     except EngineError as error:
@@ -182,8 +184,8 @@ def errors_of_providers() -> Iterator[None]:
 
 
 @contextmanager
-def errors_of_engine() -> Iterator[None]:
-    """Turns what records raise into errors of the engine."""
+def raise_as_engine_errors() -> Iterator[None]:
+    """Raise the errors of records as errors of the engine."""
     try:
         yield
     except GpuformError as error:
@@ -191,7 +193,7 @@ def errors_of_engine() -> Iterator[None]:
 
 
 class BackendRecords:
-    """The records of one stack. They are read once: the stack's lock keeps others out."""
+    """The records of one stack, read once: the stack's lock keeps other writers out."""
 
     def __init__(self, backend: Backend, project: str, stack: str) -> None:
         self._backend = backend
@@ -208,106 +210,108 @@ class BackendRecords:
         return self._backend.storage.where(folder)
 
     def names(self) -> list[str]:
-        """The records that there are now."""
+        """List the names of the existing records."""
         with self._lock:
             return list(self._read())
 
     def read(self, name: str) -> Fields | None:
-        """One record."""
+        """Return one record, or None."""
         with self._lock:
             return self._read().get(name)
 
     def write(self, name: str, fields: Fields) -> None:
-        """Raises GpuformError when the stack's lock is another's by now."""
+        """Write a record. Raises GpuformError if the stack's lock is lost."""
         self._write({name: fields})
 
     def delete(self, *names: str) -> None:
-        """Raises GpuformError when the stack's lock is another's by now."""
-        there = set(self.names())
-        change = {name: None for name in names if name in there}
+        """Delete existing records. Raises GpuformError if the stack's lock is lost."""
+        existing_names = set(self.names())
+        change = {name: None for name in names if name in existing_names}
         if change:
             self._write(change)
 
     def add(self, name: str, fields: Fields) -> None:
-        """Keep a new record, also when the stack's lock is another's by now."""
+        """Write a new record, even if the stack's lock is lost."""
         # What others have kept is not read: this batch stands beside theirs and replaces none.
         folder = self._backend.get_records_folder(self._project, self._stack)
-        with errors_of_providers():
+        with raise_as_provider_errors():
             Batches(self._backend.storage, folder).write({name: fields})
 
     def stored(self) -> StoredObjects | None:
-        """What the stack's checkpoint has."""
-        with errors_of_providers():
+        """Return URN and id of each object in the stack's checkpoint."""
+        with raise_as_provider_errors():
             data = self._backend.read(self._project, self._stack)
             latest = load_checkpoint(data).latest if data else {}
         return [
-            (str(each.get("urn")), str(each["id"]))
-            for each in latest.get("resources") or ()
-            if each.get("id") and not each.get("pendingReplacement")
+            (str(resource.get("urn")), str(resource["id"]))
+            for resource in latest.get("resources") or ()
+            if resource.get("id") and not resource.get("pendingReplacement")
         ]
 
     def _write(self, change: Change) -> None:
         with self._lock:
             self._read()
-        with errors_of_providers():
+        with raise_as_provider_errors():
             self._backend.check_lock(self._project, self._stack)
             self._commit.write(change)
         with self._lock:
-            kept = self._read()
+            records = self._read()
             for name, fields in change.items():
                 if fields is None:
-                    kept.pop(name, None)
+                    records.pop(name, None)
                 else:
-                    kept[name] = fields
+                    records[name] = fields
 
     def _read(self) -> dict[str, Fields]:
-        """The records, with the lock held."""
+        """Return the records; the caller holds the lock."""
         if self._kept is None:
-            with errors_of_providers():
+            with raise_as_provider_errors():
                 self._batches.read()
-            self._kept = _there(self._batches)
+            self._kept = _list_existing(self._batches)
         return self._kept
 
 
-def _there(batches: Batches) -> dict[str, Fields]:
+def _list_existing(batches: Batches) -> dict[str, Fields]:
     return {name: fields for name, fields in batches.current.items() if fields is not None}
 
 
-def intents_of(backend: Backend, project: str, stack: str) -> Intents:
-    """The intents of a stack, as they are now."""
+def open_intents(backend: Backend, project: str, stack: str) -> Intents:
+    """Open the intents of a stack."""
     return Intents(BackendRecords(backend, project, stack))
 
 
-def all_intents(backend: Backend) -> list[Intent]:
-    """Those of every stack of a backend, also of stacks that are no more."""
+def read_all_intents(backend: Backend) -> list[Intent]:
+    """Read the intents of all stacks of a backend, removed stacks included."""
     folders = set()
     for entry in backend.storage.entries(layout.build_name("gpuform")):
         folder, is_batch, _ = entry.name.rpartition(".records/")
         if is_batch:
             folders.add(f"{folder}.records")
-    found = []
+    intents = []
     for folder in sorted(folders):
         batches = Batches(backend.storage, folder)
         batches.read()
-        there = _there(batches)
-        names = (name for name in there if name.startswith(INTENT_PREFIX))
-        found += [build_record(there[name], Intent, f"{name} in {folder}") for name in names]
-    return found
+        existing_records = _list_existing(batches)
+        names = (name for name in existing_records if name.startswith(INTENT_PREFIX))
+        intents += [
+            build_record(existing_records[name], Intent, f"{name} in {folder}") for name in names
+        ]
+    return intents
 
 
-def records_for_host(
+def open_records_for_host(
     project: str, stack: str, directory: Path, environ: Mapping[str, str]
 ) -> Records | None:
-    """Those of a stack, for a process of Pulumi's; None where its state cannot be reached.
+    """Open a stack's records for a process of Pulumi's, or return None if its state is unreachable.
 
-    Then the state is in a service, or this process lacks what reads its bucket.
+    Then the state is in a service, or this process lacks the library for its bucket.
     """
     try:
-        found = find_project(directory, any_runtime=True)
+        project_file = find_project(directory, any_runtime=True)
     except EngineError:
-        found = None
+        project_file = None
     try:
-        backend = Backend.open(get_backend_url(environ, found), environ)
+        backend = Backend.open(get_backend_url(environ, project_file), environ)
         return BackendRecords(backend, project, stack) if backend.exists(project, stack) else None
     except EngineError:
         return None
@@ -315,7 +319,7 @@ def records_for_host(
 
 @dataclass(slots=True)
 class Elsewhere:
-    """The objects of all stacks beside one, read when somebody asks first; safe for threads."""
+    """The objects of all other stacks, read at the first question; safe for threads."""
 
     backend: Backend
     project: str
@@ -324,7 +328,7 @@ class Elsewhere:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def has(self, id_: str) -> bool:
-        """Whether another stack has an object, or a record of having made it."""
+        """Return True if another stack has an object, or a record of having created it."""
         with self._lock:
             if self._ids is None:
                 self._ids = self._read()
@@ -332,25 +336,33 @@ class Elsewhere:
 
     def _read(self) -> set[str]:
         own = f"urn:pulumi:{self.stack}::{self.project}::"
-        with errors_of_providers():
-            records = all_intents(self.backend)
+        with raise_as_provider_errors():
+            records = read_all_intents(self.backend)
             states = find_owners(
                 self.backend, excluded_stack=build_full_name(self.project, self.stack)
             )
-        theirs = (each for each in records if not str(each.urn).startswith(own))
-        made = {id_ for each in theirs for id_ in each.made}
-        return made | {entry.id for _, entry in states.resources}
+        other_intents = (intent for intent in records if not str(intent.urn).startswith(own))
+        created_ids = {id_ for intent in other_intents for id_ in intent.made}
+        return created_ids | {entry.id for _, entry in states.resources}
 
 
 @contextmanager
-def intents_follow(source: Intents, target: Intents, names: Mapping[str, str]) -> Iterator[None]:
-    """Around the writing of a state in which URNs change, old -> new; `target` is the new stack's.
+def move_intents(source: Intents, target: Intents, names: Mapping[str, str]) -> Iterator[None]:
+    """Move intents to the new URNs while the context writes the renamed state.
 
-    Both are kept meanwhile; in the end those of the state that was written. Raises EngineError when
-    the two stacks live in different worlds.
+    Both the old and the new intents exist meanwhile, so that a crash loses none; at the end only
+    those of the written state remain.
+
+    Args:
+        source: the intents of the old stack.
+        target: the intents of the new stack.
+        names: old URN to new URN.
+
+    Raises:
+        EngineError: the stacks live in different environments.
     """
-    with errors_of_engine():
-        _follow_world(source.records, target.records)
+    with raise_as_engine_errors():
+        _move_environment(source.records, target.records)
     old = [intent for intent in source.list_all() if intent.urn in names]
     new = [replace(intent, urn=names[intent.urn]) for intent in old if intent.urn]
     for intent in new:
@@ -363,27 +375,38 @@ def intents_follow(source: Intents, target: Intents, names: Mapping[str, str]) -
     source.forget_all(old)
 
 
-def _follow_world(source: Records, target: Records) -> None:
-    world, known = read_environment(source), read_environment(target)
-    if world is None or world == known:
+def _move_environment(source: Records, target: Records) -> None:
+    environment, target_environment = read_environment(source), read_environment(target)
+    if environment is None or environment == target_environment:
         return
-    if known is not None and known.emulated != world.emulated:
+    if target_environment is not None and target_environment.emulated != environment.emulated:
         raise WrongEnvironment(
             "one of the two stacks lives on the emulator, the other one on real platforms",
             hint="move resources between stacks of one world",
         )
-    if known is not None and known.emulator and world.emulator not in (None, "", known.emulator):
+    if (
+        target_environment is not None
+        and target_environment.emulator
+        and environment.emulator not in (None, "", target_environment.emulator)
+    ):
         raise WrongEnvironment(
-            f"one stack lives on emulator {world.emulator}, the other one on {known.emulator}",
+            f"one stack lives on emulator {environment.emulator}, the other one on "
+            f"{target_environment.emulator}",
             hint="move resources between stacks of one emulator",
         )
-    for platform, address in world.addresses.items():
-        there = known.addresses.get(platform, address) if known else address
-        if there != address:
+    for platform, address in environment.addresses.items():
+        target_address = (
+            target_environment.addresses.get(platform, address) if target_environment else address
+        )
+        if target_address != address:
             raise WrongEnvironment(
-                f"one stack's objects of {platform} are at {address}, the other one's at {there}",
+                f"one stack's objects of {platform} are at {address}, the other one's at "
+                f"{target_address}",
                 hint="move resources between stacks of one world",
             )
-    addresses = {**world.addresses, **(known.addresses if known else {})}
-    emulator = (known and known.emulator) or world.emulator
-    record_environment(target, replace(world, addresses=addresses, emulator=emulator))
+    addresses = {
+        **environment.addresses,
+        **(target_environment.addresses if target_environment else {}),
+    }
+    emulator = (target_environment and target_environment.emulator) or environment.emulator
+    record_environment(target, replace(environment, addresses=addresses, emulator=emulator))

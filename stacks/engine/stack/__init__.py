@@ -1,17 +1,17 @@
-"""A project's stacks: found, selected, made, opened, imported, renamed and removed.
+"""Find, select, create, open, import, rename and remove a project's stacks.
 
-The highest room of the engine: operations and commands begin here.
+The highest package of the engine: operations and commands start here.
 """
 
 from gpuform.stacks.engine.stack.foreign_stack import ForeignStack, LiveResource, read_resources
 from gpuform.stacks.engine.stack.renaming import (
-    is_anything_beside,
-    move_records_into,
+    has_local_records,
+    move_local_records,
     parse_new_name,
     rename_stack,
 )
 from gpuform.stacks.engine.stack.secrets_change import SecretsChange
-from gpuform.stacks.engine.stack.stack import Stack, Workspace, path_of_unsaved
+from gpuform.stacks.engine.stack.stack import Stack, Workspace, get_unsaved_path
 from gpuform.stacks.engine.stack.state_import import StackImport, recover
 from gpuform.stacks.engine.stack.workspace import (
     HOST,
@@ -21,8 +21,8 @@ from gpuform.stacks.engine.stack.workspace import (
     USER,
     Origin,
     StackNotFound,
-    selected_stack,
-    short_name,
+    find_selected_stack,
+    get_short_name,
 )
 
 __all__ = [
@@ -39,13 +39,13 @@ __all__ = [
     "StackImport",
     "StackNotFound",
     "Workspace",
-    "is_anything_beside",
-    "move_records_into",
+    "find_selected_stack",
+    "get_short_name",
+    "get_unsaved_path",
+    "has_local_records",
+    "move_local_records",
     "parse_new_name",
-    "path_of_unsaved",
     "read_resources",
     "recover",
     "rename_stack",
-    "selected_stack",
-    "short_name",
 ]

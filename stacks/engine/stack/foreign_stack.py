@@ -1,4 +1,7 @@
-"""Read another project's stack of the backend, and resources as their platforms show them."""
+"""Open another project's stack of the backend, and read resources from their platforms.
+
+Called by `gpuform state move` and by the commands that compare the state with the platforms.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +28,7 @@ from gpuform.stacks.engine.values import PropertyMap
 
 @dataclass(slots=True)
 class ForeignStack:
-    """An open stack of another project, whose lock is held."""
+    """An open stack of another project, whose lock the caller holds."""
 
     backend: Backend
     project: str
@@ -37,7 +40,7 @@ class ForeignStack:
     def open(
         cls, backend: Backend, project: str, name: str, passphrase: Callable[[], str]
     ) -> "ForeignStack":
-        """Reads its state. Raises EngineError when there is none that can be used."""
+        """Open a stack. Raises EngineError if its state does not exist or cannot be used."""
         if backend.read_own(project, name, "secrets-change") is not None:
             raise EngineError(
                 f"a change of the secrets provider of {build_full_name(project, name)} was "
@@ -58,8 +61,8 @@ class ForeignStack:
             crypter.check()
             snapshot = Snapshot.from_json(checkpoint, crypter)
             edits.check(snapshot)
-        found = journal.recover(backend.journal(project, name), data, snapshot, crypter)
-        if found.changes or found.orphaned_journals:
+        recovered = journal.recover(backend.journal(project, name), data, snapshot, crypter)
+        if recovered.changes or recovered.orphaned_journals:
             raise EngineError(
                 f"the last run of stack {build_full_name(project, name)} was interrupted",
                 hint="Run `gpuform up` or `gpuform refresh` in its project first.",
@@ -67,21 +70,21 @@ class ForeignStack:
         return cls(backend, project, name, crypter, snapshot)
 
     def save(self, snapshot: Snapshot) -> None:
-        """Replaces the state once it keeps the integrity rules."""
+        """Replace the state if the new one keeps the integrity rules."""
         snapshot = replace(snapshot, manifest=Manifest())
         edits.check(snapshot)
         self.backend.write(self.project, self.name, snapshot.to_json(self.crypter))
         self.snapshot = snapshot
 
 
-READERS: Final = 32
+PARALLEL_READS: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
 class LiveResource:
-    """What was read of a resource; `outputs` are None when it could not be read, or is gone.
+    """A resource as its platform reports it; `outputs` are None if it is gone or cannot be read.
 
-    `problem` says why it could not be read.
+    `problem` says why it cannot be read.
     """
 
     outputs: PropertyMap | None
@@ -91,9 +94,12 @@ class LiveResource:
 def read_resources(
     stack: Stack, config: Mapping[str, str], entries: Sequence[ResourceState]
 ) -> list[LiveResource]:
-    """Reads entries of the stack's state, in their order.
+    """Read entries of the stack's state from their platforms, in the order of `entries`.
 
-    `config` is the stack's in plain text, by full keys.
+    Args:
+        stack: the stack.
+        config: the stack's configuration in plain text, by full keys.
+        entries: the entries to read.
     """
     # The record of creates under way belongs to the runs that make them.
     intents = Intents(EphemeralRecords())
@@ -104,7 +110,7 @@ def read_resources(
     )
     host.plugins.know(stack.snapshot.resources)
 
-    def one(entry: ResourceState) -> LiveResource:
+    def read_resource(entry: ResourceState) -> LiveResource:
         try:
             read = host.read(
                 entry.urn, entry.id, entry.inputs, entry.outputs, provider=entry.provider
@@ -113,5 +119,5 @@ def read_resources(
             return LiveResource(None, error.message)
         return LiveResource(read[0].outputs if read else None)
 
-    with ThreadPoolExecutor(READERS, thread_name_prefix="reading") as pool:
-        return list(pool.map(one, entries))
+    with ThreadPoolExecutor(PARALLEL_READS, thread_name_prefix="reading") as pool:
+        return list(pool.map(read_resource, entries))

@@ -1,4 +1,7 @@
-"""Rename a stack in its state, its settings, its history and its records."""
+"""Rename a stack in its state, its settings, its history and its records.
+
+Called by `gpuform stack rename`; moves local records of earlier versions to the backend as well.
+"""
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -20,7 +23,7 @@ from gpuform.stacks.engine import urn
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.machine import replace_file
 from gpuform.stacks.engine.project import Project
-from gpuform.stacks.engine.records import errors_of_engine, intents_follow, intents_of
+from gpuform.stacks.engine.records import move_intents, open_intents, raise_as_engine_errors
 from gpuform.stacks.engine.stack.stack import Stack
 from gpuform.stacks.engine.stack.workspace import check_selectable, select_stack
 from gpuform.stacks.engine.state import Snapshot, edits
@@ -54,28 +57,36 @@ def rename_stack(
     environ: Mapping[str, str],
     patience: LockTimeout | None = None,
 ) -> None:
-    """Rename an open stack, whose lock is held, to `new` of `new_project`, and select it.
+    """Rename an open stack, whose lock the caller holds, to `new` of `new_project`, and select it.
 
     The old state stays as a `.bak` file, as under the Pulumi CLI. An interrupted rename continues
-    when it is repeated. With another project, Pulumi.yaml and the keys of the settings stay as they
-    are, also as under the Pulumi CLI; the stack is then selected for both names of the project.
-    Raises EngineError before anything is changed.
+    when the command is repeated. With another
+    project, Pulumi.yaml and the keys of the settings stay as they are, also as under the Pulumi
+    CLI; the stack is then selected for both names
+    of the project.
+
+    Raises:
+        EngineError: the rename is impossible; nothing is changed.
     """
     backend, project = stack.backend, stack.project
     check_selectable(project, environ)
-    stack.refuse_overtaken()
+    stack.reject_orphaned_journals()
     renamed = edits.rename_stack(stack.snapshot, build_full_name(new_project, new))
     old_settings, new_settings = project.settings_path(stack.name), project.settings_path(new)
     with backend.lock(new_project, new, patience):
         if backend.exists(new_project, new):
-            _refuse_another(stack, new_project, new)
+            _reject_other_stack(stack, new_project, new)
         if new_settings != old_settings:
-            _refuse_other_settings(old_settings, new_settings)
-        names = dict(zip(_urns(stack.snapshot), _urns(renamed), strict=True))
-        before, after = stack.intents(), intents_of(backend, new_project, new)
-        begun = (each.urn for each in before.list_all() if each.urn and urn.is_urn(each.urn))
-        names |= {each: urn.in_stack(each, new, new_project) for each in begun}
-        with intents_follow(before, after, names):
+            _reject_other_settings(old_settings, new_settings)
+        new_urn_by_urn = dict(zip(_list_urns(stack.snapshot), _list_urns(renamed), strict=True))
+        old_intents, new_intents = stack.intents(), open_intents(backend, new_project, new)
+        started_urns = (
+            intent.urn for intent in old_intents.list_all() if intent.urn and urn.is_urn(intent.urn)
+        )
+        new_urn_by_urn |= {
+            started_urn: urn.in_stack(started_urn, new, new_project) for started_urn in started_urns
+        }
+        with move_intents(old_intents, new_intents, new_urn_by_urn):
             if old_settings.exists() and new_settings != old_settings:
                 replace_file(new_settings, old_settings.read_bytes(), mode=0o644)
             backend.write(new_project, new, renamed.to_json(stack.crypter))
@@ -88,74 +99,76 @@ def rename_stack(
             select_stack(replace(project, name=new_project), new, environ)
 
 
-def _urns(snapshot: Snapshot) -> list[str]:
+def _list_urns(snapshot: Snapshot) -> list[str]:
     return [
         *(entry.urn for entry in snapshot.resources),
         *(operation.resource.urn for operation in snapshot.pending_operations),
     ]
 
 
-def _refuse_another(stack: Stack, new_project: str, new: str) -> None:
-    """Refuse an existing stack, unless it is this one, from a rename that was interrupted."""
+def _reject_other_stack(stack: Stack, new_project: str, new: str) -> None:
+    """Reject an existing stack, unless an interrupted rename of this stack wrote it."""
     backend, project = stack.backend, stack.project.name
-    here = read_sealed(backend, project, stack.name).snapshot
-    there = read_sealed(backend, new_project, new).snapshot
-    expected = edits.rename_stack(here, build_full_name(new_project, new))
-    if there.resources != expected.resources or not there.resources:
+    old_snapshot = read_sealed(backend, project, stack.name).snapshot
+    new_snapshot = read_sealed(backend, new_project, new).snapshot
+    expected = edits.rename_stack(old_snapshot, build_full_name(new_project, new))
+    if new_snapshot.resources != expected.resources or not new_snapshot.resources:
         name = new if new_project == project else build_full_name(new_project, new)
         raise EngineError(f"a stack named '{name}' exists already", hint="choose another name")
 
 
-def _refuse_other_settings(old: Path, new: Path) -> None:
+def _reject_other_settings(old: Path, new: Path) -> None:
     if new.exists() and (not old.exists() or new.read_bytes() != old.read_bytes()):
         raise EngineError(
             f"{new.name} exists already", hint="remove it, or choose another name for the stack"
         )
 
 
-_EARLIER_INTENTS = Path(".gpuform", "intents")
-_EARLIER_DRAINS = _EARLIER_INTENTS / "drains"
+_FORMER_INTENTS_FOLDER = Path(".gpuform", "intents")
+_FORMER_DRAINS_FOLDER = _FORMER_INTENTS_FOLDER / "drains"
 
 
-def is_anything_beside(project: Project) -> bool:
-    """Whether a host has left records beside a project."""
+def has_local_records(project: Project) -> bool:
+    """Return True if a provider host has left records in the project's folder."""
     root = project.directory
     return bool(
-        _files(root, INTENT_PREFIX, _EARLIER_INTENTS) or _files(root, DRAIN_PREFIX, _EARLIER_DRAINS)
+        _find_record_files(root, INTENT_PREFIX, _FORMER_INTENTS_FOLDER)
+        or _find_record_files(root, DRAIN_PREFIX, _FORMER_DRAINS_FOLDER)
     )
 
 
-def move_records_into(stack: Stack) -> None:
-    """Moves the project's records of this stack to its backend; the stack's lock is held.
+def move_local_records(stack: Stack) -> None:
+    """Move the stack's records from the project's folder to the backend.
 
-    An intent says by its URN whose it is, a drain by the id of an object that the state has.
+    The caller holds the stack's lock. An intent belongs to the stack of its URN, a drain to the
+    stack whose state has the drain's object.
     """
     root = stack.project.directory
-    kept = stack.intents()
+    intents = stack.intents()
     own = f"urn:pulumi:{stack.name}::{stack.project.name}::"
-    for path in _files(root, INTENT_PREFIX, _EARLIER_INTENTS):
-        fields = _read(path)
+    for path in _find_record_files(root, INTENT_PREFIX, _FORMER_INTENTS_FOLDER):
+        fields = _read_record(path)
         if str(fields.get("urn") or "").startswith(own):
-            with errors_of_engine():
-                kept.record(build_record(fields, Intent, str(path)))
+            with raise_as_engine_errors():
+                intents.record(build_record(fields, Intent, str(path)))
             path.unlink(missing_ok=True)
-    _take_drains(root, {entry.id for entry in stack.snapshot.resources}, kept)
+    _move_drains(root, {entry.id for entry in stack.snapshot.resources}, intents)
 
 
-def _take_drains(root: Path, ids: Collection[str], kept: Intents) -> None:
-    for path in _files(root, DRAIN_PREFIX, _EARLIER_DRAINS):
-        fields = _read(path)
+def _move_drains(root: Path, ids: Collection[str], intents: Intents) -> None:
+    for path in _find_record_files(root, DRAIN_PREFIX, _FORMER_DRAINS_FOLDER):
+        fields = _read_record(path)
         if fields.get("id") in ids:
-            with errors_of_engine():
-                Drains.beside(kept).record(build_record(fields, Drain, str(path)))
+            with raise_as_engine_errors():
+                Drains.beside(intents).record(build_record(fields, Drain, str(path)))
             path.unlink(missing_ok=True)
 
 
-def _files(root: Path, prefix: str, earlier: Path) -> list[Path]:
-    found = [*(root / FOLDER).glob(f"{prefix}*.json"), *(root / earlier).glob("*.json")]
-    return sorted(found)
+def _find_record_files(root: Path, prefix: str, earlier: Path) -> list[Path]:
+    files = [*(root / FOLDER).glob(f"{prefix}*.json"), *(root / earlier).glob("*.json")]
+    return sorted(files)
 
 
-def _read(path: Path) -> Fields:
-    with errors_of_engine():
+def _read_record(path: Path) -> Fields:
+    with raise_as_engine_errors():
         return parse_record(path.read_bytes(), str(path))

@@ -1,7 +1,9 @@
-"""A new key for a stack's secrets: its settings and its state change together.
+"""Change the secrets provider of a stack: re-encrypt its settings and its state together.
 
-Two files cannot be replaced at once. So what both are to hold is written to a third one first: with
-that the change is decided, and whoever opens the stack next finishes what was cut off.
+Two files cannot be replaced atomically. So the new contents of both are written to a third file
+first: then the change is decided, and the
+next command that opens the stack finishes an interrupted change. Called by `Workspace` and `gpuform
+stack change-secrets-provider`.
 """
 
 from dataclasses import dataclass, replace
@@ -21,13 +23,17 @@ _KIND = "secrets-change"
 
 @dataclass(frozen=True, slots=True)
 class _Replacement:
-    """What a file is to hold, and the digest of what it held."""
+    """The new content of a file, and the digest of its old content."""
 
     after: bytes
     before: str
 
     def is_due(self, current: bytes, where: str) -> bool:
-        """False when it is done. Raises EngineError for a file that changed otherwise."""
+        """Return True if the file must still be written, False if it already has the new content.
+
+        Raises:
+            EngineError: the file has changed in another way.
+        """
         if current == self.after:
             return False
         if compute_digest(current) == self.before:
@@ -40,7 +46,7 @@ class _Replacement:
 
 @dataclass(frozen=True, slots=True)
 class SecretsChange:
-    """A change of one stack's secrets provider; the stack's lock is held meanwhile."""
+    """A change of one stack's secrets provider; the caller holds the stack's lock."""
 
     backend: Backend
     project: Project
@@ -48,8 +54,8 @@ class SecretsChange:
 
     @property
     def is_pending(self) -> bool:
-        """Whether one was cut off."""
-        return self._kept is not None
+        """True if a change was interrupted."""
+        return self._pending_change is not None
 
     def make(
         self,
@@ -58,31 +64,40 @@ class SecretsChange:
         old: SecretsManager,
         new: SecretsManager,
     ) -> None:
-        """Encrypts everything under a new key.
+        """Encrypt all secrets of the stack with the new provider.
 
-        The settings and the state are the stack's own, as they are on disk. Raises SecretsError
-        before anything is changed.
+        Args:
+            settings: the stack's settings as stored; changed in place.
+            snapshot: the stack's state as stored.
+            old: the present secrets manager.
+            new: the secrets manager to change to.
+
+        Raises:
+            SecretsError: a secrets manager does not work; nothing is changed.
         """
         old.check()
         new.check()
-        settings_before = self._settings()
+        settings_before = self._read_settings()
         settings.reencrypt(old, new)
         settings.set_secrets_provider(new.provider)
         after = replace(snapshot, secrets_provider=new.provider, manifest=Manifest())
         edits.check(after)
-        checkpoint = _Replacement(after.to_json(new), compute_digest(self._checkpoint()))
-        texts = _Replacement(settings.text.encode(), compute_digest(settings_before))
-        self._keep(_encoded(checkpoint, texts))
+        checkpoint = _Replacement(after.to_json(new), compute_digest(self._read_checkpoint()))
+        settings_replacement = _Replacement(settings.text.encode(), compute_digest(settings_before))
+        self._write_pending_change(_encode_change(checkpoint, settings_replacement))
         self.finish()
 
     def finish(self) -> None:
-        """Does what is decided and not done. Raises EngineError, and then it stays decided."""
-        kept = self._kept
+        """Write the files of a decided change.
+
+        Raises EngineError, and then the change stays pending.
+        """
+        pending_change = self._pending_change
         where = self.backend.describe_own_location(self.project.name, self.stack, _KIND)
-        checkpoint, settings = _decoded(kept or b"", where)
+        checkpoint, settings = _decode_change(pending_change or b"", where)
         state = self.backend.where(self.project.name, self.stack)
-        write_checkpoint = checkpoint.is_due(self._checkpoint(), state)
-        write_settings = settings.is_due(self._settings(), str(self._settings_path))
+        write_checkpoint = checkpoint.is_due(self._read_checkpoint(), state)
+        write_settings = settings.is_due(self._read_settings(), str(self._settings_path))
         try:
             if write_checkpoint:
                 self.backend.write(self.project.name, self.stack, checkpoint.after)
@@ -94,28 +109,28 @@ class SecretsChange:
                 f"{MAKE_ROOM} The new secrets provider is decided, and any command finishes it."
             )
             raise
-        self._keep(None)
+        self._write_pending_change(None)
 
     @property
-    def _kept(self) -> bytes | None:
+    def _pending_change(self) -> bytes | None:
         return self.backend.read_own(self.project.name, self.stack, _KIND)
 
-    def _keep(self, data: bytes | None) -> None:
+    def _write_pending_change(self, data: bytes | None) -> None:
         self.backend.write_own(self.project.name, self.stack, _KIND, data)
 
     @property
     def _settings_path(self) -> Path:
         return self.project.settings_path(self.stack)
 
-    def _settings(self) -> bytes:
+    def _read_settings(self) -> bytes:
         path = self._settings_path
         return path.read_bytes() if path.exists() else b""
 
-    def _checkpoint(self) -> bytes:
+    def _read_checkpoint(self) -> bytes:
         return self.backend.read(self.project.name, self.stack) or b""
 
 
-def _encoded(checkpoint: _Replacement, settings: _Replacement) -> bytes:
+def _encode_change(checkpoint: _Replacement, settings: _Replacement) -> bytes:
     return value_json.dump(
         {
             "gpuform-secrets-change": _VERSION,
@@ -125,22 +140,22 @@ def _encoded(checkpoint: _Replacement, settings: _Replacement) -> bytes:
     )
 
 
-def _decoded(data: bytes, where: str) -> tuple[_Replacement, _Replacement]:
+def _decode_change(data: bytes, where: str) -> tuple[_Replacement, _Replacement]:
     try:
         document: Any = value_json.load(data)
         version = document["gpuform-secrets-change"]
-        found = [
+        replacements = [
             _Replacement(str(document[part]["after"]).encode(), str(document[part]["before"]))
             for part in ("checkpoint", "settings")
         ]
     except (ValueError, TypeError, KeyError) as error:
-        raise _unusable(where, str(error)) from error
+        raise _unusable_error(where, str(error)) from error
     if version != _VERSION:
-        raise _unusable(where, f"it has the version {version!r}")
-    return found[0], found[1]
+        raise _unusable_error(where, f"it has the version {version!r}")
+    return replacements[0], replacements[1]
 
 
-def _unusable(where: str, why: str) -> EngineError:
+def _unusable_error(where: str, why: str) -> EngineError:
     return EngineError(
         f"{where} says how to finish an interrupted change of the secrets provider, and cannot be "
         f"used: {why}",

@@ -1,4 +1,4 @@
-"""A project's stacks: found, made, opened, removed; and what an operation needs of one of them."""
+"""Find, create, open and remove a project's stacks, and give an operation what it needs of one."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -12,16 +12,16 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.executing import PlannedOutputs, StackReferences
 from gpuform.stacks.engine.language_host import Program
 from gpuform.stacks.engine.project import Project, StackSettings, find_project
-from gpuform.stacks.engine.records import Elsewhere, intents_of
+from gpuform.stacks.engine.records import Elsewhere, open_intents
 from gpuform.stacks.engine.secrets import SecretsManager, crypter_of, first_crypter, reader_of
 from gpuform.stacks.engine.stack.secrets_change import SecretsChange
 from gpuform.stacks.engine.stack.workspace import (
     Origin,
     StackNotFound,
     check_selectable,
+    find_selected_stack,
+    get_short_name,
     select_stack,
-    selected_stack,
-    short_name,
     unselect_stack,
 )
 from gpuform.stacks.engine.state import (
@@ -52,13 +52,13 @@ from gpuform.stacks.engine.store import (
 from gpuform.stacks.engine.urn import is_provider
 
 
-def path_of_unsaved(project: Project, stack: str) -> Path:
-    """The file for what a run cannot keep where the state is."""
+def get_unsaved_path(project: Project, stack: str) -> Path:
+    """Return the local file for journal lines that the backend cannot store."""
     return project.directory / ".gpuform" / "unsaved" / f"{stack}.jsonl"
 
 
 class StackNotEmpty(EngineError):
-    """A stack that still has resources may not be forgotten."""
+    """A stack that still has resources must not be removed."""
 
     help_page = "concepts/stack"
 
@@ -87,7 +87,7 @@ class Stack:
     _intents: Intents | None = None
 
     def subject(self, parallel: int = DEFAULT_PARALLEL) -> DeploymentTarget:
-        """What a run needs of this stack. Raises WrongPassphrase before anything is done."""
+        """Build the target of a deployment. Raises WrongPassphrase before anything is changed."""
         self.crypter.check()
         config, secret_keys = self.settings.program_config(self.crypter)
         return DeploymentTarget(
@@ -110,7 +110,7 @@ class Stack:
             stack_references=self.references,
             journal=Journal(
                 self.backend.journal(
-                    self.project.name, self.name, path_of_unsaved(self.project, self.name)
+                    self.project.name, self.name, get_unsaved_path(self.project, self.name)
                 ),
                 self.digest,
             ),
@@ -119,27 +119,31 @@ class Stack:
 
     @property
     def references(self) -> StackReferences:
-        """What its program reads of other stacks."""
-        found = StackReferences(self.project.name, self._load, self.passphrase)
-        return found if self.foreseen is None else replace(found, planned_outputs=self.foreseen)
+        """The reader of other stacks for the program's stack references."""
+        references = StackReferences(self.project.name, self._load_checkpoint, self.passphrase)
+        return (
+            references
+            if self.foreseen is None
+            else replace(references, planned_outputs=self.foreseen)
+        )
 
-    def _load(self, project: str, stack: str) -> Checkpoint | None:
+    def _load_checkpoint(self, project: str, stack: str) -> Checkpoint | None:
         data = self.backend.read(project, stack)
         return None if data is None else load_checkpoint(data)
 
     def intents(self) -> Intents:
-        """The intents of creates: those that earlier runs have left, and what is added here."""
+        """Return the intents of creates: of earlier runs and of this one."""
         if self._intents is None:
-            self._intents = intents_of(self.backend, self.project.name, self.name)
+            self._intents = open_intents(self.backend, self.project.name, self.name)
         return self._intents
 
     def set_journal_aside(self) -> str | None:
-        """What was overtaken is settled: it is kept beside its place, which is returned."""
+        """Move a recovered journal to a backup and return its location, or None without one."""
         self.overtaken = ()
         return self.backend.journal(self.project.name, self.name).set_aside()
 
-    def refuse_overtaken(self) -> None:
-        """Raises EngineError before work that the journal of another run would not outlive."""
+    def reject_orphaned_journals(self) -> None:
+        """Raise EngineError if the journal of an interrupted run still waits to be recovered."""
         if self.overtaken:
             where = self.backend.journal(self.project.name, self.name).where
             raise EngineError(
@@ -150,26 +154,26 @@ class Stack:
 
     @property
     def full_name(self) -> str:
-        """As other projects name it: `organization/<project>/<stack>`."""
+        """The name in other projects: `organization/<project>/<stack>`."""
         return build_full_name(self.project.name, self.name)
 
     def check_lock(self) -> None:
-        """Raises EngineError when this process held the stack's lock and another may now."""
+        """Raise EngineError if this process held the stack's lock and may have lost it."""
         self.backend.check_lock(self.project.name, self.name)
 
     def lock(self) -> StackLock:
-        """Held by every operation that changes the stack; opened stacks are read under it."""
+        """Create the stack's lock, which every operation that changes the stack takes."""
         return self.backend.lock(self.project.name, self.name)
 
     def save(self, snapshot: Snapshot) -> None:
-        """Replaces the state, under the stack's lock, once it keeps the integrity rules."""
+        """Replace the state, under the stack's lock, if the new one keeps the integrity rules."""
         snapshot = replace(snapshot, manifest=Manifest(), secrets_provider=self.crypter.provider)
         edits.check(snapshot)
         self.backend.write(self.project.name, self.name, snapshot.to_json(self.crypter))
         self.snapshot = snapshot
 
     def begin(self, kind: str, origin: Origin) -> "Run":
-        """Tells the history that an operation begins. `kind` is update, refresh or destroy."""
+        """Record in the history that an operation begins. `kind` is update, refresh or destroy."""
         now = int(time.time())
         entry = HistoryEntry(
             kind=kind,
@@ -183,7 +187,7 @@ class Stack:
         return Run(entry, self.backend.runs(self.project.name, self.name).begin(entry))
 
     def finish(self, run: "Run", outcome: Outcome, log: bytes | None = None) -> None:
-        """Keeps a backup, and tells the history how it ended; `log` is kept beside that."""
+        """Write a backup, and record in the history how the operation ended, with its `log`."""
         self.backend.backup(self.project.name, self.name)
         entry = replace(
             run.entry,
@@ -196,7 +200,7 @@ class Stack:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """An operation that has begun, as the history has it, and its name there."""
+    """An operation that has begun: its history entry and the entry's name."""
 
     entry: HistoryEntry
     name: str
@@ -204,7 +208,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """A project's folder and the backend where its stacks are."""
+    """A project's folder and the backend of its stacks."""
 
     project: Project
     backend: Backend
@@ -214,7 +218,12 @@ class Workspace:
     def find(
         cls, directory: Path, environ: Mapping[str, str], *, runs_program: bool = True
     ) -> "Workspace":
-        """The project of a folder or of one above it, with its backend.
+        """Find the project of a folder or of one above, and open its backend.
+
+        Args:
+            directory: where the search begins.
+            environ: the environment variables.
+            runs_program: the caller runs the project's program.
 
         Raises:
             OtherRuntime: the program is not Python's, and the caller `runs_program`.
@@ -223,46 +232,47 @@ class Workspace:
         return cls(project, Backend.open(get_backend_url(environ, project), environ), environ)
 
     def stacks(self) -> list[str]:
-        """The names of the project's stacks."""
+        """List the names of the project's stacks."""
         return [name.rsplit("/", 1)[-1] for name in self.backend.stacks(self.project.name)]
 
     def selected(self) -> str | None:
-        """The selected stack, whether or not it exists still.
+        """Return the selected stack, which may no longer exist, or None.
 
-        Raises EngineError when that cannot be told, and for a stack of another project.
+        Raises:
+            EngineError: the selection cannot be read, or is a stack of another project.
         """
-        return selected_stack(self.project, self.environ)
+        return find_selected_stack(self.project, self.environ)
 
     def resolve(self, name: str | None) -> str:
-        """The stack to work on: the one named, else the selected one. Raises StackNotFound."""
-        name = short_name(self.project, name) if name else self.selected()
+        """Return the named stack, else the selected one. Raises StackNotFound."""
+        name = get_short_name(self.project, name) if name else self.selected()
         stacks = self.stacks()
-        known = f"stacks of this project: {', '.join(stacks)}" if stacks else ""
+        known_stacks = f"stacks of this project: {', '.join(stacks)}" if stacks else ""
         if name is None:
             choose = "choose one with --stack NAME or `gpuform stack select NAME`"
-            hint = f"{known}; {choose}" if stacks else "make one: `gpuform stack init NAME`"
+            hint = f"{known_stacks}; {choose}" if stacks else "make one: `gpuform stack init NAME`"
             raise StackNotFound("no stack is selected", hint=hint)
         if name not in stacks:
             make = f"make it: `gpuform stack init {name}`"
             raise StackNotFound(
                 f"no stack named '{name}' in {self.backend.url}",
-                hint=f"{known}; or {make}" if stacks else make,
+                hint=f"{known_stacks}; or {make}" if stacks else make,
             )
         return name
 
     def select(self, name: str) -> None:
-        """Makes a stack the selected one. Raises StackNotFound."""
+        """Select a stack. Raises StackNotFound."""
         select_stack(self.project, self.resolve(name), self.environ)
 
     def unselect(self) -> None:
-        """No stack is selected any more."""
+        """Clear the selection."""
         select_stack(self.project, None, self.environ)
 
     def init(self, name: str, passphrase: Callable[[], str], provider: str = "") -> None:
-        """Makes an empty stack and selects it.
+        """Create an empty stack and select it.
 
-        Its secrets are as its settings file says, if there is one; else under the `provider`, a
-        passphrase or the URL of a key.
+        Its secrets provider is the one of its settings file, if there is one; else `provider`,
+        "passphrase" or the URL of a key.
         """
         check_selectable(self.project, self.environ)
         if self.backend.exists(self.project.name, name):
@@ -289,10 +299,13 @@ class Workspace:
         patience: LockTimeout | None = None,
         settle: Callable[[StackLock], None] = lambda _lock: None,
     ) -> None:
-        """Forgets a stack, its settings and its history. Raises StackNotEmpty without `force`.
+        """Remove a stack, its settings and its history.
 
-        Without it `settle` is called first, under the stack's lock: it puts into the state what
-        interrupted runs have made.
+        Without `force`, `settle` is called first, under the stack's lock, and recovers the objects
+        of interrupted runs into the state.
+
+        Raises:
+            StackNotEmpty: the stack has resources, and `force` is False.
         """
         name = self.resolve(name)
         check_selectable(self.project, self.environ)
@@ -300,7 +313,7 @@ class Workspace:
             if not force:
                 settle(lock)
             with add_backup_hint(self.backend, self.project.name, name):
-                resources = Snapshot.from_json(self._read(name), SEALED).resources
+                resources = Snapshot.from_json(self._read_checkpoint(name), SEALED).resources
             count = sum(1 for entry in resources if entry.custom and not is_provider(entry.type))
             if count and not force:
                 raise StackNotEmpty(
@@ -310,7 +323,7 @@ class Workspace:
                 )
             self.backend.remove(self.project.name, name)
         self.project.settings_path(name).unlink(missing_ok=True)
-        path_of_unsaved(self.project, name).unlink(missing_ok=True)
+        get_unsaved_path(self.project, name).unlink(missing_ok=True)
         unselect_stack(self.project, name, self.environ)
 
     def open(
@@ -321,19 +334,22 @@ class Workspace:
         exclusive: bool = False,
         with_journal: bool = True,
     ) -> Stack:
-        """A stack with its settings and its last state, which is checked.
+        """Open a stack with its settings and its last state, and verify the state.
 
-        `passphrase` is asked once, when there is a secret to read or a run to begin. What an
-        interrupted run left in its journal is part of the state; who has the stack's lock
-        (`exclusive`) puts it into the checkpoint. Without it (`with_journal`) a stack can be shown
-        whose journal cannot be read.
+        Args:
+            name: the stack; None is the selected one.
+            passphrase: asked once, when there is a secret to read or a run to begin.
+            exclusive: the caller holds the stack's lock: an interrupted run's journal is written
+                into the checkpoint.
+            with_journal: apply the journal. Without it, a stack with an unreadable journal can be
+                shown.
         """
         name = self.resolve(name)
-        reject_unsaved_run(path_of_unsaved(self.project, name))
+        reject_unsaved_run(get_unsaved_path(self.project, name))
         self.finish_secrets_change(name, exclusive=exclusive)
         settings = StackSettings.load(self.project, name)
         with add_backup_hint(self.backend, self.project.name, name):
-            data = self._read(name)
+            data = self._read_checkpoint(name)
             checkpoint = load_checkpoint(data)
             if exclusive:
                 reject_unknown_newer_fields(checkpoint)
@@ -370,16 +386,16 @@ class Workspace:
         )
 
     def finish_secrets_change(self, name: str, *, exclusive: bool) -> None:
-        """Does what an interrupted change of the secrets provider left undone, if there was one.
+        """Finish an interrupted change of the secrets provider, if there was one.
 
-        Who has the stack's lock is `exclusive`; otherwise it is taken meanwhile.
+        Takes the stack's lock unless the caller holds it (`exclusive`).
         """
         change = SecretsChange(self.backend, self.project, name)
         if change.is_pending:
             with nullcontext() if exclusive else self.backend.lock(self.project.name, name):
                 change.finish()
 
-    def _read(self, name: str) -> bytes:
+    def _read_checkpoint(self, name: str) -> bytes:
         data = self.backend.read(self.project.name, name)
         if data is None:
             raise StackNotFound(f"no stack named '{name}' in {self.backend.url}")

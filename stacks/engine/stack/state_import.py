@@ -1,7 +1,8 @@
-"""Import Pulumi's deployment JSON into a stack, and recover the changes of a run whose store did
-not answer.
+"""Import Pulumi's deployment JSON into a stack, and recover a run whose store did not answer.
 
-The store has the checkpoint and the first segments of the run's journal, this machine the others.
+Of such a run, the store has the checkpoint and the first segments of the journal, this machine the
+other segments. Called by
+`gpuform stack import` and `gpuform state recover`.
 """
 
 from collections.abc import Callable
@@ -42,7 +43,7 @@ from gpuform.stacks.engine.values import value_json
 
 @dataclass(frozen=True, slots=True)
 class StackImport:
-    """One import into a stack whose lock is held. `warn` is told what is done beside it."""
+    """One import into a stack whose lock the caller holds. `warn` gets the warnings."""
 
     workspace: Workspace
     stack: str
@@ -51,18 +52,25 @@ class StackImport:
     force: bool = False
 
     def run(self, text: bytes, where: str) -> int:
-        """Replaces the state by a deployment; `where` it is from is told in errors.
+        """Replace the state by a deployment and return the number of its entries.
 
-        The number of its entries. Raises EngineError, with nothing changed, for what is no
-        deployment of this stack or breaks the integrity rules; `force` makes warnings of the last
-        two. Like the Pulumi CLI it drops pending operations.
+        Like the Pulumi CLI, the import drops pending operations.
+
+        Args:
+            text: the deployment as JSON.
+            where: the origin of `text`, for errors.
+
+        Raises:
+            EngineError: `text` is not a deployment, belongs to another stack or breaks the
+                integrity rules; nothing is changed. With `force` the last
+                two are warnings.
         """
         self.workspace.finish_secrets_change(self.stack, exclusive=True)
-        checkpoint = self._checkpoint(text, where)
+        checkpoint = self._parse_deployment(text, where)
         settings = StackSettings.load(self.workspace.project, self.stack)
         crypter = crypter_of(settings, checkpoint.secrets_provider, self.passphrase)
-        snapshot = self._snapshot(checkpoint, crypter, where)
-        self._refuse_faults(snapshot, where)
+        snapshot = self._decode_snapshot(checkpoint, crypter, where)
+        self._reject_violations(snapshot, where)
         for operation in snapshot.pending_operations:
             self.warn(f"warning: dropped: pending {operation.type} {operation.resource.urn}")
         snapshot = replace(
@@ -75,22 +83,24 @@ class StackImport:
         self._write(snapshot.to_json(crypter))
         return len(snapshot.resources)
 
-    def _checkpoint(self, text: bytes, where: str) -> Checkpoint:
+    def _parse_deployment(self, text: bytes, where: str) -> Checkpoint:
         try:
             document: Any = value_json.load(text)
         except ValueError as error:
-            raise EngineError(f"{where} is not JSON: {error}", hint=_WHAT) from error
+            raise EngineError(f"{where} is not JSON: {error}", hint=_FORMAT_HINT) from error
         if not isinstance(document, dict) or not isinstance(document.get("deployment"), dict):
-            raise EngineError(f"{where} is not a deployment", hint=_WHAT)
-        whole = {key: document[key] for key in ("version", "features") if key in document}
+            raise EngineError(f"{where} is not a deployment", hint=_FORMAT_HINT)
+        checkpoint_file = {key: document[key] for key in ("version", "features") if key in document}
         name = build_full_name(self.workspace.project.name, self.stack)
-        whole["checkpoint"] = {"stack": name, "latest": document["deployment"]}
+        checkpoint_file["checkpoint"] = {"stack": name, "latest": document["deployment"]}
         try:
-            return parse_checkpoint(whole)
+            return parse_checkpoint(checkpoint_file)
         except StateError as error:
-            raise EngineError(f"{where}: {error.message}", hint=_WHAT) from error
+            raise EngineError(f"{where}: {error.message}", hint=_FORMAT_HINT) from error
 
-    def _snapshot(self, checkpoint: Checkpoint, crypter: SecretsManager, where: str) -> Snapshot:
+    def _decode_snapshot(
+        self, checkpoint: Checkpoint, crypter: SecretsManager, where: str
+    ) -> Snapshot:
         reader = reader_of(checkpoint.secrets_provider, crypter, self.passphrase)
         try:
             return Snapshot.from_json(checkpoint, reader)
@@ -102,9 +112,9 @@ class StackImport:
                 hint="Export it where its passphrase is known, with --show-secrets.",
             ) from error
         except StateError as error:
-            raise EngineError(f"{where}: {error.message}", hint=_WHAT) from error
+            raise EngineError(f"{where}: {error.message}", hint=_FORMAT_HINT) from error
 
-    def _refuse_faults(self, snapshot: Snapshot, where: str) -> None:
+    def _reject_violations(self, snapshot: Snapshot, where: str) -> None:
         prefix = f"urn:pulumi:{self.stack}::{self.workspace.project.name}::"
         faults = [
             f"{entry.urn} is not of stack {self.stack} of {self.workspace.project.name}"
@@ -126,22 +136,22 @@ class StackImport:
             # With this what a journal tells is in the state that becomes the .bak file.
             self.workspace.open(self.stack, self.passphrase, exclusive=True)
         except (StateError, IntegrityError, DamagedFile, JournalError) as error:
-            kept = [backend.restore(project, self.stack, data)]
-            kept.append(backend.journal(project, self.stack).set_aside())
+            backup_locations = [backend.restore(project, self.stack, data)]
+            backup_locations.append(backend.journal(project, self.stack).set_aside())
             self.warn(
                 f"warning: the state that was there could not be used: {error.message}\n"
-                f"it is kept in: {', '.join(place for place in kept if place)}"
+                f"it is kept in: {', '.join(location for location in backup_locations if location)}"
             )
         else:
             backend.write(project, self.stack, data)
 
 
-_WHAT = "What is imported is what `gpuform stack export` or `pulumi stack export` wrote."
+_FORMAT_HINT = "What is imported is what `gpuform stack export` or `pulumi stack export` wrote."
 
 
 @dataclass(frozen=True, slots=True)
-class _Joined:
-    """The lines of both places, as one log."""
+class _JoinedLog:
+    """The journal lines of the store and of the local file, as one log."""
 
     where: str
     lines: bytes
@@ -151,44 +161,57 @@ class _Joined:
 
 
 def recover(backend: Backend, project: str, stack: str, path: Path) -> int:
-    """Puts what a run left, in the store and in the file at `path`, into the checkpoint.
+    """Apply the journal of a run, from the store and from the file at `path`, to the checkpoint.
 
-    The stack's lock is held. The number of changes; zero when the state has them all. Raises
-    EngineError, and then both places stay as they are, where another run has gone on without them
-    and the state does not know the objects that they tell of.
+    The caller holds the stack's lock.
+
+    Returns:
+        The number of applied changes; 0 if the state has all of them already.
+
+    Raises:
+        EngineError: another run has written the state since, and the state lacks objects of the
+            journal. The journal and the file stay as they are.
     """
     log = backend.journal(project, stack)
     unsaved = UnsavedFile(path, log.where)
-    found = unsaved.read_segments()
-    if found and found[0].journal != log.where:
+    unsaved_segments = unsaved.read_segments()
+    if unsaved_segments and unsaved_segments[0].journal != log.where:
         raise EngineError(
-            f"{path} belongs to the journal {found[0].journal}, and this is {log.where}",
+            f"{path} belongs to the journal {unsaved_segments[0].journal}, and this is {log.where}",
             hint="Set PULUMI_BACKEND_URL to the backend that the run had.",
         )
-    whole = _joined(log, found, path) if found and isinstance(log, SegmentLog) else None
-    done = _replay(backend, project, stack, log if whole is None else whole)
-    if whole is None or done.orphaned_journals:
-        _refuse_lost(backend, project, stack, found, path)
-    if not done.orphaned_journals:  # else the next run settles what it tells
+    joined_log = (
+        _join_journal(log, unsaved_segments, path)
+        if unsaved_segments and isinstance(log, SegmentLog)
+        else None
+    )
+    recovered = _apply_journal(backend, project, stack, log if joined_log is None else joined_log)
+    if joined_log is None or recovered.orphaned_journals:
+        _reject_lost_objects(backend, project, stack, unsaved_segments, path)
+    if not recovered.orphaned_journals:  # else the next run settles what it tells
         log.remove()
     unsaved.remove()
-    return done.changes
+    return recovered.changes
 
 
-def _joined(log: SegmentLog, found: list[UnsavedSegment], path: Path) -> _Joined | None:
-    """The run's journal from its beginning; None when another run has gone on without `found`."""
-    run, first = found[0].run, found[0].number
-    stored = log.read_segments(run)
-    if len(stored) < first or log.list_runs() - {run}:
+def _join_journal(
+    log: SegmentLog, unsaved_segments: list[UnsavedSegment], path: Path
+) -> _JoinedLog | None:
+    """Return the run's complete journal, or None if another run has written segments since."""
+    run, first = unsaved_segments[0].run, unsaved_segments[0].number
+    stored_segments = log.read_segments(run)
+    if len(stored_segments) < first or log.list_runs() - {run}:
         return None
     # A segment may be in both places: its answer was lost.
-    return _Joined(str(path), b"".join([*stored[:first], *(part.lines for part in found)]))
+    return _JoinedLog(
+        str(path), b"".join([*stored_segments[:first], *(part.lines for part in unsaved_segments)])
+    )
 
 
-def _refuse_lost(
-    backend: Backend, project: str, stack: str, found: list[UnsavedSegment], path: Path
+def _reject_lost_objects(
+    backend: Backend, project: str, stack: str, unsaved_segments: list[UnsavedSegment], path: Path
 ) -> None:
-    records = journal.parse_records(str(path), b"".join(part.lines for part in found))
+    records = journal.parse_records(str(path), b"".join(part.lines for part in unsaved_segments))
     snapshot = read_sealed(backend, project, stack).snapshot
     try:
         journal.reject_lost_ids(str(path), snapshot, records)
@@ -197,7 +220,7 @@ def _refuse_lost(
         raise
 
 
-def _replay(backend: Backend, project: str, stack: str, log: ReadableLog) -> RecoveredState:
+def _apply_journal(backend: Backend, project: str, stack: str, log: ReadableLog) -> RecoveredState:
     data = backend.read(project, stack)
     if data is None:
         raise EngineError(f"no stack named '{stack}' in {backend.url}")

@@ -1,10 +1,10 @@
-"""Find the selected stack of a project where the Pulumi CLI keeps it, and who changes a stack from
-where.
+"""Read and write the selected stack as the Pulumi CLI does, and describe a run's origin.
 
-The file has a stack for each backend, under the backend's URL as it is configured. CLIs before
-3.256 knew one stack for all backends; what they have chosen counts where nothing newer was.
-
-The names are Pulumi's, which its CLI shows; what Pulumi has no name for begins with `gpuform.`.
+The file has a stack for each backend, under the backend's URL as configured. CLIs before 3.256 had
+one stack for all backends; their
+selection counts where there is no newer one. Facts about the origin have Pulumi's names, which its
+CLI shows; a fact without a name of
+Pulumi's begins with `gpuform.`.
 """
 
 import hashlib
@@ -17,7 +17,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.machine import CiJob, ci_job, cli_version, git_facts, replace_file
+from gpuform.stacks.engine.machine import (
+    CiJob,
+    find_ci_job,
+    read_cli_version,
+    read_git_facts,
+    replace_file,
+)
 from gpuform.stacks.engine.project import Project
 from gpuform.stacks.engine.store import build_full_name, get_configured_url, get_user
 from gpuform.stacks.engine.values import load
@@ -29,13 +35,13 @@ _KEYS = {"stack", "stacks", "config"}  # `config` is of CLIs before 1.0, and is 
 
 
 class StackNotFound(EngineError):
-    """There is no such stack, or none is selected."""
+    """The stack does not exist, or no stack is selected."""
 
     help_page = "concepts/stack"
 
 
-def short_name(project: Project, name: str) -> str:
-    """The name in its project. Raises StackNotFound for a stack of another project."""
+def get_short_name(project: Project, name: str) -> str:
+    """Return the stack's name in its project. Raises StackNotFound for another project's stack."""
     *owner, short = name.split("/")
     if owner and owner not in (["organization"], ["organization", project.name]):
         renamed = f", or write `name: {owner[1]}` in Pulumi.yaml" if len(owner) == 2 else ""
@@ -47,16 +53,17 @@ def short_name(project: Project, name: str) -> str:
     return short
 
 
-def selected_stack(project: Project, environ: Mapping[str, str]) -> str | None:
-    """The selected stack's short name: PULUMI_STACK, else what was selected, else None.
+def find_selected_stack(project: Project, environ: Mapping[str, str]) -> str | None:
+    """Return the selected stack's short name: PULUMI_STACK, else the stored selection, else None.
 
-    Raises StackNotFound when it is a stack of another project, and EngineError for a file that
-    cannot be understood.
+    Raises:
+        StackNotFound: the stack belongs to another project.
+        EngineError: the file cannot be read.
     """
-    given = environ.get("PULUMI_STACK")
-    if given is not None:
-        return short_name(project, given) if given else None
-    return _chosen(_read(_path(project, environ)), project, environ)
+    stack_setting = environ.get("PULUMI_STACK")
+    if stack_setting is not None:
+        return get_short_name(project, stack_setting) if stack_setting else None
+    return _find_selection(_read_settings(_get_settings_path(project, environ)), project, environ)
 
 
 def select_stack(
@@ -66,19 +73,25 @@ def select_stack(
     *,
     project_of_stack: str | None = None,
 ) -> None:
-    """Select a stack for this project's folder and backend; None forgets the selection.
+    """Select a stack for this project's folder and backend; None clears the selection.
 
-    `project_of_stack` is another project, which Pulumi.yaml does not name yet. Raises EngineError
-    for a file that cannot be understood, and leaves that as it is.
+    Args:
+        project: the project.
+        stack: the stack's name, or None.
+        environ: the environment variables.
+        project_of_stack: the stack's project, if Pulumi.yaml does not name that one yet.
+
+    Raises:
+        EngineError: the file cannot be read or written, and stays as it is.
     """
-    path = _path(project, environ)
-    settings = _read(path)
+    path = _get_settings_path(project, environ)
+    settings = _read_settings(path)
     name = None if stack is None else build_full_name(project_of_stack or project.name, stack)
     by_backend = settings.setdefault("stacks", {})
     if name is None:
         by_backend.pop(get_configured_url(environ, project), None)
         settings.pop("stack", None)
-    elif by_backend or _knows_backends(environ):
+    elif by_backend or _selects_per_backend(environ):
         by_backend[get_configured_url(environ, project)] = name
     else:
         settings["stack"] = name
@@ -97,58 +110,61 @@ def select_stack(
 
 
 def unselect_stack(project: Project, stack: str, environ: Mapping[str, str]) -> None:
-    """Forget the selection if it is this stack."""
-    if _chosen(_read(_path(project, environ)), project, environ) == stack:
+    """Clear the selection if it is this stack."""
+    if (
+        _find_selection(_read_settings(_get_settings_path(project, environ)), project, environ)
+        == stack
+    ):
         select_stack(project, None, environ)
 
 
 def check_selectable(project: Project, environ: Mapping[str, str]) -> None:
-    """Raises EngineError when `select_stack` would for what is in the file."""
-    _read(_path(project, environ))
+    """Raise EngineError if the file with the selection cannot be read."""
+    _read_settings(_get_settings_path(project, environ))
 
 
-def _chosen(
+def _find_selection(
     settings: Mapping[str, Any], project: Project, environ: Mapping[str, str]
 ) -> str | None:
-    """What the settings say for the backend. Raises StackNotFound for another project's stack."""
+    """Return the selection for the backend. Raises StackNotFound for another project's stack."""
     name = settings.get("stacks", {}).get(get_configured_url(environ, project))
     if name is not None:
-        return short_name(project, name)
+        return get_short_name(project, name)
     for_all = settings.get("stack")
     try:
-        return short_name(project, for_all) if for_all else None
+        return get_short_name(project, for_all) if for_all else None
     except StackNotFound:  # chosen in another backend, where there are other projects
         return None
 
 
-def _path(project: Project, environ: Mapping[str, str]) -> Path:
-    """Pulumi's file for the project: its name holds the SHA-1 of the path of Pulumi.yaml."""
+def _get_settings_path(project: Project, environ: Mapping[str, str]) -> Path:
+    """Return Pulumi's file for the project, whose name has the SHA-1 of the path of Pulumi.yaml."""
     home = environ.get("PULUMI_HOME")
     folder = Path(home) if home else Path.home() / ".pulumi"
-    digest = hashlib.sha1(str(project.path).encode(), usedforsecurity=False).hexdigest()
-    return folder / "workspaces" / f"{project.name}-{digest}-workspace.json"
+    path_hash = hashlib.sha1(str(project.path).encode(), usedforsecurity=False).hexdigest()
+    return folder / "workspaces" / f"{project.name}-{path_hash}-workspace.json"
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_settings(path: Path) -> dict[str, Any]:
     try:
         settings = load(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, ValueError) as error:
-        raise _not_understood(path, str(getattr(error, "strerror", None) or error)) from error
+        raise _unreadable_error(path, str(getattr(error, "strerror", None) or error)) from error
     if not isinstance(settings, dict):
-        raise _not_understood(path, "it is no JSON object")
+        raise _unreadable_error(path, "it is no JSON object")
     unknown = ", ".join(sorted(settings.keys() - _KEYS))
     if unknown:
-        raise _not_understood(path, f"a newer Pulumi CLI may have written it: it has {unknown}")
+        raise _unreadable_error(path, f"a newer Pulumi CLI may have written it: it has {unknown}")
     stack, stacks = settings.get("stack", ""), settings.get("stacks", {})
-    texts = [stack, *stacks.values()] if isinstance(stacks, dict) else [None]
-    if not all(isinstance(text, str) for text in texts):
-        raise _not_understood(path, "`stack` is no text, or `stacks` no table of texts")
+    stack_names = [stack, *stacks.values()] if isinstance(stacks, dict) else [None]
+    if not all(isinstance(stack_name, str) for stack_name in stack_names):
+        raise _unreadable_error(path, "`stack` is no text, or `stacks` no table of texts")
     return settings
 
 
-def _not_understood(path: Path, why: str) -> EngineError:
+def _unreadable_error(path: Path, why: str) -> EngineError:
     return EngineError(
         f"which stack is selected cannot be read from {path}: {why}",
         hint="Name the stack with --stack NAME or PULUMI_STACK. The file holds nothing but the "
@@ -156,9 +172,9 @@ def _not_understood(path: Path, why: str) -> EngineError:
     )
 
 
-def _knows_backends(environ: Mapping[str, str]) -> bool:
-    """Whether the Pulumi CLI that is installed here keeps a selection for each backend."""
-    version = cli_version(environ)
+def _selects_per_backend(environ: Mapping[str, str]) -> bool:
+    """Return True if the installed Pulumi CLI keeps a selection for each backend."""
+    version = read_cli_version(environ)
     return version is None or version >= _BY_BACKEND
 
 
@@ -171,7 +187,7 @@ PLAN_MADE_AT: Final = "gpuform.plan.madeAt"
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """`message` says what the change is for; `environment` who made it and from where."""
+    """The purpose (`message`) of a change, and who made the change from where (`environment`)."""
 
     message: str = ""
     environment: Mapping[str, str] = field(default_factory=lambda: {"exec.kind": "cli"})
@@ -185,15 +201,18 @@ class Origin:
         message: str = "",
         plan: tuple[str, str] | None = None,
     ) -> "Origin":
-        """That of a command which works in a folder.
+        """Build the origin of a command that runs in `folder`.
 
-        `plan` is the seal of the saved plan that it applies, and when that was made. Without a
-        `message` it is the title of the commit.
+        Args:
+            folder: the command's folder.
+            environ: the environment variables.
+            message: the purpose; without it, the title of the commit.
+            plan: the seal of the applied saved plan, and when the plan was made.
         """
-        title, facts = git_facts(folder)
-        job = ci_job(environ)
+        title, facts = read_git_facts(folder)
+        job = find_ci_job(environ)
         if job is not None:
-            facts = {**_of_job(job), **facts}
+            facts = {**_build_job_facts(job), **facts}
             title = title or job.message.partition("\n")[0]
         seal, made_at = plan or ("", "")
         facts |= {
@@ -205,11 +224,11 @@ class Origin:
             PLAN_SEAL: seal,
             PLAN_MADE_AT: made_at,
         }
-        told = {name: text for name, text in sorted(facts.items()) if text}
-        return cls(message or title, told)
+        environment = {name: text for name, text in sorted(facts.items()) if text}
+        return cls(message or title, environment)
 
 
-def _of_job(job: CiJob) -> dict[str, str]:
+def _build_job_facts(job: CiJob) -> dict[str, str]:
     return {
         "ci.system": job.system,
         "ci.build.id": job.build_id,

@@ -32,11 +32,11 @@ def require_emulator() -> None:
     """Raise EngineError if the packages of the emulator are missing."""
     if missing := [name for name in _PACKAGES if find_spec(name) is None]:
         # Only here: most runs have nothing to do with how gpuform was installed.
-        from gpuform.stacks.engine.machine import requirement  # noqa: PLC0415
+        from gpuform.stacks.engine.machine import get_pip_requirement  # noqa: PLC0415
 
         raise EngineError(
             f"the emulator needs packages that are not installed: {', '.join(missing)}",
-            f"Install them: pip install '{requirement('emulator')}'",
+            f"Install them: pip install '{get_pip_requirement('emulator')}'",
         )
 
 

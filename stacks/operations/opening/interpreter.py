@@ -16,7 +16,7 @@ from pathlib import Path
 from yaml.nodes import MappingNode, Node, ScalarNode
 
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.machine import requirement
+from gpuform.stacks.engine.machine import get_pip_requirement
 from gpuform.stacks.engine.project import Project, read_text, yaml_text
 
 MOVED = "GPUFORM_MOVED"
@@ -94,7 +94,7 @@ class ProgramEnvironment:
         option = "virtualenv" if self.toolchain == "pip" else "toolchain"
         hint = f"remove the option `{option}` to run the program with gpuform's own Python"
         if remedies:
-            hint = f"{remedies[self.toolchain].format(self.folder, requirement())}; or {hint}"
+            hint = f"{remedies[self.toolchain].format(self.folder, get_pip_requirement())}; or {hint}"
         return yaml_text.locate_error(self.where, self.node, message, hint)
 
 

@@ -22,7 +22,7 @@ from gpuform.providers.environment import (
 )
 from gpuform.providers.operations import Settings
 from gpuform.providers.platform import platforms
-from gpuform.stacks.engine.records import errors_of_engine
+from gpuform.stacks.engine.records import raise_as_engine_errors
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.values import unwrap_secrets
 from gpuform.stacks.operations.opening.emulating import run_emulator
@@ -42,12 +42,12 @@ def enter_environment(
     Raises:
         EngineError: the stack lives in the other environment, or on another emulator.
     """
-    with errors_of_engine():
+    with raise_as_engine_errors():
         recorded = read_environment(stack.intents().records)
         if emulate:
             _require_emulated(stack, recorded)
     with run_emulator(stack.project.directory, wanted=emulate, root=root):
-        with errors_of_engine():
+        with raise_as_engine_errors():
             emulated = emulate or _check_environment(stack, recorded)
             if emulated and recorded is not None and not shows_state:
                 merge_emulator(recorded, os.environ)
@@ -56,7 +56,7 @@ def enter_environment(
 
 def is_recorded_emulated(stack: Stack) -> bool:
     """Return True if the stack's records say that it lives on the emulator."""
-    with errors_of_engine():
+    with raise_as_engine_errors():
         recorded = read_environment(stack.intents().records)
     return recorded is not None and recorded.emulated
 

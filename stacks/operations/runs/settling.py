@@ -18,8 +18,8 @@ from gpuform.stacks.access.connecting import state_of
 from gpuform.stacks.access.ssh_files import deleted_ids, forget_contexts, forget_hosts
 from gpuform.stacks.engine.deployment import Outcome, settle
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.records import intents_of
-from gpuform.stacks.engine.stack import Stack, Workspace, is_anything_beside, move_records_into
+from gpuform.stacks.engine.records import open_intents
+from gpuform.stacks.engine.stack import Stack, Workspace, has_local_records, move_local_records
 from gpuform.stacks.engine.state import Snapshot
 from gpuform.stacks.engine.store import StackLock
 from gpuform.stacks.engine.urn import name_of, type_of
@@ -53,7 +53,7 @@ def recover_earlier_runs(
         Unsettled: an object may have been created, and nothing can tell.
     """
     if lock is not None:
-        move_records_into(stack)
+        move_local_records(stack)
     if not (stack.intents().list_all() or stack.overtaken) or (
         lock is None and _has_active_run(selected.workspace, stack)
     ):
@@ -102,9 +102,9 @@ def recover_leftovers(
     workspace, name = selected.workspace, selected.name
     backend, project = workspace.backend, workspace.project.name
     leftovers = (
-        intents_of(backend, project, name).list_all() or backend.journal(project, name).read()
+        open_intents(backend, project, name).list_all() or backend.journal(project, name).read()
     )
-    if leftovers or is_anything_beside(workspace.project):
+    if leftovers or has_local_records(workspace.project):
         stack = selected.open(exclusive=True)
         with enter_environment(stack, emulate=emulate):
             recover_earlier_runs(selected, stack, callbacks, lock)

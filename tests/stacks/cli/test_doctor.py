@@ -19,7 +19,7 @@ from gpuform.providers.emulator.server import environment, serve
 from gpuform.providers.emulator.together import MEMBER_KEY
 from gpuform.providers.records import Intent
 from gpuform.stacks.doctor.findings import Examination, Level
-from gpuform.stacks.engine.records import intents_of
+from gpuform.stacks.engine.records import open_intents
 from gpuform.stacks.engine.store import Backend
 
 Run = Any
@@ -258,7 +258,7 @@ class TestStack:
         latest["pending_operations"] = [{"resource": train, "type": "updating"}]
         path.write_text(json.dumps(document))
         begun = Intent("urn:x", "together", "Cluster", "eval", "us-central-8", 1.7e9)
-        intents_of(Backend.open(f"file://{project}", {}), "demo", "dev").record(begun)
+        open_intents(Backend.open(f"file://{project}", {}), "demo", "dev").record(begun)
         found = findings(made.run, code=0)
         assert warnings(found)[0].endswith("is not known: Cluster 'eval' on together")
         assert warnings(found)[1].endswith("what they made may exist: updating train")
@@ -382,7 +382,7 @@ BREAKING: list[Callable[[Path], object]] = [
 @pytest.mark.slow
 def test_whatever_is_broken_it_is_told(made: Scene, project: Path, damage: int) -> None:
     begun = Intent("urn:x", "together", "Cluster", "eval", "us-central-8", 1.7e9)
-    intents_of(Backend.open(f"file://{project}", {}), "demo", "dev").record(begun)
+    open_intents(Backend.open(f"file://{project}", {}), "demo", "dev").record(begun)
     lock = project / ".pulumi/locks/organization/demo/dev/a.json"
     lock.parent.mkdir(parents=True, exist_ok=True)
     lock.write_text("{}")

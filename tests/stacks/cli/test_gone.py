@@ -9,7 +9,7 @@ import pytest
 from plan_scenes import Scene
 
 from gpuform.providers.environment import StackEnvironment, record_environment
-from gpuform.stacks.engine.records import intents_of
+from gpuform.stacks.engine.records import open_intents
 from gpuform.stacks.engine.store import Backend
 
 
@@ -64,7 +64,7 @@ def test_a_stranger_at_the_base_url(
     sent = made.requests
     monkeypatch.setenv("TOGETHER_BASE_URL", stranger)
     monkeypatch.delenv("GPUFORM_CLOCK")  # a real platform is asked by the real clock
-    records = intents_of(Backend.open(f"file://{made.project}", {}), "demo", "dev").records
+    records = open_intents(Backend.open(f"file://{made.project}", {}), "demo", "dev").records
     record_environment(records, StackEnvironment(False, {"together": f"{stranger}/v1"}))
     ran = made.run(*command)
     assert ran.code not in (0, 2)

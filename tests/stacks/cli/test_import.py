@@ -11,7 +11,7 @@ import pytest
 
 from gpuform.providers.emulator.server import environment, serve
 from gpuform.providers.records import Intent
-from gpuform.stacks.engine.records import intents_of
+from gpuform.stacks.engine.records import open_intents
 from gpuform.stacks.engine.store import Backend
 
 Run = Any
@@ -445,7 +445,7 @@ def test_what_an_interrupted_create_made_is_left_to_the_next_up(account: Account
     id_ = account.volume("training-data")
     urn = "urn:pulumi:dev::demo::pulumi-python:dynamic/gpuform.together:SharedVolume::data"
     begun = Intent(urn, "together", "SharedVolume", "training-data", "", 1_800_000_000, id=id_)
-    intents_of(Backend.open(f"file://{account.project}", {}), "demo", "dev").record(begun)
+    open_intents(Backend.open(f"file://{account.project}", {}), "demo", "dev").record(begun)
     region = ("--set", "region=us-central-8")
     one = ("together:SharedVolume", "taken", id_, *region)
     assert "an interrupted run made it for data" in account.refused(*one)

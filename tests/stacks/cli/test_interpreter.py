@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpuform.stacks.engine.machine import requirement
+from gpuform.stacks.engine.machine import get_pip_requirement
 
 Run = Any
 
@@ -236,7 +236,7 @@ def test_a_virtualenv_without_gpuform_is_told_how_to_get_it(
     ran = dev("destroy", "--yes")
     assert ran.code == 1
     assert f"Pulumi.yaml:5:17: the project's virtualenv {project}/empty has no gpuform" in ran.err
-    assert f"`{project}/empty/bin/pip install '{requirement()}'`" in ran.err
+    assert f"`{project}/empty/bin/pip install '{get_pip_requirement()}'`" in ran.err
     assert executed == []
 
 

@@ -16,7 +16,7 @@ from gpuform.providers.emulator.server import environment, serve
 from gpuform.providers.records import Intent, Intents
 from gpuform.schemas.together.statuses import to_unix_time
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.records import intents_of
+from gpuform.stacks.engine.records import open_intents
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state.journal import Record
 from gpuform.stacks.engine.store import Backend
@@ -43,7 +43,7 @@ class Account:
 
     @property
     def intents(self) -> Intents:
-        return intents_of(Backend.open(f"file://{self.project}", {}), "demo", "dev")
+        return open_intents(Backend.open(f"file://{self.project}", {}), "demo", "dev")
 
     @property
     def now(self) -> float:

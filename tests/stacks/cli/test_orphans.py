@@ -11,7 +11,7 @@ from declared import BENCH
 
 from gpuform.providers.emulator.server import environment, serve
 from gpuform.providers.records import Intent
-from gpuform.stacks.engine.records import intents_of
+from gpuform.stacks.engine.records import open_intents
 from gpuform.stacks.engine.store import Backend
 
 Run = Any
@@ -119,7 +119,7 @@ def test_a_state_that_cannot_be_read_is_not_an_empty_one(account: Run, project: 
 
 
 def test_creates_that_were_never_settled_are_told(account: Run, project: Path) -> None:
-    intents = intents_of(Backend.open(f"file://{project}", {}), "demo", "dev")
+    intents = open_intents(Backend.open(f"file://{project}", {}), "demo", "dev")
     assert intents.list_all() == []
     intents.record(Intent("urn:x", "together", "Cluster", "lost", "us-central-8", 1_800_000_000))
     known = json.loads(state(project).read_text())["checkpoint"]["latest"]["resources"]

@@ -12,7 +12,7 @@ from stack_copies import StackCopies
 
 from gpuform.providers.emulator.server import Server, environment
 from gpuform.providers.records import Intent
-from gpuform.stacks.engine.records import intents_of
+from gpuform.stacks.engine.records import open_intents
 from gpuform.stacks.engine.store import Backend
 
 Run = Any
@@ -50,7 +50,7 @@ class ForeignProject:
         id_ = self.create_volume()
         urn = "urn:pulumi:dev::demo::gpuform:together:SharedVolume::left"
         intent = Intent(urn, "together", "SharedVolume", "left", "", 1.0, id=id_)
-        intents_of(Backend.open(f"file://{self.directory}", {}), "demo", "dev").record(intent)
+        open_intents(Backend.open(f"file://{self.directory}", {}), "demo", "dev").record(intent)
         path = self.directory / ".pulumi/stacks/demo/dev.json"
         state = json.loads(path.read_text())
         latest = state["checkpoint"]["latest"]

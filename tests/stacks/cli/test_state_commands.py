@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpuform.providers.records import Intent, Intents
-from gpuform.stacks.engine.records import intents_of
+from gpuform.stacks.engine.records import open_intents
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import PendingOperation, ResourceState, Snapshot
 from gpuform.stacks.engine.state.edits import verify
@@ -252,7 +252,7 @@ class TestRename:
 
 
 def _intents(files: Files) -> Intents:
-    return intents_of(Backend.open(f"file://{files.project}", {}), "demo", "dev")
+    return open_intents(Backend.open(f"file://{files.project}", {}), "demo", "dev")
 
 
 class TestMove:

@@ -11,7 +11,7 @@ from plan_scenes import Scene
 
 from gpuform.providers.emulator.server import environment, serve
 from gpuform.providers.environment import StackEnvironment, read_environment, record_environment
-from gpuform.stacks.engine.records import intents_of
+from gpuform.stacks.engine.records import open_intents
 from gpuform.stacks.engine.store import Backend
 
 Run = Any
@@ -34,7 +34,7 @@ COMMANDS = (
 
 
 def set_world(scene: Scene, world: StackEnvironment | None, stack: str = "dev") -> None:
-    records = intents_of(Backend.open(f"file://{scene.project}", {}), "demo", stack).records
+    records = open_intents(Backend.open(f"file://{scene.project}", {}), "demo", stack).records
     if world is None:
         records.delete("world")
     else:
@@ -48,7 +48,7 @@ def identity(url: str) -> str:
 
 def world(scene: Scene, stack: str = "dev") -> StackEnvironment | None:
     backend = Backend.open(f"file://{scene.project}", {})
-    return read_environment(intents_of(backend, "demo", stack).records)
+    return read_environment(open_intents(backend, "demo", stack).records)
 
 
 @pytest.fixture
@@ -283,7 +283,7 @@ def test_a_real_stack_says_nothing_of_it(real: Scene) -> None:
 
 
 def test_a_damaged_record_is_an_error(made: Scene) -> None:
-    intents_of(Backend.open(f"file://{made.project}", {}), "demo", "dev").records.write(
+    open_intents(Backend.open(f"file://{made.project}", {}), "demo", "dev").records.write(
         "world", {"nonsense": 1}
     )
     ran = made.run("preview")

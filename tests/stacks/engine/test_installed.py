@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from gpuform.stacks.engine.machine import requirement
+from gpuform.stacks.engine.machine import get_pip_requirement
 
 
 @pytest.mark.parametrize(
@@ -26,5 +26,5 @@ def test_from_where_it_came(
             return json.dumps(told) if told else None
 
     monkeypatch.setattr(importlib.metadata, "distribution", lambda _name: Installed())
-    assert requirement("cloud") == wanted
-    assert requirement() == wanted.replace("[cloud]", "")
+    assert get_pip_requirement("cloud") == wanted
+    assert get_pip_requirement() == wanted.replace("[cloud]", "")

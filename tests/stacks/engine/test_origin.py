@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuform.stacks.engine.machine import CiJob, ci_job, git_facts
+from gpuform.stacks.engine.machine import CiJob, find_ci_job, read_git_facts
 from gpuform.stacks.engine.stack import Origin
 
 GITHUB = {
@@ -46,7 +46,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 class TestGit:
     def test_commit_branch_and_repository(self, repository: Path) -> None:
-        title, facts = git_facts(repository)
+        title, facts = read_git_facts(repository)
         assert title == "Train on 16 GPUs"
         assert len(facts.pop("git.head")) == 40
         assert facts == {
@@ -76,11 +76,11 @@ class TestGit:
         file = tmp_path / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("x")
-        assert git_facts(repository)[1]["git.dirty"] == dirty
+        assert read_git_facts(repository)[1]["git.dirty"] == dirty
 
     def test_a_detached_head_has_no_branch(self, repository: Path) -> None:
         git(repository, "checkout", "-q", "--detach")
-        assert "git.headName" not in git_facts(repository)[1]
+        assert "git.headName" not in read_git_facts(repository)[1]
 
     @pytest.mark.parametrize(
         ("url", "found"),
@@ -95,7 +95,7 @@ class TestGit:
     )
     def test_remotes(self, repository: Path, url: str, found: tuple[str, ...] | None) -> None:
         git(repository, "remote", "set-url", "origin", url)
-        facts = git_facts(repository)[1]
+        facts = read_git_facts(repository)[1]
         told = tuple(facts[k] for k in ("vcs.kind", "vcs.owner", "vcs.repo") if k in facts)
         assert told == (found or ())
 
@@ -103,16 +103,16 @@ class TestGit:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-        assert git_facts(tmp_path) == ("", {})
+        assert read_git_facts(tmp_path) == ("", {})
         git(tmp_path, "init", "-q")
-        assert git_facts(tmp_path) == ("", {})
+        assert read_git_facts(tmp_path) == ("", {})
         monkeypatch.setenv("PATH", "")
-        assert git_facts(tmp_path) == ("", {})
+        assert read_git_facts(tmp_path) == ("", {})
 
 
 class TestCi:
     def test_github(self) -> None:
-        assert ci_job(GITHUB) == CiJob(
+        assert find_ci_job(GITHUB) == CiJob(
             "GitHub Actions",
             build_id="8012345678",
             build_number="42",
@@ -125,7 +125,7 @@ class TestCi:
         )
 
     def test_a_pull_request_of_github(self) -> None:
-        job = ci_job({**GITHUB, "GITHUB_REF": "refs/pull/17/merge"})
+        job = find_ci_job({**GITHUB, "GITHUB_REF": "refs/pull/17/merge"})
         assert job is not None
         assert job.pull_request == "17"
 
@@ -141,7 +141,7 @@ class TestCi:
         ],
     )
     def test_others(self, variables: dict[str, str], system: str) -> None:
-        job = ci_job(variables)
+        job = find_ci_job(variables)
         assert job is not None
         assert job.system == system
         assert "$" not in repr(job)
@@ -156,7 +156,7 @@ class TestCi:
         ],
     )
     def test_none(self, variables: dict[str, str]) -> None:
-        assert ci_job(variables) is None
+        assert find_ci_job(variables) is None
 
 
 class TestOrigin:

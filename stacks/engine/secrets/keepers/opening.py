@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from typing import Final, Protocol
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from gpuform.stacks.engine.machine import requirement
+from gpuform.stacks.engine.machine import get_pip_requirement
 from gpuform.stacks.engine.secrets.passphrase import SecretsError
 
 SERVICES: Final[Mapping[str, str]] = {
@@ -124,7 +124,7 @@ def open_keeper(url: str, environ: Mapping[str, str]) -> KeyManagementService:
             f"{SERVICES[address.scheme]} is asked by means of {_LIBRARIES[address.scheme]}, which "
             "is not installed",
             hint=f"Install gpuform with its extra `{address.scheme}`: "
-            f"pip install '{requirement(address.scheme)}'",
+            f"pip install '{get_pip_requirement(address.scheme)}'",
         ) from None
     opened: KeyManagementService = module.open_key(address, environ)
     return opened

@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from gpuform.providers.context import READS_ONLY
-from gpuform.stacks.engine.machine import requirement
+from gpuform.stacks.engine.machine import get_pip_requirement
 from gpuform.stacks.engine.store.backend_files import BackendError
 from gpuform.stacks.engine.store.storage.files import Files, ReadOnlyStorage
 from gpuform.stacks.engine.store.storage.protocol import Storage
@@ -91,7 +91,7 @@ def _open_writable_storage(url: str, environ: Mapping[str, str]) -> Storage:
             raise
         raise BackendError(
             f"the backend {strip_credentials(url)} needs the package {package}",
-            hint=f"Install it: pip install '{requirement('cloud')}'",
+            hint=f"Install it: pip install '{get_pip_requirement('cloud')}'",
         ) from error
     opened: Storage = module.open_bucket(_parse_address(url), environ)
     return opened

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.records import Intent
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.records import all_intents, intents_of
+from gpuform.stacks.engine.records import open_intents, read_all_intents
 from gpuform.stacks.engine.records.kept import (
     BackendRecords,
     Batches,
     GroupCommit,
-    records_for_host,
+    open_records_for_host,
 )
 from gpuform.stacks.engine.store import Backend, Files
 from gpuform.stacks.engine.store.storage.protocol import Version
@@ -141,15 +141,15 @@ def _intent(name: str) -> Intent:
 
 
 def test_another_machine_finds_them(backend: Backend, tmp_path: Path) -> None:
-    intents_of(backend, "demo", "dev").record(_intent("train"))
+    open_intents(backend, "demo", "dev").record(_intent("train"))
     again = Backend.open(f"file://{tmp_path}", {})
-    assert intents_of(again, "demo", "dev").list_all() == [_intent("train")]
-    assert intents_of(again, "demo", "prod").list_all() == []
-    assert all_intents(again) == [_intent("train")]
+    assert open_intents(again, "demo", "dev").list_all() == [_intent("train")]
+    assert open_intents(again, "demo", "prod").list_all() == []
+    assert read_all_intents(again) == [_intent("train")]
 
 
 def test_nothing_is_left_of_what_is_settled(backend: Backend, tmp_path: Path) -> None:
-    intents = intents_of(backend, "demo", "dev")
+    intents = open_intents(backend, "demo", "dev")
     many = [_intent(f"c{n}") for n in range(20)]
     for each in many:
         intents.record(each)
@@ -174,23 +174,23 @@ def test_who_has_lost_the_lock_writes_nothing(
 
 
 def test_a_damaged_record_stops_who_needs_it(backend: Backend, tmp_path: Path) -> None:
-    intents_of(backend, "demo", "dev").record(_intent("train"))
+    open_intents(backend, "demo", "dev").record(_intent("train"))
     (batch,) = (tmp_path / ".pulumi/gpuform/demo/dev.records").iterdir()
     batch.write_text("[]")
     with pytest.raises(GpuformError, match=f"the record {batch} is damaged"):
-        intents_of(backend, "demo", "dev").list_all()
+        open_intents(backend, "demo", "dev").list_all()
 
 
 def test_a_host_of_pulumis_finds_them_by_the_url(backend: Backend, tmp_path: Path) -> None:
     environ = {"PULUMI_BACKEND_URL": f"file://{tmp_path}"}
-    assert records_for_host("demo", "dev", tmp_path, environ) is None  # there is no such stack
+    assert open_records_for_host("demo", "dev", tmp_path, environ) is None  # there is no such stack
     backend.write("demo", "dev", b"{}")
-    records = records_for_host("demo", "dev", tmp_path, environ)
+    records = open_records_for_host("demo", "dev", tmp_path, environ)
     assert records is not None
     records.write("a", {"n": 1})
     assert BackendRecords(backend, "demo", "dev").read("a") == {"n": 1}
     elsewhere = {"PULUMI_BACKEND_URL": "https://api.pulumi.com"}
-    assert records_for_host("demo", "dev", tmp_path, elsewhere) is None
+    assert open_records_for_host("demo", "dev", tmp_path, elsewhere) is None
 
 
 @pytest.mark.parametrize("runtime", ["python", "yaml", "go", "{name: nodejs, options: {}}"])
@@ -203,7 +203,7 @@ def test_a_host_finds_the_backend_of_a_project_in_any_language(
         f"name: demo\nruntime: {runtime}\nbackend: {{url: 'file://.'}}\n"
     )
     Backend.open(f"file://{tmp_path}").write("demo", "dev", b'{"version": 3, "checkpoint": {}}')
-    records = records_for_host("demo", "dev", tmp_path, {"HOME": str(tmp_path / "home")})
+    records = open_records_for_host("demo", "dev", tmp_path, {"HOME": str(tmp_path / "home")})
     assert records is not None
     assert records.place.startswith(str(tmp_path))
 
@@ -212,10 +212,10 @@ def test_an_answer_is_added_beside_the_records_of_who_took_the_lock_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backend = Backend.open(f"file://{tmp_path}", {})
-    slept = intents_of(backend, "demo", "dev")
+    slept = open_intents(backend, "demo", "dev")
     intent = Intent("urn:a", "together", "Cluster", "train", "r", 1.0)
     slept.record(intent)
-    others = intents_of(Backend.open(f"file://{tmp_path}", {}), "demo", "dev")
+    others = open_intents(Backend.open(f"file://{tmp_path}", {}), "demo", "dev")
     others.forget_all(others.list_all())
     second = replace(intent, started_at=90.0, id="second")
     others.record(second)
@@ -227,7 +227,7 @@ def test_an_answer_is_added_beside_the_records_of_who_took_the_lock_over(
     with pytest.raises(GpuformError, match="answered with first, which is recorded"):
         slept.record_id(intent, "first")
     late = replace(intent, id="first", is_late=True)
-    assert intents_of(Backend.open(f"file://{tmp_path}", {}), "demo", "dev").list_all() == [
+    assert open_intents(Backend.open(f"file://{tmp_path}", {}), "demo", "dev").list_all() == [
         late,
         second,
     ]

@@ -8,7 +8,7 @@ import pytest
 
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import Project
-from gpuform.stacks.engine.stack import selected_stack
+from gpuform.stacks.engine.stack import find_selected_stack
 from gpuform.stacks.engine.stack.workspace import StackNotFound, select_stack, unselect_stack
 
 
@@ -35,13 +35,13 @@ def write(project: Project, environ: dict[str, str], text: str) -> Path:
 
 
 def test_a_selection_is_kept_where_the_cli_looks(project: Project, environ) -> None:
-    assert selected_stack(project, environ) is None
+    assert find_selected_stack(project, environ) is None
     select_stack(project, "dev", environ)
     kept = {"stacks": {"file:///one": "organization/demo/dev"}}
     assert json.loads(file_of(project, environ).read_text()) == kept
-    assert selected_stack(project, environ) == "dev"
+    assert find_selected_stack(project, environ) == "dev"
     select_stack(project, None, environ)
-    assert selected_stack(project, environ) is None
+    assert find_selected_stack(project, environ) is None
     assert not file_of(project, environ).exists()
     select_stack(project, None, environ)
 
@@ -49,11 +49,17 @@ def test_a_selection_is_kept_where_the_cli_looks(project: Project, environ) -> N
 def test_each_backend_has_a_selection_of_its_own(project: Project, environ) -> None:
     other = environ | {"PULUMI_BACKEND_URL": "s3://bucket/prefix?region=x"}
     select_stack(project, "dev", environ)
-    assert selected_stack(project, other) is None
+    assert find_selected_stack(project, other) is None
     select_stack(project, "prod", other)
-    assert (selected_stack(project, environ), selected_stack(project, other)) == ("dev", "prod")
+    assert (find_selected_stack(project, environ), find_selected_stack(project, other)) == (
+        "dev",
+        "prod",
+    )
     select_stack(project, None, environ)
-    assert (selected_stack(project, environ), selected_stack(project, other)) == (None, "prod")
+    assert (find_selected_stack(project, environ), find_selected_stack(project, other)) == (
+        None,
+        "prod",
+    )
 
 
 def test_a_backend_is_known_by_its_url_as_it_was_written(tmp_path: Path, environ) -> None:
@@ -67,19 +73,22 @@ def test_what_an_older_cli_chose_counts_until_something_newer_is_chosen(
     project: Project, environ
 ) -> None:
     path = write(project, environ, '{"stack": "organization/demo/old"}')
-    assert selected_stack(project, environ) == "old"
+    assert find_selected_stack(project, environ) == "old"
     select_stack(project, "new", environ)
     assert json.loads(path.read_text()) == {
         "stack": "organization/demo/old",
         "stacks": {"file:///one": "organization/demo/new"},
     }
-    assert selected_stack(project, environ) == "new"
+    assert find_selected_stack(project, environ) == "new"
     other = environ | {"PULUMI_BACKEND_URL": "file:///two"}
-    assert selected_stack(project, other) == "old"
+    assert find_selected_stack(project, other) == "old"
     unselect_stack(project, "old", environ)  # not what is selected
-    assert selected_stack(project, environ) == "new"
+    assert find_selected_stack(project, environ) == "new"
     unselect_stack(project, "new", environ)
-    assert (selected_stack(project, environ), selected_stack(project, other)) == (None, None)
+    assert (find_selected_stack(project, environ), find_selected_stack(project, other)) == (
+        None,
+        None,
+    )
 
 
 @pytest.mark.parametrize(
@@ -101,7 +110,7 @@ def test_the_installed_cli_finds_the_selection(
     environ["PATH"] = str(cli.parent)
     select_stack(project, "dev", environ)
     assert json.loads(file_of(project, environ).read_text()) == kept
-    assert selected_stack(project, environ) == "dev"
+    assert find_selected_stack(project, environ) == "dev"
 
 
 @pytest.mark.parametrize("stored", ["dev", "organization/dev", "organization/demo/dev"])
@@ -110,7 +119,7 @@ def test_every_spelling_of_the_cli_is_understood(
     project: Project, environ, stored: str, shape: str
 ) -> None:
     write(project, environ, shape % stored)
-    assert selected_stack(project, environ) == "dev"
+    assert find_selected_stack(project, environ) == "dev"
 
 
 def test_a_stack_of_another_project_is_not_taken_for_the_own_one_of_that_name(
@@ -118,28 +127,30 @@ def test_a_stack_of_another_project_is_not_taken_for_the_own_one_of_that_name(
 ) -> None:
     write(project, environ, '{"stacks": {"file:///one": "organization/other/dev"}}')
     with pytest.raises(StackNotFound, match=r"organization/other/dev.*demo"):
-        selected_stack(project, environ)
+        find_selected_stack(project, environ)
     with pytest.raises(StackNotFound, match="acme/dev"):
-        selected_stack(project, environ | {"PULUMI_STACK": "acme/dev"})
+        find_selected_stack(project, environ | {"PULUMI_STACK": "acme/dev"})
     select_stack(project, "dev", environ)
-    assert selected_stack(project, environ) == "dev"
+    assert find_selected_stack(project, environ) == "dev"
 
 
 def test_what_an_older_cli_chose_in_another_backend_is_nothing_here(
     project: Project, environ
 ) -> None:
     write(project, environ, '{"stack": "acme/demo/dev"}')
-    assert selected_stack(project, environ) is None
+    assert find_selected_stack(project, environ) is None
 
 
 def test_the_variable_wins(project: Project, environ) -> None:
     select_stack(project, "dev", environ)
-    assert selected_stack(project, environ | {"PULUMI_STACK": "organization/demo/prod"}) == "prod"
+    assert (
+        find_selected_stack(project, environ | {"PULUMI_STACK": "organization/demo/prod"}) == "prod"
+    )
 
 
 def test_an_empty_variable_selects_nothing(project: Project, environ) -> None:
     select_stack(project, "dev", environ)
-    assert selected_stack(project, environ | {"PULUMI_STACK": ""}) is None
+    assert find_selected_stack(project, environ | {"PULUMI_STACK": ""}) is None
 
 
 @pytest.mark.parametrize(
@@ -158,7 +169,7 @@ def test_a_file_that_is_not_understood_is_named_and_left_alone(
 ) -> None:
     path = write(project, environ, text)
     for attempt in (
-        lambda: selected_stack(project, environ),
+        lambda: find_selected_stack(project, environ),
         lambda: select_stack(project, "dev", environ),
         lambda: select_stack(project, None, environ),
     ):
@@ -167,7 +178,7 @@ def test_a_file_that_is_not_understood_is_named_and_left_alone(
         assert str(path) in str(caught.value)
         assert "--stack NAME" in caught.value.hint
     assert path.read_text() == text
-    assert selected_stack(project, environ | {"PULUMI_STACK": "dev"}) == "dev"
+    assert find_selected_stack(project, environ | {"PULUMI_STACK": "dev"}) == "dev"
 
 
 def test_the_users_home_is_the_default(project: Project, tmp_path: Path, monkeypatch) -> None:
