@@ -94,7 +94,9 @@ class ProgramEnvironment:
         option = "virtualenv" if self.toolchain == "pip" else "toolchain"
         hint = f"remove the option `{option}` to run the program with gpuform's own Python"
         if remedies:
-            hint = f"{remedies[self.toolchain].format(self.folder, get_pip_requirement())}; or {hint}"
+            hint = (
+                f"{remedies[self.toolchain].format(self.folder, get_pip_requirement())}; or {hint}"
+            )
         return yaml_text.locate_error(self.where, self.node, message, hint)
 
 
