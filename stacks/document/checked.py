@@ -26,7 +26,7 @@ from gpuform.stacks.document.reading import read_file
 def read_checked(
     path: Path, file_label: str, model: type[InputModel], problems: Diagnostics
 ) -> tuple[MappingNode, dict[str, Any]]:
-    """Read the file at `path` and validate its values against `model`.
+    """Read the file at `path` and validate all values against `model`.
 
     `file_label` is the name of the file in messages. Returns the tree and the validated values; the
     values are empty if the text is not readable YAML. Adds every problem to `problems`.
@@ -42,7 +42,7 @@ def read_checked(
 def report_problems(
     model_problems: Iterable[Problem], root: Node, address: str, problems: Diagnostics
 ) -> None:
-    """Add each of `model_problems` to `problems` at the position of its value.
+    """Add `model_problems` to `problems`, each at the position of the wrong value.
 
     `address` is the property path of `root`, empty for a whole file.
     """
@@ -59,6 +59,7 @@ def _locate_problem(root: Node, problem: Problem) -> tuple[SourcePosition, str, 
         return find_key_position(root, steps), "unknown-key", problem.reason
     node = find_nearest_node(root, steps)
     reason = problem.reason
+    # A number or boolean without quotes is the usual cause.
     if reason.startswith("must be text") and isinstance(node, ScalarNode):
         reason = f'must be text, not {node.text}: write it in quotes, "{node.text}"'
     return node.place, "value", reason

@@ -35,7 +35,7 @@ class SourcePosition(NamedTuple):
 
     @property
     def own(self) -> str:
-        """The position as `file:line:column`, without the files that include the file."""
+        """Return the position as `file:line:column`, without including files."""
         return f"{self.file}:{self.line}:{self.column}"
 
 
@@ -63,6 +63,7 @@ class Diagnostic:
     def __post_init__(self) -> None:
         """Replace a problem of a file outside the project by one that shows none of its content."""
         if self.place.is_outside_project:
+            # Only `__setattr__` of object can set a field of a frozen dataclass.
             object.__setattr__(self, "place", self.place._replace(line=1, column=1))
             object.__setattr__(self, "message", _PROBLEM_OUTSIDE)
             object.__setattr__(self, "hint", _HINT_OUTSIDE)
@@ -83,13 +84,13 @@ class Diagnostics:
     by_key: dict[tuple[SourcePosition, str], Diagnostic] = field(default_factory=dict)
 
     def add(self, place: SourcePosition, rule: str, message: str, hint: str = "") -> None:
-        """Add an error, unless the position already has one with the same message."""
+        """Add an error, unless the position already has one with an equal message."""
         self.add_once(place, rule, message, message, hint)
 
     def add_once(
         self, place: SourcePosition, rule: str, key: str, message: str, hint: str = ""
     ) -> None:
-        """Add an error, unless the position already has one with the same `key`."""
+        """Add an error, unless the position already has one with an equal `key`."""
         problem = Diagnostic(place, rule, message, hint)
         # Every problem of such a file has the same text, so one entry is enough.
         key = problem.message if place.is_outside_project else key
@@ -218,7 +219,7 @@ def _format_workflow_command(diagnostic: Diagnostic) -> str:
 
 
 def _escape_for_workflow_command(value: str, more_characters: str = "") -> str:
-    """Percent-encode the characters that end or separate a workflow command."""
+    """Percent-encode the special characters of a workflow command."""
     # The per cent sign comes first: each later replacement introduces new ones.
     for character in f"%\r\n{more_characters}":
         value = value.replace(character, f"%{ord(character):02X}")

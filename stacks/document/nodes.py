@@ -50,7 +50,7 @@ class MappingNode:
     entries: Mapping[str, Entry] = field(default_factory=dict)
 
     def get(self, key: str) -> "Node | None":
-        """Return the value of `key`, or None if the mapping has no such key."""
+        """Return the value of `key`, or None if `key` is missing."""
         entry = self.entries.get(key)
         return entry.node if entry else None
 
@@ -146,6 +146,7 @@ def parse_plain_scalar(text: str) -> str | int | float | bool | None:
         return None
     if text in _BOOL:
         return _BOOL[text]
+    # A larger number would lose digits as a double, so it stays text.
     if _INTEGER.fullmatch(text) and abs(int(text)) <= _LARGEST:
         return int(text)
     if _DECIMAL.fullmatch(text):

@@ -146,6 +146,7 @@ class Composer:
             is_merge = is_merge and event.implicit[0]
             key = self.compose_node(event, depth + 1)
             value = self.compose_node(next(self.events), depth + 1)
+            # Merged after the loop: own keys win wherever `<<` stands.
             if is_merge:
                 merged.append((event, value))
             elif not isinstance(key, ScalarNode) or key.value is None:
@@ -165,7 +166,7 @@ class Composer:
         return MappingNode(self.get_position(start), entries)
 
     def list_merged_mappings(self, event: Any, value: Node) -> Iterator[MappingNode]:
-        """Yield the mappings that a merge key names, the one with the highest precedence first."""
+        """Yield the mappings named by a merge key, the one with the highest precedence first."""
         for item in value.items if isinstance(value, SequenceNode) else (value,):
             if isinstance(item, MappingNode):
                 yield item
@@ -175,7 +176,7 @@ class Composer:
                 )
 
     def is_bare_expression(self, start: Any, key: Any) -> bool:
-        """Return True if a key that is a mapping is an expression `{{ ... }}` without quotes."""
+        """Return True if a mapping used as a key is an expression `{{ }}` without quotes."""
         mark = start.start_mark
         line = self.lines[mark.line] if mark.line < len(self.lines) else ""
         return isinstance(key, yaml.MappingStartEvent) and line[mark.column :].startswith("{{")
@@ -244,7 +245,7 @@ class Composer:
     def find_unclosed_quote(
         self, error: yaml.MarkedYAMLError
     ) -> tuple[SourcePosition, str, str, str] | None:
-        """Describe the quote that is not closed, at the position where it opens.
+        """Describe an unclosed quote, at the position of the quote.
 
         Returns None if the syntax error has another cause. A quote that a later line's quote closes
         by accident is recognized by the error right behind the closing quote.
@@ -280,7 +281,7 @@ class Composer:
         return position, "syntax", f"this is not YAML: the quote that opens here {ending}", hint
 
     def find_last_quoted_token(self, mark: Any) -> Any:
-        """Return the last token in quotes that ends before `mark`, or None."""
+        """Return the last token in quotes before `mark`, or None."""
         last_token = None
         try:
             for token in yaml.scan("\n".join(self.lines), Loader=LOADER):
@@ -306,7 +307,7 @@ _unsaved: ContextVar[Mapping[Path, str]] = ContextVar("unsaved", default=Mapping
 
 @contextmanager
 def use_unsaved_texts(texts: Mapping[Path, str]) -> Iterator[None]:
-    """Read files as an open editor has them while the context is active.
+    """Read files with an editor's unsaved texts while the context is active.
 
     `texts` maps resolved paths to unsaved texts. The language server uses this context for its
     checks.
@@ -338,7 +339,7 @@ def read_file(
     *,
     is_outside_project: bool = False,
 ) -> MappingNode:
-    """Read a YAML file and return its top-level mapping. Add every problem to `problems`.
+    """Read a YAML file and return the top-level mapping. Add every problem to `problems`.
 
     After an error the tree holds the readable part. `file_label` is the name of the file in
     messages, `included` the positions of the `include` entries that led to the file. With
@@ -377,7 +378,7 @@ def read_file(
 
 
 def read_text(text: str, file_label: str, problems: Diagnostics) -> MappingNode:
-    """Read a YAML text and return its top-level mapping, as `read_file` does."""
+    """Read a YAML text and return the top-level mapping, as `read_file` does."""
     return _compose_mapping(text, SourcePosition(file_label), problems)
 
 

@@ -41,7 +41,7 @@ def insert_lines(text: str, at: int, lines: Sequence[str]) -> str:
 
 
 def find_line_break(text: str) -> str:
-    """Return the line break that `text` uses."""
+    """Return the line break of `text`."""
     return "\r\n" if "\r\n" in text else "\n"
 
 
@@ -62,6 +62,7 @@ def find_lines(text: str, begin: int, end: int) -> Span:
     """
     first, last = find_line_start(text, begin), find_next_line(text, end)
     if not text.endswith("\n") and last == len(text):
+        # Otherwise the text would end with an empty line.
         first = len(text[:first].removesuffix("\n").removesuffix("\r"))
     return first, last
 
@@ -88,6 +89,7 @@ def find_end(text: str, node: Node) -> int:
         node = last
     stop = int(node.end_mark.index)
     if isinstance(node, ScalarNode) and node.style in ("|", ">"):
+        # PyYAML's end mark of a block scalar is behind the empty lines that follow.
         stop = len(text[:stop].rstrip())
     return max(end, stop)
 
@@ -113,7 +115,7 @@ def find_item(text: str, sequence: SequenceNode, at: int) -> Span:
 
 
 def find_dash(text: str, sequence: SequenceNode, at: int) -> int:
-    """Return the position behind the dash of an item, or of the item itself if it has no dash."""
+    """Return the position behind the dash of an item, or of the item itself without a dash."""
     begin = find_line_start(text, sequence.start_mark.index)
     if at:
         begin = find_end(text, sequence.value[at - 1])

@@ -69,16 +69,17 @@ def spend(amount: int) -> None:
 
 
 def spend_weight(value: Any) -> Any:
-    """Spend the weight of `value` and return the value."""
+    """Spend the weight of `value`, and return `value`."""
     spend(measure_weight(value))
     return value
 
 
 def limit_function(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap `function` so that its arguments and its result count against the budget.
+    """Wrap `function` to count arguments and result against the budget.
 
     A generator's items are collected into a list, so that they are counted too.
     """
+    # Jinja2 passes its environment first, which costs the user nothing.
     first = 1 if hasattr(function, "jinja_pass_arg") else 0
 
     @wraps(function)  # with the marks by which Jinja passes the environment

@@ -72,7 +72,7 @@ def indented(value: Any, width: int = 4, first: bool = False) -> str:
 
 
 def limit_strip(function: Filter) -> Filter:
-    """Return a strip method that spends the work of comparing characters with `chars`."""
+    """Return a strip method with a cost for comparing characters with `chars`."""
 
     def strip(value: Any, chars: str | None = None) -> Any:
         text = as_text(value)

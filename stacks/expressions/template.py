@@ -32,7 +32,7 @@ class Need:
     node: nodes.Expr
 
     def find_source_text(self, text: str) -> str:
-        """Return the reference as `text` spells it, or "" if `text` does not contain it."""
+        """Return the reference as spelled in `text`, or "" if not found."""
         step_patterns = (
             f"(?:\\.\\s*{s}|\\[\\s*['\"]?{s}['\"]?\\s*\\])" for s in self._list_constant_steps()
         )
@@ -160,6 +160,7 @@ def parse(text: str) -> Template:
         raise ExpressionError(f"a text with expressions has at most {_LONGEST} characters")
     try:
         pieces = split_pieces(text)
+        # Before compiling: Python's compiler overflows on deep expressions.
         _check_size([nodes.List([p for p in pieces if not isinstance(p, str)])])
         needs = tuple(need for p in pieces if not isinstance(p, str) for need in find_references(p))
         alone = pieces[0] if len(pieces) == 1 else None
@@ -193,6 +194,7 @@ def compile_expression(expression: nodes.Expr) -> Callable[[Variables], Any]:
 
     def evaluate(variables: Variables) -> Any:
         context = template.new_context(dict(variables))
+        # Rendering assigns `result`; the rendered text itself is empty.
         for _ in template.root_render_func(context):
             pass
         return context.vars["result"]
@@ -238,7 +240,7 @@ def _check_size(expressions: Sequence[nodes.Node]) -> None:
 
 
 def _find_wrong_part(text: str) -> str:
-    """Return the first `{{ }}` of `text` that is invalid by itself, or ""."""
+    """Return the first invalid `{{ }}` of `text`, or ""."""
     for part in re.findall(r"\{\{.*?(?:\}\}|$)", text, re.DOTALL):
         try:
             SANDBOX.parse(part)
@@ -271,7 +273,7 @@ _Node = TypeVar("_Node", bound=nodes.Node)
 
 
 def _limit_operators(expression: nodes.Expr) -> nodes.Expr:
-    """Replace `~`, lists, objects, slices and comparisons by calls that spend their weight."""
+    """Replace `~`, lists, objects, slices and comparisons by calls with a cost."""
     limited_expression: nodes.Expr = _OperatorLimiter().visit(expression)
     return limited_expression
 

@@ -33,6 +33,7 @@ def to_plain_value(value: Any, depth: int = 0) -> Any:
     if depth > _DEEPEST:
         raise ExpressionError(f"more than {_DEEPEST} lists and objects inside each other")
     if isinstance(value, Mapping):
+        # A resource has this property: as a value it means its id.
         stands_for = getattr(value, "stands_for", None)
         if stands_for is not None:
             return stands_for
@@ -63,7 +64,7 @@ def require_number(value: Any) -> Any:
 
 
 def as_text(value: Any) -> str:
-    """Convert a value to its form inside a text: booleans as in YAML, lists and objects as JSON.
+    """Convert a value for use inside a text: booleans as in YAML, lists and objects as JSON.
 
     Raises:
         ExpressionError: the value is null or cannot be converted to a plain value.
@@ -130,7 +131,7 @@ class ForeignReference:
 
     @property
     def steps(self) -> list[str]:
-        """The names and indexes of the path."""
+        """Return the names and indexes of the path."""
         steps = re.findall(rf"{_NAME}|\[[^\[\]]*\]", self.path)
         return [step.strip("[]\"' ") for step in steps]
 

@@ -19,7 +19,7 @@ from gpuform.stacks.topology.scope import ResourceValue
 
 
 def evaluate_expression(text: str, variables: Mapping[str, Any]) -> Any:
-    """Evaluate a text with expressions, to an output if it uses a variable with outputs.
+    """Evaluate a text with expressions. The result is an output if a used variable has one.
 
     Raises:
         ExpressionError: at once, or when the outputs are known.
@@ -31,6 +31,7 @@ def evaluate_expression(text: str, variables: Mapping[str, Any]) -> Any:
         return template.evaluate(selected)
 
     def make(values: Sequence[Any]) -> Any:
+        # Outputs have no names: their identity finds the value of each.
         values_by_output = {
             id(output): value for output, value in zip(outputs, values, strict=True)
         }
@@ -40,7 +41,7 @@ def evaluate_expression(text: str, variables: Mapping[str, Any]) -> Any:
 
 
 def _select_variables(template: Template, variables: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parts of `variables` that the template refers to."""
+    """Return the parts of `variables` named in the template."""
     selected: dict[str, Any] = {}
     for need in template.needs:
         if need.root in variables:
@@ -68,6 +69,7 @@ def _select_part(value: Any, steps: Sequence[Any], *, is_whole_expression: bool)
         names = (
             [steps[0]] if steps else ["id"] if is_whole_expression else _list_property_names(value)
         )
+        # An output decides which property is read, so every property has to be there.
         if names == [None]:
             names = _list_property_names(value)
         return ResourceValue({name: getattr(value, name) for name in names if hasattr(value, name)})
@@ -115,7 +117,7 @@ def _find_outputs(value: Any) -> Iterator[pulumi.Output[Any]]:
 
 
 def _replace_outputs(value: Any, values_by_output: Mapping[int, Any]) -> Any:
-    """Return a copy of `value` with each output replaced by its value."""
+    """Return a copy of `value` with known values in place of outputs."""
     if isinstance(value, pulumi.Output):
         return values_by_output[id(value)]
     if isinstance(value, Mapping):

@@ -45,7 +45,7 @@ class StackConfig(Protocol):
     """The configuration texts of a stack."""
 
     def get(self, name: str) -> str | None:
-        """Return the text that the stack sets, or None."""
+        """Return the text of a variable in the stack, or None."""
 
     def is_secret(self, name: str) -> bool:
         """Return True if the stack stores the value encrypted."""
@@ -70,6 +70,7 @@ def resolve_config(
         secret = variable.secret or stack.is_secret(name)
         stored_text = stack.get(name)
         default = _find_default_field(variable)
+        # `planning` reports variables without a value; checks of files alone allow them.
         if stored_text is None and not default:
             continue
         # A proposal could learn a secret from the limits that its value violates.
@@ -84,6 +85,7 @@ def resolve_config(
                 else _parse_value(variable, stored_text),
             )
         except _NotAllowedError as error:
+            # Messages reach logs and reviews, where a secret must not be.
             formatted_value = "its value" if secret else _format_value(error.value)
             command = f"gpuform config set{' --secret' if secret else ''} {name} VALUE"
             hint = (
@@ -99,7 +101,7 @@ def resolve_config(
 
 
 def format_encryption_hint(name: str) -> str:
-    """Return the hint for a secret that is stored unencrypted."""
+    """Return the hint for an unencrypted secret."""
     return (
         f"encrypt it: gpuform config set {name} < FILE; and change the secret itself where others "
         "have seen it"
@@ -109,7 +111,7 @@ def format_encryption_hint(name: str) -> str:
 def find_unencrypted_secrets(
     variables: Iterable[ConfigVariable], stack: StackConfig, file: str
 ) -> Iterator[str]:
-    """Yield a message for each secret variable that the stack's `file` stores unencrypted."""
+    """Yield a message for each secret variable stored unencrypted in the stack's `file`."""
     for variable in variables:
         if variable.secret and stack.get(variable.name) and not stack.is_secret(variable.name):
             yield (
@@ -158,7 +160,7 @@ _WORDS: Final = {
 
 
 def _find_default_field(variable: ConfigVariable) -> str:
-    """Return the name of the field that holds the default, or ""."""
+    """Return the name of the field with the default, or ""."""
     return next(
         (
             field_name
@@ -177,7 +179,7 @@ def _parse_value(variable: ConfigVariable, text: str) -> Any:
 
 
 def _require_allowed(variable: ConfigVariable, value: Any) -> Any:
-    """Return `value` if it has the declared type and is within the declared limits."""
+    """Return `value` if its type and size are as declared."""
     if not _IS_TYPE[variable.type](value):
         raise _NotAllowedError(value, f"is not {_WORDS[variable.type]}")
     for reason in _find_limit_problems(variable.fields, value):
@@ -186,10 +188,11 @@ def _require_allowed(variable: ConfigVariable, value: Any) -> Any:
 
 
 def _find_limit_problems(declared_limits: Mapping[str, Any], value: Any) -> Iterator[str]:
-    """Yield the reason for each declared limit that `value` violates."""
+    """Yield the reason for each declared limit violated by `value`."""
     choices = declared_limits.get("enum")
     if choices is not None and not any(is_equal(value, choice) for choice in choices):
         yield f"is not one of {', '.join(map(_format_value, choices))}"
+    # float) and not isinstance(value, bool): | In Python, True and False are integers.
     if isinstance(value, int | float) and not isinstance(value, bool):
         yield from _find_number_problems(declared_limits, value)
     if isinstance(value, str | list):
@@ -246,7 +249,11 @@ def _parse_boolean(text: str) -> bool:
 def _parse_json(text: str) -> Any:
     try:
         return json.loads(
-            text, parse_int=_parse_integer, parse_float=_parse_number, parse_constant=_fail
+            # JSON has no NaN and no Infinity; Python's parser accepts both by default.
+            text,
+            parse_int=_parse_integer,
+            parse_float=_parse_number,
+            parse_constant=_fail,
         )
     except RecursionError:
         raise ValueError(text) from None
@@ -278,7 +285,7 @@ _NAME = re.compile(NAME_PATTERN)
 
 
 def read_config(path: Path, problems: Diagnostics) -> dict[str, ConfigVariable]:
-    """Read the configuration variables of a topology file and of all files that it includes."""
+    """Read the configuration variables of a topology file and all included files."""
     names = NameRegistry(problems)
     return {
         name: read_variable("config", name, entry, problems)
@@ -296,7 +303,7 @@ class NameRegistry:
     """Where each name of each top-level key was first declared."""
 
     def list_entries(self, root: MappingNode, key: str) -> Iterator[tuple[str, Entry]]:
-        """Yield the entries of a top-level key that have a valid and new name."""
+        """Yield the entries of a top-level key with a valid and new name."""
         for name, entry in get_entries(root.get(key), key, self.problems).items():
             if self.accept_name(key, name, entry.place):
                 yield name, entry
@@ -339,9 +346,10 @@ def read_variable(key: str, name: str, entry: Entry, problems: Diagnostics) -> C
     for problem in model_problems:
         position = find_nearest_node(entry.node, parse_path(problem.path)).place
         problems.add(position, "value", f"{address}.{problem.path}: {problem.reason}")
+    # The including topology decides the values of a module, under the emulator too.
     if key == "inputs" and "emulator_default" in fields:
         position = find_nearest_node(entry.node, ("emulator_default",)).place
         hint = "declare it in the topology's config, and give the module its value"
         problems.add(position, "value", f"{address}: only config has an emulator_default", hint)
-    # Nothing is told of the value of a variable that cannot be understood.
+    # No message may show the value of an invalid variable: it could be meant as a secret.
     return ConfigVariable(name, entry.place, {"secret": True} if model_problems else fields)

@@ -32,12 +32,12 @@ class Repeatable:
 
     @property
     def is_single(self) -> bool:
-        """True if the declaration has no `for_each` and so only one instance, with its own name."""
+        """Return True if there is no `for_each`: the only instance has the declaration's name."""
         return self.for_each is None
 
     @property
     def address(self) -> str:
-        """The reference in expressions of the same file, such as `clusters.train`."""
+        """Return the reference for expressions in the same file, such as `clusters.train`."""
         return f"{self.section}.{self.name}"
 
 
@@ -97,7 +97,7 @@ class Topology:
     outputs: dict[str, Entry] = field(default_factory=dict)
 
     def list_platforms(self) -> set[str]:
-        """Return the platforms of all entries, including those of modules."""
+        """Return the platforms of all entries, including entries of modules."""
         sections = self.declarations.values()
         own = {
             declaration.platform for of_section in sections for declaration in of_section.values()
@@ -126,20 +126,21 @@ class Repetition(Generic[_Declared]):
 
     @property
     def name(self) -> str:
-        """The name in the URN."""
+        """Return the name in the URN."""
+        # Names of modules are prefixes: a URN must be unique in the stack.
         own = self.declaration.name
         name = own if self.declaration.is_single else f"{own}-{self.key}"
         return f"{self.module.name}-{name}" if self.module else name
 
     @property
     def address(self) -> str:
-        """The address in messages: `clusters.train.a`, or `modules.east.clusters.train.a`."""
+        """Return the address for messages, such as `modules.east.clusters.train.a`."""
         own = ".".join(self.path)
         return f"{self.module.address}.{own}" if self.module else own
 
     @property
     def path(self) -> tuple[str, ...]:
-        """The path among the variables of an expression in the same file."""
+        """Return the path among the variables of an expression in the same file."""
         own = (self.declaration.section, self.declaration.name)
         return own if self.declaration.is_single else (*own, self.key)
 
@@ -153,7 +154,7 @@ class Instance(Repetition[Declaration]):
         return load_lifecycle_class(self.declaration.platform, self.declaration.kind)
 
     def list_property_names(self) -> tuple[str, ...]:
-        """Return the names of the properties that expressions can read."""
+        """Return the names of all properties for expressions."""
         return ("id", "urn", *self.lifecycle.list_property_names())
 
 
@@ -189,7 +190,7 @@ class ModuleInstance(Repetition[Inclusion]):
         return bool(self.groups)
 
     def list_resources(self) -> Iterator[Instance]:
-        """Yield all resources of the module and of the modules that it includes."""
+        """Yield all resources of the module and of all included modules."""
         for of_section in self.groups.values():
             for group in of_section.values():
                 yield from group.instances.values()

@@ -84,13 +84,14 @@ def _expand_scope(topology: Topology, scope: Scope, problems: Diagnostics, plann
 
 
 def _sort_modules(modules: Mapping[str, Inclusion]) -> list[str]:
-    """Sort the modules of a file so that each follows the modules that its arguments use.
+    """Sort the modules of a file by the dependencies of their arguments.
 
     Modules in a cycle keep the order of the file; evaluation reports the cycle.
     """
     sorted_names: dict[str, None] = {}
 
     def visit(name: str, path: frozenset[str]) -> None:
+        # `path` ends the walk in a cycle of modules.
         if name in modules and name not in sorted_names and name not in path:
             for entry in modules[name].arguments.values():
                 for dependency in find_named_modules(entry.node):
@@ -116,6 +117,7 @@ class _Expander:
         if items is None:
             group.open = True
         for key, item in (items or {}).items():
+            # Keys become parts of names in URNs.
             if _KEY.fullmatch(key):
                 group.instances[key] = make(declaration, key, item, module)
             else:
@@ -125,7 +127,7 @@ class _Expander:
         return group
 
     def evaluate_items(self, declaration: Repeatable, node: Node) -> Mapping[str, Any] | None:
-        """Return the items of `for_each` by key, or None if they are unknown."""
+        """Return the items of `for_each` by key, or None if the keys are unknown."""
         if isinstance(node, MappingNode):
             return {key: entry.node for key, entry in node.entries.items()}
         value = self.require_known(declaration, node, "for_each", self.scope)
@@ -141,6 +143,7 @@ class _Expander:
     def index_items(self, declaration: Repeatable, node: Node, items: list[Any]) -> dict[str, Any]:
         items_by_key: dict[str, Any] = {}
         for item in items:
+            # int): | In Python, True is an integer: its key would be the text "True".
             if isinstance(item, bool) or not isinstance(item, str | int):
                 self.problems.add(node.place, "for-each", f"{declaration.address}: {_FORMS}")
             elif str(item) in items_by_key:
@@ -168,7 +171,7 @@ class _Expander:
 
 
 def _refuse_same_names(scope: Scope, problems: Diagnostics) -> None:
-    """Report two resources or modules that would have the same URN.
+    """Report resources or modules with equal URNs.
 
     A URN contains the kind, the platform and the name of a resource.
     """
@@ -208,7 +211,7 @@ _GENERAL: Final = "{{ SECTION.NAME.PROPERTY }}"
 
 
 def refuse_foreign_references(topology: Topology, problems: Diagnostics) -> None:
-    """Add a problem for each value that reads like a reference of another tool.
+    """Add a problem for each value written like a reference of another tool.
 
     A program (a text of several lines, or a property that holds one) has variables of its own:
     there only what names an entry of the topology counts.
@@ -252,7 +255,7 @@ class _DeclaredNames:
         self._topology = topology
 
     def find_section(self, name: str) -> str | None:
-        """Return the one section that declares an entry of a name, or None."""
+        """Return the only section with an entry `name`, or None."""
         declared = self._topology.declarations
         sections = [section for section in declared if name in declared[section]]
         if name in self._topology.modules:
@@ -260,7 +263,7 @@ class _DeclaredNames:
         return sections[0] if len(sections) == 1 else None
 
     def has_entry(self, foreign: ForeignReference) -> bool:
-        """Return whether a foreign reference begins with the name of an entry, or its section."""
+        """Return True if a foreign reference begins with an entry's name or section."""
         head, *rest = foreign.steps or [""]
         declared = self._topology.declarations
         return bool(rest) and (
@@ -302,7 +305,7 @@ def _format_step(step: str) -> str:
 
 
 def _list_values(topology: Topology) -> Iterator[tuple[str, Node]]:
-    """Yield every node that may hold expressions, with the name of its property."""
+    """Yield every node with possible expressions, and the name of the node's property."""
     for of_section in topology.declarations.values():
         for declaration in of_section.values():
             for own in (declaration.for_each, declaration.when):
@@ -336,6 +339,7 @@ def _list_texts(name: str, node: Node) -> Iterator[tuple[str, ScalarNode]]:
 
 def _find_in(scalar: ScalarNode) -> Iterator[ForeignReference]:
     text = str(scalar.value)
+    # Most texts have no mark and need no regular expression.
     if not any(mark in text for mark in _MARKS):
         return
     if not has_expression(text):

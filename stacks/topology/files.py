@@ -36,7 +36,7 @@ class TopologyFile:
 def read_files(
     path: Path, problems: Diagnostics, way: InclusionPath = _START
 ) -> list[TopologyFile]:
-    """Read a file and the files that it includes, each once. Modules are not read.
+    """Read a file and all included files, each once. Modules are not read.
 
     Messages name files relative to the current folder if the files are inside it.
     """
@@ -76,7 +76,7 @@ def resolve_included_file(
 def _check_included_file(
     node: ScalarNode, path: Path, way: InclusionPath, problems: Diagnostics
 ) -> bool:
-    """Return True if `path` is a file and includes none of its includers. Report any other path."""
+    """Return True if `path` is a file and not one of the including files. Report any other path."""
     if path.resolve() in way.files:
         cycle = " -> ".join(format_path(file) for file in (*way.files, path))
         hint = "a file can include itself in no way: take out one of these"
@@ -90,7 +90,7 @@ def _check_included_file(
 
 
 def _is_in_project(path: Path, topology: Path) -> bool:
-    """Return whether `path` belongs to the repository of `topology`, or without one to its project.
+    """Return True if `path` belongs to the repository of `topology`, or else to the project.
 
     Whoever writes a topology may name any file of the machine in it, such as one with credentials.
     Git's own folder holds those that a CI job has fetched the repository with.
@@ -108,7 +108,9 @@ class _FileReader:
         self.read_paths: set[Path] = set()
 
     def read(self, path: Path, including: tuple[Path, ...]) -> Iterator[TopologyFile]:
+        # Several paths may name one file, so the resolved path counts.
         self.read_paths.add(path.resolve())
+        # The user names the first file; only included files can lead outside.
         is_outside = bool(including) and not _is_in_project(path.resolve(), including[0])
         root = read_file(
             path, format_path(path), self.problems, self.places, is_outside_project=is_outside

@@ -65,7 +65,7 @@ def _check_section(section: str, place: SourcePosition, problems: Diagnostics) -
 
 
 def _check_kind(platform: str, section: str, place: SourcePosition, problems: Diagnostics) -> bool:
-    """Whether a platform has what a section declares; else that goes to `problems`."""
+    """Return True if a platform has the section's kind of resource. Report any other platform."""
     kind = SECTIONS[section]
     supporting_platforms = list_platforms_with(kind)
     if platform in supporting_platforms:
@@ -101,7 +101,7 @@ Defaults = Mapping[tuple[str, str], Mapping[str, Entry]]
 
 
 def load(path: Path, problems: Diagnostics) -> Topology:
-    """Load the topology of a file and of all files that it includes. Add problems to `problems`."""
+    """Load the topology of a file and all included files. Add problems to `problems`."""
     return _load_files(read_files(path, problems), problems)
 
 
@@ -111,13 +111,14 @@ def load_module(path: Path, inclusion_path: InclusionPath, problems: Diagnostics
     `inclusion_path` holds the inclusions that led to the module.
     """
     topology = _load_files(read_files(path, problems, inclusion_path), problems)
+    # A file without `inputs` can be a module too.
     if topology.inputs is None:
         topology.inputs = {}
     return topology
 
 
 def check_inputs(module: Inclusion, problems: Diagnostics) -> None:
-    """Report arguments that a module does not declare, and required inputs without an argument."""
+    """Report arguments without a declared input, and required inputs without an argument."""
     inputs = module.topology.inputs or {}
     for name, entry in module.arguments.items():
         if name not in inputs:
@@ -168,7 +169,7 @@ class _Loader:
     def read_platform_defaults(
         self, section: str, platform: str, entry: Entry
     ) -> Mapping[str, Entry]:
-        """Read the defaults of a platform in a section, and report keys that have no default."""
+        """Read the defaults of a platform in a section, and report keys without defaults."""
         address = f"defaults.{section}.{platform}"
         default_entries = get_entries(entry.node, address, self.problems)
         for key in default_entries.keys() & set(_WITHOUT_DEFAULT):
@@ -212,14 +213,14 @@ class _Loader:
                     topology.declarations[section][name] = declaration
 
     def report_topology_keys(self, root: MappingNode) -> None:
-        """Report top-level keys that only the topology of a stack can have."""
+        """Report top-level keys allowed only in the topology of a stack."""
         for key in root.entries.keys() & {"config", "stack_references"}:
             message = f"{key} is the topology's alone: this file is a module, it has inputs"
             hint = "declare an input, and give it the value in `with` where the module is included"
             self.problems.add(root.entries[key].place, "module", message, hint)
 
     def read_inclusions(self, file: TopologyFile) -> Iterator[Inclusion]:
-        """Yield the modules that a file includes, each with the declarations of its own file."""
+        """Yield the included modules of a file, with the declarations of each module's file."""
         # Reading the files has reported the shape of `include` already.
         for node in get_inclusions(file.root, Diagnostics()):
             if isinstance(node, MappingNode):
@@ -230,6 +231,7 @@ class _Loader:
     def read_inclusion(self, node: MappingNode, file: TopologyFile) -> Inclusion | None:
         name = node.get("name")
         fields = {
+            # `check_inputs` compares the arguments with the module's own inputs.
             key: UNKNOWN if key == "with" else to_plain_value(entry.node)
             for key, entry in node.entries.items()
         }

@@ -24,7 +24,7 @@ class ValueSource(Protocol):
         """Return the value of a declared configuration variable."""
 
     def input(self, name: str) -> Any:
-        """Return the value of an input of a module that no file includes."""
+        """Return the value of an input of a module without an including file."""
 
     def secret(self, value: Any) -> Any:
         """Return `value` marked as secret."""
@@ -42,7 +42,7 @@ class ValueSource(Protocol):
         """Return the name of the running `project` or `stack`."""
 
     def is_pending(self, value: Any) -> bool:
-        """Return True if `value` or a part of it is unknown so far."""
+        """Return True if `value` contains an unknown value."""
 
     def join(
         self,

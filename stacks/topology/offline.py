@@ -46,7 +46,7 @@ def find_project_folder(file: Path) -> Path:
 
 
 def read_plan_context(file: Path, stack: str | None, project: Project | None = None) -> PlanContext:
-    """Read the context of a file's project and stack, as far as files hold it.
+    """Read the context of a file's project and stack from files alone.
 
     Without `project`, the project that contains the file is used.
 
@@ -62,6 +62,7 @@ def read_plan_context(file: Path, stack: str | None, project: Project | None = N
     names = {"project": project.name}
     if stack is None:
         return PlanContext(_Settings(project, None), names)
+    # Settings files have the stack's own name, without organization and project.
     name = stack.rsplit("/", 1)[-1]
     settings = StackSettings.load(project, name)
     if not settings.path.exists():
@@ -83,6 +84,7 @@ class _Settings:
         value = self.settings.get(name) if self.settings else None
         if value is None and self.project and name in self.project.config:
             value = self.project.config[name].value
+        # Without a passphrase, a secret counts as not set.
         return None if value is None or is_secure(value) else to_text(value, None)
 
     def is_secret(self, name: str) -> bool:

@@ -19,12 +19,13 @@ _LATE = frozenset({*SECTIONS, MODULES, "stack_references"})
 def require_known(
     node: Node, label: str, scope: Scope, problems: Diagnostics, *, planning: bool
 ) -> Any:
-    """Return the value of `node`, and report a value that must be known but is not.
+    """Return the value of `node`, and report an unknown value as a problem.
 
     `label` names the value in messages. Unless `planning`, values that are not set are UNKNOWN.
     """
     count_before = len(problems)
     late = sorted(_LATE & set(_list_roots(node, problems)))
+    # Values of resources are unknown while planning: nothing to evaluate.
     value = UNKNOWN if late else scope.evaluate_node(node, problems)
     if late or (planning and contains_unknown(value) and len(problems) == count_before):
         message = f"{label} must be known while planning"
@@ -56,7 +57,7 @@ def check_options(
     *,
     planning: bool,
 ) -> dict[str, Any]:
-    """Return the values of the options, without options that name resources. Report problems."""
+    """Return the values of all options except options for resources. Report problems."""
     option_values: dict[str, Any] = {}
     for key, entry in options.items():
         if key in LISTS or key in SINGLE:
@@ -85,7 +86,7 @@ def _check_named(key: str, node: Node, scope: Scope, problems: Diagnostics) -> N
 
 
 def _list_decisive_nodes(key: str, entry: Entry) -> Iterator[Node]:
-    """Yield the nodes of an option that must be known: all parts except the parents of aliases."""
+    """Yield the nodes of an option for planning: all parts except the parents of aliases."""
     if key == "aliases":
         for alias in list_items(entry):
             if isinstance(alias, MappingNode):

@@ -74,7 +74,7 @@ class CheckedResource:
         return find_nearest_node(root, parse_path(path)).place
 
     def list_dependencies(self) -> Iterator[Instance]:
-        """Yield the resources that must be declared before this resource."""
+        """Yield the resources to declare before this resource."""
         for used in self.uses.values():
             yield from used
         yield from self.after
@@ -148,13 +148,13 @@ def _check_resource(
 
 
 def _find_named_resources(node: Node, scope: Scope) -> Iterator[Instance]:
-    """Yield the resources that an option names. A module stands for all of its resources."""
+    """Yield the resources named in an option. A module stands for all of its resources."""
     for scalar in list_scalars(node):
         yield from scope.find_named_resources(scalar) or scope.find_resources(scalar)
 
 
 def _check_single(node: Node, address: str, scope: Scope, problems: Diagnostics) -> None:
-    """Report a property for one resource that names all instances of a `for_each`."""
+    """Report a reference to all instances of a `for_each` in a property for one resource."""
     named = scope.find_named_resources(node)
     if named is not None and len(named) > 1:
         message = f"{address}: this names several resources"
@@ -211,8 +211,9 @@ class PlannedTopology:
 
 
 def plan(path: Path, context: PlanContext, problems: Diagnostics) -> PlannedTopology:
-    """Plan a topology file with all files that it includes. Add problems to `problems`."""
+    """Plan a topology file with all included files. Add problems to `problems`."""
     topology = load(path, problems)
+    # A module can be checked alone but not planned: nothing gives its inputs.
     if topology.inputs is not None and context.lookup is not None:
         message = f"{path.name} is a module: it has inputs"
         hint = "include it, with the values of its inputs; a topology of its own has config"
@@ -233,7 +234,7 @@ def plan_topology(
     planning = context.lookup is not None
     if planning and not problems:
         _refuse_unset(topology, config, problems)
-        planning = not problems  # else what is not known would be told twice
+        planning = not problems  # else unknown values would be reported twice
     source = CheckingSource(config, context.program, context.lookup, input_values, context.exports)
     names = Names(source, tuple(topology.config), topology.inputs, tuple(topology.stack_references))
     names = expand(topology, names, problems, planning=planning)
@@ -253,7 +254,7 @@ def plan_topology(
 def resolve_stack_references(
     topology: Topology, context: PlanContext, problems: Diagnostics
 ) -> dict[str, str]:
-    """Return the names of the stacks that a loaded topology refers to, by reference name.
+    """Return the stack names in a loaded topology's references, by reference name.
 
     Names that depend on more than files are absent.
     """
@@ -312,7 +313,7 @@ def _check_rules(resources: Iterable[CheckedResource], problems: Diagnostics) ->
 
 
 def _create_registration(resource: CheckedResource) -> Registration:
-    """Create the registration that a program would make.
+    """Create the registration of a resource, as in a program.
 
     The resource's address stands for its URN.
     """
@@ -333,7 +334,7 @@ def _create_registration(resource: CheckedResource) -> Registration:
 def _sort_by_dependencies(
     resources: Sequence[CheckedResource], problems: Diagnostics
 ) -> list[CheckedResource]:
-    """Sort the resources so that each follows its dependencies, otherwise in file order.
+    """Sort the resources by dependencies, otherwise in file order.
 
     Reports a cycle of dependencies to `problems`.
     """
@@ -350,7 +351,7 @@ def _visit_dependencies(
     sorted_resources: dict[Instance, CheckedResource],
     problems: Diagnostics,
 ) -> None:
-    """Append `first` to the sorted resources after its dependencies.
+    """Append `first` to the sorted resources, behind all dependencies of `first`.
 
     The walk is not recursive, because a chain may be as long as the topology.
     """
@@ -374,7 +375,7 @@ def _visit_dependencies(
 
 def _report_cycle(instance: Instance, path: list[Instance], problems: Diagnostics) -> None:
     cycle = [*path[path.index(instance) :], instance]
-    # From its first declaration on, so that one circle is told once.
+    # At the first declaration of the cycle, so that each cycle is reported once.
     cycle_path = " -> ".join(member.address for member in cycle)
     position = min(member.declaration.place for member in cycle)
     hint = "take out one of these references"

@@ -43,13 +43,13 @@ class TeamFiles:
 
 
 def find_team_files() -> TeamFiles | None:
-    """Return the files of the project that this run proposes to, or None outside of a proposal."""
+    """Return the files of the project behind a proposal, or None outside of a proposal."""
     folder = os.environ.get(VARIABLE)
     return _read_folder(Path(folder)) if folder else None
 
 
 def describe_unknown_limits(address: str) -> tuple[str, str]:
-    """Return message and hint for a secret with limits that no file of the project has."""
+    """Return message and hint for a secret with limits unknown to the project's files."""
     return (
         f"{address}: a proposal holds a secret against limits that no file of the project has",
         "leave its type and its limits as they are, or let a person write them",
@@ -83,6 +83,7 @@ def _list_variables(root: MappingNode) -> Iterator[Mapping[str, Any]]:
 
 def _serialize_limits(fields: Mapping[str, Any]) -> str:
     limits = {"type": "string", **fields}
+    # The other fields decide which values are wrong, and so reveal a secret.
     for name in _NO_LIMITS:
         limits.pop(name, None)
     return json.dumps(limits, sort_keys=True, default=str)

@@ -43,18 +43,18 @@ class Values(Protocol):
         """Return the value of a module's output."""
 
     def list_input_resources(self, name: str) -> list[Instance]:
-        """Return the resources that an input depends on."""
+        """Return the resources behind an input's value."""
 
     def list_output_resources(self, module: ModuleInstance, name: str) -> list[Instance]:
-        """Return the resources that an output depends on."""
+        """Return the resources behind an output's value."""
 
     def find_resources_named_by_input(self, name: str) -> list[Instance] | None:
-        """Return the resources that an input names, or None if the input is another value."""
+        """Return the resources named by an input, or None if the input is another value."""
 
     def find_resources_named_by_output(
         self, module: ModuleInstance, name: str
     ) -> list[Instance] | None:
-        """Return the resources that an output names, or None if the output is another value."""
+        """Return the resources named by an output, or None if the output is another value."""
 
 
 _Made = TypeVar("_Made", bound=Repetition[Any])
@@ -80,7 +80,7 @@ class References:
     values: Values
 
     def find_values(self, need: Need, *, alone: bool) -> Iterator[Leaf]:
-        """Yield the values that a reference reads.
+        """Yield the values behind a reference, with their paths.
 
         `alone` is True if the reference is the complete expression: then a resource means its id.
         """
@@ -116,7 +116,7 @@ class References:
         raise _create_unknown_error(root, list_roots())
 
     def find_resources(self, need: Need) -> list[Instance]:
-        """Return the resources that a reference reads, empty for other values."""
+        """Return the resources behind a reference, empty for other values."""
         if need.root == "inputs":
             names = self._choose_names(need, tuple(self.names.inputs or ()))
             return [
@@ -136,7 +136,7 @@ class References:
         return list(group.instances.values()) if instance is None else [instance]
 
     def find_named_resources(self, need: Need) -> list[Instance] | None:
-        """Return the resources that a reference names, or None if it is another value.
+        """Return the resources named by a reference, or None if `need` reads another value.
 
         A reference to an entry with `for_each` or to a module names all of its resources.
         """
@@ -197,7 +197,7 @@ class References:
             yield (*module.path, name), self.values.output(module, name)
 
     def _list_outputs(self, need: Need) -> Iterator[tuple[ModuleInstance, str]]:
-        """Yield the module outputs that a reference may read."""
+        """Yield the module outputs for a reference."""
         group = self._get_group(need)
         instance, used = self._find_instance(need, group)
         for module in [instance] if instance else group.instances.values():
@@ -225,7 +225,7 @@ class References:
     def _choose_properties(
         self, need: Need, instance: Instance, at: int | None, *, alone: bool
     ) -> Sequence[str]:
-        """Return the properties that a reference may read.
+        """Return the properties for a reference.
 
         `at` is the step with the property, if any.
         """
@@ -246,6 +246,7 @@ class References:
             raise ExpressionError(f"{need} names no entry", f"write {{{{ {need.root}.NAME }}}}")
         if name in groups:
             return groups[name]
+        # Jinja2 reads `a-b` as a subtraction, and finds only `a` here.
         longer_name = next(
             (existing_name for existing_name in groups if existing_name.startswith(f"{name}-")),
             None,
@@ -258,7 +259,7 @@ class References:
         raise _create_unknown_error(name, tuple(groups), f"{need.root}.")
 
     def _find_instance(self, need: Need, group: Group[_Made]) -> tuple[_Made | None, int]:
-        """Return the instance and the number of steps to it; None stands for all instances."""
+        """Return the instance of a reference and the number of steps; None means all instances."""
         key, used = (
             (ALONE, 1) if group.declaration.is_single else (self.values.get_step(need, 1), 2)
         )

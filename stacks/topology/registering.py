@@ -44,7 +44,7 @@ class ProgramSource:
         )
 
     def input(self, name: str) -> Any:
-        """Return the value that the program passes."""
+        """Return the program's value for an input."""
         return self._given[name]
 
     def secret(self, value: Any) -> Any:
@@ -58,6 +58,7 @@ class ProgramSource:
     def stack_output(self, reference: str, name: str) -> Any:
         """Return an output of another stack. The run fails if the stack has no such output."""
         stack = self.stacks[reference]
+        # Names of outputs are not secret, although one secret makes the whole map secret.
         names = pulumi.Output.unsecret(stack.outputs.apply(_get_names, run_with_unknowns=True))
 
         def require_output(value: Any, existing_names: Sequence[str]) -> Any:
@@ -98,7 +99,7 @@ class ProgramSource:
         make: Callable[[Sequence[Any]], Any],
         of_secret: Callable[[], None],
     ) -> Any:
-        """Return an output that is secret, unknown and dependent as its parts are."""
+        """Return an output with the secrecy and the dependencies of all `values`."""
         joined = pulumi.Output.all(*values)
         # Only proposals need to know whether a part is secret.
         if find_team_files() is None:
@@ -114,7 +115,7 @@ class ProgramSource:
 
 
 def _get_names(outputs: Any) -> Any:
-    """Return the names of outputs, or unknown outputs as they are.
+    """Return the names of outputs, or unknown outputs unchanged.
 
     In a plan of several stacks not all outputs have a value.
     """
@@ -134,7 +135,7 @@ def register(planned: PlannedTopology) -> None:
 
 
 def register_resources(planned: PlannedTopology, scope: Scope, program: ProgramSource) -> None:
-    """Register modules, each with its outputs, and resources.
+    """Register modules with their outputs, and resources.
 
     Modules whose component the program has created already are not created again.
     """
@@ -246,7 +247,7 @@ _CODE: Final = compile("make()", "", "eval")
 
 
 def _call_at(place: SourcePosition, make: Callable[[], _Made]) -> _Made:
-    """Call `make` with the positions of the entry and its includes on the call stack.
+    """Call `make` with the positions of the entry and all includes on the call stack.
 
     Pulumi's SDK sends the lines of the call stack to the engine, under the Pulumi CLI as well.
     """
@@ -259,6 +260,7 @@ def _call_at(place: SourcePosition, make: Callable[[], _Made]) -> _Made:
 
 def _call_at_line(place: SourcePosition, make: Callable[[], _Made]) -> _Made:
     file = str(Path(place.file).resolve())
+    # The compiled call has the entry's file and line, which the frame then shows.
     code = _CODE.replace(co_filename=file, co_firstlineno=place.line, co_name=file)
     result: _Made = eval(code, {"make": make})  # noqa: S307 - our own two words
     return result

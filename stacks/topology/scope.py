@@ -69,7 +69,7 @@ class Scope:
         return Scope(replace(self.names, groups=groups, modules=modules), self.outer)
 
     def enter_instance(self, instance: Repetition[Any], problems: Diagnostics) -> "Scope":
-        """Return the scope for an instance, with its `each`."""
+        """Return the scope for an instance, with the instance's `each`."""
         if instance.declaration.is_single:
             return self
         value = instance.item
@@ -109,13 +109,13 @@ class Scope:
         yield from self.names.modules.values()
 
     def list_resources(self) -> Iterator[Instance]:
-        """Yield the resources of this file, without those of modules."""
+        """Yield the resources of this file, without modules."""
         for of_section in self.names.groups.values():
             for group in of_section.values():
                 yield from group.instances.values()
 
     def list_modules(self) -> Iterator[ModuleInstance]:
-        """Yield the modules that this file includes."""
+        """Yield the included modules of this file."""
         for group in self.names.modules.values():
             yield from group.instances.values()
 
@@ -144,7 +144,7 @@ class Scope:
         }
 
     def evaluate(self, template: Template, position: SourcePosition, text: str = "") -> Any:
-        """Evaluate a template at a position, to a stand-in if a value that it reads is pending.
+        """Evaluate a template at a position, to a stand-in while a value is pending.
 
         Raises:
             ExpressionError: the evaluation fails now.
@@ -180,7 +180,7 @@ class Scope:
         return self.names.source.join([leaves[path] for path in pending], make, refuse)
 
     def find_resources(self, node: Node) -> list[Instance]:
-        """Return the resources that the node's expressions refer to, each once."""
+        """Return the resources in the node's expressions, each once."""
         resources: dict[Instance, None] = {}
         for scalar in list_scalars(node):
             template = parse_template(scalar, Diagnostics())
@@ -188,18 +188,18 @@ class Scope:
                 try:
                     resources.update(dict.fromkeys(self.references.find_resources(need)))
                 except ExpressionError:
-                    continue  # told when the value is evaluated
+                    continue  # reported when the value is evaluated
         return list(resources)
 
     def find_named_resources(self, node: Node) -> list[Instance] | None:
-        """Return the resources that a value names, or None if the value is something else."""
+        """Return the resources named by a value, or None if the value is something else."""
         template = parse_template(node, Diagnostics()) if isinstance(node, ScalarNode) else None
         if template is None or template.reference is None:
             return None
         try:
             return self.references.find_named_resources(template.reference)
         except ExpressionError:
-            return []  # told when the value is evaluated
+            return []  # reported when the value is evaluated
 
     def get_step(self, need: Need, at: int) -> str | None:
         """Return a step of a reference as text, or None if the step is missing or unknown."""
@@ -232,7 +232,7 @@ class Scope:
         )
 
     def list_input_resources(self, name: str) -> list[Instance]:
-        """Return the resources that an input depends on."""
+        """Return the resources behind an input's value."""
         argument, outer = self._find_argument(name), self.outer
         if argument is None or outer is None:
             return []
@@ -240,7 +240,7 @@ class Scope:
         return self._evaluate_once(key, "", lambda _: outer.find_resources(argument)) or []
 
     def list_output_resources(self, module: ModuleInstance, name: str) -> list[Instance]:
-        """Return the resources that an output depends on."""
+        """Return the resources behind an output's value."""
         node, inside = module.declaration.topology.outputs[name].node, self.enter_module
         key = ("resources out", module, name)
         return (
@@ -251,7 +251,7 @@ class Scope:
         )
 
     def find_resources_named_by_input(self, name: str) -> list[Instance] | None:
-        """Return the resources that an input names, or None if the input is another value."""
+        """Return the resources named by an input, or None if the input is another value."""
         argument = self._find_argument(name)
         return (
             self.outer.find_named_resources(argument)
@@ -262,7 +262,7 @@ class Scope:
     def find_resources_named_by_output(
         self, module: ModuleInstance, name: str
     ) -> list[Instance] | None:
-        """Return the resources that an output names, or None if the output is another value."""
+        """Return the resources named by an output, or None if the output is another value."""
         node = module.declaration.topology.outputs[name].node
         return self.enter_module(module, Diagnostics()).find_named_resources(node)
 
@@ -300,7 +300,7 @@ class Scope:
         if source.is_pending(value):
             value = source.join([value], require_valid, refuse)
         elif find_value_problem(variable, value):
-            return UNKNOWN  # told where it is given
+            return UNKNOWN  # reported at the argument
         return source.secret(value) if variable.secret else value
 
     def _evaluate_once(
@@ -318,6 +318,7 @@ class Scope:
                 passed[key] = make(key)
             finally:
                 if passed[key] is _RUNNING:
+                    # After an error, the next evaluation has to begin again.
                     del passed[key]
         elif passed[key] is _RUNNING:
             # Lists of resources may meet a cycle that evaluation reports.
@@ -329,7 +330,7 @@ class Scope:
 
 
 def find_named_modules(node: Node) -> Iterator[str]:
-    """Yield the names of the modules that the node's expressions refer to."""
+    """Yield the names of the modules in the node's expressions."""
     for scalar in list_scalars(node):
         template = parse_template(scalar, Diagnostics())
         for need in template.needs if template else ():
@@ -366,6 +367,7 @@ def build_variables(leaves: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:
     for path, leaf in leaves.items():
         inner = roots
         for depth, step in enumerate(path[:-1], start=1):
+            # As a value, a resource stands for its id; a plain mapping would not.
             is_resource = path[0] in SECTIONS and depth == len(path) - 1
             inner = inner.setdefault(step, ResourceValue() if is_resource else {})
         inner[path[-1]] = leaf
@@ -386,6 +388,7 @@ def find_part_position(value: SourcePosition, part: str) -> SourcePosition:
         return value
     try:
         lines = LINE_BREAK.split(read_source_text(Path(value.file)))
+    # The file may be gone since it was read.
     except (OSError, ValueError):
         return value
     begin, pattern = value.line - 1, re.compile(re.escape(first) + r"(?!\w)")

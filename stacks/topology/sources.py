@@ -32,12 +32,12 @@ class CheckingSource:
     """What other stacks are known to give out, by the name of the reference."""
 
     def config(self, name: str) -> Any:
-        """Return the value of a variable, UNKNOWN if it is secret or not set."""
+        """Return the value of a variable, UNKNOWN for a secret or missing value."""
         config_value = self.values.get(name)
         return UNKNOWN if config_value is None or config_value.secret else config_value.value
 
     def input(self, name: str) -> Any:
-        """Return the value of an input, UNKNOWN if it is secret or not set."""
+        """Return the value of an input, UNKNOWN for a secret or missing value."""
         input_value = self.input_values.get(name)
         return UNKNOWN if input_value is None or input_value.secret else input_value.value
 

@@ -62,7 +62,7 @@ class Deferred:
 
 
 def is_deferred(value: Any) -> bool:
-    """Return True if `value` or a part of it is deferred."""
+    """Return True if `value` contains a deferred value."""
     return any(True for _ in find_deferred(value))
 
 
@@ -79,7 +79,7 @@ def find_deferred(value: Any) -> Iterator[Deferred]:
 
 
 def find_dependencies(value: Any) -> frozenset[Handle]:
-    """Return the handles that must be registered before `value` is known."""
+    """Return the handles to register before `value` is known."""
     return _NOTHING.union(*(deferred.dependencies for deferred in find_deferred(value)))
 
 
@@ -131,7 +131,7 @@ def _fill_in(value: Any) -> Any:
 
 
 def serialize_value(value: Any, urns: set[str]) -> PropertyValue:
-    """Convert a value to the property value for the engine, and add its dependencies to `urns`."""
+    """Convert a value to a property value for the engine, and add dependencies to `urns`."""
     if isinstance(value, Deferred):
         resolved = value.resolve()
         urns |= resolved.urns
@@ -163,6 +163,7 @@ def _resolve_property(
     handle: Handle, name: str, preview: bool, *, by_member: bool = False
 ) -> ResolvedValue:
     answer, urns = handle.answer, frozenset([handle.urn])
+    # The tasks' dependencies guarantee an answer: without one, gpuform has a bug.
     if answer is None:
         raise AssertionError(f"{handle.urn} has not been registered")
     if name == "urn":
@@ -194,7 +195,7 @@ def _resolve_id(handle: Handle, answer: Answer, preview: bool) -> Any:
 
 
 def _reveal_value(value: PropertyValue, unknown: Any) -> tuple[Any, bool]:
-    """Return a value as programs see it, and whether any part of it is secret.
+    """Return a property value as programs see one, and whether any part is secret.
 
     Members without a value are removed from objects.
     """

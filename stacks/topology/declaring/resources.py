@@ -138,7 +138,7 @@ class Resource:
         )
 
     def _serialize_inputs(self) -> tuple[PropertyMap, dict[str, list[str]]]:
-        """Return the serialized inputs, and for each input the URNs that it depends on."""
+        """Return the serialized inputs, and the dependencies of each input as URNs."""
         secret_names = self.lifecycle.list_secret_names()
         inputs = self._create_provider_inputs()
         uses: dict[str, list[str]] = {name: [] for name in inputs}
@@ -180,7 +180,7 @@ def keep_value(_name: str, value: Any) -> Any:
 
 @cache
 def create_type_converter(platform: str, kind: str) -> Callable[[str, Any], Any]:
-    """Return the function that converts property values to the types of the resource's class."""
+    """Return a function from property values to values of the types in the resource's class."""
     types = _types.resource_types(load_resource_class(platform, kind))
 
     def convert_property(name: str, value: Any) -> Any:
@@ -202,7 +202,7 @@ def _pickle_provider(platform: str, kind: str) -> str:
 
 
 def find_named_handles(option: Any) -> Iterator[Handle]:
-    """Yield the handles of the resources that the value of an option names."""
+    """Yield the handles of the resources named in an option's value."""
     for named in option if isinstance(option, list) else [option]:
         if isinstance(named, Handle):
             yield named

@@ -58,7 +58,7 @@ class TaskLoop:
         self._in_flight = 0
 
     def run(self, tasks: list[Task]) -> None:
-        """Run all tasks, the first before the others, and remove them from the list."""
+        """Run all tasks, the first before the others, and empty the list."""
         with ThreadPoolExecutor(self._run.threads, thread_name_prefix="resource") as pool:
             self._ready.append(tasks[0])
             self._run_ready_tasks(pool)
@@ -70,6 +70,7 @@ class TaskLoop:
     def _enqueue(self, tasks: Sequence[Task]) -> None:
         for task in tasks:
             pending = [handle for handle in task.dependencies if handle.answer is None]
+            # From here on the count is enough; the handles would stay in memory.
             task.pending_count, task.dependencies = len(pending), NO_DEPENDENCIES
             for handle in pending:
                 self._waiting.setdefault(handle, []).append(task)
@@ -87,6 +88,7 @@ class TaskLoop:
     def _begin_ready_tasks(self, pool: ThreadPoolExecutor) -> None:
         while self._ready and self._in_flight < self._run.threads:
             self._begin_task(self._ready.popleft(), pool)
+            # Finished answers make further tasks ready, so they are recorded at once.
             while not self._done.empty():
                 self._receive_answer()
 
@@ -171,6 +173,7 @@ class EngineSource:
         def resolve_output() -> ResolvedValue:
             every, secrets = outputs.resolve(), names.resolve()
             is_secret = every.secret
+            # Pulumi names a stack's secret outputs separately, so that others stay visible.
             if secrets.value is not UNKNOWN and secrets.value is not None:
                 is_secret = name in secrets.value
             if every.value is UNKNOWN:
@@ -201,7 +204,7 @@ class EngineSource:
         make: Callable[[Sequence[Any]], Any],
         of_secret: Callable[[], None],
     ) -> Any:
-        """Return a deferred value that is secret, unknown and dependent as its parts are.
+        """Return a deferred value, with the secrecy and the dependencies of all `values`.
 
         A value without dependencies is computed at once, so that its failure is found before
         anything is registered.

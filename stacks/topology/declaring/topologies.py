@@ -63,7 +63,7 @@ def prepare(planned: PlannedTopology, run: TopologyRun) -> PreparedTopology:
 
 
 def declare_nothing(run: TopologyRun) -> None:
-    """Register only the stack, for a topology that cannot be planned."""
+    """Register only the stack, for a topology with errors."""
     stack = _create_stack_registration(run)
     TaskLoop(run).run([Task(Handle(stack.urn, keep_value), NO_DEPENDENCIES, lambda: stack)])
     run.declarations.export(stack.urn, {})
@@ -128,7 +128,7 @@ class _TopologyPreparation:
             exported[name] = _evaluate(self.scope, entry.node)
 
     def _release_declarations(self) -> None:
-        """Remove the declarations that are prepared.
+        """Remove the prepared declarations from memory.
 
         Each deferred value keeps its own part of the files.
         """
@@ -184,6 +184,7 @@ class _TopologyPreparation:
         parent_urn = parent.urn if parent else self.stack.urn
         protect = options.get("protect")
         if protect is None and parent is not None:
+            # As Pulumi's SDK does, a resource inherits `protect` from its parent.
             protect = self.protected.get(parent)
         type_ = form.build_type(declaration.platform, declaration.kind)
         urn = self._make_urn(type_, instance.name, parent_urn)
@@ -236,6 +237,7 @@ class _TopologyPreparation:
         ]
 
     def _format_position(self, place: SourcePosition) -> str:
+        # Resolving a path asks the file system; once for each file is enough.
         if place.file not in self.files:
             self.files[place.file] = Path(place.file).resolve()
         return position(self.files[place.file], place.line, self.root)
