@@ -78,18 +78,18 @@ def list_lookups(platform: str) -> list[str]:
 
 
 def load_lookup(platform: str, name: str) -> Callable[..., Any]:
-    """Import and return one of a platform's lookup functions."""
+    """Import and return a platform's lookup function, by its name."""
     function: Callable[..., Any] = load_object(require_platform(platform).lookups[name])
     return function
 
 
 def list_platforms_with(kind: str) -> list[str]:
-    """Return the platforms that have a kind."""
+    """Return the names of the platforms that have this kind of resource."""
     return [name for name, platform in platforms().items() if kind in platform.lifecycles]
 
 
 def render_capability_table() -> str:
-    """Return a Markdown table of kinds and platforms."""
+    """Return a Markdown table of all kinds of resources, with the platforms that have each."""
     names = list(platforms())
     rows = [["kind", *names], ["---"] * (len(names) + 1)]
     rows += [

@@ -34,11 +34,11 @@ class EngineLog:
         self._log(engine_pb2.INFO, text, urn, ephemeral=True)
 
     def show_warning(self, urn: str, text: str) -> None:
-        """Show a permanent warning of a resource."""
+        """Show a warning at a resource in Pulumi's output, which stays after the run."""
         self._log(engine_pb2.WARNING, text, urn)
 
     def show_once(self, text: str) -> None:
-        """Show a note of the whole run, once."""
+        """Show a message about the whole run in Pulumi's output, unless shown before."""
         with self._lock:
             if text in self._shown_texts:
                 return

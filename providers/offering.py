@@ -51,7 +51,7 @@ class Offer:
 
 
 def list_platforms_with_offers() -> list[str]:
-    """Return the platforms that list their offers."""
+    """Return the names of the platforms that can list GPU types and other offers."""
     return [
         name for name, platform in platforms().items() if find_spec(f"{platform.package}.offered")
     ]

@@ -145,7 +145,7 @@ def list_unusable_platforms() -> Mapping[str, Unusable]:
 
 @cache
 def list_settings() -> tuple[Setting, ...]:
-    """Return every setting of every platform."""
+    """Return the settings (address, keys and others) of all platforms."""
     return tuple(setting for platform in platforms().values() for setting in platform.settings)
 
 

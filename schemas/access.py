@@ -42,7 +42,10 @@ def is_valid_user(text: str) -> bool:
 
 
 def is_valid_jump_host(text: str) -> bool:
-    """Return True if ``text`` is safe as a jump host of SSH: [USER@]HOST[:PORT]."""
+    """Return True if ``text`` has the form of an SSH jump host: [USER@]HOST[:PORT].
+
+    Such a text is safe in SSH's configuration and on its command line.
+    """
     user, at, address = text.rpartition("@")
     # an IPv6 address is no jump host here, as its colons would be read as a port
     host, colon, port = address.partition(":")

@@ -483,7 +483,7 @@ class CasesInputs(InputModel):
 
 
 def _find_start_cycles(cases: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield one problem for each cycle of start cases."""
+    """Yield a problem for each cycle of test cases that start from each other."""
     start_cases = {name: _get_start_case(case) for name, case in cases.items()}
     for name in cases:
         chain, current = [name], start_cases[name]

@@ -72,7 +72,7 @@ class FieldChange:
 
     @property
     def is_sent(self) -> bool:
-        """True if the change is sent to the platform."""
+        """True if the change is sent to the platform: not kept, and not of the state alone."""
         return self.action is not Action.KEEP and not self.state_only
 
     def __repr__(self) -> str:

@@ -21,7 +21,7 @@ _MAX_VALUE_LENGTH: Final = 60
 
 
 def describe_error(model: type[InputModel], error: ErrorDetails) -> str:
-    """Return the problem and the advice for one pydantic error of ``model``."""
+    """Return message and advice for one pydantic error of an input model, for people."""
     owner, field_name, rules = _find_field(model, error["loc"])
     describe = _DESCRIPTIONS.get(error["type"])
     if error["type"] == "missing":
@@ -60,7 +60,10 @@ def find_nearest_name(name: str, known_names: Mapping[str, Any] | tuple[str, ...
 def _find_field(
     model: type[InputModel], location: tuple[str | int, ...]
 ) -> tuple[type[InputModel], str, FieldRules]:
-    """Return model, name and rules of the field at ``location``."""
+    """Return the field at ``location`` of an input: its model, its name and its rules.
+
+    The location is pydantic's, such as ("add_ons", 0, "name").
+    """
     owner, rules, field_name, is_key = model, FieldRules(), "", False
     for step in location:
         if isinstance(step, int) or is_key:
@@ -204,7 +207,7 @@ def validate_inputs(
 
 
 def format_path(location: ErrorLocation) -> str:
-    """Return the property path of a location: ``add_ons[0].name``."""
+    """Return pydantic's location of an input as a property path: ``add_ons[0].name``."""
     path = ""
     for step in location:
         path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else step
@@ -223,7 +226,7 @@ class _InputReader:
     def read_object(
         self, model: type[InputModel], values: Mapping[str, Any], location: ErrorLocation
     ) -> dict[str, Any]:
-        """Return the fields of one object in declared types, and add to ``self.problems``."""
+        """Return a declared object's fields in their types; collect ``self.problems``."""
         rules, values = get_field_rules(model), model.rename_former_fields(values)
         for name, present_name in model.former_names.items():
             if values.get(name) is not None:
@@ -344,7 +347,7 @@ def _is_unknown(values: Any, location: ErrorLocation) -> bool:
 
 
 def _replace_value(values: Any, location: ErrorLocation, value: Any) -> Any:
-    """Return a copy of ``values`` with ``value`` at ``location``."""
+    """Return a copy of inputs with another value at one location, at any depth."""
     if not location:
         return value
     step, rest = location[0], location[1:]

@@ -206,7 +206,10 @@ class GatesInputs(InputModel):
 
 
 def find_gate_name_problems(names: Iterable[str]) -> Iterator[Problem]:
-    """Yield a problem for each name of a gate with special characters of a command line."""
+    """Yield a problem for each gate name with other characters than a-z, 0-9 and hyphens.
+
+    Names are part of permissions: --allow gate:NAME.
+    """
     for name in names:
         # names are part of permissions: --allow gate:NAME
         if not _PLAIN_NAME.fullmatch(name):

@@ -358,7 +358,10 @@ class Plan(_PlanModel):
         *,
         unchecked: Iterable[str] = (),
     ) -> Self:
-        """Return a plan of these changes, with the number of resources by action."""
+        """Return a plan of a stack with these changes, counted by action in `summary`.
+
+        `unchecked` are texts about checks that could not be made.
+        """
         changes = tuple(changes)
         counts = Counter(change.action for change in changes)
         return cls(
@@ -408,7 +411,7 @@ def _to_shown_value(value: Any, *, secret: bool) -> Any:
 
 
 def _to_json(value: Any) -> Any:
-    """Return ``value`` as JSON values, with unknown parts as text."""
+    """Return a property's value as JSON values, with a text in place of unknown parts."""
     if isinstance(value, Mapping):
         return {str(key): _to_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -139,5 +139,5 @@ def build_price_book_model(platforms: tuple[str, ...]) -> type[PriceBookInputs]:
 
 
 def _override_fields(model: type[M], fields: dict[str, Any]) -> type[M]:
-    """Return a subclass of ``model`` with replaced fields."""
+    """Return a subclass of a pydantic model in which these fields replace the model's own."""
     return create_model(model.__name__, __base__=model, __doc__=model.__doc__, **fields)

@@ -176,7 +176,7 @@ class FailedNode(WireModel):
 
 
 def find_true_condition(conditions: tuple[Condition, ...], kind: str) -> Condition | None:
-    """Return the condition of a type whose status is True, or None."""
+    """Return the condition with this type and with status True, or None."""
     return next(
         (
             condition
@@ -188,7 +188,7 @@ def find_true_condition(conditions: tuple[Condition, ...], kind: str) -> Conditi
 
 
 def parse_succeeded_nodes(config_map: Mapping[str, Any]) -> list[str]:
-    """Return the names of the nodes in a ConfigMap of succeeded nodes.
+    """Return the node names in the engine's ConfigMap of nodes that have passed.
 
     Raises ValueError for other content.
     """
@@ -196,7 +196,10 @@ def parse_succeeded_nodes(config_map: Mapping[str, Any]) -> list[str]:
 
 
 def parse_failed_nodes(config_map: Mapping[str, Any]) -> list[FailedNode]:
-    """Return the nodes in a ConfigMap of failed nodes. Raises ValueError for other content."""
+    """Return the nodes in the engine's ConfigMap of nodes that have failed.
+
+    Raises ValueError for other content.
+    """
     nodes = _parse_json(_unpack_text(config_map, FAILED_KEY))
     if not isinstance(nodes, list):
         raise ValueError("its list of failed nodes is no list")  # noqa: TRY004 - of the content
@@ -204,7 +207,7 @@ def parse_failed_nodes(config_map: Mapping[str, Any]) -> list[FailedNode]:
 
 
 def parse_group_nodes(config_map: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return the nodes of each group in a ConfigMap of groups.
+    """Return the node names of each test group in the engine's ConfigMap of groups.
 
     Raises ValueError for other content.
     """

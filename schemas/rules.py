@@ -220,9 +220,9 @@ class FieldRules:
     """The values of an enumeration; empty: any value."""
 
     def inherit_rules(self, parent: "FieldRules") -> "FieldRules":
-        """Return these rules for a field inside an object with the rules ``parent``.
+        """Return these rules with immutable, secret and state_only also taken from ``parent``.
 
-        Inherited are the rules that diff needs: immutable, secret and state_only.
+        ``parent`` are the rules of the object field that contains this field.
         """
         immutable, secret = self.immutable or parent.immutable, self.secret or parent.secret
         state_only = self.state_only or parent.state_only
@@ -361,7 +361,10 @@ def describe_change_effect(rules: FieldRules) -> str:
 
 
 def append_change_effect(description: str, rules: FieldRules) -> str:
-    """Return ``description`` with a change's effect in brackets, unless "in place"."""
+    """Return a field's description with the effect of a change in brackets: (replaces).
+
+    The effect "in place" is left out.
+    """
     change_effect = describe_change_effect(rules)
     return description if change_effect == "in place" else f"{description} ({change_effect})"
 

@@ -52,7 +52,7 @@ class StacksPlan(BaseModel):
 
     @property
     def has_changes(self) -> bool:
-        """True if applying the plan would do anything."""
+        """True if applying the plan would change the resources of a stack."""
         return any(plan.has_changes for plan in self.plans)
 
     @property

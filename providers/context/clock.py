@@ -28,7 +28,7 @@ class Clock(Protocol):
     is_platforms: bool
 
     def now(self) -> float:
-        """Return the Unix time in seconds."""
+        """Return this clock's Unix time in seconds, which may be an emulator's."""
 
     def sleep(self, seconds: float, cancelled: threading.Event) -> None:
         """Wait for `seconds`, or until `cancelled` is set.
@@ -47,7 +47,7 @@ class SystemClock:
         return time.time()
 
     def sleep(self, seconds: float, cancelled: threading.Event) -> None:
-        """Wait in real time."""
+        """Wait for `seconds` of real time, or until `cancelled` is set."""
         if seconds > 0:
             cancelled.wait(seconds)
 
@@ -86,7 +86,7 @@ class EmulatorClock:
         return self._now
 
     def sleep(self, seconds: float, cancelled: threading.Event) -> None:
-        """Move the emulator's clock to `seconds` from now."""
+        """Move the emulator's clock forward by `seconds`, instead of waiting."""
         if not cancelled.is_set():
             self._request_time("POST", {"until": self.now() + max(0.0, seconds)})
 

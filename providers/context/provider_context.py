@@ -137,7 +137,7 @@ class ProviderContext:
         self.secrets.update(collect_texts([*values]))
 
     def redact(self, text: str) -> str:
-        """Return `text` with its secrets masked."""
+        """Return `text` with the secrets of this call replaced by a mask."""
         return Redactor(self.secrets).redact(text)
 
     def redact_for_record(self, text: str) -> str:

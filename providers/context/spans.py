@@ -30,7 +30,7 @@ class Tracer:
         self._file.write("[\n")
 
     def write(self, event: dict[str, object]) -> None:
-        """Write an event of the calling thread."""
+        """Write a trace event with process and thread id; first name a new thread."""
         thread = threading.current_thread()
         tid = threading.get_native_id()
         with self._lock:

@@ -110,7 +110,7 @@ def find_thread_pool(frame: FrameType | None) -> Executor | None:
 
 
 def _shadow_names(module: ModuleType, host: StockHost) -> None:
-    """Replace two modules that the host's module uses by name with stand-ins."""
+    """Replace `traceback` and `empty_pb2` in the host's module by gpuform's stand-ins."""
     names = vars(module)
     if names.get("traceback") is traceback:
         names["traceback"] = _Traceback()

@@ -136,7 +136,7 @@ class ApiClient:
 
     @property
     def address(self) -> str:
-        """The address without a path and without possible credentials."""
+        """The base URL's scheme, host and port, without path and credentials."""
         return _extract_host(self.base_url)
 
     def request(
@@ -303,7 +303,7 @@ class ApiClient:
 
     @contextmanager
     def _borrow_client(self) -> "Iterator[httpx.Client]":
-        """Yield the HTTP client with the fewest requests in progress."""
+        """Yield, for one request, the HTTP client with the fewest requests in progress."""
         with self._lock:
             pool = min(self._pools, key=lambda known_pool: known_pool.requests, default=None)
             if pool is None or (pool.requests and len(self._pools) < _POOLS):
@@ -409,6 +409,6 @@ def build_path(*parts: str) -> str:
 
 
 def _extract_host(url: str) -> str:
-    """Return the address without a path and without possible credentials."""
+    """Return a URL's scheme, host and port, without path and credentials."""
     scheme, _, rest = url.partition("://")
     return f"{scheme}://{rest.partition('/')[0].rpartition('@')[2]}"

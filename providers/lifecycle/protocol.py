@@ -95,7 +95,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
 
     @classmethod
     def with_settings(cls, settings: Settings) -> Self:
-        """Return a lifecycle that finds its platform by these settings."""
+        """Return a lifecycle of this kind that uses these settings for address and credentials."""
         made = cls()
         made._settings = settings
         return made
@@ -105,7 +105,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         return
 
     def configure(self, req: ConfigureRequest) -> None:
-        """Use the stack's configuration for settings that the environment lacks."""
+        """Take settings that the environment lacks from the stack's configuration."""
         self._settings = Settings(config=req.config.get)
         adapt_to_stock_host()
 
@@ -503,7 +503,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
                 return ()
 
     def check_deletion(self, props: Properties, others: Sequence[str] = ()) -> None:
-        """Raise GpuformError while planning if a delete will be refused; sends no request.
+        """Raise GpuformError while planning if a later delete would be refused; send no request.
 
         `others` are the names from `find_foreign_objects`. Warns of what a deletion leaves behind.
         """

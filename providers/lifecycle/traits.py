@@ -100,7 +100,7 @@ class Traits:
 
     @classmethod
     def list_secret_names(cls) -> list[str]:
-        """Return the secret properties, sorted."""
+        """Return the names of secret inputs and outputs, sorted."""
         rules = get_field_rules(cls.inputs)
         secret = {name for name in rules if rules[name].secret}
         return sorted(secret | cls.outputs.get_secret_names())
@@ -238,7 +238,7 @@ class Traits:
         object_id: str,  # noqa: ARG003 - a hook
         idleness: Idleness,  # noqa: ARG003 - a hook
     ) -> Verdict | None:
-        """Return whether the object's GPUs are idle now; None if no platform measures it.
+        """Return whether the object's GPUs are idle now by a declared rule; None if not measured.
 
         Raises:
             GpuformError: the platform cannot be asked.
@@ -264,12 +264,12 @@ class Traits:
 
     @classmethod
     def is_off(cls, outputs: Mapping[str, Any]) -> bool:  # noqa: ARG003 - a hook
-        """Return True if the object is stopped, or about to be; see `power`."""
+        """Return True if the outputs show the object as stopped or stopping; see `power`."""
         return False
 
     @classmethod
     def should_stay_off(cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]) -> bool:  # noqa: ARG003 - a hook
-        """Return True if the stopped object stays off although it is declared to run."""
+        """Return True if a stopped object stays off even though declared to run."""
         return False
 
     @classmethod

@@ -51,12 +51,12 @@ class InstalledPlugin:
 
     @property
     def version(self) -> str:
-        """The version in the folder's name."""
+        """The plugin's version, taken from the name of its folder."""
         return self.folder.name.removeprefix(_FOLDER_PREFIX)
 
     @property
     def partial(self) -> Path:
-        """The marker file of an incomplete installation."""
+        """The path of the marker file by which the CLI knows an incomplete installation."""
         return self.folder.with_name(f"{self.folder.name}.partial")
 
     @property

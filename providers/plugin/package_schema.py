@@ -206,7 +206,7 @@ to run.
 
 
 def build_package_schema() -> dict[str, Any]:
-    """Return the complete package schema, the answer of GetSchema."""
+    """Return gpuform's package schema for Pulumi: resources, functions, types and settings."""
     types: dict[str, Spec] = {}
     resources = {
         Form.PLUGIN.build_type(platform, kind): _build_resource(
@@ -333,7 +333,7 @@ def _build_outputs(annotation: Any, name: str, types: TypeCollector) -> Spec:
 
 
 def _build_provider() -> Spec:
-    """Return the schema of an explicit provider."""
+    """Return the schema of the provider resource, whose inputs are the platforms' settings."""
     # With `defaultInfo` an SDK would read keys from the environment and store them in the state.
     properties = {
         setting.name: {

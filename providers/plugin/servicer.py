@@ -134,7 +134,7 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
 
     @report_errors
     def Cancel(self, _request: Empty, _context: grpc.ServicerContext) -> Empty:  # noqa: N802
-        """Interrupt all running calls of this plugin."""
+        """Set the event that interrupts all running calls of this plugin."""
         self.cancelled.set()
         return Empty()
 
@@ -158,7 +158,7 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
     def DiffConfig(  # noqa: N802
         self, request: provider_pb2.DiffRequest, _context: grpc.ServicerContext
     ) -> provider_pb2.DiffResponse:
-        """Return the changed settings of the provider."""
+        """Return which settings of the provider differ between old and new inputs."""
         olds, news = (
             unwrap_all_secrets(from_struct(request.olds)),
             unwrap_all_secrets(from_struct(request.news)),

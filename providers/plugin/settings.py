@@ -114,7 +114,7 @@ ITEMS = "items"
 
 
 def list_function_tokens() -> list[str]:
-    """Return the tokens of the look-up functions of all platforms."""
+    """Return Pulumi's tokens of all look-up functions: `gpuform:PLATFORM:NAME`."""
     return [
         f"{PACKAGE}:{platform}:{name}"
         for platform in platforms()

@@ -45,7 +45,7 @@ class BatchRecords:
 
     @classmethod
     def beside(cls, intents: Intents) -> Self:
-        """Return the batch records that are stored with `intents`."""
+        """Return the stack's records of batch jobs, from the storage of `intents`."""
         return cls(intents.records)
 
     def find(self, certification: str) -> BatchRecord | None:
@@ -90,7 +90,7 @@ class Verdicts:
 
     @classmethod
     def beside(cls, intents: Intents) -> Self:
-        """Return the verdicts that are stored with `intents`."""
+        """Return the stack's records of verdicts, from the storage of `intents`."""
         return cls(intents.records)
 
     def list_for_cluster(self, cluster: str) -> list[Verdict]:

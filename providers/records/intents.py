@@ -104,7 +104,7 @@ class Intent:
 
     @property
     def target(self) -> Target:
-        """The object that the create is for."""
+        """The platform, kind, name and region of the object to create."""
         return Target(self.platform, self.kind, self.name, self.region)
 
     @property
@@ -133,7 +133,7 @@ class Intents:
         self._by_owner: dict[str, set[str]] = {}
 
     def record(self, intent: Intent) -> None:
-        """Store an intent, in place of an earlier intent of the same create."""
+        """Store the record of a create, in place of an earlier one of the same create."""
         name = build_record_name(intent)
         self.records.write(name, asdict(intent))
         with self._lock:
@@ -271,7 +271,7 @@ class Intents:
                     self._by_owner[_build_owner_key(intent.urn)].discard(name)
 
     def list_all(self) -> list[Intent]:
-        """Return every intent of the stack, oldest first."""
+        """Return every recorded create of the stack, oldest first."""
         with self._lock:
             return sorted(self._load().values(), key=lambda intent: intent.started_at)
 

@@ -48,7 +48,7 @@ class Drains:
 
     @classmethod
     def beside(cls, intents: Intents) -> Self:
-        """Return the drains that are stored with `intents`."""
+        """Return the stack's records of node removals, from the storage of `intents`."""
         return cls(intents.records)
 
     def find(self, id_: str) -> Drain | None:
@@ -65,7 +65,7 @@ class Drains:
 
 
 def digest(id_: str) -> str:
-    """Return the digest of an id, as a part of a record's name or of a label."""
+    """Return the first 24 hexadecimal digits of an id's SHA-256 digest, for names and labels."""
     return hashlib.sha256(id_.encode()).hexdigest()[:24]
 
 
@@ -100,11 +100,11 @@ class Repairs:
 
     @classmethod
     def beside(cls, intents: Intents) -> Self:
-        """Return the repairs that are stored with `intents`."""
+        """Return the stack's records of node repairs, from the storage of `intents`."""
         return cls(intents.records)
 
     def find(self, id_: str, node: str) -> Repair | None:
-        """Return the last repair of a node, or None."""
+        """Return the record of the last repair of an object's node, or None."""
         return read_record(self._records, _build_repair_record_name(id_, node), Repair)
 
     def list_for_object(self, id_: str) -> list[Repair]:
@@ -120,7 +120,7 @@ class Repairs:
         self._records.write(_build_repair_record_name(repair.id, repair.node), asdict(repair))
 
     def forget(self, id_: str) -> None:
-        """Delete the repairs of an object that is gone."""
+        """Delete the records of all repairs in an object that is gone."""
         prefix = _build_name_prefix(id_)
         self._records.delete(*(name for name in self._records.names() if name.startswith(prefix)))
 
@@ -155,11 +155,11 @@ class IdleStops:
 
     @classmethod
     def beside(cls, intents: Intents) -> Self:
-        """Return the idle stops that are stored with `intents`."""
+        """Return the stack's records of idle stops, from the storage of `intents`."""
         return cls(intents.records)
 
     def find(self, id_: str) -> IdleStop | None:
-        """Return the idle stop of an object, or None."""
+        """Return the record of the object's stop for idleness, or None."""
         return read_record(self._records, _build_idle_stop_record_name(id_), IdleStop)
 
     def record(self, stop: IdleStop) -> None:
@@ -234,11 +234,11 @@ class QuietPeriods:
 
     @classmethod
     def beside(cls, intents: Intents) -> Self:
-        """Return the quiet periods that are stored with `intents`."""
+        """Return the stack's records of quiet periods, from the storage of `intents`."""
         return cls(intents.records)
 
     def find(self, id_: str) -> QuietPeriod | None:
-        """Return the quiet period of an object, or None."""
+        """Return the record since when an object has been quiet, or None."""
         return read_record(self._records, _build_quiet_period_record_name(id_), QuietPeriod)
 
     def record(self, quiet: QuietPeriod) -> None:

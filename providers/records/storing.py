@@ -31,7 +31,7 @@ class Records(Protocol):
     def place(self) -> str: ...
 
     def names(self) -> list[str]:
-        """Return the names of the existing records, in no order."""
+        """Return the names of all stored records, in no order."""
 
     def read(self, name: str) -> Fields | None:
         """Return one record, or None if there is none. Raises GpuformError for a damaged record."""
@@ -53,7 +53,10 @@ class Records(Protocol):
 
 
 def parse_record(data: bytes, where: str) -> Fields:
-    """Return the fields of a record's text. Raises GpuformError for a damaged one."""
+    """Return the fields in a record's JSON text; `where` is the record's place, for messages.
+
+    Raises GpuformError for a damaged one.
+    """
     try:
         fields = json.loads(data)
     except (ValueError, RecursionError):
@@ -64,9 +67,9 @@ def parse_record(data: bytes, where: str) -> Fields:
 
 
 def build_record(fields: Fields, kind: type[Record], where: str) -> Record:
-    """Return the fields of a record as an object of `kind`.
+    """Return a record's fields as an object of the dataclass `kind`.
 
-    Raises GpuformError if they do not fit.
+    Raises GpuformError if they do not fit. `where` is the record's place, for messages.
     """
     try:
         lists = {key: tuple(value) for key, value in fields.items() if isinstance(value, list)}
@@ -76,7 +79,10 @@ def build_record(fields: Fields, kind: type[Record], where: str) -> Record:
 
 
 def read_record(records: Records, name: str, kind: type[Record]) -> Record | None:
-    """Return one record as an object of `kind`, or None if there is none. Raises GpuformError."""
+    """Return the record of a name as an object of the dataclass `kind`, or None without one.
+
+    Raises GpuformError for a damaged record.
+    """
     fields = records.read(name)
     return None if fields is None else build_record(fields, kind, f"{records.place}/{name}")
 
@@ -101,14 +107,14 @@ class FolderRecords:
         return str(self._folder)
 
     def names(self) -> list[str]:
-        """Return the names of the existing records."""
+        """Return the names of all records in the folder."""
         try:
             return [path.stem for path in self._folder.iterdir() if path.suffix == ".json"]
         except FileNotFoundError:
             return []
 
     def read(self, name: str) -> Fields | None:
-        """Return one record, or None."""
+        """Return the fields of one record's file, or None without the file."""
         path = self._path(name)
         with suppress(FileNotFoundError):
             return parse_record(path.read_bytes(), str(path))
@@ -130,11 +136,11 @@ class FolderRecords:
         _sync_directory(path.parent)
 
     def add(self, name: str, fields: Fields) -> None:
-        """Write a new file."""
+        """Write the file of a new record."""
         self.write(name, fields)
 
     def delete(self, *names: str) -> None:
-        """Delete the files, if they exist."""
+        """Delete the files of these records, if they exist."""
         for name in names:
             self._path(name).unlink(missing_ok=True)
 
@@ -162,17 +168,17 @@ class EphemeralRecords:
         return [name for name in all_names if self._own.get(name, {}) is not None]
 
     def read(self, name: str) -> Fields | None:
-        """Return a record of this process, else of the base."""
+        """Return the fields of a record written by this process, else of the base's record."""
         if name in self._own or self._base is None:
             return self._own.get(name)
         return self._base.read(name)
 
     def write(self, name: str, fields: Fields) -> None:
-        """Keep a record for the life of the process."""
+        """Keep a record in this process only; the base is not changed."""
         self._own[name] = dict(fields)
 
     def add(self, name: str, fields: Fields) -> None:
-        """Keep a new record for the life of the process."""
+        """Keep a new record in this process only; the base is not changed."""
         self.write(name, fields)
 
     def delete(self, *names: str) -> None:

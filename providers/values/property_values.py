@@ -152,7 +152,7 @@ def contains_secret(value: PropertyValue) -> bool:
 
 
 def find_secrets(value: PropertyValue) -> Iterator[Secret]:
-    """Yield the outermost secrets at any depth."""
+    """Yield the secrets in a property value at any depth, but no secrets inside secrets."""
     if isinstance(value, Secret):
         yield value
     elif isinstance(value, dict | list):
@@ -174,7 +174,7 @@ def are_equal(a: PropertyValue, b: PropertyValue) -> bool:
 
 
 def _is_same_file(a: Asset | Archive, b: Asset | Archive) -> bool:
-    """Return whether two files have the same content, or where one has no hash, the same place."""
+    """Return True if two files have the same hash or, if one lacks a hash, the same source."""
     if type(a) is not type(b) or (a.hash and b.hash):
         return type(a) is type(b) and a.hash == b.hash
     if isinstance(a, Archive) and isinstance(b, Archive) and a.assets and b.assets:

@@ -159,7 +159,7 @@ class CategoryInputs(InputModel):
 
     @property
     def unit(self) -> str:
-        """The unit of the floor and of the result."""
+        """The unit of the test's floor and result, such as GB/s; empty without one."""
         return METRIC_UNITS.get(self.measured_metric, "")
 
     @property

@@ -42,7 +42,7 @@ class DrainInputs(InputModel):
 
     @property
     def job_wait_s(self) -> float:
-        """How long to wait for running jobs, in seconds."""
+        """The longest wait for jobs on nodes to be removed, in seconds."""
         return 60.0 * (self.wait_minutes or DEFAULT_WAIT_MINUTES)
 
     @classmethod
@@ -107,7 +107,7 @@ class ScheduledDrainInputs(DrainInputs):
 
     @property
     def has_scheduler(self) -> bool:
-        """True if a scheduler is declared."""
+        """True if the Kubernetes or the Slurm that runs the jobs is declared."""
         return self.kubernetes is not None or self.slurm is not None
 
     @classmethod

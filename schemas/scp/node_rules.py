@@ -35,7 +35,7 @@ _PASSWORD = re.compile(rf"[A-Za-z0-9{PASSWORD_SIGNS}]{{9,20}}")
 
 
 def validate_fabric_name(text: str) -> str:
-    """Return ``text`` if valid as a fabric name. Raises ValueError with the rule."""
+    """Return ``text`` if a fabric name of 3 to 15 letters, digits and hyphens; else ValueError."""
     if not _FABRIC_NAME.fullmatch(text):
         raise ValueError(
             "must have 3 to 15 letters, digits and hyphens, begin with a letter and not end with a "
@@ -50,14 +50,14 @@ def is_valid_node_name(text: str) -> bool:
 
 
 def validate_node_name(text: str) -> str:
-    """Return ``text`` if valid as a node name. Raises ValueError with the rule."""
+    """Return ``text`` if a valid name of a GPU node (`NODE_NAME_RULE`); else ValueError."""
     if not is_valid_node_name(text):
         raise ValueError(NODE_NAME_RULE)
     return text
 
 
 def validate_name_prefix(text: str) -> str:
-    """Return ``text`` if valid as the beginning of node names. Raises ValueError with the rule."""
+    """Return ``text`` if a valid start of node names, before -001, -002, ...; else ValueError."""
     if not _NAME_PREFIX.fullmatch(text):
         raise ValueError(
             f"must have 3 to {MAX_PREFIX_LENGTH} lower-case letters, digits and hyphens, begin "
@@ -67,9 +67,10 @@ def validate_name_prefix(text: str) -> str:
 
 
 def validate_password(text: str) -> str:
-    """Return ``text`` if valid as a password.
+    """Return ``text`` if a password of 9 to 20 characters of four kinds; else ValueError.
 
-    Raises ValueError with the rule, without the password.
+    Upper-case letters, lower-case letters, digits and `PASSWORD_SIGNS`. The message does not
+    contain the password.
     """
     kinds = (str.isupper, str.islower, str.isdigit, PASSWORD_SIGNS.__contains__)
     if not _PASSWORD.fullmatch(text) or not all(any(map(kind, text)) for kind in kinds):
@@ -92,9 +93,9 @@ def validate_ip_address(text: str) -> str:
 
 
 def validate_tags(tags: Mapping[str, str]) -> Mapping[str, str]:
-    """Return ``tags`` if keys and values have valid lengths.
+    """Return ``tags`` if keys have 1 to 128 and values at most 256 characters; else ValueError.
 
-    Raises ValueError that names the tag.
+    The message names the tag.
     """
     for key, value in tags.items():
         # limits of the Terraform provider
@@ -136,7 +137,7 @@ def find_server_type_problems(values: Values) -> Iterator[Problem]:
 
 
 def find_nat_problems(values: Values) -> Iterator[Problem]:
-    """Yield the problems of NAT: nat_enabled and public_ip_address_id need each other."""
+    """Yield a problem if only one of nat_enabled and public_ip_address_id is declared."""
     nat, public_ip = values.get("nat_enabled"), values.get("public_ip_address_id")
     if nat is True and public_ip is None:
         yield Problem(
@@ -192,7 +193,10 @@ def remove_empty_values(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def get_node_name(key: str, node: Values, prefix: str) -> Any:
-    """Return the name of a pool's node, declared or derived from the key; may be UNKNOWN."""
+    """Return the name of a pool's node: declared, or made of the prefix and the node's key.
+
+    UNKNOWN if not known yet.
+    """
     return node.get("gpu_node_name", f"{prefix}-{key}")
 
 
@@ -291,7 +295,7 @@ def find_environments(region: str) -> list[str]:
 
 
 def describe_regions() -> str:
-    """Return the regions of each environment in words."""
+    """Return a text that lists the regions of each environment, for messages."""
     return "; ".join(
         f"{environment} has {', '.join(regions)}" for environment, regions in REGIONS.items()
     )

@@ -326,12 +326,18 @@ class CreateGpuNodes:
 
 
 def build_node_selection(node_ids: Sequence[str]) -> Body:
-    """Return the body of `POST /v1/gpu-nodes/start`, `/stop` and `DELETE /v1/gpu-nodes`."""
+    """Return the JSON with the node ids for a start, a stop or a deletion of nodes.
+
+    Requests: `POST /v1/gpu-nodes/start`, `/stop` and `DELETE /v1/gpu-nodes`.
+    """
     return {"gpu_node_ids": list(node_ids)}
 
 
 def build_public_nat_ip(public_ip_address_id: str) -> Body:
-    """Return the body of `POST /v1/gpu-nodes/{gpu_node_id}/public-nat-ip`."""
+    """Return the JSON for attaching a public IP address to a node.
+
+    Request: `POST /v1/gpu-nodes/{gpu_node_id}/public-nat-ip`.
+    """
     return {"public_ip_address_id": public_ip_address_id}
 
 

@@ -42,7 +42,7 @@ _NAME = re.compile(r"[A-Za-z0-9-]{3,64}")
 
 
 def validate_name(text: str) -> str:
-    """Return ``text`` if valid as a cluster name. Raises ValueError with the rule."""
+    """Return ``text`` if a cluster name of 3 to 64 letters, digits and hyphens; else ValueError."""
     if not _NAME.fullmatch(text):
         raise ValueError("must have 3 to 64 letters, digits and hyphens")
     return text

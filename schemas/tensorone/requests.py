@@ -35,7 +35,7 @@ SECRET_MEMBERS: Final = ("environment_variables",)
 
 
 def build_create(inputs: ClusterInputs) -> Body:
-    """Return the body of ``POST /clusters``.
+    """Return the JSON for creating a cluster, by ``POST /clusters``.
 
     A cluster that is to restore a snapshot, or to be stopped, is created without being started.
     """
@@ -49,9 +49,10 @@ def build_create(inputs: ClusterInputs) -> Body:
 
 
 def build_update(inputs: ClusterInputs, changes: Sequence[FieldChange]) -> Body:
-    """Return the body of ``PUT /clusters/{id}``: the changed fields with their complete values.
+    """Return the JSON for updating a cluster: each changed field with its complete value.
 
-    A field that is no longer declared is sent only if it has a default. The body may be empty.
+    Request: ``PUT /clusters/{id}``. A field that is no longer declared is sent only if it has a
+    default. The body may be empty.
     """
     declared, body = inputs.dump_declared(), Body()
     for change in changes:
@@ -63,7 +64,10 @@ def build_update(inputs: ClusterInputs, changes: Sequence[FieldChange]) -> Body:
 
 
 def build_start(configuration: Mapping[str, Any], snapshot: str | None) -> Body:
-    """Return the body of ``POST /clusters/{id}/start``, with the changed configuration, if any."""
+    """Return the JSON for starting a cluster, with its changed configuration or a snapshot.
+
+    Request: ``POST /clusters/{id}/start``. ``snapshot`` is the snapshot to restore, if any.
+    """
     body = Body()
     if configuration:
         body["update_configuration"] = dict(configuration)
@@ -73,7 +77,10 @@ def build_start(configuration: Mapping[str, Any], snapshot: str | None) -> Body:
 
 
 def build_delete(*, final_snapshot: bool, snapshot_name: str | None) -> Body:
-    """Return the body of ``DELETE /clusters/{id}``, with the required confirmation."""
+    """Return the JSON for deleting a cluster, with the confirmation that the platform requires.
+
+    Request: ``DELETE /clusters/{id}``. With ``final_snapshot`` the platform keeps a last snapshot.
+    """
     # 'Delete Cluster' lists the confirmation as optional, but requires the text DELETE
     body: Body = {"confirm_deletion": "DELETE"}
     if final_snapshot:

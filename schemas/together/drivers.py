@@ -33,7 +33,9 @@ def parse_driver_version(driver_version: str) -> tuple[str, str]:
 
 
 def format_driver_version(cuda_version: str, nvidia_driver_version: str) -> str:
-    """Return the name of a pair, ``CUDA_12_6_560``, without an operating system.
+    """Return CUDA and driver version as one name, ``CUDA_12_6_560``.
+
+    An operating system in the CUDA version (12.6-ubuntu-22.04) is left out.
 
     Raises:
         ValueError: the CUDA version does not begin with major and minor.
@@ -46,19 +48,22 @@ def format_driver_version(cuda_version: str, nvidia_driver_version: str) -> str:
 
 
 def validate_driver_version(value: str) -> str:
-    """Return ``value`` if valid as a driver version. Raises ValueError otherwise."""
+    """Return ``value`` if of the form ``CUDA_12_6_560``. Raises ValueError otherwise."""
     parse_driver_version(value)
     return value
 
 
 def validate_cuda_version(value: str) -> str:
-    """Return ``value`` if valid as a CUDA version. Raises ValueError otherwise."""
+    """Return ``value`` if a CUDA version such as 12.6. Raises ValueError otherwise."""
     format_driver_version(value, "")
     return value
 
 
 def validate_nvidia_driver_version(value: str) -> str:
-    """Return ``value`` if valid as an NVIDIA driver version. Raises ValueError otherwise."""
+    """Return ``value`` if a driver version such as 560 or 560.35.03.
+
+    Raises ValueError otherwise.
+    """
     if re.fullmatch(r"\d+(\.\d+)*", value) is None:
         raise ValueError(f"{value} is not an NVIDIA driver version: write it like 560")
     return value

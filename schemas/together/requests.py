@@ -18,7 +18,10 @@ Body = dict[str, Any]
 
 
 def build_cluster_create(inputs: ClusterInputs) -> Body:
-    """Return the body of ``POST /compute/clusters``, always with the pair of driver versions."""
+    """Return the JSON for creating a cluster, with CUDA and driver version as two fields.
+
+    Request: ``POST /compute/clusters``. The live service refuses the combined driver_version.
+    """
     rules = get_field_rules(ClusterInputs)
     body = {name: value for name, value in inputs.dump_declared().items() if not rules[name].local}
     # the live service refuses driver_version alone (400)
@@ -50,14 +53,17 @@ def build_cluster_update(inputs: ClusterInputs, changes: Sequence[FieldChange]) 
 
 
 def build_volume_create(inputs: SharedVolumeInputs) -> Body:
-    """Return the body of ``POST /compute/clusters/storage/volumes``."""
+    """Return the JSON for creating a shared volume: the declared fields.
+
+    Request: ``POST /compute/clusters/storage/volumes``.
+    """
     return inputs.dump_declared()
 
 
 def build_volume_update(volume_id: str, inputs: SharedVolumeInputs) -> Body:
-    """Return the body of ``PUT /compute/clusters/storage/volumes``.
+    """Return the JSON for enlarging a shared volume: the volume's id and the new size.
 
-    The id is part of the body. Only the size can change.
+    Request: ``PUT /compute/clusters/storage/volumes``. Only the size can change.
     """
     return {"volume_id": volume_id, "size_tib": inputs.size_tib}
 

@@ -44,7 +44,10 @@ def quantity_to_bytes(quantity: str) -> Decimal:
 
 
 def validate_quantity(quantity: str) -> str:
-    """Return ``quantity`` if more than zero. Raises ValueError otherwise."""
+    """Return a Kubernetes quantity, such as 100Gi, if more than zero.
+
+    Raises ValueError otherwise.
+    """
     if quantity_to_bytes(quantity) <= 0:
         raise ValueError("is nothing: ask for some storage, such as 10Gi")
     return quantity

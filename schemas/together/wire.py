@@ -76,12 +76,15 @@ class Remediation(WireModel):
 
 
 def build_remediation_create(mode: str, reason: str) -> dict[str, Any]:
-    """Return the body of ``POST .../remediations``."""
+    """Return the JSON for requesting a node's repair: the kind of repair, and the reason."""
     return {"mode": f"{_MODE_PREFIX}{mode}", "reason": reason}
 
 
 def build_remediation_approve(mode: str, comment: str) -> dict[str, Any]:
-    """Return the body of ``POST .../approve``. An empty `mode` keeps the proposed one."""
+    """Return the JSON for approving a proposed repair, with a comment.
+
+    An empty `mode` keeps the proposed kind of repair.
+    """
     mode_field = {"mode": f"{_MODE_PREFIX}{mode}"} if mode else {}
     return {"comment": comment, **mode_field}
 
