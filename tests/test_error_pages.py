@@ -13,7 +13,7 @@ import gpuform.schemas
 import gpuform.stacks
 from gpuform.providers.errors import MissingCredentials, NoCredit, NotReady, OutOfCapacity
 from gpuform.schemas.errors import UserError
-from gpuform.stacks.cli.failures import explain
+from gpuform.stacks.cli.failures import describe_failure
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning import Diagnostic
 from gpuform.stacks.engine.provider_host.providers import ProviderError
@@ -74,7 +74,7 @@ def test_errors_of_a_subject_have_its_page() -> None:
     ],
 )
 def test_a_hint_is_followed_by_its_page(error: UserError, last: str) -> None:
-    _, lines = explain(error, verbose=False)
+    _, lines = describe_failure(error, verbose=False)
     assert lines[-1] == last
     assert "gpuform help" not in str(error)
 

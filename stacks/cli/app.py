@@ -1,4 +1,7 @@
-"""`gpuform`: the commands and how each ends. A command's module is loaded when it is run."""
+"""Define the command `gpuform`: its subcommands, and how errors end it.
+
+The console script calls `cli`. A subcommand's module is imported when the command is run.
+"""
 
 import builtins
 import importlib
@@ -11,7 +14,7 @@ from typing import Any, NoReturn
 
 import click
 
-from gpuform.stacks.cli.failures import explain
+from gpuform.stacks.cli.failures import describe_failure
 from gpuform.stacks.cli.flags import ALIASES
 from gpuform.stacks.cli.session import common_flags
 
@@ -132,7 +135,7 @@ _COMMANDS = {
 
 
 class App(click.Group):
-    """Loads commands when they are asked for, and turns what they raise into exit codes."""
+    """Loads commands on demand, and turns their exceptions into messages and exit codes."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
@@ -140,14 +143,14 @@ class App(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         del ctx
-        cmd_name = _named(cmd_name)
+        cmd_name = _resolve_alias(cmd_name)
         if cmd_name not in _COMMANDS:
             return None
         module = importlib.import_module(f"gpuform.stacks.cli.commands.{_COMMANDS[cmd_name][0]}")
         name = cmd_name.replace("-", "_")
         is_taken = iskeyword(name) or hasattr(builtins, name)
         command: click.Command = getattr(module, f"{name}_" if is_taken else name)
-        _name_the_page(command, f"gpuform help {cmd_name}")
+        _add_help_page(command, f"gpuform help {cmd_name}")
         _accept_values_of_flags(command)
         return command
 
@@ -155,7 +158,7 @@ class App(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         near = get_close_matches(args[0], _COMMANDS, n=1)
-        if near and _named(args[0]) not in _COMMANDS and not ctx.resilient_parsing:
+        if near and _resolve_alias(args[0]) not in _COMMANDS and not ctx.resilient_parsing:
             ctx.fail(f"No such command '{args[0]}'. Did you mean '{near[0]}'?")
         return super().resolve_command(ctx, args)
 
@@ -165,7 +168,7 @@ class App(click.Group):
             formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
 
     def main(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Runs a command and ends the process; raises SystemExit in any case."""
+        """Run a command and end the process. Always raises SystemExit."""
         kwargs["standalone_mode"] = False
         try:
             result = super().main(*args, **kwargs)
@@ -173,19 +176,19 @@ class App(click.Group):
             _drop_output()
             sys.exit(1)
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - told here, once
-            code, lines = explain(error, verbose=_is_verbose(args, kwargs))
+            code, lines = describe_failure(error, verbose=_is_verbose(args, kwargs))
             for line in lines:
-                click.echo(_shown(line), err=True)
+                click.echo(_escape_line(line), err=True)
             sys.exit(code)
         sys.exit(result if isinstance(result, int) else 0)
 
 
-def _name_the_page(command: click.Command, page: str) -> None:
-    """Ends the help of a command, and of all below it, with what shows its page."""
+def _add_help_page(command: click.Command, page: str) -> None:
+    """Add the name of its documentation page to the help of a command and of its subcommands."""
     command.epilog = f"Page: {page}"
     if isinstance(command, click.Group):
         for name, inner in command.commands.items():
-            _name_the_page(inner, f"{page} {name}")
+            _add_help_page(inner, f"{page} {name}")
 
 
 def _accept_values_of_flags(command: click.Command) -> None:
@@ -202,9 +205,9 @@ def _accept_values_of_flags(command: click.Command) -> None:
 
     def parse_args(context: click.Context, args: list[str]) -> list[str]:
         end = args.index("--") if "--" in args else len(args)
-        words = [_without_value(flags, word) for word in args[:end]]
+        words = [_strip_flag_value(flags, word) for word in args[:end]]
         rest = parse(context, [*(word for word in words if word is not None), *args[end:]])
-        for option in _switched_off(flags, args[:end]):
+        for option in _find_disabled_parameters(flags, args[:end]):
             context.params[option] = False
         return rest
 
@@ -214,7 +217,7 @@ def _accept_values_of_flags(command: click.Command) -> None:
             _accept_values_of_flags(inner)
 
 
-def _without_value(flags: Mapping[str, click.Option], word: str) -> str | None:
+def _strip_flag_value(flags: Mapping[str, click.Option], word: str) -> str | None:
     """Return `word` as click takes it, or None for a flag that is switched off."""
     name, equals, value = word.partition("=")
     option = flags.get(name) if equals else None
@@ -225,10 +228,10 @@ def _without_value(flags: Mapping[str, click.Option], word: str) -> str | None:
     return option.secondary_opts[0] if option.secondary_opts else None
 
 
-def _switched_off(flags: Mapping[str, click.Option], words: Sequence[str]) -> list[str]:
-    """Return the names of the parameters that --flag=false is the last word on.
+def _find_disabled_parameters(flags: Mapping[str, click.Option], words: Sequence[str]) -> list[str]:
+    """Return the names of the parameters whose last flag is --flag=false.
 
-    Some differ from those that are not given: --refresh=false lifts what the project says.
+    For some this differs from no flag: --refresh=false overrides the project's `refresh: always`.
     """
     is_on: dict[str, bool] = {}
     for word in words:
@@ -242,26 +245,29 @@ def _switched_off(flags: Mapping[str, click.Option], words: Sequence[str]) -> li
 _BOOLEANS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 
 
-def _named(given: str) -> str:
-    """The command of a name, or of Pulumi's other name for it."""
-    return given if given in _COMMANDS else next(iter(ALIASES.get(given, [given])))
+def _resolve_alias(name: str) -> str:
+    """Return the command of this name, or the command that Pulumi's other name stands for."""
+    return name if name in _COMMANDS else next(iter(ALIASES.get(name, [name])))
 
 
 def _is_verbose(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """The command's context is gone by now."""
-    given = kwargs.get("args") or (args[0] if args else None) or sys.argv[1:]
-    return "--verbose" in given or "-v" in given
+    """Return True if --verbose was given. The command's context is closed by now."""
+    arguments = kwargs.get("args") or (args[0] if args else None) or sys.argv[1:]
+    return "--verbose" in arguments or "-v" in arguments
 
 
-def _shown(line: str) -> str:
-    from gpuform.stacks.cli.terminal.screen import harmless  # noqa: PLC0415 - for errors alone
+def _escape_line(line: str) -> str:
+    from gpuform.stacks.cli.terminal.screen import escape_text  # noqa: PLC0415 - for errors alone
     from gpuform.stacks.engine.machine import find_ci_job  # noqa: PLC0415 - as above
 
-    return harmless(line, color=False, in_ci=find_ci_job(os.environ) is not None)
+    return escape_text(line, color=False, in_ci=find_ci_job(os.environ) is not None)
 
 
 def _drop_output() -> None:
-    """The reader has gone: what is still buffered must not fail again when Python ends."""
+    """Redirect stdout to nowhere.
+
+    Python would fail again when it flushes a closed pipe at the end.
+    """
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

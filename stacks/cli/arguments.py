@@ -1,10 +1,10 @@
-"""What a person asked of `preview`, `up`, `refresh`, `destroy` or `expire`, as data."""
+"""The arguments of `preview`, `up`, `refresh`, `destroy`, `expire` and `repair`, as data."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
-from gpuform.stacks.cli.terminal.screen import Showing
+from gpuform.stacks.cli.terminal.screen import DisplayOptions
 from gpuform.stacks.operations.runs.options import RunOptions
 
 _OPTIONS = frozenset(each.name for each in fields(RunOptions))
@@ -12,23 +12,23 @@ _OPTIONS = frozenset(each.name for each in fields(RunOptions))
 
 @dataclass(frozen=True, slots=True)
 class RunArguments:
-    """The operation's options, whether it asks, and what of it is shown, and how."""
+    """The options of a run, whether it asks for confirmation, and what of it is shown."""
 
     options: RunOptions
     yes: bool = False
     json: bool = False
-    showing: Showing = field(default_factory=Showing)
+    showing: DisplayOptions = field(default_factory=DisplayOptions)
 
     @classmethod
-    def of(cls, options: RunOptions, flags: Mapping[str, Any]) -> Self:
-        """`options` with what the flags say of them."""
-        given = {name: value for name, value in flags.items() if name in _OPTIONS}
-        options = replace(options, **given)
+    def from_flags(cls, options: RunOptions, flags: Mapping[str, Any]) -> Self:
+        """Return `options` with the values of the command's flags."""
+        option_values = {name: value for name, value in flags.items() if name in _OPTIONS}
+        options = replace(options, **option_values)
         return cls(
             options,
             yes=flags.get("yes", False),
             json=flags["json"],
-            showing=Showing(
+            showing=DisplayOptions(
                 sames=flags.get("show_sames", False),
                 secrets=flags.get("show_secrets", False),
                 urns=flags.get("urns", False),
@@ -40,7 +40,7 @@ class RunArguments:
 
     @property
     def command(self) -> str:
-        """The command's name, for messages."""
+        """Return the name of the command, for messages."""
         options = self.options
         if options.preview_only and options.operation == "update":
             return "preview"

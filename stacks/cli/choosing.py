@@ -1,4 +1,4 @@
-"""Which stacks a command that only looks at several is about."""
+"""Choose the stacks of a multi-stack command by --filter and --stack."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,58 +18,62 @@ from gpuform.stacks.multi_stack import (
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
-    """The order of all stacks, and the names of the chosen ones, each after what it reads."""
+class ChosenStacks:
+    """The order of all stacks, and the chosen names, each after the stacks that it reads."""
 
     order: Order
     names: Sequence[str]
 
     @property
     def members(self) -> Sequence[Member]:
-        """The chosen stacks."""
+        """Return the chosen stacks."""
         return [self.order.estate.members[name] for name in self.names]
 
-    def reads(self, name: str) -> list[str]:
-        """The stacks that come before this one, by name."""
+    def list_dependencies(self, name: str) -> list[str]:
+        """Return the names of the stacks that come before this one."""
         return sorted(self.order.needs[name])
 
 
-def ordered(
+def order_stacks(
     session: Session, filters: Sequence[str], *, runs_programs: bool
 ) -> tuple[Order, set[str]]:
-    """The stacks in their order, and the names of those that the flags mean.
+    """Return the order of all stacks, and the names of the chosen ones.
 
-    Raises EstateError for what is wrong with them. Where no program is run, what is wrong in one of
-    them is not asked: the states tell the order.
+    Where no program is run, problems inside of a stack's files do not count: the states have the
+    order.
+
+    Raises:
+        EstateError: the stacks cannot be ordered.
     """
-    problems, within = Diagnostics(), Diagnostics()
-    order = Order.of(find_estate(Path.cwd(), session.environ, problems), within)
+    problems, program_problems = Diagnostics(), Diagnostics()
+    order = Order.of(find_estate(Path.cwd(), session.environ, problems), program_problems)
     if runs_programs:
-        problems.extend(within)
+        problems.extend(program_problems)
     if problems:
         raise EstateError(f"the stacks cannot be put in order:\n{format_text(list(problems))}")
-    found = filtered(order, filters)
+    names = filtered(order, filters)
     if session.stack is not None:
-        found &= set(named(order.estate, session.stack))
-    return order, found
+        names &= set(named(order.estate, session.stack))
+    return order, names
 
 
-def chosen_of(session: Session, filters: Sequence[str], problems: Diagnostics) -> Chosen:
-    """What keeps stacks from being known goes to `problems`; what is in them, to the order.
+def choose_stacks(session: Session, filters: Sequence[str], problems: Diagnostics) -> ChosenStacks:
+    """Return the chosen stacks, and add problems of the workspace's files to `problems`.
 
-    Raises EstateError for flags that mean no stack.
+    Raises:
+        EstateError: the flags match no stack.
     """
     estate = find_estate(Path.cwd(), session.environ, problems)
     order = Order.of(estate, Diagnostics())
     if not estate.members:
-        return Chosen(order, ())
-    found = filtered(order, filters)
+        return ChosenStacks(order, ())
+    names = filtered(order, filters)
     if session.stack is not None:
-        found &= set(named(estate, session.stack))
-    return Chosen(order, [name for name in sequence(order.needs) if name in found])
+        names &= set(named(estate, session.stack))
+    return ChosenStacks(order, [name for name in sequence(order.needs) if name in names])
 
 
-def refuse_unknown(chosen: Chosen, problems: Diagnostics) -> None:
-    """Raises EstateError with the problems where they leave no stack."""
+def require_any_stack(chosen: ChosenStacks, problems: Diagnostics) -> None:
+    """Raise EstateError with the problems if they leave no stack."""
     if problems and not chosen.order.estate.members:
         raise EstateError(f"the stacks are not known:\n{format_text(list(problems))}")

@@ -1,4 +1,4 @@
-"""What ends a command early, in words and as Pulumi's exit codes."""
+"""The exit codes of gpuform, which are Pulumi's, and the messages of errors that end a command."""
 
 import sys
 import traceback
@@ -13,7 +13,7 @@ SUCCESS: Final = 0
 FAILED: Final = 1
 BAD_FLAGS: Final = 2
 CHANGES: Final = 2
-"""Of --detailed-exitcode, as Terraform has it."""
+"""The code of --detailed-exitcode, as in Terraform."""
 FOUND: Final = 3
 INCOMPLETE: Final = 4
 POLICY_VIOLATION: Final = 5
@@ -25,7 +25,7 @@ INTERNAL_ERROR: Final = 255
 
 
 class Meaning(NamedTuple):
-    """What an exit code says of these commands; none stands for every command."""
+    """The meaning of an exit code for these commands; no commands stand for every command."""
 
     code: int
     name: str
@@ -99,24 +99,24 @@ MEANINGS: Final = (
 _REPORT: Final = "Please report it with the output of the same command with --verbose."
 
 
-def explain(error: BaseException, *, verbose: bool) -> tuple[int, list[str]]:
-    """The exit code and the lines to show on stderr.
+def describe_failure(error: BaseException, *, verbose: bool) -> tuple[int, list[str]]:
+    """Return the exit code of an error, and the lines to print on stderr.
 
-    Of an error that nobody foresaw only its type and its place are told: its text may hold values.
+    An unexpected error shows only its type and place: its text may hold secrets.
     """
     if isinstance(error, click.UsageError):
-        return BAD_FLAGS, list(_usage(error))
+        return BAD_FLAGS, list(_format_usage_error(error))
     if isinstance(error, click.ClickException):
         return error.exit_code, [f"error: {error.format_message()}"]
     if isinstance(error, click.Abort | KeyboardInterrupt | EOFError):
         return FAILED, ["error: interrupted"]
-    known = _known(error)
-    if known is not None:
-        return known
-    return INTERNAL_ERROR, list(_unforeseen(error, verbose))
+    user_error = _format_user_error(error)
+    if user_error is not None:
+        return user_error
+    return INTERNAL_ERROR, list(_format_internal_error(error, verbose))
 
 
-def _usage(error: click.UsageError) -> Iterator[str]:
+def _format_usage_error(error: click.UsageError) -> Iterator[str]:
     if error.ctx is not None:
         yield error.ctx.get_usage()
     yield f"error: {error.format_message()}"
@@ -124,7 +124,7 @@ def _usage(error: click.UsageError) -> Iterator[str]:
         yield f"  see `{error.ctx.command_path} --help`"
 
 
-def _known(error: BaseException) -> tuple[int, list[str]] | None:
+def _format_user_error(error: BaseException) -> tuple[int, list[str]] | None:
     # Imported by now, if the error is one of theirs.
     if isinstance(error, UserError):
         stack = sys.modules.get("gpuform.stacks.engine.stack")
@@ -139,10 +139,10 @@ def _known(error: BaseException) -> tuple[int, list[str]] | None:
     return None
 
 
-def _unforeseen(error: BaseException, verbose: bool) -> Iterator[str]:
+def _format_internal_error(error: BaseException, verbose: bool) -> Iterator[str]:
     frames = traceback.extract_tb(error.__traceback__)
-    place = f" at {frames[-1].name}, line {frames[-1].lineno}" if frames else ""
-    yield f"error: internal error ({type(error).__name__}{place}). {_REPORT}"
+    location = f" at {frames[-1].name}, line {frames[-1].lineno}" if frames else ""
+    yield f"error: internal error ({type(error).__name__}{location}). {_REPORT}"
     if verbose:
         for line in traceback.format_list(frames):
             yield line.rstrip()

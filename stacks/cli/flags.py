@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from gpuform.stacks.cli.session import flag, remember
+from gpuform.stacks.cli.session import get_flag, remember_flag
 from gpuform.stacks.cli.terminal.screen import Screen
 from gpuform.stacks.engine.values import seconds
 
@@ -58,8 +58,8 @@ parallel_flag = click.option(
 yes_flag = click.option("--yes", "-y", is_flag=True, help="Do not ask; the preview is still shown.")
 
 
-def in_seconds(context: click.Context, parameter: click.Parameter, value: str) -> float:
-    """A callback of click for durations: 30s, 10m, 12h."""
+def parse_duration(context: click.Context, parameter: click.Parameter, value: str) -> float:
+    """Return the seconds of a duration such as 30s, 10m or 12h; a callback of click."""
     try:
         return seconds(value)
     except ValueError as error:
@@ -78,16 +78,16 @@ ALIASES: Final = {
     "create": ("init",),
     "hist": ("history",),
 }
-"""A name, and what it stands for in a group that has no command of the name itself."""
+"""A name, and the commands that it stands for in a group without a command of this name."""
 
 
 class AliasedGroup(click.Group):
-    """Finds a command by its other names, too; help has the first one alone."""
+    """A group that finds commands by Pulumi's other names, too; help shows the first name."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         names = (cmd_name, *ALIASES.get(cmd_name, ()))
-        found = (super(AliasedGroup, self).get_command(ctx, name) for name in names)
-        return next((each for each in found if each is not None), None)
+        commands = (super(AliasedGroup, self).get_command(ctx, name) for name in names)
+        return next((command for command in commands if command is not None), None)
 
 
 FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -116,8 +116,8 @@ TITLES: Final[Mapping[str, str]] = {
 """What the families are called."""
 
 
-def page_of(command: str) -> str:
-    """The page of a command of `gpuform`, as `gpuform help` takes it. Raises KeyError for none."""
+def find_help_page(command: str) -> str:
+    """Return the documentation page of a command, as `gpuform help` takes it. Raises KeyError."""
     family = next((name for name, commands in FAMILIES.items() if command in commands), None)
     if family is None:
         raise KeyError(f"{command} is in no family of stacks/cli/flags.py")
@@ -125,7 +125,7 @@ def page_of(command: str) -> str:
 
 
 def _remember_seconds(context: click.Context, parameter: click.Parameter, value: str) -> None:
-    remember(context, parameter, in_seconds(context, parameter, value))
+    remember_flag(context, parameter, parse_duration(context, parameter, value))
 
 
 lock_flag = click.option(
@@ -138,11 +138,14 @@ lock_flag = click.option(
 )
 
 
-def patience(screen: Screen) -> "LockTimeout":
-    """How long this command waits for a lock. Whom it waits for is told on stderr."""
+def build_lock_timeout(screen: Screen) -> "LockTimeout":
+    """Return how long this command waits for a lock.
+
+    The holder of the lock is printed on stderr.
+    """
     from gpuform.stacks.engine.store import LockTimeout  # noqa: PLC0415 - the engine, not for help
 
-    return LockTimeout(flag("lock_timeout", 0.0), screen.warn)
+    return LockTimeout(get_flag("lock_timeout", 0.0), screen.warn)
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -173,19 +176,19 @@ jobs_flag = click.option(
 
 
 @dataclass(frozen=True, slots=True)
-class Several:
-    """What --filter and --jobs say of a command on several stacks."""
+class MultiStackFlags:
+    """The values of --filter and --jobs."""
 
     filters: tuple[str, ...] = ()
     jobs: int | None = None
 
 
-def several_flags(command: F) -> F:
-    """Adds --all and --filter."""
+def multi_stack_flags(command: F) -> F:
+    """Add --all and --filter to the command."""
     return all_flag(filter_flag(command))
 
 
-def check_several(*, every_stack: bool, filters: Sequence[str]) -> None:
-    """Raises UsageError where stacks are chosen among one."""
+def reject_filter_without_all(*, every_stack: bool, filters: Sequence[str]) -> None:
+    """Raise UsageError for --filter without --all."""
     if filters and not every_stack:
         raise click.UsageError("--filter chooses among the stacks of --all")

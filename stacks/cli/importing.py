@@ -1,11 +1,16 @@
-"""`gpuform import`: the operation, its view, and its exit code."""
+"""Run `gpuform import`: call the operation, show its results, return the exit code."""
 
 from gpuform.stacks.cli.arguments import RunArguments
 from gpuform.stacks.cli.failures import SUCCESS
-from gpuform.stacks.cli.opening import chosen_stack, workspace_of
-from gpuform.stacks.cli.running import EXIT_CODES, caller_of, goes_on_elsewhere, tell_reason
+from gpuform.stacks.cli.opening import find_workspace, select_stack
+from gpuform.stacks.cli.running import (
+    EXIT_CODES,
+    create_run_callbacks,
+    print_reason,
+    will_continue_in_virtualenv,
+)
 from gpuform.stacks.cli.session import Session
-from gpuform.stacks.cli.terminal.stopping import unwinding
+from gpuform.stacks.cli.terminal.stopping import raise_on_signals
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.operations.importing import run_import
 from gpuform.stacks.operations.runs.options import ImportOptions, RunOptions
@@ -13,24 +18,24 @@ from gpuform.stacks.review.value_text import counted
 
 
 def import_and_show(options: ImportOptions, session: Session, *, yes: bool) -> int:
-    """Does the command; the exit code. Raises what stops it, with the files as they were."""
+    """Import the objects and return the exit code. Raises EngineError with the files unchanged."""
     screen = session.screen
     if not (yes or options.preview_only or screen.interactive):
         raise EngineError(
             "`gpuform import` asks before it adopts anything, and nobody is here to answer",
             hint="add --yes, or look first with --preview-only",
         )
-    workspace = workspace_of(session)
-    if goes_on_elsewhere(workspace.project):
+    workspace = find_workspace(session)
+    if will_continue_in_virtualenv(workspace.project):
         return SUCCESS
-    selected = chosen_stack(session, workspace)
-    caller = caller_of(RunArguments(RunOptions("update"), yes=yes), session)
-    with unwinding():
-        result = run_import(selected, options, caller)
+    selected = select_stack(session, workspace)
+    callbacks = create_run_callbacks(RunArguments(RunOptions("update"), yes=yes), session)
+    with raise_on_signals():
+        result = run_import(selected, options, callbacks)
     if result.entries:
         screen.write(result.entries)
     for run_result in result.runs:
-        tell_reason(run_result, screen, preview_only=run_result.preview)
+        print_reason(run_result, screen, preview_only=run_result.preview)
     if result.left and result.adopted:
         screen.warn(
             f"error: {counted(len(result.left), 'object')} not adopted: run the command again"

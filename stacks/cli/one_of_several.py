@@ -1,6 +1,7 @@
-"""The process that works on one of several stacks: told what to do on stdin, it answers on stdout.
+"""Work on one stack of a multi-stack run: the main module of its process.
 
-Its own output and that of programs goes to stderr; messages have the streams for themselves.
+Tasks and answers come on stdin, messages go to stdout. Everything that gpuform or a program prints
+goes to stderr. The schedule of `stacks/operations/several` starts the process.
 """
 
 import _thread
@@ -18,9 +19,9 @@ from io import TextIOBase
 from pathlib import Path
 from typing import BinaryIO, Literal, TextIO, cast
 
-from gpuform.stacks.cli.failures import ABANDONED, FAILED, SUCCESS, explain
-from gpuform.stacks.cli.running import EXIT_CODES, Shown, tell_reason
-from gpuform.stacks.cli.terminal.screen import Screen, Showing
+from gpuform.stacks.cli.failures import ABANDONED, FAILED, SUCCESS, describe_failure
+from gpuform.stacks.cli.running import EXIT_CODES, EventPrinter, print_reason
+from gpuform.stacks.cli.terminal.screen import DisplayOptions, Screen
 from gpuform.stacks.cli.terminal.views import EventLines, HumanView, PreviewJson, View
 from gpuform.stacks.engine.deployment import Outcome
 from gpuform.stacks.engine.errors import EngineError
@@ -61,7 +62,7 @@ _ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
 def main() -> None:
-    """Does the tasks that it is given, until there are no more."""
+    """Run the tasks from stdin until there are no more."""
     channel = Channel.take_streams()
     channel.send(Hello(version=version("gpuform")))
     threading.Thread(target=channel.listen, name="messages", daemon=True).start()
@@ -70,28 +71,32 @@ def main() -> None:
     is_clean = True
     while is_clean and (task := channel.next_task()) is not None:
         try:
-            ended = _done(task, channel)
+            ended = _run_task(task, channel)
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - told here, once
-            code, lines = explain(error, verbose=task.debug)
+            code, lines = describe_failure(error, verbose=task.debug)
             ended = Ended(code=code, text="\n".join(lines).removeprefix("error: "))
         is_clean = ended.is_clean
         channel.end(ended)
     sys.exit(SUCCESS)
 
 
-def _done(task: Task, channel: "Channel") -> Ended:
-    """The task in its folder, with its variables. Code of a project may leave anything behind."""
+def _run_task(task: Task, channel: "Channel") -> Ended:
+    """Run the task in its folder and with its variables.
+
+    The result is not `is_clean` where a program ran: its code may leave anything behind in the
+    process.
+    """
     os.chdir(task.folder)
     with set_variables(task.variables):
         workspace = Workspace.find(Path.cwd(), os.environ)
-        ended = _work(task, workspace, channel)
+        ended = _run_operation(task, workspace, channel)
     is_clean = topology_of(workspace.project.program) is not None and not channel.is_cancelled
     return ended.model_copy(update={"is_clean": is_clean})
 
 
 @dataclass(slots=True)
 class Channel:
-    """The two streams, and the work that messages end or that waits for them."""
+    """The two streams of messages, and the work that messages cancel or answer."""
 
     source: BinaryIO
     target: BinaryIO
@@ -105,11 +110,11 @@ class Channel:
     _is_at_work: bool = False
     is_cancelled: bool = False
     planned_with: dict[str, str] = field(default_factory=dict)
-    """The seals of the plans by which this task knows other stacks' outputs."""
+    """The seals of other stacks' plans whose outputs this task uses."""
 
     @classmethod
     def take_streams(cls) -> "Channel":
-        """This process's own: what programs read and print goes elsewhere from now on."""
+        """Take this process's stdin and stdout; what programs print goes to stderr from now on."""
         source, target = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
         nothing = os.open(os.devnull, os.O_RDONLY)
         os.dup2(nothing, 0)
@@ -118,25 +123,25 @@ class Channel:
         return cls(source, target)
 
     def send(self, message: FromProcess) -> None:
-        """Says something; where nobody hears, the work goes on to its end."""
+        """Send a message. If nobody reads it, the work continues to its end."""
         with self._sending, contextlib.suppress(OSError, ValueError):
             self.target.write(encode_message(message))
             self.target.flush()
 
     def next_task(self) -> Task | None:
-        """What is to be done next; None where the other side wants nothing more."""
+        """Return the next task, or None when there are no more."""
         task = self._tasks.get()
         self._is_at_work = task is not None
         self.planned_with = {}
         return task
 
     def end(self, ended: Ended) -> None:
-        """Says how the task ended."""
+        """Send the result of the task."""
         self._is_at_work = False
         self.send(ended)
 
     def listen(self) -> None:
-        """Until the other side closes its stream: then nobody wants the work any more."""
+        """Receive messages until the other side closes its stream, which cancels the task."""
         for line in self.source:
             message = decode_task_message(line)
             if isinstance(message, Task):
@@ -146,17 +151,17 @@ class Channel:
             elif isinstance(message, Cancel):
                 self._cancel()
             else:
-                self._leave()
+                self._terminate()
         self._tasks.put(None)
         if self._is_at_work:
             self._cancel()
 
     def cancel_soon(self) -> None:
-        """As the message does it, from a handler of a signal."""
+        """Cancel the task from a signal handler, in another thread."""
         threading.Thread(target=self._cancel, name="cancel", daemon=True).start()
 
     def ask(self, make: Callable[[int], FromProcess]) -> PlannedOutputs | Passphrase | None:
-        """The answer to a question; None once the work is cancelled."""
+        """Send a question and return the answer, or None once the task is cancelled."""
         number = next(self._numbers)
         answers: queue.SimpleQueue[PlannedOutputs | Passphrase | None] = queue.SimpleQueue()
         self._waiting[number] = answers
@@ -165,28 +170,28 @@ class Channel:
             return answers.get()
         return None
 
-    def foreseen(self, project: str, stack: str) -> PropertyMap | None:
-        """What another stack will give out, by the plan that is made of it."""
-        found = self.ask(lambda number: AsksOutputs(number=number, project=project, stack=stack))
-        if not isinstance(found, PlannedOutputs):
+    def read_planned_outputs(self, project: str, stack: str) -> PropertyMap | None:
+        """Return the planned outputs of another stack; None where its state has them."""
+        answer = self.ask(lambda number: AsksOutputs(number=number, project=project, stack=stack))
+        if not isinstance(answer, PlannedOutputs):
             raise EngineError("the run was interrupted")
-        if found.error:
-            raise EngineError(found.error)
-        if found.outputs is None:
+        if answer.error:
+            raise EngineError(answer.error)
+        if answer.outputs is None:
             return None
-        self.planned_with[build_full_name(project, stack)] = found.seal
-        return unpack_outputs(found.outputs)
+        self.planned_with[build_full_name(project, stack)] = answer.seal
+        return unpack_outputs(answer.outputs)
 
-    def passphrase(self, prompt: str) -> str:
-        """What a person answers."""
-        found = self.ask(lambda number: AsksPassphrase(number=number, prompt=prompt))
-        if not isinstance(found, Passphrase):
+    def ask_passphrase(self, prompt: str) -> str:
+        """Ask a person for a passphrase and return the answer."""
+        answer = self.ask(lambda number: AsksPassphrase(number=number, prompt=prompt))
+        if not isinstance(answer, Passphrase):
             raise EngineError("the run was interrupted")
-        return found.text
+        return answer.text
 
     @contextlib.contextmanager
     def register(self, cancel: Callable[[], None], leave: Callable[[], None]) -> Iterator[None]:
-        """Around work that messages end."""
+        """Let messages cancel or terminate the work, until the context ends."""
         self._running.append((cancel, leave))
         try:
             if self.is_cancelled:
@@ -206,15 +211,15 @@ class Channel:
         else:  # outside of a run, such as while waiting for a lock
             _thread.interrupt_main()
 
-    def _leave(self) -> None:
+    def _terminate(self) -> None:
         with contextlib.suppress(Exception):
             if self._running:
                 self._running[-1][1]()
         os._exit(ABANDONED)
 
 
-class _Lines(TextIOBase):
-    """A text stream of which every line becomes a message."""
+class _LineStream(TextIOBase):
+    """A text stream that sends each line as a message."""
 
     def __init__(self, channel: Channel, to: Literal["out", "err"]) -> None:
         self._channel, self._to = channel, to
@@ -236,7 +241,7 @@ class _AppliedView:
         self._view, self._screen = view, screen
 
     def begin(self, title: RunStarted) -> Listener:
-        return _ignored if title.preview else self._view.begin(title)
+        return _ignore_event if title.preview else self._view.begin(title)
 
     def end(self, ended: RunEnded, outcome: Outcome) -> None:
         if not ended.started.preview:
@@ -245,81 +250,87 @@ class _AppliedView:
             for line in render_diagnostics(ended.record.diagnostics, paint=self._screen.paint):
                 self._screen.print(line)
 
-    def notice(self, text: str) -> None:
-        self._view.notice(text)
+    def show_notice(self, text: str) -> None:
+        self._view.show_notice(text)
 
     def close(self) -> None:
         self._view.close()
 
 
-class _Planned:
-    """Shows what the program and the platforms say; the plan of all stacks shows the rest."""
+class _PlanningView:
+    """Shows the messages of the program and of platforms; the combined plan shows the rest."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
 
     def begin(self, _title: RunStarted) -> Listener:
-        return _ignored
+        return _ignore_event
 
     def end(self, ended: RunEnded, outcome: Outcome) -> None:
         # What a failed plan says as an error is why it failed, and is told there
-        found = ended.record.diagnostics
-        shown = found if outcome.succeeded else [d for d in found if d.severity != "error"]
+        diagnostics = ended.record.diagnostics
+        shown = (
+            diagnostics if outcome.succeeded else [d for d in diagnostics if d.severity != "error"]
+        )
         for line in render_diagnostics(shown, paint=self._screen.paint):
             self._screen.print(line)
 
-    def notice(self, text: str) -> None:
-        """The run of all says that it was interrupted."""
+    def show_notice(self, text: str) -> None:
+        """Show nothing: the multi-stack run itself reports interruptions."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no display is open."""
 
 
-def _ignored(_event: Event) -> None:
-    """The event is not shown."""
+def _ignore_event(_event: Event) -> None:
+    """Show nothing of the event."""
 
 
-def _work(task: Task, workspace: Workspace, channel: Channel) -> Ended:
-    lines = [cast("TextIO", _Lines(channel, to)) for to in ("out", "err")]
+def _run_operation(task: Task, workspace: Workspace, channel: Channel) -> Ended:
+    lines = [cast("TextIO", _LineStream(channel, to)) for to in ("out", "err")]
     screen = Screen(lines[0], lines[1], Paint(task.color), interactive=False)
     options = RunOptions(**task.options)
-    caller = OperationCallbacks(
-        Shown(_view(task, options, screen), screen, tells=task.form == "text"),
+    callbacks = OperationCallbacks(
+        EventPrinter(_create_view(task, options, screen), screen, tells=task.form == "text"),
         interruptions=channel,
     )
     selected = SelectedStack(
         workspace,
         workspace.resolve(task.stack),
-        ask_passphrase=channel.passphrase if task.asks else None,
+        ask_passphrase=channel.ask_passphrase if task.asks else None,
         lock_timeout=task.lock_timeout,
         debug=task.debug,
-        foreseen=channel.foreseen if task.foresees else None,
+        foreseen=channel.read_planned_outputs if task.foresees else None,
     )
     if task.drift:
-        return _drifted(find_drift(selected, (), caller, emulate=False))
-    saved = None
+        return _report_drift(find_drift(selected, (), callbacks, emulate=False))
+    saved_plan = None
     if task.plan is not None:
         project, operation = workspace.project.name, options.operation
-        saved = SavedPlan.from_plan(Path(task.source), task.plan, project, selected.name, operation)
-    result = run(selected, options, caller, saved)
+        saved_plan = SavedPlan.from_plan(
+            Path(task.source), task.plan, project, selected.name, operation
+        )
+    result = run(selected, options, callbacks, saved_plan)
     if options.preview_only:
-        return _planned(result, channel.planned_with)
-    tell_reason(result, screen, preview_only=False)
-    return Ended(code=EXIT_CODES[result.reason], reason=result.reason, text=_told(result))
+        return _report_plan(result, channel.planned_with)
+    print_reason(result, screen, preview_only=False)
+    return Ended(
+        code=EXIT_CODES[result.reason], reason=result.reason, text=_summarize_result(result)
+    )
 
 
-def _view(task: Task, options: RunOptions, screen: Screen) -> View:
+def _create_view(task: Task, options: RunOptions, screen: Screen) -> View:
     if task.form != "text":
         return (PreviewJson if task.form == "json" else EventLines)(screen)
     if options.preview_only:
-        return _Planned(screen)
-    return _AppliedView(HumanView(screen, Showing(**task.showing)), screen)
+        return _PlanningView(screen)
+    return _AppliedView(HumanView(screen, DisplayOptions(**task.showing)), screen)
 
 
-def _planned(result: RunResult, planned_with: Mapping[str, str]) -> Ended:
-    """A plan that gates stop is a plan all the same: what follows is planned, too."""
+def _report_plan(result: RunResult, planned_with: Mapping[str, str]) -> Ended:
+    """Return the result of a preview; a plan that gates stop is one, for its dependents."""
     if result.plan is None or result.reason in (ExitReason.FAILED, ExitReason.CANCELLED):
-        text = _errors(result.diagnostics) or "the preview was interrupted"
+        text = _join_errors(result.diagnostics) or "the preview was interrupted"
         return Ended(code=FAILED, reason=result.reason, text=text)
     return Ended(
         code=SUCCESS,
@@ -330,20 +341,22 @@ def _planned(result: RunResult, planned_with: Mapping[str, str]) -> Ended:
     )
 
 
-def _drifted(result: DriftResult) -> Ended:
-    text = _errors(result.diagnostics)
+def _report_drift(result: DriftResult) -> Ended:
+    text = _join_errors(result.diagnostics)
     code = SUCCESS if result.succeeded else FAILED
-    told = format_planned_operations(result.plan.summary) if result.succeeded else text
-    return Ended(code=code, plan=result.plan, text=told or "not every resource could be read")
+    summary = format_planned_operations(result.plan.summary) if result.succeeded else text
+    return Ended(code=code, plan=result.plan, text=summary or "not every resource could be read")
 
 
-def _errors(diagnostics: Iterable[Diagnostic]) -> str:
-    return "\n".join(each.message for each in diagnostics if each.severity == "error")
+def _join_errors(diagnostics: Iterable[Diagnostic]) -> str:
+    return "\n".join(
+        diagnostic.message for diagnostic in diagnostics if diagnostic.severity == "error"
+    )
 
 
-def _told(result: RunResult) -> str:
+def _summarize_result(result: RunResult) -> str:
     if not result.succeeded:
-        return _errors(result.diagnostics) or result.reason
+        return _join_errors(result.diagnostics) or result.reason
     return format_done_operations(result.plan.summary) if result.plan is not None else ""
 
 

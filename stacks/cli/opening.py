@@ -1,13 +1,13 @@
-"""A stack opened by a command that changes it: locked, and brought up to date."""
+"""Open stacks for commands: select them, lock them, and report recovered changes."""
 
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from gpuform.stacks.cli.flags import patience
+from gpuform.stacks.cli.flags import build_lock_timeout
 from gpuform.stacks.cli.session import Session
 from gpuform.stacks.cli.terminal.screen import Screen
-from gpuform.stacks.cli.terminal.stopping import FIRST, Signals, unwinding
+from gpuform.stacks.cli.terminal.stopping import INTERRUPTED_MESSAGE, Signals, raise_on_signals
 from gpuform.stacks.engine.stack import Stack, Workspace
 from gpuform.stacks.engine.state import Snapshot
 from gpuform.stacks.engine.store import add_backup_hint, describe_orphaned_journals
@@ -25,68 +25,69 @@ from gpuform.stacks.operations.runs.caller import (
 )
 
 
-def workspace_of(session: Session, *, runs_program: bool = True) -> Workspace:
-    """The project of the folder that the command works in, with its backend.
+def find_workspace(session: Session, *, runs_program: bool = True) -> Workspace:
+    """Return the project of the command's folder, with its backend.
 
-    A command that works from the state alone, and never `runs_program`, takes one of any runtime.
+    Without `runs_program` a project of any runtime is accepted: the command needs the state alone.
     """
     return Workspace.find(Path.cwd(), session.environ, runs_program=runs_program)
 
 
-def chosen_stack(session: Session, workspace: Workspace, name: str | None = None) -> SelectedStack:
-    """The stack that is named, else selected, for an operation on it. Raises StackNotFound."""
+def select_stack(session: Session, workspace: Workspace, name: str | None = None) -> SelectedStack:
+    """Return the named stack, else the selected one. Raises StackNotFound."""
     return SelectedStack(
         workspace,
         workspace.resolve(name or session.stack),
-        ask_passphrase=session.screen.passphrase(),
-        lock_timeout=patience(session.screen).seconds,
+        ask_passphrase=session.screen.create_passphrase_prompt(),
+        lock_timeout=build_lock_timeout(session.screen).seconds,
         debug=session.verbose,
     )
 
 
-def told_on(screen: Screen) -> OperationCallbacks:
-    """For operations that only tell something, on stderr, and may be interrupted."""
+def create_message_callbacks(screen: Screen) -> OperationCallbacks:
+    """Return callbacks that print messages on stderr, for an operation without a run."""
 
     def tell(event: OperationEvent) -> None:
         if isinstance(event, Message):
             screen.warn(event.text)
         elif isinstance(event, Interrupted):
-            screen.warn(FIRST)
+            screen.warn(INTERRUPTED_MESSAGE)
 
     return OperationCallbacks(tell, interruptions=Signals(screen))
 
 
 @contextlib.contextmanager
-def locked(session: Session, workspace: Workspace, name: str) -> Iterator[None]:
-    """Around the work on a stack that nobody else may do meanwhile."""
-    lock = workspace.backend.lock(workspace.project.name, name, patience(session.screen))
-    with unwinding(), lock:
+def lock_stack(session: Session, workspace: Workspace, name: str) -> Iterator[None]:
+    """Hold the stack's lock for the work of a command."""
+    lock = workspace.backend.lock(workspace.project.name, name, build_lock_timeout(session.screen))
+    with raise_on_signals(), lock:
         yield
 
 
 @contextlib.contextmanager
-def opened_for_change(session: Session, name: str | None = None) -> Iterator[Stack]:
-    """The stack, under its lock; what an interrupted run's journal tells is in its state.
+def open_for_change(session: Session, name: str | None = None) -> Iterator[Stack]:
+    """Yield the stack under its lock, with the changes of an interrupted run's journal.
 
-    Raises WrongPassphrase before anything is done.
+    Raises:
+        WrongPassphrase: nothing was changed.
     """
-    workspace = workspace_of(session, runs_program=False)
+    workspace = find_workspace(session, runs_program=False)
     name = workspace.resolve(name or session.stack)
-    with locked(session, workspace, name):
-        passphrase = create_passphrase_finder(workspace, session.screen.passphrase())
+    with lock_stack(session, workspace, name):
+        passphrase = create_passphrase_finder(workspace, session.screen.create_passphrase_prompt())
         stack = workspace.open(name, passphrase, exclusive=True)
         stack.crypter.check()
         warn_of_recovery(stack.recovered, session.screen.warn)
-        where = workspace.backend.journal(workspace.project.name, name).where
-        told = describe_orphaned_journals(where, stack.snapshot, stack.overtaken)
-        if told:
-            session.screen.warn(f"warning: {told}")
+        journal = workspace.backend.journal(workspace.project.name, name).where
+        warning = describe_orphaned_journals(journal, stack.snapshot, stack.overtaken)
+        if warning:
+            session.screen.warn(f"warning: {warning}")
         yield stack
 
 
-def sealed_snapshot(session: Session, workspace: Workspace | None = None) -> Snapshot:
-    """The stack's state without its secrets, which needs no passphrase."""
-    workspace = workspace or workspace_of(session, runs_program=False)
+def read_sealed_snapshot(session: Session, workspace: Workspace | None = None) -> Snapshot:
+    """Return the stack's state with secrets sealed, which needs no passphrase."""
+    workspace = workspace or find_workspace(session, runs_program=False)
     name = workspace.resolve(session.stack)
     with add_backup_hint(workspace.backend, workspace.project.name, name):
         return read_sealed_state(workspace, name, session.screen.warn).snapshot

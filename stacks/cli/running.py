@@ -1,5 +1,6 @@
-"""Run the operation of a command, show it, and return its exit code, in the project's own
-interpreter.
+"""Run the operation of a command, show it, and return its exit code.
+
+A project with a virtualenv is run in its own interpreter. The run commands call this module.
 """
 
 import os
@@ -23,11 +24,11 @@ from gpuform.stacks.cli.failures import (
     SUCCESS,
     UNEXPECTED_CHANGES,
 )
-from gpuform.stacks.cli.opening import chosen_stack, workspace_of
+from gpuform.stacks.cli.opening import find_workspace, select_stack
 from gpuform.stacks.cli.session import Session
-from gpuform.stacks.cli.terminal.asking import confirmed, refuse_what_nobody_can_answer
+from gpuform.stacks.cli.terminal.asking import confirm_plan, require_answerable
 from gpuform.stacks.cli.terminal.screen import Screen
-from gpuform.stacks.cli.terminal.stopping import FIRST, Signals, unwinding
+from gpuform.stacks.cli.terminal.stopping import INTERRUPTED_MESSAGE, Signals, raise_on_signals
 from gpuform.stacks.cli.terminal.views import EventLines, HumanView, PreviewJson, View
 from gpuform.stacks.engine.planning import Listener
 from gpuform.stacks.engine.project import Project
@@ -51,11 +52,13 @@ from gpuform.stacks.review.summary_text import format_gate
 _MODULE = "gpuform.stacks.cli"
 
 
-def goes_on_elsewhere(project: Project) -> bool:
-    """Whether the command goes on in the project's virtualenv, once this process has let go of all.
+def will_continue_in_virtualenv(project: Project) -> bool:
+    """Return True if the command continues in the project's virtualenv when this process ends.
 
-    The caller then ends at once, with nothing done. False where that virtualenv is the one that
-    runs already, or the project has none. Raises EngineError when it is missing or has no gpuform.
+    The caller then returns at once. False if the virtualenv runs already or the project has none.
+
+    Raises:
+        EngineError: the virtualenv is missing or has no gpuform.
     """
     if os.environ.pop(MOVED, None):
         return False
@@ -64,12 +67,14 @@ def goes_on_elsewhere(project: Project) -> bool:
         return False
     python = environment.find_python()
     # Once the command's folder is given back, its arguments mean what they meant at first.
-    click.get_current_context().find_root().call_on_close(lambda: _go_on(environment, python))
+    click.get_current_context().find_root().call_on_close(
+        lambda: _exec_in_virtualenv(environment, python)
+    )
     return True
 
 
-def _go_on(environment: ProgramEnvironment, python: Path) -> None:
-    """Ends this process: the interpreter takes its place."""
+def _exec_in_virtualenv(environment: ProgramEnvironment, python: Path) -> None:
+    """Replace this process by the virtualenv's interpreter with the same command."""
     sys.stdout.flush()
     sys.stderr.flush()
     command = [str(python), "-P", "-m", _MODULE, *sys.argv[1:]]
@@ -94,45 +99,48 @@ EXIT_CODES: Final[Mapping[ExitReason, int]] = {
 
 
 def run(arguments: RunArguments, session: Session) -> int:
-    """Does the command; the exit code. Raises what stops it before anything is done."""
-    refuse_what_nobody_can_answer(arguments, session.screen)
+    """Run the command and return its exit code. Raises EngineError if the run cannot begin."""
+    require_answerable(arguments, session.screen)
     options = arguments.options
     runs_program = options.run_program or options.operation == "update"
-    workspace = workspace_of(session, runs_program=runs_program)
-    if goes_on_elsewhere(workspace.project):
+    workspace = find_workspace(session, runs_program=runs_program)
+    if will_continue_in_virtualenv(workspace.project):
         return SUCCESS
-    selected = chosen_stack(session, workspace)
-    with unwinding():
-        result = run_operation(selected, arguments.options, caller_of(arguments, session))
-    tell_reason(result, session.screen, preview_only=arguments.options.preview_only)
+    selected = select_stack(session, workspace)
+    with raise_on_signals():
+        result = run_operation(
+            selected, arguments.options, create_run_callbacks(arguments, session)
+        )
+    print_reason(result, session.screen, preview_only=arguments.options.preview_only)
     return EXIT_CODES[result.reason]
 
 
-def caller_of(arguments: RunArguments, session: Session) -> OperationCallbacks:
-    """The person at the screen: sees what happens, is asked without --yes, and may interrupt."""
+def create_run_callbacks(arguments: RunArguments, session: Session) -> OperationCallbacks:
+    """Return callbacks that show events on the screen, and ask for confirmation without --yes."""
     screen = session.screen
-    shown = Shown(view_of(arguments, session), screen, tells=not arguments.json)
+    printer = EventPrinter(create_view(arguments, session), screen, tells=not arguments.json)
 
     def confirm(plan: Plan) -> bool:
         try:
-            return confirmed(screen, plan)
+            return confirm_plan(screen, plan)
         except KeyboardInterrupt:
             screen.print()
             return False
 
-    return OperationCallbacks(shown, None if arguments.yes else confirm, Signals(screen))
+    return OperationCallbacks(printer, None if arguments.yes else confirm, Signals(screen))
 
 
-def view_of(arguments: RunArguments, session: Session) -> View:
+def create_view(arguments: RunArguments, session: Session) -> View:
     if arguments.json:
         return (PreviewJson if arguments.options.preview_only else EventLines)(session.screen)
     return HumanView(session.screen, arguments.showing)
 
 
-class Shown:
-    """Shows the events of an operation: those of its runs by a view, the others beside it.
+class EventPrinter:
+    """Shows the events of an operation: its runs in a view, other messages beside them.
 
-    What it tells is a line of the results, unless these are JSON (`tells`).
+    With `tells` messages are lines of the results; without, on stderr, because the results are
+    JSON.
     """
 
     def __init__(self, view: View, screen: Screen, *, tells: bool) -> None:
@@ -149,7 +157,7 @@ class Shown:
             if event.outcome is not None:
                 self._view.end(event, event.outcome)
         elif isinstance(event, Interrupted):
-            self._view.notice(FIRST)
+            self._view.show_notice(INTERRUPTED_MESSAGE)
         elif not isinstance(event, Message):
             self._listen(event)
         elif event.severity == "info" and self._tells:
@@ -158,15 +166,15 @@ class Shown:
             self._screen.warn(event.text)
 
 
-def tell_reason(result: RunResult, screen: Screen, *, preview_only: bool) -> None:
-    """Says why it ended as it did, where the view has not."""
-    for text in _reasons(result, preview_only=preview_only):
+def print_reason(result: RunResult, screen: Screen, *, preview_only: bool) -> None:
+    """Print why the operation ended, where the view has not shown the reason."""
+    for text in _format_reasons(result, preview_only=preview_only):
         screen.warn(text)
     if result.reason is ExitReason.DECLINED:
         screen.print("Nothing was changed.")
 
 
-def _reasons(result: RunResult, *, preview_only: bool) -> Iterator[str]:
+def _format_reasons(result: RunResult, *, preview_only: bool) -> Iterator[str]:
     for gate in result.gates:
         yield escape_invisible(f"error: {gate.source}: gate {format_gate(gate)}")
     for text in result.unchecked:

@@ -1,6 +1,4 @@
-"""Open what a command works with: its screen, its stack and its flags; and write a review in the
-chosen form.
-"""
+"""Open the session of a command (screen, stack, flags, logging), and write reviews."""
 
 import contextlib
 import logging
@@ -14,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from gpuform.schemas.safe_text import iterate_json_parts
-from gpuform.stacks.cli.terminal.screen import Screen, deliver
+from gpuform.stacks.cli.terminal.screen import Screen, write_parts
 
 if TYPE_CHECKING:
     from gpuform.stacks.review.facts import Review
@@ -25,7 +23,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """One command at work. `stack` is the one named by --stack, if any."""
+    """A running command. `stack` is the value of --stack, if any."""
 
     screen: Screen
     stack: str | None
@@ -33,8 +31,8 @@ class Session:
     environ: Mapping[str, str]
 
 
-def remember(context: click.Context, parameter: click.Parameter, value: object) -> None:
-    """A callback of click that keeps a flag for `flag`, given before the command or after it."""
+def remember_flag(context: click.Context, parameter: click.Parameter, value: object) -> None:
+    """Store a flag, given before or after the command, for `get_flag`; a callback of click."""
     source = context.get_parameter_source(parameter.name or "")
     if source is not None and source is not click.core.ParameterSource.DEFAULT:
         context.find_root().meta.setdefault(_KEY, {})[parameter.name] = value
@@ -46,7 +44,7 @@ _FLAGS = (
         "-C",
         type=click.Path(exists=True, file_okay=False),
         expose_value=False,
-        callback=remember,
+        callback=remember_flag,
         help="Work as if started in this folder.",
     ),
     click.option(
@@ -55,14 +53,14 @@ _FLAGS = (
         default="auto",
         show_default=True,
         expose_value=False,
-        callback=remember,
+        callback=remember_flag,
         help="Colours: on a terminal, always or never. NO_COLOR turns `auto` off.",
     ),
     click.option(
         "--non-interactive",
         is_flag=True,
         expose_value=False,
-        callback=remember,
+        callback=remember_flag,
         help="Ask nothing and show no live display, also on a terminal.",
     ),
     click.option(
@@ -70,7 +68,7 @@ _FLAGS = (
         "-v",
         is_flag=True,
         expose_value=False,
-        callback=remember,
+        callback=remember_flag,
         help="Log requests and debug messages to stderr.",
     ),
 )
@@ -80,63 +78,63 @@ _STACK = click.option(
     "-s",
     metavar="NAME",
     expose_value=False,
-    callback=remember,
+    callback=remember_flag,
     help="The stack to work on; the selected one when not given.",
 )
 
 
 def common_flags(command: F) -> F:
-    """Adds the flags that every command takes."""
+    """Add the flags of every command."""
     for flag in reversed(_FLAGS):
         command = flag(command)
     return command
 
 
 def stack_flags(command: F) -> F:
-    """Adds --stack and the flags that every command takes."""
+    """Add --stack and the flags of every command."""
     return _STACK(common_flags(command))
 
 
-def flag(name: str, default: Any = None) -> Any:
-    """The value of a flag that all commands take, as given to this one."""
+def get_flag(name: str, default: Any = None) -> Any:
+    """Return the value of a common flag of the running command."""
     context = click.get_current_context(silent=True)
-    given: dict[str, Any] = context.find_root().meta.get(_KEY, {}) if context else {}
-    return given.get(name, default)
+    flag_values: dict[str, Any] = context.find_root().meta.get(_KEY, {}) if context else {}
+    return flag_values.get(name, default)
 
 
 @contextlib.contextmanager
-def session() -> Iterator[Session]:
-    """The running command's session: in its folder, with its logging, until it ends."""
+def open_session() -> Iterator[Session]:
+    """Open the running command's session: in its folder, with its logging, until it ends."""
     screen = Screen.open(
-        flag("color", "auto"),
-        interactive=not flag("non_interactive", False),
+        get_flag("color", "auto"),
+        interactive=not get_flag("non_interactive", False),
         environ=os.environ,
     )
-    verbose = flag("verbose", False)
-    with contextlib.chdir(Path(flag("cwd") or ".")), _logging(screen, verbose=verbose):
-        yield Session(screen, flag("stack"), verbose, os.environ)
+    verbose = get_flag("verbose", False)
+    with contextlib.chdir(Path(get_flag("cwd") or ".")), _log_to_screen(screen, verbose=verbose):
+        yield Session(screen, get_flag("stack"), verbose, os.environ)
 
 
-class _Harmless(logging.Formatter):
-    """As the screen shows the rest."""
+class _SafeFormatter(logging.Formatter):
+    """A log formatter that escapes control characters as the screen does."""
 
     def __init__(self, screen: Screen) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
         self._screen = screen
 
     def format(self, record: logging.LogRecord) -> str:
-        return self._screen.harmless(super().format(record))
+        return self._screen.escape(super().format(record))
 
 
 @contextlib.contextmanager
-def _logging(screen: Screen, *, verbose: bool) -> Iterator[None]:
-    """gpuform's own log on stderr. Other libraries' logs may hold headers and bodies."""
+def _log_to_screen(screen: Screen, *, verbose: bool) -> Iterator[None]:
+    """Print gpuform's own log on stderr; logs of other libraries may hold secrets."""
     logger = logging.getLogger("gpuform")
     if not verbose:
         yield
         return
     handler = logging.StreamHandler(screen.err)
-    handler.setFormatter(_Harmless(screen))
+    handler.setFormatter(_SafeFormatter(screen))
     before = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.DEBUG)
@@ -150,26 +148,30 @@ def _logging(screen: Screen, *, verbose: bool) -> Iterator[None]:
 FORMATS = ("text", "markdown", "github", "gitlab", "html", "json")
 
 
-def write_review(found: "Review", form: str, output: Path | None, current: Session) -> None:
-    """Writes it to the file, or to the screen without one."""
-    deliver(_written(found, form, current, to_file=output is not None), output, current.screen)
+def write_review(review: "Review", form: str, output: Path | None, current: Session) -> None:
+    """Write the review to the file, or to the screen without one."""
+    write_parts(
+        _render_review(review, form, current, to_file=output is not None), output, current.screen
+    )
 
 
-def _written(found: "Review", form: str, current: Session, *, to_file: bool) -> Iterable[str]:
-    """In parts, each of which but the last ends with its line."""
+def _render_review(
+    review: "Review", form: str, current: Session, *, to_file: bool
+) -> Iterable[str]:
+    """Return the review in parts; each part but the last ends with a line break."""
     if form == "text":
         from gpuform.stacks.review.paint import PLAIN  # noqa: PLC0415 - not for help
         from gpuform.stacks.review.text.plan_text import render_review  # noqa: PLC0415 - as above
 
-        return [render_review(found, PLAIN if to_file else current.screen.paint) + "\n"]
+        return [render_review(review, PLAIN if to_file else current.screen.paint) + "\n"]
     if form == "json":
         from gpuform.stacks.review.pages import build_review_document  # noqa: PLC0415 - as above
 
-        return chain(iterate_json_parts(build_review_document(found), indent=2), ["\n"])
+        return chain(iterate_json_parts(build_review_document(review), indent=2), ["\n"])
     if form == "html":
         from gpuform.stacks.review.pages import render_html  # noqa: PLC0415 - as above
 
-        return [render_html(found)]
+        return [render_html(review)]
     from gpuform.stacks.review.pages import render_markdown  # noqa: PLC0415 - as above
 
-    return [render_markdown(found, folded=form != "markdown")]
+    return [render_markdown(review, folded=form != "markdown")]

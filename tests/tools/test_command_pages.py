@@ -7,7 +7,7 @@ import click
 import pytest
 
 from gpuform.stacks.cli.app import cli
-from gpuform.stacks.cli.flags import FAMILIES, TITLES, page_of
+from gpuform.stacks.cli.flags import FAMILIES, TITLES, find_help_page
 from tools.reference.command_pages import render_command_pages
 
 PAGES = dict(render_command_pages())
@@ -16,7 +16,7 @@ COMMANDS = cli.list_commands(ROOT)
 
 
 def text_of(command: str) -> str:
-    return PAGES[f"{page_of(command).removeprefix('reference/commands/')}.md"]
+    return PAGES[f"{find_help_page(command).removeprefix('reference/commands/')}.md"]
 
 
 def tree(
@@ -37,10 +37,10 @@ def test_every_command_is_in_one_family_and_has_one_page() -> None:
     assert FAMILIES.keys() == TITLES.keys()
     assert len(PAGES) == len(COMMANDS) + 1
     for name in COMMANDS:
-        path = page_of(name).removeprefix("reference/commands/")
+        path = find_help_page(name).removeprefix("reference/commands/")
         assert f"[gpuform {name}]({path}.md)" in PAGES["index.md"]
     with pytest.raises(KeyError, match=r"flags\.py"):
-        page_of("none")
+        find_help_page("none")
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from gpuform.stacks.cli.app import cli
-from gpuform.stacks.cli.flags import ALIASES, FAMILIES, TITLES, page_of
+from gpuform.stacks.cli.flags import ALIASES, FAMILIES, TITLES, find_help_page
 from gpuform.stacks.cli.session import common_flags, stack_flags
 from tools.reference.markdown import escape_prose, join_as_code, render_page, render_table
 
@@ -29,7 +29,7 @@ def render_command_pages() -> Iterator[tuple[str, str]]:
     for name in cli.list_commands(root):
         command = cli.get_command(root, name)
         assert command is not None  # noqa: S101 - it is listed
-        path = page_of(name).partition("commands/")[2]
+        path = find_help_page(name).partition("commands/")[2]
         yield f"{path}.md", _render_command(command, name, root)
 
 

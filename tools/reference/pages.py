@@ -9,7 +9,7 @@ from typing import Final
 
 from gpuform.providers.evidence import DECISIONS, Decision
 from gpuform.stacks.cli.failures import MEANINGS, Meaning
-from gpuform.stacks.cli.flags import page_of
+from gpuform.stacks.cli.flags import find_help_page
 from gpuform.stacks.cli.running import EXIT_CODES
 from tools.reference.command_pages import render_command_pages
 from tools.reference.configuration_page import render_configuration_page
@@ -131,4 +131,4 @@ def _exit_code_row(meaning: Meaning) -> tuple[str, str, str, str]:
 
 
 def _command_page(command: str) -> str:
-    return f"{page_of(command).removeprefix('reference/')}.md"
+    return f"{find_help_page(command).removeprefix('reference/')}.md"

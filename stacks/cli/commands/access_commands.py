@@ -13,8 +13,8 @@ import click
 from gpuform.schemas.safe_text import format_json
 from gpuform.stacks.access.connecting import Cluster, clusters_of, state_of
 from gpuform.stacks.cli.flags import emulate_flag, offline_flag
-from gpuform.stacks.cli.opening import workspace_of
-from gpuform.stacks.cli.session import Session, session, stack_flags
+from gpuform.stacks.cli.opening import find_workspace
+from gpuform.stacks.cli.session import Session, open_session, stack_flags
 from gpuform.stacks.engine.stack import Workspace
 from gpuform.stacks.operations.opening.selecting import create_passphrase_finder
 from gpuform.stacks.operations.opening.worlds import enter_environment, read_config
@@ -37,7 +37,7 @@ class ReachedStack:
 
     @classmethod
     def of(cls, session: Session) -> Self:
-        workspace = workspace_of(session, runs_program=False)
+        workspace = find_workspace(session, runs_program=False)
         stack = workspace.resolve(session.stack)
         where = state_of(workspace.backend, workspace.project.name, stack)
         return cls(session, workspace, stack, where)
@@ -54,7 +54,7 @@ class ReachedStack:
         """Those named, else all. What the platform could not tell now is warned of."""
         screen = self.session.screen
         opened = self.workspace.open(
-            self.stack, create_passphrase_finder(self.workspace, screen.passphrase())
+            self.stack, create_passphrase_finder(self.workspace, screen.create_passphrase_prompt())
         )
         with nullcontext() if offline else enter_environment(opened, emulate=emulate):
             found = clusters_of(opened, read_config(opened), names, offline=offline)
@@ -114,7 +114,7 @@ def kubeconfig(  # noqa: PLR0913 - a flag each
 
     if to_stdout and (remove or as_json):
         raise click.UsageError("--print goes with neither --remove nor --json")
-    with session() as current:
+    with open_session() as current:
         files = KubeconfigFiles.of(file, current.environ)
         place = ReachedStack.of(current)
         if remove:
@@ -303,7 +303,7 @@ def ssh_config(  # noqa: PLR0913 - a flag each
 
     if to_stdout and (install or remove or as_json):
         raise click.UsageError("--print goes with neither --install, --remove nor --json")
-    with session() as current:
+    with open_session() as current:
         place = ReachedStack.of(current)
         files = SshFiles.of(file, place.project, place.stack, place.state)
         if remove:
@@ -421,7 +421,7 @@ def connect(  # noqa: PLR0913 - a flag each
     from gpuform.stacks.access.kubeconfig_files import KubeconfigFiles  # noqa: PLC0415 - as above
     # merged
 
-    with session() as current:
+    with open_session() as current:
         place = ReachedStack.of(current)
         (found,) = place.clusters([cluster], offline=offline, emulate=emulate)
         if port is not None:

@@ -8,7 +8,7 @@ import click
 
 from gpuform.schemas.safe_text import MASK, format_json
 from gpuform.stacks.cli.flags import AliasedGroup
-from gpuform.stacks.cli.session import Session, session, stack_flags
+from gpuform.stacks.cli.session import Session, open_session, stack_flags
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import (
     Project,
@@ -45,7 +45,7 @@ def config(context: click.Context, show_secrets: bool, as_json: bool) -> None:
       gpuform config set together:apiKey
     """
     if context.invoked_subcommand is None:
-        with session() as current:
+        with open_session() as current:
             _list(current, show_secrets=show_secrets, as_json=as_json)
 
 
@@ -78,14 +78,14 @@ def set_value(key: str, value: str | None, secret: bool, plaintext: bool, path: 
 
     if secret and plaintext:
         raise click.UsageError("--secret and --plaintext exclude each other")
-    with session() as current:
+    with open_session() as current:
         workspace, name = _place(current)
         setting = ConfigSetting.from_key(
             workspace, name, key, by_path=path, secret=secret, plaintext=plaintext
         )
         if value is None:
             value = _read_value(current, key, secret=setting.is_secret)
-        setting.set(value, current.screen.passphrase())
+        setting.set(value, current.screen.create_passphrase_prompt())
         if setting.is_secret and not secret:
             known = setting.config_key
             current.screen.print(f"{known.name} is a secret ({known.declared}): it is encrypted.")
@@ -103,7 +103,7 @@ def get_value(key: str, path: bool) -> None:
       gpuform config get gpus
       gpuform config get --path 'limits.gpus[0]'
     """
-    with session() as current:
+    with open_session() as current:
         workspace, settings = _settings(current)
         root, steps = split(key) if path else (key, ())
         full = workspace.project.qualified_key(root)
@@ -130,7 +130,7 @@ def remove_value(key: str, path: bool) -> None:
     Example:
       gpuform config rm gpus
     """
-    with session() as current:
+    with open_session() as current:
         _, settings = _settings(current)
         root, steps = split(key) if path else (key, ())
         if get_in(settings.get(root), steps) is None:
@@ -156,7 +156,8 @@ def _settings(current: Session) -> tuple[Workspace, StackSettings]:
 
 def _open(workspace: Workspace, current: Session) -> Stack:
     return workspace.open(
-        current.stack, create_passphrase_finder(workspace, current.screen.passphrase())
+        current.stack,
+        create_passphrase_finder(workspace, current.screen.create_passphrase_prompt()),
     )
 
 
@@ -229,7 +230,7 @@ def _read_value(current: Session, key: str, *, secret: bool) -> str:
     if not current.screen.interactive:
         missing = f"{key} is given no value, and nobody is asked here"
         hint = "give the value after the key, or write it to stdin"
-        return current.screen.given(missing, hint).rstrip("\n")
+        return current.screen.read_stdin(missing, hint).rstrip("\n")
     if secret:
         return getpass.getpass(f"{key}: ")
     return current.screen.ask(f"{key}: ")

@@ -12,9 +12,9 @@ import click
 
 from gpuform.schemas.errors import UserError
 from gpuform.schemas.safe_text import MASK, format_json
-from gpuform.stacks.cli.failures import FAILED, SUCCESS, explain
+from gpuform.stacks.cli.failures import FAILED, SUCCESS, describe_failure
 from gpuform.stacks.cli.flags import emulate_flag, lock_flag, parallel_flag, yes_flag
-from gpuform.stacks.cli.session import Session, session, stack_flags
+from gpuform.stacks.cli.session import Session, open_session, stack_flags
 from gpuform.stacks.cli.terminal.screen import Screen
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.operations.runs.options import ImportOptions
@@ -83,17 +83,17 @@ def convert(
       gpuform convert --from terraform ../infrastructure
     """
     from gpuform.stacks.cli.commands.new_command import keep_secrets  # noqa: PLC0415 - as above
-    from gpuform.stacks.cli.opening import chosen_stack, workspace_of  # noqa: PLC0415 - not for help
+    from gpuform.stacks.cli.opening import find_workspace, select_stack  # noqa: PLC0415 - not for help
     from gpuform.stacks.operations.converting import ConvertOptions  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.converting import convert as convert_to  # noqa: PLC0415 - as above
 
     form = form or ("python" if kind == "topology" else "yaml")
-    with session() as current:
+    with open_session() as current:
         target = _target(out, form, force=given["force"])
         folder = target.parent if target else Path()
         _refuse_needless(source, kind, form)
         options = ConvertOptions(kind, form, source, folder, current.stack, given["emulate"])
-        result = convert_to(options, lambda: chosen_stack(current, workspace_of(current)))
+        result = convert_to(options, lambda: select_stack(current, find_workspace(current)))
         _write(result.text, target, current)
         for line in result.notes:
             current.screen.warn(line)
@@ -155,14 +155,15 @@ def manifests(clusters: tuple[str, ...]) -> None:
       gpuform manifests
       gpuform manifests train | kubectl apply -f -
     """
-    from gpuform.stacks.cli.opening import workspace_of  # noqa: PLC0415 - the engine, not for help
+    from gpuform.stacks.cli.opening import find_workspace  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.manifests import as_yaml, chosen, claims_of  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.opening.selecting import create_passphrase_finder  # noqa: PLC0415 - as above
 
-    with session() as current:
-        workspace = workspace_of(current)
+    with open_session() as current:
+        workspace = find_workspace(current)
         stack = workspace.open(
-            current.stack, create_passphrase_finder(workspace, current.screen.passphrase())
+            current.stack,
+            create_passphrase_finder(workspace, current.screen.create_passphrase_prompt()),
         )
         found = claims_of(stack.subject().program, stack.snapshot.resources)
         kept = chosen(found, clusters)
@@ -204,15 +205,16 @@ def console(expressions: tuple[str, ...], show_secrets: bool, emulate: bool) -> 
       gpuform console -e 'clusters.train.num_gpus // 8'
       echo 'shared_volumes.data.size_tib' | gpuform console --stack prod
     """
-    from gpuform.stacks.cli.opening import workspace_of  # noqa: PLC0415 - the engine, not for help
+    from gpuform.stacks.cli.opening import find_workspace  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.console import Console  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.opening.selecting import create_passphrase_finder  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.opening.worlds import enter_environment  # noqa: PLC0415 - as above
 
-    with session() as current:
-        workspace = workspace_of(current)
+    with open_session() as current:
+        workspace = find_workspace(current)
         stack = workspace.open(
-            current.stack, create_passphrase_finder(workspace, current.screen.passphrase())
+            current.stack,
+            create_passphrase_finder(workspace, current.screen.create_passphrase_prompt()),
         )
         with enter_environment(stack, emulate=emulate):
             opened = Console.of(stack, current.environ)
@@ -236,7 +238,7 @@ def _all(lines: Iterable[str], opened: "Console", screen: Screen, show_secrets: 
             value = opened.evaluate(line)
         except UserError as error:
             code = FAILED
-            for told in explain(error, verbose=False)[1]:
+            for told in describe_failure(error, verbose=False)[1]:
                 screen.warn(told)
         else:
             found = shown(value, show_secrets=show_secrets)
@@ -363,7 +365,7 @@ def import_(**flags: Any) -> int:
     _check(options)
     from gpuform.stacks.cli.importing import import_and_show  # noqa: PLC0415 - not for help
 
-    with session() as current:
+    with open_session() as current:
         return import_and_show(options, current, yes=yes)
 
 

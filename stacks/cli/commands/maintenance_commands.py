@@ -9,22 +9,22 @@ import click
 from gpuform.stacks.cli.arguments import RunArguments
 from gpuform.stacks.cli.failures import CHANGES, FAILED, SUCCESS
 from gpuform.stacks.cli.flags import (
-    Several,
+    MultiStackFlags,
     adopt_flag,
     all_flag,
     anew_flag,
-    check_several,
     emulate_flag,
     filter_flag,
     jobs_flag,
     lock_flag,
     output_flag,
     parallel_flag,
+    reject_filter_without_all,
     require_checks_flag,
     yes_flag,
 )
-from gpuform.stacks.cli.session import FORMATS, Session, session, stack_flags, write_review
-from gpuform.stacks.cli.terminal.asking import agreed
+from gpuform.stacks.cli.session import FORMATS, Session, open_session, stack_flags, write_review
+from gpuform.stacks.cli.terminal.asking import is_confirmed
 from gpuform.stacks.engine.stack import Workspace
 from gpuform.stacks.operations.runs.options import RunOptions
 
@@ -86,22 +86,22 @@ def drift(  # noqa: PLR0913, PLR0917 - the flags
       gpuform drift --detailed-exitcode --format github --output drift.md
     """
     from gpuform.stacks.cli.opening import (  # noqa: PLC0415 - as above
-        chosen_stack,
-        told_on,
-        workspace_of,
+        create_message_callbacks,
+        find_workspace,
+        select_stack,
     )
-    from gpuform.stacks.cli.running import goes_on_elsewhere  # noqa: PLC0415 - as above
-    from gpuform.stacks.cli.terminal.stopping import unwinding  # noqa: PLC0415 - as above
+    from gpuform.stacks.cli.running import will_continue_in_virtualenv  # noqa: PLC0415 - as above
+    from gpuform.stacks.cli.terminal.stopping import raise_on_signals  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.plans.plan_file import write_plan  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.status_reading import find_drift  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.review.facts import Review, StackFacts  # noqa: PLC0415 - as above
 
-    check_several(every_stack=every_stack, filters=filters)
+    reject_filter_without_all(every_stack=every_stack, filters=filters)
     if every_stack and target:
         raise click.UsageError("--target is about one stack: it does not go with --all")
-    with session() as current:
+    with open_session() as current:
         if every_stack:
-            whole = _drift_of_all(Several(filters, jobs), current, emulate=emulate)
+            whole = _drift_of_all(MultiStackFlags(filters, jobs), current, emulate=emulate)
             if whole.plan is None:
                 return FAILED
             write_review(
@@ -112,12 +112,14 @@ def drift(  # noqa: PLR0913, PLR0917 - the flags
             if not whole.succeeded:
                 return FAILED
             return CHANGES if detailed_exitcode and whole.plan.has_changes else SUCCESS
-        workspace = workspace_of(current, runs_program=False)
-        if goes_on_elsewhere(workspace.project):
+        workspace = find_workspace(current, runs_program=False)
+        if will_continue_in_virtualenv(workspace.project):
             return SUCCESS
-        selected = chosen_stack(current, workspace)
-        with unwinding():
-            found = find_drift(selected, target, told_on(current.screen), emulate=emulate)
+        selected = select_stack(current, workspace)
+        with raise_on_signals():
+            found = find_drift(
+                selected, target, create_message_callbacks(current.screen), emulate=emulate
+            )
         plan, problems = found.plan, list(_problems(found))
         review = Review([StackFacts(plan, emulate=emulate)])
         write_review(review, form, output, current)
@@ -130,10 +132,12 @@ def drift(  # noqa: PLR0913, PLR0917 - the flags
     return CHANGES if detailed_exitcode and plan.has_changes else SUCCESS
 
 
-def _drift_of_all(several: Several, current: Session, *, emulate: bool) -> "MultiStackResult":
+def _drift_of_all(
+    several: MultiStackFlags, current: Session, *, emulate: bool
+) -> "MultiStackResult":
     from gpuform.stacks.cli import several_runs  # noqa: PLC0415 - the engine, not for help
 
-    return several_runs.drift(several, current, emulate=emulate)
+    return several_runs.find_drift(several, current, emulate=emulate)
 
 
 def _problems(found: "DriftResult") -> Iterator[str]:
@@ -197,8 +201,8 @@ def expire(**flags: Any) -> int:
     """
     from gpuform.stacks.cli import running  # noqa: PLC0415 - the engine, not for help
 
-    with session() as current:
-        return running.run(RunArguments.of(RunOptions("expire"), flags), current)
+    with open_session() as current:
+        return running.run(RunArguments.from_flags(RunOptions("expire"), flags), current)
 
 
 @click.command()
@@ -273,8 +277,8 @@ def repair(node: tuple[str, ...], mode: str, **flags: Any) -> int:
         raise click.UsageError("--plan says which nodes are repaired: leave the others out")
     repair_nodes = tuple(f"{each}={mode}" if mode else each for each in node)
     options = RunOptions("repair", repair_nodes=repair_nodes)
-    with session() as current:
-        return running.run(RunArguments.of(options, flags), current)
+    with open_session() as current:
+        return running.run(RunArguments.from_flags(options, flags), current)
 
 
 @click.command()
@@ -293,7 +297,7 @@ def cancel(name: str | None, yes: bool) -> int:
     Example:
       gpuform cancel dev
     """
-    with session() as current:
+    with open_session() as current:
         workspace = Workspace.find(Path.cwd(), current.environ, runs_program=False)
         name = workspace.resolve(name or current.stack)
         lock = workspace.backend.lock(workspace.project.name, name)
@@ -308,7 +312,7 @@ def cancel(name: str | None, yes: bool) -> int:
             "If one of these processes still runs, what it does from now on may be lost to the "
             "state. Remove the locks?"
         )
-        if not agreed(current.screen, question, yes=yes):
+        if not is_confirmed(current.screen, question, yes=yes):
             return FAILED
         lock.cancel()
         current.screen.print(f"Stack {name} is no longer locked.")

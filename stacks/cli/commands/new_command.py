@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from gpuform.stacks.cli.opening import workspace_of
-from gpuform.stacks.cli.session import Session, session, stack_flags
+from gpuform.stacks.cli.opening import find_workspace
+from gpuform.stacks.cli.session import Session, open_session, stack_flags
 from gpuform.stacks.code_hosts.place import CODE_HOSTS, CodeHostName
 from gpuform.stacks.engine.project import SECURE, StackSettings, find_project
 from gpuform.stacks.engine.store import get_backend_url
@@ -72,7 +72,7 @@ def new(  # noqa: PLR0913, PLR0917 - the flags
       gpuform new together-training --dir training
       gpuform new ci --forge github --stack prod --backend s3://team-state
     """
-    with session() as current:
+    with open_session() as current:
         if template is None:
             _list(current)
             return
@@ -176,8 +176,10 @@ def keep_secrets(secrets: Mapping[str, str], session: Session, *, wanted: bool) 
             screen.warn(f"  gpuform config set --secret {key} VALUE")
         screen.warn("or convert again with --force --set-secrets, which keeps them as they are.")
         return
-    workspace = workspace_of(session)
-    stack = workspace.open(session.stack, create_passphrase_finder(workspace, screen.passphrase()))
+    workspace = find_workspace(session)
+    stack = workspace.open(
+        session.stack, create_passphrase_finder(workspace, screen.create_passphrase_prompt())
+    )
     for key, value in secrets.items():
         stack.settings.set(key, {SECURE: stack.crypter.encrypt(value)})
     stack.settings.save()

@@ -12,8 +12,8 @@ from click.shell_completion import CompletionItem
 
 from gpuform.schemas.safe_text import format_json
 from gpuform.stacks.cli.failures import FAILED, FOUND, INCOMPLETE, SUCCESS
-from gpuform.stacks.cli.flags import emulate_flag, in_seconds
-from gpuform.stacks.cli.session import Session, session, stack_flags
+from gpuform.stacks.cli.flags import emulate_flag, parse_duration
+from gpuform.stacks.cli.session import Session, open_session, stack_flags
 from gpuform.stacks.operations.opening.emulating import run_emulator
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def doctor(as_json: bool, emulate: bool) -> int:
     from gpuform.stacks.doctor.examining import examine  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.opening.interpreter import find_other_interpreter  # noqa: PLC0415 - as above
 
-    with session() as current, run_emulator(_project_folder(), wanted=emulate):
+    with open_session() as current, run_emulator(_project_folder(), wanted=emulate):
         found = examine(Path.cwd(), os.environ, current.stack, find_other_interpreter)
         return show_findings(found, current.screen, as_json=as_json)
 
@@ -80,7 +80,7 @@ def _project_folder() -> Path:
     "--older-than",
     default="0",
     metavar="DURATION",
-    callback=in_seconds,
+    callback=parse_duration,
     help="Leave out what is younger (30m, 12h); what is of unknown age stays.",
 )
 @click.option("--json", "-j", "as_json", is_flag=True, help="JSON instead of a table.")
@@ -111,7 +111,7 @@ def orphans(
       gpuform orphans --platform tensorone --older-than 12h --json
     """
     from gpuform.providers.values import Redactor  # noqa: PLC0415 - as below
-    from gpuform.stacks.cli.opening import workspace_of  # noqa: PLC0415 - as above
+    from gpuform.stacks.cli.opening import find_workspace  # noqa: PLC0415 - as above
     from gpuform.stacks.importing.orphans import find  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.operations.orphans import Account, build_orphan_question  # noqa: PLC0415 - as above
     from gpuform.stacks.review.text.orphans_text import (  # noqa: PLC0415 - as above
@@ -119,9 +119,9 @@ def orphans(
         render_orphans,
     )
 
-    with session() as current:
-        workspace = workspace_of(current, runs_program=False)
-        account = Account(workspace, current.stack, current.screen.passphrase())
+    with open_session() as current:
+        workspace = find_workspace(current, runs_program=False)
+        account = Account(workspace, current.stack, current.screen.create_passphrase_prompt())
         question = build_orphan_question(account, platforms, regions, older_than)
         with run_emulator(workspace.project.directory, wanted=emulate):
             found = find(question)
@@ -221,7 +221,7 @@ def offers(
         render_offers,
     )
 
-    with session() as current:
+    with open_session() as current:
         found, book = read_offers(_account(current), platforms, regions, emulate=emulate)
         screen = current.screen
         for failure in found.failures:
@@ -241,12 +241,12 @@ def offers(
 
 def _account(current: Session) -> "Account | None":
     """That of the folder's project; outside of one there is only the environment."""
-    from gpuform.stacks.cli.opening import workspace_of  # noqa: PLC0415 - not for help
+    from gpuform.stacks.cli.opening import find_workspace  # noqa: PLC0415 - not for help
     from gpuform.stacks.engine.project import ProjectError  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.orphans import Account  # noqa: PLC0415 - as above
 
     try:
-        workspace = workspace_of(current)
+        workspace = find_workspace(current)
     except ProjectError:
         return None
-    return Account(workspace, current.stack, current.screen.passphrase())
+    return Account(workspace, current.stack, current.screen.create_passphrase_prompt())

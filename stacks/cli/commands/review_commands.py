@@ -18,7 +18,7 @@ from gpuform.stacks.cli.failures import (
     SUCCESS,
 )
 from gpuform.stacks.cli.flags import output_flag, require_checks_flag
-from gpuform.stacks.cli.session import FORMATS, common_flags, session, write_review
+from gpuform.stacks.cli.session import FORMATS, common_flags, open_session, write_review
 from gpuform.stacks.code_hosts.place import CODE_HOSTS, ReviewFlags
 
 _FLAGS = (
@@ -142,7 +142,7 @@ def review(  # noqa: PLR0913, PLR0917 - the flags
 
     if label and not to_post:
         raise click.UsageError("--label is for --post")
-    with session() as current:
+    with open_session() as current:
         found = review_of(files, gates, allow, current.environ)
         write_review(found, form, output, current)
         if to_post:
@@ -191,7 +191,7 @@ def fetch_plan(output: Path, commit: str | None, path: str | None, asked: Review
     from gpuform.stacks.operations.plans.plan_file import write_plan  # noqa: PLC0415 - not for help
     from gpuform.stacks.review.previews import read_saved_plans  # noqa: PLC0415 - as above
 
-    with session() as current:
+    with open_session() as current:
         place = find_review_place(asked, current.environ)
         sha = commit or place.commit
         if place.pull_request is None and not sha:

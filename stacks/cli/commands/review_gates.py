@@ -8,7 +8,7 @@ from gpuform.providers.errors import GpuformError
 from gpuform.schemas.plan import Plan
 from gpuform.schemas.stacks_plan import StacksPlan
 from gpuform.stacks.cli.session import Session
-from gpuform.stacks.cli.terminal.screen import content_of
+from gpuform.stacks.cli.terminal.screen import read_content
 from gpuform.stacks.code_hosts.opening import open_code_host
 from gpuform.stacks.code_hosts.place import ReviewFlags, ReviewPlace, find_review_place
 from gpuform.stacks.code_hosts.posting import label_pull_request, post_review
@@ -30,7 +30,7 @@ def review_of(
 
     Raises EngineError.
     """
-    read = [read_plans("stdin" if name == "-" else name, content_of(name)) for name in files]
+    read = [read_plans("stdin" if name == "-" else name, read_content(name)) for name in files]
     (first, *others) = read
     if isinstance(first, StacksPlan) and not others:
         allowed = permissions.get_permissions(environ) | permissions.parse_permissions(

@@ -8,20 +8,20 @@ import click
 
 from gpuform.stacks.cli.arguments import RunArguments
 from gpuform.stacks.cli.flags import (
-    Several,
+    MultiStackFlags,
     adopt_flag,
     all_flag,
     anew_flag,
-    check_several,
     emulate_flag,
     filter_flag,
     jobs_flag,
     lock_flag,
     parallel_flag,
+    reject_filter_without_all,
     require_checks_flag,
     yes_flag,
 )
-from gpuform.stacks.cli.session import session, stack_flags
+from gpuform.stacks.cli.session import open_session, stack_flags
 from gpuform.stacks.cli.terminal.screen import show_reads_flag, show_secrets_flag, showing_flags
 from gpuform.stacks.operations.runs.options import RunOptions
 
@@ -31,13 +31,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 def _run(options: RunOptions, flags: dict[str, Any]) -> int:
     from gpuform.stacks.cli import running  # noqa: PLC0415 - the engine, not for help
 
-    several = Several(flags["filters"], flags["jobs"]) if flags["every_stack"] else None
-    check_several(every_stack=several is not None, filters=flags["filters"])
-    arguments = RunArguments.of(options, flags)
+    several = MultiStackFlags(flags["filters"], flags["jobs"]) if flags["every_stack"] else None
+    reject_filter_without_all(every_stack=several is not None, filters=flags["filters"])
+    arguments = RunArguments.from_flags(options, flags)
     options = arguments.options
     if options.exclude and (options.target or options.target_replace):
         raise click.UsageError("--exclude goes with neither --target nor --target-replace")
-    with session() as current:
+    with open_session() as current:
         if several is not None:
             from gpuform.stacks.cli import several_runs  # noqa: PLC0415 - as above
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from gpuform.providers.context import EMULATOR_VARIABLE
-from gpuform.stacks.cli.session import common_flags, flag, session
+from gpuform.stacks.cli.session import common_flags, get_flag, open_session
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.operations.opening.emulating import (
     create_shared_store,
@@ -217,7 +217,7 @@ def _port(url: str) -> str:
 
 
 def _path_of(store: Path | None) -> Path | None:
-    return store if store is None else Path(flag("cwd") or ".") / store
+    return store if store is None else Path(get_flag("cwd") or ".") / store
 
 
 def _is_given(context: click.Context, *names: str) -> bool:
@@ -269,7 +269,7 @@ def lsp() -> None:
     from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - not for help
     from gpuform.stacks.engine.machine import get_pip_requirement  # noqa: PLC0415 - as above
 
-    with session():
+    with open_session():
         if find_spec("pygls") is None:
             raise EngineError(
                 "`gpuform lsp` needs a package that is not installed: pygls",
@@ -304,7 +304,7 @@ def mcp(run_programs: bool, emulate: bool) -> None:
     """
     from gpuform.stacks.mcp import serve  # noqa: PLC0415 - not for help
 
-    with session():
+    with open_session():
         require_emulator()
         folder = Path.cwd()
         with run_emulator(folder, wanted=emulate):

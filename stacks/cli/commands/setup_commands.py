@@ -11,8 +11,8 @@ from click.shell_completion import CompletionItem
 
 from gpuform.schemas.safe_text import format_json
 from gpuform.stacks.cli.failures import FAILED, SUCCESS
-from gpuform.stacks.cli.flags import page_of
-from gpuform.stacks.cli.session import Session, common_flags, session, stack_flags
+from gpuform.stacks.cli.flags import find_help_page
+from gpuform.stacks.cli.session import Session, common_flags, open_session, stack_flags
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.store import Backend, anchor_file_url, credentials, strip_credentials
 from gpuform.stacks.help_pages import NoSuchPage, Page, find_page, page_names, read_page
@@ -89,11 +89,11 @@ def doctor(as_json: bool) -> int:
       gpuform plugin doctor
       gpuform plugin doctor --json
     """
-    from gpuform.stacks.cli.session import session  # noqa: PLC0415 - as above
+    from gpuform.stacks.cli.session import open_session  # noqa: PLC0415 - as above
     from gpuform.stacks.cli.terminal.findings_view import show_findings  # noqa: PLC0415 - not for help
     from gpuform.stacks.doctor.plugin import Surroundings, examine_plugin  # noqa: PLC0415
 
-    with session() as current:
+    with open_session() as current:
         found = examine_plugin(Surroundings(os.environ, _project()))
         return show_findings(found, current.screen, as_json=as_json)
 
@@ -144,7 +144,7 @@ def help_(context: click.Context, page: tuple[str, ...]) -> None:
       gpuform help stack init
       gpuform help concepts/intents#what-is-kept
     """
-    with session() as current:
+    with open_session() as current:
         _show(current, _chosen(context, page) if page else "\n".join(_list()))
 
 
@@ -157,7 +157,7 @@ def _chosen(context: click.Context, words: tuple[str, ...]) -> str:
         return _part(read_page(find_page(wanted)), anchor)
     if len(path) > 1:
         anchor = "-".join(["gpuform", *path])
-    return _part(read_page(page_of(path[0])), anchor) + _others(path)
+    return _part(read_page(find_help_page(path[0])), anchor) + _others(path)
 
 
 def _part(page: Page, anchor: str) -> str:
@@ -167,7 +167,7 @@ def _part(page: Page, anchor: str) -> str:
 def _others(path: tuple[str, ...]) -> str:
     """Other pages that have the name of a command."""
     named = [each for each in page_names() if each.endswith(f"/{path[-1]}")]
-    others = [each for each in named if each != page_of(path[0])] if len(path) == 1 else []
+    others = [each for each in named if each != find_help_page(path[0])] if len(path) == 1 else []
     return "".join(f"\nSee also: `gpuform help {each}`\n" for each in others)
 
 
@@ -194,7 +194,7 @@ def _show(current: Session, markdown: str) -> None:
     if not screen.is_terminal:
         screen.write(markdown.rstrip() + "\n")
         return
-    text = _rendered(screen.harmless(markdown), color=screen.paint.color)
+    text = _rendered(screen.escape(markdown), color=screen.paint.color)
     if not screen.interactive:
         screen.mark(text.rstrip())
         return
@@ -260,7 +260,7 @@ def completion(shell: str) -> None:
     chosen = get_completion_class(shell)
     assert chosen is not None  # noqa: S101 - click has the three
     root = click.get_current_context().find_root().command
-    with session() as current:
+    with open_session() as current:
         # By this variable the shell asks `gpuform` how a line goes on; click answers.
         current.screen.write(chosen(root, {}, "gpuform", "_GPUFORM_COMPLETE").source() + "\n")
 
@@ -280,7 +280,7 @@ def about(as_json: bool) -> None:
     """
     from gpuform.stacks.operations.about_facts import collect_facts as facts  # noqa: PLC0415 - not for help
 
-    with session() as current:
+    with open_session() as current:
         found = facts(Path.cwd(), current.environ, current.stack)
         if as_json:
             current.screen.print(format_json(found, indent=2))
@@ -305,7 +305,7 @@ def whoami(as_json: bool) -> None:
     from gpuform.stacks.engine.project import NoProject, find_project  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.about_facts import describe_user  # noqa: PLC0415 - not for help
 
-    with session() as current:
+    with open_session() as current:
         try:
             project = find_project(Path.cwd())
         except NoProject:
@@ -341,7 +341,7 @@ def login(url: str | None, local: bool) -> None:
     """
     if local and url is not None:
         raise click.UsageError("--local and a URL exclude each other")
-    with session() as current:
+    with open_session() as current:
         chosen = _LOCAL if local else url or credentials.get_current_url(current.environ) or _LOCAL
         chosen = anchor_file_url(chosen, Path.cwd())
         Backend.open(chosen, current.environ)
@@ -370,7 +370,7 @@ def logout(url: str | None, everywhere: bool, local: bool) -> None:
     """
     if sum((everywhere, local, url is not None)) > 1:
         raise click.UsageError("give a URL, --local or --all, not several")
-    with session() as current:
+    with open_session() as current:
         if everywhere:
             credentials.log_out_of_all(current.environ)
             current.screen.print("Logged out of everything.")

@@ -20,12 +20,17 @@ from gpuform.stacks.cli.flags import (
     AliasedGroup,
     adopt_flag,
     anew_flag,
+    build_lock_timeout,
     emulate_flag,
     lock_flag,
-    patience,
 )
-from gpuform.stacks.cli.opening import chosen_stack, opened_for_change, told_on, workspace_of
-from gpuform.stacks.cli.session import Session, common_flags, session, stack_flags
+from gpuform.stacks.cli.opening import (
+    create_message_callbacks,
+    find_workspace,
+    open_for_change,
+    select_stack,
+)
+from gpuform.stacks.cli.session import Session, common_flags, open_session, stack_flags
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.records import open_intents, raise_as_engine_errors
 from gpuform.stacks.engine.stack import (
@@ -103,12 +108,12 @@ def init(name: str | None, secrets_provider: str | None, emulate: bool, every_st
     """
     if (name is None) is not every_stack:
         raise click.UsageError("give the NAME of the stack, or --all")
-    with session() as current:
+    with open_session() as current:
         if name is None:
             _init_all(current, secrets_provider, emulate=emulate)
             return
         _init(
-            workspace_of(current, runs_program=False),
+            find_workspace(current, runs_program=False),
             name,
             current,
             secrets_provider,
@@ -128,8 +133,8 @@ def list_stacks(everything: bool, as_json: bool) -> None:
       gpuform stack ls --json
       gpuform stack ls --all
     """
-    with session() as current:
-        workspace = workspace_of(current, runs_program=False)
+    with open_session() as current:
+        workspace = find_workspace(current, runs_program=False)
         project, selected = workspace.project.name, None
         with contextlib.suppress(StackNotFound):  # selected is a stack of another project
             selected = workspace.selected()
@@ -164,8 +169,8 @@ def select(name: str, create: bool, secrets_provider: str | None) -> None:
     Example:
       gpuform stack select --create dev
     """
-    with session() as current:
-        workspace = workspace_of(current, runs_program=False)
+    with open_session() as current:
+        workspace = find_workspace(current, runs_program=False)
         if create and get_short_name(workspace.project, name) not in workspace.stacks():
             _init(workspace, name, current, secrets_provider)
             return
@@ -181,8 +186,8 @@ def unselect() -> None:
     Example:
       gpuform stack unselect
     """
-    with session() as current:
-        workspace_of(current, runs_program=False).unselect()
+    with open_session() as current:
+        find_workspace(current, runs_program=False).unselect()
 
 
 @stack.command("rm")
@@ -216,8 +221,8 @@ def remove(
     Example:
       gpuform stack rm dev --yes
     """
-    with session() as current:
-        workspace = workspace_of(current, runs_program=False)
+    with open_session() as current:
+        workspace = find_workspace(current, runs_program=False)
         name = workspace.resolve(name or current.stack)
         screen = current.screen
         if not yes and not screen.interactive:
@@ -230,13 +235,13 @@ def remove(
             if answer != name:
                 screen.print("Nothing was changed.")
                 return 1
-        selected = chosen_stack(current, workspace, name)
-        caller = told_on(screen)
+        selected = select_stack(current, workspace, name)
+        caller = create_message_callbacks(screen)
         with set_variables(build_adoption_variables(adopt, create_anew=create_anew)):
             workspace.remove(
                 name,
                 force=force,
-                patience=patience(screen),
+                patience=build_lock_timeout(screen),
                 settle=lambda lock: recover_leftovers(selected, caller, lock, emulate=emulate),
             )
         screen.print(f"Stack {name} is removed.")
@@ -261,12 +266,12 @@ def rename(name: str) -> None:
       gpuform stack rename staging --stack dev
       gpuform stack rename organization/training/prod --stack prod
     """
-    with session() as current, opened_for_change(current) as opened:
+    with open_session() as current, open_for_change(current) as opened:
         old_project = opened.project.name
         new_project, new = parse_new_name(opened.project, name)
         if (new_project, new) == (old_project, opened.name):
             raise EngineError(f"the stack's name is '{new}' already")
-        rename_stack(opened, new_project, new, current.environ, patience(current.screen))
+        rename_stack(opened, new_project, new, current.environ, build_lock_timeout(current.screen))
         if new_project == old_project:
             current.screen.print(f"Stack {opened.name} is now {new}, and selected.")
             return
@@ -290,7 +295,7 @@ def _init(
     name = get_short_name(workspace.project, name)
     workspace.init(
         name,
-        create_passphrase_finder(workspace, current.screen.passphrase(), twice=True),
+        create_passphrase_finder(workspace, current.screen.create_passphrase_prompt(), twice=True),
         provider or "",
     )
     if emulate:

@@ -12,9 +12,9 @@ import click
 
 from gpuform.schemas.safe_text import format_json
 from gpuform.stacks.cli.flags import lock_flag
-from gpuform.stacks.cli.opening import chosen_stack, opened_for_change, workspace_of
-from gpuform.stacks.cli.session import Session, session, stack_flags
-from gpuform.stacks.cli.terminal.stopping import unwinding
+from gpuform.stacks.cli.opening import find_workspace, open_for_change, select_stack
+from gpuform.stacks.cli.session import Session, open_session, stack_flags
+from gpuform.stacks.cli.terminal.stopping import raise_on_signals
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import is_secure, to_text
 from gpuform.stacks.engine.secrets import is_passphrase, new_crypter, refuse_unknown
@@ -69,8 +69,8 @@ def history(as_json: bool, show_secrets: bool, page_size: int, page: int) -> Non
       gpuform stack history
       gpuform stack history --json --page-size 100
     """
-    with session() as current:
-        workspace = workspace_of(current, runs_program=False)
+    with open_session() as current:
+        workspace = find_workspace(current, runs_program=False)
         name = workspace.resolve(current.stack)
         runs, skip = workspace.backend.runs(workspace.project.name, name), (page - 1) * page_size
         latest = len(runs.names) - skip
@@ -89,7 +89,8 @@ def history(as_json: bool, show_secrets: bool, page_size: int, page: int) -> Non
 
 def _crypter(workspace: Workspace, current: Session) -> Crypter:
     opened = workspace.open(
-        current.stack, create_passphrase_finder(workspace, current.screen.passphrase())
+        current.stack,
+        create_passphrase_finder(workspace, current.screen.create_passphrase_prompt()),
     )
     opened.crypter.check()
     return opened.crypter
@@ -145,12 +146,12 @@ def logs(number: int | None, as_json: bool) -> None:
       gpuform logs
       gpuform logs 1 --stack prod
     """
-    from gpuform.stacks.cli.opening import workspace_of  # noqa: PLC0415 - the engine, not for help
+    from gpuform.stacks.cli.opening import find_workspace  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.operations.run_reading import read_run  # noqa: PLC0415 - as above
     from gpuform.stacks.review.text.history_text import render_log, render_run  # noqa: PLC0415 - as above
 
-    with session() as current:
-        workspace = workspace_of(current, runs_program=False)
+    with open_session() as current:
+        workspace = find_workspace(current, runs_program=False)
         stack = workspace.resolve(current.stack)
         run = read_run(workspace, stack, number)
         if as_json:
@@ -181,10 +182,11 @@ def output(name: str | None, as_json: bool, show_secrets: bool) -> None:
       gpuform stack output
       gpuform stack output kubeconfig --show-secrets > kubeconfig.yaml
     """
-    with session() as current:
-        workspace = workspace_of(current, runs_program=False)
+    with open_session() as current:
+        workspace = find_workspace(current, runs_program=False)
         opened = workspace.open(
-            current.stack, create_passphrase_finder(workspace, current.screen.passphrase())
+            current.stack,
+            create_passphrase_finder(workspace, current.screen.create_passphrase_prompt()),
         )
         outputs: PropertyMap = next(
             (r.outputs for r in opened.snapshot.resources if r.type == STACK_TYPE), {}
@@ -239,7 +241,7 @@ def change_secrets_provider(provider: str) -> None:
       gpuform stack change-secrets-provider passphrase
       gpuform stack change-secrets-provider "awskms://alias/team?region=eu-central-1"
     """
-    with session() as current, opened_for_change(current) as stack:
+    with open_session() as current, open_for_change(current) as stack:
         stack.reject_orphaned_journals()
         new = new_crypter(provider, lambda: _new_passphrase(current))
         SecretsChange(stack.backend, stack.project, stack.name).make(
@@ -261,11 +263,11 @@ def _new_passphrase(current: Session) -> str:
     given = current.environ.get(NEW_PASSPHRASE)
     if given is not None:
         return given
-    ask = current.screen.passphrase()
+    ask = current.screen.create_passphrase_prompt()
     if ask is None:
         missing = "the new passphrase is missing"
         hint = f"Set {NEW_PASSPHRASE} to it (it may be empty), or write it to stdin."
-        given = current.screen.given(missing, hint)
+        given = current.screen.read_stdin(missing, hint)
         if not given:
             raise EngineError(missing, hint=hint)
         return given.partition("\n")[0].strip()
@@ -293,8 +295,8 @@ def export(file: Path | None, show_secrets: bool) -> None:
     Example:
       gpuform stack export --file dev.json
     """
-    with session() as current:
-        selected = chosen_stack(current, workspace_of(current, runs_program=False))
+    with open_session() as current:
+        selected = select_stack(current, find_workspace(current, runs_program=False))
         tell = current.screen.warn
         document = export_deployment(selected, tell, show_secrets=show_secrets)
         text = format_json(document, indent=4)
@@ -325,10 +327,10 @@ def import_state(file: Path | None, force: bool) -> None:
     Example:
       gpuform stack import --file dev.json
     """
-    with session() as current:
-        selected = chosen_stack(current, workspace_of(current, runs_program=False))
+    with open_session() as current:
+        selected = select_stack(current, find_workspace(current, runs_program=False))
         text, where = _read(file)
-        with unwinding():
+        with raise_on_signals():
             count = import_deployment(selected, text, where, current.screen.warn, force=force)
         entries = "1 entry" if count == 1 else f"{count} entries"
         current.screen.print(f"Stack {selected.name} has the state of {where}: {entries}.")

@@ -16,9 +16,9 @@ from gpuform.stacks.cli.commands.state_edit_commands import (
 )
 from gpuform.stacks.cli.failures import FAILED, SUCCESS
 from gpuform.stacks.cli.flags import AliasedGroup, lock_flag
-from gpuform.stacks.cli.opening import locked, sealed_snapshot, workspace_of
-from gpuform.stacks.cli.session import Session, common_flags, session, stack_flags
-from gpuform.stacks.cli.terminal.asking import agreed
+from gpuform.stacks.cli.opening import find_workspace, lock_stack, read_sealed_snapshot
+from gpuform.stacks.cli.session import Session, common_flags, open_session, stack_flags
+from gpuform.stacks.cli.terminal.asking import is_confirmed
 from gpuform.stacks.cli.terminal.screen import Screen
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import yaml_text
@@ -62,11 +62,11 @@ def recover() -> int:
     Example:
       gpuform state recover --stack prod
     """
-    with session() as current:
-        workspace = workspace_of(current, runs_program=False)
+    with open_session() as current:
+        workspace = find_workspace(current, runs_program=False)
         name = workspace.resolve(current.stack)
         path = get_unsaved_path(workspace.project, name)
-        with locked(current, workspace, name):
+        with lock_stack(current, workspace, name):
             workspace.finish_secrets_change(name, exclusive=True)
             count = recovered(workspace.backend, workspace.project.name, name, path)
         if count:
@@ -111,10 +111,10 @@ def repair(from_backup: str | None, discard_journal: bool, yes: bool) -> int:
     """
     if from_backup is not None and discard_journal:
         raise click.UsageError("--from-backup and --discard-journal exclude each other")
-    with session() as current:
-        workspace = workspace_of(current, runs_program=False)
+    with open_session() as current:
+        workspace = find_workspace(current, runs_program=False)
         name = workspace.resolve(current.stack)
-        with locked(current, workspace, name):
+        with lock_stack(current, workspace, name):
             workspace.finish_secrets_change(name, exclusive=True)
             if discard_journal:
                 return _discard_journal(current.screen, workspace, name, yes=yes)
@@ -134,7 +134,7 @@ def _repair(screen: Screen, workspace: Workspace, name: str, *, yes: bool) -> in
     reject_unknown_newer_fields(load_checkpoint(found.data))
     for line in result.done:
         screen.print(line)
-    if not agreed(screen, "Write the repaired state?", yes=yes):
+    if not is_confirmed(screen, "Write the repaired state?", yes=yes):
         return FAILED
     kept = backend.restore(project, name, result.snapshot.to_json(SEALED))
     if found.recovered and not found.orphaned_journals:  # its changes are in what was written
@@ -152,7 +152,7 @@ def _restore(screen: Screen, workspace: Workspace, name: str, given: str, *, yes
     _refuse_another_stack([entry.urn for entry in snapshot.resources], where, project, name)
     if given:
         question = f"Bring back {where} with {len(snapshot.resources)} resources?"
-        if not agreed(screen, question, yes=yes):
+        if not is_confirmed(screen, question, yes=yes):
             return FAILED
     kept = backend.restore(project, name, backend.read_backup(where))
     screen.print(f"Stack {name} has the state of {where} again.")
@@ -206,7 +206,7 @@ def _discard_journal(screen: Screen, workspace: Workspace, name: str, *, yes: bo
     screen.print(f"{log.where} tells of these objects:")
     for urn, id_ in journal.find_objects(log):
         screen.print(f"  {urn} (id {id_})")
-    if not agreed(screen, "Give up what it tells?", yes=yes):
+    if not is_confirmed(screen, "Give up what it tells?", yes=yes):
         return FAILED
     screen.print(f"The journal is kept in {log.set_aside()}.")
     return SUCCESS
@@ -224,8 +224,8 @@ def upgrade() -> None:
     Example:
       gpuform state upgrade
     """
-    with session() as current:
-        workspace = workspace_of(current, runs_program=False)
+    with open_session() as current:
+        workspace = find_workspace(current, runs_program=False)
         legacy = workspace.backend.list_legacy_stacks()
         if legacy:
             raise EngineError(
@@ -280,8 +280,8 @@ def list_entries(as_json: bool) -> None:
     Example:
       gpuform state list --stack dev
     """
-    with session() as current:
-        snapshot = sealed_snapshot(current)
+    with open_session() as current:
+        snapshot = read_sealed_snapshot(current)
         if not as_json:
             lines = render_state(snapshot.resources, snapshot.pending_operations)
             current.screen.print("\n".join(lines))
@@ -306,7 +306,7 @@ def show(resource: str, as_json: bool, show_secrets: bool) -> None:
       gpuform state show train
       gpuform state show train --json --show-secrets
     """
-    with session() as current:
+    with open_session() as current:
         entries = get_entries(_state(current, show_secrets=show_secrets).resources, resource)
         found = [build_entry_document(entry, show_secrets=show_secrets) for entry in entries]
         if as_json:
@@ -319,8 +319,9 @@ def show(resource: str, as_json: bool, show_secrets: bool) -> None:
 def _state(current: Session, *, show_secrets: bool) -> Snapshot:
     """With its secrets, or without the need of a passphrase."""
     if not show_secrets:
-        return sealed_snapshot(current)
-    workspace = workspace_of(current, runs_program=False)
+        return read_sealed_snapshot(current)
+    workspace = find_workspace(current, runs_program=False)
     return workspace.open(
-        current.stack, create_passphrase_finder(workspace, current.screen.passphrase())
+        current.stack,
+        create_passphrase_finder(workspace, current.screen.create_passphrase_prompt()),
     ).snapshot

@@ -8,12 +8,12 @@ import click
 
 from gpuform.providers.records import Intents
 from gpuform.stacks.cli.failures import FAILED, SUCCESS
-from gpuform.stacks.cli.flags import lock_flag, patience
-from gpuform.stacks.cli.opening import opened_for_change, workspace_of
-from gpuform.stacks.cli.session import Session, common_flags, session, stack_flags
-from gpuform.stacks.cli.terminal.asking import agreed
+from gpuform.stacks.cli.flags import build_lock_timeout, lock_flag
+from gpuform.stacks.cli.opening import find_workspace, open_for_change
+from gpuform.stacks.cli.session import Session, common_flags, open_session, stack_flags
+from gpuform.stacks.cli.terminal.asking import is_confirmed
 from gpuform.stacks.cli.terminal.screen import Screen
-from gpuform.stacks.cli.terminal.stopping import unwinding
+from gpuform.stacks.cli.terminal.stopping import raise_on_signals
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.records import move_intents, open_intents
 from gpuform.stacks.engine.secrets import WrongPassphrase
@@ -67,7 +67,7 @@ def delete(
     """
     if (resource is None) != everything:
         raise click.UsageError("name one resource, or give --all")
-    with session() as current, opened_for_change(current) as stack:
+    with open_session() as current, open_for_change(current) as stack:
         snapshot = stack.snapshot
         if resource is None:
             after, gone = edits.delete_all(snapshot, force=force)
@@ -78,7 +78,7 @@ def delete(
             )
         for entry in gone:
             current.screen.print(f"forgets {entry.urn}" + f" (id {entry.id})" * bool(entry.id))
-        if not gone or not agreed(current.screen, _ASK, yes=yes):
+        if not gone or not is_confirmed(current.screen, _ASK, yes=yes):
             return SUCCESS if not gone else FAILED
         stack.save(after)
         current.screen.print(f"{counted(len(gone), 'resource')} forgotten.")
@@ -156,7 +156,7 @@ def _flag(
 ) -> int:
     if bool(resources) == everything:
         raise click.UsageError("name resources, or give --all")
-    with session() as current, opened_for_change(current) as stack:
+    with open_session() as current, open_for_change(current) as stack:
         snapshot = stack.snapshot
         if everything:
             urns = edits.list_program_resource_urns(snapshot)
@@ -164,7 +164,7 @@ def _flag(
             urns = [get_live_entry(snapshot.resources, given).urn for given in resources]
         for urn in urns:
             current.screen.print(f"{done}: {urn}")
-        if not agreed(current.screen, _ASK, yes=yes):
+        if not is_confirmed(current.screen, _ASK, yes=yes):
             return FAILED
         stack.save(edit(snapshot, urns, wanted))
         current.screen.print(f"{counted(len(set(urns)), 'resource')} {done}.")
@@ -184,11 +184,11 @@ def rename(resource: str, name: str, yes: bool) -> int:
     Example:
       gpuform state rename train training
     """
-    with session() as current, opened_for_change(current) as stack:
+    with open_session() as current, open_for_change(current) as stack:
         entry = get_live_entry(stack.snapshot.resources, resource)
         after, new = edits.rename(stack.snapshot, entry.urn, name)
         current.screen.print(f"{entry.urn} becomes {new}")
-        if not agreed(current.screen, _ASK, yes=yes):
+        if not is_confirmed(current.screen, _ASK, yes=yes):
             return FAILED
         with move_intents(stack.intents(), stack.intents(), {entry.urn: new}):
             stack.save(after)
@@ -228,7 +228,7 @@ def move(
     """
     if source is None and dest is None:
         raise click.UsageError("give --source, --dest or both")
-    with session() as current, _both(current, source, dest) as (here, there):
+    with open_session() as current, _both(current, source, dest) as (here, there):
         urns = [get_live_entry(here.snapshot.resources, given).urn for given in resources]
         done = moved(
             here.snapshot,
@@ -238,7 +238,7 @@ def move(
             include_parents=include_parents,
         )
         _tell(current.screen, done, here.name, there.name)
-        if not agreed(current.screen, "Move them?", yes=yes):
+        if not is_confirmed(current.screen, "Move them?", yes=yes):
             return FAILED
         _save(done, here, there)
         current.screen.print(f"Moved from stack {here.name} to stack {there.name}.")
@@ -250,14 +250,14 @@ _Open = Stack | ForeignStack
 
 @contextlib.contextmanager
 def _both(current: Session, source: str | None, dest: str | None) -> Iterator[tuple[_Open, _Open]]:
-    workspace = workspace_of(current, runs_program=False)
+    workspace = find_workspace(current, runs_program=False)
     here, there = (_place(workspace, name) for name in (source, dest))
     if here == there:
         raise EngineError(f"the source and the destination are both stack '{here[1]}'")
-    passphrase = create_passphrase_finder(workspace, current.screen.passphrase())
-    backend, waiting = workspace.backend, patience(current.screen)
+    passphrase = create_passphrase_finder(workspace, current.screen.create_passphrase_prompt())
+    backend, waiting = workspace.backend, build_lock_timeout(current.screen)
     with contextlib.ExitStack() as held:
-        held.enter_context(unwinding())
+        held.enter_context(raise_on_signals())
         for place in sorted((here, there)):  # two moves at once do not wait for each other
             held.enter_context(backend.lock(*place, waiting))
         opened = _open(workspace, here, passphrase)
@@ -296,7 +296,7 @@ def _open_dest(
 def _dest_passphrase(current: Session, workspace: Workspace) -> Callable[[], str]:
     given = current.environ.get(DEST_PASSPHRASE)
     return (
-        create_passphrase_finder(workspace, current.screen.passphrase())
+        create_passphrase_finder(workspace, current.screen.create_passphrase_prompt())
         if given is None
         else lambda: given
     )

@@ -9,9 +9,14 @@ import click
 
 from gpuform.schemas.safe_text import format_json
 from gpuform.stacks.cli.failures import FAILED, OUT_OF_CREDIT, SUCCESS
-from gpuform.stacks.cli.flags import check_several, emulate_flag, output_flag, several_flags
-from gpuform.stacks.cli.session import Session, session, stack_flags
-from gpuform.stacks.cli.terminal.screen import content_of, deliver
+from gpuform.stacks.cli.flags import (
+    emulate_flag,
+    multi_stack_flags,
+    output_flag,
+    reject_filter_without_all,
+)
+from gpuform.stacks.cli.session import Session, open_session, stack_flags
+from gpuform.stacks.cli.terminal.screen import read_content, write_parts
 
 if TYPE_CHECKING:
     from gpuform.schemas.plan import Plan
@@ -31,7 +36,7 @@ if TYPE_CHECKING:
     help="Ask the platforms now; the state stays as it is.",
 )
 @emulate_flag
-@several_flags
+@multi_stack_flags
 @stack_flags
 def status(
     as_json: bool, refresh: bool, emulate: bool, every_stack: bool, filters: tuple[str, ...]
@@ -52,8 +57,8 @@ def status(
       gpuform status --refresh --json
       gpuform status --all
     """
-    check_several(every_stack=every_stack, filters=filters)
-    with session() as current:
+    reject_filter_without_all(every_stack=every_stack, filters=filters)
+    with open_session() as current:
         if every_stack:
             return _all(current, filters, as_json=as_json, refresh=refresh, emulate=emulate)
         return _one(current, as_json=as_json, refresh=refresh, emulate=emulate)
@@ -61,8 +66,8 @@ def status(
 
 def _one(current: Session, *, as_json: bool, refresh: bool, emulate: bool) -> int:
     from gpuform.stacks.cli.opening import (  # noqa: PLC0415 - the engine, not for help
-        chosen_stack,
-        workspace_of,
+        find_workspace,
+        select_stack,
     )
     from gpuform.stacks.operations.status_reading import read_status  # noqa: PLC0415 - as above
     from gpuform.stacks.review.text.status_text import (  # noqa: PLC0415 - as above
@@ -71,7 +76,7 @@ def _one(current: Session, *, as_json: bool, refresh: bool, emulate: bool) -> in
     )
     from gpuform.stacks.schedule.noticing import is_out_of_credit  # noqa: PLC0415 - as above
 
-    selected = chosen_stack(current, workspace_of(current, runs_program=False))
+    selected = select_stack(current, find_workspace(current, runs_program=False))
     found = read_status(selected, refresh=refresh, emulate=emulate)
     if as_json:
         document = build_status_document(found)
@@ -89,7 +94,7 @@ def _one(current: Session, *, as_json: bool, refresh: bool, emulate: bool) -> in
 def _all(
     current: Session, filters: Sequence[str], *, as_json: bool, refresh: bool, emulate: bool
 ) -> int:
-    from gpuform.stacks.cli.choosing import chosen_of, refuse_unknown  # noqa: PLC0415 - not for help
+    from gpuform.stacks.cli.choosing import choose_stacks, require_any_stack  # noqa: PLC0415 - not for help
     from gpuform.stacks.document.diagnostics import Diagnostics  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.status_reading import StatusQuery, read_stack_statuses  # noqa: PLC0415
     from gpuform.stacks.review.text.multi_stack_status_text import (  # noqa: PLC0415 - as above
@@ -101,9 +106,9 @@ def _all(
     )
 
     problems = Diagnostics()
-    chosen = chosen_of(current, filters, problems)
-    refuse_unknown(chosen, problems)
-    ask = current.screen.passphrase()
+    chosen = choose_stacks(current, filters, problems)
+    require_any_stack(chosen, problems)
+    ask = current.screen.create_passphrase_prompt()
     looking = StatusQuery(
         chosen.order.estate.root,
         current.environ,
@@ -174,7 +179,7 @@ _MOST = 60
     show_default=True,
     help="Where there are more shapes, like resources are one shape with a count; 0 never.",
 )
-@several_flags
+@multi_stack_flags
 @stack_flags
 def graph(
     form: str,
@@ -202,15 +207,15 @@ def graph(
       gpuform preview --save-plan plan.json && gpuform graph --plan plan.json --format mermaid
       gpuform graph --all --format mermaid
     """
-    check_several(every_stack=every_stack, filters=filters)
+    reject_filter_without_all(every_stack=every_stack, filters=filters)
     if every_stack and plan_file is not None:
         raise click.UsageError("--all draws states: it does not go with --plan")
-    with session() as current:
+    with open_session() as current:
         if every_stack:
             drawing, code = _show_graphs(current, filters, most)
         else:
             drawing, code = _show_graph(current, plan_file, most), SUCCESS
-        deliver([_drawn(drawing, form, current)], output, current.screen)
+        write_parts([_drawn(drawing, form, current)], output, current.screen)
     return code
 
 
@@ -224,7 +229,7 @@ def _show_graph(current: Session, plan_file: str | None, most: int) -> "Drawing"
         title, entries = _state(current)
         things = things_of_state(entries)
     else:
-        plan = read_plan("stdin" if plan_file == "-" else plan_file, content_of(plan_file))
+        plan = read_plan("stdin" if plan_file == "-" else plan_file, read_content(plan_file))
         if plan.errors:
             raise EngineError(
                 f"there is no graph of a plan that is not whole: its preview has failed: "
@@ -238,15 +243,15 @@ def _show_graph(current: Session, plan_file: str | None, most: int) -> "Drawing"
 
 def _show_graphs(current: Session, filters: Sequence[str], most: int) -> tuple["Drawing", int]:
     """The drawing of all stacks, and the exit code; what cannot be read is told."""
-    from gpuform.stacks.cli.choosing import chosen_of, refuse_unknown  # noqa: PLC0415 - not for help
+    from gpuform.stacks.cli.choosing import choose_stacks, require_any_stack  # noqa: PLC0415 - not for help
     from gpuform.stacks.document.diagnostics import Diagnostics  # noqa: PLC0415 - as above
     from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - as above
     from gpuform.stacks.graph.arranging import StackPart, arrange_stacks  # noqa: PLC0415
     from gpuform.stacks.graph.things import things_of_state  # noqa: PLC0415 - as above
 
     problems = Diagnostics()
-    chosen = chosen_of(current, filters, problems)
-    refuse_unknown(chosen, problems)
+    chosen = choose_stacks(current, filters, problems)
+    require_any_stack(chosen, problems)
     failed = [str(each) for each in problems]
     parts = []
     for member in chosen.members:
@@ -257,7 +262,7 @@ def _show_graphs(current: Session, filters: Sequence[str], most: int) -> tuple["
         except EngineError as error:
             failed.append(f"{member.name}: {error}")
         things = things_of_state(entries or ())
-        parts.append(StackPart(member.name, things, chosen.reads(member.name), note))
+        parts.append(StackPart(member.name, things, chosen.list_dependencies(member.name), note))
     for text in failed:
         current.screen.warn(f"error: {text}")
     count = sum(len(part.things) for part in parts)
@@ -282,25 +287,25 @@ def _entries(current: Session, member: "Member") -> "list[ResourceState] | None"
 
 
 def _state(current: Session) -> tuple[str, list["ResourceState"]]:
-    from gpuform.stacks.cli.opening import sealed_snapshot, workspace_of  # noqa: PLC0415
+    from gpuform.stacks.cli.opening import find_workspace, read_sealed_snapshot  # noqa: PLC0415
 
-    workspace = workspace_of(current)
+    workspace = find_workspace(current)
     name = workspace.resolve(current.stack)
-    return f"{workspace.project.name}/{name}", sealed_snapshot(current, workspace).resources
+    return f"{workspace.project.name}/{name}", read_sealed_snapshot(current, workspace).resources
 
 
 def _known(current: Session, plan: "Plan") -> list["ResourceState"]:
     """What the state of the plan's stack holds, where the command runs in its project."""
-    from gpuform.stacks.cli.opening import sealed_snapshot, workspace_of  # noqa: PLC0415
+    from gpuform.stacks.cli.opening import find_workspace, read_sealed_snapshot  # noqa: PLC0415
     from gpuform.stacks.engine.project import ProjectError  # noqa: PLC0415 - as above
 
     try:
-        workspace = workspace_of(current)
+        workspace = find_workspace(current)
     except ProjectError:
         return []
     if plan.project != workspace.project.name or plan.stack not in workspace.stacks():
         return []
-    return sealed_snapshot(replace(current, stack=plan.stack), workspace).resources
+    return read_sealed_snapshot(replace(current, stack=plan.stack), workspace).resources
 
 
 def _drawn(drawing: "Drawing", form: str, current: Session) -> str:

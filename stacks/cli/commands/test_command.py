@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from gpuform.stacks.cli.failures import FAILED, SUCCESS
-from gpuform.stacks.cli.flags import in_seconds
-from gpuform.stacks.cli.session import Session, common_flags, session
-from gpuform.stacks.cli.terminal.stopping import unwinding
+from gpuform.stacks.cli.flags import parse_duration
+from gpuform.stacks.cli.session import Session, common_flags, open_session
+from gpuform.stacks.cli.terminal.stopping import raise_on_signals
 from gpuform.stacks.review.paint import Paint
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ _STYLES: Final = {"passed": "add", "failed": "error", "broken": "error", "skippe
 @click.option(
     "--timeout",
     "limit",
-    callback=in_seconds,
+    callback=parse_duration,
     default="5m",
     show_default=True,
     metavar="DURATION",
@@ -86,7 +86,7 @@ def test(  # noqa: PLR0913, PLR0917 - the flags
     from gpuform.stacks.operations.opening.emulating import require_emulator  # noqa: PLC0415 - not for help
     from gpuform.stacks.testing.cases import chosen, read_cases  # noqa: PLC0415 - as above
 
-    with session() as current:
+    with open_session() as current:
         require_emulator()
         cases = chosen(read_cases(paths, Path.cwd()), patterns)
         if only_list:
@@ -95,7 +95,7 @@ def test(  # noqa: PLR0913, PLR0917 - the flags
         if _moves(cases):
             return SUCCESS
         wanted = _Wanted(jobs, limit, update, coverage, junit, as_json, is_whole=not patterns)
-        with unwinding():
+        with raise_on_signals():
             return _play(current, cases, wanted)
 
 
@@ -114,12 +114,12 @@ class _Wanted:
 
 def _moves(cases: Sequence["Case"]) -> bool:
     """Whether the command goes on in the project's own interpreter."""
-    from gpuform.stacks.cli.running import goes_on_elsewhere  # noqa: PLC0415 - not for help
+    from gpuform.stacks.cli.running import will_continue_in_virtualenv  # noqa: PLC0415 - not for help
     from gpuform.stacks.operations.opening.interpreter import refuse_other_interpreter  # noqa: PLC0415 - as above
 
     projects = {case.project.path: case.project for case in cases}.values()
     if len(projects) == 1:
-        return any(goes_on_elsewhere(project) for project in projects)
+        return any(will_continue_in_virtualenv(project) for project in projects)
     for project in projects:
         refuse_other_interpreter(project)
     return False

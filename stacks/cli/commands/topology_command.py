@@ -9,7 +9,7 @@ import click
 from gpuform.schemas.safe_text import escape_invisible, format_json
 from gpuform.stacks.cli.failures import FAILED, SUCCESS
 from gpuform.stacks.cli.flags import emulate_flag, lock_flag, output_flag, yes_flag
-from gpuform.stacks.cli.session import Session, session, stack_flags
+from gpuform.stacks.cli.session import Session, open_session, stack_flags
 
 if TYPE_CHECKING:
     from gpuform.schemas.policies.drain import KubernetesInputs
@@ -104,7 +104,7 @@ def topology(  # noqa: PLR0913 - a flag each
       gpuform topology --format kueue --apply --yes
       gpuform topology --format inventory --refresh
     """
-    from gpuform.stacks.cli.opening import chosen_stack, workspace_of  # noqa: PLC0415 - the engine, not for help
+    from gpuform.stacks.cli.opening import find_workspace, select_stack  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.operations.placing import TopologyOptions  # noqa: PLC0415 - as above
 
     if apply_ and remove:
@@ -114,8 +114,8 @@ def topology(  # noqa: PLR0913 - a flag each
         raise click.UsageError("--output takes a text, and --apply and --remove write none")
     if yes and not is_writing:
         raise click.UsageError("--yes goes with --apply or --remove")
-    with session() as current:
-        selected = chosen_stack(current, workspace_of(current))
+    with open_session() as current:
+        selected = select_stack(current, find_workspace(current))
         options = TopologyOptions(
             form=form,
             resources=resources,
@@ -147,16 +147,16 @@ def _read(
     *,
     as_json: bool,
 ) -> int:
-    from gpuform.stacks.cli.terminal.screen import deliver  # noqa: PLC0415 - not for help
+    from gpuform.stacks.cli.terminal.screen import write_parts  # noqa: PLC0415 - not for help
     from gpuform.stacks.operations.placing import read_topology  # noqa: PLC0415 - as above
     from gpuform.stacks.review.text.orphans_text import build_topology_document  # noqa: PLC0415 - as above
 
     found = read_topology(selected, options)
     if as_json:
         text = format_json(build_topology_document(found), indent=2) + "\n"
-        deliver([text], output, current.screen)
+        write_parts([text], output, current.screen)
         return SUCCESS
-    deliver([found.text], output, current.screen)
+    write_parts([found.text], output, current.screen)
     _tell_unknown(current, found.unknown)
     return SUCCESS
 
@@ -170,8 +170,8 @@ def _write(
     yes: bool,
     as_json: bool,
 ) -> int:
-    from gpuform.stacks.cli.terminal.asking import agreed  # noqa: PLC0415 - not for help
-    from gpuform.stacks.cli.terminal.stopping import unwinding  # noqa: PLC0415 - as above
+    from gpuform.stacks.cli.terminal.asking import is_confirmed  # noqa: PLC0415 - not for help
+    from gpuform.stacks.cli.terminal.stopping import raise_on_signals  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.placing import apply_topology  # noqa: PLC0415 - as above
     from gpuform.stacks.review.text.orphans_text import (  # noqa: PLC0415 - as above
         build_changes_document,
@@ -186,9 +186,9 @@ def _write(
             return yes
         screen.print(f"In the Kubernetes of {escape_invisible(wanted.kubernetes)}:")
         screen.print("\n".join(render_label_changes(wanted.changes, screen.paint)))
-        return agreed(screen, "Write this?", yes=yes)
+        return is_confirmed(screen, "Write this?", yes=yes)
 
-    with unwinding():
+    with raise_on_signals():
         found = apply_topology(selected, options, confirm=confirm, tell=screen.warn, remove=remove)
     problems = list(render_label_problems(found.changes))
     if as_json:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from gpuform.stacks.cli.failures import FAILED, SUCCESS, explain
-from gpuform.stacks.cli.flags import check_several, output_flag, several_flags
-from gpuform.stacks.cli.session import Session, common_flags, session, stack_flags
-from gpuform.stacks.cli.terminal.screen import Screen, deliver
+from gpuform.stacks.cli.failures import FAILED, SUCCESS, describe_failure
+from gpuform.stacks.cli.flags import multi_stack_flags, output_flag, reject_filter_without_all
+from gpuform.stacks.cli.session import Session, common_flags, open_session, stack_flags
+from gpuform.stacks.cli.terminal.screen import Screen, write_parts
 
 if TYPE_CHECKING:
-    from gpuform.stacks.cli.choosing import Chosen
+    from gpuform.stacks.cli.choosing import ChosenStacks
     from gpuform.stacks.document.diagnostics import Diagnostic
     from gpuform.stacks.topology.planning import PlannedTopology
 
@@ -35,7 +35,7 @@ _FORMATS = ("text", "json", "sarif", "github")
     show_default=True,
     help="How problems are told: sarif for code scanning, github for a workflow's log.",
 )
-@several_flags
+@multi_stack_flags
 @stack_flags
 def validate(
     files: tuple[Path, ...], form: str, every_stack: bool, filters: tuple[str, ...]
@@ -57,10 +57,10 @@ def validate(
       gpuform validate --stack prod --format github
       gpuform validate --all
     """
-    check_several(every_stack=every_stack, filters=filters)
+    reject_filter_without_all(every_stack=every_stack, filters=filters)
     if every_stack and files:
         raise click.UsageError("--all checks the topologies of all stacks: name no FILE with it")
-    with session() as current:
+    with open_session() as current:
         return _all(current, filters, form) if every_stack else _files(current, files, form)
 
 
@@ -89,13 +89,13 @@ def _files(current: Session, files: tuple[Path, ...], form: str) -> int:
 
 
 def _all(current: Session, filters: Sequence[str], form: str) -> int:
-    from gpuform.stacks.cli.choosing import chosen_of  # noqa: PLC0415 - the engine, not for help
+    from gpuform.stacks.cli.choosing import choose_stacks  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.document.diagnostics import Diagnostics  # noqa: PLC0415 - as above
     from gpuform.stacks.multi_stack import check_estate  # noqa: PLC0415 - as above
     from gpuform.stacks.offers import misspelt, seen_lately  # noqa: PLC0415 - as above
 
     problems, warnings = Diagnostics(), Diagnostics()
-    chosen = chosen_of(current, filters, problems)
+    chosen = choose_stacks(current, filters, problems)
     found = check_estate(chosen.order, chosen.names, problems)
     for member in chosen.members:
         if member.name in found:
@@ -105,14 +105,14 @@ def _all(current: Session, filters: Sequence[str], form: str) -> int:
     return _told(current, list(problems), list(warnings), valid, form)
 
 
-def _lines(chosen: "Chosen", found: Mapping[str, "PlannedTopology"]) -> Iterator[str]:
+def _lines(chosen: "ChosenStacks", found: Mapping[str, "PlannedTopology"]) -> Iterator[str]:
     """A line for each stack: what it declares, and what it reads."""
     if not chosen.names:
         yield "No stack is touched: nothing is to be checked."
     for name in chosen.names:
         planned = found.get(name)
         line = _summary(name, planned) if planned else f"{name} is a Python program"
-        before = chosen.reads(name)
+        before = chosen.list_dependencies(name)
         yield f"{line}; after {', '.join(before)}" if before else line
 
 
@@ -170,7 +170,7 @@ def fmt(files: tuple[str, ...], check: bool, diff: bool) -> int:
     """
     if _STDIN in files and len(files) > 1:
         raise click.UsageError("`-` stands alone")
-    with session() as current:
+    with open_session() as current:
         run = _Run(current.screen, check=check, diff=diff)
         if files == (_STDIN,):
             run.stdin()
@@ -259,7 +259,7 @@ class _Run:
             told = (
                 EngineError(f"{where}: {error.strerror}") if isinstance(error, OSError) else error
             )
-            for line in explain(told, verbose=False)[1]:
+            for line in describe_failure(told, verbose=False)[1]:
                 self.screen.warn(line)
 
 
@@ -309,13 +309,13 @@ def schema(output: Path | None, what: str, link: bool) -> None:
       gpuform schema --output topology.schema.json
       # yaml-language-server: $schema=topology.schema.json
     """
-    with session() as current:
+    with open_session() as current:
         if link:
             if output is not None or what != "topology":
                 raise click.UsageError("--link stands for topologies, and names its file itself")
             current.screen.print(f"Editors find the schema by {_linked()}.")
             return
-        deliver([_text(what)], output, current.screen)
+        write_parts([_text(what)], output, current.screen)
 
 
 def _linked() -> Path:

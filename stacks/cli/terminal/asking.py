@@ -1,4 +1,4 @@
-"""The questions before a change is made."""
+"""Ask for confirmation before a change."""
 
 from typing import Final
 
@@ -13,28 +13,28 @@ from gpuform.stacks.review.facts import Review, StackFacts
 from gpuform.stacks.review.text.plan_text import format_loss, render_plan
 from gpuform.stacks.review.value_text import counted
 
-_LOOKING: Final = {
+_PREVIEW_COMMANDS: Final = {
     "expire": "expire --dry-run",
     "repair": "repair --dry-run",
     "destroy": "destroy --preview-only",
     "refresh": "refresh --preview-only",
 }
-"""What only looks, for the operations that `preview` does not show."""
+"""The commands that preview an operation, where `preview` does not."""
 
 
-def refuse_what_nobody_can_answer(arguments: RunArguments, screen: Screen) -> None:
-    """Ends a command that would have to ask, before it begins."""
+def require_answerable(arguments: RunArguments, screen: Screen) -> None:
+    """Raise an error for a command that would ask a question where nobody can answer."""
     options = arguments.options
     if options.preview_only or arguments.yes:
         return
     if arguments.json:
         raise click.UsageError(
             f"`{arguments.command} --json` cannot ask: add --yes, or look first with "
-            f"`gpuform {_LOOKING.get(options.operation, 'preview')} --json`"
+            f"`gpuform {_PREVIEW_COMMANDS.get(options.operation, 'preview')} --json`"
         )
     if not screen.interactive and not options.skip_preview:
         skipping = "" if options.operation in ("expire", "repair") else " or --skip-preview"
-        looking = _LOOKING.get(options.operation, "preview")
+        looking = _PREVIEW_COMMANDS.get(options.operation, "preview")
         raise EngineError(
             f"`gpuform {arguments.command}` asks before it changes anything, and nobody is here "
             "to answer",
@@ -43,53 +43,56 @@ def refuse_what_nobody_can_answer(arguments: RunArguments, screen: Screen) -> No
         )
 
 
-def confirmed(screen: Screen, plan: Plan) -> bool:
-    """Asks until the answer is clear; no answer is a no.
+def confirm_plan(screen: Screen, plan: Plan) -> bool:
+    """Ask until the answer is clear, and return True for a yes; no answer is a no.
 
-    To destroy the stack or to lose data, its name has to be typed.
+    To destroy the stack or to lose data, the user has to type the stack's name.
     """
-    by_name = plan.operation == "destroy" or bool(StackFacts(plan).losing_data)
-    wanted = plan.stack if by_name else "yes"
-    question = f"{_what(plan, by_name=by_name)} [{wanted}/no/details] "
+    needs_name = plan.operation == "destroy" or bool(StackFacts(plan).losing_data)
+    expected_answer = plan.stack if needs_name else "yes"
+    question = f"{_build_question(plan, by_name=needs_name)} [{expected_answer}/no/details] "
     screen.print()
     while True:
         answer = screen.ask(screen.paint("bold", question))
-        if answer == wanted or (not by_name and is_yes(answer)):
+        if answer == expected_answer or (not needs_name and is_yes(answer)):
             return True
         if answer == "details":
             screen.print("\n" + render_plan(plan, details=True, paint=screen.paint) + "\n")
         elif answer.lower() in ("", "no", "n"):
             return False
         else:
-            screen.print(f"Answer {wanted}, no or details.")
+            screen.print(f"Answer {expected_answer}, no or details.")
 
 
-def confirmed_all(screen: Screen, plan: StacksPlan) -> bool:
-    """The same of several stacks; to destroy or to lose data, their folder's name is typed."""
+def confirm_all_plans(screen: Screen, plan: StacksPlan) -> bool:
+    """Ask about the combined plan; to destroy or to lose data, the user types the folder's name."""
     review = Review.from_stacks_plan(plan)
-    destroys = all(each.operation == "destroy" for each in plan.plans)
-    by_name = bool(plan.name) and (destroys or any(each.losing_data for each in review.stacks))
-    wanted = plan.name if by_name else "yes"
+    destroys = all(stack_plan.operation == "destroy" for stack_plan in plan.plans)
+    by_name = bool(plan.name) and (
+        destroys or any(stack_facts.losing_data for stack_facts in review.stacks)
+    )
+    expected_answer = plan.name if by_name else "yes"
     stacks = counted(len(plan.plans), "stack")
     what = f"This destroys {stacks}." if destroys else f"Perform this on {stacks}?"
     type_it = f" Type the name of their folder, {plan.name}, to go on." if by_name else ""
     try:
         while True:
-            answer = screen.ask(screen.paint("bold", f"{what}{type_it} [{wanted}/no] "))
-            if answer == wanted or (not by_name and is_yes(answer)):
+            answer = screen.ask(screen.paint("bold", f"{what}{type_it} [{expected_answer}/no] "))
+            if answer == expected_answer or (not by_name and is_yes(answer)):
                 return True
             if answer.lower() in ("", "no", "n"):
                 return False
-            screen.print(f"Answer {wanted} or no.")
+            screen.print(f"Answer {expected_answer} or no.")
     except KeyboardInterrupt:
         screen.print()
         return False
 
 
-def agreed(screen: Screen, question: str, *, yes: bool) -> bool:
-    """Whether the person wants it: `yes` was given, or is the answer.
+def is_confirmed(screen: Screen, question: str, *, yes: bool) -> bool:
+    """Return True if `yes` was given or is the answer.
 
-    Raises EngineError where nobody can answer.
+    Raises:
+        EngineError: nobody can answer.
     """
     if yes:
         return True
@@ -104,11 +107,11 @@ def agreed(screen: Screen, question: str, *, yes: bool) -> bool:
 
 
 def is_yes(answer: str) -> bool:
-    """Whether somebody has said so."""
+    """Return True for yes or y."""
     return answer.lower() in ("yes", "y")
 
 
-def _what(plan: Plan, *, by_name: bool) -> str:
+def _build_question(plan: Plan, *, by_name: bool) -> str:
     parts = [format_loss(plan), "Type the stack's name to go on." if by_name else ""]
     if plan.operation == "destroy":
         deleted = plan.summary.get(PlanAction.DELETE, 0)

@@ -1,4 +1,4 @@
-"""What an examination has found, on the screen."""
+"""Print the findings of `gpuform doctor`."""
 
 from collections.abc import Sequence
 
@@ -8,21 +8,21 @@ from gpuform.stacks.cli.terminal.screen import Screen
 from gpuform.stacks.doctor.findings import Finding, Level, findings_lines
 
 
-def show_findings(found: Sequence[Finding], screen: Screen, *, as_json: bool) -> int:
-    """Prints them; the exit code."""
-    failed = any(finding.level is Level.PROBLEM for finding in found)
+def show_findings(findings: Sequence[Finding], screen: Screen, *, as_json: bool) -> int:
+    """Print the findings and return the exit code."""
+    failed = any(finding.level is Level.PROBLEM for finding in findings)
     if as_json:
         rows = [
             {
-                "area": each.area,
-                "level": str(each.level),
-                "text": each.text,
-                "remedy": each.remedy,
+                "area": finding.area,
+                "level": str(finding.level),
+                "text": finding.text,
+                "remedy": finding.remedy,
             }
-            for each in found
+            for finding in findings
         ]
         document = {"ok": not failed, "findings": rows}
         screen.print(format_json(document, indent=2))
     else:
-        screen.print("\n".join(findings_lines(found, screen.paint)))
+        screen.print("\n".join(findings_lines(findings, screen.paint)))
     return FAILED if failed else SUCCESS

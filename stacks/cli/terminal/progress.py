@@ -1,4 +1,4 @@
-"""Show a run's progress: rows on a terminal, else lines for results and long waits."""
+"""Show the progress of a run: live rows on a terminal, else lines for results and long waits."""
 
 import re
 import threading
@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from gpuform.stacks.cli.terminal.screen import Screen, harmless
+from gpuform.stacks.cli.terminal.screen import Screen, escape_text
 from gpuform.stacks.engine.planning import (
     Event,
     Op,
@@ -28,17 +28,17 @@ from gpuform.stacks.review.summary_text import format_elapsed
 from gpuform.stacks.review.text import step_text
 
 SPACING: Final = 10.0
-"""Seconds between two lines that tell what runs."""
+"""Seconds between two lines about running steps."""
 
 SILENCE: Final = 60.0
-"""Seconds without news, after which what runs is told again: CI systems end silent jobs."""
+"""Seconds without news after which running steps are printed again: CI systems end silent jobs."""
 
 _MOST_NAMED: Final = 3
 _MOST_PHASES: Final = 5
 
 
 class ProgressView(Protocol):
-    """Shows what is running. `close` ends it; `print` puts a line above what is live."""
+    """Shows running steps. `close` ends the display; `print` puts a line above the live rows."""
 
     def __call__(self, event: Event) -> None: ...
 
@@ -47,22 +47,22 @@ class ProgressView(Protocol):
     def close(self) -> None: ...
 
 
-def ended(event: StepDone | StepFailed, seconds: float, paint: Paint) -> str:
-    """`+  train  together:Cluster  created in 20m10s`."""
+def format_ended(event: StepDone | StepFailed, seconds: float, paint: Paint) -> str:
+    """Return the line of a step that ended: `+  train  together:Cluster  created in 20m10s`."""
     step = event.step
     if isinstance(event, StepFailed):
-        told = step_text.format_failed(step.op, seconds, paint)
+        result = step_text.format_failed(step.op, seconds, paint)
     else:
-        told = step_text.format_succeeded(step.op, seconds, step.shown_op)
+        result = step_text.format_succeeded(step.op, seconds, step.shown_op)
     who = step_text.format_subject(step.op, step.urn, paint)
-    return f"{who}  {told}{'  [retain]' if step.retain else ''}"
+    return f"{who}  {result}{'  [retain]' if step.retain else ''}"
 
 
 @dataclass(slots=True)
 class _Running:
     step: Step
     phase: str = ""
-    is_untold: bool = True
+    is_unreported: bool = True
 
     @property
     def doing(self) -> str:
@@ -70,7 +70,7 @@ class _Running:
 
 
 class EndedProgress:
-    """What has ended, and nothing of what is under way."""
+    """Prints steps that ended, and nothing about running steps."""
 
     def __init__(self, screen: Screen, watch: Stopwatch) -> None:
         self._screen = screen
@@ -85,21 +85,25 @@ class EndedProgress:
                 planning = isinstance(event, StepDone) and event.planning
                 if is_platform_request(event.step, planning=planning) and is_worth_showing(event):
                     seconds = self._watch.get_elapsed(id(event.step))
-                    self._screen.print(ended(event, seconds, self._screen.paint))
+                    self._screen.print(format_ended(event, seconds, self._screen.paint))
 
     def print(self, text: str) -> None:
         self._screen.print(text)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no display is open."""
 
 
 class LineProgress:
-    """For logs and pipes. Results come at once; what runs is told at most every `SPACING` seconds
-    by the platform's clock, and again after `SILENCE`.
+    """Prints progress as lines, for logs and pipes.
 
-    `beat` is how often, in real seconds, it looks whether there is something to tell; without one
-    it looks only when something happens.
+    Results are printed at once; running steps at most every `SPACING` seconds by the platform's
+    clock,
+    and again after `SILENCE`.
+
+    `beat` is how often, in real seconds, a thread looks for something to print; without one only
+    events
+    cause lines.
     """
 
     def __init__(self, screen: Screen, watch: Stopwatch, *, beat: float | None = None) -> None:
@@ -107,7 +111,7 @@ class LineProgress:
         self._watch = watch
         self._running: dict[int, _Running] = {}  # by id() of the step: a URN may have several
         self._done = 0
-        self._has_told = False
+        self._has_reported = False
         watch.start(self)
         watch.start(_LAST)
         self._lock = threading.Lock()
@@ -121,25 +125,25 @@ class LineProgress:
                 event.step, planning=event.planning
             ):
                 is_read = event.step.op is Op.REFRESH
-                self._running[id(event.step)] = _Running(event.step, is_untold=not is_read)
+                self._running[id(event.step)] = _Running(event.step, is_unreported=not is_read)
                 self._watch.start(id(event.step))
             elif isinstance(event, Progress):
                 for running in self._running.values():
                     if running.step.urn == event.urn:
-                        running.phase, running.is_untold = event.text, True
+                        running.phase, running.is_unreported = event.text, True
             elif isinstance(event, StepDone | StepFailed) and id(event.step) in self._running:
                 del self._running[id(event.step)]
                 self._done += 1
                 if is_worth_showing(event):
                     seconds = self._watch.get_elapsed(id(event.step))
-                    self._screen.print(ended(event, seconds, self._screen.paint))
-            self._tell_what_is_due()
+                    self._screen.print(format_ended(event, seconds, self._screen.paint))
+            self._report_if_due()
 
     def tick(self) -> None:
-        """Tells what is due, if anything is."""
+        """Print running steps if a line is due."""
         with self._lock:
             if not self._closed.is_set():
-                self._tell_what_is_due()
+                self._report_if_due()
 
     def print(self, text: str) -> None:
         self._screen.print(text)
@@ -152,37 +156,39 @@ class LineProgress:
         while not self._closed.wait(seconds):
             self.tick()
 
-    def _tell_what_is_due(self) -> None:
+    def _report_if_due(self) -> None:
         silent = self._watch.get_elapsed(_LAST) if self._running else 0.0
-        if self._has_told and silent < SPACING:
+        if self._has_reported and silent < SPACING:
             return
-        told = [each for each in self._running.values() if each.is_untold]
-        if not told and silent >= SILENCE:
-            told = [*self._running.values()]
-        if not told:
+        reported = [running for running in self._running.values() if running.is_unreported]
+        if not reported and silent >= SILENCE:
+            reported = [*self._running.values()]
+        if not reported:
             return
-        self._screen.print(self._one(told[0]) if len(told) == 1 else self._several(told))
-        for each in told:
-            each.is_untold = False
+        self._screen.print(
+            self._format_one(reported[0]) if len(reported) == 1 else self._format_many(reported)
+        )
+        for running in reported:
+            running.is_unreported = False
         self._watch.start(_LAST)
-        self._has_told = True
+        self._has_reported = True
 
-    def _one(self, running: _Running) -> str:
+    def _format_one(self, running: _Running) -> str:
         step, since = running.step, ""
-        if not running.is_untold:
+        if not running.is_unreported:
             since = f", {format_elapsed(self._watch.get_elapsed(id(step)))} so far"
         subject = step_text.format_subject(step.op, step.urn, self._screen.paint)
         return f"{subject}  {running.doing}{since}"
 
-    def _several(self, told: list[_Running]) -> str:
+    def _format_many(self, reported: list[_Running]) -> str:
         """`12 running, 3 done: 8 creating: InstallingDrivers, 4 creating`."""
         elapsed = format_elapsed(self._watch.get_elapsed(self))
         counts = f"{len(self._running)} running, {self._done} done ({elapsed})"
-        if len(told) <= _MOST_NAMED:
-            parts = [f"{name_of(each.step.urn)} {each.doing}" for each in told]
+        if len(reported) <= _MOST_NAMED:
+            parts = [f"{name_of(running.step.urn)} {running.doing}" for running in reported]
         else:
             # How long each has waited differs, and would keep them apart.
-            phases = Counter(_WAITED.sub("", each.doing) for each in self._running.values())
+            phases = Counter(_WAITED.sub("", running.doing) for running in self._running.values())
             parts = [f"{count} {doing}" for doing, count in phases.most_common(_MOST_PHASES)]
             others = len(self._running) - sum(n for _, n in phases.most_common(_MOST_PHASES))
             parts += [f"{others} in other phases"] if others else []
@@ -203,7 +209,7 @@ class _Row:
 
 
 class LiveProgress:
-    """Rows while they run; what has ended stays above as a line."""
+    """Shows a row for each running step; steps that ended stay above as lines."""
 
     def __init__(self, screen: Screen, watch: Stopwatch) -> None:
         self._screen = screen
@@ -214,7 +220,7 @@ class LiveProgress:
         self._console = Console(file=screen.out, highlight=False, no_color=not screen.paint.color)
         self._live = Live(
             console=self._console,
-            get_renderable=self.table,
+            get_renderable=self.build_table,
             transient=True,
             redirect_stdout=False,
             redirect_stderr=False,
@@ -237,23 +243,25 @@ class LiveProgress:
             self._end(event)
 
     def print(self, text: str) -> None:
-        self._console.print(self._styled(text), soft_wrap=True)
+        self._console.print(self._to_styled_text(text), soft_wrap=True)
 
     def close(self) -> None:
         self._live.stop()
 
-    def _styled(self, text: str) -> Text:
-        return Text.from_ansi(harmless(text, color=self._screen.paint.color, in_ci=False))
+    def _to_styled_text(self, text: str) -> Text:
+        return Text.from_ansi(escape_text(text, color=self._screen.paint.color, in_ci=False))
 
-    def table(self) -> Table:
-        """The rows as they are now."""
+    def build_table(self) -> Table:
+        """Return the rows of the running steps."""
         grid = Table.grid(padding=(0, 2))
         with self._lock:
             rows = list(self._rows.values())
         for row in rows[:_MOST_ROWS]:
             step = row.step
             grid.add_row(
-                self._styled(step_text.format_subject(step.op, step.urn, self._screen.paint)),
+                self._to_styled_text(
+                    step_text.format_subject(step.op, step.urn, self._screen.paint)
+                ),
                 Text(step_text.format_running(step.op, row.phase)),
                 format_elapsed(self._watch.get_elapsed(id(step))),
             )
@@ -265,4 +273,6 @@ class LiveProgress:
         with self._lock:
             row = self._rows.pop(id(event.step), None)
         if row is not None and is_worth_showing(event):
-            self.print(ended(event, self._watch.get_elapsed(id(event.step)), self._screen.paint))
+            self.print(
+                format_ended(event, self._watch.get_elapsed(id(event.step)), self._screen.paint)
+            )

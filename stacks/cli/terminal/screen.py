@@ -37,61 +37,63 @@ _ERASE = "\x1b[0K"
 
 @dataclass(slots=True)
 class Folds:
-    """The marks around a part: `begin` is the line of its title, `end` the line after it."""
+    """The marks around a foldable part of a CI log."""
 
     _begin: Callable[[str, str], str]
     _end: Callable[[str], str]
     _name: str = ""
 
     def begin(self, title: str) -> str:
-        """The line that begins a part."""
+        """Return the line that begins a part."""
         self._name = f"gpuform_{time.time_ns()}"
         return self._begin(self._name, title)
 
     def end(self) -> str:
-        """The line that ends the part begun last."""
+        """Return the line that ends the part begun last."""
         return self._end(self._name)
 
 
-def folds_of(job: CiJob | None) -> Folds | None:
-    """The marks of the job's system; None where there are none."""
+def create_folds(job: CiJob | None) -> Folds | None:
+    """Return the fold marks of the job's CI system, or None if it has none."""
     if job is None:
         return None
     if job.system.startswith("GitHub"):
         return Folds(lambda _, title: f"::group::{title}", lambda _: "::endgroup::")
     if job.system.startswith("GitLab"):
         return Folds(
-            lambda name, title: f"{_section('start', name)}{title}",
-            lambda name: _section("end", name),
+            lambda name, title: f"{_format_section('start', name)}{title}",
+            lambda name: _format_section("end", name),
         )
     if job.system.startswith("Azure"):
         return Folds(lambda _, title: f"##[group]{title}", lambda _: "##[endgroup]")
     return None
 
 
-def _section(kind: str, name: str) -> str:
+def _format_section(kind: str, name: str) -> str:
     return f"{_ERASE}section_{kind}:{int(time.time())}:{name}\r{_ERASE}"
 
 
 _COMMAND: Final = re.compile(r"(?m)(^[^\S\n]*:(?=:)|#(?=#\w*\[))")
 
 
-def harmless(text: str, *, color: bool, in_ci: bool) -> str:
-    """The text with what cannot be seen as escapes; with `color`, gpuform's own styles stay."""
+def escape_text(text: str, *, color: bool, in_ci: bool) -> str:
+    """Return the text with control characters escaped; with `color` gpuform's own styles stay."""
     parts = STYLED.split(text) if color else [text]
-    shown = "".join(
+    escaped = "".join(
         part if at % 2 else escape_invisible_lines(part) for at, part in enumerate(parts)
     )
-    return _COMMAND.sub(r"\1\\", shown) if in_ci else shown
+    return _COMMAND.sub(r"\1\\", escaped) if in_ci else escaped
 
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """Results go to `out`, logs and errors to `err`; both are the real streams, held from the
-    start, because a running program's prints are taken away from `sys.stdout`.
+    """The output of a command: results go to `out`, logs and errors to `err`.
 
-    `interactive`: somebody can answer questions and see a live display. `folds` are the marks by
-    which a CI system folds a part of its log; what is shown to one holds no other command to it.
+    Both are the real streams, because a running program's prints are captured from `sys.stdout`.
+
+    With `interactive` somebody can answer questions and see a live display. `folds` are the marks
+    with
+    which a CI system folds its log; no other text is a command to the CI system.
     """
 
     out: TextIO
@@ -103,81 +105,83 @@ class Screen:
 
     @classmethod
     def open(cls, color: str, *, interactive: bool, environ: Mapping[str, str]) -> "Screen":
-        """`color` is auto, always or never; auto is a terminal's, and NO_COLOR is respected.
+        """Open the screen of this process.
 
-        What a CI job has is no terminal, whatever it looks like: nobody answers there.
+        `color` is auto, always or never; auto means colours on a terminal, without NO_COLOR. A CI
+        job is
+        never interactive, whatever its terminal looks like: nobody answers there.
         """
         out, err = sys.stdout, sys.stderr
         job = find_ci_job(environ)
         is_terminal = is_tty(out) and job is None
-        wanted = is_terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
+        wants_color = is_terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
         return cls(
             out,
             err,
-            Paint(color == "always" or (color == "auto" and wanted)),
+            Paint(color == "always" or (color == "auto" and wants_color)),
             interactive and is_terminal and is_tty(sys.stdin),
-            folds_of(job),
+            create_folds(job),
             in_ci=job is not None,
         )
 
     @property
     def is_terminal(self) -> bool:
-        """Whether somebody looks at the results as they are printed."""
+        """Return True if somebody sees the results as they are printed."""
         return not self.in_ci and is_tty(self.out)
 
     def print(self, text: str = "") -> None:
-        """A line of results for people."""
-        self.mark(self.harmless(text))
+        """Print a line of results for people."""
+        self.mark(self.escape(text))
 
     def print_parts(self, parts: Iterable[str]) -> None:
-        """The same of a text in parts, each of which but the last ends with its line."""
+        """Print a text in parts; each part but the last ends with a line break."""
         for part in parts:
-            self._put(self.harmless(part))
+            self._put(self.escape(part))
         self._put("\n")
 
     def mark(self, line: str) -> None:
-        """A line of gpuform's own, which may be a command to a CI system."""
+        """Print a line of gpuform's own, which may be a command to a CI system."""
         self._put(line + "\n")
 
     def write(self, text: str) -> None:
-        """Results for a file, as they are, unless it is people who look at them."""
-        self._put(self.harmless(text) if is_tty(self.out) else text)
+        """Write results for a file unchanged, or escaped for people on a terminal."""
+        self._put(self.escape(text) if is_tty(self.out) else text)
 
-    def harmless(self, text: str) -> str:
-        """The text as people may see it."""
-        return harmless(text, color=self.paint.color, in_ci=self.in_ci)
+    def escape(self, text: str) -> str:
+        """Return the text as this screen may show it."""
+        return escape_text(text, color=self.paint.color, in_ci=self.in_ci)
 
     def _put(self, text: str) -> None:
-        """A reader that has gone is no reason to stop in mid-run."""
+        """Write to stdout. A closed pipe is ignored: a reader that has gone must not end a run."""
         with contextlib.suppress(BrokenPipeError):
             self.out.write(text)
             self.out.flush()
 
     def warn(self, text: str) -> None:
-        """A line on stderr."""
+        """Print a line on stderr."""
         with contextlib.suppress(BrokenPipeError):
-            self.err.write(self.harmless(text) + "\n")
+            self.err.write(self.escape(text) + "\n")
             self.err.flush()
 
     def ask(self, question: str) -> str:
-        """What the person answers; empty when there is no answer.
+        """Print the question and return the answer; empty if there is none.
 
-        What a person typed before the question was shown is dropped: it answers something else.
+        Input typed before the question is dropped: it answers something else.
         """
         _drop_typed_ahead()
-        self.out.write(self.harmless(question))
+        self.out.write(self.escape(question))
         self.out.flush()
         _wait_for_line()
         return sys.stdin.readline().strip()
 
-    def given(self, missing: str, hint: str) -> str:
-        """What stands on stdin, where nobody is asked; EngineError when that is a terminal."""
+    def read_stdin(self, missing: str, hint: str) -> str:
+        """Return the text on stdin. Raises EngineError, with `missing`, if stdin is a terminal."""
         if is_tty(sys.stdin):
             raise EngineError(missing, hint=hint)
         return sys.stdin.read()
 
-    def passphrase(self) -> Callable[[str], str] | None:
-        """How to ask for a passphrase; None where nobody can answer."""
+    def create_passphrase_prompt(self) -> Callable[[str], str] | None:
+        """Return a function that asks for a passphrase, or None where nobody can answer."""
         return (lambda prompt: getpass.getpass(f"{prompt}: ")) if self.interactive else None
 
 
@@ -190,10 +194,11 @@ def _drop_typed_ahead() -> None:
 
 
 def _wait_for_line() -> None:
-    """Returns when there is something to read, or raises what a signal's handler raises.
+    """Wait until stdin has input, and let signal handlers raise meanwhile.
 
-    Python runs no handler while it reads, and a signal that comes right before the reading would
-    wake nobody: here it writes to a pipe that is waited for as well.
+    Python runs no handler while it reads, and a signal right before the read would wake nobody:
+    here
+    the signal writes to a pipe that the wait includes.
     """
     if os.name != "posix" or threading.current_thread() is not threading.main_thread():
         return
@@ -211,7 +216,7 @@ def _wait_for_line() -> None:
 
 
 def is_tty(stream: TextIO) -> bool:
-    """Whether the stream is a terminal."""
+    """Return True if the stream is a terminal."""
     try:
         return os.isatty(stream.fileno())
     except (OSError, ValueError, AttributeError):
@@ -219,9 +224,12 @@ def is_tty(stream: TextIO) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Showing:
-    """`sames`: resources that do not change, too. `secrets`: those of the stack's outputs, in the
-    clear. `urns`: each resource's URN. `removes`: the stack goes after the run.
+class DisplayOptions:
+    """What a run shows.
+
+    With `sames` unchanged resources are shown, with `secrets` secret outputs in plain text, with
+    `urns`
+    each resource's URN. `removes` says that the stack is removed after the run.
     """
 
     sames: bool = False
@@ -232,31 +240,33 @@ class Showing:
     removes: bool = False
 
 
-def _flag(name: str, text: str) -> Callable[[Any], Any]:
+def _create_flag(name: str, text: str) -> Callable[[Any], Any]:
     return click.option(f"--{name}", is_flag=True, help=text)
 
 
-def _accepted(name: str, why: str) -> Callable[[Any], Any]:
+def _create_ignored_flag(name: str, why: str) -> Callable[[Any], Any]:
     text = f"Accepted for Pulumi's sake: {why}."
     return click.option(f"--{name}", is_flag=True, expose_value=False, help=text)
 
 
-show_secrets_flag = _flag("show-secrets", "Show secrets in the stack's outputs in the clear.")
-show_reads_flag = _accepted("show-reads", "what the program reads is always shown")
+show_secrets_flag = _create_flag(
+    "show-secrets", "Show secrets in the stack's outputs in the clear."
+)
+show_reads_flag = _create_ignored_flag("show-reads", "what the program reads is always shown")
 showing_flags = (
-    _flag("show-sames", "Show the resources that do not change, too."),
-    _flag("urns", "Show each resource's URN."),
-    _flag("suppress-outputs", "Show no outputs of the stack."),
-    _flag("suppress-progress", "Do not tell what is under way: only what has ended."),
-    _accepted("diff", "property changes are always shown"),
-    _accepted("show-replacement-steps", "a replacement is one change"),
-    _accepted("show-full-output", "outputs are never cut"),
-    _accepted("suppress-permalink", "there is none"),
+    _create_flag("show-sames", "Show the resources that do not change, too."),
+    _create_flag("urns", "Show each resource's URN."),
+    _create_flag("suppress-outputs", "Show no outputs of the stack."),
+    _create_flag("suppress-progress", "Do not tell what is under way: only what has ended."),
+    _create_ignored_flag("diff", "property changes are always shown"),
+    _create_ignored_flag("show-replacement-steps", "a replacement is one change"),
+    _create_ignored_flag("show-full-output", "outputs are never cut"),
+    _create_ignored_flag("suppress-permalink", "there is none"),
 )
 
 
-def content_of(name: str) -> bytes:
-    """What the file holds; what stdin has for -. Raises click.FileError."""
+def read_content(name: str) -> bytes:
+    """Return the content of the file, or of stdin for -. Raises click.FileError."""
     if name == "-":
         return sys.stdin.buffer.read()
     try:
@@ -265,10 +275,10 @@ def content_of(name: str) -> bytes:
         raise click.FileError(name, error.strerror) from None
 
 
-def deliver(parts: Iterable[str], output: Path | None, screen: Screen) -> None:
-    """Writes the parts of a text to the file, or to stdout without one. Raises click.FileError.
+def write_parts(parts: Iterable[str], output: Path | None, screen: Screen) -> None:
+    """Write a text in parts to the file, or to stdout without one. Raises click.FileError.
 
-    Each part but the last ends with its line.
+    Each part but the last ends with a line break.
     """
     if output is None:
         for part in parts:

@@ -1,4 +1,4 @@
-"""Ctrl-C and its kin during a run: the first ends it in good order, a second one leaves at once."""
+"""Handle signals during a run: the first one cancels the run, the second one ends the process."""
 
 import contextlib
 import os
@@ -10,7 +10,7 @@ from types import FrameType
 from gpuform.stacks.cli.failures import ABANDONED
 from gpuform.stacks.cli.terminal.screen import Screen
 
-FIRST = (
+INTERRUPTED_MESSAGE = (
     "Interrupted: no new work is begun and waiting ends; what is on its way is finished and kept. "
     "Once more leaves at once."
 )
@@ -27,7 +27,7 @@ _Handler = Callable[[int, FrameType | None], None]
 
 
 class Signals:
-    """Interrupts operations by the signals that this process gets."""
+    """Interrupts operations when this process receives signals."""
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
@@ -35,7 +35,7 @@ class Signals:
     def register(
         self, cancel: Callable[[], None], leave: Callable[[], None]
     ) -> contextlib.AbstractContextManager[None]:
-        """Around work that the first signal cancels and the second leaves."""
+        """Let the first signal call `cancel` and the second one `leave`, until the context ends."""
 
         def leave_screen() -> None:
             leave()
@@ -43,15 +43,16 @@ class Signals:
                 # A live display hides the cursor.
                 os.write(self._screen.out.fileno(), b"\x1b[?25h\n")
 
-        return stopping(cancel, leave_screen)
+        return handle_signals(cancel, leave_screen)
 
 
 @contextlib.contextmanager
-def stopping(cancel: Callable[[], None], leave: Callable[[], None]) -> Iterator[None]:
-    """Calls `cancel` at the first signal; `leave` at the second, and ends the process with 8.
+def handle_signals(cancel: Callable[[], None], leave: Callable[[], None]) -> Iterator[None]:
+    """Call `cancel` at the first signal; at the second, call `leave` and exit with code 8.
 
-    Both are called in other threads: the main one may be in the midst of anything, and Python runs
-    a handler only when it comes back to its own code.
+    Both are called in other threads: the main thread may be anywhere, and Python runs a handler
+    only
+    between its own instructions.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -65,7 +66,7 @@ def stopping(cancel: Callable[[], None], leave: Callable[[], None]) -> Iterator[
     watcher.start()
     before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     try:
-        with _handling(lambda _number, _frame: None, *_SIGNALS):
+        with _set_handler(lambda _number, _frame: None, *_SIGNALS):
             yield
     finally:
         signal.set_wakeup_fd(before)
@@ -76,7 +77,7 @@ def stopping(cancel: Callable[[], None], leave: Callable[[], None]) -> Iterator[
 
 
 def _watch(reader: int, cancel: Callable[[], None], leave: Callable[[], None]) -> None:
-    """Reads the numbers of the signals as they come, until the run has ended."""
+    """Read the numbers of received signals until the run has ended."""
     received = 0
     while (number := os.read(reader, 1)) != _END:
         if number[0] not in _SIGNALS:
@@ -91,10 +92,10 @@ def _watch(reader: int, cancel: Callable[[], None], leave: Callable[[], None]) -
 
 
 @contextlib.contextmanager
-def unwinding() -> Iterator[None]:
-    """Outside of a run, SIGTERM and a lost terminal are KeyboardInterrupt, which gives locks back.
+def raise_on_signals() -> Iterator[None]:
+    """Raise KeyboardInterrupt on SIGTERM and a lost terminal, to release locks.
 
-    Without this the process would end where it stands, and leave the stack locked.
+    Without a handler the process would end at once, and leave the stack locked.
     """
 
     def handle(_number: int, _frame: FrameType | None) -> None:
@@ -103,15 +104,17 @@ def unwinding() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    with _handling(handle, *_ENDING):
+    with _set_handler(handle, *_ENDING):
         yield
 
 
 @contextlib.contextmanager
-def _handling(handler: _Handler, *numbers: int) -> Iterator[None]:
-    """The handler for these signals, but those that the process was started to ignore (nohup)."""
-    kept = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, handler) for number in kept}
+def _set_handler(handler: _Handler, *numbers: int) -> Iterator[None]:
+    """Set the handler for these signals, except ignored ones (nohup)."""
+    handled_numbers = [
+        number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN
+    ]
+    before = {number: signal.signal(number, handler) for number in handled_numbers}
     try:
         yield
     finally:

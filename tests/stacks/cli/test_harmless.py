@@ -19,7 +19,7 @@ from rich.console import Console
 from gpuform.providers.emulator.server import environment, serve
 from gpuform.schemas.safe_text import format_json
 from gpuform.stacks.cli.terminal.progress import LiveProgress
-from gpuform.stacks.cli.terminal.screen import Screen, harmless
+from gpuform.stacks.cli.terminal.screen import Screen, escape_text
 from gpuform.stacks.engine.planning import Op, Progress, Step, StepStarted
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.manifests import Claims, as_yaml
@@ -53,8 +53,8 @@ def commands(log: str) -> list[str]:
 
 @given(TEXTS)
 def test_nothing_shown_moves_the_terminal_or_hides(text: str) -> None:
-    assert set(hidden(harmless(text, color=False, in_ci=False))) <= {"\n", "\t"}
-    colored = harmless(text, color=True, in_ci=False)
+    assert set(hidden(escape_text(text, color=False, in_ci=False))) <= {"\n", "\t"}
+    colored = escape_text(text, color=True, in_ci=False)
     assert set(hidden(STYLED.sub("", colored))) <= {"\n", "\t"}
 
 
@@ -62,19 +62,19 @@ def test_nothing_shown_moves_the_terminal_or_hides(text: str) -> None:
 @pytest.mark.sampled(1)
 @given(TEXTS)
 def test_nothing_shown_is_a_command_to_a_ci_system(text: str) -> None:
-    assert commands(harmless(text, color=False, in_ci=True)) == []
+    assert commands(escape_text(text, color=False, in_ci=True)) == []
 
 
 @given(st.text(st.characters(categories=("L", "N", "P", "S", "Zs"), exclude_characters=":#")))
 def test_what_people_can_read_stays(text: str) -> None:
-    assert harmless(text, color=False, in_ci=True) == text
+    assert escape_text(text, color=False, in_ci=True) == text
 
 
 @pytest.mark.parametrize("style", ["add", "remove", "change", "replace", "error", "dim", "bold"])
 def test_our_own_styles_stay_where_they_are_wanted(style: str) -> None:
     text = Paint(color=True)(style, "said")
-    assert harmless(text, color=True, in_ci=True) == text
-    assert "\x1b" not in harmless(text, color=False, in_ci=True)
+    assert escape_text(text, color=True, in_ci=True) == text
+    assert "\x1b" not in escape_text(text, color=False, in_ci=True)
 
 
 @given(st.dictionaries(TEXTS, TEXTS | st.lists(TEXTS), max_size=4))
@@ -107,7 +107,7 @@ def test_a_phase_is_a_text_in_the_live_display(phase: str) -> None:
     live(StepStarted(Step(Op.CREATE, URN, new=state), False))
     live(Progress(URN, phase))
     shown = io.StringIO()
-    Console(file=shown, width=2000, color_system=None).print(live.table())
+    Console(file=shown, width=2000, color_system=None).print(live.build_table())
     (line,) = shown.getvalue().splitlines()
     assert "creating" in line
     assert hidden(line) == []

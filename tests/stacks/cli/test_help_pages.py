@@ -13,7 +13,7 @@ import click
 import pytest
 
 from gpuform.stacks.cli.app import cli
-from gpuform.stacks.cli.flags import page_of
+from gpuform.stacks.cli.flags import find_help_page
 from gpuform.stacks.help_pages import NoSuchPage, find_page, page_names, read_page
 
 Run = Callable[..., Any]
@@ -192,4 +192,4 @@ def test_it_starts_without_the_engine() -> None:
 
 
 def test_a_command_without_a_page_is_noticed() -> None:
-    assert {page_of(name) for name, *below in COMMANDS if not below} <= set(page_names())
+    assert {find_help_page(name) for name, *below in COMMANDS if not below} <= set(page_names())

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from processes.limits import LAST_RESORT
 
 from gpuform.stacks.cli.terminal.progress import SPACING, LineProgress
-from gpuform.stacks.cli.terminal.screen import Screen, folds_of
+from gpuform.stacks.cli.terminal.screen import Screen, create_folds
 from gpuform.stacks.engine.machine import CiJob
 from gpuform.stacks.engine.planning import (
     Event,
@@ -215,13 +215,13 @@ def test_it_looks_by_itself_whether_something_is_due() -> None:
 
 class TestFolds:
     def test_github(self) -> None:
-        folds = folds_of(CiJob("GitHub Actions"))
+        folds = create_folds(CiJob("GitHub Actions"))
         assert folds is not None
         assert folds.begin("Updating (dev)") == "::group::Updating (dev)"
         assert folds.end() == "::endgroup::"
 
     def test_gitlab(self) -> None:
-        folds = folds_of(CiJob("GitLab CI/CD"))
+        folds = create_folds(CiJob("GitLab CI/CD"))
         assert folds is not None
         begun = re.fullmatch(
             "\x1b\\[0Ksection_start:\\d+:(gpuform_\\d+)\r\x1b\\[0KUpdating \\(dev\\)",
@@ -231,8 +231,8 @@ class TestFolds:
         assert re.fullmatch(f"\x1b\\[0Ksection_end:\\d+:{begun[1]}\r\x1b\\[0K", folds.end())
 
     def test_azure_and_others(self) -> None:
-        folds = folds_of(CiJob("Azure Pipelines"))
+        folds = create_folds(CiJob("Azure Pipelines"))
         assert folds is not None
         assert (folds.begin("x"), folds.end()) == ("##[group]x", "##[endgroup]")
-        assert folds_of(CiJob("Jenkins")) is None
-        assert folds_of(None) is None
+        assert create_folds(CiJob("Jenkins")) is None
+        assert create_folds(None) is None

@@ -130,4 +130,7 @@ def test_its_traceback_is_for_verbose(dev: Run, monkeypatch: pytest.MonkeyPatch,
 
 
 def test_ctrl_c_at_a_prompt_is_no_traceback() -> None:
-    assert failures.explain(KeyboardInterrupt(), verbose=False) == (1, ["error: interrupted"])
+    assert failures.describe_failure(KeyboardInterrupt(), verbose=False) == (
+        1,
+        ["error: interrupted"],
+    )

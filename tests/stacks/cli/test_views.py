@@ -11,9 +11,9 @@ from fake_clock import FakeClock
 
 from gpuform.providers.errors import Unreachable
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, ResourceChange
-from gpuform.stacks.cli.terminal.asking import confirmed
+from gpuform.stacks.cli.terminal.asking import confirm_plan
 from gpuform.stacks.cli.terminal.progress import LiveProgress
-from gpuform.stacks.cli.terminal.screen import Screen, Showing
+from gpuform.stacks.cli.terminal.screen import DisplayOptions, Screen
 from gpuform.stacks.cli.terminal.views import HumanView
 from gpuform.stacks.engine.deployment import Outcome
 from gpuform.stacks.engine.planning import (
@@ -103,7 +103,7 @@ def rows(live: LiveProgress) -> list[str]:
     from rich.console import Console
 
     out = io.StringIO()
-    Console(file=out, width=120).print(live.table())
+    Console(file=out, width=120).print(live.build_table())
     return [line.rstrip() for line in out.getvalue().splitlines() if line.strip()]
 
 
@@ -138,7 +138,7 @@ def test_many_live_rows_are_cut(screen: Screen, clock: FakeClock) -> None:
 def shown(screen: Screen, title: RunStarted, events: list[Event], ended: Outcome) -> str:
     clock = FakeClock()
     appraiser = PlanEvaluator(PriceBook(), GateEvaluator((), (), Path()), clock)
-    view = HumanView(screen, Showing(), lambda: Stopwatch(clock))
+    view = HumanView(screen, DisplayOptions(), lambda: Stopwatch(clock))
     record, listen = RunRecord(), view.begin(title)
     for event in [Prelude(title.operation, title.preview, {}), *events]:
         record(event)
@@ -259,13 +259,13 @@ def test_the_question(
     screen: Screen, monkeypatch: pytest.MonkeyPatch, operation: Any, answers: str, expected: bool
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(answers))
-    assert confirmed(screen, plan(16, 8, operation=operation)) is expected
+    assert confirm_plan(screen, plan(16, 8, operation=operation)) is expected
     assert "24 GPUs will be gone" in text(screen)
     assert ("urn: urn:16" in text(screen)) == ("details" in answers)
 
 
 def test_a_destroy_says_how_much_goes(screen: Screen, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("dev\n"))
-    confirmed(screen, plan(16, operation="destroy"))
+    confirm_plan(screen, plan(16, operation="destroy"))
     assert "deletes 1 resource of stack dev" in text(screen)
     assert "16 GPUs will be gone" in text(screen)
