@@ -1,13 +1,11 @@
 """Bind a stack to its environment: the real platforms at their addresses, or an emulator.
 
 Every lifecycle calls `enter_environment`, which records the environment of the stack's first
-changing operation with
-the state, and refuses any other environment before a request is sent.
+changing operation with the state, and refuses any other environment before a request is sent.
 
 The path of a kubeconfig and the host of a Slurm reach other machines, with this machine's files and
-keys. So a run on
-the emulator asks emulated schedulers only, and a plan of an agent's proposal asks schedulers that
-the stack has already.
+keys. So a run on the emulator asks emulated schedulers only, and a plan of an agent's proposal asks
+schedulers that the stack has already.
 """
 
 import json

@@ -1,9 +1,8 @@
 """Import objects: read an object, and complete required inputs that no read returns.
 
 The platform's lists report some of them. An input that no list reports is added to the id,
-`ID@VALUE`, where the kind
-has an import field (`Traits.import_field`); a secret is in the environment. The engine and the
-plugin call this module.
+`ID@VALUE`, where the kind has an import field (`Traits.import_field`); a secret is in the
+environment. The engine and the plugin call this module.
 """
 
 import json

@@ -60,9 +60,8 @@ class Settings:
     """The source of credentials and addresses: the environment, then the stack's configuration.
 
     `given` has the settings of an explicit provider by full configuration keys: they come first,
-    and keep two accounts of
-    one stack apart. `region` applies where a resource names none, on platforms with an address for
-    each region.
+    and keep two accounts of one stack apart. `region` applies where a resource names none, on
+    platforms with an address for each region.
     """
 
     config: Callable[[str], str | None] = _get_no_config
@@ -116,8 +115,7 @@ class ResourceOperations(Protocol[In_contra, Out]):
     """The operations on one kind of resource: typed, synchronous, safe for many threads.
 
     Operations know nothing of Pulumi, raise only `GpuformError`s, and wait only through their
-    context, whose
-    `stored_properties` has the stored properties of the object.
+    context, whose `stored_properties` has the stored properties of the object.
     """
 
     def __init__(self, settings: Settings) -> None:

@@ -39,8 +39,8 @@ class Provider(pulumi.ProviderResource):
     """Settings for the resources that name the provider in `opts.provider`: the plugin form only.
 
     Arguments precede the environment, which supplies the other settings. Raises NoExplicitProvider
-    in the dynamic form,
-    whose resources would all use the stack's own settings, and TypeError for an unknown argument.
+    in the dynamic form, whose resources would all use the stack's own settings, and TypeError for
+    an unknown argument.
     """
 
     def __init__(

@@ -17,8 +17,7 @@ class PlatformResource(pulumi.CustomResource):
     """A resource of one platform, in the form that the stack's configuration chooses.
 
     Every argument is an input of the platform, in snake_case. A resource as an argument stands for
-    its id, and a secret
-    stays secret. `check` refuses unknown names and suggests the nearest one.
+    its id, and a secret stays secret. `check` refuses unknown names and suggests the nearest one.
     """
 
     _lifecycle: ClassVar[type[Lifecycle[Any, Any]]]

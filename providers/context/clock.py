@@ -62,10 +62,8 @@ class EmulatorClock:
     """The virtual clock of an emulator: a sleep moves the clock forward and returns at once.
 
     `now` is the time of the last answer. A sleep requests a point in time, not a step, so that many
-    waiters with the same
-    interval move the clock once. An answer of another emulator than `expected` (an identity; empty:
-    any) raises
-    OtherEmulator.
+    waiters with the same interval move the clock once. An answer of another emulator than
+    `expected` (an identity; empty: any) raises OtherEmulator.
     """
 
     is_platforms = True

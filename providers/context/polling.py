@@ -94,8 +94,8 @@ def wait_until_done(
     """Probe every `interval` seconds until a result is done, and return its value.
 
     The first probe is sent at once. Only for an object that this call has just created, a poll
-    schedule delays the first
-    probe to its next poll. Reports each new phase with the time waited to `context.on_progress`.
+    schedule delays the first probe to its next poll. Reports each new phase with the time waited to
+    `context.on_progress`.
 
     Args:
         context: its deadline ends the wait.

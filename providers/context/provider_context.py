@@ -1,10 +1,9 @@
 """Provide the context of a provider call: URN, deadline, cancellation, secrets and records.
 
 The engine and the plugin create a `ProviderContext` for each call of a provider; under Pulumi's
-stock host, which
-passes nothing on, `get_current_context` creates one with defaults. Lifecycles and clients read the
-context;
-`HostBoundary` keeps errors of other libraries and secrets from the host, which prints tracebacks.
+stock host, which passes nothing on, `get_current_context` creates one with defaults. Lifecycles and
+clients read the context; `HostBoundary` keeps errors of other libraries and secrets from the host,
+which prints tracebacks.
 """
 
 import hashlib

@@ -1,10 +1,8 @@
 """Adapt Pulumi's own host of dynamic providers, which `pulumi up` starts.
 
 The host does not pass on the resource of a call, progress or interruptions, and prints errors with
-their frames.
-`get_current_context` and lifecycles call this module, which finds the missing facts in the host's
-process. A host of
-another shape keeps its own behaviour.
+their frames. `get_current_context` and lifecycles call this module, which finds the missing facts
+in the host's process. A host of another shape keeps its own behaviour.
 """
 
 import logging

@@ -24,9 +24,8 @@ def try_until_capacity(
     """Return the result of the first attempt that is not out of capacity.
 
     All attempts are tried in turn, again every `ROUND` seconds for `patience` seconds, but not past
-    the deadline of the
-    context. Each progress message names all alternatives, because a log may show any single line of
-    a round.
+    the deadline of the context. Each progress message names all alternatives, because a log may
+    show any single line of a round.
 
     Args:
         context: its deadline and cancellation end the attempts.

@@ -17,8 +17,8 @@ counts when the
    platform shows the object under its name.
 
 With several attempts (the platform may be out of capacity), each one is a round of 2 and 3 with its
-own intent. Only a
-definite refusal leads to the next attempt, so that one slot never gets two objects.
+own intent. Only a definite refusal leads to the next attempt, so that one slot never gets two
+objects.
 """
 
 import json
@@ -293,8 +293,7 @@ class TimedIntent:
     """An intent that always states when its request was last about to be sent.
 
     A request that waits (429, no connection) is sent long after its intent was written; its object
-    must still be
-    distinguishable from objects of others.
+    must still be distinguishable from objects of others.
     """
 
     def __init__(

@@ -90,8 +90,7 @@ class AdminApi:
         """Advance the clock, and answer the new time.
 
         `{"advance": seconds}` adds seconds; `{"until": unix seconds}` moves the clock to that time,
-        or
-        nowhere if the time has passed.
+        or nowhere if the time has passed.
         """
         data = request.get_data()
         # Each body is strict, so that a misspelled key is an error and not a clock that stands

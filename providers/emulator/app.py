@@ -77,8 +77,7 @@ def _load_parts(store: Store, clock: Clock, faults: Faults) -> Iterator[Emulator
     """Yield the part of every platform with an emulator, in the order of the platforms.
 
     A platform of another distribution whose part fails is left out with a warning; a failure of our
-    own
-    platforms is raised.
+    own platforms is raised.
     """
     for name, platform in platforms().items():
         if not platform.emulator:

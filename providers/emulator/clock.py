@@ -72,8 +72,7 @@ class Clock:
         """Move the clock on to `moment`, never back, and return the new time.
 
         Many sleepers that wait for one time thus move the clock once. The clock stops at each
-        scheduled
-        action on the way; nobody else moves the clock meanwhile.
+        scheduled action on the way; nobody else moves the clock meanwhile.
         """
         with self._move_lock:
             while self._scheduled_actions and self._scheduled_actions[0][0] <= moment:

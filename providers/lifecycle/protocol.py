@@ -1,8 +1,7 @@
 """Implement Pulumi's dynamic provider once, so that platforms write typed operations only.
 
 `Lifecycle` runs under gpuform's engine, the plugin and Pulumi's stock host. It alone handles
-`__provider`, Pulumi's
-unknowns and doubles; all code below works on models.
+`__provider`, Pulumi's unknowns and doubles; all code below works on models.
 """
 
 from collections.abc import Mapping, Sequence
@@ -246,8 +245,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         """Create the object, wait until it is ready, and return its id and outputs.
 
         Platforms answer a create before lookups show the object. A missing object is searched for
-        like that of an interrupted
-        create, until the settle time is over.
+        like that of an interrupted create, until the settle time is over.
         """
         id_ = actions.create(context, want)
         began = context.clock.now()
@@ -324,8 +322,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         """Return the object as it is now, as outputs and as inputs; an empty id if it is gone.
 
         Known inputs get the platform's values where the platform returns them. Without known inputs
-        (an import), the inputs
-        are those that the platform reports, without documented defaults.
+        (an import), the inputs are those that the platform reports, without documented defaults.
         """
         with self._create_host_boundary("read", props) as context:
             context.stored_properties = to_properties(props)

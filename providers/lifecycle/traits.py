@@ -38,8 +38,7 @@ class Traits:
     """The names, models and facts of a kind. A kind overrides the members that apply.
 
     No method changes an object; only `measure_gpu_usage`, `observe_gpu_work`, `judge_idleness`,
-    `read_live_metrics` and
-    `find_write_refusal` send requests.
+    `read_live_metrics` and `find_write_refusal` send requests.
     """
 
     platform: ClassVar[str]
@@ -69,8 +68,7 @@ class Traits:
     """The kind creates no object that could be lost.
 
     A create or update that ends not ready fails under a host that cannot store a resource that is
-    not ready, so that no
-    dependent is created.
+    not ready, so that no dependent is created.
     """
     deletion_note: ClassVar[str] = ""
     """What a deletion leaves as it is, for plans; empty for nothing."""

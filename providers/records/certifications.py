@@ -1,8 +1,7 @@
 """Record the test jobs of certifications before they are sent, and the nodes that failed.
 
 Certifications and clusters are separate resources; a node is known by its machine, so that a
-failure does not count
-against the machine that replaced it.
+failure does not count against the machine that replaced it.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,8 @@
 """Record creates that are in progress, so that no object is ever lost or created twice.
 
 Before a create is sent, an intent is written durably (see `records`). When the answer is lost or
-the process dies, the
-next run reads the intent and finds the object; `gpuform.providers.creating` implements that.
+the process dies, the next run reads the intent and finds the object; `gpuform.providers.creating`
+implements that.
 """
 
 import hashlib

@@ -1,8 +1,7 @@
 """Store small records durably, for whatever later run needs them.
 
 Records are stored with the state, so that the next run finds them on any machine, and before the
-request that they
-describe is sent. `FolderRecords` is for hosts that cannot reach the state.
+request that they describe is sent. `FolderRecords` is for hosts that cannot reach the state.
 """
 
 import json

@@ -1,8 +1,8 @@
 """Define property values with their marks, and convert them to and from Pulumi's wire.
 
 The engine's monitor and the provider plugin decode requests to these values and encode their
-answers; the engine's
-codec of states builds on the same signatures. Numbers are floats everywhere, as on the wire.
+answers; the engine's codec of states builds on the same signatures. Numbers are floats everywhere,
+as on the wire.
 """
 
 import base64
@@ -69,8 +69,7 @@ class Secret:
     """A value that is neither shown nor stored in the clear.
 
     `ciphertext` is the encrypted text in the state that the value was read from, so that an
-    unchanged secret is written
-    back unchanged; it is not part of the value.
+    unchanged secret is written back unchanged; it is not part of the value.
     """
 
     value: "PropertyValue"

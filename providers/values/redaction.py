@@ -9,10 +9,9 @@ compared with all
 secrets, and matches are cut out of the original.
 
 Found are all parts of `PART` characters or more in any case, and shorter secrets and lines as a
-whole. With separators
-between its characters, or read backwards, a secret is found by any `LOOSE_PART` of its letters and
-digits. Texts of
-every kubeconfig or key file (`_COMMON`) are no part of a secret.
+whole. With separators between its characters, or read backwards, a secret is found by any
+`LOOSE_PART` of its letters and digits. Texts of every kubeconfig or key file (`_COMMON`) are no
+part of a secret.
 """
 
 import binascii

@@ -39,10 +39,8 @@ class Node(BaseModel, frozen=True):
     """A machine as it is stored.
 
     `running_at` is None for a node that never comes up, `removed_at` is when the node leaves, if
-    that
-    is planned. `down` are the spans in which the machine restarts, and `revived_at` is when a
-    restart
-    last ended what was wrong with the node.
+    that is planned. `down` are the spans in which the machine restarts, and `revived_at` is when a
+    restart last ended what was wrong with the node.
     """
 
     node_id: str

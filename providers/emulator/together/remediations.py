@@ -209,8 +209,7 @@ class Remediations:
         """Begin a repair on a user's request; return the repair and the changed cluster.
 
         A second request of the same id gets the first one's remediation; while another one is open
-        on the
-        machine, the answer is 409.
+        on the machine, the answer is 409.
         """
         worker = require_worker(cluster, instance_id, self._now)
         for other in self.list_remediations(cluster.cluster_id):
