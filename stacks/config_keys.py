@@ -18,10 +18,10 @@ from gpuform.stacks.engine.project import (
     ConfigDefault,
     Project,
     StackSettings,
-    folder_and_entry,
-    is_of_type,
+    find_topology_file,
+    get_folder_and_entry,
     is_secure,
-    topology_in,
+    matches_type,
 )
 from gpuform.stacks.topology.configuration import format_encryption_hint, resolve_config
 from gpuform.stacks.topology.declarations import ConfigVariable
@@ -189,7 +189,7 @@ def _check(variable: ConfigVariable, text: str) -> None:
 
 
 def _check_default(name: str, default: ConfigDefault, text: str) -> None:
-    if not is_of_type(text, default):
+    if not matches_type(text, default):
         raise EngineError(
             f"the value of {name} is not of the type {default.type}, which Pulumi.yaml asks for",
             hint=f"Set another one: gpuform config set {name} VALUE",
@@ -211,12 +211,12 @@ class _ProgramTopology:
 
 def _topology_of(project: Project) -> _ProgramTopology | None:
     """The topology of a project's program; None where it has none, or it cannot be told."""
-    folder, entry = folder_and_entry(project.program)
+    folder, entry = get_folder_and_entry(project.program)
     file = folder / ("__main__.py" if entry == "." else entry)
     try:
         body = ast.parse(file.read_bytes()).body
     except FileNotFoundError:
-        found = topology_in(folder)
+        found = find_topology_file(folder)
         return _ProgramTopology(found, alone=True) if found else None
     except (OSError, SyntaxError, ValueError, RecursionError):
         return None

@@ -13,7 +13,7 @@ from gpuform.schemas.values import UNKNOWN, contains_unknown
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.project import topology_in
+from gpuform.stacks.engine.project import find_topology_file
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of
@@ -287,7 +287,7 @@ class _Config:
 def _planned(stack: Stack, surroundings: PlanContext) -> PlannedTopology:
     """The stack's topology; for a program, one that declares its configuration alone."""
     program, problems = stack.project.program, Diagnostics()
-    file = topology_in(program if program.is_dir() else program.parent)
+    file = find_topology_file(program if program.is_dir() else program.parent)
     if file is not None:
         planned = plan(file, surroundings, problems)
     else:

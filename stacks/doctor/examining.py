@@ -16,8 +16,8 @@ from gpuform.stacks.engine.project import (
     OtherRuntime,
     Project,
     find_project,
-    folder_and_entry,
-    topology_in,
+    find_topology_file,
+    get_folder_and_entry,
 )
 from gpuform.stacks.engine.stack import find_selected_stack, get_short_name
 from gpuform.stacks.engine.store import Backend, get_backend_url, strip_credentials
@@ -150,9 +150,9 @@ def program(
     project: Project, interpreter: Callable[[Project], Path | None], platforms: set[str]
 ) -> Iterator[Finding]:
     """What would be run, and by which Python. The platforms that it names go to `platforms`."""
-    folder, entry = folder_and_entry(project.program)
+    folder, entry = get_folder_and_entry(project.program)
     file = folder / ("__main__.py" if entry == "." else entry)
-    topology = topology_in(folder)
+    topology = find_topology_file(folder)
     if not file.is_file() and topology is None:
         raise EngineError(
             f"there is no program: {file} does not exist",

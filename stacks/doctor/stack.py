@@ -12,9 +12,9 @@ from gpuform.stacks.engine.records import open_intents
 from gpuform.stacks.engine.secrets import (
     PASSPHRASE_PROVIDER,
     SecretsManager,
-    crypter_for,
-    crypter_of_settings,
+    create_stored_crypter,
     find_passphrase,
+    find_settings_crypter,
 )
 from gpuform.stacks.engine.stack import SecretsChange
 from gpuform.stacks.engine.state import SecretsProvider, edits, load_checkpoint
@@ -62,8 +62,8 @@ def crypter(subject: ExaminedStack, found: StackSettings) -> SecretsManager:
     def passphrase() -> str:
         return find_passphrase(subject.environ, subject.project.directory, None)
 
-    made = crypter_of_settings(found, stored, passphrase)
-    made = made or crypter_for(stored or SecretsProvider(PASSPHRASE_PROVIDER), passphrase)
+    made = find_settings_crypter(found, stored, passphrase)
+    made = made or create_stored_crypter(stored or SecretsProvider(PASSPHRASE_PROVIDER), passphrase)
     made.check()
     return made
 

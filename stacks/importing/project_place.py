@@ -15,7 +15,7 @@ from gpuform.stacks.authoring.yaml_values import topology_text
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.document.nodes import ScalarNode
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.project import Project, folder_and_entry, topology_in
+from gpuform.stacks.engine.project import Project, find_topology_file, get_folder_and_entry
 from gpuform.stacks.expressions.template import has_expression
 from gpuform.stacks.importing.chosen import Key
 from gpuform.stacks.importing.places import DeclarationPlace, Edit, Names, text_of
@@ -122,9 +122,9 @@ def place_of(project: Project, stack: str, out: Path | None, *, python: bool) ->
 
     A project with neither gets a topology. `out` is the file for new entries.
     """
-    folder, entry = folder_and_entry(project.program)
+    folder, entry = get_folder_and_entry(project.program)
     program = folder / ("__main__.py" if entry == "." else entry)
-    topology = topology_in(folder)
+    topology = find_topology_file(folder)
     if python or (topology is None and program.exists()):
         return _ProgramPlace(_shown(out or program))
     topology = _shown(topology or folder / "topology.yaml")

@@ -10,7 +10,7 @@ from typing import Final
 from gpuform.schemas.topology import SECTIONS
 from gpuform.stacks.document.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.project import Project, find_project, topology_in
+from gpuform.stacks.engine.project import Project, find_project, find_topology_file
 from gpuform.stacks.expressions.filters import FILTERS
 from gpuform.stacks.expressions.sandbox import SANDBOX
 from gpuform.stacks.lsp.cursor import Cursor, Named, Outline, Reference, Span
@@ -82,7 +82,7 @@ class TopologyText:
             return False
         if _HEAD.search(self.text[:1000]):
             return True
-        found = topology_in(self.path.parent)
+        found = find_topology_file(self.path.parent)
         if found is not None and found.name == self.path.name:
             return True
         is_declaring = any(section in SECTIONS for section, _ in self.outline.declared)

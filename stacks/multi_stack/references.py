@@ -14,7 +14,7 @@ from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.executing import qualify_stack_name
 from gpuform.stacks.engine.language_host import topology_of
-from gpuform.stacks.engine.project import folder_and_entry
+from gpuform.stacks.engine.project import get_folder_and_entry
 from gpuform.stacks.multi_stack.members import Member, note
 from gpuform.stacks.topology.declarations import Topology
 from gpuform.stacks.topology.files import format_path, read_files
@@ -297,7 +297,7 @@ def told_by(member: Member, problems: Diagnostics) -> Told:
     """What the member's topology or program tells; what is wrong in it goes to `problems`."""
     project = member.project
     try:
-        folder, _ = folder_and_entry(project.program)
+        folder, _ = get_folder_and_entry(project.program)
         found_topology = topology_of(project.program)
     except EngineError:
         return Told(has_program=False)

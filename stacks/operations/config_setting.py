@@ -9,7 +9,13 @@ from dataclasses import dataclass
 
 from gpuform.stacks.config_keys import ConfigKey, ConfigKeys
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.project import SECURE, StackSettings, config_paths, is_secure, to_text
+from gpuform.stacks.engine.project import (
+    SECURE,
+    StackSettings,
+    config_paths,
+    is_secure,
+    to_config_text,
+)
 from gpuform.stacks.engine.stack import Workspace
 from gpuform.stacks.engine.values import Json, Path
 from gpuform.stacks.operations.opening.selecting import (
@@ -56,7 +62,7 @@ class ConfigSetting:
         Raises:
             EngineError: nothing reads the key, or a declared secret would be stored in plain text.
         """
-        root, path = config_paths.split(key) if by_path else (key, ())
+        root, path = config_paths.split_key(key) if by_path else (key, ())
         config_key = ConfigKeys.of(workspace.project).find(root)
         if config_key.secret and plaintext:
             raise EngineError(
@@ -78,7 +84,7 @@ class ConfigSetting:
         """
         if not self.is_secret:
             settings = StackSettings.load(self.workspace.project, self.stack)
-            leaf = config_paths.leaf_of(text) if self.path else text
+            leaf = config_paths.parse_leaf(text) if self.path else text
             self._save_value(settings, leaf, text)
             return
         if not self.path:
@@ -90,9 +96,9 @@ class ConfigSetting:
     def _save_value(self, settings: StackSettings, leaf: Json, text: str) -> None:
         value = leaf
         if self.path:
-            value = config_paths.set_in(settings.get(self.root), self.path, leaf, self.root)
+            value = config_paths.set_value_at(settings.get(self.root), self.path, leaf, self.root)
         if not is_secure(value):
-            self.config_key.check(to_text(value, None) if self.path else text)
+            self.config_key.check(to_config_text(value, None) if self.path else text)
         settings.set(self.root, value)
         settings.save()
 

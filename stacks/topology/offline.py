@@ -12,9 +12,9 @@ from gpuform.stacks.engine.project import (
     ProjectError,
     StackSettings,
     find_project,
+    find_topology_file,
     is_secure,
-    to_text,
-    topology_in,
+    to_config_text,
 )
 from gpuform.stacks.topology.planning import PlanContext
 
@@ -27,7 +27,7 @@ def find_topology(folder: Path) -> Path:
     """
     project = find_project(folder)
     program = project.program
-    topology_path = topology_in(program if program.is_dir() else program.parent)
+    topology_path = find_topology_file(program if program.is_dir() else program.parent)
     if topology_path is None:
         raise EngineError(
             f"{program} has no topology.yaml",
@@ -85,7 +85,7 @@ class _Settings:
         if value is None and self.project and name in self.project.config:
             value = self.project.config[name].value
         # Without a passphrase, a secret counts as not set.
-        return None if value is None or is_secure(value) else to_text(value, None)
+        return None if value is None or is_secure(value) else to_config_text(value, None)
 
     def is_secret(self, name: str) -> bool:
         stack_value = self.settings.get(name) if self.settings else None

@@ -171,7 +171,7 @@ def run_command(request: dict[str, Any], streams: list[int], notes: int, keys: K
     code: object = 70
     try:
         become(request, streams)
-        passphrase._derive = functools.partial(derive_key, keys, passphrase._derive)
+        passphrase._derive_key = functools.partial(derive_key, keys, passphrase._derive_key)
         atexit.register(write_notes, notes, {*sys.modules}, keys, {*keys})
         cli.main()
         code = 0

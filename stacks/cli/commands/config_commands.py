@@ -13,11 +13,11 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import (
     Project,
     StackSettings,
-    get_in,
+    get_value_at,
     is_secure,
-    remove_in,
-    split,
-    to_text,
+    remove_value_at,
+    split_key,
+    to_config_text,
 )
 from gpuform.stacks.engine.stack import Stack, Workspace
 from gpuform.stacks.engine.values import Json
@@ -105,9 +105,9 @@ def get_value(key: str, path: bool) -> None:
     """
     with open_session() as current:
         workspace, settings = _settings(current)
-        root, steps = split(key) if path else (key, ())
+        root, steps = split_key(key) if path else (key, ())
         full = workspace.project.qualified_key(root)
-        value = get_in(_values(workspace.project, settings).get(full), steps)
+        value = get_value_at(_values(workspace.project, settings).get(full), steps)
         if path:
             full = workspace.project.qualified_key(key)
         if value is None:
@@ -116,7 +116,7 @@ def get_value(key: str, path: bool) -> None:
                 hint=f"give it one: gpuform config set {key} VALUE",
             )
         crypter = _open(workspace, current).crypter if is_secure(value) else None
-        current.screen.write(f"{to_text(value, crypter)}\n")
+        current.screen.write(f"{to_config_text(value, crypter)}\n")
 
 
 @config.command("rm")
@@ -132,11 +132,11 @@ def remove_value(key: str, path: bool) -> None:
     """
     with open_session() as current:
         _, settings = _settings(current)
-        root, steps = split(key) if path else (key, ())
-        if get_in(settings.get(root), steps) is None:
+        root, steps = split_key(key) if path else (key, ())
+        if get_value_at(settings.get(root), steps) is None:
             raise EngineError(f"the configuration key {key} is not set in {settings.path.name}")
         if steps:
-            settings.set(root, remove_in(settings.get(root), steps, root))
+            settings.set(root, remove_value_at(settings.get(root), steps, root))
         else:
             settings.remove(root)
         settings.save()
@@ -179,7 +179,7 @@ def _list(current: Session, *, show_secrets: bool, as_json: bool) -> None:
     hidden |= _declared_secret(project, settings)
     crypter = _open(workspace, current).crypter if show_secrets and hidden else None
     shown = {
-        key: MASK if key in hidden and not show_secrets else to_text(value, crypter)
+        key: MASK if key in hidden and not show_secrets else to_config_text(value, crypter)
         for key, value in sorted(values.items())
     }
     if as_json:

@@ -16,8 +16,8 @@ from gpuform.stacks.cli.opening import find_workspace, open_for_change, select_s
 from gpuform.stacks.cli.session import Session, open_session, stack_flags
 from gpuform.stacks.cli.terminal.stopping import raise_on_signals
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.project import is_secure, to_text
-from gpuform.stacks.engine.secrets import is_passphrase, new_crypter, refuse_unknown
+from gpuform.stacks.engine.project import is_secure, to_config_text
+from gpuform.stacks.engine.secrets import create_new_crypter, is_passphrase, reject_unknown_provider
 from gpuform.stacks.engine.stack import SecretsChange, Workspace
 from gpuform.stacks.engine.store import IN_PROGRESS, HistoryEntry
 from gpuform.stacks.engine.urn import STACK_TYPE
@@ -118,7 +118,7 @@ def _value(value: Json, crypter: Crypter | None) -> dict[str, Any]:
     if secret and crypter is None:
         return {"secret": True}
     try:
-        text = to_text(value, crypter)
+        text = to_config_text(value, crypter)
     except EngineError:  # of a passphrase that was changed since
         return {"value": _UNREADABLE, "secret": secret}
     made: dict[str, Any] = {"value": text, "secret": secret}
@@ -220,7 +220,7 @@ def checked_provider(
     _context: click.Context, _parameter: click.Parameter, given: str | None
 ) -> Any:
     """A callback of click: raises EngineError for what is no secrets provider."""
-    refuse_unknown(given or "")
+    reject_unknown_provider(given or "")
     return given
 
 
@@ -243,7 +243,7 @@ def change_secrets_provider(provider: str) -> None:
     """
     with open_session() as current, open_for_change(current) as stack:
         stack.reject_orphaned_journals()
-        new = new_crypter(provider, lambda: _new_passphrase(current))
+        new = create_new_crypter(provider, lambda: _new_passphrase(current))
         SecretsChange(stack.backend, stack.project, stack.name).make(
             stack.settings, stack.snapshot, stack.crypter, new
         )

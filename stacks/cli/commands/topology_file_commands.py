@@ -202,11 +202,11 @@ class _Run:
     def topology(self) -> None:
         """The topology of the current folder, or of the project around it; what that includes."""
         from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - not for help
-        from gpuform.stacks.engine.project import topology_in  # noqa: PLC0415 - as above
+        from gpuform.stacks.engine.project import find_topology_file  # noqa: PLC0415 - as above
         from gpuform.stacks.topology.offline import find_topology  # noqa: PLC0415 - as above
 
         try:
-            found = topology_in(Path()) or find_topology(Path.cwd())
+            found = find_topology_file(Path()) or find_topology(Path.cwd())
         except EngineError as error:
             raise EngineError(
                 f"there is no topology.yaml in {Path.cwd()} or the project around it",

@@ -11,7 +11,7 @@ from typing import Any
 
 from gpuform.stacks.engine import values
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.secrets import SecretsError, crypter_for
+from gpuform.stacks.engine.secrets import SecretsError, create_stored_crypter
 from gpuform.stacks.engine.state import Checkpoint
 from gpuform.stacks.engine.urn import STACK_TYPE
 from gpuform.stacks.engine.values import Crypter, PropertyMap, PropertyValue, value_json
@@ -128,7 +128,7 @@ class StackReferences:
                     and secrets_provider is not None
                     and values.SIGNATURE_KEY in str(item)
                 ):
-                    crypter = crypter_for(secrets_provider, self.passphrase)
+                    crypter = create_stored_crypter(secrets_provider, self.passphrase)
                 outputs[key] = value_json.decode(item, crypter)
             except SecretsError:
                 undecryptable.append(key)

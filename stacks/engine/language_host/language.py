@@ -38,9 +38,9 @@ from gpuform.stacks.engine.language_host.program_errors import (
 )
 from gpuform.stacks.engine.language_host.services import Engine, Program, ResourceMonitor
 from gpuform.stacks.engine.project import (
-    folder_and_entry,
+    find_topology_file,
+    get_folder_and_entry,
     restore_process,
-    topology_in,
 )
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.sdk_patches import spare_sdk
@@ -129,12 +129,12 @@ def topology_of(directory: Path) -> Topology | None:
 
     That is one without a program, or whose program hands it over and does nothing else.
     """
-    folder, entry = folder_and_entry(directory)
+    folder, entry = get_folder_and_entry(directory)
     file = folder / ("__main__.py" if entry == "." else entry)
     try:
         source = file.read_bytes()
     except FileNotFoundError:
-        found = topology_in(folder) if file.name == "__main__.py" else None
+        found = find_topology_file(folder) if file.name == "__main__.py" else None
         if found is None:
             return None
         source = PROGRAM.format(found.name).encode()
@@ -185,7 +185,7 @@ def run_program(
     `run_topology`, where there is one, and else with the SDK. Raises ProgramError, with the
     program's own lines; what it asked for and only the Pulumi CLI can do comes before all else.
     """
-    folder, _ = folder_and_entry(program.directory)
+    folder, _ = get_folder_and_entry(program.directory)
     files = ProgramFiles((program.root, folder))
     topology = topology_of(program.directory) if run_topology else None
     if run_topology is not None and topology is not None:
@@ -303,7 +303,7 @@ class _Run:
 
     def _execute(self) -> None:
         runtime.register_stack_transformation(self.refusals.transformation)
-        folder, entry = folder_and_entry(self.program.directory)
+        folder, entry = get_folder_and_entry(self.program.directory)
         file = folder / ("__main__.py" if entry == "." else entry)
         source = _source(file)
         main = ModuleType("__main__")
@@ -317,7 +317,7 @@ def _source(file: Path) -> bytes:
     try:
         return file.read_bytes()
     except FileNotFoundError:
-        found = topology_in(file.parent) if file.name == "__main__.py" else None
+        found = find_topology_file(file.parent) if file.name == "__main__.py" else None
     if found is None:
         raise ProgramError(
             f"there is no program: {file} does not exist",

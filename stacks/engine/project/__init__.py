@@ -1,9 +1,9 @@
-"""A Pulumi project on disk: Pulumi.yaml, the stacks' settings, and the program's modules."""
+"""Read a Pulumi project: Pulumi.yaml, the stacks' settings, and the program's modules."""
 
 from gpuform.stacks.engine.project import config_paths, yaml_text
-from gpuform.stacks.engine.project.config_paths import get_in, remove_in, split
+from gpuform.stacks.engine.project.config_paths import get_value_at, remove_value_at, split_key
 from gpuform.stacks.engine.project.module_imports import (
-    folder_and_entry,
+    get_folder_and_entry,
     import_project_modules,
     restore_process,
 )
@@ -15,16 +15,16 @@ from gpuform.stacks.engine.project.project import (
     Project,
     ProjectError,
     find_project,
+    find_topology_file,
     load_project,
     read_text,
-    topology_in,
 )
 from gpuform.stacks.engine.project.stack_settings import (
     SECURE,
     StackSettings,
-    is_of_type,
     is_secure,
-    to_text,
+    matches_type,
+    to_config_text,
 )
 
 __all__ = [
@@ -38,17 +38,17 @@ __all__ = [
     "StackSettings",
     "config_paths",
     "find_project",
-    "folder_and_entry",
-    "get_in",
+    "find_topology_file",
+    "get_folder_and_entry",
+    "get_value_at",
     "import_project_modules",
-    "is_of_type",
     "is_secure",
     "load_project",
+    "matches_type",
     "read_text",
-    "remove_in",
+    "remove_value_at",
     "restore_process",
-    "split",
-    "to_text",
-    "topology_in",
+    "split_key",
+    "to_config_text",
     "yaml_text",
 ]

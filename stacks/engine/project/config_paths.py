@@ -1,4 +1,7 @@
-"""A part of a configuration value by its path, `servers[0].name`, by the Pulumi CLI's rules."""
+"""Get, set and remove parts of a configuration value by path, as the Pulumi CLI does.
+
+A path is like `servers[0].name`. Called by the `config` commands.
+"""
 
 import re
 from collections.abc import Sequence
@@ -12,30 +15,34 @@ _KEY: Final = re.compile(r'((?:[^:.\["]+:)*)(.+)', re.DOTALL)
 _NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 
 
-def split(key: str) -> tuple[str, Path]:
-    """A key and the path inside its value: `ns:a.b[0]` is `ns:a` and `("b", 0)`."""
-    found = _KEY.fullmatch(key)
+def split_key(key: str) -> tuple[str, Path]:
+    """Split a key from the path inside its value: `ns:a.b[0]` is `ns:a` and `("b", 0)`.
+
+    Raises:
+        EngineError: `key` is no such path.
+    """
+    match = _KEY.fullmatch(key)
     try:
-        first, *rest = parse(found[2]) if found else [0]
+        first, *rest = parse(match[2]) if match else [0]
     except PathError:
         first, rest = 0, []
-    if found is None or not isinstance(first, str) or "*" in rest:
+    if match is None or not isinstance(first, str) or "*" in rest:
         raise EngineError(
             f"{key!r} is no path of a configuration value",
             hint="Write a key and what is inside: servers[0].name",
         )
-    return f"{found[1]}{first}", tuple(rest)
+    return f"{match[1]}{first}", tuple(rest)
 
 
-def leaf_of(text: str) -> Json:
-    """A text as it is kept inside of an object or list: true, false and numbers are values."""
-    if text in {"true", "false"}:
-        return text == "true"
-    return int(text) if _NUMBER.fullmatch(text) else text
+def parse_leaf(leaf: str) -> Json:
+    """Convert a text to a value inside an object or list: a boolean, an integer or text."""
+    if leaf in {"true", "false"}:
+        return leaf == "true"
+    return int(leaf) if _NUMBER.fullmatch(leaf) else leaf
 
 
-def get_in(value: Json, path: Sequence[str | int]) -> Json:
-    """What is at the path; None where there is nothing."""
+def get_value_at(value: Json, path: Sequence[str | int]) -> Json:
+    """Return the part at the path, or None if there is none."""
     for step in path:
         if isinstance(value, dict) and isinstance(step, str):
             value = value.get(step)
@@ -46,10 +53,17 @@ def get_in(value: Json, path: Sequence[str | int]) -> Json:
     return value
 
 
-def set_in(value: Json, path: Sequence[str | int], leaf: Json, at: str) -> Json:
-    """The value with this at the path; what is missing on the way is made.
+def set_value_at(value: Json, path: Sequence[str | int], leaf: Json, at: str) -> Json:
+    """Return the value with `leaf` at the path; missing objects and lists are created.
 
-    `at` names the value. Raises EngineError where something else is on the way.
+    Args:
+        value: the value to change; it stays as it is.
+        path: the path inside the value.
+        leaf: the new part.
+        at: names the value in errors.
+
+    Raises:
+        EngineError: a part on the path is neither an object nor a list that has the next step.
     """
     if not path:
         return leaf
@@ -61,33 +75,33 @@ def set_in(value: Json, path: Sequence[str | int], leaf: Json, at: str) -> Json:
         if not isinstance(step, int) or not 0 <= step <= len(value):
             raise EngineError(f"{at} is a list of {len(value)}: there is no {inside}")
         old = [*value, None] if step == len(value) else [*value]
-        old[step] = set_in(old[step], rest, leaf, inside)
+        old[step] = set_value_at(old[step], rest, leaf, inside)
         return old
     if not isinstance(value, dict) or not isinstance(step, str):
         kind = "an object" if isinstance(value, dict) else "a single value"
         raise EngineError(f"{at} is {kind}: there is no {inside}")
-    made = {**value, step: set_in(value.get(step), rest, leaf, inside)}
-    _refuse_lookalike(made, at)
-    return made
+    changed = {**value, step: set_value_at(value.get(step), rest, leaf, inside)}
+    _reject_secure_lookalike(changed, at)
+    return changed
 
 
-def remove_in(value: Json, path: Sequence[str | int], at: str) -> Json:
-    """The value without what is at the path; the same one where nothing is."""
+def remove_value_at(value: Json, path: Sequence[str | int], at: str) -> Json:
+    """Return the value without the part at the path; unchanged if there is none."""
     step, rest = path[0], path[1:]
-    inside = get_in(value, [step])
+    inside = get_value_at(value, [step])
     if isinstance(value, list) and isinstance(step, int) and 0 <= step < len(value):
-        kept = [remove_in(inside, rest, at)] if rest else []
-        return [*value[:step], *kept, *value[step + 1 :]]
+        changed_items = [remove_value_at(inside, rest, at)] if rest else []
+        return [*value[:step], *changed_items, *value[step + 1 :]]
     if not isinstance(value, dict) or not isinstance(step, str):
         return value
     if rest and step in value:
-        return {**value, step: remove_in(inside, rest, at)}
-    made = {key: each for key, each in value.items() if key != step}
-    _refuse_lookalike(made, at)
-    return made
+        return {**value, step: remove_value_at(inside, rest, at)}
+    changed = {key: item for key, item in value.items() if key != step}
+    _reject_secure_lookalike(changed, at)
+    return changed
 
 
-def _refuse_lookalike(made: dict[str, Json], at: str) -> None:
-    """An object of this one key stands for an encrypted text."""
-    if made.keys() == {SECURE} and isinstance(made[SECURE], str):
+def _reject_secure_lookalike(changed: dict[str, Json], at: str) -> None:
+    """Reject an object with only the key `secure`, which would stand for an encrypted text."""
+    if changed.keys() == {SECURE} and isinstance(changed[SECURE], str):
         raise EngineError(f"{at} cannot hold `{SECURE}` alone: it stands for an encrypted value")

@@ -1,5 +1,7 @@
-"""Import a project's modules fresh for each run, and undo what a program does to the process that
-the engine shares with it.
+"""Import a project's modules fresh for each run, and restore the process after a program.
+
+The program runs in the engine's process. Called by the language host, and by deletes and refreshes
+that load providers from the project.
 """
 
 import gc
@@ -25,31 +27,31 @@ from gpuform.stacks.engine.errors import EngineError
 
 @contextmanager
 def restore_process() -> Iterator[None]:
-    """Puts back what a program may change of the process, where it has changed it.
+    """Restore everything of the process that the context has changed.
 
     These are the working folder, variables, import paths, arguments, warnings, logging, hooks for
-    exceptions and the interpreter's own settings; signal handlers belong to the main thread, and
-    programs do not run there.
+    exceptions and the interpreter's own settings;
+    signal handlers belong to the main thread, and programs do not run there.
     """
     with ExitStack() as undo:
         undo.enter_context(warnings.catch_warnings())
         undo.callback(_restore_environ, dict(os.environ))
-        undo.enter_context(_logging())
+        undo.enter_context(_restore_logging())
         for owner, name in _ATTRIBUTES:
             undo.callback(setattr, owner, name, getattr(owner, name))
         for items in (sys.path, sys.argv, sys.meta_path, sys.path_hooks):
-            undo.callback(_fill, items, list(items))
+            undo.callback(_replace_items, items, list(items))
         for read, write in _SETTINGS:
-            undo.callback(_restore, read, write, read())
+            undo.callback(_restore_setting, read, write, read())
         yield
 
 
-def _fill(items: list[Any], before: list[Any]) -> None:
+def _replace_items(items: list[Any], before: list[Any]) -> None:
     items[:] = before
 
 
-def _umask() -> int:
-    """The mask can be read only by setting it: meanwhile new files are the owner's alone."""
+def _read_umask() -> int:
+    """Return the umask. Reading means setting it: meanwhile new files are the owner's alone."""
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
@@ -65,7 +67,7 @@ _ATTRIBUTES = (
 )
 _SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], object]], ...] = (
     (os.getcwd, os.chdir),
-    (_umask, os.umask),
+    (_read_umask, os.umask),
     (lambda: locale.setlocale(locale.LC_ALL), lambda value: locale.setlocale(locale.LC_ALL, value)),
     (random.getstate, random.setstate),
     (socket.getdefaulttimeout, socket.setdefaulttimeout),
@@ -77,7 +79,7 @@ _SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], object]], ...] = (
 )
 
 
-def _restore(read: Callable[[], Any], write: Callable[[Any], object], before: Any) -> None:
+def _restore_setting(read: Callable[[], Any], write: Callable[[Any], object], before: Any) -> None:
     now = None
     with suppress(OSError):  # a working folder that the program removed
         now = read()
@@ -112,56 +114,61 @@ class _LoggerState:
 
     @classmethod
     def of_new(cls, logger: logging.Logger) -> "_LoggerState":
-        """A library's logger keeps what silences it: its module is not imported again."""
+        """Return the state for a library's new logger, which keeps its null handlers.
+
+        The library's module is not imported again and would not silence the logger a second time.
+        """
         silent = (h for h in logger.handlers if isinstance(h, logging.NullHandler))
         return cls(handlers=tuple(silent))
 
-    def put(self, logger: logging.Logger) -> None:
+    def apply_to(self, logger: logging.Logger) -> None:
         if _LoggerState.of(logger) != self:
             logger.setLevel(self.level)
             logger.propagate, logger.disabled = self.propagate, self.disabled
             logger.handlers[:], logger.filters[:] = self.handlers, self.filters
 
 
-def _loggers() -> list[logging.Logger]:
+def _list_loggers() -> list[logging.Logger]:
     named = list(logging.root.manager.loggerDict.values())
     return [logging.root, *(entry for entry in named if isinstance(entry, logging.Logger))]
 
 
 @contextmanager
-def _logging() -> Iterator[None]:
-    before = {logger: _LoggerState.of(logger) for logger in _loggers()}
+def _restore_logging() -> Iterator[None]:
+    before = {logger: _LoggerState.of(logger) for logger in _list_loggers()}
     try:
         yield
     finally:
-        for logger in _loggers():
-            before.get(logger, _LoggerState.of_new(logger)).put(logger)
+        for logger in _list_loggers():
+            before.get(logger, _LoggerState.of_new(logger)).apply_to(logger)
 
 
-_ONE_AT_A_TIME = threading.Lock()
-_NEVER_FORGOTTEN = ("gpuform", "pulumi")
+_RUN_LOCK = threading.Lock()
+_KEPT_PACKAGES = ("gpuform", "pulumi")
 _INSTALLED = ("site-packages", "dist-packages")
 
 
 @contextmanager
 def import_project_modules(program: Path) -> Iterator[None]:
-    """The process as the Pulumi CLI starts it for a program, given its folder or its file.
+    """Prepare the process as the Pulumi CLI does for a program, given its folder or its file.
 
-    The program's folder is where work is done and modules are found, and all that changed is
-    undone afterwards. For the length of a run: deletes and refreshes load providers from there as
-    well. A process has one working folder and one set of modules, so the run of another thread
-    waits until this one has ended. Raises EngineError when there is no such folder.
+    The program's folder becomes the working folder and the first import path; all changes are
+    undone afterwards. A process has one working folder
+    and one set of modules, so the run of another thread waits until this one ends.
+
+    Raises:
+        EngineError: the folder does not exist.
     """
-    folder, entry = folder_and_entry(program)
-    with _ONE_AT_A_TIME, restore_process(), _own_modules(folder):
+    folder, entry = get_folder_and_entry(program)
+    with _RUN_LOCK, restore_process(), _isolate_modules(folder):
         sys.path.insert(0, str(folder))
         sys.argv = [entry]
         os.chdir(folder)
         yield
 
 
-def folder_and_entry(program: Path) -> tuple[Path, str]:
-    """A program's folder, and what the Pulumi CLI runs there: `.` or the name of a file."""
+def get_folder_and_entry(program: Path) -> tuple[Path, str]:
+    """Return a program's folder, and what the Pulumi CLI runs there: `.` or the name of a file."""
     program = Path(os.path.abspath(program))  # noqa: PTH100 - Path.resolve would follow links
     if program.is_dir():
         return program, "."
@@ -174,8 +181,8 @@ def folder_and_entry(program: Path) -> tuple[Path, str]:
 
 
 @contextmanager
-def _own_modules(folder: Path) -> Iterator[None]:
-    """What the program imports of its own is imported anew, and forgotten afterwards.
+def _isolate_modules(folder: Path) -> Iterator[None]:
+    """Import the program's own modules again in this context, and remove them afterwards.
 
     Installed packages stay: many cannot be imported twice in one process.
     """
@@ -183,51 +190,59 @@ def _own_modules(folder: Path) -> Iterator[None]:
     before = dict(sys.modules)
     libraries = [path for path in sys.path if path and Path(path) != folder]
     libraries += map(sysconfig.get_path, ("stdlib", "platstdlib"))
-    own, others = _prefixes([str(folder)]), _prefixes(libraries)
+    own, others = _to_prefixes([str(folder)]), _to_prefixes(libraries)
 
-    def is_in_folder(place: str) -> bool:
-        return place.startswith(own) and not _is_installed(place)
+    def is_in_folder(path: str) -> bool:
+        return path.startswith(own) and not _is_installed(path)
 
-    def is_own(place: str) -> bool:
-        library = place.startswith(others) or _is_installed(place)
-        return is_in_folder(place) or not library
+    def is_program_module(path: str) -> bool:
+        library = path.startswith(others) or _is_installed(path)
+        return is_in_folder(path) or not library
 
-    _forget(name for name in before if any(map(is_in_folder, _places(name))) and not _is_kept(name))
+    _remove_modules(
+        name
+        for name in before
+        if any(map(is_in_folder, _find_module_paths(name))) and not _is_kept(name)
+    )
     try:
         yield
     finally:
         new = [name for name in list(sys.modules) if name not in before and not _is_kept(name)]
-        _forget(name for name in new if any(map(is_own, _places(name))))
+        _remove_modules(
+            name for name in new if any(map(is_program_module, _find_module_paths(name)))
+        )
         sys.modules.update(before)
 
 
-def _forget(names: Iterable[str]) -> None:
+def _remove_modules(names: Iterable[str]) -> None:
     for name in list(names):
         del sys.modules[name]
 
 
 def _is_kept(name: str) -> bool:
-    return name.partition(".")[0] in _NEVER_FORGOTTEN
+    return name.partition(".")[0] in _KEPT_PACKAGES
 
 
-def _places(name: str) -> list[str]:
-    """Where a module comes from: its file, or a package's folders; nowhere when just made."""
-    known = getattr(sys.modules[name], "__dict__", {})  # asking a lazy module would load it
-    file: str | None = known.get("__file__")
+def _find_module_paths(name: str) -> list[str]:
+    """Return a module's file or a package's folders; "" for a module made in code."""
+    module_globals = getattr(
+        sys.modules[name], "__dict__", {}
+    )  # asking a lazy module would load it
+    file: str | None = module_globals.get("__file__")
     if file:
         return [file]
-    path = known.get("__path__")
+    path = module_globals.get("__path__")
     # To list the path of a namespace looks through all folders of sys.path: milliseconds each.
     folders: list[str] = list(getattr(path, "_path", path) or ())
     if folders:
         return folders
-    return [] if known.get("__spec__") else [""]
+    return [] if module_globals.get("__spec__") else [""]
 
 
-def _is_installed(place: str) -> bool:
-    return any(f"{os.sep}{name}{os.sep}" in place for name in _INSTALLED)
+def _is_installed(path: str) -> bool:
+    return any(f"{os.sep}{name}{os.sep}" in path for name in _INSTALLED)
 
 
-def _prefixes(folders: Iterable[str]) -> tuple[str, ...]:
-    """What the paths begin with of all that is in these folders."""
+def _to_prefixes(folders: Iterable[str]) -> tuple[str, ...]:
+    """Return the prefixes of all paths in these folders."""
     return tuple(folder.rstrip(os.sep) + os.sep for folder in folders)

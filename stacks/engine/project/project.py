@@ -1,4 +1,4 @@
-"""A Pulumi project: what Pulumi.yaml says."""
+"""Find and read a Pulumi project: the content of Pulumi.yaml."""
 
 import os
 import re
@@ -32,21 +32,22 @@ class ProjectError(EngineError):
 
 
 class OtherRuntime(ProjectError):
-    """A project whose program is of another language."""
+    """A project whose program is in another language than Python."""
 
 
 class NoProject(ProjectError):
-    """There is no Pulumi.yaml in a folder or above it."""
+    """A folder without a Pulumi.yaml in it or above it."""
 
     help_page = "start/first-stack"
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigDefault:
-    """What Pulumi.yaml says of one configuration key.
+    """The declaration of a configuration key in Pulumi.yaml.
 
-    `value` is used by stacks that do not set the key; None means that they have to. Scalars
-    are texts, as in the file. `type` is one of Pulumi's names, empty when any value will do.
+    `value` is used by stacks that do not set the key; None means that they have to. Scalars are
+    texts, as in the file. `type` is one of Pulumi's
+    names, empty for any type.
     """
 
     value: Json
@@ -80,15 +81,15 @@ class Project:
 
     @property
     def program(self) -> Path:
-        """What is run: a folder with a `__main__.py`, or a file."""
+        """The program to run: a folder with a `__main__.py`, or a file."""
         return self.main or self.directory
 
     def settings_path(self, stack: str) -> Path:
-        """Where the stack's settings are, whether the file exists or not."""
+        """Return the path of the stack's settings, whether the file exists or not."""
         return self.directory / self.stack_config_dir / f"Pulumi.{stack}{self.path.suffix}"
 
     def qualified_key(self, key: str) -> str:
-        """The configuration key with its namespace: `size` of project demo is `demo:size`."""
+        """Return the configuration key with namespace: `size` of project demo is `demo:size`."""
         parts = key.split(":")
         if len(parts) == 3 and parts[1] == "config":  # the spelling of Pulumi's first years
             del parts[1]
@@ -100,16 +101,21 @@ class Project:
         return ":".join(parts) if len(parts) == 2 else f"{self.name}:{key}"
 
 
-def topology_in(folder: Path) -> Path | None:
-    """The topology file of a folder, which needs no program beside it; None without one."""
+def find_topology_file(folder: Path) -> Path | None:
+    """Return the topology file of a folder, which needs no program beside it, or None."""
     files = (folder / name for name in _TOPOLOGIES)
     return next((file for file in files if file.is_file()), None)
 
 
 def find_project(directory: Path, *, any_runtime: bool = False) -> Project:
-    """The project of a folder or of the nearest one above it; NoProject when there is none.
+    """Find the project of a folder or of the nearest one above it.
 
-    Only who runs no program may take one of any runtime.
+    Args:
+        directory: where the search begins.
+        any_runtime: accept programs in other languages; only for callers that run no program.
+
+    Raises:
+        NoProject: there is no Pulumi.yaml.
     """
     start = Path(os.path.abspath(directory))  # noqa: PTH100 - Path.resolve would follow links
     for folder in (start, *start.parents):
@@ -123,47 +129,47 @@ def find_project(directory: Path, *, any_runtime: bool = False) -> Project:
 
 
 def load_project(path: Path, *, any_runtime: bool = False) -> Project:
-    """Read a Pulumi.yaml; problems are named as file:line:column."""
+    """Read a Pulumi.yaml. Errors begin with file:line:column."""
     where = str(path)
     root = yaml_text.parse(read_text(path), where)
     if root is None:
         raise ProjectError(f"{where}:1:1: the file is empty", hint="Give it `name` and `runtime`.")
-    found = yaml_text.entries(root, where)
+    yaml_entries = yaml_text.get_entries(root, where)
     for key in ("name", "runtime"):
-        if key not in found:
-            raise yaml_text.locate_error(where, root, f"{key} is missing", hint=_WHAT_IS_NEEDED)
+        if key not in yaml_entries:
+            raise yaml_text.locate_error(where, root, f"{key} is missing", hint=_MINIMUM_HINT)
     directory = path.parent
-    virtualenv = _virtualenv(found["runtime"][1], where, any_runtime=any_runtime)
-    main = _text(found, "main", where)
-    backend = yaml_text.entries(_mapping(found, "backend", where), where)
+    virtualenv = _parse_virtualenv(yaml_entries["runtime"][1], where, any_runtime=any_runtime)
+    main = _get_text(yaml_entries, "main", where)
+    backend = yaml_text.get_entries(_get_mapping(yaml_entries, "backend", where), where)
     return Project(
-        name=_name(found["name"][1], where),
+        name=_parse_name(yaml_entries["name"][1], where),
         path=path,
         main=directory / main if main else None,
         virtualenv=directory / Path(virtualenv).expanduser() if virtualenv else None,
-        description=_text(found, "description", where),
-        config=_defaults(_mapping(found, "config", where), where),
-        backend_url=_text(backend, "url", where),
-        stack_config_dir=_text(found, "stackConfigDir", where),
-        always_refreshes=_always_refreshes(found, where),
-        required_version=_text(found, "requiredPulumiVersion", where),
+        description=_get_text(yaml_entries, "description", where),
+        config=_parse_defaults(_get_mapping(yaml_entries, "config", where), where),
+        backend_url=_get_text(backend, "url", where),
+        stack_config_dir=_get_text(yaml_entries, "stackConfigDir", where),
+        always_refreshes=_parse_refresh_option(yaml_entries, where),
+        required_version=_get_text(yaml_entries, "requiredPulumiVersion", where),
     )
 
 
-def _always_refreshes(found: "_Found", where: str) -> bool:
-    """Return whether `options.refresh` is `always`, the one value that Pulumi has for it."""
-    node = _mapping(found, "options", where)
-    refresh = _text(yaml_text.entries(node, where), "refresh", where)
+def _parse_refresh_option(yaml_entries: "_YamlEntries", where: str) -> bool:
+    """Return True if `options.refresh` is `always`, the only value that Pulumi has."""
+    node = _get_mapping(yaml_entries, "options", where)
+    refresh = _get_text(yaml_text.get_entries(node, where), "refresh", where)
     if refresh not in ("", "always"):
         raise yaml_text.locate_error(where, node, "options.refresh can only be `always`")
     return bool(refresh)
 
 
-_WHAT_IS_NEEDED = "A Pulumi.yaml has at least `name: my-project` and `runtime: python`."
+_MINIMUM_HINT = "A Pulumi.yaml has at least `name: my-project` and `runtime: python`."
 
 
 def read_text(path: Path) -> str:
-    """The text of a project's file; ProjectError when it cannot be read."""
+    """Read the text of a project's file. Raises ProjectError if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:
@@ -172,20 +178,20 @@ def read_text(path: Path) -> str:
         raise ProjectError(f"{path} is not UTF-8 text (byte {error.start})") from error
 
 
-_Found = Mapping[str, tuple[ScalarNode, Node]]
+_YamlEntries = Mapping[str, tuple[ScalarNode, Node]]
 
 
-def _text(found: _Found, key: str, where: str) -> str:
-    if key not in found:
+def _get_text(yaml_entries: _YamlEntries, key: str, where: str) -> str:
+    if key not in yaml_entries:
         return ""
-    node = found[key][1]
+    node = yaml_entries[key][1]
     if not isinstance(node, ScalarNode):
         raise yaml_text.locate_error(where, node, f"{key} must be text")
     return "" if node.tag.endswith(":null") else str(node.value)
 
 
-def _mapping(found: _Found, key: str, where: str) -> MappingNode:
-    node = found[key][1] if key in found else None
+def _get_mapping(yaml_entries: _YamlEntries, key: str, where: str) -> MappingNode:
+    node = yaml_entries[key][1] if key in yaml_entries else None
     if isinstance(node, MappingNode):
         return node
     if node is not None and not (isinstance(node, ScalarNode) and node.tag.endswith(":null")):
@@ -193,7 +199,7 @@ def _mapping(found: _Found, key: str, where: str) -> MappingNode:
     return MappingNode("tag:yaml.org,2002:map", [])
 
 
-def _name(node: Node, where: str) -> str:
+def _parse_name(node: Node, where: str) -> str:
     if not isinstance(node, ScalarNode) or not NAME.fullmatch(node.value):
         raise yaml_text.locate_error(
             where,
@@ -203,46 +209,53 @@ def _name(node: Node, where: str) -> str:
     return str(node.value)
 
 
-def _virtualenv(runtime: Node, where: str, *, any_runtime: bool) -> str:
-    """The virtualenv option of a Python runtime; other runtimes have none, or are refused."""
+def _parse_virtualenv(runtime: Node, where: str, *, any_runtime: bool) -> str:
+    """Return the virtualenv option of a Python runtime; reject other runtimes or return ""."""
     if isinstance(runtime, MappingNode):
-        found = yaml_text.entries(runtime, where)
-        name, node = _text(found, "name", where), found.get("name", (None, runtime))[1]
-        options = yaml_text.entries(_mapping(found, "options", where), where)
+        yaml_entries = yaml_text.get_entries(runtime, where)
+        name, node = (
+            _get_text(yaml_entries, "name", where),
+            yaml_entries.get("name", (None, runtime))[1],
+        )
+        options = yaml_text.get_entries(_get_mapping(yaml_entries, "options", where), where)
     else:
         name, node, options = str(runtime.value), runtime, {}
     if name != "python":
         if any_runtime:
             return ""
-        told = yaml_text.locate_error(where, node, f"the runtime is {name!r}", hint=_USE_THE_CLI)
-        raise OtherRuntime(told.message, told.hint)
-    return _text(options, "virtualenv", where)
+        runtime_error = yaml_text.locate_error(
+            where, node, f"the runtime is {name!r}", hint=_USE_THE_CLI
+        )
+        raise OtherRuntime(runtime_error.message, runtime_error.hint)
+    return _get_text(options, "virtualenv", where)
 
 
-def _defaults(config: MappingNode, where: str) -> dict[str, ConfigDefault]:
+def _parse_defaults(config: MappingNode, where: str) -> dict[str, ConfigDefault]:
     return {
-        key: _default(key, node, where)
-        for key, (_, node) in yaml_text.entries(config, where).items()
+        key: _parse_default(key, node, where)
+        for key, (_, node) in yaml_text.get_entries(config, where).items()
     }
 
 
-def _default(key: str, node: Node, where: str) -> ConfigDefault:
-    """`key: value`, or the form with type, default (value for other namespaces) and secret."""
+def _parse_default(key: str, node: Node, where: str) -> ConfigDefault:
+    """Parse `key: value`, or the form with type, default (or value) and secret."""
     if not isinstance(node, MappingNode):
-        return ConfigDefault(config_value(node, where))
-    found = yaml_text.entries(node, where)
-    kind = _text(found, "type", where)
+        return ConfigDefault(parse_config_value(node, where))
+    yaml_entries = yaml_text.get_entries(node, where)
+    kind = _get_text(yaml_entries, "type", where)
     if kind and kind not in _TYPES:
         raise yaml_text.locate_error(
-            where, found["type"][1], f"{key}: the type is one of {', '.join(_TYPES)}"
+            where, yaml_entries["type"][1], f"{key}: the type is one of {', '.join(_TYPES)}"
         )
-    given = found.get("default") or found.get("value")
-    secret = _text(found, "secret", where) in ("true", "True", "TRUE")
-    return ConfigDefault(config_value(given[1], where) if given else None, kind, secret)
+    default_entry = yaml_entries.get("default") or yaml_entries.get("value")
+    secret = _get_text(yaml_entries, "secret", where) in ("true", "True", "TRUE")
+    return ConfigDefault(
+        parse_config_value(default_entry[1], where) if default_entry else None, kind, secret
+    )
 
 
-def config_value(node: Node, where: str) -> Json:
-    """A configuration value: a scalar as the text in the file, an object or list as data."""
+def parse_config_value(node: Node, where: str) -> Json:
+    """Return a configuration value: a scalar as the text in the file, an object or list as data."""
     if isinstance(node, ScalarNode):
         return "" if node.tag.endswith(":null") else str(node.value)
     return yaml_text.construct(node, where)

@@ -1,4 +1,4 @@
-"""A stack's settings, Pulumi.<stack>.yaml: its configuration and how its secrets are encrypted."""
+"""Read and edit a stack's settings, Pulumi.<stack>.yaml: configuration and secrets provider."""
 
 import json
 from collections.abc import Iterator
@@ -14,14 +14,14 @@ from gpuform.stacks.engine.project.project import (
     ConfigDefault,
     Project,
     ProjectError,
-    config_value,
+    parse_config_value,
     read_text,
 )
 from gpuform.stacks.engine.state import SecretsProvider
 from gpuform.stacks.engine.values import Crypter, Json, PropertyMap, Secret
 
 SECURE = "secure"
-"""The one key of an object that stands for an encrypted text: `{secure: v1:...}`."""
+"""The only key of an object that stands for an encrypted text: `{secure: v1:...}`."""
 
 
 _PROVIDED = {"secretsprovider": "url", "encryptedkey": "encryptedkey", "encryptionsalt": "salt"}
@@ -30,7 +30,7 @@ _PROVIDED = {"secretsprovider": "url", "encryptedkey": "encryptedkey", "encrypti
 
 @dataclass(slots=True)
 class StackSettings:
-    """Pulumi.<stack>.yaml, existing or not yet.
+    """The settings in Pulumi.<stack>.yaml, which may not exist yet.
 
     Changes edit the text, so that comments and unknown entries stay; `save` writes the file.
     """
@@ -40,16 +40,18 @@ class StackSettings:
     path: Path
     text: str = ""
     _config: dict[str, Json] = field(default_factory=dict)
-    _spelt: dict[str, str] = field(default_factory=dict)  # key with namespace -> as in the file
-    _places: dict[str, tuple[int, int]] = field(default_factory=dict)
+    _spelling_by_key: dict[str, str] = field(
+        default_factory=dict
+    )  # key with namespace -> as in the file
+    _positions: dict[str, tuple[int, int]] = field(default_factory=dict)
     _scalars: dict[str, str] = field(default_factory=dict)  # the other settings that are text
 
     @classmethod
     def load(cls, project: Project, stack: str) -> "StackSettings":
-        """Read the stack's file; a missing one is empty. ProjectError or YamlError if unusable."""
+        """Read the stack's file; a missing one is empty. Raises ProjectError or YamlError."""
         path = project.settings_path(stack)
         settings = cls(project, stack, path, read_text(path) if path.exists() else "")
-        settings._read()
+        settings._parse_text()
         return settings
 
     @property
@@ -71,57 +73,68 @@ class StackSettings:
         return dict(self._config)
 
     def set_secrets_provider(self, provider: SecretsProvider) -> None:
-        """Say how secrets are encrypted, as the state says it."""
-        known = {name: str(provider.state.get(key, "")) for name, key in _PROVIDED.items()}
-        for name, text in known.items():
+        """Set the secrets provider to the one of the state."""
+        settings = {name: str(provider.state.get(key, "")) for name, key in _PROVIDED.items()}
+        for name, text in settings.items():
             if text:
-                self._edit(yaml_text.set_entry(self.text, [name], text, str(self.path)))
+                self._set_text(yaml_text.set_entry(self.text, [name], text, str(self.path)))
             elif name in self._scalars:
-                self._edit(yaml_text.remove_entry(self.text, [name], str(self.path)))
+                self._set_text(yaml_text.remove_entry(self.text, [name], str(self.path)))
 
     def get(self, key: str) -> Json:
-        """The value of a key (`name` or `namespace:name`) in this file; None when it is not set."""
+        """Return the value of a key (`name` or `namespace:name`) in this file, or None."""
         return self._config.get(self.project.qualified_key(key))
 
     def where(self, key: str) -> str:
-        """The place of a key that this file sets: file:line:column."""
-        line, column = self._places[self.project.qualified_key(key)]
+        """Return the position of a key that this file sets: file:line:column."""
+        line, column = self._positions[self.project.qualified_key(key)]
         return f"{self.path.name}:{line}:{column}"
 
     def set(self, key: str, value: Json) -> None:
         """Set a key to a text, to `{"secure": ciphertext}`, or to an object or list of those."""
         full = self.project.qualified_key(key)
         text = self.text
-        if self._spelt.get(full, full) != full:
-            text = yaml_text.remove_entry(text, ["config", self._spelt[full]], str(self.path))
-        self._edit(yaml_text.set_entry(text, ["config", full], value, str(self.path)))
+        if self._spelling_by_key.get(full, full) != full:
+            text = yaml_text.remove_entry(
+                text, ["config", self._spelling_by_key[full]], str(self.path)
+            )
+        self._set_text(yaml_text.set_entry(text, ["config", full], value, str(self.path)))
 
     def remove(self, key: str) -> bool:
-        """Forget a key; False when it was not set."""
+        """Remove a key; return False if it was not set."""
         full = self.project.qualified_key(key)
         if full not in self._config:
             return False
-        self._edit(yaml_text.remove_entry(self.text, ["config", self._spelt[full]], str(self.path)))
+        self._set_text(
+            yaml_text.remove_entry(
+                self.text, ["config", self._spelling_by_key[full]], str(self.path)
+            )
+        )
         return True
 
     def reencrypt(self, old: Crypter, new: Crypter) -> None:
-        """Encrypt every secret value anew; the rest is `set_secrets_provider`'s concern."""
+        """Encrypt every secret value with `new`; the caller sets the secrets provider."""
         for key, value in self.config.items():
             if is_secure(value):
-                self.set(key, _reencrypted(value, old, new))
+                self.set(key, _reencrypt(value, old, new))
 
     def save(self) -> None:
-        """Write the file in one step; it keeps its permissions, a new one is readable by all."""
+        """Write the file atomically; it keeps its permissions, a new one is readable by all."""
         try:
             replace_file(self.path, self.text.encode(), mode=0o644)
         except OSError as error:
             raise ProjectError(f"{self.path} cannot be written: {error.strerror}") from error
 
     def program_config(self, crypter: Crypter | None) -> tuple[dict[str, str], list[str]]:
-        """What the program gets: plain texts by full key, and the keys that are secret.
+        """Return the program's configuration by full key in plain text, and the secret keys.
 
         Objects are compact JSON. Keys that the stack does not set have the project's defaults.
-        The crypter may be None when nothing is secure. EngineError names a key without a value.
+
+        Args:
+            crypter: decrypts the values; None if nothing is secure.
+
+        Raises:
+            EngineError: a key has no value, or one of another type.
         """
         if "environment" in self._scalars:
             raise ProjectError(
@@ -130,14 +143,14 @@ class StackSettings:
             )
         texts: dict[str, str] = {}
         secret: list[str] = []
-        for key, value, default in self._effective():
+        for key, value, default in self._iterate_effective():
             try:
-                texts[key] = to_text(value, crypter)
+                texts[key] = to_config_text(value, crypter)
             except EngineError as error:
                 raise ProjectError(
                     f"configuration {key}: {error.message}", hint=error.hint
                 ) from error
-            if not is_of_type(texts[key], default):
+            if not matches_type(texts[key], default):
                 raise ProjectError(
                     f"the configuration key {key} of stack {self.stack} is not of the type "
                     f"{default.type}",
@@ -148,11 +161,11 @@ class StackSettings:
         return texts, secret
 
     def provider_inputs(self, crypter: Crypter | None) -> PropertyMap:
-        """The inputs of Pulumi's provider resource: the whole configuration, secrets marked."""
+        """Return the inputs of Pulumi's provider resource: all configuration, secrets marked."""
         texts, secret = self.program_config(crypter)
         return {key: Secret(text) if key in secret else text for key, text in texts.items()}
 
-    def _effective(self) -> Iterator[tuple[str, Json, ConfigDefault]]:
+    def _iterate_effective(self) -> Iterator[tuple[str, Json, ConfigDefault]]:
         defaults = {self.project.qualified_key(k): d for k, d in self.project.config.items()}
         nothing = ConfigDefault(None)
         for key in sorted(self._config.keys() | defaults.keys()):
@@ -165,82 +178,82 @@ class StackSettings:
                 )
             yield key, value, default
 
-    def _edit(self, text: str) -> None:
+    def _set_text(self, text: str) -> None:
         self.text = text
-        self._read()
+        self._parse_text()
 
-    def _read(self) -> None:
+    def _parse_text(self) -> None:
         where = str(self.path)
         root = yaml_text.parse(self.text, where)
-        found = yaml_text.entries(root, where) if root is not None else {}
+        yaml_entries = yaml_text.get_entries(root, where) if root is not None else {}
         self._scalars = {
             key: str(node.value) if isinstance(node, ScalarNode) else ""
-            for key, (_, node) in found.items()
+            for key, (_, node) in yaml_entries.items()
             if key != "config"
         }
-        self._config, self._spelt, self._places = {}, {}, {}
-        if "config" in found:
-            self._read_config(found["config"][1], where)
+        self._config, self._spelling_by_key, self._positions = {}, {}, {}
+        if "config" in yaml_entries:
+            self._parse_config(yaml_entries["config"][1], where)
 
-    def _read_config(self, config: Node, where: str) -> None:
+    def _parse_config(self, config: Node, where: str) -> None:
         if isinstance(config, ScalarNode) and config.tag.endswith(":null"):
             return
         if not isinstance(config, MappingNode):
             raise yaml_text.locate_error(
                 where, config, "config must be a mapping of keys to values"
             )
-        for name, (key, node) in yaml_text.entries(config, where).items():
+        for name, (key, node) in yaml_text.get_entries(config, where).items():
             try:
                 full = self.project.qualified_key(name)
             except ProjectError as error:
                 raise yaml_text.locate_error(where, key, error.message, error.hint) from error
             if full in self._config:
                 raise yaml_text.locate_error(where, key, f"the key {full} occurs twice")
-            self._config[full], self._spelt[full] = config_value(node, where), name
-            self._places[full] = (key.start_mark.line + 1, key.start_mark.column + 1)
+            self._config[full], self._spelling_by_key[full] = parse_config_value(node, where), name
+            self._positions[full] = (key.start_mark.line + 1, key.start_mark.column + 1)
 
 
 def is_secure(value: Json) -> bool:
-    """Whether an encrypted text is anywhere in the value."""
+    """Return True if there is an encrypted text anywhere in the value."""
     if isinstance(value, dict):
-        return _ciphertext(value) is not None or any(map(is_secure, value.values()))
+        return _get_ciphertext(value) is not None or any(map(is_secure, value.values()))
     return isinstance(value, list) and any(map(is_secure, value))
 
 
-def _ciphertext(value: dict[str, Json]) -> str | None:
+def _get_ciphertext(value: dict[str, Json]) -> str | None:
     text = value.get(SECURE)
     return text if len(value) == 1 and isinstance(text, str) else None
 
 
-def _decrypted(value: Json, crypter: Crypter | None) -> Json:
+def _decrypt(value: Json, crypter: Crypter | None) -> Json:
     if isinstance(value, dict):
-        ciphertext = _ciphertext(value)
+        ciphertext = _get_ciphertext(value)
         if ciphertext is None:
-            return {key: _decrypted(item, crypter) for key, item in value.items()}
+            return {key: _decrypt(item, crypter) for key, item in value.items()}
         if crypter is None:
             raise ProjectError(
                 "the value is encrypted, but the stack has no encryption salt",
                 hint="Restore `encryptionsalt` in the stack's file, or set the value again.",
             )
         return crypter.decrypt(ciphertext)
-    return [_decrypted(item, crypter) for item in value] if isinstance(value, list) else value
+    return [_decrypt(item, crypter) for item in value] if isinstance(value, list) else value
 
 
-def _reencrypted(value: Json, old: Crypter, new: Crypter) -> Json:
+def _reencrypt(value: Json, old: Crypter, new: Crypter) -> Json:
     if isinstance(value, dict):
-        ciphertext = _ciphertext(value)
+        ciphertext = _get_ciphertext(value)
         if ciphertext is not None:
             return {SECURE: new.encrypt(old.decrypt(ciphertext))}
-        return {key: _reencrypted(item, old, new) for key, item in value.items()}
-    return [_reencrypted(item, old, new) for item in value] if isinstance(value, list) else value
+        return {key: _reencrypt(item, old, new) for key, item in value.items()}
+    return [_reencrypt(item, old, new) for item in value] if isinstance(value, list) else value
 
 
-def to_text(value: Json, crypter: Crypter | None) -> str:
-    """The value as the program sees it; objects exactly as Go's json.Marshal prints them.
+def to_config_text(value: Json, crypter: Crypter | None) -> str:
+    """Return the value as the program gets it; objects exactly as Go's json.Marshal prints them.
 
-    The crypter may be None when nothing in the value is secure.
+    The crypter may be None if nothing in the value is secure.
     """
-    plain = _decrypted(value, crypter)
+    plain = _decrypt(value, crypter)
     if isinstance(plain, str):
         return plain
     text = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
@@ -249,8 +262,8 @@ def to_text(value: Json, crypter: Crypter | None) -> str:
     return text
 
 
-def is_of_type(text: str, default: ConfigDefault) -> bool:
-    """Whether a text is of the type that Pulumi.yaml declares, if it declares one."""
+def matches_type(text: str, default: ConfigDefault) -> bool:
+    """Return True if a text has the type that Pulumi.yaml declares, or if it declares none."""
     if default.type in ("", "string"):
         return True
     try:
@@ -264,5 +277,5 @@ def is_of_type(text: str, default: ConfigDefault) -> bool:
         "array": (list,),
         "object": (dict,),
     }
-    fits = isinstance(value, kinds[default.type])
-    return fits and (not isinstance(value, bool) or default.type == "boolean")
+    has_type = isinstance(value, kinds[default.type])
+    return has_type and (not isinstance(value, bool) or default.type == "boolean")

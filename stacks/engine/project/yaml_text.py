@@ -1,7 +1,8 @@
-"""YAML files that people keep in version control: read with positions, edited in place.
+"""Read version-controlled YAML files with positions, and edit them in place.
 
-An edit touches the lines of one entry and keeps comments, order and whatever else the file holds.
-Scalars are read by YAML 1.2's rules, as the Pulumi CLI does: `yes` and `1:30` are text.
+An edit touches the lines of one entry and keeps comments, order and everything else. Scalars follow
+YAML 1.2, as in the Pulumi CLI: `yes` and
+`1:30` are text.
 """
 
 import re
@@ -23,13 +24,13 @@ from gpuform.stacks.engine.values import Json
 
 
 class YamlError(EngineError):
-    """Something in a YAML file; the message begins with file:line:column."""
+    """An error in a YAML file; the message begins with file:line:column."""
 
     help_page = "reference/configuration"
 
 
 def locate_error(where: str, node: Node, message: str, hint: str | None = None) -> YamlError:
-    """An error about a node of the file `where`."""
+    """Create an error about a node of the file `where`."""
     mark = node.start_mark
     return YamlError(f"{where}:{mark.line + 1}:{mark.column + 1}: {message}", hint)
 
@@ -55,20 +56,22 @@ for _name, _pattern in _SCALARS.items():
 
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> ScalarNode:
-    """Text that would be read as something else is double-quoted, as the Pulumi CLI does."""
-    readings = [*_SCALARS.values(), _OLD_BOOL]
-    quoted = _ODD_BREAK.search(text) or any(re.fullmatch(pattern, text) for pattern in readings)
+    """Double-quote text that would be read as another type, as the Pulumi CLI does."""
+    readings = [*_SCALARS.values(), _YAML_1_1_BOOL]
+    quoted = _UNUSUAL_LINE_BREAK.search(text) or any(
+        re.fullmatch(pattern, text) for pattern in readings
+    )
     style = '"' if quoted else "|" if "\n" in text else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
-_OLD_BOOL = r"(?i:y|n|yes|no|on|off)"  # true and false to readers of YAML 1.1
-_ODD_BREAK = re.compile("[\r\x85\u2028\u2029]")  # line breaks to some readers only
+_YAML_1_1_BOOL = r"(?i:y|n|yes|no|on|off)"  # true and false to readers of YAML 1.1
+_UNUSUAL_LINE_BREAK = re.compile("[\r\x85\u2028\u2029]")  # line breaks to some readers only
 _Dumper.add_representer(str, _represent_text)
 
 
 def parse(text: str, where: str) -> MappingNode | None:
-    """The file's mapping, None for an empty file; YamlError for bad syntax or another shape."""
+    """Return the file's mapping, or None for an empty file. Raises YamlError."""
     try:
         root = yaml.compose(text, _Loader)
     except yaml.MarkedYAMLError as error:
@@ -84,51 +87,56 @@ def parse(text: str, where: str) -> MappingNode | None:
     return root
 
 
-def entries(node: MappingNode, where: str) -> dict[str, tuple[ScalarNode, Node]]:
-    """The mapping's key and value nodes by key; YamlError for a key that is no scalar or twice."""
-    found: dict[str, tuple[ScalarNode, Node]] = {}
+def get_entries(node: MappingNode, where: str) -> dict[str, tuple[ScalarNode, Node]]:
+    """Return key and value nodes by key.
+
+    Raises YamlError for duplicates and keys that are no scalars.
+    """
+    node_pairs: dict[str, tuple[ScalarNode, Node]] = {}
     for key, value in node.value:
         if not isinstance(key, ScalarNode):
             raise locate_error(where, key, "a key must be text")
-        if key.value in found:
+        if key.value in node_pairs:
             raise locate_error(where, key, f"the key {key.value!r} occurs twice")
-        found[key.value] = (key, value)
-    return found
+        node_pairs[key.value] = (key, value)
+    return node_pairs
 
 
 def construct(node: Node, where: str) -> Json:
-    """The node as plain data."""
+    """Convert a node to plain data."""
     if isinstance(node, MappingNode):
-        return {key: construct(value, where) for key, (_, value) in entries(node, where).items()}
+        return {
+            key: construct(value, where) for key, (_, value) in get_entries(node, where).items()
+        }
     if isinstance(node, SequenceNode):
         return [construct(item, where) for item in node.value]
-    text = str(node.value)
-    kind = node.tag.rsplit(":", 1)[-1]
+    scalar = str(node.value)
+    tag = node.tag.rsplit(":", 1)[-1]
     try:
-        made: Json = _SCALAR_OF.get(kind, str)(text)
+        converted: Json = _PARSE_SCALAR.get(tag, str)(scalar)
     except ValueError:
-        raise locate_error(where, node, f"{text!r} is not a valid {kind}") from None
-    return made
+        raise locate_error(where, node, f"{scalar!r} is not a valid {tag}") from None
+    return converted
 
 
-def _whole(text: str) -> int:
+def _parse_int(text: str) -> int:
     return int(text, 0) if text[:2] in ("0x", "0o") else int(text)
 
 
-def _real(text: str) -> float:
+def _parse_float(text: str) -> float:
     return float(text.replace(".inf", "inf").replace(".Inf", "inf").replace(".nan", "nan"))
 
 
-_SCALAR_OF: dict[str, Any] = {
+_PARSE_SCALAR: dict[str, Any] = {
     "null": lambda _: None,
     "bool": lambda text: text.lower() == "true",
-    "int": _whole,
-    "float": _real,
+    "int": _parse_int,
+    "float": _parse_float,
 }
 
 
 def dump(document: Json) -> str:
-    """A YAML document in block style."""
+    """Write a YAML document in block style."""
     return yaml.dump(
         document,
         Dumper=_Dumper,
@@ -140,40 +148,40 @@ def dump(document: Json) -> str:
 
 
 def set_entry(text: str, path: Sequence[str], value: Json, where: str) -> str:
-    """The file's text with one entry set; `path` are the keys that lead to it."""
+    """Return the file's text with one entry set; `path` are the keys that lead to the entry."""
     root = parse(text, where)
-    wanted = construct(root, where) if root is not None else {}
-    _put(wanted, path, value)
-    edited = _insert(text, root, path, value, where)
-    return _verified(edited, wanted, where)
+    expected = construct(root, where) if root is not None else {}
+    _set_in_document(expected, path, value)
+    edited = _insert_entry(text, root, path, value, where)
+    return _verify_edit(edited, expected, where)
 
 
 def remove_entry(text: str, path: Sequence[str], where: str) -> str:
     """Return the file's text without one entry, and without a mapping that is then empty."""
     root = parse(text, where)
-    if root is None or _find(root, path, where) is None:
+    if root is None or _find_node(root, path, where) is None:
         return text
-    parent = cast("MappingNode", _find(root, path[:-1], where))
+    parent = cast("MappingNode", _find_node(root, path[:-1], where))
     if len(path) > 1 and len(parent.value) == 1:
         return remove_entry(text, path[:-1], where)
-    wanted = construct(root, where)
-    _drop(wanted, path)
-    at = list(entries(parent, where)).index(path[-1])
-    return _verified(remove_spans(text, [find_member(text, parent, at)]), wanted, where)
+    expected = construct(root, where)
+    _remove_from_document(expected, path)
+    at = list(get_entries(parent, where)).index(path[-1])
+    return _verify_edit(remove_spans(text, [find_member(text, parent, at)]), expected, where)
 
 
-def _verified(edited: str, wanted: Json, where: str) -> str:
-    """The edited text when it says what is wanted, else all of it written anew."""
+def _verify_edit(edited: str, expected: Json, where: str) -> str:
+    """Return the edited text if it has the expected content, else the document rewritten."""
     try:
         root = parse(edited, where)
-        if (construct(root, where) if root is not None else {}) == wanted:
+        if (construct(root, where) if root is not None else {}) == expected:
             return edited
     except YamlError:
         pass
-    return dump(wanted) if wanted else ""
+    return dump(expected) if expected else ""
 
 
-def _put(document: Json, path: Sequence[str], value: Json) -> None:
+def _set_in_document(document: Json, path: Sequence[str], value: Json) -> None:
     for key in path[:-1]:
         inner = document.get(key) if isinstance(document, dict) else None
         if isinstance(document, dict) and not isinstance(inner, dict):
@@ -183,41 +191,43 @@ def _put(document: Json, path: Sequence[str], value: Json) -> None:
         document[path[-1]] = value
 
 
-def _drop(document: Json, path: Sequence[str]) -> None:
+def _remove_from_document(document: Json, path: Sequence[str]) -> None:
     for key in path[:-1]:
         document = document[key] if isinstance(document, dict) else None
     if isinstance(document, dict):
         del document[path[-1]]
 
 
-def _find(node: Node, path: Sequence[str], where: str) -> Node | None:
+def _find_node(node: Node, path: Sequence[str], where: str) -> Node | None:
     for key in path:
-        if not isinstance(node, MappingNode) or key not in (found := entries(node, where)):
+        if not isinstance(node, MappingNode) or key not in (
+            node_entries := get_entries(node, where)
+        ):
             return None
-        node = found[key][1]
+        node = node_entries[key][1]
     return node
 
 
-def _insert(
+def _insert_entry(
     text: str, root: MappingNode | None, path: Sequence[str], value: Json, where: str
 ) -> str:
-    """The text with the entry written over its old lines, or after the last of its mapping."""
+    """Return the text with the entry in place of its old lines, or at its mapping's end."""
     nested: Json = value
     for depth in range(len(path), 0, -1):
-        parent = root if depth == 1 else root and _find(root, path[: depth - 1], where)
+        parent = root if depth == 1 else root and _find_node(root, path[: depth - 1], where)
         if isinstance(parent, MappingNode) and parent.value and not parent.flow_style:
-            return _write(text, parent, path[depth - 1], nested, where)
+            return _write_member(text, parent, path[depth - 1], nested, where)
         nested = {path[depth - 1]: nested}
     return append_lines(text, root, dump(nested).rstrip("\n").split("\n"))
 
 
-def _write(text: str, parent: MappingNode, key: str, value: Json, where: str) -> str:
+def _write_member(text: str, parent: MappingNode, key: str, value: Json, where: str) -> str:
     """Return the text with a member of a block: in the place of the old one, or as the last one."""
     column = parent.value[0][0].start_mark.column
     lines = dump({key: value}).rstrip("\n").split("\n")
-    found = entries(parent, where)
-    if key not in found:
+    node_entries = get_entries(parent, where)
+    if key not in node_entries:
         return append_lines(text, parent, [" " * column + line for line in lines], column)
-    start, stop = found[key][0].start_mark.index, find_end(text, found[key][1])
+    start, stop = node_entries[key][0].start_mark.index, find_end(text, node_entries[key][1])
     member = f"{find_line_break(text)}{' ' * column}".join(lines)
     return text[:start] + member + text[stop:]

@@ -1,4 +1,4 @@
-"""A stack's secrets: encrypted under a passphrase or by a key management service."""
+"""Encrypt and decrypt a stack's secrets, under a passphrase or with a key management service."""
 
 from gpuform.stacks.engine.secrets.passphrase import (
     PASSPHRASE_PROVIDER,
@@ -9,14 +9,14 @@ from gpuform.stacks.engine.secrets.passphrase import (
     find_passphrase,
 )
 from gpuform.stacks.engine.secrets.stack_secrets import (
-    crypter_for,
-    crypter_of,
-    crypter_of_settings,
-    first_crypter,
+    create_first_crypter,
+    create_new_crypter,
+    create_stored_crypter,
+    find_settings_crypter,
+    get_stack_crypter,
+    get_state_crypter,
     is_passphrase,
-    new_crypter,
-    reader_of,
-    refuse_unknown,
+    reject_unknown_provider,
 )
 
 __all__ = [
@@ -25,13 +25,13 @@ __all__ = [
     "SecretsError",
     "SecretsManager",
     "WrongPassphrase",
-    "crypter_for",
-    "crypter_of",
-    "crypter_of_settings",
+    "create_first_crypter",
+    "create_new_crypter",
+    "create_stored_crypter",
     "find_passphrase",
-    "first_crypter",
+    "find_settings_crypter",
+    "get_stack_crypter",
+    "get_state_crypter",
     "is_passphrase",
-    "new_crypter",
-    "reader_of",
-    "refuse_unknown",
+    "reject_unknown_provider",
 ]

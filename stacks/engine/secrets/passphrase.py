@@ -1,6 +1,7 @@
-"""A stack's secrets as Pulumi encrypts them: AES-256-GCM under the stack's key.
+"""Encrypt a stack's secrets as Pulumi does: AES-256-GCM under the stack's key.
 
-The key is derived from a passphrase here, and in `cloud_secrets` kept by a key management service.
+Here the key is derived from a passphrase; `stack_secrets` has the keys that a key management
+service encrypts.
 """
 
 import base64
@@ -28,7 +29,7 @@ _NONCE_BYTES: Final = 12
 _DIGEST_DIGITS: Final = 32
 _SAMPLE: Final = "pulumi"  # what the salt text encrypts to recognise the passphrase
 
-_TWO_WAYS: Final = (
+_TWO_WAYS_HINT: Final = (
     "Set PULUMI_CONFIG_PASSPHRASE to it (it may be empty), "
     "or PULUMI_CONFIG_PASSPHRASE_FILE to the path of a file that holds it."
 )
@@ -41,65 +42,65 @@ class SecretsError(EngineError):
 
 
 class WrongPassphrase(SecretsError):
-    """The passphrase is not the one that the stack was made with."""
+    """The passphrase differs from the one of the stack."""
 
     def __init__(self) -> None:
-        super().__init__("incorrect passphrase for this stack", hint=_TWO_WAYS)
+        super().__init__("incorrect passphrase for this stack", hint=_TWO_WAYS_HINT)
 
 
 class SecretsManager(ABC):
     """Encrypts and decrypts the secrets of one stack; safe to share between threads."""
 
     def __init__(self) -> None:
-        self._known: dict[str, str] = {}
+        self._plaintexts: dict[str, str] = {}
 
     @property
     @abstractmethod
     def provider(self) -> SecretsProvider:
-        """What the checkpoint says of these secrets."""
+        """The secrets provider as the checkpoint stores it."""
 
     @abstractmethod
     def key(self) -> bytes:
-        """The stack's key. Raises SecretsError when it cannot be had, or is not the stack's."""
+        """Return the stack's key. Raises SecretsError if it is unavailable or not the stack's."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
 
     def check(self) -> None:
-        """Raises SecretsError when the stack's secrets cannot be opened."""
+        """Raise SecretsError if the stack's secrets cannot be decrypted."""
         self.key()
 
     def digest(self, data: bytes) -> str:
-        """A digest that tells nothing of the data to those who have not the stack's key."""
+        """Return a digest of `data` that reveals nothing without the stack's key."""
         import hmac  # noqa: PLC0415 - as below
 
         key = hmac.digest(self.key(), b"gpuform digests", "sha256")
         return hmac.digest(key, data, "sha256").hex()[:_DIGEST_DIGITS]
 
     def encrypt(self, plaintext: str, previous: str | None = None) -> str:
-        """The ciphertext, `v1:NONCE:TEXT`; `previous` again when it says the same.
+        """Return the ciphertext, `v1:NONCE:TEXT`; `previous` if that encrypts the same plaintext.
 
-        Each call uses a new nonce, so only `previous` keeps an unchanged secret's text.
+        Each call uses a new nonce, so only `previous` keeps an unchanged secret's ciphertext.
         """
-        if previous is not None and self._known.get(previous) == plaintext:
+        if previous is not None and self._plaintexts.get(previous) == plaintext:
             return previous
-        ciphertext = _seal(self.key(), plaintext)
-        self._known[ciphertext] = plaintext
+        ciphertext = _encrypt_text(self.key(), plaintext)
+        self._plaintexts[ciphertext] = plaintext
         return ciphertext
 
     def decrypt(self, ciphertext: str) -> str:
-        """The plaintext; SecretsError when the text is damaged or another stack's."""
-        if ciphertext not in self._known:
+        """Return the plaintext. Raises SecretsError if the text is damaged or another stack's."""
+        if ciphertext not in self._plaintexts:
             try:
-                plaintext = _open(self.key(), ciphertext)
+                plaintext = _decrypt_text(self.key(), ciphertext)
             except ValueError as error:
                 raise SecretsError(
                     f"a secret cannot be decrypted: {error}",
                     hint="It was encrypted for another stack or the file is damaged: "
                     "set the value again, or restore the file.",
                 ) from None
-            self._known[ciphertext] = plaintext
-        return self._known[ciphertext]
+            self._plaintexts[ciphertext] = plaintext
+        return self._plaintexts[ciphertext]
 
 
 class PassphraseCrypter(SecretsManager):
@@ -120,25 +121,25 @@ class PassphraseCrypter(SecretsManager):
 
     @classmethod
     def new(cls, passphrase: str) -> "PassphraseCrypter":
-        """A crypter for a new stack, with a random salt: keep its `salt_state`."""
+        """Create a crypter for a new stack with a random salt; store its `salt_state`."""
         salt = os.urandom(_SALT_BYTES)
-        sample = _seal(_key(passphrase, salt), _SAMPLE)
+        sample = _encrypt_text(_get_key(passphrase, salt), _SAMPLE)
         return cls(passphrase, f"v1:{base64.b64encode(salt).decode()}:{sample}")
 
     @property
     def provider(self) -> SecretsProvider:
-        """What the checkpoint says of these secrets."""
+        """The secrets provider as the checkpoint stores it."""
         return SecretsProvider(PASSPHRASE_PROVIDER, {"salt": self.salt_state})
 
     def key(self) -> bytes:
-        """The stack's key. Raises WrongPassphrase."""
-        key = _key(self._passphrase, self._salt)
+        """Return the stack's key. Raises WrongPassphrase."""
+        key = _get_key(self._passphrase, self._salt)
         if not self._checked:
             try:
-                fits = _open(key, self._sample) == _SAMPLE
+                is_correct = _decrypt_text(key, self._sample) == _SAMPLE
             except ValueError:
-                fits = False
-            if not fits:
+                is_correct = False
+            if not is_correct:
                 raise WrongPassphrase
             self._checked = True
         return key
@@ -147,14 +148,23 @@ class PassphraseCrypter(SecretsManager):
 def find_passphrase(
     environ: Mapping[str, str], project_dir: Path, ask: Callable[[str], str] | None
 ) -> str:
-    """The passphrase: PULUMI_CONFIG_PASSPHRASE, else the file that PULUMI_CONFIG_PASSPHRASE_FILE
-    names (relative to `project_dir`, blanks around it dropped), else what `ask` returns.
+    """Return the passphrase from a variable, a file or the user.
 
-    `ask` gets the prompt; it is None where nobody can answer, and then SecretsError says how.
+    PULUMI_CONFIG_PASSPHRASE comes first, then the file that PULUMI_CONFIG_PASSPHRASE_FILE names
+    (relative to `project_dir`, surrounding blanks
+    dropped), then the answer of `ask`.
+
+    Args:
+        environ: the environment variables.
+        project_dir: the project's folder.
+        ask: gets the prompt; None where nobody can answer.
+
+    Raises:
+        SecretsError: there is no passphrase; the hint names the variables.
     """
-    given = environ.get("PULUMI_CONFIG_PASSPHRASE")
-    if given is not None:
-        return given
+    passphrase = environ.get("PULUMI_CONFIG_PASSPHRASE")
+    if passphrase is not None:
+        return passphrase
     name = environ.get("PULUMI_CONFIG_PASSPHRASE_FILE")
     if name:
         path = project_dir / Path(name).expanduser()
@@ -164,11 +174,11 @@ def find_passphrase(
             reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
             raise SecretsError(
                 f"PULUMI_CONFIG_PASSPHRASE_FILE names {path}, which cannot be read: {reason}",
-                hint=_TWO_WAYS,
+                hint=_TWO_WAYS_HINT,
             ) from error
     if ask is not None:
         return ask("Enter the passphrase that protects the stack's secrets")
-    raise SecretsError("the stack's secrets need a passphrase", hint=_TWO_WAYS)
+    raise SecretsError("the stack's secrets need a passphrase", hint=_TWO_WAYS_HINT)
 
 
 def _parse_salt_state(text: str) -> tuple[bytes, str]:
@@ -189,19 +199,19 @@ def _parse_salt_state(text: str) -> tuple[bytes, str]:
 _KEY_LOCK = threading.Lock()
 
 
-def _key(passphrase: str, salt: bytes) -> bytes:
+def _get_key(passphrase: str, salt: bytes) -> bytes:
     with _KEY_LOCK:  # so that threads that start together derive it once
-        return _derive(passphrase, salt)
+        return _derive_key(passphrase, salt)
 
 
 @cache
-def _derive(passphrase: str, salt: bytes) -> bytes:
+def _derive_key(passphrase: str, salt: bytes) -> bytes:
     import hashlib  # noqa: PLC0415 - loads OpenSSL; most commands read no secret
 
     return hashlib.pbkdf2_hmac("sha256", passphrase.encode(), salt, _ITERATIONS, KEY_BYTES)
 
 
-def _seal(key: bytes, plaintext: str) -> str:
+def _encrypt_text(key: bytes, plaintext: str) -> str:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 - as above
 
     nonce = os.urandom(_NONCE_BYTES)
@@ -209,8 +219,8 @@ def _seal(key: bytes, plaintext: str) -> str:
     return f"v1:{base64.b64encode(nonce).decode()}:{base64.b64encode(sealed).decode()}"
 
 
-def _open(key: bytes, ciphertext: str) -> str:
-    """The plaintext; ValueError says what is wrong with the ciphertext."""
+def _decrypt_text(key: bytes, ciphertext: str) -> str:
+    """Return the plaintext. Raises ValueError, which says what is wrong with the ciphertext."""
     from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - as above
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415 - as above
 

@@ -1,8 +1,8 @@
-"""Find which secrets provider a stack has.
+"""Choose the secrets provider of a stack, and encrypt with a key management service.
 
-With a cloud provider the stack's key is random, and a key management service encrypts it.
-
-`encryptedkey`, in the stack file and in the checkpoint, is that key as the service encrypted it.
+With a cloud provider the stack's key is random, and the service encrypts that key: `encryptedkey`
+in the stack file and in the checkpoint.
+Called by `engine.stack` and the `config` commands.
 """
 
 import base64
@@ -15,7 +15,7 @@ from typing import Final
 
 from gpuform.providers.values import Redactor
 from gpuform.stacks.engine.project import StackSettings, is_secure
-from gpuform.stacks.engine.secrets.keepers.opening import open_keeper, parse
+from gpuform.stacks.engine.secrets.keepers.opening import open_key_service, parse_key_url
 from gpuform.stacks.engine.secrets.passphrase import (
     CLOUD_PROVIDER,
     KEY_BYTES,
@@ -31,95 +31,107 @@ _PASSPHRASE = ("", PASSPHRASE_PROVIDER, "default")
 
 
 def is_passphrase(provider: str) -> bool:
-    """Whether a secrets provider, as people name it, is the passphrase."""
+    """Return True if the user's name of a secrets provider means a passphrase."""
     return provider in _PASSPHRASE
 
 
-def crypter_for(provider: SecretsProvider, passphrase: Callable[[], str]) -> SecretsManager:
-    """The crypter for what a checkpoint says; SecretsError for providers that cannot be used.
+def create_stored_crypter(
+    provider: SecretsProvider, passphrase: Callable[[], str]
+) -> SecretsManager:
+    """Create the crypter for a checkpoint's secrets provider.
 
-    `passphrase` is asked only when the provider is the passphrase one.
+    Args:
+        provider: the stored provider.
+        passphrase: asked only for a passphrase provider.
+
+    Raises:
+        SecretsError: the provider cannot be used.
     """
     salt = provider.state.get("salt")
     if provider.type == PASSPHRASE_PROVIDER and isinstance(salt, str):
         return PassphraseCrypter(passphrase(), salt)
     url, key = provider.state.get("url"), provider.state.get("encryptedkey")
     if provider.type == CLOUD_PROVIDER and isinstance(url, str) and isinstance(key, str):
-        return _cloud(url, key)
-    raise _unusable(provider.type)
+        return _create_cloud_crypter(url, key)
+    raise _unusable_error(provider.type)
 
 
-def new_crypter(provider: str, passphrase: Callable[[], str]) -> SecretsManager:
-    """A new key for a stack's secrets. `provider` is `passphrase` or a service's URL.
+def create_new_crypter(provider: str, passphrase: Callable[[], str]) -> SecretsManager:
+    """Create a crypter with a new key. `provider` is `passphrase` or a service's URL.
 
-    Raises SecretsError.
+    Raises:
+        SecretsError: the provider cannot be used.
     """
     if is_passphrase(provider):
         return PassphraseCrypter.new(passphrase())
-    refuse_unknown(provider)
-    # merged
-
+    reject_unknown_provider(provider)
     return CloudCrypter.new(provider)
 
 
-def refuse_unknown(provider: str) -> None:
-    """Raises SecretsError for what is neither `passphrase` nor the URL of a service."""
-    from gpuform.stacks.engine.secrets.keepers.opening import is_key_url, parse  # noqa: PLC0415 - as above
+def reject_unknown_provider(provider: str) -> None:
+    """Raise SecretsError if `provider` is neither `passphrase` nor the URL of a known service."""
+    from gpuform.stacks.engine.secrets.keepers.opening import is_key_url, parse_key_url  # noqa: PLC0415 - as above
 
     if is_passphrase(provider):
         return
     if not is_key_url(provider):
-        raise _unusable(provider.partition("://")[0])
-    parse(provider)
+        raise _unusable_error(provider.partition("://")[0])
+    parse_key_url(provider)
 
 
-def crypter_of_settings(
+def find_settings_crypter(
     settings: StackSettings, stored: SecretsProvider | None, passphrase: Callable[[], str]
 ) -> SecretsManager | None:
-    """The crypter that the settings name, else the state's. None where none has a key yet."""
+    """Return the crypter of the settings, else of the state, or None if neither has a key yet."""
     if not is_passphrase(settings.secrets_provider):
-        refuse_unknown(settings.secrets_provider)
+        reject_unknown_provider(settings.secrets_provider)
         if settings.encrypted_key:
-            return _cloud(settings.secrets_provider, settings.encrypted_key)
+            return _create_cloud_crypter(settings.secrets_provider, settings.encrypted_key)
         if stored is not None and stored.state.get("url") == settings.secrets_provider:
-            return crypter_for(stored, passphrase)
+            return create_stored_crypter(stored, passphrase)
         return None
     if settings.encryption_salt:
         return PassphraseCrypter(passphrase(), settings.encryption_salt)
-    return crypter_for(stored, passphrase) if stored is not None else None
+    return create_stored_crypter(stored, passphrase) if stored is not None else None
 
 
-def first_crypter(
+def create_first_crypter(
     settings: StackSettings, provider: str, passphrase: Callable[[], str]
 ) -> SecretsManager:
-    """The crypter of a stack that is made: the one of its settings, else a new one.
+    """Return the crypter for a new stack: the one of its settings, else a new one.
 
-    SecretsError where the settings have secrets under another provider than the one named.
+    Raises:
+        SecretsError: the settings have secrets under another provider than the named one.
     """
-    named = provider or settings.secrets_provider
-    is_same = is_passphrase(named) == is_passphrase(settings.secrets_provider)
-    if is_same and (is_passphrase(named) or named == settings.secrets_provider):
-        return crypter_of_settings(settings, None, passphrase) or new_crypter(named, passphrase)
+    provider_name = provider or settings.secrets_provider
+    is_same = is_passphrase(provider_name) == is_passphrase(settings.secrets_provider)
+    if is_same and (is_passphrase(provider_name) or provider_name == settings.secrets_provider):
+        return find_settings_crypter(settings, None, passphrase) or create_new_crypter(
+            provider_name, passphrase
+        )
     if any(map(is_secure, settings.config.values())):
         raise SecretsError(
             f"{settings.path.name} has secrets that are not under {provider.partition('?')[0]}",
             hint="Leave --secrets-provider out, and change it when the stack is made: `gpuform "
             "stack change-secrets-provider`. Or remove the secrets from the file.",
         )
-    return new_crypter(named, passphrase)
+    return create_new_crypter(provider_name, passphrase)
 
 
-def crypter_of(
+def get_stack_crypter(
     settings: StackSettings, stored: SecretsProvider | None, passphrase: Callable[[], str]
 ) -> SecretsManager:
-    """The crypter that the settings name, else the state's, else a new one.
+    """Return the crypter of the settings, else of the state, else a new one.
 
-    A stack file without it (it may not be committed) gets it back for the Pulumi CLI. Raises
-    SecretsError for providers that cannot be used.
+    A stack file without the provider (the file may not be committed) gets it back, for the Pulumi
+    CLI.
+
+    Raises:
+        SecretsError: the provider cannot be used.
     """
-    crypter = crypter_of_settings(settings, stored, passphrase)
+    crypter = find_settings_crypter(settings, stored, passphrase)
     if crypter is None:
-        crypter = new_crypter(settings.secrets_provider, passphrase)
+        crypter = create_new_crypter(settings.secrets_provider, passphrase)
     is_salted = is_passphrase(settings.secrets_provider)
     if not (settings.encryption_salt if is_salted else settings.encrypted_key):
         settings.set_secrets_provider(crypter.provider)
@@ -127,22 +139,20 @@ def crypter_of(
     return crypter
 
 
-def reader_of(
+def get_state_crypter(
     stored: SecretsProvider | None, crypter: SecretsManager, passphrase: Callable[[], str]
 ) -> SecretsManager:
-    """What reads the secrets of a state, which may be encrypted otherwise than the settings."""
+    """Return the crypter for reading a state, whose provider may differ from the settings'."""
     if stored is None or stored == crypter.provider:
         return crypter
-    return crypter_for(stored, passphrase)
+    return create_stored_crypter(stored, passphrase)
 
 
-def _cloud(url: str, encrypted_key: str) -> SecretsManager:
-    # merged
-
+def _create_cloud_crypter(url: str, encrypted_key: str) -> SecretsManager:
     return CloudCrypter(url, encrypted_key)
 
 
-def _unusable(provider: str) -> SecretsError:
+def _unusable_error(provider: str) -> SecretsError:
     return SecretsError(
         f"gpuform cannot use the secrets provider {provider!r}: it knows passphrase, awskms://, "
         "azurekeyvault://, gcpkms:// and hashivault://",
@@ -155,10 +165,11 @@ _OVERRIDE: Final = "PULUMI_CLOUD_SECRET_OVERRIDE"
 
 
 class CloudCrypter(SecretsManager):
-    """Secrets under a key of a service, which is asked once, when the stack's key is first needed.
+    """Secrets under a key of a service, called once, when the stack's key is first needed.
 
-    With PULUMI_CLOUD_SECRET_OVERRIDE that URL is asked instead, and the stack keeps its own: for a
-    place such as CI, where the same key is reached in another way.
+    With PULUMI_CLOUD_SECRET_OVERRIDE the service at that URL is called, and the stack keeps its own
+    URL: for places such as CI, which reach the
+    same key in another way.
     """
 
     def __init__(
@@ -171,33 +182,33 @@ class CloudCrypter(SecretsManager):
 
     @classmethod
     def new(cls, url: str, environ: Mapping[str, str] = os.environ) -> "CloudCrypter":
-        """Makes a key for a stack and has it encrypted. Raises SecretsError."""
+        """Create a key for a stack and let the service encrypt that key. Raises SecretsError."""
         url = environ.get(_OVERRIDE) or url
         key = os.urandom(KEY_BYTES)
         try:
-            with closing(open_keeper(url, environ)) as keeper:
+            with closing(open_key_service(url, environ)) as keeper:
                 encrypted = keeper.encrypt(key)
         except SecretsError as error:
-            told = Redactor([base64.b64encode(key).decode()]).redact(error.message)
-            raise SecretsError(told, hint=error.hint) from None
-        made = cls(url, base64.b64encode(encrypted).decode(), environ)
-        made._key = key
-        return made
+            message = Redactor([base64.b64encode(key).decode()]).redact(error.message)
+            raise SecretsError(message, hint=error.hint) from None
+        crypter = cls(url, base64.b64encode(encrypted).decode(), environ)
+        crypter._key = key
+        return crypter
 
     @property
     def provider(self) -> SecretsProvider:
-        """What the checkpoint says of these secrets."""
+        """The secrets provider as the checkpoint stores it."""
         state = {"url": self._url, "encryptedkey": self._encrypted}
         return SecretsProvider(CLOUD_PROVIDER, {**state})
 
     def key(self) -> bytes:
-        """The stack's key, decrypted by the service. Raises SecretsError."""
+        """Return the stack's key, decrypted by the service. Raises SecretsError."""
         with self._lock:  # so that threads that start together ask once
             if self._key is None:
-                self._key = self._decrypted()
+                self._key = self._decrypt_key()
             return self._key
 
-    def _decrypted(self) -> bytes:
+    def _decrypt_key(self) -> bytes:
         url = self._environ.get(_OVERRIDE) or self._url
         try:
             encrypted = base64.b64decode(self._encrypted, validate=True)
@@ -206,11 +217,11 @@ class CloudCrypter(SecretsManager):
                 "the stack's `encryptedkey` is malformed",
                 hint="Restore it in Pulumi.<stack>.yaml, from the one in the state.",
             ) from None
-        with closing(open_keeper(url, self._environ)) as keeper:
+        with closing(open_key_service(url, self._environ)) as keeper:
             key = keeper.decrypt(encrypted)
         if len(key) != KEY_BYTES:
             raise SecretsError(
-                f"what {parse(url).shown} decrypts is not the key of a stack",
+                f"what {parse_key_url(url).display_url} decrypts is not the key of a stack",
                 hint="Restore `encryptedkey` in Pulumi.<stack>.yaml, from the one in the state.",
             )
         return key

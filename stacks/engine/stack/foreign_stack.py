@@ -12,7 +12,7 @@ from gpuform.providers.context import ProviderContext
 from gpuform.providers.records import EphemeralRecords, Intents
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.provider_host import ProviderHost
-from gpuform.stacks.engine.secrets import SecretsManager, crypter_for
+from gpuform.stacks.engine.secrets import SecretsManager, create_stored_crypter
 from gpuform.stacks.engine.stack.stack import Stack
 from gpuform.stacks.engine.state import (
     Manifest,
@@ -57,7 +57,7 @@ class ForeignStack:
                     f"stack {build_full_name(project, name)} has no secrets provider yet",
                     hint="Run `gpuform up` in its project first.",
                 )
-            crypter = crypter_for(checkpoint.secrets_provider, passphrase)
+            crypter = create_stored_crypter(checkpoint.secrets_provider, passphrase)
             crypter.check()
             snapshot = Snapshot.from_json(checkpoint, crypter)
             edits.check(snapshot)

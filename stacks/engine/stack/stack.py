@@ -13,7 +13,12 @@ from gpuform.stacks.engine.executing import PlannedOutputs, StackReferences
 from gpuform.stacks.engine.language_host import Program
 from gpuform.stacks.engine.project import Project, StackSettings, find_project
 from gpuform.stacks.engine.records import Elsewhere, open_intents
-from gpuform.stacks.engine.secrets import SecretsManager, crypter_of, first_crypter, reader_of
+from gpuform.stacks.engine.secrets import (
+    SecretsManager,
+    create_first_crypter,
+    get_stack_crypter,
+    get_state_crypter,
+)
 from gpuform.stacks.engine.stack.secrets_change import SecretsChange
 from gpuform.stacks.engine.stack.workspace import (
     Origin,
@@ -281,7 +286,7 @@ class Workspace:
                 hint=f"select it: `gpuform stack select {name}`",
             )
         settings = StackSettings.load(self.project, name)
-        crypter = first_crypter(settings, provider, passphrase)
+        crypter = create_first_crypter(settings, provider, passphrase)
         crypter.check()
         settings.set_secrets_provider(crypter.provider)
         snapshot = Snapshot(
@@ -353,8 +358,8 @@ class Workspace:
             checkpoint = load_checkpoint(data)
             if exclusive:
                 reject_unknown_newer_fields(checkpoint)
-            crypter = crypter_of(settings, checkpoint.secrets_provider, passphrase)
-            reader = reader_of(checkpoint.secrets_provider, crypter, passphrase)
+            crypter = get_stack_crypter(settings, checkpoint.secrets_provider, passphrase)
+            reader = get_state_crypter(checkpoint.secrets_provider, crypter, passphrase)
             snapshot = Snapshot.from_json(checkpoint, reader)
             edits.check(snapshot)
         log = self.backend.journal(self.project.name, name)

@@ -12,7 +12,12 @@ from typing import Any
 
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import StackSettings
-from gpuform.stacks.engine.secrets import SecretsManager, WrongPassphrase, crypter_of, reader_of
+from gpuform.stacks.engine.secrets import (
+    SecretsManager,
+    WrongPassphrase,
+    get_stack_crypter,
+    get_state_crypter,
+)
 from gpuform.stacks.engine.stack.stack import Workspace
 from gpuform.stacks.engine.state import (
     Checkpoint,
@@ -68,7 +73,7 @@ class StackImport:
         self.workspace.finish_secrets_change(self.stack, exclusive=True)
         checkpoint = self._parse_deployment(text, where)
         settings = StackSettings.load(self.workspace.project, self.stack)
-        crypter = crypter_of(settings, checkpoint.secrets_provider, self.passphrase)
+        crypter = get_stack_crypter(settings, checkpoint.secrets_provider, self.passphrase)
         snapshot = self._decode_snapshot(checkpoint, crypter, where)
         self._reject_violations(snapshot, where)
         for operation in snapshot.pending_operations:
@@ -101,7 +106,7 @@ class StackImport:
     def _decode_snapshot(
         self, checkpoint: Checkpoint, crypter: SecretsManager, where: str
     ) -> Snapshot:
-        reader = reader_of(checkpoint.secrets_provider, crypter, self.passphrase)
+        reader = get_state_crypter(checkpoint.secrets_provider, crypter, self.passphrase)
         try:
             return Snapshot.from_json(checkpoint, reader)
         except WrongPassphrase as error:

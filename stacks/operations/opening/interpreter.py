@@ -144,11 +144,11 @@ def find_program_environment(project: Project) -> ProgramEnvironment | None:
 def _read_runtime_options(path: Path, where: str) -> dict[str, Node]:
     node: Node | None = yaml_text.parse(read_text(path), where)
     for key in ("runtime", "options"):
-        entries = yaml_text.entries(node, where) if isinstance(node, MappingNode) else {}
+        entries = yaml_text.get_entries(node, where) if isinstance(node, MappingNode) else {}
         node = entries[key][1] if key in entries else None
     if not isinstance(node, MappingNode):
         return {}
-    return {key: value for key, (_, value) in yaml_text.entries(node, where).items()}
+    return {key: value for key, (_, value) in yaml_text.get_entries(node, where).items()}
 
 
 def _find_uv_virtualenv(directory: Path) -> Path:

@@ -1,2 +1,5 @@
-"""Key management services: each keeps a key that never leaves it, and that the data key of a stack
-is encrypted under. URLs and what is stored are those of gocloud.dev/secrets, which Pulumi uses."""
+"""Call key management services, which encrypt the data key of a stack.
+
+The services' own keys never leave them. URLs and stored formats are those of gocloud.dev/secrets,
+which Pulumi uses.
+"""

@@ -1,4 +1,4 @@
-"""`awskms://`: AWS KMS. Credentials are found as every AWS tool finds them."""
+"""Encrypt with AWS KMS (`awskms://`), with credentials found as every AWS tool finds them."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -7,7 +7,7 @@ import botocore.config
 import botocore.exceptions
 import botocore.session
 
-from gpuform.stacks.engine.secrets.keepers.opening import KeyUrl, refusal_of
+from gpuform.stacks.engine.secrets.keepers.opening import KeyUrl, service_error
 from gpuform.stacks.engine.secrets.passphrase import SecretsError
 
 _WITHOUT_EFFECT: Final = {
@@ -28,53 +28,55 @@ _PARAMETERS: Final = _WITHOUT_EFFECT | {
 }
 _CONTEXT: Final = "context_"
 _ERRORS: Final = (botocore.exceptions.BotoCoreError, botocore.exceptions.ClientError)
-_NEEDS: Final = (
+_PERMISSIONS_HINT: Final = (
     "Check the region and the credentials (`aws sts get-caller-identity`): they need kms:Encrypt "
     "and kms:Decrypt on this key."
 )
 
 
 def open_key(address: KeyUrl, environ: Mapping[str, str]) -> "AwsKey":
-    """A key by its id, ARN or alias; `context_NAME` parameters are its encryption context."""
+    """Open a key by its id, ARN or alias; `context_NAME` parameters are its encryption context."""
     contexts = [name for name in address.parameters if name.startswith(_CONTEXT)]
-    address.refuse_unknown({*_PARAMETERS, *contexts})
-    context = {name.removeprefix(_CONTEXT): _only(address, name) for name in contexts}
+    address.reject_unknown_parameters({*_PARAMETERS, *contexts})
+    context = {name.removeprefix(_CONTEXT): _get_single_value(address, name) for name in contexts}
     try:
-        return AwsKey(address, context, _client(address, environ))
+        return AwsKey(address, context, _create_client(address, environ))
     except _ERRORS as error:
-        raise refusal_of(address, "be asked about", str(error), _NEEDS) from None
+        raise service_error(address, "be asked about", str(error), _PERMISSIONS_HINT) from None
 
 
-def _only(address: KeyUrl, name: str) -> str:
+def _get_single_value(address: KeyUrl, name: str) -> str:
     values = address.parameters[name]
     if len(values) != 1:
-        raise SecretsError(f"{address.shown} has {name} {len(values)} times", hint="Give it once.")
+        raise SecretsError(
+            f"{address.display_url} has {name} {len(values)} times", hint="Give it once."
+        )
     return values[0]
 
 
-def _client(address: KeyUrl, environ: Mapping[str, str]) -> Any:
-    session = botocore.session.Session(profile=address.text("profile"))
-    region = address.text("region") or environ.get("AWS_REGION")
+def _create_client(address: KeyUrl, environ: Mapping[str, str]) -> Any:
+    session = botocore.session.Session(profile=address.get_text("profile"))
+    region = address.get_text("region") or environ.get("AWS_REGION")
     config = botocore.config.Config(
         connect_timeout=10,
         read_timeout=30,
         retries={"mode": "standard"},
-        signature_version=botocore.UNSIGNED if address.truth("anonymous") else None,
-        use_dualstack_endpoint=address.truth("dualstack") or None,
-        use_fips_endpoint=address.truth("fips") or None,
+        signature_version=botocore.UNSIGNED if address.get_bool("anonymous") else None,
+        use_dualstack_endpoint=address.get_bool("dualstack") or None,
+        use_fips_endpoint=address.get_bool("fips") or None,
     )
-    role = address.text("role")
+    role = address.get_text("role")
     keys = {}
     if role:
         sts = session.create_client("sts", region_name=region, config=config)
-        given = sts.assume_role(RoleArn=role, RoleSessionName="gpuform")["Credentials"]
+        credentials = sts.assume_role(RoleArn=role, RoleSessionName="gpuform")["Credentials"]
         keys = {
-            "aws_access_key_id": given["AccessKeyId"],
-            "aws_secret_access_key": given["SecretAccessKey"],
-            "aws_session_token": given["SessionToken"],
+            "aws_access_key_id": credentials["AccessKeyId"],
+            "aws_secret_access_key": credentials["SecretAccessKey"],
+            "aws_session_token": credentials["SessionToken"],
         }
     return session.create_client(
-        "kms", region_name=region, endpoint_url=address.text("endpoint"), config=config, **keys
+        "kms", region_name=region, endpoint_url=address.get_text("endpoint"), config=config, **keys
     )
 
 
@@ -85,25 +87,29 @@ class AwsKey:
         self._address, self._context, self._client = address, context, client
 
     def close(self) -> None:
-        """See Keeper."""
+        """Close the connections."""
         self._client.close()
 
     def encrypt(self, plaintext: bytes) -> bytes:
-        """See Keeper."""
+        """Encrypt under the key. Raises SecretsError."""
         try:
             answer = self._client.encrypt(
                 KeyId=self._address.key, Plaintext=plaintext, EncryptionContext=self._context
             )
         except _ERRORS as error:
-            raise refusal_of(self._address, "encrypt with", str(error), _NEEDS) from None
+            raise service_error(
+                self._address, "encrypt with", str(error), _PERMISSIONS_HINT
+            ) from None
         return bytes(answer["CiphertextBlob"])
 
     def decrypt(self, ciphertext: bytes) -> bytes:
-        """See Keeper. The ciphertext itself says which key it is under."""
+        """Decrypt a ciphertext, which itself names its key. Raises SecretsError."""
         try:
             answer = self._client.decrypt(
                 CiphertextBlob=ciphertext, EncryptionContext=self._context
             )
         except _ERRORS as error:
-            raise refusal_of(self._address, "decrypt with", str(error), _NEEDS) from None
+            raise service_error(
+                self._address, "decrypt with", str(error), _PERMISSIONS_HINT
+            ) from None
         return bytes(answer["Plaintext"])

@@ -1,4 +1,4 @@
-"""`azurekeyvault://`: Azure Key Vault. Credentials are found as Azure's own tools find them."""
+"""Encrypt with Azure Key Vault (`azurekeyvault://`), with Azure's default credentials."""
 
 import base64
 import binascii
@@ -10,31 +10,34 @@ from azure.core.exceptions import AzureError, HttpResponseError
 from azure.identity import AzureCliCredential, DefaultAzureCredential
 from azure.keyvault.keys.crypto import CryptographyClient, EncryptionAlgorithm
 
-from gpuform.stacks.engine.secrets.keepers.opening import KeyUrl, refusal_of
+from gpuform.stacks.engine.secrets.keepers.opening import KeyUrl, service_error
 from gpuform.stacks.engine.secrets.passphrase import SecretsError
 
 _KEY: Final = re.compile(r".+\.vault\.[a-z\d.-]+/keys/.+")
 _BY_CLI: Final = "AZURE_KEYVAULT_AUTH_VIA_CLI"
-_NEEDS: Final = (
+_PERMISSIONS_HINT: Final = (
     "Check the credentials (`az login`, or AZURE_CLIENT_ID with what belongs to it): they need the "
     "role Key Vault Crypto User, or the permissions encrypt and decrypt of keys."
 )
 
 
 def open_key(address: KeyUrl, environ: Mapping[str, str]) -> "AzureKey":
-    """A key by its identifier, with or without a version. `algorithm` is usually RSA-OAEP-256."""
-    address.refuse_unknown({"algorithm"})
+    """Open a key by its identifier, with or without version.
+
+    `algorithm` is usually RSA-OAEP-256.
+    """
+    address.reject_unknown_parameters({"algorithm"})
     if not _KEY.fullmatch(address.key):
         raise SecretsError(
-            f"{address.shown} is not the URL of a key in Azure Key Vault",
+            f"{address.display_url} is not the URL of a key in Azure Key Vault",
             hint="Write azurekeyvault://VAULT.vault.azure.net/keys/NAME",
         )
-    given = address.text("algorithm") or "RSA-OAEP-256"
+    algorithm_name = address.get_text("algorithm") or "RSA-OAEP-256"
     try:
-        algorithm = EncryptionAlgorithm(given)
+        algorithm = EncryptionAlgorithm(algorithm_name)
     except ValueError:
         raise SecretsError(
-            f"{address.shown}: {given} is not an algorithm of Azure Key Vault",
+            f"{address.display_url}: {algorithm_name} is not an algorithm of Azure Key Vault",
             hint="Leave it out, for RSA-OAEP-256.",
         ) from None
     by_cli = environ.get(_BY_CLI, "").lower() in ("1", "t", "true")
@@ -46,7 +49,7 @@ def open_key(address: KeyUrl, environ: Mapping[str, str]) -> "AzureKey":
 class AzureKey:
     """A key of Azure Key Vault.
 
-    Its ciphertexts are stored as base64 for URLs, which Pulumi keeps up for its first stacks.
+    Ciphertexts are stored as base64 for URLs, as Pulumi has done since its first stacks.
     """
 
     def __init__(
@@ -56,20 +59,25 @@ class AzureKey:
         self._client, self._credential = client, credential
 
     def close(self) -> None:
-        """See Keeper."""
+        """Close the connections."""
         self._client.close()
         self._credential.close()
 
     def encrypt(self, plaintext: bytes) -> bytes:
-        """See Keeper."""
+        """Encrypt under the key. Raises SecretsError."""
         try:
-            found = self._client.encrypt(self._algorithm, plaintext).ciphertext
+            ciphertext = self._client.encrypt(self._algorithm, plaintext).ciphertext
         except (AzureError, ValueError) as error:
-            raise refusal_of(self._address, "encrypt with", _why(error), _NEEDS) from None
-        return base64.urlsafe_b64encode(found).rstrip(b"=")
+            raise service_error(
+                self._address, "encrypt with", _format_error(error), _PERMISSIONS_HINT
+            ) from None
+        return base64.urlsafe_b64encode(ciphertext).rstrip(b"=")
 
     def decrypt(self, ciphertext: bytes) -> bytes:
-        """See Keeper. Some releases of Pulumi have stored the ciphertext as it is."""
+        """Decrypt a ciphertext. Raises SecretsError.
+
+        Some releases of Pulumi have stored the ciphertext without base64.
+        """
         try:
             padded = ciphertext + b"=" * (-len(ciphertext) % 4)
             plain = base64.b64decode(padded, altchars=b"-_", validate=True)
@@ -78,11 +86,13 @@ class AzureKey:
         try:
             return bytes(self._client.decrypt(self._algorithm, plain).plaintext)
         except (AzureError, ValueError) as error:
-            raise refusal_of(self._address, "decrypt with", _why(error), _NEEDS) from None
+            raise service_error(
+                self._address, "decrypt with", _format_error(error), _PERMISSIONS_HINT
+            ) from None
 
 
-def _why(error: Exception) -> str:
-    """The first line of what Azure says; further ones list each way to find credentials."""
+def _format_error(error: Exception) -> str:
+    """Return the first line of Azure's message; further lines list each way to find credentials."""
     if isinstance(error, HttpResponseError) and error.status_code and error.error:
         return f"{error.status_code} {error.error.code}: {error.error.message}"
     return str(error).strip().partition("\n")[0] or type(error).__name__

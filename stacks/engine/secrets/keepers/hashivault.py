@@ -1,4 +1,4 @@
-"""`hashivault://`: the transit engine of HashiCorp Vault."""
+"""Encrypt with the transit engine of HashiCorp Vault (`hashivault://`)."""
 
 import base64
 from collections.abc import Callable, Mapping
@@ -7,10 +7,10 @@ from typing import Any, Final
 import hvac
 import requests
 
-from gpuform.stacks.engine.secrets.keepers.opening import KeyUrl, refusal_of
+from gpuform.stacks.engine.secrets.keepers.opening import KeyUrl, service_error
 from gpuform.stacks.engine.secrets.passphrase import SecretsError
 
-_NEEDS: Final = (
+_PERMISSIONS_HINT: Final = (
     "Check VAULT_ADDR, and that the token (VAULT_TOKEN, or `vault login`) may update "
     "{engine}/encrypt/{key} and {engine}/decrypt/{key}."
 )
@@ -18,16 +18,16 @@ _TIMEOUT: Final = 30
 
 
 def open_key(address: KeyUrl, environ: Mapping[str, str]) -> "VaultKey":
-    """A key of the transit engine; `engine` is where that is mounted if not at `transit`.
+    """Open a key of the transit engine; `engine` is the mount point if that is not `transit`.
 
-    The server is VAULT_SERVER_URL or VAULT_ADDR, the token VAULT_SERVER_TOKEN, VAULT_TOKEN or that
-    of `vault login`.
+    The server is VAULT_SERVER_URL or VAULT_ADDR, the token VAULT_SERVER_TOKEN, VAULT_TOKEN or the
+    one of `vault login`.
     """
-    address.refuse_unknown({"engine"})
+    address.reject_unknown_parameters({"engine"})
     url = environ.get("VAULT_SERVER_URL") or environ.get("VAULT_ADDR")
     if not url:
         raise SecretsError(
-            f"{address.shown} is a key of HashiCorp Vault, and nothing says where that is",
+            f"{address.display_url} is a key of HashiCorp Vault, and nothing says where that is",
             hint="Set VAULT_ADDR to its address.",
         )
     token = environ.get("VAULT_SERVER_TOKEN") or environ.get("VAULT_TOKEN")
@@ -47,35 +47,39 @@ class VaultKey:
 
     def __init__(self, address: KeyUrl, client: Any) -> None:
         self._address, self._client = address, client
-        self._engine = address.text("engine") or "transit"
+        self._engine = address.get_text("engine") or "transit"
 
     def close(self) -> None:
-        """See Keeper."""
+        """Close the connections."""
         self._client.adapter.close()
 
     def encrypt(self, plaintext: bytes) -> bytes:
-        """See Keeper."""
-        given = base64.b64encode(plaintext).decode()
-        ask = self._client.secrets.transit.encrypt_data
-        return self._data("encrypt", "ciphertext", ask, plaintext=given).encode()
+        """Encrypt under the key. Raises SecretsError."""
+        encoded = base64.b64encode(plaintext).decode()
+        method = self._client.secrets.transit.encrypt_data
+        return self._call_transit("encrypt", "ciphertext", method, plaintext=encoded).encode()
 
     def decrypt(self, ciphertext: bytes) -> bytes:
-        """See Keeper."""
-        ask = self._client.secrets.transit.decrypt_data
-        text = ciphertext.decode(errors="replace")
-        return base64.b64decode(self._data("decrypt", "plaintext", ask, ciphertext=text))
+        """Decrypt a ciphertext. Raises SecretsError."""
+        method = self._client.secrets.transit.decrypt_data
+        encrypted_text = ciphertext.decode(errors="replace")
+        return base64.b64decode(
+            self._call_transit("decrypt", "plaintext", method, ciphertext=encrypted_text)
+        )
 
-    def _data(self, what: str, name: str, ask: Callable[..., Any], **given: str) -> str:
+    def _call_transit(
+        self, action: str, name: str, method: Callable[..., Any], **given: str
+    ) -> str:
         key = self._address.key
-        needs = _NEEDS.format(engine=self._engine, key=key)
+        needs = _PERMISSIONS_HINT.format(engine=self._engine, key=key)
         try:
-            return str(ask(name=key, mount_point=self._engine, **given)["data"][name])
+            return str(method(name=key, mount_point=self._engine, **given)["data"][name])
         except hvac.exceptions.VaultError as error:
-            told = ", ".join(error.errors or []) or type(error).__name__
-            raise refusal_of(self._address, f"{what} with", told, needs) from None
+            errors = ", ".join(error.errors or []) or type(error).__name__
+            raise service_error(self._address, f"{action} with", errors, needs) from None
         except requests.RequestException as error:
-            why = f"it cannot be reached ({type(error).__name__})"
-            raise refusal_of(self._address, f"{what} with", why, needs) from None
+            reason = f"it cannot be reached ({type(error).__name__})"
+            raise service_error(self._address, f"{action} with", reason, needs) from None
         except (KeyError, TypeError, ValueError):
-            why = "its answer is not one of Vault's transit engine"
-            raise refusal_of(self._address, f"{what} with", why, needs) from None
+            reason = "its answer is not one of Vault's transit engine"
+            raise service_error(self._address, f"{action} with", reason, needs) from None

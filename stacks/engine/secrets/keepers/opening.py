@@ -1,4 +1,4 @@
-"""From a secrets provider's URL to its key management service."""
+"""Open the key management service that a secrets provider's URL names."""
 
 import importlib
 import posixpath
@@ -17,7 +17,7 @@ SERVICES: Final[Mapping[str, str]] = {
     "gcpkms": "Google Cloud KMS",
     "hashivault": "HashiCorp Vault",
 }
-"""By the scheme of their URLs."""
+"""The services' names by the scheme of their URLs."""
 
 _LIBRARIES: Final = {
     "awskms": "botocore",
@@ -25,21 +25,21 @@ _LIBRARIES: Final = {
     "gcpkms": "google-auth[requests]",
     "hashivault": "hvac",
 }
-_OURS: Final = "gpuform"
-_TRUTHS: Final = {"1": True, "t": True, "true": True, "0": False, "f": False, "false": False}
+_OWN_PACKAGE: Final = "gpuform"
+_BOOLEANS: Final = {"1": True, "t": True, "true": True, "0": False, "f": False, "false": False}
 
 
 class KeyManagementService(Protocol):
-    """A key in a key management service. Both raise SecretsError, which has no secret in it."""
+    """A key in a key management service. All methods raise SecretsError, without secrets in it."""
 
     def encrypt(self, plaintext: bytes) -> bytes:
-        """The ciphertext, as the service gives it."""
+        """Return the ciphertext in the service's format."""
 
     def decrypt(self, ciphertext: bytes) -> bytes:
-        """What `encrypt` was given."""
+        """Return the plaintext of a ciphertext from `encrypt`."""
 
     def close(self) -> None:
-        """Closes its connections."""
+        """Close the connections."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,43 +51,48 @@ class KeyUrl:
     parameters: Mapping[str, list[str]]
 
     @property
-    def shown(self) -> str:
+    def display_url(self) -> str:
         """The URL without its parameters, which may be private."""
         return f"{self.scheme}://{self.key}"
 
-    def text(self, name: str) -> str | None:
-        """The first value of a parameter."""
+    def get_text(self, name: str) -> str | None:
+        """Return the first value of a parameter, or None."""
         return self.parameters.get(name, [None])[0]
 
-    def truth(self, name: str) -> bool:
-        """Whether a parameter is true. SecretsError for what is neither."""
-        given = self.text(name)
-        if given is None:
+    def get_bool(self, name: str) -> bool:
+        """Return True if a parameter is true. Raises SecretsError if it is no boolean."""
+        setting = self.get_text(name)
+        if setting is None:
             return False
-        if given.lower() not in _TRUTHS:
-            raise SecretsError(f"{self.shown} has {name}={given}", hint="Write true or false.")
-        return _TRUTHS[given.lower()]
+        if setting.lower() not in _BOOLEANS:
+            raise SecretsError(
+                f"{self.display_url} has {name}={setting}", hint="Write true or false."
+            )
+        return _BOOLEANS[setting.lower()]
 
-    def refuse_unknown(self, known: Collection[str]) -> None:
-        """Raises SecretsError for a parameter that would have no effect."""
+    def reject_unknown_parameters(self, known: Collection[str]) -> None:
+        """Raise SecretsError for a parameter that would have no effect."""
         for name in self.parameters:
             if name not in known:
-                near = get_close_matches(name, known, n=1)
-                meant = f"Did you mean {near[0]}? " if near else ""
-                there = f"There are: {', '.join(sorted(known))}." if known else "There are none."
+                close_matches = get_close_matches(name, known, n=1)
+                suggestion = f"Did you mean {close_matches[0]}? " if close_matches else ""
+                known_names = (
+                    f"There are: {', '.join(sorted(known))}." if known else "There are none."
+                )
                 raise SecretsError(
-                    f"the secrets provider {self.shown} has a parameter that is not known: {name}",
-                    hint=f"{meant}{there}",
+                    f"the secrets provider {self.display_url} has a parameter that is not "
+                    f"known: {name}",
+                    hint=f"{suggestion}{known_names}",
                 )
 
 
-def is_key_url(text: str) -> bool:
-    """Whether it names a key of a service, right or wrong."""
-    return text.partition("://")[0] in SERVICES and "://" in text
+def is_key_url(provider: str) -> bool:
+    """Return True if `text` has the scheme of a key management service, valid or not."""
+    return provider.partition("://")[0] in SERVICES and "://" in provider
 
 
-def parse(url: str) -> KeyUrl:
-    """The parts of a URL. SecretsError for one that names no key."""
+def parse_key_url(url: str) -> KeyUrl:
+    """Parse a URL. Raises SecretsError if it names no key."""
     parts = urlsplit(url)
     path = unquote(parts.path)
     key = posixpath.normpath(f"{parts.netloc}{path}").lstrip("/") if parts.netloc or path else ""
@@ -107,18 +112,20 @@ _EXAMPLES: Final = {
 }
 
 
-def open_keeper(url: str, environ: Mapping[str, str]) -> KeyManagementService:
-    """The key that a URL names; nothing is sent yet.
+def open_key_service(url: str, environ: Mapping[str, str]) -> KeyManagementService:
+    """Open the key that a URL names, without sending a request yet.
 
-    SecretsError when the URL is wrong, there are no credentials, or its library is not installed.
+    Raises:
+        SecretsError: the URL is wrong, there are no credentials, or the service's library is not
+            installed.
     """
-    address = parse(url)
+    address = parse_key_url(url)
     if address.scheme not in SERVICES:
         raise SecretsError(f"{address.scheme}:// is not the URL of a key management service")
     try:
         module = importlib.import_module(f"gpuform.stacks.engine.secrets.keepers.{address.scheme}")
     except ModuleNotFoundError as error:
-        if (error.name or _OURS).partition(".")[0] == _OURS:
+        if (error.name or _OWN_PACKAGE).partition(".")[0] == _OWN_PACKAGE:
             raise
         raise SecretsError(
             f"{SERVICES[address.scheme]} is asked by means of {_LIBRARIES[address.scheme]}, which "
@@ -130,7 +137,7 @@ def open_keeper(url: str, environ: Mapping[str, str]) -> KeyManagementService:
     return opened
 
 
-def refusal_of(address: KeyUrl, what: str, why: str, needs: str) -> SecretsError:
-    """The error for what a service cannot do: `why` in its words, `needs` says what to check."""
+def service_error(address: KeyUrl, what: str, why: str, needs: str) -> SecretsError:
+    """Create the error of a service: `why` in the service's words, `needs` says what to check."""
     service = SERVICES[address.scheme]
     return SecretsError(f"{service} cannot {what} the key {address.key}: {why}", hint=needs)

@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from gpuform.stacks.engine.secrets import (
     SecretsError,
     WrongPassphrase,
-    crypter_for,
+    create_stored_crypter,
     find_passphrase,
 )
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
@@ -102,13 +102,15 @@ def test_malformed_salts_are_refused(salt: str) -> None:
 @pytest.mark.parametrize("kind", ["cloud", "service", "b64", "unheard-of"])
 def test_other_providers_are_refused_by_name(kind: str) -> None:
     with pytest.raises(SecretsError, match=kind) as caught:
-        crypter_for(SecretsProvider(kind, {}), lambda: pytest.fail("asked for a passphrase"))
+        create_stored_crypter(
+            SecretsProvider(kind, {}), lambda: pytest.fail("asked for a passphrase")
+        )
     assert "Pulumi CLI" in caught.value.hint
 
 
 def test_the_passphrase_provider_is_found(salt_state: str) -> None:
     provider = SecretsProvider("passphrase", {"salt": salt_state})
-    assert crypter_for(provider, lambda: "correct horse").provider == provider
+    assert create_stored_crypter(provider, lambda: "correct horse").provider == provider
 
 
 class TestFindPassphrase:
