@@ -131,7 +131,7 @@ class ResourceOperations(Protocol[In_contra, Out]):
         """
 
     def create(self, context: ProviderContext, inputs: In_contra) -> str:
-        """Create the object and return its id at once, without waiting.
+        """Send the create and return the object's id at once, without waiting for readiness.
 
         Raises only if nothing exists, or if an intent is left for the next attempt.
         """
@@ -210,7 +210,7 @@ class NodeRemovalOperations(Protocol[In_contra]):
     def uncordon_leftover_nodes(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> None:
-        """Uncordon the nodes that an interrupted removal left cordoned, of an object that is gone.
+        """Uncordon the nodes of a deleted object that an interrupted removal left cordoned.
 
         Raises:
             GpuformError: nodes may stay cordoned.

@@ -26,7 +26,7 @@ class UserError(Exception):
 
     @property
     def shown_help_page(self) -> str | None:
-        """The page named below the hint; None without a hint or a page."""
+        """The documentation page to show below the hint; None without a hint or a page."""
         return self.help_page if self.hint else None
 
     def redact(self, redact_text: Callable[[str], str]) -> None:

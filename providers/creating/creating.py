@@ -241,7 +241,10 @@ def _create_by_attempt(
 def _confirm_created(
     context: ProviderContext, creation: Creation, intent: Intent, hint: str
 ) -> str:
-    """Return the id of the created object, where the platform's answer has a hint or no id.
+    """Return the id of the created object after the platform has shown the object.
+
+    For an answer without an id, or from a platform whose answer may have another object's id (a
+    hint).
 
     Raises:
         UnknownOutcome: the platform did not show the object in time; the intent stays.
@@ -261,13 +264,12 @@ def _confirm_created(
 def _find_after_conflict(
     context: ProviderContext, creation: Creation, intent: Intent, error: Conflict
 ) -> str:
-    """Return the id of the object that our own request created although the platform answered 409.
+    """Return the id of the object that a create made although the platform answered 409.
 
     Raises:
         AdoptionQuestion: an object appeared, and nothing proves that it is ours.
         Conflict: nothing appeared. The intent stays for the next run, except after a documented
-            lack of
-            capacity: then the next attempt may follow.
+            lack of capacity: then the next attempt may follow.
     """
     now, _ = context.get_platform_time(creation.clock_ahead())
     try:
@@ -366,7 +368,7 @@ def _find_after_unknown_outcome(
 def _find_of_earlier_attempt(
     context: ProviderContext, creation: Creation, intent: Intent
 ) -> str | None:
-    """Return the id of the object of an earlier attempt, or None if nothing was created."""
+    """Return the id of the object that an earlier create made, or None if nothing was made."""
     return None if intent.outcome else search_created(context, creation, intent)
 
 

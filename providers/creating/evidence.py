@@ -146,7 +146,7 @@ def _may_be_ours(candidate: Candidate, intent: Intent, now: float) -> bool:
 
 
 def find_credible_time(candidate: Candidate, intent: Intent, now: float) -> float | None:
-    """Return when the object was created, or None without a credible time of the platform.
+    """Return the object's creation time as the platform reports it, or None if not credible.
 
     The list right before the request did not show the object, and lists lag by a minute at most. So
     a time long before the request is wrong, and so is a time after the answer that shows the

@@ -124,7 +124,7 @@ class Listing(Generic[T]):
         return self._fetch_alone(id_, answer if answer.is_whole else None)
 
     def read_alone(self, id_: str) -> T:
-        """Return one object by a request of its own: a list may lack some of an object's fields."""
+        """Return one object by an own request, because a list may lack some of its fields."""
         return self._fetch_alone(id_)
 
     def _fetch_alone(self, id_: str, listed: "_Answer[T] | None" = None) -> T:
@@ -154,7 +154,9 @@ class Listing(Generic[T]):
     def _refuse_contradicted(
         self, id_: str, error: NotFound, listed: "_Answer[T] | None" = None
     ) -> None:
-        """Return if the platform's list agrees that the object does not exist.
+        """Raise Contradicted unless the platform's list confirms the 404 of an object.
+
+        `error` is the 404; `listed` is a list without the object, if there is one already.
 
         Raises:
             Contradicted: the list shows the object, was not found itself, or shows others that the

@@ -104,11 +104,10 @@ def read_with_settle_time(
     object_id: str,
     known_inputs: Properties,
 ) -> Observed[Any] | None:
-    """Return the object, or None if the platform has not shown it during the settle time.
+    """Return the object; None once the platform has hidden the object for the settle time.
 
     A replica that lags behind hides an object for a while, and its list agrees. An object that no
-    state has, and a
-    preview, is read only once: neither is forgotten.
+    state has, and a preview, is read only once: neither is forgotten.
 
     Raises:
         NotEnoughEvidence: the deadline passed before the settle time.
@@ -147,7 +146,7 @@ def delete_and_confirm(
     object_id: str,
     known_inputs: Properties,
 ) -> None:
-    """Delete the object and wait until it is gone, although the platform may hide it for a moment.
+    """Delete the object and wait until the platform has certainly deleted the object.
 
     Only a deletion that the platform accepted, or an object that stays hidden for the settle time,
     counts as gone.
@@ -162,9 +161,10 @@ def delete_and_confirm(
 
 
 def refuse_interrupted_creates(context: ProviderContext) -> None:
-    """Refuse a `pulumi destroy` in the dynamic form that would leave objects which no state has.
+    """Raise GpuformError if a `pulumi destroy` would leave objects of interrupted creates behind.
 
-    The first delete of the process decides for all: the destroy itself changes the state.
+    Only in the dynamic form. The first delete of the process decides for all: the destroy itself
+    changes the state.
 
     Raises:
         GpuformError: an interrupted create has made, or may have made, an object.

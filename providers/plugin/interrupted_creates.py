@@ -21,10 +21,11 @@ _COMMANDS = _DESTROY_COMMANDS | {"up", "update", "preview", "pre", "refresh", "i
 
 
 def refuse_incomplete_destroy(intents: Intents) -> None:
-    """Refuse a `pulumi destroy` while the state lacks objects of an interrupted create.
+    """Raise GpuformError if a `pulumi destroy` would leave objects of interrupted creates behind.
 
     Raises:
-        GpuformError: the command is a destroy, and the destroy would leave objects behind.
+        GpuformError: the command is a destroy, and the state lacks an object that a create may have
+            made.
     """
     stored_resources = intents.records.stored()
     leftover_intents = (

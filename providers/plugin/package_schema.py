@@ -139,7 +139,7 @@ def build_type_reference(token: str) -> Spec:
 
 
 def list_required_properties(model: type[BaseModel]) -> list[str]:
-    """Return the mandatory fields of an input model, or the never absent of an output model."""
+    """Return the names of an input model's required fields, or of always present outputs."""
     is_input = issubclass(model, InputModel)
     return [
         name
@@ -272,7 +272,7 @@ def _build_resource(lifecycle: type[Lifecycle[Any, Any]], types: dict[str, Spec]
 
 
 def _input_to_output(input_property: Spec) -> Spec:
-    """Return the schema of an output with the value of an input; outputs force no replacement."""
+    """Return the schema of an output that repeats an input; outputs force no replacement."""
     return {key: value for key, value in input_property.items() if key != "willReplaceOnChanges"}
 
 

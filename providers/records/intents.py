@@ -185,7 +185,7 @@ class Intents:
     def list_for_parts(self, urn: str | None, target: Target) -> list[Intent]:
         """Return the unfinished creates of nodes or other parts of this object, oldest first.
 
-        Matched as by `find`.
+        Only of the resource `urn`; without a URN, now or in the record, the object alone decides.
         """
         return [
             intent

@@ -27,7 +27,9 @@ class Records(Protocol):
     """
 
     @property
-    def place(self) -> str: ...
+    def place(self) -> str:
+        """The location of the records, for messages."""
+        ...
 
     def names(self) -> list[str]:
         """Return the names of all stored records, in no order."""

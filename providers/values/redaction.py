@@ -298,7 +298,10 @@ def _build_short_patterns(secret: str) -> Iterator[str]:
 
 
 def _split_secret(secret: str) -> list[str]:
-    """Return a secret's pieces, without key files' armour and kubeconfigs' names and places."""
+    """Return a secret's pieces, without a key file's or kubeconfig's lines that are not secret.
+
+    Not secret are BEGIN and END lines, and a kubeconfig's names, users and servers.
+    """
     is_kubeconfig = "apiVersion" in secret and "clusters" in secret
     separators = f"{_ARMOUR}|{_IDENTITY}" if is_kubeconfig else _ARMOUR
     return [piece for piece in re.split(separators, secret, flags=re.MULTILINE) if piece.strip()]
@@ -339,7 +342,7 @@ def _collect_parts(texts: Iterable[str]) -> set[str]:
 
 
 def _find_starts(parts: set[str], size: int, text: str) -> Iterator[int]:
-    """Yield the positions in `text` at which a part begins; all parts have `size` characters."""
+    """Yield each position in `text` where one of the secret's parts of `size` characters begins."""
     for start in range(len(text) - size + 1) if parts else ():
         if text[start : start + size] in parts:
             yield start
@@ -348,7 +351,7 @@ def _find_starts(parts: set[str], size: int, text: str) -> Iterator[int]:
 def _decode_layers(
     text: _Text, depth: int = _NESTED, *, is_secret: bool = False
 ) -> Iterator[_Text]:
-    """Yield the text, and the text after each layer of escapes is undone.
+    """Yield the text, then its plainer forms with escapes and encodings undone, layer by layer.
 
     Of a secret, only encodings of a text are decoded.
     """
@@ -385,7 +388,7 @@ def _join_letters(text: str) -> str:
 def _substitute(
     pattern: re.Pattern[str], build_piece: Callable[[re.Match[str]], str], text: _Text
 ) -> _Text:
-    """Return the text with a replacement for each match, of at most one character."""
+    """Return the text with each match replaced by at most one character from `build_piece`."""
     pieces: list[str] = []
     at: list[int] = []
     end = 0

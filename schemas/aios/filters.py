@@ -117,7 +117,10 @@ def _flatten(values: Sequence[Any]) -> Iterator[Any]:
 
 
 def _find_values(document: Any, path: Sequence[str]) -> Iterator[Any]:
-    """Yield the values at a dotted path, through all items of lists; `_MISSING` without a value."""
+    """Yield the values of a document at a dotted path, as Mongo finds them.
+
+    A list on the way stands for each of its items; `_MISSING` for a document without a value.
+    """
     if not path:
         yield document
     elif isinstance(document, Mapping):

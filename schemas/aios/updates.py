@@ -197,18 +197,18 @@ def build_entries_request(
 
 
 def build_sums_request(record: wire.Cluster) -> UpdateRequest | None:
-    """Return an update of a record's sums to the sums of all entries, or None if equal."""
+    """Return an update that sets a record's sums to the sums of its entries; None if equal."""
     body = _build_sum_changes(record, map(entry_to_declared, record.nodes.node_data))
     return UpdateRequest(body) if body else None
 
 
 def build_node_addition(record: wire.Cluster, node: Values) -> UpdateRequest:
-    """Return an update for a new entry and the new sums."""
+    """Return an update that adds a node's entry to the record, and sets the new sums."""
     return _build_request_with_sums(record, [node])
 
 
 def build_node_removal(record: wire.Cluster, node_id: str, object_id: str | None) -> UpdateRequest:
-    """Return an update without the entries of an id, and with the new sums.
+    """Return an update that removes the entries with a node's id, and sets the new sums.
 
     With Mongo's `object_id` no other entry with the same id is removed.
     """
@@ -222,7 +222,7 @@ def build_node_removal(record: wire.Cluster, node_id: str, object_id: str | None
 
 
 def build_node_change(record: wire.Cluster, node: Values) -> UpdateRequest | None:
-    """Return the update of an entry's differing fields and of the sums, or None without any.
+    """Return an update of a node's differing fields and of the sums, or None if all are equal.
 
     `node` has the entry's `id` and the fields that may change.
     """
@@ -233,7 +233,7 @@ def build_node_change(record: wire.Cluster, node: Values) -> UpdateRequest | Non
 
 
 def build_last_entry_removal(record: wire.Cluster, node: Values) -> UpdateRequest:
-    """Return a removal of the last added entry of `node`, and of no other entry.
+    """Return an update that removes the last one of several entries of the same node.
 
     Without an id of Mongo's, the entry is found by all of its values.
     """
@@ -449,10 +449,11 @@ def _iterate_leaves(document: Values, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _may_have_moved(node_id: str, index: int, before: wire.Cluster, record: wire.Cluster) -> bool:
-    """Return True if an entry may have stood at `index` between `before` and `record`.
+    """Return True if a node's entry may have been at `index` while a request was sent.
 
-    It may if enough entries in front of it were removed. An entry that is now behind it was
-    removed, too: somebody removed and added it again.
+    `before` and `record` are the record before and after the request. The entry moves to a lower
+    index when entries in front of it are removed. An entry that is now behind it was removed, too:
+    somebody removed and added it again.
     """
     ids_before, ids_now = ([entry.id for entry in it.nodes.node_data] for it in (before, record))
     position_before = ids_before.index(node_id) if node_id in ids_before else len(ids_before)

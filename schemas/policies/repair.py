@@ -102,9 +102,9 @@ class RepairPolicy(InputModel):
         return DEFAULT_MAX_UNHEALTHY
 
     def compute_max_unhealthy(self, nodes: int) -> int:
-        """Return how many of ``nodes`` nodes may be broken.
+        """Return the most of ``nodes`` nodes that may be broken for repairs to happen.
 
-        With more of them, no node is repaired.
+        With more broken nodes, no node is repaired.
         """
         return resolve_node_count(self.limit, nodes)
 
@@ -256,7 +256,7 @@ class RolloutInputs(InputModel):
     )
 
     def compute_max_unavailable(self, nodes: int) -> int:
-        """Return how many of ``nodes`` nodes may be unavailable at once."""
+        """Return the most of ``nodes`` nodes that a rollout takes out of service at once."""
         return resolve_node_count(self.max_unavailable or 1, nodes)
 
     @property

@@ -332,7 +332,7 @@ class ClusterRolloutInputs(InputModel):
 
 
 def is_add_on_off(add_on: Mapping[str, Any]) -> bool:
-    """Return True if a declared add-on is disabled. The platform returns only enabled ones."""
+    """Return True if an add-on is declared as disabled; the platform lists only enabled ones."""
     config = add_on.get("config")
     switches = config.values() if isinstance(config, Mapping) else ()
     return any(
