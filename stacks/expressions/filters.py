@@ -121,7 +121,11 @@ def reversed_order(value: Any) -> Any:
 
 
 def flattened(lists: Iterable[Any]) -> list[Any]:
-    return [item for each in lists for item in (each if isinstance(each, list | tuple) else [each])]
+    return [
+        item
+        for element in lists
+        for item in (element if isinstance(element, list | tuple) else [element])
+    ]
 
 
 def to_json(value: Any) -> str:

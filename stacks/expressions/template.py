@@ -20,7 +20,7 @@ from gpuform.stacks.expressions.values import TOO_LONG_A_NUMBER, to_plain_value
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class ExpressionReference:
     """A reference in an expression.
 
     `clusters.train[each.key].id` has the root `clusters` and three steps. A step that
@@ -58,7 +58,7 @@ class Need:
         return path
 
 
-def find_references(expression: nodes.Node) -> Iterator[Need]:
+def find_references(expression: nodes.Node) -> Iterator[ExpressionReference]:
     """Yield the longest references in an expression, and the references inside their brackets."""
     chain = _split_reference(expression)
     if chain is None:
@@ -67,7 +67,7 @@ def find_references(expression: nodes.Node) -> Iterator[Need]:
         return
     root, steps = chain
     assert isinstance(expression, nodes.Expr)  # noqa: S101 - a chain is one
-    yield Need(root, tuple(steps), expression)
+    yield ExpressionReference(root, tuple(steps), expression)
     for step in steps:
         if isinstance(step, nodes.Expr):
             yield from find_references(step)
@@ -115,8 +115,8 @@ class Template:
     """
 
     parts: tuple[str | Callable[[Variables], Any], ...]
-    needs: tuple[Need, ...]
-    reference: Need | None
+    references: tuple[ExpressionReference, ...]
+    reference: ExpressionReference | None
 
     def evaluate(self, variables: Variables) -> Any:
         """Evaluate the template with `variables`.
@@ -162,9 +162,14 @@ def parse(text: str) -> Template:
         pieces = split_pieces(text)
         # Before compiling: Python's compiler overflows on deep expressions.
         _check_size([nodes.List([p for p in pieces if not isinstance(p, str)])])
-        needs = tuple(need for p in pieces if not isinstance(p, str) for need in find_references(p))
+        references = tuple(
+            found_reference
+            for p in pieces
+            if not isinstance(p, str)
+            for found_reference in find_references(p)
+        )
         alone = pieces[0] if len(pieces) == 1 else None
-        reference = next((need for need in needs if need.node is alone), None)
+        reference = next((candidate for candidate in references if candidate.node is alone), None)
         parts = tuple(p if isinstance(p, str) else compile_expression(p) for p in pieces)
     except TemplateSyntaxError as error:
         expression_error = (
@@ -178,7 +183,7 @@ def parse(text: str) -> Template:
         raise ExpressionError(f"this is not an expression: {error.msg}") from None
     except ValueError:
         raise ExpressionError(*TOO_LONG_A_NUMBER) from None
-    return Template(parts, needs, reference)
+    return Template(parts, references, reference)
 
 
 @lru_cache(maxsize=20_000)

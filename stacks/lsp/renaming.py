@@ -155,7 +155,7 @@ def _require_valid(topology: TopologyText, edits: Iterable[Edit], named: Named) 
 def _needs(root: Node) -> Iterator[tuple[str, str]]:
     for scalar in list_scalars(root):
         template = parse_template(scalar, Diagnostics())
-        for need in template.needs if template else ():
+        for need in template.references if template else ():
             first = need.steps[0] if need.steps else ""
             yield need.root, first if isinstance(first, str) else ""
 

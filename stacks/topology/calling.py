@@ -43,13 +43,17 @@ def evaluate_expression(text: str, variables: Mapping[str, Any]) -> Any:
 def _select_variables(template: Template, variables: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parts of `variables` named in the template."""
     selected: dict[str, Any] = {}
-    for need in template.needs:
-        if need.root in variables:
-            steps = [_evaluate_step(step, variables) for step in need.steps]
-            alone = need is template.reference
+    for reference in template.references:
+        if reference.root in variables:
+            steps = [_evaluate_step(step, variables) for step in reference.steps]
+            alone = reference is template.reference
             _merge(
                 selected,
-                {need.root: _select_part(variables[need.root], steps, is_whole_expression=alone)},
+                {
+                    reference.root: _select_part(
+                        variables[reference.root], steps, is_whole_expression=alone
+                    )
+                },
             )
     return selected
 

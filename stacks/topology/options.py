@@ -38,7 +38,7 @@ def require_known(
 def _list_roots(node: Node, problems: Diagnostics) -> Iterator[str]:
     for scalar in list_scalars(node):
         template = parse_template(scalar, problems)
-        yield from (need.root for need in (template.needs if template else ()))
+        yield from (reference.root for reference in (template.references if template else ()))
 
 
 LISTS = ("depends_on", "replace_with")

@@ -75,8 +75,8 @@ class CheckedResource:
 
     def list_dependencies(self) -> Iterator[Instance]:
         """Yield the resources to declare before this resource."""
-        for used in self.uses.values():
-            yield from used
+        for resources in self.uses.values():
+            yield from resources
         yield from self.after
 
 
@@ -228,6 +228,7 @@ def plan_topology(
     input_values: Mapping[str, ConfigValue] = NO_VALUES,
 ) -> PlannedTopology:
     """Plan a loaded topology. `input_values` holds the values of the topology's own inputs."""
+    # Before expansion, so that the instances of one entry share one problem.
     refuse_foreign_references(topology, problems)
     emulated = context.emulated(topology.list_platforms())
     config = resolve_config(topology.config.values(), context.config, problems, emulated=emulated)
@@ -368,9 +369,11 @@ def _visit_dependencies(
             path[instance] = None
             pending.append((instance, True))
             dependencies = [
-                need for need in by_instance[instance].list_dependencies() if need in by_instance
+                dependency
+                for dependency in by_instance[instance].list_dependencies()
+                if dependency in by_instance
             ]
-            pending += [(need, False) for need in reversed(dependencies)]
+            pending += [(dependency, False) for dependency in reversed(dependencies)]
 
 
 def _report_cycle(instance: Instance, path: list[Instance], problems: Diagnostics) -> None:

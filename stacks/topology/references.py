@@ -15,7 +15,7 @@ from gpuform.schemas.topology import SECTIONS
 from gpuform.schemas.values import UNKNOWN
 from gpuform.stacks.expressions.budget import ExpressionError
 from gpuform.stacks.expressions.filters import METHODS
-from gpuform.stacks.expressions.template import Need
+from gpuform.stacks.expressions.template import ExpressionReference
 from gpuform.stacks.topology.declarations import (
     ALONE,
     MODULES,
@@ -33,7 +33,7 @@ Leaf = tuple[tuple[str, ...], Any]
 class Values(Protocol):
     """The values that a scope knows in its file."""
 
-    def get_step(self, need: Need, at: int) -> str | None:
+    def get_step(self, reference: ExpressionReference, at: int) -> str | None:
         """Return a step of a reference as text, or None if the step is missing or unknown."""
 
     def input(self, name: str) -> Any:
@@ -79,26 +79,26 @@ class References:
     names: Names
     values: Values
 
-    def find_values(self, need: Need, *, alone: bool) -> Iterator[Leaf]:
+    def find_values(self, reference: ExpressionReference, *, alone: bool) -> Iterator[Leaf]:
         """Yield the values behind a reference, with their paths.
 
         `alone` is True if the reference is the complete expression: then a resource means its id.
         """
-        if need.root in _OUTSIDE and self.names.inputs is not None:
+        if reference.root in _OUTSIDE and self.names.inputs is not None:
             hint = "declare an input, and give it the value in `with` where the module is included"
-            raise ExpressionError(f"{need.root} is not known in a module", hint)
-        if need.root in SECTIONS:
-            yield from self._find_resource_values(need, alone=alone)
-        elif need.root == MODULES:
-            yield from self._find_module_values(need)
-        elif need.root == "each":
-            yield from self._find_each_values(need)
-        elif need.root == "stack_references":
-            yield self._find_stack_output(need)
-        elif need.root not in _FUNCTIONS:
-            existing_names, get_value, hint = self._describe_root(need.root)
-            for name in self._choose_names(need, existing_names, hint):
-                yield (need.root, name), get_value(name)
+            raise ExpressionError(f"{reference.root} is not known in a module", hint)
+        if reference.root in SECTIONS:
+            yield from self._find_resource_values(reference, alone=alone)
+        elif reference.root == MODULES:
+            yield from self._find_module_values(reference)
+        elif reference.root == "each":
+            yield from self._find_each_values(reference)
+        elif reference.root == "stack_references":
+            yield self._find_stack_output(reference)
+        elif reference.root not in _FUNCTIONS:
+            existing_names, get_value, hint = self._describe_root(reference.root)
+            for name in self._choose_names(reference, existing_names, hint):
+                yield (reference.root, name), get_value(name)
 
     def _describe_root(self, root: str) -> tuple[Sequence[str], Callable[[str], Any], str]:
         """Return the names of a root, the function to get a value, and a hint for unknown names."""
@@ -115,94 +115,94 @@ class References:
             return list_lookups(root), lambda name: source.lookup(root, name), ""
         raise _create_unknown_error(root, list_roots())
 
-    def find_resources(self, need: Need) -> list[Instance]:
+    def find_resources(self, reference: ExpressionReference) -> list[Instance]:
         """Return the resources behind a reference, empty for other values."""
-        if need.root == "inputs":
-            names = self._choose_names(need, tuple(self.names.inputs or ()))
+        if reference.root == "inputs":
+            names = self._choose_names(reference, tuple(self.names.inputs or ()))
             return [
                 resource for name in names for resource in self.values.list_input_resources(name)
             ]
-        if need.root == MODULES:
-            outputs = self._list_outputs(need)
+        if reference.root == MODULES:
+            outputs = self._list_outputs(reference)
             return [
                 r
                 for module, name in outputs
                 for r in self.values.list_output_resources(module, name)
             ]
-        if need.root not in SECTIONS:
+        if reference.root not in SECTIONS:
             return []
-        group = self._get_group(need)
-        instance, _ = self._find_instance(need, group)
+        group = self._get_group(reference)
+        instance, _ = self._find_instance(reference, group)
         return list(group.instances.values()) if instance is None else [instance]
 
-    def find_named_resources(self, need: Need) -> list[Instance] | None:
-        """Return the resources named by a reference, or None if `need` reads another value.
+    def find_named_resources(self, reference: ExpressionReference) -> list[Instance] | None:
+        """Return the resources named by a reference, or None for another value.
 
         A reference to an entry with `for_each` or to a module names all of its resources.
         """
-        if need.root == "inputs" and len(need.steps) == 1:
-            (name,) = self._choose_names(need, tuple(self.names.inputs or ()))
+        if reference.root == "inputs" and len(reference.steps) == 1:
+            (name,) = self._choose_names(reference, tuple(self.names.inputs or ()))
             return self.values.find_resources_named_by_input(name)
-        if need.root not in (*SECTIONS, MODULES):
+        if reference.root not in (*SECTIONS, MODULES):
             return None
-        group = self._get_group(need)
-        instance, used = self._find_instance(need, group)
-        if need.root in SECTIONS:
-            return self.find_resources(need) if used == len(need.steps) else None
-        if used == len(need.steps):
+        group = self._get_group(reference)
+        instance, used = self._find_instance(reference, group)
+        if reference.root in SECTIONS:
+            return self.find_resources(reference) if used == len(reference.steps) else None
+        if used == len(reference.steps):
             modules = group.instances.values() if instance is None else [instance]
             return [resource for module in modules for resource in module.list_resources()]
-        if instance is None or used + 1 != len(need.steps):
+        if instance is None or used + 1 != len(reference.steps):
             return None
-        ((module, name),) = self._list_outputs(need)
+        ((module, name),) = self._list_outputs(reference)
         return self.values.find_resources_named_by_output(module, name)
 
     def _choose_names(
-        self, need: Need, existing_names: Sequence[str], hint: str = ""
+        self, reference: ExpressionReference, existing_names: Sequence[str], hint: str = ""
     ) -> Sequence[str]:
         """Return the name in the first step, or all existing names if the step is unknown."""
-        step = self.values.get_step(need, 0)
+        step = self.values.get_step(reference, 0)
         if step is None:
             return existing_names
         if step not in existing_names:
-            raise _create_unknown_error(step, existing_names, f"{need.root}.", hint)
+            raise _create_unknown_error(step, existing_names, f"{reference.root}.", hint)
         return [step]
 
-    def _find_each_values(self, need: Need) -> Iterator[Leaf]:
+    def _find_each_values(self, reference: ExpressionReference) -> Iterator[Leaf]:
         if self.names.each is None:
             raise ExpressionError("each is known only in entries with for_each")
-        for name in self._choose_names(need, ("key", "value")):
-            yield (need.root, name), self.names.each[name]
+        for name in self._choose_names(reference, ("key", "value")):
+            yield (reference.root, name), self.names.each[name]
 
-    def _find_stack_output(self, need: Need) -> Leaf:
-        output = self.values.get_step(need, 1)
+    def _find_stack_output(self, reference: ExpressionReference) -> Leaf:
+        output = self.values.get_step(reference, 1)
         if output is None:
             raise ExpressionError(
-                f"{need} names no output of a stack",
+                f"{reference} names no output of a stack",
                 "write {{ stack_references.NAME.OUTPUT }}",
             )
-        (name,) = self._choose_names(need, self.names.stack_references)
-        return (need.root, name, output), self.names.source.stack_output(name, output)
+        (name,) = self._choose_names(reference, self.names.stack_references)
+        return (reference.root, name, output), self.names.source.stack_output(name, output)
 
-    def _find_module_values(self, need: Need) -> Iterator[Leaf]:
-        group = self._get_group(need)
-        instance, _ = self._find_instance(need, group)
+    def _find_module_values(self, reference: ExpressionReference) -> Iterator[Leaf]:
+        group = self._get_group(reference)
+        instance, _ = self._find_instance(reference, group)
         if instance is None and (group.open or not group.instances):
-            yield (need.root, group.declaration.name), UNKNOWN if group.open else {}
+            yield (reference.root, group.declaration.name), UNKNOWN if group.open else {}
             return
         for module in [instance] if instance else group.instances.values():
             if not module.declaration.topology.outputs:
                 yield module.path, {}
-        for module, name in self._list_outputs(need):
+        for module, name in self._list_outputs(reference):
             yield (*module.path, name), self.values.output(module, name)
 
-    def _list_outputs(self, need: Need) -> Iterator[tuple[ModuleInstance, str]]:
+    def _list_outputs(self, reference: ExpressionReference) -> Iterator[tuple[ModuleInstance, str]]:
         """Yield the module outputs for a reference."""
-        group = self._get_group(need)
-        instance, used = self._find_instance(need, group)
+        group = self._get_group(reference)
+        instance, used = self._find_instance(reference, group)
         for module in [instance] if instance else group.instances.values():
             existing_names = tuple(module.declaration.topology.outputs)
-            name = self.values.get_step(need, used) if instance else None
+            name = self.values.get_step(reference, used) if instance else None
             if name is not None and name not in existing_names:
                 before, hint = f"{'.'.join(module.path)}.", "declare it in the module's outputs"
                 raise _create_unknown_error(name, existing_names, before, hint)
@@ -210,40 +210,47 @@ class References:
                 (module, output) for output in (existing_names if name is None else (name,))
             )
 
-    def _find_resource_values(self, need: Need, *, alone: bool) -> Iterator[Leaf]:
-        group = self._get_group(need)
-        instance, used = self._find_instance(need, group)
+    def _find_resource_values(
+        self, reference: ExpressionReference, *, alone: bool
+    ) -> Iterator[Leaf]:
+        group = self._get_group(reference)
+        instance, used = self._find_instance(reference, group)
         if instance is None and (group.open or not group.instances):
-            yield (need.root, group.declaration.name), UNKNOWN if group.open else {}
+            yield (reference.root, group.declaration.name), UNKNOWN if group.open else {}
             return
         for resource in [instance] if instance else group.instances.values():
             for name in self._choose_properties(
-                need, resource, used if instance else None, alone=alone
+                reference, resource, used if instance else None, alone=alone
             ):
                 yield (*resource.path, name), self.names.source.property(resource, name)
 
     def _choose_properties(
-        self, need: Need, instance: Instance, at: int | None, *, alone: bool
+        self, reference: ExpressionReference, instance: Instance, at: int | None, *, alone: bool
     ) -> Sequence[str]:
         """Return the properties for a reference.
 
         `at` is the step with the property, if any.
         """
         existing_names = instance.list_property_names()
-        name = None if at is None else self.values.get_step(need, at)
+        name = None if at is None else self.values.get_step(reference, at)
         if name is None:
-            is_whole = len(need.steps) == (1 if at is None else at)
+            is_whole = len(reference.steps) == (1 if at is None else at)
+            # A resource alone means its id; in a function it may be read as an object.
             return ("id",) if alone and is_whole else existing_names
         if name not in existing_names:
             raise _create_unknown_error(name, existing_names, f"{'.'.join(instance.path)}.")
         return (name,)
 
-    def _get_group(self, need: Need) -> Group[Any]:
+    def _get_group(self, reference: ExpressionReference) -> Group[Any]:
         groups: Mapping[str, Group[Any]]
-        groups = self.names.modules if need.root == MODULES else self.names.groups[need.root]
-        name = self.values.get_step(need, 0)
+        groups = (
+            self.names.modules if reference.root == MODULES else self.names.groups[reference.root]
+        )
+        name = self.values.get_step(reference, 0)
         if name is None:
-            raise ExpressionError(f"{need} names no entry", f"write {{{{ {need.root}.NAME }}}}")
+            raise ExpressionError(
+                f"{reference} names no entry", f"write {{{{ {reference.root}.NAME }}}}"
+            )
         if name in groups:
             return groups[name]
         # Jinja2 reads `a-b` as a subtraction, and finds only `a` here.
@@ -253,15 +260,17 @@ class References:
         )
         if longer_name is not None:
             raise ExpressionError(
-                f"there is no {need.root}.{name}",
-                f"a name with a hyphen goes in brackets: {need.root}['{longer_name}']",
+                f"there is no {reference.root}.{name}",
+                f"a name with a hyphen goes in brackets: {reference.root}['{longer_name}']",
             )
-        raise _create_unknown_error(name, tuple(groups), f"{need.root}.")
+        raise _create_unknown_error(name, tuple(groups), f"{reference.root}.")
 
-    def _find_instance(self, need: Need, group: Group[_Made]) -> tuple[_Made | None, int]:
+    def _find_instance(
+        self, reference: ExpressionReference, group: Group[_Made]
+    ) -> tuple[_Made | None, int]:
         """Return the instance of a reference and the number of steps; None means all instances."""
         key, used = (
-            (ALONE, 1) if group.declaration.is_single else (self.values.get_step(need, 1), 2)
+            (ALONE, 1) if group.declaration.is_single else (self.values.get_step(reference, 1), 2)
         )
         address = group.declaration.address
         if key in group.absent:

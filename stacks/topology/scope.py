@@ -18,7 +18,13 @@ from gpuform.stacks.document.diagnostics import Diagnostic, Diagnostics, SourceP
 from gpuform.stacks.document.nodes import MappingNode, Node, ScalarNode, SequenceNode, list_scalars
 from gpuform.stacks.document.reading import LINE_BREAK, read_source_text
 from gpuform.stacks.expressions.budget import ExpressionError
-from gpuform.stacks.expressions.template import Need, Template, compile_step, has_expression, parse
+from gpuform.stacks.expressions.template import (
+    ExpressionReference,
+    Template,
+    compile_step,
+    has_expression,
+    parse,
+)
 from gpuform.stacks.topology.configuration import find_value_problem
 from gpuform.stacks.topology.declarations import (
     MODULES,
@@ -151,11 +157,13 @@ class Scope:
             TopologyError: the evaluation fails later, when the values are known.
         """
         leaves: dict[tuple[str, ...], Any] = {}
-        for need in template.needs:
+        for reference in template.references:
             try:
-                leaves.update(self.references.find_values(need, alone=need is template.reference))
+                leaves.update(
+                    self.references.find_values(reference, alone=reference is template.reference)
+                )
             except ExpressionError as error:
-                error.where = error.where or need.find_source_text(text)
+                error.where = error.where or reference.find_source_text(text)
                 raise
         pending = [path for path, leaf in leaves.items() if self.names.source.is_pending(leaf)]
         if not pending:
@@ -184,9 +192,9 @@ class Scope:
         resources: dict[Instance, None] = {}
         for scalar in list_scalars(node):
             template = parse_template(scalar, Diagnostics())
-            for need in template.needs if template else ():
+            for reference in template.references if template else ():
                 try:
-                    resources.update(dict.fromkeys(self.references.find_resources(need)))
+                    resources.update(dict.fromkeys(self.references.find_resources(reference)))
                 except ExpressionError:
                     continue  # reported when the value is evaluated
         return list(resources)
@@ -201,11 +209,11 @@ class Scope:
         except ExpressionError:
             return []  # reported when the value is evaluated
 
-    def get_step(self, need: Need, at: int) -> str | None:
+    def get_step(self, reference: ExpressionReference, at: int) -> str | None:
         """Return a step of a reference as text, or None if the step is missing or unknown."""
-        if at >= len(need.steps):
+        if at >= len(reference.steps):
             return None
-        step: Any = need.steps[at]
+        step: Any = reference.steps[at]
         if isinstance(step, nodes.Expr):
             step = self.evaluate(compile_step(step), SourcePosition(""))
             if self.names.source.is_pending(step):
@@ -214,6 +222,7 @@ class Scope:
 
     def input(self, name: str) -> Any:
         """Return the argument for a module's input, or the input's default."""
+        # A module that is checked alone has inputs, but no arguments.
         if self.names.module is None or self.outer is None or self.names.inputs is None:
             return self.names.source.input(name)
         return self._evaluate_once(
@@ -333,9 +342,13 @@ def find_named_modules(node: Node) -> Iterator[str]:
     """Yield the names of the modules in the node's expressions."""
     for scalar in list_scalars(node):
         template = parse_template(scalar, Diagnostics())
-        for need in template.needs if template else ():
-            if need.root == MODULES and need.steps and isinstance(need.steps[0], str):
-                yield need.steps[0]
+        for reference in template.references if template else ():
+            if (
+                reference.root == MODULES
+                and reference.steps
+                and isinstance(reference.steps[0], str)
+            ):
+                yield reference.steps[0]
 
 
 def contains_template(node: ScalarNode) -> bool:
@@ -357,8 +370,8 @@ def parse_template(node: ScalarNode, problems: Diagnostics) -> Template | None:
 
 def _is_passed_on(template: Template, leaves: Mapping[tuple[str, ...], Any]) -> bool:
     """Return True if a template is a single value, passed on unchanged."""
-    need, (path, *others) = template.reference, leaves
-    return need is not None and not others and len(path) == 1 + len(need.steps)
+    reference, (path, *others) = template.reference, leaves
+    return reference is not None and not others and len(path) == 1 + len(reference.steps)
 
 
 def build_variables(leaves: Mapping[tuple[str, ...], Any]) -> dict[str, Any]:

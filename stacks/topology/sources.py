@@ -56,6 +56,7 @@ class CheckingSource:
             ExpressionError: the other stack's outputs are known and do not include `name`.
         """
         output_names = self.exports.get(reference)
+        # Without names from the other stack, the run itself finds a missing output.
         if output_names is not None and name not in output_names:
             nearest_name = find_nearest_name(name, tuple(output_names))
             existing_names = (

@@ -23,7 +23,12 @@ from gpuform.stacks.convert.python.operations import (
 from gpuform.stacks.convert.python.references import Found, Loop, References
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.document.nodes import MappingNode, Node, ScalarNode, SequenceNode, list_scalars
-from gpuform.stacks.expressions.template import Need, find_references, parse, split_pieces
+from gpuform.stacks.expressions.template import (
+    ExpressionReference,
+    find_references,
+    parse,
+    split_pieces,
+)
 from gpuform.stacks.topology.declarations import MODULES, Repeatable
 from gpuform.stacks.topology.planning import PlannedTopology
 from gpuform.stacks.topology.scope import contains_template, parse_template
@@ -75,14 +80,14 @@ class Expressions:
         need = next((each for each in find_references(piece) if each.node is piece), None)
         return self._reference(need) if need else None
 
-    def steps(self, need: Need) -> list[str | int | Code]:
+    def steps(self, need: ExpressionReference) -> list[str | int | Code]:
         """The steps of a reference, of which some may be expressions."""
         return [
             step if not isinstance(step, nodes.Expr) else Code(self.written(step).code)
             for step in need.steps
         ]
 
-    def _reference(self, need: Need) -> Found:
+    def _reference(self, need: ExpressionReference) -> Found:
         found = self.references.find(need.root, self.steps(need))
         if found is None:
             raise NotTheSame
@@ -112,7 +117,7 @@ class Expressions:
     def _called(self, template: str) -> Code:
         """The text itself, with what it refers to."""
         roots: dict[str, Any] = {}
-        for need in parse(template).needs:
+        for need in parse(template).references:
             self.references.give(need, roots)
         given = (f"{root}={literal(value, no_names)}" for root, value in roots.items())
         self.references.used.add("expression")
@@ -172,7 +177,7 @@ def _of_map(
         need.root in _LATE or (need.root, need.steps[:1]) in _secrets(outside)
         for scalar in list_scalars(node)
         if (template := parse_template(scalar, Diagnostics()))
-        for need in template.needs
+        for need in template.references
     )
     return Header(tuple(lines), Loop("key", "value", _kinds(values), holds_outputs=late))
 

@@ -350,7 +350,7 @@ def _named_by(nodes: Sequence[Node], planned: PlannedTopology) -> list[Repeatabl
     found: list[Repeatable] = []
     for scalar in (scalar for node in nodes for scalar in list_scalars(node)):
         template = parse_template(scalar, Diagnostics())
-        for need in template.needs if template else ():
+        for need in template.references if template else ():
             name = str(need.steps[0]) if need.steps else ""
             other: Repeatable | None = planned.topology.declarations.get(need.root, {}).get(name)
             if need.root == MODULES:

@@ -12,7 +12,7 @@ from gpuform.providers.platform import platforms
 from gpuform.schemas.topology import SECTIONS
 from gpuform.stacks.authoring.declared import ConfigValue, Reference
 from gpuform.stacks.authoring.python_text import Code, PythonNames, literal, text
-from gpuform.stacks.expressions.template import Need
+from gpuform.stacks.expressions.template import ExpressionReference
 from gpuform.stacks.topology.declarations import MODULES, Declaration, Repeatable, Topology
 
 ABOUT: Final = {"project": "pulumi.get_project()", "stack": "pulumi.get_stack()"}
@@ -91,7 +91,7 @@ class References:
         self.used.add(declaration.address)
         return self.names(Reference(declaration.section, declaration.name))
 
-    def lookup(self, need: Need) -> Found | None:
+    def lookup(self, need: ExpressionReference) -> Found | None:
         """A platform's lookup."""
         if need.root not in platforms() or not need.steps:
             return None
@@ -101,7 +101,7 @@ class References:
         self.used.add(need.root)
         return Found(f"{need.root}.{name}", model=_model_of(load_lookup(need.root, str(name))))
 
-    def give(self, need: Need, roots: dict[str, Any]) -> None:
+    def give(self, need: ExpressionReference, roots: dict[str, Any]) -> None:
         """Adds to `roots` what `gpuform.stacks.expression` has to be given for a reference."""
         for path, code in self._given(need):
             inner = roots
@@ -109,7 +109,7 @@ class References:
                 inner = inner.setdefault(step, {})
             inner[path[-1]] = Code(code)
 
-    def _given(self, need: Need) -> Iterator[tuple[tuple[str, ...], str]]:
+    def _given(self, need: ExpressionReference) -> Iterator[tuple[tuple[str, ...], str]]:
         root, first = need.root, need.steps[0] if need.steps else None
         known = str(first) if first is not None and not isinstance(first, nodes.Expr) else None
         if root in SECTIONS or root == MODULES:
@@ -126,7 +126,9 @@ class References:
         else:
             yield from self._given_elsewhere(need, str(known))
 
-    def _given_elsewhere(self, need: Need, name: str) -> Iterator[tuple[tuple[str, ...], str]]:
+    def _given_elsewhere(
+        self, need: ExpressionReference, name: str
+    ) -> Iterator[tuple[tuple[str, ...], str]]:
         root = need.root
         if root == "pulumi":
             yield from (((root, about), code) for about, code in ABOUT.items())

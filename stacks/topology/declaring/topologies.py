@@ -179,6 +179,7 @@ class _TopologyPreparation:
         options = self._evaluate_options(declaration.options, scope)
         form = self._find_form(declaration.place)
         parent: Handle | None = options.get("parent")
+        # An explicit parent replaces the module's component.
         if parent is None and instance.module:
             parent = self.source.modules[instance.module]
         parent_urn = parent.urn if parent else self.stack.urn

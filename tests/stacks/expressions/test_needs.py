@@ -25,7 +25,7 @@ from gpuform.stacks.expressions.template import parse
     ],
 )
 def test_needs(text: str, needs: list[str]) -> None:
-    assert sorted(map(str, parse(text).needs)) == sorted(needs)
+    assert sorted(map(str, parse(text).references)) == sorted(needs)
 
 
 @pytest.mark.parametrize(
