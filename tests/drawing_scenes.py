@@ -9,10 +9,10 @@ from plan_strategies import ODD_TEXTS
 
 from gpuform.schemas.plan import PlanAction
 from gpuform.stacks.engine.state import ResourceState
-from gpuform.stacks.graph.arranging import MOST, Drawing, arrange
-from gpuform.stacks.graph.diagrams import dot, lines_of, mermaid
-from gpuform.stacks.graph.page import page
-from gpuform.stacks.graph.things import Thing, things_of_state
+from gpuform.stacks.graph.arranging import MAX_SHAPES, Drawing, arrange
+from gpuform.stacks.graph.diagrams import get_label_lines, render_dot, render_mermaid
+from gpuform.stacks.graph.page import render_page
+from gpuform.stacks.graph.things import GraphNode, build_state_nodes
 
 STACK = "urn:pulumi:dev::demo::pulumi:pulumi:Stack::demo-dev"
 
@@ -30,14 +30,14 @@ def entry(kind: str, name: str, *needs: ResourceState, **values: object) -> Reso
     )
 
 
-def drawing_of(*entries: ResourceState, most: int = MOST) -> Drawing:
-    return arrange("demo/dev", things_of_state(entries), most)
+def drawing_of(*entries: ResourceState, most: int = MAX_SHAPES) -> Drawing:
+    return arrange("demo/dev", build_state_nodes(entries), most)
 
 
 def same_everywhere(drawing: Drawing) -> Drawn:
     """What all formats say."""
-    found = read_dot(dot(drawing))
-    other = read_mermaid(mermaid(drawing))
+    found = read_dot(render_dot(drawing))
+    other = read_mermaid(render_mermaid(drawing))
     assert other.arrows == found.arrows
     assert other.inside == found.inside
     likes = str.maketrans({"\N{FULLWIDTH DOLLAR SIGN}": "$"})
@@ -45,9 +45,9 @@ def same_everywhere(drawing: Drawing) -> Drawn:
         k: v.replace("\N{SET MINUS}", "\\").replace("\N{RATIO}", ":").translate(likes)
         for k, v in found.labels.items()
     }
-    shapes = [*drawing.every_box(), *drawing.items()]
-    assert found.labels == {shape.key: "\n".join(lines_of(shape)) for shape in shapes}
-    _check_page(page(drawing), len(shapes), len(drawing.arrows))
+    shapes = [*drawing.list_boxes(), *drawing.list_shapes()]
+    assert found.labels == {shape.key: "\n".join(get_label_lines(shape)) for shape in shapes}
+    _check_page(render_page(drawing), len(shapes), len(drawing.arrows))
     return found
 
 
@@ -69,20 +69,20 @@ names = (
 
 
 @st.composite
-def stacks(draw: st.DrawFn) -> list[Thing]:
+def stacks(draw: st.DrawFn) -> list[GraphNode]:
     """Things in things that need each other in any way."""
     count = draw(st.integers(0, 12))
     keys = [f"urn:pulumi:dev::demo::t::{at}" for at in range(count)]
     others = st.sampled_from(["", "gone", *keys])
     return [
-        Thing(
+        GraphNode(
             key=key,
             type=draw(st.sampled_from(["together:Cluster", "scp:NodePool", "x:y:Z"]) | names),
             name=draw(names),
             facts=tuple(draw(st.lists(names, max_size=2))),
             gpus=draw(st.integers(-100, 100)),
-            inside=draw(others),
-            needs=frozenset(draw(st.lists(others, max_size=3))),
+            parent=draw(others),
+            dependencies=frozenset(draw(st.lists(others, max_size=3))),
             action=draw(st.none() | st.sampled_from(PlanAction)),
         )
         for key in keys

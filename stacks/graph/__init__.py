@@ -1,1 +1,1 @@
-"""Stacks as pictures: what there is, what is in what, and what needs what."""
+"""Draw stacks as diagrams: their resources, containment, and dependencies."""

@@ -1,4 +1,7 @@
-"""What is drawn: things in boxes, and like ones as one with a count where there are too many."""
+"""Arrange the nodes of a diagram in boxes, and merge like nodes where there are too many.
+
+`gpuform graph` calls `arrange`; `diagrams` and `page` draw the result.
+"""
 
 import re
 from collections import Counter
@@ -6,14 +9,14 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass, field
 from typing import Final
 
-from gpuform.stacks.graph.things import Thing
+from gpuform.stacks.graph.things import GraphNode
 
-MOST: Final = 60
-"""More than that nobody takes in at once."""
+MAX_SHAPES: Final = 60
+"""More shapes than this nobody takes in at once."""
 
-_FEW: Final = 8
-_DEEPEST: Final = 8
-"""Boxes inside each other; what is deeper is drawn beside its own."""
+_MAX_SINGLE_NODES: Final = 8
+_MAX_DEPTH: Final = 8
+"""Levels of boxes inside each other; deeper nodes are drawn beside their parent."""
 
 _KINDS: Final = (
     "Cluster",
@@ -28,239 +31,254 @@ _KINDS: Final = (
 
 
 @dataclass(slots=True, eq=False)
-class Item:
-    """One shape: a thing, or like things as one. `key` is short, and unique in the drawing.
+class Shape:
+    """Hold one shape: a node, or like nodes as one. `key` is short and unique in the drawing.
 
-    A `box` is a platform, or with `is_stack` a whole stack: it holds things and is none. `note` is
-    what there is to say of it.
+    A `box` is a platform, or with `is_stack` a complete stack; it has no nodes of its own. `note`
+    is
+    the text beside it.
     """
 
     key: str
-    things: Sequence[Thing] = ()
+    nodes: Sequence[GraphNode] = ()
     box: str = ""
     is_stack: bool = False
     note: str = ""
-    children: list["Item"] = field(default_factory=list)
+    children: list["Shape"] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class Arrow:
-    """That `source` needs `target`; `count` is between how many things."""
+    """Connect `source` to its dependency `target`; `count` dependencies share the arrow."""
 
-    source: Item
-    target: Item
+    source: Shape
+    target: Shape
     count: int
 
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """The outermost boxes with all that is in them, and the arrows between shapes.
+    """Hold the outermost boxes with their contents, and the arrows between shapes.
 
-    These boxes are platforms, or stacks with platforms inside.
+    The outermost boxes are platforms, or stacks with platforms inside.
     """
 
     title: str
-    boxes: Sequence[Item]
+    boxes: Sequence[Shape]
     arrows: Sequence[Arrow]
-    things: Sequence[Thing]
+    nodes: Sequence[GraphNode]
 
-    def every_box(self) -> list[Item]:
-        """Every box, each before those in it."""
-        return [item for item in self._every() if item.box]
+    def list_boxes(self) -> list[Shape]:
+        """List every box, each before the boxes inside it."""
+        return [shape for shape in self._list_all() if shape.box]
 
-    def items(self) -> list[Item]:
-        """Every shape but the boxes, each before what is in it."""
-        return [item for item in self._every() if not item.box]
+    def list_shapes(self) -> list[Shape]:
+        """List every shape except the boxes, each before its contents."""
+        return [shape for shape in self._list_all() if not shape.box]
 
-    def stacks(self) -> list[Item]:
-        """The boxes of whole stacks; none in a drawing of one."""
+    def list_stacks(self) -> list[Shape]:
+        """List the boxes of stacks; empty in a drawing of one stack."""
         return [box for box in self.boxes if box.is_stack]
 
-    def _every(self) -> list[Item]:
-        found: list[Item] = []
+    def _list_all(self) -> list[Shape]:
+        shapes: list[Shape] = []
         waiting = [*reversed(self.boxes)]
         while waiting:
-            found.append(waiting.pop())
-            waiting += reversed(found[-1].children)
-        return found
+            shapes.append(waiting.pop())
+            waiting += reversed(shapes[-1].children)
+        return shapes
 
 
 @dataclass(frozen=True, slots=True)
 class StackPart:
-    """One of several stacks to draw: its things, and the names of the stacks that it needs.
+    """Hold one of several stacks to draw: its nodes, and the names of the stacks it depends on.
 
-    `note` is what there is to say where there are no things to draw.
+    `note` is the text of a stack without nodes.
     """
 
     name: str
-    things: Sequence[Thing] = ()
-    needs: Sequence[str] = ()
+    nodes: Sequence[GraphNode] = ()
+    dependencies: Sequence[str] = ()
     note: str = ""
 
 
-def arrange(title: str, things: Iterable[Thing], most: int = MOST) -> Drawing:
-    """The drawing of the things: as they are, if there are not more shapes than `most`.
+def arrange(title: str, nodes: Iterable[GraphNode], max_shapes: int = MAX_SHAPES) -> Drawing:
+    """Arrange the nodes in a drawing, one by one if there are at most `max_shapes` shapes.
 
-    Else like parts of one cluster are one shape with a count; if that is not enough, everything of
-    one type, in one place, to which the same happens: where there are many, then wherever.
+    Otherwise like parts of one cluster become one shape with a count; if that is not enough, all
+    nodes
+    of one type, parent and action: first where they are many, then everywhere.
     """
-    ordered = sorted(things, key=_place)
-    (groups,) = _grouped([ordered], most)
-    boxes, arrows = _Numbers().drawn(ordered, groups)
+    ordered = sorted(nodes, key=_get_sort_key)
+    (groups,) = _group_stacks([ordered], max_shapes)
+    boxes, arrows = _ShapeNumbering().build_shapes(ordered, groups)
     return Drawing(title, boxes, arrows, ordered)
 
 
-def arrange_stacks(title: str, parts: Sequence[StackPart], most: int = MOST) -> Drawing:
-    """The drawing of several stacks: each a box with its things, which `most` counts together."""
-    ordered = [sorted(part.things, key=_place) for part in parts]
-    numbers = _Numbers()
-    boxes: dict[str, Item] = {}
+def arrange_stacks(title: str, parts: Sequence[StackPart], max_shapes: int = MAX_SHAPES) -> Drawing:
+    """Arrange several stacks, each as a box with its nodes; `max_shapes` counts all of them."""
+    ordered = [sorted(part.nodes, key=_get_sort_key) for part in parts]
+    numbers = _ShapeNumbering()
+    boxes: dict[str, Shape] = {}
     arrows: list[Arrow] = []
-    for part, things, groups in zip(parts, ordered, _grouped(ordered, most), strict=True):
-        inner, own = numbers.drawn(things, groups)
+    for part, nodes, groups in zip(parts, ordered, _group_stacks(ordered, max_shapes), strict=True):
+        inner, stack_arrows = numbers.build_shapes(nodes, groups)
         key = f"s{len(boxes) + 1}"
-        boxes[part.name] = Item(key, box=part.name, is_stack=True, note=part.note, children=inner)
-        arrows += own
+        boxes[part.name] = Shape(key, box=part.name, is_stack=True, note=part.note, children=inner)
+        arrows += stack_arrows
     arrows += [
-        Arrow(boxes[part.name], boxes[needed], 1)
+        Arrow(boxes[part.name], boxes[dependency], 1)
         for part in parts
-        for needed in part.needs
-        if needed in boxes and needed != part.name
+        for dependency in part.dependencies
+        if dependency in boxes and dependency != part.name
     ]
-    return Drawing(title, list(boxes.values()), arrows, [each for of in ordered for each in of])
+    return Drawing(
+        title,
+        list(boxes.values()),
+        arrows,
+        [node for stack_nodes in ordered for node in stack_nodes],
+    )
 
 
-def _grouped(stacks: Sequence[Sequence[Thing]], most: int) -> list[dict[str, int]]:
-    """For each stack the number of the shape of each thing; all stacks by the same rule."""
-    found: list[dict[str, int]] = []
-    for rule in (_as_they_are, _parts_as_one, _many_alike, _all_as_one):
-        found = [_groups(things, rule(things)) for things in stacks]
-        if sum(len(set(groups.values())) for groups in found) <= most:
+def _group_stacks(stacks: Sequence[Sequence[GraphNode]], max_shapes: int) -> list[dict[str, int]]:
+    """Return for each stack the group number of each node; all stacks follow the same rule."""
+    groups_by_stack: list[dict[str, int]] = []
+    for rule in (_keep_single, _merge_parts, _merge_many, _merge_all):
+        groups_by_stack = [_number_groups(nodes, rule(nodes)) for nodes in stacks]
+        if sum(len(set(groups.values())) for groups in groups_by_stack) <= max_shapes:
             break
-    return found
+    return groups_by_stack
 
 
-Alike = Callable[[Thing, bool], Hashable]
-"""What things of one shape have in common; the second argument says whether others are inside."""
+SimilarityKey = Callable[[GraphNode, bool], Hashable]
+"""Returns what nodes of one shape have in common; the second argument: it has contents."""
 
 
-def _as_they_are(_things: Sequence[Thing]) -> Alike:
+def _keep_single(_things: Sequence[GraphNode]) -> SimilarityKey:
     return lambda thing, _holds: thing.key
 
 
-def _parts_as_one(_things: Sequence[Thing]) -> Alike:
-    return _parts_alike
+def _merge_parts(_things: Sequence[GraphNode]) -> SimilarityKey:
+    return _get_part_key
 
 
-def _all_as_one(_things: Sequence[Thing]) -> Alike:
-    return _all_alike
+def _merge_all(_things: Sequence[GraphNode]) -> SimilarityKey:
+    return _get_type_key
 
 
-def _parts_alike(thing: Thing, holds: bool) -> Hashable:
-    return thing.key if holds else (thing.type, thing.action, thing.needs)
+def _get_part_key(node: GraphNode, holds: bool) -> Hashable:
+    return node.key if holds else (node.type, node.action, node.dependencies)
 
 
-def _many_alike(things: Sequence[Thing]) -> Alike:
-    """Of one type in one place, where these are many; a few are told apart."""
-    count = Counter((thing.inside, _all_alike(thing, False)) for thing in things)
+def _merge_many(nodes: Sequence[GraphNode]) -> SimilarityKey:
+    """Merge nodes of one type and parent where they are many; a few stay single."""
+    count = Counter((node.parent, _get_type_key(node, False)) for node in nodes)
 
-    def alike(thing: Thing, _holds: bool) -> Hashable:
-        common = _all_alike(thing, False)
-        return common if count[thing.inside, common] > _FEW else thing.key
+    def alike(thing: GraphNode, _holds: bool) -> Hashable:
+        common = _get_type_key(thing, False)
+        return common if count[thing.parent, common] > _MAX_SINGLE_NODES else thing.key
 
     return alike
 
 
-def _all_alike(thing: Thing, _holds: bool) -> Hashable:
-    return thing.type, thing.action
+def _get_type_key(node: GraphNode, _holds: bool) -> Hashable:
+    return node.type, node.action
 
 
-def _groups(things: Sequence[Thing], alike: Alike) -> dict[str, int]:
-    """The number of the shape that each thing is in: of what is alike, in one place."""
-    by_key = {thing.key: thing for thing in things}
-    holders = {thing.inside for thing in things}
+def _number_groups(nodes: Sequence[GraphNode], alike: SimilarityKey) -> dict[str, int]:
+    """Return the group number of each node, with like nodes of one parent in one group."""
+    by_key = {node.key: node for node in nodes}
+    holders = {node.parent for node in nodes}
     numbers: dict[Hashable, int] = {}
-    found: dict[str, int] = {}
-    for thing in things:
-        for each in _outside_in(thing, by_key, found):
-            place = (each.platform, found.get(each.inside), alike(each, each.key in holders))
-            found[each.key] = numbers.setdefault(place, len(numbers))
-    return found
+    group_numbers: dict[str, int] = {}
+    for node in nodes:
+        for member in _iterate_outermost_first(node, by_key, group_numbers):
+            group_key = (
+                member.platform,
+                group_numbers.get(member.parent),
+                alike(member, member.key in holders),
+            )
+            group_numbers[member.key] = numbers.setdefault(group_key, len(numbers))
+    return group_numbers
 
 
-def _outside_in(
-    thing: Thing, by_key: Mapping[str, Thing], found: Mapping[str, int]
-) -> Iterator[Thing]:
-    """What a thing is inside of and has no shape yet, the outermost first; then the thing."""
-    way: dict[str, Thing] = {}
-    above: Thing | None = thing
+def _iterate_outermost_first(
+    node: GraphNode, by_key: Mapping[str, GraphNode], group_numbers: Mapping[str, int]
+) -> Iterator[GraphNode]:
+    """Yield the ancestors of a node that have no group yet, the outermost first; then the node."""
+    path: dict[str, GraphNode] = {}
+    ancestor: GraphNode | None = node
     # A damaged state may have circles, which end here.
-    while above and above.key not in found and above.key not in way:
-        way[above.key] = above
-        above = by_key.get(above.inside)
-    yield from reversed(way.values())
+    while ancestor and ancestor.key not in group_numbers and ancestor.key not in path:
+        path[ancestor.key] = ancestor
+        ancestor = by_key.get(ancestor.parent)
+    yield from reversed(path.values())
 
 
 @dataclass(slots=True)
-class _Numbers:
-    """Numbers the shapes of one drawing, whatever number of stacks it has."""
+class _ShapeNumbering:
+    """Number the shapes of one drawing, of one or several stacks."""
 
     items: int = 0
     boxes: int = 0
 
-    def drawn(
-        self, things: Sequence[Thing], groups: Mapping[str, int]
-    ) -> tuple[list[Item], list[Arrow]]:
-        """The boxes of the platforms with all that is in them, and the arrows between."""
-        members: dict[int, list[Thing]] = {}
-        for thing in things:
-            members.setdefault(groups[thing.key], []).append(thing)
-        boxes: dict[str, Item] = {}
-        items = {group: self._item(those) for group, those in members.items()}
+    def build_shapes(
+        self, nodes: Sequence[GraphNode], groups: Mapping[str, int]
+    ) -> tuple[list[Shape], list[Arrow]]:
+        """Build the boxes of the platforms with their contents, and the arrows between shapes."""
+        members: dict[int, list[GraphNode]] = {}
+        for node in nodes:
+            members.setdefault(groups[node.key], []).append(node)
+        boxes: dict[str, Shape] = {}
+        items = {group: self._create_shape(group_nodes) for group, group_nodes in members.items()}
         outer_of = {
-            group: groups[item.things[0].inside]
+            group: groups[item.nodes[0].parent]
             for group, item in items.items()
-            if item.things[0].inside in groups
+            if item.nodes[0].parent in groups
         }
         for group, item in items.items():
-            platform = item.things[0].platform
+            platform = item.nodes[0].platform
             if _is_shallow(group, outer_of):
                 outer = items[outer_of[group]]
             else:
-                outer = boxes.get(platform) or boxes.setdefault(platform, self._box(platform))
+                outer = boxes.get(platform) or boxes.setdefault(
+                    platform, self._create_box(platform)
+                )
             outer.children.append(item)
         arrows = Counter(
-            (groups[thing.key], groups[needed])
-            for thing in things
-            for needed in sorted(thing.needs)
-            if needed in groups and groups[needed] != groups[thing.key]
+            (groups[node.key], groups[dependency])
+            for node in nodes
+            for dependency in sorted(node.dependencies)
+            if dependency in groups and groups[dependency] != groups[node.key]
         )
-        found = [Arrow(items[one], items[other], count) for (one, other), count in arrows.items()]
-        return list(boxes.values()), found
+        arrow_list = [
+            Arrow(items[source], items[target], count) for (source, target), count in arrows.items()
+        ]
+        return list(boxes.values()), arrow_list
 
-    def _item(self, things: Sequence[Thing]) -> Item:
+    def _create_shape(self, nodes: Sequence[GraphNode]) -> Shape:
         self.items += 1
-        return Item(f"n{self.items}", things)
+        return Shape(f"n{self.items}", nodes)
 
-    def _box(self, platform: str) -> Item:
+    def _create_box(self, platform: str) -> Shape:
         self.boxes += 1
-        return Item(f"p{self.boxes}", box=platform)
+        return Shape(f"p{self.boxes}", box=platform)
 
 
 def _is_shallow(group: int, outer_of: Mapping[int, int]) -> bool:
-    """Whether it is drawn inside what it is in: that is there, not too deep, and no circle."""
+    """Return True if the group is drawn inside its parent: it exists, is not too deep, no cycle."""
     if group not in outer_of:
         return False
-    for _ in range(_DEEPEST):
+    for _ in range(_MAX_DEPTH):
         if group not in outer_of:
             return True
         group = outer_of[group]
     return False
 
 
-def _place(thing: Thing) -> tuple[str, int, list[tuple[int, str]], str]:
-    """By platform and kind, then by name as people count: 2 comes before 10."""
-    kind = _KINDS.index(thing.kind) if thing.kind in _KINDS else len(_KINDS)
-    parts = re.split(r"([0-9]+)", thing.name)
+def _get_sort_key(node: GraphNode) -> tuple[str, int, list[tuple[int, str]], str]:
+    """Return a sort key: platform, kind, then name as people count (2 before 10)."""
+    kind = _KINDS.index(node.kind) if node.kind in _KINDS else len(_KINDS)
+    parts = re.split(r"([0-9]+)", node.name)
     name = [(int(part), "") if part.isascii() and part.isdigit() else (-1, part) for part in parts]
-    return thing.platform, kind, name, thing.key
+    return node.platform, kind, name, node.key

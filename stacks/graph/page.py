@@ -1,4 +1,7 @@
-"""Write a drawing as one page of HTML: nothing to load, no script, and everything in words, too."""
+"""Render a drawing as one HTML page with an SVG and a table, without scripts or external files.
+
+Called by `gpuform graph --format html`.
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -9,154 +12,156 @@ from typing import Any, Final
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from gpuform.schemas.safe_text import escape_invisible, truncate
-from gpuform.stacks.graph.arranging import Arrow, Drawing, Item
-from gpuform.stacks.graph.diagrams import count_of, legend, lines_of, style_of
+from gpuform.stacks.graph.arranging import Arrow, Drawing, Shape
+from gpuform.stacks.graph.diagrams import build_legend, format_count, get_label_lines, get_style
 
 LINE: Final = 17
-"""Height of a line of text."""
+"""Height of a line of text, in pixels."""
 PAD: Final = 10
-_LETTER: Final = 7.3
-"""Width of a letter of the page's font, which is monospaced."""
-_BETWEEN: Final = 56
-_BESIDE: Final = 14
-_ROW: Final = 8
+_LETTER_WIDTH: Final = 7.3
+"""Width of a letter of the page's monospaced font, in pixels."""
+_COLUMN_GAP: Final = 56
+_ROW_GAP: Final = 14
+_MAX_COLUMN_LENGTH: Final = 8
 """Shapes above each other, at most, before a second column begins."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rectangle:
-    """A shape's place, from the upper left corner, in pixels."""
+    """Hold the rectangle of a shape, from the upper left corner, in pixels."""
 
     x: float
     y: float
     width: float
     height: float
 
-    def moved(self, x: float, y: float) -> "Rectangle":
+    def move(self, x: float, y: float) -> "Rectangle":
         return Rectangle(self.x + x, self.y + y, self.width, self.height)
 
 
-Places = dict[str, Rectangle]
-"""By the key of the shape."""
+Positions = dict[str, Rectangle]
+"""Rectangles by the key of the shape."""
 
 
-def lay_out(drawing: Drawing) -> tuple[Places, float, float]:
-    """The places of all shapes, and the width and height of it all."""
-    needs = _lifted(drawing)
-    inner = {box.key: _placed(box, needs) for box in drawing.boxes}
+def lay_out(drawing: Drawing) -> tuple[Positions, float, float]:
+    """Return the rectangles of all shapes, and the width and height of the drawing."""
+    dependencies = _lift_dependencies(drawing)
+    inner = {box.key: _place_shape(box, dependencies) for box in drawing.boxes}
     # Platforms stand below each other; a stack stands to the left of what it needs.
-    columns = _columns(list(inner), needs) if drawing.stacks() else [list(inner)]
-    places: Places = {}
+    columns = _split_columns(list(inner), dependencies) if drawing.list_stacks() else [list(inner)]
+    positions: Positions = {}
     x = width = height = 0.0
     for column in columns:
         y = 0.0
         for outer in column:
-            places.update({key: at.moved(x, y) for key, at in inner[outer].items()})
-            y += inner[outer][outer].height + _BESIDE
+            positions.update({key: rectangle.move(x, y) for key, rectangle in inner[outer].items()})
+            y += inner[outer][outer].height + _ROW_GAP
         width = x + max((inner[outer][outer].width for outer in column), default=0.0)
-        x, height = width + _BETWEEN, max(height, y - _BESIDE)
-    return places, width, height
+        x, height = width + _COLUMN_GAP, max(height, y - _ROW_GAP)
+    return positions, width, height
 
 
-Needs = Mapping[str, Mapping[str, None]]
-"""Which shapes of its own box a shape needs, in order."""
+SiblingDependencies = Mapping[str, Mapping[str, None]]
+"""The dependencies of a shape inside its own box, in order."""
 
 
-def _lifted(drawing: Drawing) -> Needs:
-    """What is inside of a shape counts as the shape itself."""
-    way: dict[str, list[str]] = {}
-    waiting: list[tuple[Item, list[str]]] = [(box, []) for box in drawing.boxes]
+def _lift_dependencies(drawing: Drawing) -> SiblingDependencies:
+    """Return the dependencies between siblings: one of a shape's contents counts as the shape's."""
+    paths: dict[str, list[str]] = {}
+    waiting: list[tuple[Shape, list[str]]] = [(box, []) for box in drawing.boxes]
     while waiting:
-        item, above = waiting.pop()
-        way[item.key] = [*above, item.key]
-        waiting += [(child, way[item.key]) for child in item.children]
-    found: dict[str, dict[str, None]] = {}
+        item, ancestors = waiting.pop()
+        paths[item.key] = [*ancestors, item.key]
+        waiting += [(child, paths[item.key]) for child in item.children]
+    dependencies: dict[str, dict[str, None]] = {}
     for arrow in drawing.arrows:
-        pairs = zip(way[arrow.source.key], way[arrow.target.key], strict=False)
-        parted = next(((one, other) for one, other in pairs if one != other), None)
-        if parted:
-            found.setdefault(parted[0], {})[parted[1]] = None
-    return found
+        pairs = zip(paths[arrow.source.key], paths[arrow.target.key], strict=False)
+        siblings = next(((source, target) for source, target in pairs if source != target), None)
+        if siblings:
+            dependencies.setdefault(siblings[0], {})[siblings[1]] = None
+    return dependencies
 
 
-def _placed(item: Item, needs: Needs) -> Places:
-    """The places of a shape, which is at 0, 0, and of all that is in it."""
-    lines = lines_of(item)
-    wide = max(len(line) for line in lines) * _LETTER + 2 * PAD
-    tall = float(len(lines) * LINE + 2 * PAD - 4)
+def _place_shape(item: Shape, dependencies: SiblingDependencies) -> Positions:
+    """Return the rectangles of a shape at 0, 0, and of everything inside it."""
+    lines = get_label_lines(item)
+    label_width = max(len(line) for line in lines) * _LETTER_WIDTH + 2 * PAD
+    label_height = float(len(lines) * LINE + 2 * PAD - 4)
     if not item.children:
-        return {item.key: Rectangle(0, 0, wide, tall)}
-    inner = {child.key: _placed(child, needs) for child in item.children}
-    sizes = {key: places[key] for key, places in inner.items()}
-    places: Places = {}
-    x, bottom = float(PAD), tall
-    for column in _columns(list(sizes), needs):
-        y = tall
+        return {item.key: Rectangle(0, 0, label_width, label_height)}
+    inner = {child.key: _place_shape(child, dependencies) for child in item.children}
+    sizes = {key: positions[key] for key, positions in inner.items()}
+    positions: Positions = {}
+    x, bottom = float(PAD), label_height
+    for column in _split_columns(list(sizes), dependencies):
+        y = label_height
         for key in column:
-            places.update({each: at.moved(x, y) for each, at in inner[key].items()})
-            y += sizes[key].height + _BESIDE
-        x += max(sizes[key].width for key in column) + _BETWEEN
-        bottom = max(bottom, y - _BESIDE)
-    width = max(wide, x - _BETWEEN + PAD)
-    return {item.key: Rectangle(0, 0, width, bottom + PAD), **places}
+            positions.update(
+                {inner_key: rectangle.move(x, y) for inner_key, rectangle in inner[key].items()}
+            )
+            y += sizes[key].height + _ROW_GAP
+        x += max(sizes[key].width for key in column) + _COLUMN_GAP
+        bottom = max(bottom, y - _ROW_GAP)
+    width = max(label_width, x - _COLUMN_GAP + PAD)
+    return {item.key: Rectangle(0, 0, width, bottom + PAD), **positions}
 
 
-def _columns(keys: Sequence[str], needs: Needs) -> list[list[str]]:
-    """What nobody needs is on the left, what it needs to the right of it; long columns are cut."""
+def _split_columns(keys: Sequence[str], dependencies: SiblingDependencies) -> list[list[str]]:
+    """Split shapes into columns, dependants on the left; long columns are cut."""
     level = dict.fromkeys(keys, 0)
-    users = Counter(other for key in keys for other in needs.get(key, ()))
+    users = Counter(dependency for key in keys for dependency in dependencies.get(key, ()))
     ready = [key for key in keys if not users[key]]
     # Boxes can need each other, though no two things do: these stay where they are.
     while ready:
         key = ready.pop()
-        for other in needs.get(key, ()):
-            level[other] = max(level[other], level[key] + 1)
-            users[other] -= 1
-            ready += [other] if not users[other] else []
-    found: list[list[str]] = []
-    for each in sorted(set(level.values())):
-        column = [key for key in keys if level[key] == each]
-        height = max(_ROW, ceil(sqrt(len(column))))
-        found += [column[at : at + height] for at in range(0, len(column), height)]
-    return found
+        for dependency in dependencies.get(key, ()):
+            level[dependency] = max(level[dependency], level[key] + 1)
+            users[dependency] -= 1
+            ready += [dependency] if not users[dependency] else []
+    columns: list[list[str]] = []
+    for column_level in sorted(set(level.values())):
+        column = [key for key in keys if level[key] == column_level]
+        height = max(_MAX_COLUMN_LENGTH, ceil(sqrt(len(column))))
+        columns += [column[at : at + height] for at in range(0, len(column), height)]
+    return columns
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """An arrow's way, as SVG has it, and its middle."""
+    """Hold the SVG path of an arrow, and its middle."""
 
     path: str
     x: float
     y: float
 
 
-def curve_of(arrow: Arrow, places: Places) -> Curve:
-    """From the side of one shape to the side of the other; above each other, from edge to edge."""
-    one, other = places[arrow.source.key], places[arrow.target.key]
-    beside = one.x + one.width <= other.x or other.x + other.width <= one.x
+def build_curve(arrow: Arrow, positions: Positions) -> Curve:
+    """Build an arrow's curve from side to side; for shapes above each other, from edge to edge."""
+    source, target = positions[arrow.source.key], positions[arrow.target.key]
+    beside = source.x + source.width <= target.x or target.x + target.width <= source.x
     if beside:
-        start_x, end_x = (one.x + one.width, other.x) if one.x < other.x else (
-            one.x, other.x + other.width)  # fmt: skip
-        start_y, end_y = one.y + one.height / 2, other.y + other.height / 2
+        start_x, end_x = (source.x + source.width, target.x) if source.x < target.x else (
+            source.x, target.x + target.width)  # fmt: skip
+        start_y, end_y = source.y + source.height / 2, target.y + target.height / 2
     else:
-        start_y, end_y = (one.y + one.height, other.y) if one.y < other.y else (
-            one.y, other.y + other.height)  # fmt: skip
-        start_x, end_x = one.x + one.width / 2, other.x + other.width / 2
+        start_y, end_y = (source.y + source.height, target.y) if source.y < target.y else (
+            source.y, target.y + target.height)  # fmt: skip
+        start_x, end_x = source.x + source.width / 2, target.x + target.width / 2
     x, y = (start_x + end_x) / 2, (start_y + end_y) / 2
     bends = (x, start_y, x, end_y) if beside else (start_x, y, end_x, y)
-    way = " ".join(f"{at:.0f}" for at in (*bends, end_x, end_y))
-    return Curve(f"M{start_x:.0f} {start_y:.0f}C{way}", round(x), round(y))
+    points = " ".join(f"{point:.0f}" for point in (*bends, end_x, end_y))
+    return Curve(f"M{start_x:.0f} {start_y:.0f}C{points}", round(x), round(y))
 
 
 _LONGEST: Final = 200
 _MOST_NAMES: Final = 20
 
 
-def page(drawing: Drawing) -> str:
-    """The page."""
-    places, width, height = lay_out(drawing)
-    items = drawing.items()
-    count = sum(thing.is_resource for thing in drawing.things)
+def render_page(drawing: Drawing) -> str:
+    """Render the drawing as an HTML page."""
+    positions, width, height = lay_out(drawing)
+    items = drawing.list_shapes()
+    count = sum(node.is_resource for node in drawing.nodes)
     environment = Environment(
         loader=ChoiceLoader(
             [PackageLoader("gpuform.stacks.graph"), PackageLoader("gpuform.stacks.review")]
@@ -166,14 +171,16 @@ def page(drawing: Drawing) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["line"] = _line
+    environment.filters["line"] = _format_line
     return environment.get_template("graph.html.j2").render(
         title=drawing.title,
-        summary=_summary(count, len(drawing.stacks())),
-        shapes=[(places[item.key], _shape(item)) for item in [*drawing.every_box(), *items]],
-        arrows=[(curve_of(arrow, places), count_of(arrow)) for arrow in drawing.arrows],
-        rows=_rows(drawing, items),
-        legend=legend(items),
+        summary=_format_summary(count, len(drawing.list_stacks())),
+        shapes=[
+            (positions[item.key], _build_shape(item)) for item in [*drawing.list_boxes(), *items]
+        ],
+        arrows=[(build_curve(arrow, positions), format_count(arrow)) for arrow in drawing.arrows],
+        rows=_build_rows(drawing, items),
+        legend=build_legend(items),
         width=round(width + 2),
         height=round(height + 2),
         line=LINE,
@@ -181,56 +188,56 @@ def page(drawing: Drawing) -> str:
     )
 
 
-def _shape(item: Item) -> dict[str, Any]:
-    names = [thing.name for thing in item.things[:_MOST_NAMES]]
-    more = len(item.things) - len(names)
+def _build_shape(item: Shape) -> dict[str, Any]:
+    names = [node.name for node in item.nodes[:_MOST_NAMES]]
+    more = len(item.nodes) - len(names)
     return {
-        "lines": lines_of(item),
-        "style": style_of(item) or _kind(item),
+        "lines": get_label_lines(item),
+        "style": get_style(item) or _get_box_kind(item),
         "tip": ", ".join([*names, f"and {more:,} more"] if more else names),
     }
 
 
-def _rows(drawing: Drawing, items: list[Item]) -> list[dict[str, Any]]:
-    """Each shape in words: what it is, and what it needs."""
-    needs: dict[str, list[str]] = {}
+def _build_rows(drawing: Drawing, items: list[Shape]) -> list[dict[str, Any]]:
+    """Build the table rows: each shape in words, with its dependencies."""
+    dependencies: dict[str, list[str]] = {}
     for arrow in drawing.arrows:
-        needs.setdefault(arrow.source.key, []).append(lines_of(arrow.target)[0])
+        dependencies.setdefault(arrow.source.key, []).append(get_label_lines(arrow.target)[0])
     stacks = [
-        {"lines": [*lines_of(box)[:1], "stack", box.note], "style": "", "inside": "",
-         "needs": ", ".join(needs.get(box.key, ()))}
-        for box in drawing.stacks()
+        {"lines": [*get_label_lines(box)[:1], "stack", box.note], "style": "", "inside": "",
+         "needs": ", ".join(dependencies.get(box.key, ()))}
+        for box in drawing.list_stacks()
     ]  # fmt: skip
-    inside = _holders(drawing)
+    containers = _map_containers(drawing)
     return stacks + [
         {
-            "lines": (lines_of(item) + [""] * 2)[:3],
-            "style": style_of(item),
-            "inside": inside.get(item.key, ""),
-            "needs": ", ".join(needs.get(item.key, ())),
+            "lines": (get_label_lines(item) + [""] * 2)[:3],
+            "style": get_style(item),
+            "inside": containers.get(item.key, ""),
+            "needs": ", ".join(dependencies.get(item.key, ())),
         }
         for item in items
     ]
 
 
-def _holders(drawing: Drawing) -> dict[str, str]:
-    """What each shape is in, by name: another shape, or its stack; platforms are passed over."""
-    found: dict[str, str] = {}
-    for item in [*drawing.every_box(), *drawing.items()]:
+def _map_containers(drawing: Drawing) -> dict[str, str]:
+    """Return the name of the shape or stack that contains each shape; platforms are skipped."""
+    containers: dict[str, str] = {}
+    for item in [*drawing.list_boxes(), *drawing.list_shapes()]:
         is_platform = bool(item.box) and not item.is_stack
-        name = found.get(item.key, "") if is_platform else lines_of(item)[0]
-        found |= {child.key: name for child in item.children}
-    return found
+        name = containers.get(item.key, "") if is_platform else get_label_lines(item)[0]
+        containers |= {child.key: name for child in item.children}
+    return containers
 
 
-def _kind(item: Item) -> str:
+def _get_box_kind(item: Shape) -> str:
     return "stack" if item.is_stack else "platform" if item.box else ""
 
 
-def _summary(resources: int, stacks: int) -> str:
-    of = f" in {stacks:,} {'stack' if stacks == 1 else 'stacks'}" if stacks else ""
-    return f"{resources:,} {'resource' if resources == 1 else 'resources'}{of}"
+def _format_summary(resources: int, stacks: int) -> str:
+    suffix = f" in {stacks:,} {'stack' if stacks == 1 else 'stacks'}" if stacks else ""
+    return f"{resources:,} {'resource' if resources == 1 else 'resources'}{suffix}"
 
 
-def _line(text: str) -> str:
+def _format_line(text: str) -> str:
     return truncate(escape_invisible(text), _LONGEST)

@@ -1,6 +1,6 @@
-"""What there is to draw: the resources of a state, or those of a plan, and the fabrics between.
+"""Build the nodes of a diagram from a state or a plan, with the fabrics that resources share.
 
-Nothing here holds a secret: of values only those that are in the clear are shown.
+Secrets are never included. Called by `gpuform graph`.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,17 +14,18 @@ from gpuform.stacks.engine.state import ResourceState, find_dependency_urns
 from gpuform.stacks.engine.urn import MODULE_TYPE, STACK_REFERENCE_TYPE, is_noise, is_urn, name_of
 from gpuform.stacks.review.value_text import counted, short_type, shown
 
-_PARTS: Final = ("GpuNode", "NodePool")
-"""The kinds that are drawn inside the cluster that they belong to."""
-_OTHERS: Final = "other"
+_CLUSTER_PARTS: Final = ("GpuNode", "NodePool")
+"""Kinds that are drawn inside the cluster they belong to."""
+_OTHER_PLATFORM: Final = "other"
 
 
 @dataclass(frozen=True, slots=True)
-class Thing:
-    """One resource, or one fabric that resources share.
+class GraphNode:
+    """Hold one resource, or one fabric that resources share.
 
-    `type` is short: `together:Cluster`. `inside` and `needs` are keys of other things; `action` is
-    what a plan does to it, None where no plan is drawn.
+    `type` is short (`together:Cluster`). `parent` and `dependencies` are keys of other nodes;
+    `action`
+    is what a plan does to the resource, None without a plan.
     """
 
     key: str
@@ -32,17 +33,17 @@ class Thing:
     name: str
     facts: tuple[str, ...] = ()
     gpus: int = 0
-    inside: str = ""
-    needs: frozenset[str] = field(default_factory=frozenset)
+    parent: str = ""
+    dependencies: frozenset[str] = field(default_factory=frozenset)
     action: PlanAction | None = None
 
     @property
     def platform(self) -> str:
-        """Whose it is, for the outermost boxes."""
+        """Return the name of the outermost box that holds the node."""
         if self.type == short_type(MODULE_TYPE):
             return "modules"
         platform, separator, _ = self.type.partition(":")
-        return platform if platform and separator and platform != "dynamic" else _OTHERS
+        return platform if platform and separator and platform != "dynamic" else _OTHER_PLATFORM
 
     @property
     def is_resource(self) -> bool:
@@ -53,28 +54,28 @@ class Thing:
         return self.type.rpartition(":")[2]
 
 
-def things_of_state(entries: Iterable[ResourceState]) -> list[Thing]:
-    """What a state holds, without old objects that wait for their deletion."""
+def build_state_nodes(entries: Iterable[ResourceState]) -> list[GraphNode]:
+    """Build the nodes of a state, without replaced objects that wait for deletion."""
     live = [entry for entry in entries if _is_shown(entry)]
-    return _connected([_of_entry(entry) for entry in live], _fabrics_of(live))
+    return _connect_nodes([_build_entry_node(entry) for entry in live], _map_fabrics(live))
 
 
-def things_of_plan(plan: Plan, entries: Iterable[ResourceState] = ()) -> list[Thing]:
-    """What a plan tells of, with what happens to it, and what else the stack's state holds."""
+def build_plan_nodes(plan: Plan, entries: Iterable[ResourceState] = ()) -> list[GraphNode]:
+    """Build the nodes of a plan with their actions, and those of the rest of the state."""
     live = {e.urn: e for e in entries if _is_shown(e)}
-    found: dict[str, Thing] = {}
+    nodes: dict[str, GraphNode] = {}
     for change in plan.changes:
         if not _is_hidden(change.type):
-            found.setdefault(change.urn, _of_change(change, live.get(change.urn)))
+            nodes.setdefault(change.urn, _build_change_node(change, live.get(change.urn)))
     # A preview's JSON leaves out what stays as it is.
     for urn, entry in live.items():
-        found.setdefault(urn, _of_entry(entry))
-    fabrics = _fabrics_of(live.values())
+        nodes.setdefault(urn, _build_entry_node(entry))
+    fabrics = _map_fabrics(live.values())
     for change in plan.changes:
-        for each in change.changes:
-            if each.path == _FABRIC and isinstance(each.after, str):
-                fabrics[change.urn] = each.after
-    return _connected(list(found.values()), fabrics)
+        for property_change in change.changes:
+            if property_change.path == _FABRIC and isinstance(property_change.after, str):
+                fabrics[change.urn] = property_change.after
+    return _connect_nodes(list(nodes.values()), fabrics)
 
 
 def _is_shown(entry: ResourceState) -> bool:
@@ -85,108 +86,127 @@ def _is_hidden(type_: str) -> bool:
     return is_noise(type_) or type_ == STACK_REFERENCE_TYPE
 
 
-def _of_entry(entry: ResourceState) -> Thing:
-    type_, values = short_type(entry.type), _values(entry)
-    summary = _summary(type_, values)
+def _build_entry_node(entry: ResourceState) -> GraphNode:
+    type_, values = short_type(entry.type), _get_values(entry)
+    summary = _get_summary(type_, values)
     size = counted(summary.gpus, "GPU") if summary.gpus else ""
-    unready = "not ready" if summary.ready is False else ""
-    facts = (*_where(values), size, summary.state, unready, "protected" if entry.protect else "")
-    return Thing(
+    ready_note = "not ready" if summary.ready is False else ""
+    facts = (
+        *_get_location(values),
+        size,
+        summary.state,
+        ready_note,
+        "protected" if entry.protect else "",
+    )
+    return GraphNode(
         key=entry.urn,
         type=type_,
         name=name_of(entry.urn),
         facts=tuple(fact for fact in facts if fact),
         gpus=summary.gpus,
-        inside=entry.parent,
-        needs=frozenset(find_dependency_urns(entry, provider=False) - {entry.parent}),
+        parent=entry.parent,
+        dependencies=frozenset(find_dependency_urns(entry, provider=False) - {entry.parent}),
     )
 
 
-def _of_change(change: ResourceChange, entry: ResourceState | None) -> Thing:
-    """A thing as a plan leaves it; what goes, or stays as it is, is drawn as it was."""
+def _build_change_node(change: ResourceChange, entry: ResourceState | None) -> GraphNode:
+    """Build a node as the plan leaves it; deleted and unchanged resources as they were."""
     if entry is not None and change.action in (PlanAction.DELETE, PlanAction.SAME):
-        return replace(_of_entry(entry), action=change.action)
-    values = {each.path: each.after for each in change.changes if not each.secret}
-    facts = [*_where({**(_values(entry) if entry else {}), **values})]
+        return replace(_build_entry_node(entry), action=change.action)
+    values = {
+        property_change.path: property_change.after
+        for property_change in change.changes
+        if not property_change.secret
+    }
+    facts = [*_get_location({**(_get_values(entry) if entry else {}), **values})]
     facts += [f"-{counted(change.gpus_removed, 'GPU')}"] if change.gpus_removed else []
     facts += [f"+{counted(change.gpus_added, 'GPU')}"] if change.gpus_added else []
-    return Thing(
+    return GraphNode(
         key=change.urn,
         type=short_type(change.type),
         name=change.name,
         facts=tuple(fact for fact in facts if fact),
         gpus=(change.gpus_added or 0) - (change.gpus_removed or 0),
-        inside=change.parent,
+        parent=change.parent,
         # A preview's JSON does not tell what needs what.
-        needs=frozenset(
+        dependencies=frozenset(
             change.dependencies or (find_dependency_urns(entry, provider=False) if entry else ())
         ),
         action=change.action,
     )
 
 
-def _values(entry: ResourceState) -> dict[str, Any]:
-    """What a state has, with what was declared of what has never become ready."""
-    return {**_clear(entry.inputs), **_clear(entry.outputs)}
+def _get_values(entry: ResourceState) -> dict[str, Any]:
+    """Return the outputs of an entry, with declared inputs where it never became ready."""
+    return {**_get_public_values(entry.inputs), **_get_public_values(entry.outputs)}
 
 
-def _where(values: Mapping[str, Any]) -> tuple[str, str]:
-    return _text(values, "region", "region_id"), _text(values, "gpu_type")
+def _get_location(values: Mapping[str, Any]) -> tuple[str, str]:
+    return _find_text(values, "region", "region_id"), _find_text(values, "gpu_type")
 
 
-def _clear(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Plain values, without those that are secret as a whole."""
+def _get_public_values(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the properties as plain values, without those that are secret."""
     plain = shown({key: value for key, value in properties.items() if key != "__provider"})
     return {key: value for key, value in plain.items() if value != MASK}
 
 
-def _summary(type_: str, values: Mapping[str, Any]) -> Summary:
+def _get_summary(type_: str, values: Mapping[str, Any]) -> Summary:
     platform, _, kind = type_.partition(":")
     return summarize_resource(platform, kind, values) if values else Summary()
 
 
-def _text(values: Mapping[str, Any], *names: str) -> str:
-    return next((v for name in names if isinstance(v := values.get(name), str) and v != MASK), "")
+def _find_text(values: Mapping[str, Any], *names: str) -> str:
+    return next(
+        (value for name in names if isinstance(value := values.get(name), str) and value != MASK),
+        "",
+    )
 
 
 _FABRIC: Final = "cluster_fabric_name"
 
 
-def _fabrics_of(entries: Iterable[ResourceState]) -> dict[str, str]:
-    """The fabric that each resource names, by URN."""
-    found = ((entry.urn, _text(_clear(entry.inputs), _FABRIC)) for entry in entries)
-    return {urn: name for urn, name in found if name}
+def _map_fabrics(entries: Iterable[ResourceState]) -> dict[str, str]:
+    """Return the fabric that each resource names, by URN."""
+    fabric_names = (
+        (entry.urn, _find_text(_get_public_values(entry.inputs), _FABRIC)) for entry in entries
+    )
+    return {urn: name for urn, name in fabric_names if name}
 
 
-def _connected(things: list[Thing], fabrics: Mapping[str, str]) -> list[Thing]:
-    """The things in what they belong to, and with the fabrics that they are in."""
-    by_key = {thing.key: thing for thing in things}
-    made = {
-        (thing.platform, fabrics[thing.key]): thing.key
-        for thing in things
-        if thing.kind == "Fabric" and thing.key in fabrics
+def _connect_nodes(nodes: list[GraphNode], fabrics: Mapping[str, str]) -> list[GraphNode]:
+    """Return the nodes with their parents, and with nodes for the fabrics they name."""
+    by_key = {node.key: node for node in nodes}
+    fabric_keys = {
+        (node.platform, fabrics[node.key]): node.key
+        for node in nodes
+        if node.kind == "Fabric" and node.key in fabrics
     }
-    found: dict[str, Thing] = {}
-    for thing in things:
-        fabric = fabrics.get(thing.key)
-        needed = {key for key in thing.needs if key in by_key}
-        if fabric and thing.kind != "Fabric":
-            key = made.setdefault((thing.platform, fabric), f"fabric {thing.platform} {fabric}")
+    connected: dict[str, GraphNode] = {}
+    for node in nodes:
+        fabric = fabrics.get(node.key)
+        dependencies = {key for key in node.dependencies if key in by_key}
+        if fabric and node.kind != "Fabric":
+            key = fabric_keys.setdefault(
+                (node.platform, fabric), f"fabric {node.platform} {fabric}"
+            )
             if key not in by_key:
-                found.setdefault(key, Thing(key, f"{thing.platform}:Fabric", fabric))
-            needed.add(key)
-        inside = thing.inside if thing.inside in by_key else _cluster_of(thing, by_key)
-        found[thing.key] = replace(thing, inside=inside, needs=frozenset(needed - {inside}))
-    return list(found.values())
+                connected.setdefault(key, GraphNode(key, f"{node.platform}:Fabric", fabric))
+            dependencies.add(key)
+        parent = node.parent if node.parent in by_key else _find_cluster(node, by_key)
+        connected[node.key] = replace(
+            node, parent=parent, dependencies=frozenset(dependencies - {parent})
+        )
+    return list(connected.values())
 
 
-def _cluster_of(thing: Thing, by_key: Mapping[str, Thing]) -> str:
-    """The one cluster of its platform that a part of a cluster needs."""
-    if thing.kind not in _PARTS:
+def _find_cluster(node: GraphNode, by_key: Mapping[str, GraphNode]) -> str:
+    """Return the one cluster of its platform that a cluster part depends on, or ''."""
+    if node.kind not in _CLUSTER_PARTS:
         return ""
     clusters = [
         key
-        for key in thing.needs
-        if key in by_key and by_key[key].type == f"{thing.platform}:Cluster"
+        for key in node.dependencies
+        if key in by_key and by_key[key].type == f"{node.platform}:Cluster"
     ]
     return clusters[0] if len(clusters) == 1 else ""

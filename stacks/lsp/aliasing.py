@@ -12,7 +12,7 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.lsp.cursor import Named, Span
 from gpuform.stacks.lsp.sources import Source, source_of
 from gpuform.stacks.lsp.topologies import TopologyText
-from gpuform.stacks.multi_stack import stacks_with_settings
+from gpuform.stacks.multi_stack import list_stacks_with_settings
 
 
 class RenameRefused(EngineError):
@@ -58,7 +58,7 @@ def aliases_for(
 
     Raises RenameRefused where an alias cannot keep its object, or would take another one's.
     """
-    if topology.project is None or not stacks_with_settings(topology.project):
+    if topology.project is None or not list_stacks_with_settings(topology.project):
         return []
     sources = topology.sources.of(topology.path)
     head = _head(topology, named)

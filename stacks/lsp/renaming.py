@@ -27,7 +27,7 @@ from gpuform.stacks.lsp.checking import check
 from gpuform.stacks.lsp.cursor import Named, Reference, Span
 from gpuform.stacks.lsp.sources import Source, source_of
 from gpuform.stacks.lsp.topologies import TopologyText
-from gpuform.stacks.multi_stack import stacks_with_settings
+from gpuform.stacks.multi_stack import list_stacks_with_settings
 from gpuform.stacks.topology.scope import parse_template
 
 _RENAMED: Final = (*SECTIONS, "config", "inputs", "stack_references")
@@ -165,7 +165,7 @@ def _in_settings(topology: TopologyText, old: str, new: str) -> Iterator[Edit]:
     project = topology.project
     if project is None:
         return
-    paths = [project.path, *map(project.settings_path, stacks_with_settings(project))]
+    paths = [project.path, *map(project.settings_path, list_stacks_with_settings(project))]
     for path in paths:
         source = _read(topology, path)
         _require_readable(source)

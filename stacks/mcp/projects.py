@@ -21,7 +21,7 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.language_host import topology_of
 from gpuform.stacks.engine.project import Project, find_project, load_project
 from gpuform.stacks.engine.store import anchor_file_url, get_backend_url
-from gpuform.stacks.multi_stack import project_files
+from gpuform.stacks.multi_stack import find_project_files
 from gpuform.stacks.topology.files import get_inclusions
 from gpuform.stacks.topology.loading import load
 from gpuform.stacks.topology.proposals import VARIABLE as PROPOSED_TO
@@ -107,7 +107,7 @@ class Projects:
 
     def all(self) -> Iterator[Project]:
         """Every project that gpuform can run."""
-        for file in project_files(self.root):
+        for file in find_project_files(self.root):
             try:
                 yield load_project(file)
             except EngineError:

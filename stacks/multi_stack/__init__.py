@@ -1,36 +1,41 @@
-"""Several stacks as one: which there are, what they read of each other, and in which order."""
+"""Plan and apply several stacks together: find them, read their references, and order them."""
 
-from gpuform.stacks.multi_stack.members import FILE, Estate, EstateError, Member
+from gpuform.stacks.multi_stack.members import (
+    FILE,
+    MultiStackError,
+    MultiStackWorkspace,
+    WorkspaceStack,
+)
 from gpuform.stacks.multi_stack.ordering import (
-    Order,
-    check_estate,
-    circles,
-    filtered,
-    reaching,
-    sequence,
+    StackOrder,
+    check_workspace,
+    find_cycles,
+    find_dependants,
+    select_stacks,
+    sort_by_dependencies,
 )
 from gpuform.stacks.multi_stack.reading import (
-    find_estate,
-    named,
-    project_files,
-    read_estate,
-    stacks_with_settings,
+    find_project_files,
+    find_workspace,
+    list_stacks_with_settings,
+    read_workspace,
+    select_by_name,
 )
 
 __all__ = [
     "FILE",
-    "Estate",
-    "EstateError",
-    "Member",
-    "Order",
-    "check_estate",
-    "circles",
-    "filtered",
-    "find_estate",
-    "named",
-    "project_files",
-    "reaching",
-    "read_estate",
-    "sequence",
-    "stacks_with_settings",
+    "MultiStackError",
+    "MultiStackWorkspace",
+    "StackOrder",
+    "WorkspaceStack",
+    "check_workspace",
+    "find_cycles",
+    "find_dependants",
+    "find_project_files",
+    "find_workspace",
+    "list_stacks_with_settings",
+    "read_workspace",
+    "select_by_name",
+    "select_stacks",
+    "sort_by_dependencies",
 ]

@@ -1,4 +1,4 @@
-"""The stacks that are planned and applied together."""
+"""Define the stacks of a workspace, which are planned and applied together."""
 
 import os
 import re
@@ -16,75 +16,82 @@ from gpuform.stacks.engine.store import Backend, build_full_name
 from gpuform.stacks.topology.files import format_path
 
 FILE: Final = "stacks.yaml"
-_PLACED: Final = re.compile(r":(?P<line>\d+):(?P<column>\d+): (?P<text>.+)", re.DOTALL)
+_POSITIONED_MESSAGE: Final = re.compile(r":(?P<line>\d+):(?P<column>\d+): (?P<text>.+)", re.DOTALL)
 
 
-class EstateError(EngineError):
-    """What is wrong with several stacks that are to be worked on together."""
+class MultiStackError(EngineError):
+    """Something is wrong with the stacks that a command works on together."""
 
     help_page = "guides/several-stacks"
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
-    """One stack of several. `backend` is the URL of where its state is, as it is configured.
+class WorkspaceStack:
+    """Describe one stack of a workspace.
 
-    `after` are the names of stacks that come before it though it reads nothing of them. `place` is
-    where the member is named.
+    `backend` is the URL of its state, as configured. `after` names stacks that are applied before
+    it
+    although it reads nothing of them. `position` is where the stack is declared.
     """
 
     project: Project
     stack: str
     backend: str
-    place: SourcePosition
+    position: SourcePosition
     after: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
-        """`PROJECT/STACK`, by which people and files name it."""
+        """Return `PROJECT/STACK`, the name that people and files use."""
         return f"{self.project.name}/{self.stack}"
 
     @property
     def full_name(self) -> str:
-        """As programs name it: `organization/PROJECT/STACK`."""
+        """Return `organization/PROJECT/STACK`, the name that programs use."""
         return build_full_name(self.project.name, self.stack)
 
-    def workspace(self, environ: Mapping[str, str]) -> Workspace:
-        """Its project with its backend, whatever the current folder is."""
+    def open_workspace(self, environ: Mapping[str, str]) -> Workspace:
+        """Open the stack's project with its backend, independent of the current folder."""
         return Workspace(self.project, Backend.open(self.backend, environ), environ)
 
 
 @dataclass(frozen=True, slots=True)
-class Estate:
-    """All stacks that are worked on together, by their names, in the order of the file.
+class MultiStackWorkspace:
+    """Hold all stacks of a workspace by their names, in the order of the file.
 
-    `root` is the folder that they are in; `file` is its stacks.yaml, where it has one. It is whole
-    where every project could be read.
+    `root` is the folder of all of them; `file` is the stacks.yaml, if there is one. `is_complete`
+    is
+    False if a project could not be read.
     """
 
     root: Path
-    members: Mapping[str, Member] = field(default_factory=dict)
+    stacks: Mapping[str, WorkspaceStack] = field(default_factory=dict)
     file: Path | None = None
-    is_whole: bool = True
+    is_complete: bool = True
 
-    def find(self, backend: str, stack: str) -> Member | None:
-        """The member that a full name means in a backend: elsewhere it is another stack."""
-        found = self.members.get(stack.removeprefix("organization/"))
-        return found if found is not None and _place(found.backend) == _place(backend) else None
-
-
-def note(error: EngineError, file: Path, problems: Diagnostics) -> None:
-    """Notes an error about a file, at the place that its message begins with, else at its start."""
-    found = _PLACED.fullmatch(error.message.removeprefix(str(file)))
-    place, message = SourcePosition(format_path(file)), error.message
-    if found is not None:
-        place = SourcePosition(place.file, int(found["line"]), int(found["column"]))
-        message = found["text"]
-    problems.add(place, "project", message, error.hint or "")
+    def find(self, backend: str, stack: str) -> WorkspaceStack | None:
+        """Return the stack with a full name in a backend, or None: the name differs by backend."""
+        candidate = self.stacks.get(stack.removeprefix("organization/"))
+        return (
+            candidate
+            if candidate is not None
+            and _normalize_backend(candidate.backend) == _normalize_backend(backend)
+            else None
+        )
 
 
-def _place(backend: str) -> str:
-    """Where a backend is: one folder has several spellings."""
+def add_problem(error: EngineError, file: Path, problems: Diagnostics) -> None:
+    """Add an error about a file, at the position that its message starts with, or at line 1."""
+    match = _POSITIONED_MESSAGE.fullmatch(error.message.removeprefix(str(file)))
+    position, message = SourcePosition(format_path(file)), error.message
+    if match is not None:
+        position = SourcePosition(position.file, int(match["line"]), int(match["column"]))
+        message = match["text"]
+    problems.add(position, "project", message, error.hint or "")
+
+
+def _normalize_backend(backend: str) -> str:
+    """Return a backend URL in a form that compares equal for one folder in several spellings."""
     if not backend.startswith("file://"):
         return backend.rstrip("/")
     path = unquote(backend.removeprefix("file://").partition("?")[0])

@@ -1,8 +1,7 @@
-"""Order the stacks of a workspace by what they read of each other, and filter them by name, folder
-or git diff.
+"""Order the stacks of a workspace by their references, and filter them by name, folder or git diff.
 
-The forms are Terragrunt's: NAME, ./FOLDER, [REVISION] or [BASE...HEAD], each with `...` before it
-for the dependants as well.
+Filters have Terragrunt's forms: NAME, ./FOLDER, [REVISION] or [BASE...HEAD], each with `...` before
+it to add the dependants. Called by every command with `--all`.
 """
 
 import re
@@ -18,81 +17,95 @@ from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.store import Backend, strip_credentials
 from gpuform.stacks.gates.file import check_gates, check_stacks_gates
-from gpuform.stacks.multi_stack.members import FILE, Estate, EstateError, Member
-from gpuform.stacks.multi_stack.reading import stacks_with_settings
-from gpuform.stacks.multi_stack.references import StackUse, Told, told_by
+from gpuform.stacks.multi_stack.members import (
+    FILE,
+    MultiStackError,
+    MultiStackWorkspace,
+    WorkspaceStack,
+)
+from gpuform.stacks.multi_stack.reading import list_stacks_with_settings
+from gpuform.stacks.multi_stack.references import StackContents, StackUse, read_stack_contents
 from gpuform.stacks.topology.files import format_path
 from gpuform.stacks.topology.planning import PlannedTopology
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """What each member needs, by names: those that come before it, and where that is written.
+class StackOrder:
+    """Hold the dependencies of each stack by name, with the position where each is written.
 
-    `told` is what the files of each member tell, and `found` what is wrong with them.
+    `contents` is what the files of each stack say, and `problems` what is wrong with them.
     """
 
-    estate: Estate
-    needs: Mapping[str, Mapping[str, SourcePosition]]
-    told: Mapping[str, Told]
-    found: Mapping[str, Diagnostics]
+    workspace: MultiStackWorkspace
+    dependencies: Mapping[str, Mapping[str, SourcePosition]]
+    contents: Mapping[str, StackContents]
+    problems: Mapping[str, Diagnostics]
 
     @classmethod
-    def of(cls, estate: Estate, problems: Diagnostics) -> Self:
-        """The order that files tell. What is wrong goes to `problems`: circles, unknown stacks."""
-        found = {name: Diagnostics() for name in estate.members}
-        told = {name: told_by(each, found[name]) for name, each in estate.members.items()}
-        needs: dict[str, dict[str, SourcePosition]] = {}
-        for name, member in estate.members.items():
-            needs[name] = {other: member.place for other in member.after if other != name}
-            for use in told[name].uses:
-                other = estate.find(member.backend, use.stack)
+    def from_workspace(cls, workspace: MultiStackWorkspace, problems: Diagnostics) -> Self:
+        """Read the order from files; cycles and unknown stacks are added to `problems`."""
+        problems_by_stack = {name: Diagnostics() for name in workspace.stacks}
+        contents = {
+            name: read_stack_contents(stack, problems_by_stack[name])
+            for name, stack in workspace.stacks.items()
+        }
+        dependencies: dict[str, dict[str, SourcePosition]] = {}
+        for name, member in workspace.stacks.items():
+            dependencies[name] = {other: member.position for other in member.after if other != name}
+            for use in contents[name].uses:
+                other = workspace.find(member.backend, use.stack)
                 if other is None:
-                    _check_outside(estate, member, use, found[name])
+                    _check_foreign_stack(workspace, member, use, problems_by_stack[name])
                 elif other.name != name:
-                    needs[name].setdefault(other.name, use.place)
-        for circle in circles(needs):
-            way = " -> ".join(circle)
-            place = needs[circle[0]][circle[1]]
+                    dependencies[name].setdefault(other.name, use.place)
+        for cycle in find_cycles(dependencies):
+            path = " -> ".join(cycle)
+            position = dependencies[cycle[0]][cycle[1]]
             hint = "take one of these references out, or move what is read into a stack of its own"
-            for name in circle:
-                found[name].add(place, "cycle", f"these stacks need each other: {way}", hint)
-        for each in found.values():
-            problems.extend(each)
-        return cls(estate, needs, told, found)
+            for name in cycle:
+                problems_by_stack[name].add(
+                    position, "cycle", f"these stacks need each other: {path}", hint
+                )
+        for stack_problems in problems_by_stack.values():
+            problems.extend(stack_problems)
+        return cls(workspace, dependencies, contents, problems_by_stack)
 
-    def exports(self) -> dict[str, frozenset[str]]:
-        """The names of what each member gives out, by full names, as far as files tell them all."""
-        members = self.estate.members
-        found = {members[name].full_name: told.exports for name, told in self.told.items()}
-        return {name: exports for name, exports in found.items() if exports is not None}
+    def list_exports(self) -> dict[str, frozenset[str]]:
+        """Return the output names of each stack by full name, where files tell all of them."""
+        stacks = self.workspace.stacks
+        exports_by_name = {
+            stacks[name].full_name: content.exports for name, content in self.contents.items()
+        }
+        return {name: exports for name, exports in exports_by_name.items() if exports is not None}
 
-    def dependants(self, names: Iterable[str]) -> set[str]:
-        """These members, and all that need one of them, in whatever number of steps."""
-        return reaching(set(names), {name: set(needs) for name, needs in self.needs.items()})
+    def list_dependants(self, names: Iterable[str]) -> set[str]:
+        """Return these stacks and all that depend on one of them, directly or indirectly."""
+        return find_dependants(
+            set(names), {name: set(needs) for name, needs in self.dependencies.items()}
+        )
 
 
-def reaching(found: set[str], needs: Mapping[str, Collection[str]]) -> set[str]:
-    """All that these are, or that need one of them."""
+def find_dependants(names: set[str], dependencies: Mapping[str, Collection[str]]) -> set[str]:
+    """Return `names` and all that depend on one of them; adds to the set that is passed."""
     users: dict[str, list[str]] = {}
-    for name, needed in needs.items():
+    for name, needed in dependencies.items():
         for other in needed:
             users.setdefault(other, []).append(name)
-    rest = list(found)
+    rest = list(names)
     while rest:
         for user in users.get(rest.pop(), ()):
-            if user not in found:
-                found.add(user)
+            if user not in names:
+                names.add(user)
                 rest.append(user)
-    return found
+    return names
 
 
-def circles(needs: Mapping[str, Collection[str]]) -> list[list[str]]:
-    """The circles among needs, each from its first member back to itself; no member in two."""
+def find_cycles(dependencies: Mapping[str, Collection[str]]) -> list[list[str]]:
+    """Return the cycles of dependencies, each from a stack back to itself; no stack in two."""
     done: set[str] = set()
-    found: list[list[str]] = []
-    told: set[str] = set()
-    for first in needs:
+    cycles: list[list[str]] = []
+    reported: set[str] = set()
+    for first in dependencies:
         path: dict[str, None] = {}
         rest = [(first, False)]
         while rest:
@@ -101,23 +114,25 @@ def circles(needs: Mapping[str, Collection[str]]) -> list[list[str]]:
                 del path[name]
                 done.add(name)
             elif name in path:
-                way = list(path)
-                circle = way[way.index(name) :]
-                if told.isdisjoint(circle):
-                    found.append([*circle, name])
-                    told.update(circle)
+                names = list(path)
+                cycle = names[names.index(name) :]
+                if reported.isdisjoint(cycle):
+                    cycles.append([*cycle, name])
+                    reported.update(cycle)
             elif name not in done:
                 path[name] = None
                 rest.append((name, True))
-                rest += [(other, False) for other in needs.get(name, ()) if other in needs]
-    return found
+                rest += [
+                    (other, False) for other in dependencies.get(name, ()) if other in dependencies
+                ]
+    return cycles
 
 
-def sequence(needs: Mapping[str, Collection[str]]) -> list[str]:
-    """The names, each after what it needs; in a circle somewhere."""
+def sort_by_dependencies(dependencies: Mapping[str, Collection[str]]) -> list[str]:
+    """Sort the names so that each comes after its dependencies; cycles are cut somewhere."""
     begun: set[str] = set()
     done: dict[str, None] = {}
-    for first in needs:
+    for first in dependencies:
         rest = [(first, False)]
         while rest:
             name, is_end = rest.pop()
@@ -126,24 +141,26 @@ def sequence(needs: Mapping[str, Collection[str]]) -> list[str]:
             elif name not in begun:
                 begun.add(name)
                 rest.append((name, True))
-                rest += [(other, False) for other in needs[name] if other in needs]
+                rest += [(other, False) for other in dependencies[name] if other in dependencies]
     return list(done)
 
 
-def _check_outside(estate: Estate, member: Member, use: StackUse, problems: Diagnostics) -> None:
-    """A stack that is not among the members has to be in the backend, where files can tell."""
+def _check_foreign_stack(
+    workspace: MultiStackWorkspace, member: WorkspaceStack, use: StackUse, problems: Diagnostics
+) -> None:
+    """Check that a stack outside of the workspace exists in the backend, if it is a folder."""
     short = use.stack.removeprefix("organization/")
-    known = estate.members.get(short)
-    if known is not None:
+    namesake = workspace.stacks.get(short)
+    if namesake is not None:
         message = (
             f"{member.name} reads {short}, which is in another backend: "
-            f"{strip_credentials(known.backend)}, and not {strip_credentials(member.backend)}"
+            f"{strip_credentials(namesake.backend)}, and not {strip_credentials(member.backend)}"
         )
         hint = "a stack reads stacks of its own backend only: give both the same"
         problems.add(use.place, "unknown-stack", message, hint)
         return
     # What could not be read may be what is meant; a bucket cannot be asked without credentials.
-    if not estate.is_whole or not member.backend.startswith("file:"):
+    if not workspace.is_complete or not member.backend.startswith("file:"):
         return
     project, _, stack = short.partition("/")
     try:
@@ -153,53 +170,56 @@ def _check_outside(estate: Estate, member: Member, use: StackUse, problems: Diag
         return
     if not is_there:
         message = f"{member.name} reads {short}, and there is no such stack"
-        names = ", ".join(each for each in estate.members if each != member.name)
+        names = ", ".join(candidate for candidate in workspace.stacks if candidate != member.name)
         hint = f"add it to {FILE}, or name one of {names}" if names else f"add it to {FILE}"
         problems.add(use.place, "unknown-stack", message, hint)
 
 
-def check_estate(
-    order: Order, names: Collection[str], problems: Diagnostics
+def check_workspace(
+    order: StackOrder, names: Collection[str], problems: Diagnostics
 ) -> Mapping[str, PlannedTopology]:
-    """Checks these stacks, and what is over all; what is wrong goes to `problems`.
+    """Check these stacks and the gates over all of them; problems are added to `problems`.
 
-    Returns what their topologies declare.
+    Returns:
+        What the topologies of the stacks declare, by name.
     """
-    estate, exports = order.estate, order.exports()
+    workspace, exports = order.workspace, order.list_exports()
     planned: dict[str, PlannedTopology] = {}
-    if estate.file is not None:
-        check_stacks_gates(estate.file, problems)
+    if workspace.file is not None:
+        check_stacks_gates(workspace.file, problems)
     for name in names:
-        member = estate.members[name]
-        problems.extend(order.found[name])
+        member = workspace.stacks[name]
+        problems.extend(order.problems[name])
         _check_settings(member, problems)
-        if not order.told[name].has_program:
-            _tell_missing(member, problems)
-        found = order.told[name].check(exports, problems)
-        if found is not None:
-            planned[name] = found
+        if not order.contents[name].has_program:
+            _add_missing_program(member, problems)
+        plan = order.contents[name].check_contents(exports, problems)
+        if plan is not None:
+            planned[name] = plan
         check_gates(member.project.directory, problems)
     return planned
 
 
-def _check_settings(member: Member, problems: Diagnostics) -> None:
-    """A name that no settings have, beside others that some have, is probably misspelt."""
+def _check_settings(member: WorkspaceStack, problems: Diagnostics) -> None:
+    """Report a stack without a settings file if its project has others: probably a typing error."""
     path = member.project.settings_path(member.stack)
-    others = stacks_with_settings(member.project)
+    others = list_stacks_with_settings(member.project)
     if others and not path.exists():
         message = f"there is no {path.name} for the stack {member.name}"
-        near = find_nearest_name(member.stack, tuple(others))
-        meant = f"did you mean {near}?" if near else f"there is {', '.join(others)}"
-        hint = f"{meant}; `gpuform stack init --all` makes it"
-        problems.add(member.place, "unknown-stack", message, hint)
+        nearest_name = find_nearest_name(member.stack, tuple(others))
+        suggestion = (
+            f"did you mean {nearest_name}?" if nearest_name else f"there is {', '.join(others)}"
+        )
+        hint = f"{suggestion}; `gpuform stack init --all` makes it"
+        problems.add(member.position, "unknown-stack", message, hint)
 
 
-def _tell_missing(member: Member, problems: Diagnostics) -> None:
+def _add_missing_program(member: WorkspaceStack, problems: Diagnostics) -> None:
     program = member.project.program
-    why = "has neither topology.yaml nor __main__.py" if program.is_dir() else "does not exist"
+    reason = "has neither topology.yaml nor __main__.py" if program.is_dir() else "does not exist"
     hint = "write it, or name its folder or file as `main` in Pulumi.yaml"
-    place = SourcePosition(format_path(member.project.path))
-    problems.add(place, "program", f"there is no program: {format_path(program)} {why}", hint)
+    position = SourcePosition(format_path(member.project.path))
+    problems.add(position, "program", f"there is no program: {format_path(program)} {reason}", hint)
 
 
 _DEPENDANTS: Final = "..."
@@ -211,96 +231,97 @@ _FORMS: Final = (
 )
 
 
-def filtered(order: Order, filters: Sequence[str]) -> set[str]:
-    """The names of the members that one of the filters means; all of them without filters.
+def select_stacks(order: StackOrder, filters: Sequence[str]) -> set[str]:
+    """Return the names of the stacks that match one of the filters; all of them without filters.
 
-    Raises EstateError for a filter that nobody understands, or that means none.
+    Raises:
+        MultiStackError: a filter is invalid, or matches no stack.
     """
     if not filters:
-        return set(order.estate.members)
-    found: set[str] = set()
-    for text in filters:
-        what = text.removeprefix(_DEPENDANTS)
-        chosen = _chosen(order, text, what)
-        found |= order.dependants(chosen) if what != text else set(chosen)
-    return found
+        return set(order.workspace.stacks)
+    selected: set[str] = set()
+    for filter_text in filters:
+        pattern = filter_text.removeprefix(_DEPENDANTS)
+        chosen = _select_by_filter(order, filter_text, pattern)
+        selected |= order.list_dependants(chosen) if pattern != filter_text else set(chosen)
+    return selected
 
 
-def _chosen(order: Order, text: str, what: str) -> list[str]:
-    estate, members = order.estate, order.estate.members.values()
-    if what.startswith("["):
-        match = _DIFF.fullmatch(what)
+def _select_by_filter(order: StackOrder, filter_text: str, pattern: str) -> list[str]:
+    workspace, members = order.workspace, order.workspace.stacks.values()
+    if pattern.startswith("["):
+        match = _DIFF.fullmatch(pattern)
         if match is None:
-            raise EstateError(f"--filter {text} is not understood", hint=_FORMS)
+            raise MultiStackError(f"--filter {filter_text} is not understood", hint=_FORMS)
         # A diff may touch nothing: that is an answer.
-        return _touched(order, match["base"], match["head"])
-    if what.startswith((".", "/")):
-        folder = Path(what)
-        found = [each.name for each in members if _is_in(each, folder)]
+        return _list_changed_stacks(order, match["base"], match["head"])
+    if pattern.startswith((".", "/")):
+        folder = Path(pattern)
+        matching_names = [stack.name for stack in members if _is_in_folder(stack, folder)]
     else:
-        found = [each.name for each in members if _is_named(each, what)]
-    if not found:
-        names = ", ".join(estate.members)
-        raise EstateError(
-            f"--filter {text} means none of the stacks", hint=f"there is {names}; {_FORMS}"
+        matching_names = [stack.name for stack in members if _has_matching_name(stack, pattern)]
+    if not matching_names:
+        names = ", ".join(workspace.stacks)
+        raise MultiStackError(
+            f"--filter {filter_text} means none of the stacks", hint=f"there is {names}; {_FORMS}"
         )
-    return found
+    return matching_names
 
 
-def _is_named(member: Member, pattern: str) -> bool:
-    """By `PROJECT/STACK`, or by one of them alone."""
+def _has_matching_name(member: WorkspaceStack, pattern: str) -> bool:
+    """Return True if the pattern matches `PROJECT/STACK`, the project or the stack."""
     texts = (member.name, member.project.name, member.stack)
-    return any(fnmatchcase(text, pattern) for text in texts)
+    return any(fnmatchcase(candidate, pattern) for candidate in texts)
 
 
-def _is_in(member: Member, pattern: Path) -> bool:
-    """Whether its folder is this one, one that the pattern means, or below it."""
+def _is_in_folder(member: WorkspaceStack, pattern: Path) -> bool:
+    """Return True if the stack's folder matches the pattern, or lies below a folder that does."""
     parts = pattern.parts
-    plain = next((at for at, part in enumerate(parts) if "*" in part), len(parts))
+    plain = next((index for index, part in enumerate(parts) if "*" in part), len(parts))
     start, own = Path(*parts[:plain]).resolve(), member.project.directory.resolve()
     if not own.is_relative_to(start):
         return False
-    wanted, rest = parts[plain:], own.relative_to(start).parts
-    return len(rest) >= len(wanted) and all(
-        fnmatchcase(part, each) for part, each in zip(rest, wanted, strict=False)
+    patterns, rest = parts[plain:], own.relative_to(start).parts
+    return len(rest) >= len(patterns) and all(
+        fnmatchcase(part, pattern_part) for part, pattern_part in zip(rest, patterns, strict=False)
     )
 
 
-def _touched(order: Order, base: str, head: str | None) -> list[str]:
-    """Members with a changed file in their folder, or among what their topology includes.
+def _list_changed_stacks(order: StackOrder, base: str, head: str | None) -> list[str]:
+    """List the stacks with a changed file in their folder or among their topology's includes.
 
-    A change outside of all of them, such as of a package that several programs import, touches
-    those whose files name it; of stacks.yaml, all.
+    A change outside of all folders, as of a package that several programs import, counts for the
+    stacks whose files mention it; a change of stacks.yaml counts for all.
     """
-    estate = order.estate
+    workspace = order.workspace
     for revision in (base, head or "HEAD"):
         if not _REVISION.fullmatch(revision):
-            raise EstateError(f"{revision!r} is no revision of git", hint=_FORMS)
-    top = Path(_git(estate.root, "rev-parse", "--show-toplevel").strip())
-    what = [f"{base}...{head}"] if head else [_merge_base(estate.root, base)]
-    names = _git(estate.root, "diff", "--name-only", "-z", "--no-renames", *what, "--")
+            raise MultiStackError(f"{revision!r} is no revision of git", hint=_FORMS)
+    top = Path(_run_git(workspace.root, "rev-parse", "--show-toplevel").strip())
+    revisions = [f"{base}...{head}"] if head else [_find_merge_base(workspace.root, base)]
+    names = _run_git(workspace.root, "diff", "--name-only", "-z", "--no-renames", *revisions, "--")
     if head is None:  # what is not committed yet counts, too
-        names += _git(
-            estate.root, "ls-files", "--others", "--exclude-standard", "-z", "--full-name"
+        names += _run_git(
+            workspace.root, "ls-files", "--others", "--exclude-standard", "-z", "--full-name"
         )
     changed = [top / name for name in names.split("\0") if name]
-    if estate.file is not None and estate.file.resolve() in changed:
-        return list(estate.members)
-    return [name for name in estate.members if _is_touched(name, order, changed)]
+    if workspace.file is not None and workspace.file.resolve() in changed:
+        return list(workspace.stacks)
+    return [name for name in workspace.stacks if _is_changed(name, order, changed)]
 
 
-def _merge_base(root: Path, base: str) -> str:
-    """A pull request is what came since it left the branch, not what the branch got meanwhile."""
-    return _git(root, "merge-base", base, "HEAD").strip()
+def _find_merge_base(root: Path, base: str) -> str:
+    """Return the commit where the branch began: later commits of `base` are not its changes."""
+    return _run_git(root, "merge-base", base, "HEAD").strip()
 
 
-def _is_touched(name: str, order: Order, changed: Iterable[Path]) -> bool:
-    member, files = order.estate.members[name], order.told[name].files
+def _is_changed(name: str, order: StackOrder, changed: Iterable[Path]) -> bool:
+    member, files = order.workspace.stacks[name], order.contents[name].files
     own = member.project.directory.resolve()
     others = [
-        each.project.directory.resolve()
-        for each in order.estate.members.values()
-        if each.project.path != member.project.path
+        other_stack.project.directory.resolve()
+        for other_stack in order.workspace.stacks.values()
+        if other_stack.project.path != member.project.path
     ]
     inner = [other for other in others if other.is_relative_to(own) and other != own]
     settings = member.project.settings_path(member.stack)
@@ -313,7 +334,7 @@ def _is_touched(name: str, order: Order, changed: Iterable[Path]) -> bool:
             if _is_settings_of_another(path, settings):
                 continue
             return True
-        if not any(path.is_relative_to(other) for other in others) and _names(member, path):
+        if not any(path.is_relative_to(other) for other in others) and _is_mentioned(member, path):
             return True
     return False
 
@@ -323,35 +344,35 @@ def _is_settings_of_another(path: Path, settings: Path) -> bool:
     return is_settings and path.name not in (settings.name, f"Pulumi{settings.suffix}")
 
 
-def _names(member: Member, path: Path) -> bool:
-    """Whether a file of the member's folder names this one, as a `main` or an `import` does."""
-    said = path.stem if path.suffix == ".py" and path.stem != "__init__" else path.name
-    said = path.parent.name if path.name == "__init__.py" else said
+def _is_mentioned(member: WorkspaceStack, path: Path) -> bool:
+    """Return True if a file of the stack's folder mentions `path`, as `main` or an import does."""
+    mention = path.stem if path.suffix == ".py" and path.stem != "__init__" else path.name
+    mention = path.parent.name if path.name == "__init__.py" else mention
     for file in member.project.directory.glob("*"):
         if file.suffix in (".yaml", ".yml", ".py", ".toml", ".txt") and file.is_file():
             try:
-                if said in file.read_text(encoding="utf-8", errors="replace"):
+                if mention in file.read_text(encoding="utf-8", errors="replace"):
                     return True
             except OSError:
                 continue
     return False
 
 
-def _git(folder: Path, *arguments: str) -> str:
+def _run_git(folder: Path, *arguments: str) -> str:
     try:
-        done = subprocess.run(  # noqa: S603 - revisions are checked, and no shell is between
+        result = subprocess.run(  # noqa: S603 - revisions are checked, and no shell is between
             ["git", "-C", str(folder), *arguments],  # noqa: S607 - the person's own git
             capture_output=True,
             check=False,
         )
     except OSError as error:
-        raise EstateError(
+        raise MultiStackError(
             "git cannot be run, which tells what was changed", hint="install git, or name stacks"
         ) from error
-    if done.returncode != 0:
-        said = done.stderr.decode(errors="replace").strip().splitlines()
-        raise EstateError(
-            f"git cannot tell what was changed: {said[-1] if said else 'it failed'}",
+    if result.returncode != 0:
+        errors = result.stderr.decode(errors="replace").strip().splitlines()
+        raise MultiStackError(
+            f"git cannot tell what was changed: {errors[-1] if errors else 'it failed'}",
             hint="in a CI job the base has to be fetched: `git fetch origin main`",
         )
-    return done.stdout.decode(errors="surrogateescape")
+    return result.stdout.decode(errors="surrogateescape")

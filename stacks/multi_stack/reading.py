@@ -1,4 +1,4 @@
-"""Which stacks there are: those of `stacks.yaml`, else those of every project in the folder."""
+"""Find the stacks of a workspace: those of `stacks.yaml`, or of every project below a folder."""
 
 import os
 import re
@@ -14,203 +14,240 @@ from gpuform.stacks.document.nodes import MappingNode, find_nearest_node
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import OtherRuntime, Project, load_project
 from gpuform.stacks.engine.store import anchor_file_url, get_backend_url
-from gpuform.stacks.multi_stack.members import FILE, Estate, EstateError, Member, note
+from gpuform.stacks.multi_stack.members import (
+    FILE,
+    MultiStackError,
+    MultiStackWorkspace,
+    WorkspaceStack,
+    add_problem,
+)
 from gpuform.stacks.topology.files import format_path
 
 _PROJECT_FILES: Final = ("Pulumi.yaml", "Pulumi.yml")
 _STACK_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,100}")
-_NOT_WALKED: Final = frozenset({"node_modules", "venv", "__pycache__"})
+_IGNORED_FOLDERS: Final = frozenset({"node_modules", "venv", "__pycache__"})
 
 
-def read_estate(start: Path, environ: Mapping[str, str], stack: str | None = None) -> Estate:
-    """The stacks of the nearest stacks.yaml upwards; without one, those below the folder.
+def read_workspace(
+    start: Path, environ: Mapping[str, str], stack: str | None = None
+) -> MultiStackWorkspace:
+    """Read the stacks of the nearest stacks.yaml upwards, or else those below the folder.
 
-    `stack` leaves only those of this name. Raises EstateError with every problem and its place,
-    and where there is no stack.
+    Args:
+        start: the folder where the search starts.
+        environ: the environment, which may name the backend.
+        stack: leaves only the stacks of this name.
+
+    Raises:
+        MultiStackError: with every problem and its position, or if there is no stack.
     """
     problems = Diagnostics()
-    estate = find_estate(start, environ, problems)
+    workspace = find_workspace(start, environ, problems)
     if problems:
-        raise EstateError(f"the stacks are not known:\n{format_text(list(problems))}")
+        raise MultiStackError(f"the stacks are not known:\n{format_text(list(problems))}")
     if stack is None:
-        return estate
-    chosen = {name: estate.members[name] for name in named(estate, stack)}
-    return Estate(estate.root, chosen, estate.file)
+        return workspace
+    selected = {name: workspace.stacks[name] for name in select_by_name(workspace, stack)}
+    return MultiStackWorkspace(workspace.root, selected, workspace.file)
 
 
-def named(estate: Estate, stack: str) -> list[str]:
-    """The members of which `--stack` is the name. Raises EstateError where there is none."""
-    chosen = [name for name, each in estate.members.items() if stack in (each.stack, name)]
-    if not chosen:
-        names = ", ".join(sorted({each.stack for each in estate.members.values()}))
-        raise EstateError(f"no project has a stack named {stack!r}", hint=f"there is {names}")
-    return chosen
+def select_by_name(workspace: MultiStackWorkspace, stack: str) -> list[str]:
+    """List the stacks that `--stack` names. Raises MultiStackError if there is none."""
+    selected = [
+        name for name, candidate in workspace.stacks.items() if stack in (candidate.stack, name)
+    ]
+    if not selected:
+        names = ", ".join(sorted({candidate.stack for candidate in workspace.stacks.values()}))
+        raise MultiStackError(f"no project has a stack named {stack!r}", hint=f"there is {names}")
+    return selected
 
 
-def find_estate(start: Path, environ: Mapping[str, str], problems: Diagnostics) -> Estate:
-    """The same; what is wrong goes to `problems`. Raises EstateError where there is no stack."""
+def find_workspace(
+    start: Path, environ: Mapping[str, str], problems: Diagnostics
+) -> MultiStackWorkspace:
+    """Find the workspace and add what is wrong to `problems`.
+
+    Raises:
+        MultiStackError: there is no stack.
+    """
     start = Path(os.path.abspath(start))  # noqa: PTH100 - Path.resolve would follow links
-    file = next((p / FILE for p in (start, *start.parents) if (p / FILE).is_file()), None)
+    file = next(
+        (folder / FILE for folder in (start, *start.parents) if (folder / FILE).is_file()), None
+    )
     if file is None:
-        reader = _Reader(start, environ, problems)
-        found = reader.of_tree()
+        reader = _WorkspaceReader(start, environ, problems)
+        stacks = reader.read_tree()
         hint = f"write a {FILE}, or make a stack: `gpuform stack init NAME` in its folder"
-        if not found and not problems:
-            raise EstateError(f"there is no {FILE}, and no project with a stack in {start}", hint)
-        return Estate(start, found, is_whole=not reader.unread)
-    reader = _Reader(file.parent, environ, problems)
-    members = reader.of_file(file)
-    return Estate(file.parent, members, file, is_whole=not reader.unread)
+        if not stacks and not problems:
+            raise MultiStackError(
+                f"there is no {FILE}, and no project with a stack in {start}", hint
+            )
+        return MultiStackWorkspace(start, stacks, is_complete=not reader.unread)
+    reader = _WorkspaceReader(file.parent, environ, problems)
+    members = reader.read_file(file)
+    return MultiStackWorkspace(file.parent, members, file, is_complete=not reader.unread)
 
 
 @dataclass(frozen=True, slots=True)
-class _Reader:
+class _WorkspaceReader:
     root: Path
     environ: Mapping[str, str]
     problems: Diagnostics
     unread: list[Path] = field(default_factory=list)
     """Files of projects that could not be read."""
 
-    def of_tree(self) -> dict[str, Member]:
-        members: dict[str, Member] = {}
-        for path in project_files(self.root):
-            project = self._project(path, skips_others=True)
+    def read_tree(self) -> dict[str, WorkspaceStack]:
+        stacks: dict[str, WorkspaceStack] = {}
+        for path in find_project_files(self.root):
+            project = self._load_project(path, skips_others=True)
             if project is None:
                 continue
-            for stack in stacks_with_settings(project):
+            for stack in list_stacks_with_settings(project):
                 settings = project.settings_path(stack)
-                self._add(members, project, stack, SourcePosition(format_path(settings)), ())
-        return members
+                self._add_stack(stacks, project, stack, SourcePosition(format_path(settings)), ())
+        return stacks
 
-    def of_file(self, file: Path) -> dict[str, Member]:
+    def read_file(self, file: Path) -> dict[str, WorkspaceStack]:
         root, values = read_checked(file, format_path(file), StacksInputs, self.problems)
-        members: dict[str, Member] = {}
+        members: dict[str, WorkspaceStack] = {}
         if self.problems:
             return members
         for index, entry in enumerate(values["stacks"]):
-            self._entry(members, root, index, entry)
+            self._add_entry(members, root, index, entry)
         for index, entry in enumerate(values["stacks"]):
-            for at, other in enumerate(entry.get("after") or ()):
+            for after_index, other in enumerate(entry.get("after") or ()):
                 # What could not be read may be what is meant.
                 if other not in members and not self.unread:
-                    place = find_nearest_node(root, ("stacks", index, "after", at)).place
+                    position = find_nearest_node(
+                        root, ("stacks", index, "after", after_index)
+                    ).place
                     message = f"{other!r} in `after` is none of the stacks"
                     hint = f"name it as PROJECT/STACK; there is {', '.join(members)}"
-                    self.problems.add(place, "unknown-stack", message, hint)
+                    self.problems.add(position, "unknown-stack", message, hint)
         return members
 
-    def _entry(
-        self, members: dict[str, Member], root: MappingNode, index: int, entry: Mapping[str, Any]
+    def _add_entry(
+        self,
+        members: dict[str, WorkspaceStack],
+        root: MappingNode,
+        index: int,
+        entry: Mapping[str, Any],
     ) -> None:
-        place = find_nearest_node(root, ("stacks", index, "folder")).place
-        named = entry.get("stack")
-        if named and not _STACK_NAME.fullmatch(named):
-            at = find_nearest_node(root, ("stacks", index, "stack")).place
-            message = f"{named!r} is no name of a stack"
+        position = find_nearest_node(root, ("stacks", index, "folder")).place
+        stack_name = entry.get("stack")
+        if stack_name and not _STACK_NAME.fullmatch(stack_name):
+            name_position = find_nearest_node(root, ("stacks", index, "stack")).place
+            message = f"{stack_name!r} is no name of a stack"
             hint = "write letters, digits, hyphens, underscores and dots, without the project"
-            self.problems.add(at, "unknown-stack", message, hint)
+            self.problems.add(name_position, "unknown-stack", message, hint)
             return
-        for project in self._projects(entry["folder"], place):
-            stacks = [named] if named else stacks_with_settings(project)
+        for project in self._load_projects(entry["folder"], position):
+            stacks = [stack_name] if stack_name else list_stacks_with_settings(project)
             if not stacks:
-                where = format_path(project.directory)
+                folder = format_path(project.directory)
                 hint = "name it with `stack`, or make one: `gpuform stack init NAME`"
-                self.problems.add(place, "no-stack", f"{where} has no stack", hint)
+                self.problems.add(position, "no-stack", f"{folder} has no stack", hint)
             for stack in stacks:
-                self._add(members, project, stack, place, tuple(entry.get("after") or ()))
+                self._add_stack(members, project, stack, position, tuple(entry.get("after") or ()))
 
-    def _projects(self, pattern: str, place: SourcePosition) -> Sequence[Project]:
+    def _load_projects(self, pattern: str, position: SourcePosition) -> Sequence[Project]:
         path = Path(pattern)
         if path.is_absolute() or ".." in path.parts:
             message = f"{pattern} is no folder below the file's own"
             hint = f"put {FILE} into a folder that all projects are below"
-            self.problems.add(place, "folder", message, hint)
+            self.problems.add(position, "folder", message, hint)
             return ()
         try:
             # Path.glob knows no pattern without a name.
-            found = sorted(self.root.glob(pattern)) if path.parts else [self.root]
+            folders = sorted(self.root.glob(pattern)) if path.parts else [self.root]
         except ValueError as error:
-            self.problems.add(place, "folder", f"{pattern!r} is no pattern of folders: {error}")
+            self.problems.add(position, "folder", f"{pattern!r} is no pattern of folders: {error}")
             return ()
-        found = [each for each in found if each.is_dir() and self._is_walked(each, path)]
-        files = [file for folder in found if (file := _project_file(folder)) is not None]
+        folders = [
+            candidate
+            for candidate in folders
+            if candidate.is_dir() and self._is_searched(candidate, path)
+        ]
+        files = [file for folder in folders if (file := _find_project_file(folder)) is not None]
         if not files:
-            why = "has no Pulumi.yaml" if found else "is not there"
-            self.problems.add(place, "folder", f"{pattern} {why}", "name a project's folder")
-        return [each for file in files if (each := self._project(file)) is not None]
+            reason = "has no Pulumi.yaml" if folders else "is not there"
+            self.problems.add(position, "folder", f"{pattern} {reason}", "name a project's folder")
+        return [each for file in files if (each := self._load_project(file)) is not None]
 
-    def _is_walked(self, folder: Path, pattern: Path) -> bool:
-        """What a star finds is no hidden folder, and no folder of packages."""
+    def _is_searched(self, folder: Path, pattern: Path) -> bool:
+        """Return False for hidden and package folders that only a `*` of the pattern matches."""
         return all(
-            part in pattern.parts or not _is_passed_over(part)
+            part in pattern.parts or not _is_ignored(part)
             for part in folder.relative_to(self.root).parts
         )
 
-    def _project(self, file: Path, *, skips_others: bool = False) -> Project | None:
-        """None, with its problems noted, where it cannot be used.
+    def _load_project(self, file: Path, *, skips_others: bool = False) -> Project | None:
+        """Load a project; None if it is unusable, with its problem noted.
 
-        Nobody has asked for a project of another language that a tree has beside the others.
+        With `skips_others` a project of another language is skipped without a problem.
         """
         try:
             return load_project(file)
         except OtherRuntime as error:
             if skips_others:
                 return None
-            note(error, file, self.problems)
+            add_problem(error, file, self.problems)
             self.unread.append(file)
             return None
         except EngineError as error:
-            note(error, file, self.problems)
+            add_problem(error, file, self.problems)
             self.unread.append(file)
             return None
 
-    def _add(
+    def _add_stack(
         self,
-        members: dict[str, Member],
+        members: dict[str, WorkspaceStack],
         project: Project,
         stack: str,
-        place: SourcePosition,
+        position: SourcePosition,
         after: tuple[str, ...],
     ) -> None:
-        member = Member(project, stack, _backend_of(project, self.environ), place, after)
-        known = members.setdefault(member.name, member)
-        if known.project.path != project.path:
+        member = WorkspaceStack(
+            project, stack, _get_backend_url(project, self.environ), position, after
+        )
+        declared = members.setdefault(member.name, member)
+        if declared.project.path != project.path:
             message = (
-                f"two stacks are named {member.name}: of {format_path(known.project.path)} and of "
-                f"{format_path(project.path)}"
+                f"two stacks are named {member.name}: of {format_path(declared.project.path)} "
+                f"and of {format_path(project.path)}"
             )
             hint = "give each project a name of its own, in its Pulumi.yaml"
-            self.problems.add(place, "same-name", message, hint)
-        elif known is not member:
-            message = f"{member.name} is named twice: at {known.place} as well"
-            self.problems.add(place, "same-name", message, "name it once")
+            self.problems.add(position, "same-name", message, hint)
+        elif declared is not member:
+            message = f"{member.name} is named twice: at {declared.position} as well"
+            self.problems.add(position, "same-name", message, "name it once")
 
 
-def _backend_of(project: Project, environ: Mapping[str, str]) -> str:
-    """As a run in the project's folder finds it."""
+def _get_backend_url(project: Project, environ: Mapping[str, str]) -> str:
+    """Return the backend URL that a run in the project's folder uses."""
     return anchor_file_url(get_backend_url(environ, project), project.directory)
 
 
-def _project_file(folder: Path) -> Path | None:
+def _find_project_file(folder: Path) -> Path | None:
     return next((folder / name for name in _PROJECT_FILES if (folder / name).is_file()), None)
 
 
-def project_files(root: Path) -> Iterator[Path]:
-    """The Pulumi.yaml of every project below a folder, sorted by folder."""
+def find_project_files(root: Path) -> Iterator[Path]:
+    """Yield the Pulumi.yaml of every project below a folder, sorted by folder."""
     for folder, names, _ in os.walk(root):
-        names[:] = sorted(name for name in names if not _is_passed_over(name))
-        found = _project_file(Path(folder))
-        if found is not None:
-            yield found
+        names[:] = sorted(name for name in names if not _is_ignored(name))
+        file = _find_project_file(Path(folder))
+        if file is not None:
+            yield file
 
 
-def _is_passed_over(folder: str) -> bool:
-    return folder.startswith(".") or folder in _NOT_WALKED
+def _is_ignored(folder: str) -> bool:
+    return folder.startswith(".") or folder in _IGNORED_FOLDERS
 
 
-def stacks_with_settings(project: Project) -> list[str]:
-    """The stacks of a project that have settings, by their file names."""
+def list_stacks_with_settings(project: Project) -> list[str]:
+    """List the stacks of a project that have a settings file."""
     path = project.settings_path("*")
-    found = path.parent.glob(path.name) if path.parent.is_dir() else ()
+    files = path.parent.glob(path.name) if path.parent.is_dir() else ()
     begin, end = len("Pulumi."), -len(path.suffix)
-    return sorted(each.name[begin:end] for each in found if each.is_file())
+    return sorted(file.name[begin:end] for file in files if file.is_file())

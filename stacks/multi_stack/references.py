@@ -1,4 +1,7 @@
-"""Find what a stack reads of others, from its topology or its program's text. Nothing is run."""
+"""Find the stack references and exports of a topology or program from its text; nothing runs.
+
+Called by `ordering`.
+"""
 
 import ast
 import os
@@ -15,7 +18,7 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.executing import qualify_stack_name
 from gpuform.stacks.engine.language_host import topology_of
 from gpuform.stacks.engine.project import get_folder_and_entry
-from gpuform.stacks.multi_stack.members import Member, note
+from gpuform.stacks.multi_stack.members import WorkspaceStack, add_problem
 from gpuform.stacks.topology.declarations import Topology
 from gpuform.stacks.topology.files import format_path, read_files
 from gpuform.stacks.topology.loading import load
@@ -28,78 +31,83 @@ from gpuform.stacks.topology.planning import (
 )
 
 _REFERENCE: Final = "StackReference"
-_READING: Final = ("get_output", "require_output", "get_output_details")
+_OUTPUT_READERS: Final = ("get_output", "require_output", "get_output_details")
 _EXPORT: Final = "export"
 _MAIN: Final = "__main__.py"
 _TOPOLOGIES: Final = "gpuform.stacks"
-"""What a program imports that hands over a topology beside its own resources."""
-_NOT_READ: Final = frozenset({"venv", "tests", "node_modules", "__pycache__"})
-_OTHERS: Final = ("Pulumi.yaml", "Pulumi.yml", "pyvenv.cfg")
-"""A folder with one of these inside the program's is a project or an environment of its own."""
-_GIVE_NOTHING_OUT: Final = sys.stdlib_module_names | {"gpuform", "pulumi", "yaml"}
-"""Packages that export nothing of a stack by themselves."""
+"""A module through which a program declares a topology beside its own resources."""
+_IGNORED_FOLDERS: Final = frozenset({"venv", "tests", "node_modules", "__pycache__"})
+_FOREIGN_ROOT_FILES: Final = ("Pulumi.yaml", "Pulumi.yml", "pyvenv.cfg")
+"""A folder with one of these files is a project or an environment of its own."""
+_PACKAGES_WITHOUT_EXPORTS: Final = sys.stdlib_module_names | {"gpuform", "pulumi", "yaml"}
+"""Packages that export no stack outputs by themselves."""
 
 
 @dataclass(slots=True)
-class ProgramText:
-    """What one program's files say, as far as their text alone tells it.
+class ProgramReferences:
+    """Hold the references of a program, as far as the text of its files tells them.
 
-    `stacks` are the names of the stacks that it refers to, each with its place; `read` are the
-    outputs that it reads of them; `exports` the names of its own outputs. `is_whole` is False where
-    a name is made in a way that only a run can tell, or may be made elsewhere. It `is_there` where
-    there is something to run.
+    `stacks` are the referenced stacks with positions; `read` are the outputs read of them;
+    `exports`
+    are the names of its own outputs. `is_complete` is False if a name is computed or may be made
+    elsewhere. `has_program` is False if there is nothing to run.
     """
 
     stacks: list[tuple[str, SourcePosition]] = field(default_factory=list)
     read: list[tuple[str, str, SourcePosition]] = field(default_factory=list)
     exports: set[str] = field(default_factory=set)
-    is_whole: bool = True
-    is_there: bool = True
+    is_complete: bool = True
+    has_program: bool = True
 
 
-def read_program(program: Path, about: Mapping[str, str]) -> ProgramText:
-    """The program of a folder or a file; `about` has the names of its `project` and `stack`.
+def read_program(program: Path, about: Mapping[str, str]) -> ProgramReferences:
+    """Read a program's references; `about` has the names of its `project` and `stack`.
 
-    A file that is no Python is left to the run, which says so better.
+    A file that is not valid Python is skipped: running it reports the error better.
     """
     folder = program if program.is_dir() else program.parent
-    found = ProgramText(is_there=program.is_file() or (program / _MAIN).is_file())
-    found.is_whole = found.is_there
-    files = sorted(_files(folder))
-    own = {part for file in files for part in file.relative_to(folder).with_suffix("").parts}
+    references = ProgramReferences(has_program=program.is_file() or (program / _MAIN).is_file())
+    references.is_complete = references.has_program
+    files = sorted(_find_python_files(folder))
+    module_names = {
+        part for file in files for part in file.relative_to(folder).with_suffix("").parts
+    }
     for file in files:
         try:
             text = file.read_bytes()
             tree = ast.parse(text)
         except (OSError, SyntaxError, ValueError, RecursionError):
-            found.is_whole = False
+            references.is_complete = False
             continue
-        _File(format_path(file), text.splitlines(), about, own, found).read(tree)
-    return found
+        _PythonFile(format_path(file), text.splitlines(), about, module_names, references).read(
+            tree
+        )
+    return references
 
 
-def _files(root: Path) -> Iterator[Path]:
+def _find_python_files(root: Path) -> Iterator[Path]:
     for folder, names, files in os.walk(root):
-        if Path(folder) != root and any(name in files for name in _OTHERS):
+        if Path(folder) != root and any(name in files for name in _FOREIGN_ROOT_FILES):
             names.clear()
             continue
-        names[:] = [n for n in names if not n.startswith(".") and n not in _NOT_READ]
+        names[:] = [n for n in names if not n.startswith(".") and n not in _IGNORED_FOLDERS]
         yield from (Path(folder, name) for name in files if name.endswith(".py"))
 
 
 @dataclass(slots=True)
-class _File:
-    """One file. `own` are the names of the program's modules.
+class _PythonFile:
+    """Read one Python file.
 
-    `meant` are the names that an import has for others; `texts` and `stacks` what variables are.
+    `own` are the names of the program's modules, `imported_names` the names behind import aliases;
+    `texts` and `stacks` are the values of variables.
     """
 
     file: str
     lines: list[bytes]
     about: Mapping[str, str]
     own: set[str]
-    found: ProgramText
-    meant: dict[str, str] = field(default_factory=dict)
+    references: ProgramReferences
+    imported_names: dict[str, str] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
     stacks: dict[str, str] = field(default_factory=dict)
 
@@ -107,121 +115,126 @@ class _File:
         nodes = list(ast.walk(tree))
         for node in nodes:
             if isinstance(node, ast.Import | ast.ImportFrom):
-                self._imported(node)
-        bound = Counter(_bound(nodes))
+                self._read_import(node)
+        bound = Counter(_iterate_bound_names(nodes))
         for node in nodes:
             if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
-                self._assigned(node, node.value, bound)
+                self._read_assignment(node, node.value, bound)
         called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
         for node in nodes:
             if isinstance(node, ast.Call):
-                self._called(node)
-            elif id(node) not in called and self._name_of(node) == _EXPORT:
-                self.found.is_whole = False  # whoever gets it may call it
+                self._read_call(node)
+            elif id(node) not in called and self._get_name(node) == _EXPORT:
+                self.references.is_complete = False  # whoever gets it may call it
 
-    def _imported(self, node: ast.Import | ast.ImportFrom) -> None:
-        for each in node.names:
-            if isinstance(node, ast.ImportFrom) and each.asname:
-                self.meant[each.asname] = each.name
+    def _read_import(self, node: ast.Import | ast.ImportFrom) -> None:
+        for alias in node.names:
+            if isinstance(node, ast.ImportFrom) and alias.asname:
+                self.imported_names[alias.asname] = alias.name
         modules = (
             [node.module] if isinstance(node, ast.ImportFrom) else [e.name for e in node.names]
         )
         is_own = isinstance(node, ast.ImportFrom) and node.level > 0
         for module in modules:
             package = (module or "").partition(".")[0]
-            is_known = package in _GIVE_NOTHING_OUT or package.startswith("pulumi_")
+            is_known = package in _PACKAGES_WITHOUT_EXPORTS or package.startswith("pulumi_")
             is_known = is_known and not (module or "").startswith(_TOPOLOGIES)
             if not (is_own or is_known or package in self.own):
-                self.found.is_whole = False
+                self.references.is_complete = False
 
-    def _assigned(
+    def _read_assignment(
         self, node: ast.Assign | ast.AnnAssign, value: ast.expr, bound: Mapping[str, int]
     ) -> None:
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        text, stack = self._text(value), self._stack_of(value)
-        for each in targets:
+        text, stack = self._find_text(value), self._find_referenced_stack(value)
+        for target in targets:
             # What is bound twice is one or the other.
-            if isinstance(each, ast.Name) and bound[each.id] == 1:
+            if isinstance(target, ast.Name) and bound[target.id] == 1:
                 if text is not None:
-                    self.texts[each.id] = text
+                    self.texts[target.id] = text
                 if stack is not None:
-                    self.stacks[each.id] = stack
+                    self.stacks[target.id] = stack
 
-    def _called(self, node: ast.Call) -> None:
-        name = self._name_of(node.func)
+    def _read_call(self, node: ast.Call) -> None:
+        name = self._get_name(node.func)
         before = self.lines[node.lineno - 1][: node.col_offset].decode(errors="replace")
-        place = SourcePosition(self.file, node.lineno, len(before) + 1)
+        position = SourcePosition(self.file, node.lineno, len(before) + 1)
         if name == _REFERENCE:
-            stack = self._stack_of(node)
+            stack = self._find_referenced_stack(node)
             if stack is None:
-                self.found.is_whole = False
+                self.references.is_complete = False
             else:
-                self.found.stacks.append((stack, place))
-        elif name in _READING and isinstance(node.func, ast.Attribute):
+                self.references.stacks.append((stack, position))
+        elif name in _OUTPUT_READERS and isinstance(node.func, ast.Attribute):
             of = node.func.value
-            stack = self.stacks.get(of.id) if isinstance(of, ast.Name) else self._stack_of(of)
-            output = self._first(node, "name")
+            stack = (
+                self.stacks.get(of.id)
+                if isinstance(of, ast.Name)
+                else self._find_referenced_stack(of)
+            )
+            output = self._find_first_text(node, "name")
             if stack is not None and output is not None:
-                self.found.read.append((stack, output, place))
+                self.references.read.append((stack, output, position))
         elif name == _EXPORT:
-            output = self._first(node, "name")
+            output = self._find_first_text(node, "name")
             if output is None:
-                self.found.is_whole = False
+                self.references.is_complete = False
             else:
-                self.found.exports.add(output)
+                self.references.exports.add(output)
 
-    def _stack_of(self, node: ast.expr) -> str | None:
-        """The name of the stack that a `StackReference(...)` is of; None where that is not told."""
-        if not (isinstance(node, ast.Call) and self._name_of(node.func) == _REFERENCE):
+    def _find_referenced_stack(self, node: ast.expr) -> str | None:
+        """Return the stack name of a `StackReference(...)` call, or None if it is unknown."""
+        if not (isinstance(node, ast.Call) and self._get_name(node.func) == _REFERENCE):
             return None
-        given = {each.arg: each.value for each in node.keywords}
-        if None in given:  # **more
+        keywords = {keyword.arg: keyword.value for keyword in node.keywords}
+        # `**more` may hold the name.
+        if None in keywords:  # **more
             return None
-        named = given.get("stack_name") or (node.args[1] if len(node.args) > 1 else None)
+        named = keywords.get("stack_name") or (node.args[1] if len(node.args) > 1 else None)
         if isinstance(named, ast.Constant) and named.value is None:
             named = None
-        return self._first(node, "name") if named is None else self._text(named)
+        return self._find_first_text(node, "name") if named is None else self._find_text(named)
 
-    def _first(self, node: ast.Call, name: str) -> str | None:
-        """The text that is its first argument, or the one of this name."""
-        given = [each.value for each in node.keywords if each.arg == name]
-        values = [*node.args[:1], *given]
-        return self._text(values[0]) if values else None
+    def _find_first_text(self, node: ast.Call, name: str) -> str | None:
+        """Return the text of the first argument or of keyword `name`, or None."""
+        keyword_values = [keyword.value for keyword in node.keywords if keyword.arg == name]
+        values = [*node.args[:1], *keyword_values]
+        return self._find_text(values[0]) if values else None
 
-    def _text(self, node: ast.expr) -> str | None:
-        """A text that is written out, or made of such and of the names of project and stack."""
+    def _find_text(self, node: ast.expr) -> str | None:
+        """Return a text made of literals and the names of project and stack, else None."""
         if isinstance(node, ast.Constant):
             return node.value if isinstance(node.value, str) else None
         if isinstance(node, ast.Name):
             return self.texts.get(node.id)
         if isinstance(node, ast.Call):
-            name = self._name_of(node.func)
-            asked = {"get_stack": "stack", "get_project": "project"}.get(name, "")
-            return "organization" if name == "get_organization" else self.about.get(asked)
+            name = self._get_name(node.func)
+            fact = {"get_stack": "stack", "get_project": "project"}.get(name, "")
+            return "organization" if name == "get_organization" else self.about.get(fact)
         parts: Iterator[str | None]
         if isinstance(node, ast.JoinedStr):
-            parts = (self._part(each) for each in node.values)
+            parts = (self._find_part_text(part) for part in node.values)
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-            parts = (self._text(each) for each in (node.left, node.right))
+            parts = (self._find_text(part) for part in (node.left, node.right))
         else:
             return None
-        found = list(parts)
-        return None if None in found else "".join(each for each in found if each)
+        texts = list(parts)
+        return None if None in texts else "".join(part for part in texts if part)
 
-    def _part(self, node: ast.expr) -> str | None:
+    def _find_part_text(self, node: ast.expr) -> str | None:
         if isinstance(node, ast.FormattedValue):
             is_plain = node.conversion == -1 and node.format_spec is None
-            return self._text(node.value) if is_plain else None
-        return self._text(node)
+            return self._find_text(node.value) if is_plain else None
+        return self._find_text(node)
 
-    def _name_of(self, node: ast.AST) -> str:
+    def _get_name(self, node: ast.AST) -> str:
         if isinstance(node, ast.Attribute):
             return node.attr
-        return self.meant.get(node.id, node.id) if isinstance(node, ast.Name) else ""
+        return self.imported_names.get(node.id, node.id) if isinstance(node, ast.Name) else ""
 
 
-def _bound(nodes: list[ast.AST]) -> Iterator[str]:
-    """Every name that is given a value, as often as it is."""
+def _iterate_bound_names(nodes: list[ast.AST]) -> Iterator[str]:
+    """Yield every name that is bound, once for each binding."""
     for node in nodes:
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
             yield node.id
@@ -233,16 +246,16 @@ def _bound(nodes: list[ast.AST]) -> Iterator[str]:
             yield node.target.id  # it had a value before
 
 
-_Named = tuple[str, SourcePosition, str, tuple[tuple[str, SourcePosition], ...]]
-"""What makes a StackUse, by the name that the member has for the stack."""
+_NamedReference = tuple[str, SourcePosition, str, tuple[tuple[str, SourcePosition], ...]]
+"""The parts of a StackUse, under the name that the program has for the stack."""
 
 
 @dataclass(frozen=True, slots=True)
 class StackUse:
-    """A reference to another stack: its full name, and where it is written.
+    """Describe a reference to another stack: its full name, and where it is written.
 
-    `reference` is the topology's name for it; `outputs` are those that a program reads of it, each
-    with its place.
+    `reference` is the topology's name for it; `outputs` are those that a program reads, with
+    positions.
     """
 
     stack: str
@@ -252,11 +265,10 @@ class StackUse:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What the files of a member tell.
+class StackContents:
+    """Hold what the files of a stack declare.
 
-    `exports` is None where only a run can tell all of them. `files` are those that its topology is
-    read from.
+    `exports` is None if only a run can tell all of them. `files` are those of the topology.
     """
 
     uses: tuple[StackUse, ...] = ()
@@ -266,83 +278,101 @@ class Told:
     files: frozenset[Path] = frozenset()
     has_program: bool = True
 
-    def check(
+    def check_contents(
         self, exports: Mapping[str, Collection[str]], problems: Diagnostics
     ) -> PlannedTopology | None:
-        """Checks all of a topology; `exports` are those of other stacks, by their full names.
+        """Check a topology with the `exports` of other stacks; None for a program.
 
-        Returns what is declared, as far as files tell it; None of a program.
+        Returns:
+            What the topology declares, as far as files tell.
         """
         if self.topology is None:
-            self._check_program(exports, problems)
+            self._check_program_reads(exports, problems)
             return None
         if self.surroundings is None:  # what is wrong with its settings is told already
             return None
-        known = {u.reference: exports[u.stack] for u in self.uses if u.stack in exports}
-        return plan(self.topology, replace(self.surroundings, exports=known), problems)
+        known_exports = {u.reference: exports[u.stack] for u in self.uses if u.stack in exports}
+        return plan(self.topology, replace(self.surroundings, exports=known_exports), problems)
 
-    def _check_program(self, exports: Mapping[str, Collection[str]], problems: Diagnostics) -> None:
+    def _check_program_reads(
+        self, exports: Mapping[str, Collection[str]], problems: Diagnostics
+    ) -> None:
         for use in self.uses:
-            known = exports.get(use.stack)
-            for output, place in use.outputs if known is not None else ():
-                if output not in (known or ()):
-                    near = find_nearest_name(output, tuple(known or ()))
-                    there = f"there is {', '.join(sorted(known))}" if known else "it has none"
+            stack_exports = exports.get(use.stack)
+            for output, position in use.outputs if stack_exports is not None else ():
+                if output not in (stack_exports or ()):
+                    nearest_name = find_nearest_name(output, tuple(stack_exports or ()))
+                    existing = (
+                        f"there is {', '.join(sorted(stack_exports))}"
+                        if stack_exports
+                        else "it has none"
+                    )
                     message = f"the stack {use.stack} has no output {output}"
-                    hint = f"did you mean {near}?" if near else there
-                    problems.add(place, "reference", message, hint)
+                    hint = f"did you mean {nearest_name}?" if nearest_name else existing
+                    problems.add(position, "reference", message, hint)
 
 
-def told_by(member: Member, problems: Diagnostics) -> Told:
-    """What the member's topology or program tells; what is wrong in it goes to `problems`."""
+def read_stack_contents(member: WorkspaceStack, problems: Diagnostics) -> StackContents:
+    """Read the topology or program of a stack; problems are added to `problems`."""
     project = member.project
     try:
         folder, _ = get_folder_and_entry(project.program)
         found_topology = topology_of(project.program)
     except EngineError:
-        return Told(has_program=False)
+        return StackContents(has_program=False)
     if found_topology is None:
         about = {"project": project.name, "stack": member.stack}
-        return _of_program(read_program(project.program, about), member, problems)
+        return _build_program_contents(read_program(project.program, about), member, problems)
     topology = folder / found_topology.file
-    found = Diagnostics()
-    loaded = load(topology, found)
-    files = frozenset(_files_of(loaded, topology))
-    exports = None if found else frozenset(loaded.outputs)
+    topology_problems = Diagnostics()
+    loaded = load(topology, topology_problems)
+    files = frozenset(_list_topology_files(loaded, topology))
+    exports = None if topology_problems else frozenset(loaded.outputs)
     try:
         settings = member.stack if project.settings_path(member.stack).exists() else None
         surroundings = read_plan_context(topology, settings, project)
     except EngineError as error:
-        problems.extend(found)
-        note(error, project.settings_path(member.stack), problems)
-        return Told((), exports, topology, None, files)
+        problems.extend(topology_problems)
+        add_problem(error, project.settings_path(member.stack), problems)
+        return StackContents((), exports, topology, None, files)
     surroundings = replace(surroundings, program={"project": project.name, "stack": member.stack})
-    stacks = resolve_stack_references(loaded, surroundings, found)
-    problems.extend(found)
+    stacks = resolve_stack_references(loaded, surroundings, topology_problems)
+    problems.extend(topology_problems)
     places = {name: entry.node.place for name, entry in loaded.stack_references.items()}
     named = [(stack, places[name], name, ()) for name, stack in stacks.items()]
-    uses = tuple(_uses(named, member, problems))
-    return Told(uses, exports, topology, surroundings, files)
+    uses = tuple(_resolve_uses(named, member, problems))
+    return StackContents(uses, exports, topology, surroundings, files)
 
 
-def _files_of(loaded: Topology, path: Path) -> Iterator[Path]:
-    """The topology's own files, with those of its modules."""
+def _list_topology_files(loaded: Topology, path: Path) -> Iterator[Path]:
+    """Yield the files of a topology, with those of its modules."""
     yield from (file.path.resolve() for file in read_files(path, Diagnostics()))
     for module in loaded.modules.values():
-        yield from _files_of(module.topology, module.file)
+        yield from _list_topology_files(module.topology, module.file)
 
 
-def _of_program(text: ProgramText, member: Member, problems: Diagnostics) -> Told:
+def _build_program_contents(
+    references: ProgramReferences, member: WorkspaceStack, problems: Diagnostics
+) -> StackContents:
     named = [
-        (stack, place, "", tuple((output, at) for of, output, at in text.read if of == stack))
-        for stack, place in text.stacks
+        (
+            stack,
+            place,
+            "",
+            tuple(
+                (output, at) for read_stack, output, at in references.read if read_stack == stack
+            ),
+        )
+        for stack, place in references.stacks
     ]
-    exports = frozenset(text.exports) if text.is_whole else None
-    uses = tuple(_uses(named, member, problems))
-    return Told(uses, exports, has_program=text.is_there)
+    exports = frozenset(references.exports) if references.is_complete else None
+    uses = tuple(_resolve_uses(named, member, problems))
+    return StackContents(uses, exports, has_program=references.has_program)
 
 
-def _uses(named: Iterable[_Named], member: Member, problems: Diagnostics) -> Iterator[StackUse]:
+def _resolve_uses(
+    named: Iterable[_NamedReference], member: WorkspaceStack, problems: Diagnostics
+) -> Iterator[StackUse]:
     for stack, place, reference, outputs in named:
         try:
             full_name = qualify_stack_name(stack, member.project.name)

@@ -30,7 +30,7 @@ from gpuform.stacks.engine.stack import Stack, StackNotFound, read_resources
 from gpuform.stacks.engine.state import ResourceState, Selection, UrnPatterns
 from gpuform.stacks.engine.store import strip_credentials
 from gpuform.stacks.engine.urn import STACK_REFERENCE_TYPE, is_noise, name_of
-from gpuform.stacks.multi_stack import Member
+from gpuform.stacks.multi_stack import WorkspaceStack
 from gpuform.stacks.operations.opening.selecting import SelectedStack, describe_lock_holder
 from gpuform.stacks.operations.opening.worlds import (
     enter_environment,
@@ -314,17 +314,19 @@ class StatusQuery:
     ask_passphrase: Callable[[str, str], str] | None = None
 
 
-def read_stack_statuses(members: Sequence[Member], query: StatusQuery) -> Iterator[StackStatus]:
+def read_stack_statuses(
+    members: Sequence[WorkspaceStack], query: StatusQuery
+) -> Iterator[StackStatus]:
     """Yield the status of each stack in turn; a stack that cannot be read yields its problem."""
     for member in members:
         yield _read_stack_status(member, query)
 
 
-def _read_stack_status(member: Member, query: StatusQuery) -> StackStatus:
+def _read_stack_status(member: WorkspaceStack, query: StatusQuery) -> StackStatus:
     ask = query.ask_passphrase
     ask_own = None if ask is None else lambda prompt: ask(member.name, prompt)
     try:
-        workspace = member.workspace(query.environ)
+        workspace = member.open_workspace(query.environ)
         if member.stack not in workspace.stacks():
             backend_url = strip_credentials(workspace.backend.url)
             problem = f"It does not exist in {backend_url} yet."

@@ -19,7 +19,7 @@ from gpuform.stacks.document.nodes import (
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.language_host import topology_of
 from gpuform.stacks.engine.project import Project, find_project
-from gpuform.stacks.multi_stack import stacks_with_settings
+from gpuform.stacks.multi_stack import list_stacks_with_settings
 from gpuform.stacks.testing.report import EntrySeen
 from gpuform.stacks.topology.declarations import Group, Instance, ModuleInstance, Repetition
 from gpuform.stacks.topology.files import format_path
@@ -196,7 +196,7 @@ def without_settings(project: Project, stack: str) -> str | None:
     """What to say of a stack that has no settings to give; None of one that has."""
     if project.settings_path(stack).is_file():
         return None
-    known = ", ".join(stacks_with_settings(project)) or "none of any stack"
+    known = ", ".join(list_stacks_with_settings(project)) or "none of any stack"
     return f"there is no {project.settings_path(stack).name}; there is {known}"
 
 

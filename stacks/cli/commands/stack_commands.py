@@ -42,7 +42,7 @@ from gpuform.stacks.engine.stack import (
 )
 from gpuform.stacks.engine.state import load_checkpoint
 from gpuform.stacks.engine.store import Backend, add_backup_hint, build_full_name
-from gpuform.stacks.multi_stack import read_estate
+from gpuform.stacks.multi_stack import read_workspace
 from gpuform.stacks.operations.opening.selecting import create_passphrase_finder
 from gpuform.stacks.operations.opening.variables import set_variables
 from gpuform.stacks.operations.runs.settling import build_adoption_variables, recover_leftovers
@@ -307,7 +307,7 @@ def _init(
 
 
 def _init_all(current: Session, provider: str | None, *, emulate: bool) -> None:
-    members = read_estate(Path.cwd(), current.environ).members.values()
+    members = read_workspace(Path.cwd(), current.environ).stacks.values()
     for member in members:
         backend = Backend.open(member.backend, current.environ)
         workspace = Workspace(member.project, backend, current.environ)

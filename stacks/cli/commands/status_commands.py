@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from gpuform.stacks.document.diagnostics import Diagnostics
     from gpuform.stacks.engine.state import ResourceState
     from gpuform.stacks.graph.arranging import Drawing
-    from gpuform.stacks.multi_stack import Member
+    from gpuform.stacks.multi_stack import WorkspaceStack
     from gpuform.stacks.review.text.multi_stack_status_text import StackStatus
 
 
@@ -110,7 +110,7 @@ def _all(
     require_any_stack(chosen, problems)
     ask = current.screen.create_passphrase_prompt()
     looking = StatusQuery(
-        chosen.order.estate.root,
+        chosen.order.workspace.root,
         current.environ,
         refresh,
         emulate,
@@ -222,12 +222,12 @@ def graph(
 def _show_graph(current: Session, plan_file: str | None, most: int) -> "Drawing":
     from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - as above
     from gpuform.stacks.graph.arranging import arrange  # noqa: PLC0415 - not for help
-    from gpuform.stacks.graph.things import things_of_plan, things_of_state  # noqa: PLC0415
+    from gpuform.stacks.graph.things import build_plan_nodes, build_state_nodes  # noqa: PLC0415
     from gpuform.stacks.review.previews import read_plan  # noqa: PLC0415 - as above
 
     if plan_file is None:
         title, entries = _state(current)
-        things = things_of_state(entries)
+        things = build_state_nodes(entries)
     else:
         plan = read_plan("stdin" if plan_file == "-" else plan_file, read_content(plan_file))
         if plan.errors:
@@ -237,7 +237,7 @@ def _show_graph(current: Session, plan_file: str | None, most: int) -> "Drawing"
                 "`gpuform review` shows how far it came",
             )
         title = f"{plan.project}/{plan.stack}"
-        things = things_of_plan(plan, _known(current, plan))
+        things = build_plan_nodes(plan, _known(current, plan))
     return arrange(title, things, most or len(things))
 
 
@@ -247,7 +247,7 @@ def _show_graphs(current: Session, filters: Sequence[str], most: int) -> tuple["
     from gpuform.stacks.document.diagnostics import Diagnostics  # noqa: PLC0415 - as above
     from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - as above
     from gpuform.stacks.graph.arranging import StackPart, arrange_stacks  # noqa: PLC0415
-    from gpuform.stacks.graph.things import things_of_state  # noqa: PLC0415 - as above
+    from gpuform.stacks.graph.things import build_state_nodes  # noqa: PLC0415 - as above
 
     problems = Diagnostics()
     chosen = choose_stacks(current, filters, problems)
@@ -261,21 +261,21 @@ def _show_graphs(current: Session, filters: Sequence[str], most: int) -> tuple["
             note = "not made yet" if entries is None else ""
         except EngineError as error:
             failed.append(f"{member.name}: {error}")
-        things = things_of_state(entries or ())
+        things = build_state_nodes(entries or ())
         parts.append(StackPart(member.name, things, chosen.list_dependencies(member.name), note))
     for text in failed:
         current.screen.warn(f"error: {text}")
-    count = sum(len(part.things) for part in parts)
-    drawing = arrange_stacks(chosen.order.estate.root.name, parts, most or count)
+    count = sum(len(part.nodes) for part in parts)
+    drawing = arrange_stacks(chosen.order.workspace.root.name, parts, most or count)
     return drawing, FAILED if failed else SUCCESS
 
 
-def _entries(current: Session, member: "Member") -> "list[ResourceState] | None":
+def _entries(current: Session, member: "WorkspaceStack") -> "list[ResourceState] | None":
     """What its state holds; None where nobody has made it yet."""
     from gpuform.stacks.engine.store import add_backup_hint  # noqa: PLC0415 - not for help
     from gpuform.stacks.operations.opening.selecting import read_sealed_state  # noqa: PLC0415
 
-    workspace = member.workspace(current.environ)
+    workspace = member.open_workspace(current.environ)
     if member.stack not in workspace.stacks():
         return None
 
@@ -310,17 +310,17 @@ def _known(current: Session, plan: "Plan") -> list["ResourceState"]:
 
 def _drawn(drawing: "Drawing", form: str, current: Session) -> str:
     if form == "html":
-        from gpuform.stacks.graph.page import page  # noqa: PLC0415 - not for help
+        from gpuform.stacks.graph.page import render_page  # noqa: PLC0415 - not for help
 
-        return page(drawing)
+        return render_page(drawing)
     if form == "dot":
-        from gpuform.stacks.graph.diagrams import dot  # noqa: PLC0415 - as above
+        from gpuform.stacks.graph.diagrams import render_dot  # noqa: PLC0415 - as above
 
-        return dot(drawing)
-    from gpuform.stacks.graph.diagrams import fits, mermaid  # noqa: PLC0415 - as above
+        return render_dot(drawing)
+    from gpuform.stacks.graph.diagrams import is_within_limits, render_mermaid  # noqa: PLC0415 - as above
 
-    text = mermaid(drawing)
-    if not fits(text, drawing):
+    text = render_mermaid(drawing)
+    if not is_within_limits(text, drawing):
         current.screen.warn(
             "warning: Mermaid refuses drawings of this size as it comes: give a smaller --most"
         )

@@ -91,12 +91,12 @@ def _files(current: Session, files: tuple[Path, ...], form: str) -> int:
 def _all(current: Session, filters: Sequence[str], form: str) -> int:
     from gpuform.stacks.cli.choosing import choose_stacks  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.document.diagnostics import Diagnostics  # noqa: PLC0415 - as above
-    from gpuform.stacks.multi_stack import check_estate  # noqa: PLC0415 - as above
+    from gpuform.stacks.multi_stack import check_workspace  # noqa: PLC0415 - as above
     from gpuform.stacks.offers import misspelt, seen_lately  # noqa: PLC0415 - as above
 
     problems, warnings = Diagnostics(), Diagnostics()
     chosen = choose_stacks(current, filters, problems)
-    found = check_estate(chosen.order, chosen.names, problems)
+    found = check_workspace(chosen.order, chosen.names, problems)
     for member in chosen.members:
         if member.name in found:
             seen = seen_lately(member.project.directory, time())

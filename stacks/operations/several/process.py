@@ -23,7 +23,7 @@ from gpuform.schemas.plan import Plan
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import Project
 from gpuform.stacks.engine.values import PropertyMap, from_struct, to_struct
-from gpuform.stacks.multi_stack import Member
+from gpuform.stacks.multi_stack import WorkspaceStack
 from gpuform.stacks.operations.opening.interpreter import find_program_environment
 
 Form = Literal["text", "json", "events"]
@@ -329,7 +329,7 @@ class ProcessPool:
             self._idle.pop().close()
 
 
-def find_interpreters(members: Mapping[str, Member]) -> dict[str, Interpreter]:
+def find_interpreters(members: Mapping[str, WorkspaceStack]) -> dict[str, Interpreter]:
     """Return the interpreter of each stack's program.
 
     Raises:

@@ -15,7 +15,7 @@ from gpuform.schemas.stacks_plan import StacksPlan
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.store import build_full_name
 from gpuform.stacks.gates.evaluating import allow_gates
-from gpuform.stacks.multi_stack import Order, circles, sequence
+from gpuform.stacks.multi_stack import StackOrder, find_cycles, sort_by_dependencies
 from gpuform.stacks.operations.plans.plan_file import PlanRefused, read_stacks_plan, write_plan
 from gpuform.stacks.operations.runs.caller import Interruptions
 from gpuform.stacks.operations.runs.options import RunOptions
@@ -98,20 +98,20 @@ class MultiStackResult:
 
 
 def run_multi_stack(
-    order: Order, options: MultiStackOptions, callbacks: MultiStackCallbacks
+    order: StackOrder, options: MultiStackOptions, callbacks: MultiStackCallbacks
 ) -> MultiStackResult:
     """Plan the chosen stacks, and apply the plan if it is confirmed.
 
     Raises:
         EngineError: the run cannot begin; nothing was changed.
     """
-    names = [name for name in order.estate.members if name in options.names]
+    names = [name for name in order.workspace.stacks if name in options.names]
     saved_plan = None if options.run.plan is None else read_stacks_plan(options.run.plan)
     if saved_plan is not None:
         names = _select_planned_names(saved_plan, order, options, names)
-    interpreters = find_interpreters({name: order.estate.members[name] for name in names})
-    allowed = assign_permissions(order.estate, _get_permissions(options.run))
-    with run_emulators(order.estate, names, wanted=options.run.emulate) as emulator_variables:
+    interpreters = find_interpreters({name: order.workspace.stacks[name] for name in names})
+    allowed = assign_permissions(order.workspace, _get_permissions(options.run))
+    with run_emulators(order.workspace, names, wanted=options.run.emulate) as emulator_variables:
         variables = {
             name: {
                 **emulator_variables.get(name, {}),
@@ -134,7 +134,10 @@ def _get_permissions(run: RunOptions) -> frozenset[str]:
 
 
 def _select_planned_names(
-    saved_plan: StacksPlan, order: Order, options: MultiStackOptions, chosen_names: Sequence[str]
+    saved_plan: StacksPlan,
+    order: StackOrder,
+    options: MultiStackOptions,
+    chosen_names: Sequence[str],
 ) -> list[str]:
     """Return the stacks of the saved plan that the user chose.
 
@@ -142,7 +145,7 @@ def _select_planned_names(
         PlanRefused: the plan belongs to another workspace or to another operation.
     """
     names = [_format_stack_name(plan) for plan in saved_plan.plans]
-    missing = [name for name in names if name not in order.estate.members]
+    missing = [name for name in names if name not in order.workspace.stacks]
     if missing:
         raise PlanRefused(
             f"{options.run.plan} plans {', '.join(missing)}, which is none of the stacks here",
@@ -188,7 +191,7 @@ def _format_stack_name(plan: Plan) -> str:
 
 @dataclass(slots=True)
 class _MultiStackRun:
-    order: Order
+    order: StackOrder
     options: MultiStackOptions
     callbacks: MultiStackCallbacks
     names: Sequence[str]
@@ -213,7 +216,7 @@ class _MultiStackRun:
         else:
             plan = self._select_plans(plan)
         plan = evaluate_workspace_gates(
-            plan, self.order.estate, _get_permissions(options), os.environ
+            plan, self.order.workspace, _get_permissions(options), os.environ
         )
         self.callbacks.show_plan(plan)
         stop_reason = self._find_stop_reason(plan)
@@ -254,8 +257,8 @@ class _MultiStackRun:
         plans = {name: result.plan for name, result in ended.items() if result.plan is not None}
         if not plans:
             return None
-        root = self.order.estate.root.name
-        names = sequence(self._find_apply_order(plans))
+        root = self.order.workspace.root.name
+        names = sort_by_dependencies(self._find_apply_order(plans))
         for name, result in ended.items():
             if name not in plans:  # a plan that is not whole is not applied: it says why
                 project, _, stack = name.rpartition("/")
@@ -312,7 +315,7 @@ class _MultiStackRun:
             return self._build_task(name, task_options, plan=stack_plan, source=source)
 
         dependencies = self._find_apply_order(plans)
-        for cycle in circles(dependencies):
+        for cycle in find_cycles(dependencies):
             path = " -> ".join(cycle)
             raise EngineError(
                 f"these stacks need each other by their states: {path}",
@@ -352,15 +355,15 @@ class _MultiStackRun:
 
     def _find_dependencies(self, plans: Mapping[str, Plan]) -> dict[str, set[str]]:
         """Return the stacks that each stack reads, by its files and by its plan's references."""
-        members = self.order.estate.members
+        members = self.order.workspace.stacks
         names = [name for name in self.names if not plans or name in plans]
         dependencies: dict[str, set[str]] = {}
         for name in names:
             # What runs no program goes by the states: the files may be of later.
             is_run = self.options.run.operation == "update" and not plans
-            required_names = set(self.order.needs[name] if is_run else members[name].after)
+            required_names = set(self.order.dependencies[name] if is_run else members[name].after)
             for stack in plans[name].stack_references if plans else ():
-                other = self.order.estate.find(members[name].backend, stack)
+                other = self.order.workspace.find(members[name].backend, stack)
                 required_names |= {other.name} if other is not None else set()
             dependencies[name] = (required_names - {name}) & set(names)
         return dependencies
@@ -398,7 +401,7 @@ class _MultiStackRun:
         foresees: bool = False,
     ) -> Task:
         options = self.options
-        member = self.order.estate.members[name]
+        member = self.order.workspace.stacks[name]
         return Task(
             folder=member.project.directory,
             stack=member.stack,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from gpuform.stacks.multi_stack import Order, circles
+from gpuform.stacks.multi_stack import StackOrder, find_cycles
 from gpuform.stacks.operations.several.process import (
     AsksOutputs,
     AsksPassphrase,
@@ -47,7 +47,7 @@ class Schedule:
     person for a passphrase.
     """
 
-    order: Order
+    order: StackOrder
     dependencies: Mapping[str, set[str]]
     jobs: int
     task: Callable[[str], Task]
@@ -169,8 +169,8 @@ class Schedule:
     ) -> None:
         """Answer a program's question for another stack's outputs, or wait for that stack."""
         asked_stack = f"{question.project}/{question.stack}"
-        backend = self.order.estate.members[name].backend
-        other = self.order.estate.find(backend, asked_stack)
+        backend = self.order.workspace.stacks[name].backend
+        other = self.order.workspace.find(backend, asked_stack)
         if other is None or asked_stack not in self.dependencies:
             process.send(PlannedOutputs(number=question.number))
             return
@@ -210,7 +210,7 @@ class Schedule:
         }
         for asking_stack, questions in self._pending_questions.items():
             waiting.setdefault(asking_stack, set()).update(questions.values())
-        return next((" -> ".join(cycle) for cycle in circles(waiting) if name in cycle), "")
+        return next((" -> ".join(cycle) for cycle in find_cycles(waiting) if name in cycle), "")
 
     def _cancel_processes(self) -> None:
         for name, process in self._running.items():

@@ -16,7 +16,7 @@ from gpuform.stacks.engine.store import read_sealed
 from gpuform.stacks.engine.urn import is_noise, name_of
 from gpuform.stacks.gates.evaluating import GateEvaluator
 from gpuform.stacks.gates.file import Gate, read_project_gates, read_stacks_gates
-from gpuform.stacks.multi_stack import Estate, Member
+from gpuform.stacks.multi_stack import MultiStackWorkspace, WorkspaceStack
 from gpuform.stacks.operations.opening.emulating import find_shared_store, serve_emulators
 from gpuform.stacks.pricing.book import PriceBook
 from gpuform.stacks.pricing.costs import price_usage, sum_costs
@@ -24,10 +24,10 @@ from gpuform.stacks.pricing.footprints import compute_current_usage
 
 
 def read_unplanned_costs(
-    estate: Estate, planned: Mapping[str, object], environ: Mapping[str, str]
+    estate: MultiStackWorkspace, planned: Mapping[str, object], environ: Mapping[str, str]
 ) -> Iterator[tuple[str, StackCost]]:
     """Yield the current cost of each stack without a plan, by its name and from its last state."""
-    for name, member in estate.members.items():
+    for name, member in estate.stacks.items():
         if name not in planned:
             try:
                 yield name, _read_current_cost(member, environ)
@@ -35,8 +35,8 @@ def read_unplanned_costs(
                 yield name, StackCost(unknown=(f"cannot be read: {error.message}",))
 
 
-def _read_current_cost(member: Member, environ: Mapping[str, str]) -> StackCost:
-    workspace = member.workspace(environ)
+def _read_current_cost(member: WorkspaceStack, environ: Mapping[str, str]) -> StackCost:
+    workspace = member.open_workspace(environ)
     if not workspace.backend.exists(member.project.name, member.stack):
         return StackCost()
     state = read_sealed(workspace.backend, member.project.name, member.stack)
@@ -53,7 +53,10 @@ def _read_current_cost(member: Member, environ: Mapping[str, str]) -> StackCost:
 
 
 def evaluate_workspace_gates(
-    plan: StacksPlan, estate: Estate, allowed: Collection[str], environ: Mapping[str, str]
+    plan: StacksPlan,
+    estate: MultiStackWorkspace,
+    allowed: Collection[str],
+    environ: Mapping[str, str],
 ) -> StacksPlan:
     """Return the plan with the results of the gates of stacks.yaml; unchanged without gates.
 
@@ -77,12 +80,14 @@ def evaluate_workspace_gates(
     return plan.model_copy(update={"gates": evaluator.evaluate(combined_plan).gates})
 
 
-def read_workspace_gates(estate: Estate) -> Sequence[Gate]:
+def read_workspace_gates(estate: MultiStackWorkspace) -> Sequence[Gate]:
     """Return the gates of stacks.yaml. Raises EngineError if the file is wrong."""
     return () if estate.file is None else read_stacks_gates(estate.file)
 
 
-def assign_permissions(estate: Estate, allowed: Collection[str]) -> dict[str, list[str]]:
+def assign_permissions(
+    estate: MultiStackWorkspace, allowed: Collection[str]
+) -> dict[str, list[str]]:
     """Return each stack's permissions: the run's, without gates that its project lacks.
 
     Raises:
@@ -92,7 +97,7 @@ def assign_permissions(estate: Estate, allowed: Collection[str]) -> dict[str, li
     others = sorted(set(allowed) - lifted)
     known_gates = {gate.permission for gate in read_workspace_gates(estate)} if lifted else set()
     assigned: dict[str, list[str]] = {}
-    for name, member in estate.members.items():
+    for name, member in estate.stacks.items():
         gates = read_project_gates(member.project.directory) if lifted else ()
         project_gate_names = {gate.permission for gate in gates}
         assigned[name] = [*others, *sorted(project_gate_names & lifted)]
@@ -156,7 +161,7 @@ def _sum_costs(costs: Iterable[tuple[str, StackCost]]) -> StackCost:
 
 @contextmanager
 def run_emulators(
-    estate: Estate, names: Iterable[str], *, wanted: bool
+    estate: MultiStackWorkspace, names: Iterable[str], *, wanted: bool
 ) -> Iterator[Mapping[str, Mapping[str, str]]]:
     """Run the stacks' emulators, and yield the variables that lead each process to its own.
 
@@ -166,7 +171,7 @@ def run_emulators(
     if not wanted:
         yield {}
         return
-    folders = {name: estate.members[name].project.directory for name in names}
+    folders = {name: estate.stacks[name].project.directory for name in names}
     stores: dict[str, Path] = {
         name: find_shared_store(folder, estate.root) for name, folder in folders.items()
     }

@@ -12,26 +12,26 @@ from plan_strategies import plans
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, PropertyChange, ResourceChange
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.values import Secret
-from gpuform.stacks.graph.arranging import MOST, arrange
-from gpuform.stacks.graph.diagrams import dot, fits, mermaid
-from gpuform.stacks.graph.page import page
-from gpuform.stacks.graph.things import Thing, things_of_plan
+from gpuform.stacks.graph.arranging import MAX_SHAPES, arrange
+from gpuform.stacks.graph.diagrams import is_within_limits, render_dot, render_mermaid
+from gpuform.stacks.graph.page import render_page
+from gpuform.stacks.graph.things import GraphNode, build_plan_nodes
 
 
 @pytest.mark.slow
 @settings(max_examples=40)
 @given(stacks(), names, st.integers(0, 15), st.randoms(use_true_random=False))
-def test_any_drawing(things: list[Thing], title: str, most: int, chance: random.Random) -> None:
+def test_any_drawing(things: list[GraphNode], title: str, most: int, chance: random.Random) -> None:
     drawing = arrange(title, things, most)
     same_everywhere(drawing)
-    assert sum(len(item.things) for item in drawing.items()) == len(things), "each once"
+    assert sum(len(item.nodes) for item in drawing.list_shapes()) == len(things), "each once"
     mixed = list(things)
     chance.shuffle(mixed)
     again = arrange(title, mixed, most)
-    assert [dot(again), mermaid(again), page(again)] == [
-        dot(drawing),
-        mermaid(drawing),
-        page(drawing),
+    assert [render_dot(again), render_mermaid(again), render_page(again)] == [
+        render_dot(drawing),
+        render_mermaid(drawing),
+        render_page(drawing),
     ]
 
 
@@ -39,7 +39,7 @@ def test_any_drawing(things: list[Thing], title: str, most: int, chance: random.
 @settings(max_examples=40)
 @given(plans())
 def test_any_plan(plan: Plan) -> None:
-    same_everywhere(arrange(plan.project, things_of_plan(plan)))
+    same_everywhere(arrange(plan.project, build_plan_nodes(plan)))
 
 
 def test_clusters_hold_their_nodes_and_volumes_stand_beside() -> None:
@@ -86,7 +86,7 @@ def test_old_objects_and_the_engines_own_entries_are_not_drawn() -> None:
     old = entry("together:Cluster", "train")
     old.delete = True
     root = ResourceState(STACK, custom=False, type="pulumi:pulumi:Stack")
-    assert drawing_of(old, root).items() == []
+    assert drawing_of(old, root).list_shapes() == []
 
 
 @pytest.mark.slow
@@ -109,9 +109,9 @@ def test_a_large_stack_is_a_few_shapes_with_counts() -> None:
         sum(label.startswith("2,000 \N{MULTIPLICATION SIGN} aios:GpuNode") for label in labels) == 3
     )
     assert "site-0\naios:Cluster" in labels, "a few are told apart"
-    assert len(drawing.items()) <= MOST
-    assert fits(mermaid(drawing), drawing)
-    assert "\N{MULTIPLICATION SIGN}2,000" in dot(drawing)
+    assert len(drawing.list_shapes()) <= MAX_SHAPES
+    assert is_within_limits(render_mermaid(drawing), drawing)
+    assert "\N{MULTIPLICATION SIGN}2,000" in render_dot(drawing)
 
 
 def test_parts_of_one_cluster_go_first() -> None:
@@ -130,9 +130,9 @@ def test_components_of_any_depth() -> None:
     for part, outer in zip(parts[1:], parts, strict=False):
         part.parent = outer.urn
     drawing = drawing_of(*parts, most=5000)
-    assert len(drawing.items()) == 2000
-    assert dot(drawing).count("subgraph") < 2010
-    assert page(drawing)
+    assert len(drawing.list_shapes()) == 2000
+    assert render_dot(drawing).count("subgraph") < 2010
+    assert render_page(drawing)
 
 
 CREATED = {"action": PlanAction.CREATE, "reason": PlanReason.NEW}
@@ -159,7 +159,7 @@ def test_a_plan_is_drawn_in_the_colours_and_symbols_of_a_review() -> None:
         ),
     ]  # fmt: skip
     drawing = arrange(
-        "demo/dev", things_of_plan(Plan.from_changes("demo", "dev", changes), [kept, gone])
+        "demo/dev", build_plan_nodes(Plan.from_changes("demo", "dev", changes), [kept, gone])
     )
     found = same_everywhere(drawing)
     by_name = {label.split("\n")[0]: key for key, label in found.labels.items()}
@@ -167,12 +167,12 @@ def test_a_plan_is_drawn_in_the_colours_and_symbols_of_a_review() -> None:
     assert found.arrows == {(by_name["+ new"], by_name["data"])}
     assert "us-central-8 \N{MIDDLE DOT} +16 GPUs" in found.labels[by_name["+ new"]]
     assert "8 GPUs" in found.labels[by_name["- old"]], "what goes, as it was"
-    assert dot(drawing).count('color="#116329"') == 2
-    assert f"class {by_name['- old']} remove" in mermaid(drawing)
-    assert '<span class="remove">- delete</span>' in page(drawing)
+    assert render_dot(drawing).count('color="#116329"') == 2
+    assert f"class {by_name['- old']} remove" in render_mermaid(drawing)
+    assert '<span class="remove">- delete</span>' in render_page(drawing)
 
 
-@pytest.mark.parametrize("write", [dot, mermaid, page])
+@pytest.mark.parametrize("write", [render_dot, render_mermaid, render_page])
 def test_no_secret_is_shown(write: object) -> None:
     values = {name: Secret("hunter2") for name in ("region", "gpu_type", "cluster_fabric_name")}
     cluster = entry("together:Cluster", "train", num_gpus=Secret(16), **values)

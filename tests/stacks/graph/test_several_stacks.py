@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from gpuform.stacks.graph.arranging import (
     Drawing,
-    Item,
+    Shape,
     StackPart,
     arrange,
     arrange_stacks,
 )
-from gpuform.stacks.graph.diagrams import lines_of
-from gpuform.stacks.graph.page import Rectangle, lay_out, page
-from gpuform.stacks.graph.things import Thing, things_of_state
+from gpuform.stacks.graph.diagrams import get_label_lines
+from gpuform.stacks.graph.page import Rectangle, lay_out, render_page
+from gpuform.stacks.graph.things import GraphNode, build_state_nodes
 
 
 @st.composite
@@ -67,8 +67,8 @@ def check_places(drawing: Drawing) -> None:
             assert is_inside(places[child.key], places[each.key])
 
 
-def everything(drawing: Drawing) -> list[Item]:
-    return [*drawing.every_box(), *drawing.items()]
+def everything(drawing: Drawing) -> list[Shape]:
+    return [*drawing.list_boxes(), *drawing.list_shapes()]
 
 
 @pytest.mark.slow
@@ -80,18 +80,21 @@ def test_any_stacks(parts: list[StackPart], title: str, most: int) -> None:
     check_places(drawing)
     keys = [each.key for each in everything(drawing)]
     assert len(keys) == len(set(keys)), "whatever stacks have alike"
-    counted = sum(len(item.things) for item in drawing.items())
-    assert counted == sum(len(part.things) for part in parts), "each once"
-    assert [box.box for box in drawing.stacks()] == [part.name for part in parts]
+    counted = sum(len(item.nodes) for item in drawing.list_shapes())
+    assert counted == sum(len(part.nodes) for part in parts), "each once"
+    assert [box.box for box in drawing.list_stacks()] == [part.name for part in parts]
     known = {part.name for part in parts}
     between = {(a.source.box, a.target.box) for a in drawing.arrows if a.source.is_stack}
     assert between == {
-        (part.name, need) for part in parts for need in part.needs if need in known - {part.name}
+        (part.name, need)
+        for part in parts
+        for need in part.dependencies
+        if need in known - {part.name}
     }
 
 
-def volumes(count: int) -> list[Thing]:
-    return things_of_state([entry("together:SharedVolume", f"data-{at}") for at in range(count)])
+def volumes(count: int) -> list[GraphNode]:
+    return build_state_nodes([entry("together:SharedVolume", f"data-{at}") for at in range(count)])
 
 
 def test_stacks_hold_platforms_and_these_their_things() -> None:
@@ -125,27 +128,29 @@ def test_the_page_says_it_in_words() -> None:
         StackPart("a/prod", volumes(1)),
         StackPart("b/prod", (), ["a/prod"], "not made yet"),
     ]
-    text = page(arrange_stacks("all", parts))
+    text = render_page(arrange_stacks("all", parts))
     assert "1 resource in 2 stacks" in text
     rows = [line for line in text.splitlines() if line.startswith("<tr class")]
     assert rows[0].startswith('<tr class=""><th scope="row">a/prod</th><td>stack</td>')
     assert "<td>not made yet</td><td></td><td>a/prod</td>" in rows[1]
     assert "<td>a/prod</td><td></td>" in rows[2], "the volume is inside its stack"
-    assert "in 1 stack<" in page(arrange_stacks("all", parts[:1]))
+    assert "in 1 stack<" in render_page(arrange_stacks("all", parts[:1]))
 
 
 def test_like_resources_are_one_shape_where_all_stacks_have_many() -> None:
     parts = [StackPart(f"p{at}/prod", volumes(20)) for at in range(30)]
     drawing = arrange_stacks("all", parts)
-    assert len(drawing.items()) == 30
-    assert all(lines_of(item)[0].startswith("20 ") for item in drawing.items())
-    assert len(arrange_stacks("all", parts[:3]).items()) == 60, "60 are as many as may be"
-    assert len(arrange_stacks("all", parts[:3], 59).items()) == 3
-    assert len(arrange_stacks("all", parts, 600).items()) == 600
+    assert len(drawing.list_shapes()) == 30
+    assert all(get_label_lines(item)[0].startswith("20 ") for item in drawing.list_shapes())
+    assert len(arrange_stacks("all", parts[:3]).list_shapes()) == 60, "60 are as many as may be"
+    assert len(arrange_stacks("all", parts[:3], 59).list_shapes()) == 3
+    assert len(arrange_stacks("all", parts, 600).list_shapes()) == 600
 
 
 def test_one_stack_alone_is_drawn_as_ever() -> None:
     alone = arrange("all", volumes(3))
     (box,) = arrange_stacks("all", [StackPart("a/prod", volumes(3))]).boxes
-    assert [lines_of(each) for each in box.children] == [lines_of(each) for each in alone.boxes]
-    assert alone.stacks() == []
+    assert [get_label_lines(each) for each in box.children] == [
+        get_label_lines(each) for each in alone.boxes
+    ]
+    assert alone.list_stacks() == []

@@ -7,13 +7,13 @@ import pytest
 from several_projects import CLUSTERS, NETWORK, topology, write_project, write_three
 
 from gpuform.stacks.document.diagnostics import Diagnostics
-from gpuform.stacks.multi_stack import Order, check_estate, find_estate
+from gpuform.stacks.multi_stack import StackOrder, check_workspace, find_workspace
 
 
 def problems(names: list[str] | None = None) -> list[str]:
     found = Diagnostics()
-    order = Order.of(find_estate(Path.cwd(), os.environ, found), Diagnostics())
-    check_estate(order, list(order.needs) if names is None else names, found)
+    order = StackOrder.from_workspace(find_workspace(Path.cwd(), os.environ, found), Diagnostics())
+    check_workspace(order, list(order.dependencies) if names is None else names, found)
     return [str(each).replace("\n ", ":") for each in found]
 
 

@@ -9,14 +9,16 @@ import pytest
 from several_projects import topology, write_project, write_three
 
 from gpuform.stacks.document.diagnostics import Diagnostics
-from gpuform.stacks.multi_stack import EstateError, Order, filtered, find_estate
+from gpuform.stacks.multi_stack import MultiStackError, StackOrder, find_workspace, select_stacks
 
 ALL = {"network/prod", "clusters/prod", "apps/prod"}
 
 
 def chosen(*filters: str) -> set[str]:
-    order = Order.of(find_estate(Path.cwd(), os.environ, Diagnostics()), Diagnostics())
-    return filtered(order, filters)
+    order = StackOrder.from_workspace(
+        find_workspace(Path.cwd(), os.environ, Diagnostics()), Diagnostics()
+    )
+    return select_stacks(order, filters)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +54,7 @@ def chosen(*filters: str) -> set[str]:
 def test_names_and_folders(root: Path, filters: list[str], expected: set[str] | None) -> None:
     write_three(root)
     if expected is None:
-        with pytest.raises(EstateError, match=r"means none of the stacks|is not understood"):
+        with pytest.raises(MultiStackError, match=r"means none of the stacks|is not understood"):
             chosen(*filters)
     else:
         assert chosen(*filters) == expected
@@ -265,7 +267,7 @@ def test_a_repository_above(git: Git, root: Path, monkeypatch: pytest.MonkeyPatc
     ],
 )
 def test_what_is_no_diff(git: Git, root: Path, text: str, told: str) -> None:
-    with pytest.raises(EstateError, match=told):
+    with pytest.raises(MultiStackError, match=told):
         chosen(text)
     assert not (root / "x").exists()
 
@@ -279,8 +281,8 @@ def test_a_branch_of_any_name(git: Git, root: Path) -> None:
 def test_no_repository_and_no_git(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_three(root)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(root.parent))
-    with pytest.raises(EstateError, match="git cannot tell what was changed"):
+    with pytest.raises(MultiStackError, match="git cannot tell what was changed"):
         chosen("[main]")
     monkeypatch.setenv("PATH", str(root))
-    with pytest.raises(EstateError, match="git cannot be run"):
+    with pytest.raises(MultiStackError, match="git cannot be run"):
         chosen("[main]")

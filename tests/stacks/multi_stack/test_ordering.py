@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 from several_projects import topology, write_project, write_three
 
 from gpuform.stacks.document.diagnostics import Diagnostics
-from gpuform.stacks.multi_stack import Order, circles, reaching, read_estate, sequence
+from gpuform.stacks.multi_stack import (
+    StackOrder,
+    find_cycles,
+    find_dependants,
+    read_workspace,
+    sort_by_dependencies,
+)
 
 Needs = dict[str, list[str]]
 
@@ -46,16 +52,16 @@ def is_reached(needs: Needs, first: str, last: str) -> bool:
 
 @given(needs_without_circle())
 def test_everything_comes_after_its_needs(needs: Needs) -> None:
-    found = sequence(needs)
+    found = sort_by_dependencies(needs)
     assert sorted(found) == sorted(needs)
-    assert circles(needs) == []
+    assert find_cycles(needs) == []
     for at, name in enumerate(found):
         assert set(needs[name]) <= set(found[:at])
 
 
 @given(any_needs())
 def test_there_is_a_circle_exactly_where_one_is_found(needs: Needs) -> None:
-    found = circles(needs)
+    found = find_cycles(needs)
     assert bool(found) == any(is_reached(needs, name, name) for name in needs)
     members = [name for circle in found for name in circle[:-1]]
     assert len(members) == len(set(members)), "no member in two"
@@ -67,26 +73,26 @@ def test_there_is_a_circle_exactly_where_one_is_found(needs: Needs) -> None:
 
 @given(any_needs())
 def test_an_order_has_each_once_whatever_circles_there_are(needs: Needs) -> None:
-    assert sorted(sequence(needs)) == sorted(needs)
+    assert sorted(sort_by_dependencies(needs)) == sorted(needs)
 
 
 @given(any_needs(), st.data())
 def test_dependants_are_all_that_need_one(needs: Needs, data: st.DataObject) -> None:
     chosen = data.draw(st.sets(st.sampled_from(list(needs)))) if needs else set()
     expected = {n for n in needs if n in chosen or any(is_reached(needs, n, c) for c in chosen)}
-    assert reaching(set(chosen), needs) == expected
+    assert find_dependants(set(chosen), needs) == expected
 
 
 def test_a_long_chain() -> None:
     needs = {str(at): [str(at + 1)] for at in range(5000)}
-    assert sequence(needs)[0] == "4999"
+    assert sort_by_dependencies(needs)[0] == "4999"
     needs["5000"] = ["0"]
-    assert len(circles(needs)) == 1
+    assert len(find_cycles(needs)) == 1
 
 
-def order_of(root: Path) -> tuple[Order, list[str]]:
+def order_of(root: Path) -> tuple[StackOrder, list[str]]:
     problems = Diagnostics()
-    order = Order.of(read_estate(root, os.environ), problems)
+    order = StackOrder.from_workspace(read_workspace(root, os.environ), problems)
     return order, [str(each).splitlines()[0] for each in problems]
 
 
@@ -94,10 +100,14 @@ def test_references_make_the_order(root: Path) -> None:
     write_three(root)
     order, problems = order_of(root)
     assert problems == []
-    assert sequence(order.needs) == ["network/prod", "clusters/prod", "apps/prod"]
-    assert str(order.needs["clusters/prod"]["network/prod"]) == "clusters/topology.yaml:2:12"
-    assert str(order.needs["apps/prod"]["clusters/prod"]) == "apps/__main__.py:3:12"
-    assert order.dependants(["clusters/prod"]) == {"clusters/prod", "apps/prod"}
+    assert sort_by_dependencies(order.dependencies) == [
+        "network/prod",
+        "clusters/prod",
+        "apps/prod",
+    ]
+    assert str(order.dependencies["clusters/prod"]["network/prod"]) == "clusters/topology.yaml:2:12"
+    assert str(order.dependencies["apps/prod"]["clusters/prod"]) == "apps/__main__.py:3:12"
+    assert order.list_dependants(["clusters/prod"]) == {"clusters/prod", "apps/prod"}
 
 
 def test_after_makes_the_order_too(root: Path) -> None:
@@ -107,7 +117,7 @@ def test_after_makes_the_order_too(root: Path) -> None:
     (root / "stacks.yaml").write_text(text)
     order, problems = order_of(root)
     assert problems == []
-    assert {name: list(needs) for name, needs in order.needs.items()} == {
+    assert {name: list(needs) for name, needs in order.dependencies.items()} == {
         "one/prod": ["two/prod"],
         "two/prod": [],
     }
@@ -133,7 +143,7 @@ def test_a_stack_may_read_itself(root: Path) -> None:
     reads = {"own": "prod", "same": "organization/one/prod"}
     write_project(root, "one", {"topology.yaml": topology(reads=reads)})
     order, problems = order_of(root)
-    assert (problems, order.needs) == ([], {"one/prod": {}})
+    assert (problems, order.dependencies) == ([], {"one/prod": {}})
 
 
 def test_a_stack_that_is_nowhere(root: Path) -> None:
@@ -155,7 +165,7 @@ def test_a_stack_of_the_backend_that_is_not_among_them(root: Path) -> None:
     path.write_text("{}")
     (root / "state/.pulumi/meta.yaml").write_text("version: 1\n")
     order, problems = order_of(root)
-    assert (problems, order.needs) == ([], {"one/prod": {}})
+    assert (problems, order.dependencies) == ([], {"one/prod": {}})
 
 
 def test_a_reference_into_another_backend(root: Path) -> None:
@@ -189,10 +199,10 @@ def test_a_name_from_the_configuration(root: Path) -> None:
     write_project(root, "one", {"topology.yaml": text})
     write_project(root, "net")
     order, problems = order_of(root)
-    assert (problems, order.needs["one/prod"]) == ([], {}), "nobody knows it yet"
+    assert (problems, order.dependencies["one/prod"]) == ([], {}), "nobody knows it yet"
     settings = "config:\n  one:net: organization/net/prod\n"
     (root / "one/Pulumi.prod.yaml").write_text(settings)
-    assert list(order_of(root)[0].needs["one/prod"]) == ["net/prod"]
+    assert list(order_of(root)[0].dependencies["one/prod"]) == ["net/prod"]
 
 
 def test_a_name_from_the_stack_itself(root: Path) -> None:
@@ -201,8 +211,8 @@ def test_a_name_from_the_stack_itself(root: Path) -> None:
     write_project(root, "net", stacks=("dev", "prod"))
     order, problems = order_of(root)
     assert problems == []
-    assert list(order.needs["one/dev"]) == ["net/dev"]
-    assert list(order.needs["one/prod"]) == ["net/prod"]
+    assert list(order.dependencies["one/dev"]) == ["net/dev"]
+    assert list(order.dependencies["one/prod"]) == ["net/prod"]
 
 
 def test_a_topology_outside_of_its_project(root: Path) -> None:
@@ -215,7 +225,7 @@ def test_a_topology_outside_of_its_project(root: Path) -> None:
     (root / "programs").mkdir()
     (root / "programs/topology.yaml").write_text(text)
     order, problems = order_of(root)
-    assert (problems, list(order.needs["one/prod"])) == ([], ["net/prod"])
+    assert (problems, list(order.dependencies["one/prod"])) == ([], ["net/prod"])
 
 
 def test_a_program_in_a_file_of_its_own(root: Path) -> None:
@@ -224,6 +234,6 @@ def test_a_program_in_a_file_of_its_own(root: Path) -> None:
     write_project(root, "net")
     project = root / "one/Pulumi.yaml"
     project.write_text(project.read_text() + "main: infra/run.py\n")
-    assert list(order_of(root)[0].needs["one/prod"]) == ["net/prod"]
+    assert list(order_of(root)[0].dependencies["one/prod"]) == ["net/prod"]
     project.write_text(project.read_text().replace("infra/run.py", "none"))
-    assert order_of(root)[0].needs["one/prod"] == {}
+    assert order_of(root)[0].dependencies["one/prod"] == {}

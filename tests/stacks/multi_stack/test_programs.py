@@ -4,19 +4,19 @@ from pathlib import Path
 
 import pytest
 
-from gpuform.stacks.multi_stack.references import ProgramText, read_program
+from gpuform.stacks.multi_stack.references import ProgramReferences, read_program
 
 ABOUT = {"project": "apps", "stack": "prod"}
 
 
-def told(root: Path, text: str, **others: str) -> ProgramText:
+def told(root: Path, text: str, **others: str) -> ProgramReferences:
     (root / "__main__.py").write_text(text)
     for name, content in others.items():
         (root / f"{name}.py").write_text(content)
     return read_program(root, ABOUT)
 
 
-def stacks(found: ProgramText) -> list[str]:
+def stacks(found: ProgramReferences) -> list[str]:
     return [stack for stack, _ in found.stacks]
 
 
@@ -50,7 +50,7 @@ volume = net.get_output("volume")
     assert stacks(found) == ["organization/net/prod"]
     ((stack, output, place),) = found.read
     assert (stack, output, place.line, place.column) == ("organization/net/prod", "volume", 7, 10)
-    assert found.is_whole
+    assert found.is_complete
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ volume = net.get_output("volume")
 def test_a_name_that_only_a_run_can_tell(root: Path, made: str) -> None:
     text = f"import pulumi\nfor name in names:\n    net = {made}\n"
     found = told(root, text)
-    assert (stacks(found), found.is_whole) == ([], False)
+    assert (stacks(found), found.is_complete) == ([], False)
 
 
 def test_a_variable_with_two_values_tells_nothing(root: Path) -> None:
@@ -83,7 +83,7 @@ def read(other):
 other = "organization/three/prod"
 """
     found = told(root, text)
-    assert (stacks(found), found.is_whole) == ([], False)
+    assert (stacks(found), found.is_complete) == ([], False)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_the_outputs_of_a_program(root: Path, text: str, exports: set[str] | Non
     (root / "parts").mkdir()
     (root / "parts/deep.py").write_text("")
     found = told(root, text, network="")
-    assert (found.exports if found.is_whole else None) == exports
+    assert (found.exports if found.is_complete else None) == exports
 
 
 def test_columns_count_characters(root: Path) -> None:

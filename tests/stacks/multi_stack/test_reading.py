@@ -11,19 +11,19 @@ from several_projects import write_project, write_three
 
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.multi_stack import (
-    Estate,
-    EstateError,
-    Order,
-    check_estate,
-    find_estate,
-    read_estate,
+    MultiStackError,
+    MultiStackWorkspace,
+    StackOrder,
+    check_workspace,
+    find_workspace,
+    read_workspace,
 )
 
 
-def found_in(folder: Path) -> tuple[Estate, list[str]]:
+def found_in(folder: Path) -> tuple[MultiStackWorkspace, list[str]]:
     """The estate, and the first line of each problem."""
     problems = Diagnostics()
-    estate = find_estate(folder, os.environ, problems)
+    estate = find_workspace(folder, os.environ, problems)
     return estate, [str(each).splitlines()[0] for each in problems]
 
 
@@ -34,10 +34,10 @@ def problems_of(root: Path, text: str) -> list[str]:
 
 def test_the_file_upwards_names_them(root: Path) -> None:
     write_three(root)
-    estate = read_estate(root / "network", os.environ)
-    assert list(estate.members) == ["apps/prod", "clusters/prod", "network/prod"]
+    estate = read_workspace(root / "network", os.environ)
+    assert list(estate.stacks) == ["apps/prod", "clusters/prod", "network/prod"]
     assert (estate.root, estate.file) == (root, root / "stacks.yaml")
-    place = estate.members["clusters/prod"].place
+    place = estate.stacks["clusters/prod"].position
     assert (place.file, place.line, place.column) == ("stacks.yaml", 3, 13)
 
 
@@ -46,9 +46,9 @@ def test_without_the_file_every_stack_with_settings_below(root: Path) -> None:
     write_project(root, "teams/two", stacks=())
     for passed_over in (".hidden", "node_modules", "venv"):
         write_project(root, f"{passed_over}/three")
-    estate = read_estate(root, os.environ)
-    assert list(estate.members) == ["one/dev", "one/prod"]
-    assert estate.members["one/dev"].place.file == "teams/one/Pulumi.dev.yaml"
+    estate = read_workspace(root, os.environ)
+    assert list(estate.stacks) == ["one/dev", "one/prod"]
+    assert estate.stacks["one/dev"].position.file == "teams/one/Pulumi.dev.yaml"
 
 
 def test_a_tree_may_have_projects_of_other_languages_beside(root: Path) -> None:
@@ -60,23 +60,23 @@ def test_a_tree_may_have_projects_of_other_languages_beside(root: Path) -> None:
     (other / "Pulumi.prod.yaml").write_text("")
     estate, problems = found_in(root)
     assert problems == []
-    assert "website/prod" not in estate.members
+    assert "website/prod" not in estate.stacks
     (named,) = problems_of(root, "stacks: [{folder: website, stack: prod}]\n")
     assert named.endswith("the runtime is 'nodejs'")
 
 
 def test_no_stack_anywhere(root: Path) -> None:
-    with pytest.raises(EstateError, match=r"no stacks.yaml, and no project"):
-        read_estate(root, os.environ)
+    with pytest.raises(MultiStackError, match=r"no stacks.yaml, and no project"):
+        read_workspace(root, os.environ)
 
 
 def test_one_name_leaves_those_of_it(root: Path) -> None:
     write_project(root, "one", stacks=("dev", "prod"))
     write_project(root, "two", stacks=("prod",))
-    assert list(read_estate(root, os.environ, "prod").members) == ["one/prod", "two/prod"]
-    assert list(read_estate(root, os.environ, "one/dev").members) == ["one/dev"]
-    with pytest.raises(EstateError, match="no project has a stack named 'none'"):
-        read_estate(root, os.environ, "none")
+    assert list(read_workspace(root, os.environ, "prod").stacks) == ["one/prod", "two/prod"]
+    assert list(read_workspace(root, os.environ, "one/dev").stacks) == ["one/dev"]
+    with pytest.raises(MultiStackError, match="no project has a stack named 'none'"):
+        read_workspace(root, os.environ, "none")
 
 
 def test_the_files_own_folder_may_be_a_project(root: Path) -> None:
@@ -85,7 +85,7 @@ def test_the_files_own_folder_may_be_a_project(root: Path) -> None:
     for own in (".", "./"):
         (root / "stacks.yaml").write_text(f"stacks: [{{folder: {own}}}, {{folder: ./inner}}]")
         estate, problems = found_in(root)
-        assert (list(estate.members), problems) == (["root/prod", "inner/prod"], [])
+        assert (list(estate.stacks), problems) == (["root/prod", "inner/prod"], [])
 
 
 def test_stars_stand_for_any_text(root: Path) -> None:
@@ -93,9 +93,9 @@ def test_stars_stand_for_any_text(root: Path) -> None:
         write_project(root, f"clusters/{name}")
     (root / "clusters/readme").mkdir()
     (root / "stacks.yaml").write_text("stacks: [{folder: clusters/*st, stack: prod}]")
-    assert list(found_in(root)[0].members) == ["east/prod", "west/prod"]
+    assert list(found_in(root)[0].stacks) == ["east/prod", "west/prod"]
     (root / "stacks.yaml").write_text("stacks: [{folder: '**'}]")
-    assert sorted(found_in(root)[0].members) == ["east/prod", "north/prod", "west/prod"]
+    assert sorted(found_in(root)[0].stacks) == ["east/prod", "north/prod", "west/prod"]
 
 
 @pytest.mark.parametrize(
@@ -128,11 +128,11 @@ def test_what_is_wrong_with_an_entry(root: Path, entry: str, told: str) -> None:
 def test_what_is_no_file_of_stacks(root: Path, text: str) -> None:
     (root / "stacks.yaml").write_text(text)
     estate, problems = found_in(root)
-    assert not estate.members
+    assert not estate.stacks
     assert problems
     assert problems[0].startswith("stacks.yaml:")
-    with pytest.raises(EstateError, match="the stacks are not known"):
-        read_estate(root, os.environ)
+    with pytest.raises(MultiStackError, match="the stacks are not known"):
+        read_workspace(root, os.environ)
 
 
 def test_projects_with_one_name(root: Path) -> None:
@@ -151,8 +151,8 @@ def test_a_broken_project_is_one_problem_among_others(root: Path) -> None:
         "apps/Pulumi.yaml:2:10: the runtime is 'nodejs'",
         "network/Pulumi.yaml:1:1: name is missing",
     ]
-    assert list(estate.members) == ["clusters/prod"]
-    assert not estate.is_whole
+    assert list(estate.stacks) == ["clusters/prod"]
+    assert not estate.is_complete
     (root / "network/Pulumi.yaml").write_bytes(b"\xff")
     assert any("is not UTF-8 text" in each for each in found_in(root)[1])
 
@@ -186,8 +186,8 @@ def test_one_folder_in_several_spellings_is_one_backend(root: Path) -> None:
     write_project(root, "three", backend="file://../other")
     (root / "link").symlink_to(root / "state")
     write_project(root, "four", backend="file://../link")
-    estate = read_estate(root, os.environ)
-    backend = estate.members["one/prod"].backend
+    estate = read_workspace(root, os.environ)
+    backend = estate.stacks["one/prod"].backend
     for name in ("two", "four"):
         assert estate.find(backend, f"organization/{name}/prod") is not None
     assert estate.find(backend, "organization/three/prod") is None
@@ -232,8 +232,8 @@ def test_whatever_the_file_says_it_is_stacks_or_problems(root: Path, document: o
     write_project(root, "network")
     (root / "stacks.yaml").write_text(json.dumps(document))
     problems = Diagnostics()
-    order = Order.of(find_estate(root, os.environ, problems), problems)
-    check_estate(order, list(order.needs), problems)
-    assert order.needs or problems
+    order = StackOrder.from_workspace(find_workspace(root, os.environ, problems), problems)
+    check_workspace(order, list(order.dependencies), problems)
+    assert order.dependencies or problems
     for each in problems:
         assert each.place.file.startswith(("stacks.yaml", "network/"))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gpuform.stacks.document.diagnostics import SourcePosition
 from gpuform.stacks.engine.project import Project
-from gpuform.stacks.multi_stack import Estate, Member, Order
+from gpuform.stacks.multi_stack import MultiStackWorkspace, StackOrder, WorkspaceStack
 from gpuform.stacks.operations.several.process import (
     AsksOutputs,
     Cancel,
@@ -112,8 +112,10 @@ def schedule(needs: Mapping[str, set[str]], played: Played, jobs: int = 4) -> Sc
     for name in needs:
         project, _, stack = name.partition("/")
         found = Project(project, Path("/nowhere") / project / "Pulumi.yaml")
-        members[name] = Member(found, stack, "file:///state", SourcePosition("stacks.yaml"))
-    order = Order(Estate(Path("/nowhere"), members), {name: {} for name in needs}, {}, {})
+        members[name] = WorkspaceStack(found, stack, "file:///state", SourcePosition("stacks.yaml"))
+    order = StackOrder(
+        MultiStackWorkspace(Path("/nowhere"), members), {name: {} for name in needs}, {}, {}
+    )
     return Schedule(
         order,
         needs,
