@@ -14,7 +14,7 @@ from gpuform.providers.forms import Form
 from gpuform.providers.operations import Settings
 from gpuform.schemas.models import Problem
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.registration import DeletionRule, Registered, Registration, Rule
+from gpuform.stacks.engine.registration import DeletionRule, Registration, RegistrationIndex, Rule
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of, own_type
 from gpuform.stacks.engine.values import unwrap_secrets
@@ -62,7 +62,7 @@ _CLUSTER, _VOLUME = _types("together", "Cluster"), _types("together", "SharedVol
 _RECORD, _RECORD_NODE = _types("aios", "Cluster"), _types("aios", "GpuNode")
 
 
-def volume_in_region(cluster: Registration, others: Registered) -> Iterator[Problem]:
+def volume_in_region(cluster: Registration, others: RegistrationIndex) -> Iterator[Problem]:
     """A Together cluster can only use a shared volume of its own region."""
     if cluster.type not in _CLUSTER:
         return
@@ -94,7 +94,7 @@ def volume_in_use(volume: ResourceState, staying: Sequence[ResourceState]) -> It
             )
 
 
-def one_owner_of_nodes(resource: Registration, others: Registered) -> Iterator[Problem]:
+def one_owner_of_nodes(resource: Registration, others: RegistrationIndex) -> Iterator[Problem]:
     """A node of an AIOS record is its cluster's or an aios.GpuNode's, and of one of these only."""
     if resource.type in _RECORD and _declares_nodes(resource):
         # One that names it as the resource comes after it.
@@ -109,18 +109,18 @@ def one_owner_of_nodes(resource: Registration, others: Registered) -> Iterator[P
 
 
 def _with_texts(
-    others: Registered, types: Iterable[str], like: Registration, *names: str
+    others: RegistrationIndex, types: Iterable[str], like: Registration, *names: str
 ) -> Iterator[Registration]:
     """Yield the registrations of these types with the same known texts, in the same registry.
 
     Another provider may be for another registry, which may have the same ids.
     """
     texts = {name: like.inputs.get(name) for name in names}
-    found = chain.from_iterable(others.with_texts(each, texts) for each in types)
+    found = chain.from_iterable(others.find_with_inputs(each, texts) for each in types)
     return (each for each in found if each.provider == like.provider)
 
 
-def _clusters_of(node: Registration, others: Registered) -> Iterable[Registration]:
+def _clusters_of(node: Registration, others: RegistrationIndex) -> Iterable[Registration]:
     """The records that a node names, by their id or as the resource."""
     urns = (node.property_dependencies or {}).get("cluster_id", ())
     named = (each for each in map(others.get, urns) if each and each.type in _RECORD)

@@ -25,7 +25,7 @@ from gpuform.stacks.cli.terminal.screen import DisplayOptions, Screen
 from gpuform.stacks.cli.terminal.views import EventLines, HumanView, PreviewJson, View
 from gpuform.stacks.engine.deployment import Outcome
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.language_host import topology_of
+from gpuform.stacks.engine.language_host import find_topology
 from gpuform.stacks.engine.planning import Diagnostic, Event, Listener
 from gpuform.stacks.engine.stack import Workspace
 from gpuform.stacks.engine.store import build_full_name
@@ -90,7 +90,7 @@ def _run_task(task: Task, channel: "Channel") -> Ended:
     with set_variables(task.variables):
         workspace = Workspace.find(Path.cwd(), os.environ)
         ended = _run_operation(task, workspace, channel)
-    is_clean = topology_of(workspace.project.program) is not None and not channel.is_cancelled
+    is_clean = find_topology(workspace.project.program) is not None and not channel.is_cancelled
     return ended.model_copy(update={"is_clean": is_clean})
 
 

@@ -17,7 +17,7 @@ from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 from gpuform.stacks.document.nodes import Entry, MappingNode, Node, ScalarNode, SequenceNode
 from gpuform.stacks.document.reading import LINE_BREAK, LOADER, read_text
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.language_host import topology_of
+from gpuform.stacks.engine.language_host import find_topology
 from gpuform.stacks.engine.project import Project
 from gpuform.stacks.lsp.cursor import NAMED, Named, Reference, Span, references_in
 from gpuform.stacks.topology.files import get_inclusions
@@ -173,7 +173,7 @@ class Sources:
 
 def _topology_of(project: Project) -> Path | None:
     try:
-        found = topology_of(project.program)
+        found = find_topology(project.program)
     except EngineError:  # its program is not there
         return None
     return None if found is None else found.path

@@ -18,7 +18,7 @@ from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.document.nodes import MappingNode, ScalarNode
 from gpuform.stacks.document.reading import read_text
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.language_host import topology_of
+from gpuform.stacks.engine.language_host import find_topology
 from gpuform.stacks.engine.project import Project, find_project, load_project
 from gpuform.stacks.engine.store import anchor_file_url, get_backend_url
 from gpuform.stacks.multi_stack import find_project_files
@@ -232,13 +232,13 @@ def backend_of(project: Project, environ: Mapping[str, str]) -> str:
 
 def is_topology(project: Project) -> bool:
     """Whether the project declares and runs nothing."""
-    return topology_of(project.program) is not None
+    return find_topology(project.program) is not None
 
 
 def secret_defaults(project: Project) -> list[str]:
     """The values that files of the project give to secret variables, in the clear."""
     found = [str(each.value) for each in project.config.values() if each.secret and each.value]
-    topology = topology_of(project.program)
+    topology = find_topology(project.program)
     if topology is not None:
         variables = load(topology.path, Diagnostics()).config.values()
         for said in (variable.fields for variable in variables if variable.secret):

@@ -317,7 +317,7 @@ def read_stack_contents(member: WorkspaceStack, problems: Diagnostics) -> StackC
     project = member.project
     try:
         folder, _ = get_folder_and_entry(project.program)
-        found_topology = topology_of(project.program)
+        found_topology = find_topology(project.program)
     except EngineError:
         return StackContents(has_program=False)
     if found_topology is None:

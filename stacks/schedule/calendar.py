@@ -27,7 +27,7 @@ from gpuform.schemas.policies.lifetime import (
     read_running_hours,
 )
 from gpuform.stacks.engine.executing import DueChange
-from gpuform.stacks.engine.registration import Registered, Registration
+from gpuform.stacks.engine.registration import Registration, RegistrationIndex
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of
@@ -205,7 +205,7 @@ class ExpiredResources:
     _entries: dict[str, dict[str, Any]] | None = field(default=None)
 
     def find_renewal_problems(
-        self, registration: Registration, _others: Registered
+        self, registration: Registration, _others: RegistrationIndex
     ) -> Iterator[Problem]:
         """Yield a problem if a resource that expired by this `ttl` may not be recreated."""
         ttl = unwrap_secrets(registration.inputs.get("ttl"))

@@ -17,7 +17,7 @@ from gpuform.stacks.document.nodes import (
     find_node,
 )
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.language_host import topology_of
+from gpuform.stacks.engine.language_host import find_topology
 from gpuform.stacks.engine.project import Project, find_project
 from gpuform.stacks.multi_stack import list_stacks_with_settings
 from gpuform.stacks.testing.report import EntrySeen
@@ -214,7 +214,7 @@ def entries_of(project: Project, stack: str) -> list[EntrySeen] | None:
 
     None where the program is Python; none of a topology that cannot be expanded.
     """
-    topology = topology_of(project.program)
+    topology = find_topology(project.program)
     if topology is None:
         return None
     problems = Diagnostics()

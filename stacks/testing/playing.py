@@ -19,7 +19,7 @@ from gpuform.schemas.errors import UserError
 from gpuform.schemas.plan import Plan
 from gpuform.schemas.topology import SECTIONS
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.engine.language_host import topology_of
+from gpuform.stacks.engine.language_host import find_topology
 from gpuform.stacks.engine.planning import StepDone
 from gpuform.stacks.engine.project import StackSettings, is_secure, load_project
 from gpuform.stacks.engine.stack import Stack, Workspace
@@ -380,7 +380,7 @@ class _Stage:
     def entries(self) -> list[EntrySeen] | None:
         """The entries of the topology, as this configuration expands them."""
         if not self._project.settings_path(self._name).exists():  # there never was a stack
-            return None if topology_of(self._project.program) is None else []
+            return None if find_topology(self._project.program) is None else []
         return entries_of(self._project, self._name)
 
     def names(self) -> list[str]:

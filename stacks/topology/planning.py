@@ -27,7 +27,7 @@ from gpuform.stacks.document.nodes import (
     list_scalars,
     parse_path,
 )
-from gpuform.stacks.engine.registration import Registered, Registration
+from gpuform.stacks.engine.registration import Registration, RegistrationIndex
 from gpuform.stacks.resource_rules import RULES
 from gpuform.stacks.topology.configuration import (
     EMULATOR_DEFAULT,
@@ -302,7 +302,7 @@ def _refuse_unset(
 
 def _check_rules(resources: Iterable[CheckedResource], problems: Diagnostics) -> None:
     """Apply the rules over several resources, and add their problems to `problems`."""
-    registered = Registered()
+    registered = RegistrationIndex()
     for resource in resources:
         address = resource.instance.address
         registration = _create_registration(resource)

@@ -310,7 +310,7 @@ class Deployment:
                 monitor,
                 Engine(self.events),
                 preview=self.options.preview,
-                stopped=lambda: self._executor.is_stopping,
+                is_stopped=lambda: self._executor.is_stopping,
                 run_topology=self.options.run_topology,
             )
         except ProgramError as error:

@@ -140,20 +140,20 @@ def basis_before(subject: DeploymentTarget, options: Mapping[str, Any], digest: 
     """The part that is known before a preview: state, configuration, options."""
     program = subject.program
     return Basis(
-        state=digests.state_digests(subject.snapshot, digest),
-        config=digests.config_digests(program.config, program.secret_keys, digest),
+        state=digests.compute_state_digests(subject.snapshot, digest),
+        config=digests.compute_config_digests(program.config, program.secret_keys, digest),
         program={},
         options=options,
-        key=digests.digest_of(digest, "key"),
+        key=digests.compute_digest(digest, "key"),
     )
 
 
 def basis_after(before: Basis, preview: Outcome, digest: Digest) -> Basis:
     """The whole of it, once a preview has told what the program asks for."""
-    program = digests.program_digests(preview.declared, digest)
+    program = digests.compute_program_digests(preview.declared, digest)
     for urn, parts in program.items():
         if type_of(urn) == STACK_TYPE:
-            parts.update(digests.export_digest(preview.outputs, digest))
+            parts.update(digests.compute_export_digest(preview.outputs, digest))
     effects = {urn: tuple(sorted(done)) for urn, done in sorted(preview.effects.items())}
     program = dict(sorted(program.items()))
     return before.model_copy(update={"program": program, "effects": effects})
@@ -170,7 +170,9 @@ def is_sealed(plan: Plan, digest: Digest) -> bool:
 
 
 def _seal(plan: Plan, digest: Digest) -> str:
-    return digests.digest_of(digest, "plan", json.loads(_with_seal(plan, "").model_dump_json()))
+    return digests.compute_digest(
+        digest, "plan", json.loads(_with_seal(plan, "").model_dump_json())
+    )
 
 
 def _with_seal(plan: Plan, seal: str) -> Plan:

@@ -1,13 +1,16 @@
-"""Runs an unmodified Pulumi program in this process, against an in-process resource monitor."""
+"""Run an unmodified Pulumi program in this process, against an in-process resource monitor.
+
+`deployment` calls this package; the monitor calls the step generator and the step executor.
+"""
 
 from gpuform.stacks.engine.language_host.language import (
-    Answer,
     Declarations,
     Ended,
+    ResourceResult,
     TopologyRun,
     TopologyRunner,
+    find_topology,
     run_program,
-    topology_of,
 )
 from gpuform.stacks.engine.language_host.monitor import Monitor, ProgramTarget
 from gpuform.stacks.engine.language_host.program_errors import ProgramError
@@ -15,7 +18,6 @@ from gpuform.stacks.engine.language_host.recording import Recorded, record
 from gpuform.stacks.engine.language_host.services import Engine, Program, print_to_events
 
 __all__ = [
-    "Answer",
     "Declarations",
     "Ended",
     "Engine",
@@ -24,10 +26,11 @@ __all__ = [
     "ProgramError",
     "ProgramTarget",
     "Recorded",
+    "ResourceResult",
     "TopologyRun",
     "TopologyRunner",
+    "find_topology",
     "print_to_events",
     "record",
     "run_program",
-    "topology_of",
 ]

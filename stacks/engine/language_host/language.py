@@ -1,11 +1,10 @@
-"""Run an unmodified Pulumi program, or a topology without the SDK, against the in-process resource
-monitor.
+"""Run an unmodified Pulumi program, or a topology without the SDK, against the resource monitor.
 
 Under the Pulumi CLI a program has a process of its own, in which the language host sets the folder
-and `sys.argv` before it runs the program as `__main__`. Here the process is shared, one program
-after the other; `import_project_modules` and `restore_process` keep them apart.
+and `sys.argv` before the program runs as `__main__`. Here the process is shared, one program after
+the other; `import_project_modules` and `restore_process` isolate them.
 
-What reads a topology is not the engine's: it is given to it as a `TopologyRunner`.
+The engine does not read topologies itself: the caller passes a `TopologyRunner`.
 """
 
 import ast
@@ -32,8 +31,8 @@ from gpuform.stacks.engine.language_host.program_errors import (
     Gate,
     ProgramError,
     ProgramFiles,
-    Refusals,
     StrayFailures,
+    UnsupportedFeatures,
     explain_failure,
 )
 from gpuform.stacks.engine.language_host.services import Engine, Program, ResourceMonitor
@@ -47,22 +46,21 @@ from gpuform.stacks.engine.sdk_patches import spare_sdk
 from gpuform.stacks.engine.values import PropertyMap
 
 PROGRAM: Final = "from gpuform.stacks import run\n\nrun({!r})\n"
-"""The program of a topology that has none beside it."""
-_FILE: Final = "topology.yaml"
-"""What `run()` runs."""
+"""The program of a topology that has no program beside it."""
+_DEFAULT_TOPOLOGY: Final = "topology.yaml"
+"""The file that `run()` without arguments runs."""
 
 
 class Ended(Exception):
-    """The run has ended: nothing more can be declared, and there is nothing more to say."""
+    """The run has ended: it accepts no declarations and has reported every error."""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What has become of something that was declared.
+class ResourceResult:
+    """The result of a declaration.
 
-    `outputs` are None where there are none to tell: of components, and of what is `unknown` because
-    it was left out of the run. What has `failed` goes with the run as unknown. An empty id is one
-    that is not known.
+    `outputs` are None for components, and for a resource that is `unknown` because the run left it
+    out. A `failed` resource is unknown to the rest of the run. An empty id is not known yet.
     """
 
     urn: str
@@ -73,32 +71,37 @@ class Answer:
 
 
 class Declarations(Protocol):
-    """What a topology declares its resources to, from one thread."""
+    """The interface to which a topology declares its resources, from one thread."""
 
     def working(self) -> AbstractContextManager[None]:
-        """Around a time in which one thing after the other is declared."""
+        """Return a context for a time in which resources are declared one after the other."""
 
-    def declare(self, asked: Registration | Read) -> Answer | Callable[[], Answer]:
-        """Plans a resource. What may wait for somebody is left to do, on any thread.
+    def declare(
+        self, declaration: Registration | Read
+    ) -> ResourceResult | Callable[[], ResourceResult]:
+        """Plan a resource and return its result, or a function for the part that may block.
 
-        Both raise Ended.
+        The function may run on any thread.
+
+        Raises:
+            Ended: the run has ended; the function may raise it too.
         """
 
     def export(self, urn: str, outputs: PropertyMap) -> None:
-        """The outputs of a component, or of the stack."""
+        """Record the outputs of a component or of the stack."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopologyRun:
-    """One run of a topology: `file` is relative to the working folder.
+    """One run of a topology; `file` is relative to the working folder.
 
-    `handed_over` is where the program hands it to gpuform, a file and its line; `threads` is how
-    many resources may wait at a time; `warn` tells the user something.
+    `call_site` is the file and line where the program hands the topology to gpuform; `threads` is
+    how many resources may block at a time; `warn` shows a warning to the user.
     """
 
     program: Program
     file: Path
-    handed_over: tuple[Path, int]
+    call_site: tuple[Path, int]
     declarations: Declarations
     preview: bool
     threads: int
@@ -106,45 +109,49 @@ class TopologyRun:
 
 
 TopologyRunner = Callable[[TopologyRun], None]
-"""Declares what a topology says; raises EngineError for what is wrong with it, and Ended."""
+"""Declare the resources of a topology.
+
+Raises:
+    EngineError: the topology is invalid.
+    Ended: the run has ended.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """The file that a program consists of, from the program's folder; the line of the program that
-    says so.
-    """
+    """The topology file of a program, relative to its folder, and the line that runs it."""
 
     file: Path
-    handed_over: tuple[Path, int]
+    call_site: tuple[Path, int]
 
     @property
     def path(self) -> Path:
-        """Where the file is."""
-        return self.handed_over[0].parent / self.file
+        """Path of the topology file."""
+        return self.call_site[0].parent / self.file
 
 
-def topology_of(directory: Path) -> Topology | None:
-    """The topology that a program is, given its folder or file; None for any other program.
+def find_topology(directory: Path) -> Topology | None:
+    """Return the topology that a program consists of, or None for any other program.
 
-    That is one without a program, or whose program hands it over and does nothing else.
+    `directory` is the program's folder or file. A topology program is missing, or does nothing but
+    hand the topology to gpuform.
     """
     folder, entry = get_folder_and_entry(directory)
     file = folder / ("__main__.py" if entry == "." else entry)
     try:
         source = file.read_bytes()
     except FileNotFoundError:
-        found = find_topology_file(folder) if file.name == "__main__.py" else None
-        if found is None:
+        topology_file = find_topology_file(folder) if file.name == "__main__.py" else None
+        if topology_file is None:
             return None
-        source = PROGRAM.format(found.name).encode()
+        source = PROGRAM.format(topology_file.name).encode()
     except OSError:
         return None
     try:
         statements = ast.parse(source).body
     except (SyntaxError, ValueError):
         return None
-    match [each for each in statements if not _is_docstring(each)]:
+    match [statement for statement in statements if not _is_docstring(statement)]:
         case [
             ast.ImportFrom("gpuform.stacks", [ast.alias("run", None)], 0),
             ast.Expr(ast.Call(ast.Name("run"), [ast.Constant(str(name))], [])) as call,
@@ -154,7 +161,7 @@ def topology_of(directory: Path) -> Topology | None:
             ast.ImportFrom("gpuform.stacks", [ast.alias("run", None)], 0),
             ast.Expr(ast.Call(ast.Name("run"), [], [])) as call,
         ]:
-            return Topology(Path(_FILE), (file, call.lineno))
+            return Topology(Path(_DEFAULT_TOPOLOGY), (file, call.lineno))
     return None
 
 
@@ -162,66 +169,69 @@ def _is_docstring(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
-_FEWEST_THREADS = 16
+_MIN_THREADS = 16
 
 
-class Host(ResourceMonitor, Declarations, Protocol):
-    """What programs declare their resources to, with the SDK or as topologies."""
+class ProgramMonitor(ResourceMonitor, Declarations, Protocol):
+    """The interface to which programs declare resources, with the SDK or as topologies."""
 
 
 def run_program(
     program: Program,
-    monitor: Host,
+    monitor: ProgramMonitor,
     engine: Engine,
     *,
     preview: bool,
-    stopped: Callable[[], bool],
+    is_stopped: Callable[[], bool],
     run_topology: TopologyRunner | None = None,
 ) -> None:
-    """Runs the program to its end, within `import_project_modules`.
+    """Run the program to its end, within `import_project_modules`.
 
-    `stopped` tells whether the run was ended by a failed step: then what the program raises
-    because its monitor is gone says nothing new. A program that is a topology is run by
-    `run_topology`, where there is one, and else with the SDK. Raises ProgramError, with the
-    program's own lines; what it asked for and only the Pulumi CLI can do comes before all else.
+    `is_stopped` returns True if a failed step ended the run: errors of a program that lost its
+    monitor are not reported then. A program that is a topology is run by `run_topology` if given,
+    and else with the SDK.
+
+    Raises:
+        ProgramError: the program failed, with its own lines; features that need the Pulumi CLI come
+            first.
     """
     folder, _ = get_folder_and_entry(program.directory)
     files = ProgramFiles((program.root, folder))
-    topology = topology_of(program.directory) if run_topology else None
+    topology = find_topology(program.directory) if run_topology else None
     if run_topology is not None and topology is not None:
-        failed = _failure_of(
-            run_topology, _topology_run(program, topology, monitor, engine, preview)
+        topology_error = _catch_failure(
+            run_topology, _build_topology_run(program, topology, monitor, engine, preview)
         )
-        if failed is not None and not stopped():
-            raise explain_failure(failed, files)
+        if topology_error is not None and not is_stopped():
+            raise explain_failure(topology_error, files)
         return
-    running = _Run(program, Refusals(files), StrayFailures(files))
-    failure = running.failure(monitor, engine, preview)
-    refused = running.refusals.error()
-    if refused is not None:
-        raise refused
-    errors = [failure] if failure else running.stray.errors()
-    if errors and not stopped():
-        problems = [explain_failure(error, files, running.stray.traces) for error in errors]
+    program_run = _ProgramRun(program, UnsupportedFeatures(files), StrayFailures(files))
+    failure = program_run.run_and_catch(monitor, engine, preview)
+    unsupported_error = program_run.unsupported.build_error()
+    if unsupported_error is not None:
+        raise unsupported_error
+    errors = [failure] if failure else program_run.stray.collect_errors()
+    if errors and not is_stopped():
+        problems = [explain_failure(error, files, program_run.stray.traces) for error in errors]
         raise ProgramError("\n".join(map(str, problems)), problems[0].hint)
 
 
-def _topology_run(
-    program: Program, topology: Topology, monitor: Host, engine: Engine, preview: bool
+def _build_topology_run(
+    program: Program, topology: Topology, monitor: ProgramMonitor, engine: Engine, preview: bool
 ) -> TopologyRun:
     return TopologyRun(
         program,
         topology.file,
-        topology.handed_over,
+        topology.call_site,
         monitor,
         preview,
-        _threads(program, preview),
+        _count_threads(program, preview),
         engine.warn,
     )
 
 
-def _failure_of(run_topology: TopologyRunner, run: TopologyRun) -> Exception | None:
-    """Why the topology did not come to its end; None when it did, or there is nothing to say."""
+def _catch_failure(run_topology: TopologyRunner, run: TopologyRun) -> Exception | None:
+    """Run a topology and return its exception; None if it ended well or everything was reported."""
     try:
         with trace_span("program", "program"):
             run_topology(run)
@@ -232,30 +242,30 @@ def _failure_of(run_topology: TopologyRunner, run: TopologyRun) -> Exception | N
     return None
 
 
-def _threads(program: Program, preview: bool) -> int:
-    """Every registration in flight holds a thread; a thread is made only when needed.
+def _count_threads(program: Program, preview: bool) -> int:
+    """Return the number of threads: every registration in flight holds one.
 
-    Those of a preview wait for nothing but providers, others for the state as well.
+    Registrations of a preview wait for providers only, others for the state as well.
     """
-    return max(program.parallel * (1 if preview else 2), _FEWEST_THREADS)
+    return max(program.parallel * (1 if preview else 2), _MIN_THREADS)
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class _ProgramRun:
     program: Program
-    refusals: Refusals
+    unsupported: UnsupportedFeatures
     stray: StrayFailures
 
-    def failure(
+    def run_and_catch(
         self, monitor: ResourceMonitor, engine: Engine, preview: bool
     ) -> BaseException | None:
-        """What the program raised in the end."""
+        """Run the program and return the exception that ended it, or None."""
         failures: list[BaseException] = []
 
         def work() -> None:
             try:
-                self._configure(Gate(monitor, self.refusals), engine, preview)
-                with trace_span("program", "program"), self.refusals.refuse_functions():
+                self._configure(Gate(monitor, self.unsupported), engine, preview)
+                with trace_span("program", "program"), self.unsupported.block_functions():
                     self._run_loop(preview)
             except BaseException as error:  # noqa: BLE001 - carried to the caller's thread
                 failures.append(error)
@@ -266,7 +276,7 @@ class _Run:
             target=contextvars.Context().run, args=(work,), name="program", daemon=True
         )
         with restore_process():
-            threading.excepthook = self.stray.in_thread
+            threading.excepthook = self.stray.handle_thread_failure
             thread.start()
             thread.join()
         return failures[0] if failures else None
@@ -291,7 +301,7 @@ class _Run:
         loop = asyncio.new_event_loop()
         try:
             asyncio.set_event_loop(loop)
-            threads = _threads(self.program, preview)
+            threads = _count_threads(self.program, preview)
             loop.set_default_executor(ThreadPoolExecutor(threads, thread_name_prefix="rpc"))
             self.stray.watch(loop)
             with spare_sdk():
@@ -302,33 +312,33 @@ class _Run:
             loop.close()
 
     def _execute(self) -> None:
-        runtime.register_stack_transformation(self.refusals.transformation)
+        runtime.register_stack_transformation(self.unsupported.check_resource)
         folder, entry = get_folder_and_entry(self.program.directory)
         file = folder / ("__main__.py" if entry == "." else entry)
-        source = _source(file)
+        source = _read_source(file)
         main = ModuleType("__main__")
         main.__file__ = str(file)
         sys.modules["__main__"] = main
         exec(compile(source, file, "exec", dont_inherit=True), vars(main))  # noqa: S102 - its task
 
 
-def _source(file: Path) -> bytes:
-    """The program; that of a topology, where there is only one."""
+def _read_source(file: Path) -> bytes:
+    """Return the source of the program, or a generated program for a topology without one."""
     try:
         return file.read_bytes()
     except FileNotFoundError:
-        found = find_topology_file(file.parent) if file.name == "__main__.py" else None
-    if found is None:
+        topology_file = find_topology_file(file.parent) if file.name == "__main__.py" else None
+    if topology_file is None:
         raise ProgramError(
             f"there is no program: {file} does not exist",
             hint="write it there, or a topology.yaml, or name its folder or file as `main` in "
             "Pulumi.yaml",
         )
-    return PROGRAM.format(found.name).encode()
+    return PROGRAM.format(topology_file.name).encode()
 
 
 def _end_tasks(loop: asyncio.AbstractEventLoop) -> None:
-    """Ends what a failed program left half done: Python would complain of it later."""
+    """Cancel the tasks that a failed program left running: Python would warn about them later."""
     # The SDK makes coroutines ahead of awaiting them; `restore_process` undoes this.
     warnings.filterwarnings("ignore", r"coroutine 'Output\.", RuntimeWarning)
     tasks = asyncio.all_tasks(loop)

@@ -1,7 +1,8 @@
-"""The resource monitor and the engine interface that an in-process Pulumi program talks to.
+"""Serve the resource monitor to an in-process Pulumi program.
 
 The SDK calls these methods as it would call gRPC stubs, each on a thread of its own, which waits
-until the resource is done.
+until the resource is done. The monitor asks the step generator for steps and hands them to the step
+executor.
 """
 
 import threading
@@ -25,8 +26,12 @@ from gpuform.stacks.engine.executing import (
     StepExecutor,
     Stopped,
 )
-from gpuform.stacks.engine.language_host.language import Answer, Ended
-from gpuform.stacks.engine.language_host.services import FEATURES, RpcError, unimplemented
+from gpuform.stacks.engine.language_host.language import Ended, ResourceResult
+from gpuform.stacks.engine.language_host.services import (
+    FEATURES,
+    RpcError,
+    build_unimplemented_method,
+)
 from gpuform.stacks.engine.planning import (
     CheckFailed,
     EventBus,
@@ -38,13 +43,13 @@ from gpuform.stacks.engine.planning import (
 )
 from gpuform.stacks.engine.registration import (
     Read,
-    Registered,
     Registration,
+    RegistrationIndex,
     Rule,
-    from_request,
-    read_from_request,
-    source_of,
-    with_file_hashes,
+    add_file_hashes,
+    find_source,
+    parse_read,
+    parse_registration,
 )
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import (
@@ -57,17 +62,17 @@ from gpuform.stacks.engine.urn import (
 )
 from gpuform.stacks.engine.values import PropertyMap, PropertyValue
 
-_Made = TypeVar("_Made")
+_Result = TypeVar("_Result")
 
 
-def _unavailable() -> NoReturn:
-    """How a program learns that the run has ended: the SDK stops quietly."""
+def _raise_unavailable() -> NoReturn:
+    """Raise the RPC error on which the SDK stops quietly: the run has ended."""
     raise RpcError(grpc.StatusCode.UNAVAILABLE, "the run has ended")
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramTarget:
-    """The stack that a program runs for."""
+    """Project, stack and root folder that a program runs for."""
 
     project: str
     stack: str
@@ -87,7 +92,7 @@ class Monitor:
     rules: Iterable[Rule] = ()
     constraint: PlanConstraint | None = None
     declared: list[Registration | Read] = field(default_factory=list)
-    checked: Registered = field(default_factory=Registered)
+    checked: RegistrationIndex = field(default_factory=RegistrationIndex)
     stack_outputs: PropertyMap | None = None
     _steps: dict[str, Step] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -96,19 +101,19 @@ class Monitor:
     _closed: bool = False
 
     def close(self) -> None:
-        """Answers nothing more; returns when the resources that are being done are done.
+        """Refuse further requests, and return when the running ones are done.
 
-        A program that fails does not wait for its own requests, and their threads go on.
+        A failed program does not wait for its own requests, and their threads continue.
         """
         with self._gate:
             self._closed = True
             self._gate.wait_for(lambda: not self._answering)
 
     @contextmanager
-    def _answer(self) -> Iterator[None]:
+    def _track_request(self) -> Iterator[None]:
         with self._gate:
             if self._closed:
-                _unavailable()
+                _raise_unavailable()
             self._answering += 1
         try:
             yield
@@ -129,48 +134,66 @@ class Monitor:
     def RegisterResource(  # noqa: N802 - the protocol's name
         self, request: resource_pb2.RegisterResourceRequest
     ) -> resource_pb2.RegisterResourceResponse:
-        answer = self._answered(request, from_request)
+        answer = self._handle_request(request, parse_registration)
         return resource_pb2.RegisterResourceResponse(
             urn=answer.urn,
             id=answer.id,
             object=None if answer.outputs is None else values.to_struct(answer.outputs),
             unknown=answer.unknown,
-            result=_result(answer),
+            result=_to_result_code(answer),
         )
 
-    def _answered(self, request: Any, read: Callable[..., Registration | Read]) -> Answer:
-        with self._answer(), self.executor.snapshot.track_work():
+    def _handle_request(
+        self, request: Any, read: Callable[..., Registration | Read]
+    ) -> ResourceResult:
+        with self._track_request(), self.executor.snapshot.track_work():
             if self.executor.is_stopping:
-                _unavailable()
+                _raise_unavailable()
             target = self.target
             try:
-                asked = read(request, stack=target.stack, project=target.project, root=target.root)
+                declaration = read(
+                    request, stack=target.stack, project=target.project, root=target.root
+                )
             except EngineError as error:
-                self._tell(None, error)
-                _unavailable()
+                self._report_error(None, error)
+                _raise_unavailable()
             try:
-                return self._guarded(asked, lambda: self._finish(asked, self._plan(asked)))
+                return self._report_failures(
+                    declaration,
+                    lambda: self._run_and_answer(declaration, self._plan_declaration(declaration)),
+                )
             except Ended:
-                _unavailable()
+                _raise_unavailable()
 
     def working(self) -> AbstractContextManager[None]:
         return self.executor.snapshot.track_work()
 
-    def declare(self, asked: Registration | Read) -> Answer | Callable[[], Answer]:
+    def declare(
+        self, declaration: Registration | Read
+    ) -> ResourceResult | Callable[[], ResourceResult]:
         if self.executor.is_stopping:
             raise Ended
 
-        def begin() -> Answer | Callable[[], Answer]:
-            steps = self._plan(asked)
-            if isinstance(steps, Answer) or not self.executor.may_block(steps):
-                return self._finish(asked, steps)
-            return lambda: self._guarded(asked, lambda: self._finish_later(asked, steps))
+        def begin() -> ResourceResult | Callable[[], ResourceResult]:
+            steps = self._plan_declaration(declaration)
+            if isinstance(steps, ResourceResult) or not self.executor.may_block(steps):
+                return self._run_and_answer(declaration, steps)
+            return lambda: self._report_failures(
+                declaration, lambda: self._run_later(declaration, steps)
+            )
 
-        return self._guarded(asked, begin)
+        return self._report_failures(declaration, begin)
 
-    def _guarded(self, asked: Registration | Read, work: Callable[[], _Made]) -> _Made | Answer:
-        """What `work` makes. What has failed has been told; the program goes on without it, as far
-        as it can."""
+    def _report_failures(
+        self, declaration: Registration | Read, work: Callable[[], _Result]
+    ) -> _Result | ResourceResult:
+        """Return the result of `work`, or a failed result after reporting its error.
+
+        The program continues without the failed resource as far as possible.
+
+        Raises:
+            Ended: the run is stopped.
+        """
         try:
             return work()
         except Stopped:
@@ -178,88 +201,90 @@ class Monitor:
         except StepError:
             pass  # it has been told
         except EngineError as error:
-            self._tell(asked, error)
+            self._report_error(declaration, error)
         if self.executor.is_stopping:
             raise Ended
-        return Answer(asked.urn, failed=True)
+        return ResourceResult(declaration.urn, failed=True)
 
-    def _finish_later(self, asked: Registration | Read, steps: list[Step]) -> Answer:
+    def _run_later(self, declaration: Registration | Read, steps: list[Step]) -> ResourceResult:
         with self.executor.snapshot.track_work():
-            return self._finish(asked, steps)
+            return self._run_and_answer(declaration, steps)
 
-    def _plan(self, asked: Registration | Read) -> list[Step] | Answer:
-        """The steps of what is declared; an answer where there is nothing to do."""
-        asked = replace(asked, inputs=with_file_hashes(asked.inputs))
-        if isinstance(asked, Read):
-            return self._plan_read(asked)
-        with trace_span("step", "plan", asked.urn), self._lock:
-            if self._needs_a_failure(asked):
+    def _plan_declaration(self, declaration: Registration | Read) -> list[Step] | ResourceResult:
+        """Return the steps of a declaration, or a result where there is nothing to do."""
+        declaration = replace(declaration, inputs=add_file_hashes(declaration.inputs))
+        if isinstance(declaration, Read):
+            return self._plan_read(declaration)
+        with trace_span("step", "plan", declaration.urn), self._lock:
+            if self._depends_on_failure(declaration):
                 if not self.preview:
-                    self.generator.keep_skipped_resource(asked)
-                return self._skipped(asked)
-            self._declare(asked)
-            return self._generate(asked)
+                    self.generator.keep_skipped_resource(declaration)
+                return self._skip(declaration)
+            self._record_declaration(declaration)
+            return self._generate_steps(declaration)
 
-    def _plan_read(self, read: Read) -> list[Step] | Answer:
+    def _plan_read(self, read: Read) -> list[Step] | ResourceResult:
         with self._lock:
             if {read.parent, *read.dependencies} & self.executor.failed:
-                return self._skipped(read)
-            self._declare(read)
-            return self.generator.generate_read_steps(read, self._provider(read))
+                return self._skip(read)
+            self._record_declaration(read)
+            return self.generator.generate_read_steps(read, self._get_provider_reference(read))
 
-    def _finish(self, asked: Registration | Read, steps: list[Step] | Answer) -> Answer:
-        if isinstance(steps, Answer):
+    def _run_and_answer(
+        self, declaration: Registration | Read, steps: list[Step] | ResourceResult
+    ) -> ResourceResult:
+        if isinstance(steps, ResourceResult):
             return steps
-        state, skipped = self._run(asked.urn, steps), steps[-1].skipped
-        if isinstance(asked, Read):
-            return Answer(state.urn, state.id, state.outputs, unknown=skipped)
-        told = asked.custom and not skipped
-        outputs = state.outputs if told else None
-        return Answer(state.urn, "" if skipped else state.id, outputs, unknown=skipped)
+        state, skipped = self._run_steps(declaration.urn, steps), steps[-1].skipped
+        if isinstance(declaration, Read):
+            return ResourceResult(state.urn, state.id, state.outputs, unknown=skipped)
+        has_outputs = declaration.custom and not skipped
+        outputs = state.outputs if has_outputs else None
+        return ResourceResult(state.urn, "" if skipped else state.id, outputs, unknown=skipped)
 
-    def _declare(self, asked: Registration | Read) -> None:
-        source = source_of(asked, self.target.root)
+    def _record_declaration(self, declaration: Registration | Read) -> None:
+        source = find_source(declaration, self.target.root)
         if source is not None:
-            self.events.sources[asked.urn] = source
+            self.events.sources[declaration.urn] = source
         if self.constraint is not None:
-            self.constraint.check_declared(asked)
-        self.declared.append(asked)
+            self.constraint.check_declared(declaration)
+        self.declared.append(declaration)
 
-    def _generate(self, registration: Registration) -> list[Step]:
+    def _generate_steps(self, registration: Registration) -> list[Step]:
         is_served = registration.custom and not is_provider(registration.type)
-        provider = self._provider(registration) if is_served else ""
+        provider = self._get_provider_reference(registration) if is_served else ""
         steps = self.generator.generate_steps(registration, provider)
         if is_provider(registration.type):
             self.executor.host.plugins.configure(registration.urn, steps[-1].state.inputs)
         self._apply_rules(registration, steps[-1])
         return steps
 
-    def _provider(self, asked: Registration | Read) -> str:
-        """The reference of the provider of a resource: an explicit one, else the default one."""
-        if asked.provider:
-            step = self._steps.get(asked.provider)
+    def _get_provider_reference(self, declaration: Registration | Read) -> str:
+        """Return the reference of the explicit provider of a resource, else of the default."""
+        if declaration.provider:
+            step = self._steps.get(declaration.provider)
             if step is None:
-                raise EngineError(f"{asked.urn}: there is no provider {asked.provider}")
-            return f"{asked.provider}::{step.state.id or values.UNKNOWN_TEXT}"
-        package = asked.type.split(":", 1)[0]
+                raise EngineError(f"{declaration.urn}: there is no provider {declaration.provider}")
+            return f"{declaration.provider}::{step.state.id or values.UNKNOWN_TEXT}"
+        package = declaration.type.split(":", 1)[0]
         is_versioned = package == PLUGIN_PACKAGE
-        said = (asked.version, asked.plugin_download_url) if is_versioned else ()
-        return self.providers.register(ProviderRequest(package, *said), self.executor)
+        source = (declaration.version, declaration.plugin_download_url) if is_versioned else ()
+        return self.providers.register(ProviderRequest(package, *source), self.executor)
 
-    def _run(self, urn: str, steps: list[Step]) -> ResourceState:
+    def _run_steps(self, urn: str, steps: list[Step]) -> ResourceState:
         self.executor.run_steps(steps)
         with self._lock:
             self._steps[urn] = next(step for step in reversed(steps) if step.op.is_logical)
         return steps[-1].state
 
-    def _needs_a_failure(self, registration: Registration) -> bool:
+    def _depends_on_failure(self, registration: Registration) -> bool:
         urns = {registration.parent, registration.deleted_with, *registration.dependencies}
         urns.update(registration.replace_with)
         return bool(urns & self.executor.failed)
 
-    def _skipped(self, asked: Registration | Read) -> Answer:
-        self.executor.skip_resource(asked.urn)
-        return Answer(asked.urn, failed=True)
+    def _skip(self, declaration: Registration | Read) -> ResourceResult:
+        self.executor.skip_resource(declaration.urn)
+        return ResourceResult(declaration.urn, failed=True)
 
     def _apply_rules(self, registration: Registration, step: Step) -> None:
         if step.new is None or step.skipped:
@@ -275,7 +300,7 @@ class Monitor:
         if problems:
             raise CheckFailed(problems)
 
-    def _tell(self, registration: Registration | Read | None, error: EngineError) -> None:
+    def _report_error(self, registration: Registration | Read | None, error: EngineError) -> None:
         urn = registration.urn if registration else ""
         if not isinstance(error, CheckFailed):
             self.executor.fail_resource(urn, error)
@@ -286,34 +311,37 @@ class Monitor:
     def ReadResource(  # noqa: N802
         self, request: resource_pb2.ReadResourceRequest
     ) -> resource_pb2.ReadResourceResponse:
-        answer = self._answered(request, read_from_request)
+        answer = self._handle_request(request, parse_read)
         return resource_pb2.ReadResourceResponse(
             urn=answer.urn,
             id=answer.id,
             properties=None if answer.outputs is None else values.to_struct(answer.outputs),
             unknown=answer.unknown,
-            result=_result(answer),
+            result=_to_result_code(answer),
         )
 
     def RegisterResourceOutputs(  # noqa: N802
         self, request: resource_pb2.RegisterResourceOutputsRequest
     ) -> empty_pb2.Empty:
-        with self._answer():
+        with self._track_request():
             self.export(request.urn, values.from_struct(request.outputs))
         return empty_pb2.Empty()
 
     def export(self, urn: str, outputs: PropertyMap) -> None:
+        """Record the outputs of a component or of the stack."""
         with self._lock:
             step = self._steps.get(urn)
         if step is None or step.skipped:
             return
         try:
-            outputs = with_file_hashes(outputs)
+            outputs = add_file_hashes(outputs)
         except EngineError as error:
             self.executor.fail_resource(urn, error)
             return
         if step.state.type == STACK_TYPE:
-            self.stack_outputs = {key: _unmarked(value) for key, value in outputs.items()}
+            self.stack_outputs = {
+                key: _strip_resource_mark(value) for key, value in outputs.items()
+            }
             return
         if self.preview:
             step.state.outputs = outputs
@@ -323,7 +351,7 @@ class Monitor:
 
     @property
     def stack(self) -> Step | None:
-        """The root stack's step, once the program has registered it."""
+        """The root stack's step, or None before the program registers the stack."""
         with self._lock:
             return next((s for s in self._steps.values() if s.state.type == STACK_TYPE), None)
 
@@ -331,22 +359,22 @@ class Monitor:
         self, request: resource_pb2.ResourceInvokeRequest
     ) -> resource_pb2.ResourceInvokeResponse:
         if is_plugin(request.tok):
-            return self._invoke(request)
+            return self._invoke_function(request)
         if request.tok != f"{BUILTIN_PACKAGE}:pulumi:getResource":
-            self._refuse(f"the program calls the function {request.tok}")
+            self._refuse_feature(f"the program calls the function {request.tok}")
         urn = str(values.from_struct(request.args).get("urn"))
         with self._lock:
             step = self._steps.get(urn)
         if step is None:
             raise RpcError(grpc.StatusCode.UNKNOWN, f"unknown resource {urn}")
-        found: PropertyMap = {"urn": urn, "id": step.state.id, "state": step.state.outputs}
-        return _invoked(found)
+        result: PropertyMap = {"urn": urn, "id": step.state.id, "state": step.state.outputs}
+        return _build_invoke_response(result)
 
-    def _invoke(
+    def _invoke_function(
         self, request: resource_pb2.ResourceInvokeRequest
     ) -> resource_pb2.ResourceInvokeResponse:
-        """One of gpuform's functions, asked under a provider as resources are."""
-        with self._answer():
+        """Call one of gpuform's functions under a provider, as resources are."""
+        with self._track_request():
             try:
                 with self._lock:
                     reference = request.provider or self.providers.register(
@@ -354,9 +382,9 @@ class Monitor:
                         self.executor,
                     )
                 plugins, arguments = self.executor.host.plugins, values.from_struct(request.args)
-                return _invoked(plugins.invoke(request.tok, arguments, reference))
+                return _build_invoke_response(plugins.invoke(request.tok, arguments, reference))
             except Stopped:
-                _unavailable()
+                _raise_unavailable()
             except StepError:
                 message = f"{request.tok}: its provider could not be configured"
             except UserError as error:
@@ -364,12 +392,12 @@ class Monitor:
         raise RpcError(grpc.StatusCode.UNKNOWN, message)
 
     def Call(self, request: resource_pb2.ResourceCallRequest) -> NoReturn:  # noqa: N802
-        self._refuse(f"the program calls the method {request.tok}")
+        self._refuse_feature(f"the program calls the method {request.tok}")
 
     def RegisterPackage(  # noqa: N802
         self, request: resource_pb2.RegisterPackageRequest
     ) -> NoReturn:
-        self._refuse(f"the program uses the package {request.name}")
+        self._refuse_feature(f"the program uses the package {request.name}")
 
     def SignalAndWaitForShutdown(self, _request: empty_pb2.Empty) -> empty_pb2.Empty:  # noqa: N802
         return empty_pb2.Empty()
@@ -380,28 +408,30 @@ class Monitor:
         return resource_pb2.SupportsFeatureResponse(hasSupport=False)
 
     def __getattr__(self, name: str) -> Callable[[object], NoReturn]:
-        return unimplemented(name)
+        return build_unimplemented_method(name)
 
-    def _refuse(self, what: str) -> NoReturn:
-        message = f"{what}, which the embedded engine cannot do"
+    def _refuse_feature(self, feature: str) -> NoReturn:
+        message = f"{feature}, which the embedded engine cannot do"
         self.executor.fail_resource("", EngineError(message, USE_THE_CLI))
         raise RpcError(grpc.StatusCode.UNKNOWN, message)
 
 
-def _result(answer: Answer) -> Any:
+def _to_result_code(answer: ResourceResult) -> Any:
     return resource_pb2.FAIL if answer.failed else resource_pb2.SUCCESS
 
 
-def _invoked(found: PropertyMap) -> resource_pb2.ResourceInvokeResponse:
+def _build_invoke_response(result: PropertyMap) -> resource_pb2.ResourceInvokeResponse:
     answer = resource_pb2.ResourceInvokeResponse()
-    getattr(answer, "return").CopyFrom(values.to_struct(found))  # a word of Python's own
+    getattr(answer, "return").CopyFrom(values.to_struct(result))  # a word of Python's own
     return answer
 
 
-def _unmarked(value: PropertyValue) -> PropertyValue:
-    """An exported value without the mark that the SDK puts on resources in previews."""
+def _strip_resource_mark(value: PropertyValue) -> PropertyValue:
+    """Return an exported value without the mark that the SDK puts on resources in previews."""
     if isinstance(value, dict):
-        return {key: _unmarked(v) for key, v in value.items() if key != "@isPulumiResource"}
+        return {
+            key: _strip_resource_mark(v) for key, v in value.items() if key != "@isPulumiResource"
+        }
     if isinstance(value, list):
-        return [_unmarked(item) for item in value]
+        return [_strip_resource_mark(item) for item in value]
     return value

@@ -1,4 +1,7 @@
-"""A run of a program that does nothing: what it declares is written down, and answered as told."""
+"""Run a program without changing anything: record its declarations and answer with given outputs.
+
+`stacks.manifests` and `convert` call `record` to learn what a program declares.
+"""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -20,22 +23,22 @@ from gpuform.stacks.engine.language_host.services import (
     Engine,
     Program,
     RpcError,
+    build_unimplemented_method,
     print_to_events,
-    unimplemented,
 )
 from gpuform.stacks.engine.planning import EventBus
 from gpuform.stacks.engine.project import import_project_modules
-from gpuform.stacks.engine.registration import Read, Registration, from_request, read_from_request
+from gpuform.stacks.engine.registration import Read, Registration, parse_read, parse_registration
 from gpuform.stacks.engine.urn import STACK_TYPE, type_of
 from gpuform.stacks.engine.values import PropertyMap
 
 Answer = Callable[[Registration | Read], tuple[str, PropertyMap]]
-"""The id and the outputs of what a program declares."""
+"""Return the id and the outputs of a declaration."""
 
 
 @dataclass(slots=True)
 class Recorded:
-    """What a program has declared, in the order of its requests, and its outputs."""
+    """The declarations of a program in the order of its requests, and its outputs."""
 
     declared: list[Registration | Read] = field(default_factory=list)
     outputs: PropertyMap = field(default_factory=dict)
@@ -47,9 +50,13 @@ def record(
     config: Mapping[str, str],
     run_topology: TopologyRunner | None = None,
 ) -> Recorded:
-    """Runs the program with another configuration, as a preview; a topology by `run_topology`.
+    """Run the program with another configuration, as a preview, and return its declarations.
 
-    Raises ProgramError for what it raises, and EngineError for what only the Pulumi CLI can do.
+    `run_topology` runs a program that is a topology.
+
+    Raises:
+        ProgramError: the program failed.
+        EngineError: the program needs the Pulumi CLI.
     """
     monitor = Recorder(ProgramTarget(program.project, program.stack, str(program.root)), answer)
     events = EventBus()
@@ -59,7 +66,7 @@ def record(
             monitor,
             Engine(events),
             preview=True,
-            stopped=lambda: bool(monitor.failures),
+            is_stopped=lambda: bool(monitor.failures),
             run_topology=run_topology,
         )
     if monitor.failures:
@@ -69,7 +76,7 @@ def record(
 
 @dataclass(slots=True)
 class Recorder:
-    """A resource monitor that keeps what it is asked for, and does none of it."""
+    """A resource monitor that records requests and executes none."""
 
     target: ProgramTarget
     answer: Answer
@@ -89,8 +96,8 @@ class Recorder:
     def RegisterResource(  # noqa: N802
         self, request: resource_pb2.RegisterResourceRequest
     ) -> resource_pb2.RegisterResourceResponse:
-        asked = self._asked(request, from_request)
-        id_, outputs = self._answered(asked) if asked.custom else ("", {})
+        asked = self._record_request(request, parse_registration)
+        id_, outputs = self._answer_request(asked) if asked.custom else ("", {})
         return resource_pb2.RegisterResourceResponse(
             urn=asked.urn, id=id_, object=values.to_struct(outputs) if asked.custom else None
         )
@@ -98,8 +105,8 @@ class Recorder:
     def ReadResource(  # noqa: N802
         self, request: resource_pb2.ReadResourceRequest
     ) -> resource_pb2.ReadResourceResponse:
-        asked = self._asked(request, read_from_request)
-        _, outputs = self._answered(asked)
+        asked = self._record_request(request, parse_read)
+        _, outputs = self._answer_request(asked)
         return resource_pb2.ReadResourceResponse(
             urn=asked.urn, id=asked.id, properties=values.to_struct(outputs)
         )
@@ -114,16 +121,18 @@ class Recorder:
     def working(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def declare(self, asked: Registration | Read) -> language.Answer:
-        self.recorded.declared.append(asked)
-        if isinstance(asked, Registration) and not asked.custom:
-            return language.Answer(asked.urn)
+    def declare(self, declaration: Registration | Read) -> language.ResourceResult:
+        self.recorded.declared.append(declaration)
+        if isinstance(declaration, Registration) and not declaration.custom:
+            return language.ResourceResult(declaration.urn)
         try:
-            id_, outputs = self.answer(asked)
+            id_, outputs = self.answer(declaration)
         except EngineError as error:
             self.failures.append(error)
             raise language.Ended from error
-        return language.Answer(asked.urn, asked.id if isinstance(asked, Read) else id_, outputs)
+        return language.ResourceResult(
+            declaration.urn, declaration.id if isinstance(declaration, Read) else id_, outputs
+        )
 
     def export(self, urn: str, outputs: PropertyMap) -> None:
         if type_of(urn) == STACK_TYPE:
@@ -136,24 +145,26 @@ class Recorder:
         return empty_pb2.Empty()
 
     def __getattr__(self, name: str) -> Callable[[object], NoReturn]:
-        return unimplemented(name)
+        return build_unimplemented_method(name)
 
-    def _asked(self, request: Any, read: Callable[..., Any]) -> Any:
+    def _record_request(self, request: Any, read: Callable[..., Any]) -> Any:
         target = self.target
         try:
-            asked = read(request, stack=target.stack, project=target.project, root=target.root)
+            declaration = read(
+                request, stack=target.stack, project=target.project, root=target.root
+            )
         except EngineError as error:
-            self._fail(error)
+            self._raise_failure(error)
         with self._lock:
-            self.recorded.declared.append(asked)
-        return asked
+            self.recorded.declared.append(declaration)
+        return declaration
 
-    def _answered(self, asked: Registration | Read) -> tuple[str, PropertyMap]:
+    def _answer_request(self, declaration: Registration | Read) -> tuple[str, PropertyMap]:
         try:
-            return self.answer(asked)
+            return self.answer(declaration)
         except EngineError as error:
-            self._fail(error)
+            self._raise_failure(error)
 
-    def _fail(self, error: EngineError) -> NoReturn:
+    def _raise_failure(self, error: EngineError) -> NoReturn:
         self.failures.append(error)
         raise RpcError(grpc.StatusCode.UNAVAILABLE, "the run has ended") from error

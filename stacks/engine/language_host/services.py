@@ -1,4 +1,7 @@
-"""Run the services that a program talks to, with their errors, their log and what is printed."""
+"""Provide the engine service of Pulumi's protocol: log messages, RPC errors and printed lines.
+
+Monitors and `run_program` use this module; messages become events.
+"""
 
 import contextlib
 import io
@@ -37,7 +40,7 @@ _SEVERITIES: dict[int, Severity] = {
 
 
 class ResourceMonitor(Protocol):
-    """What a program declares its resources to; other methods of the protocol may be there."""
+    """The interface to which the SDK declares resources; implementations may have more."""
 
     def RegisterResource(  # noqa: N802 - the protocol's name
         self, request: resource_pb2.RegisterResourceRequest
@@ -45,7 +48,7 @@ class ResourceMonitor(Protocol):
 
 
 class RpcError(grpc.RpcError):  # type: ignore[misc]  # grpc ships no types
-    """What a gRPC stub would raise."""
+    """The error that a gRPC stub would raise."""
 
     def __init__(self, code: grpc.StatusCode, details: str) -> None:
         super().__init__(details)
@@ -59,10 +62,11 @@ class RpcError(grpc.RpcError):  # type: ignore[misc]  # grpc ships no types
         return self._details
 
 
-def unimplemented(name: str) -> Callable[[object], NoReturn]:
-    """A method of the protocol that a monitor has not, as a server without it would answer.
+def build_unimplemented_method(name: str) -> Callable[[object], NoReturn]:
+    """Return a method that answers as a server without this method of the protocol.
 
-    Raises AttributeError for names that are none of the protocol's.
+    Raises:
+        AttributeError: `name` is not a name of the protocol.
     """
     if not name[:1].isupper():
         raise AttributeError(name)
@@ -73,7 +77,7 @@ def unimplemented(name: str) -> Callable[[object], NoReturn]:
     return answer
 
 
-class _Logged(Protocol):
+class _LogRequest(Protocol):
     severity: int
     message: str
     urn: str
@@ -81,17 +85,17 @@ class _Logged(Protocol):
 
 @dataclass(slots=True)
 class Engine:
-    """The part of the protocol by which a program logs. Never waits: the loop's thread calls it."""
+    """The service by which a program logs; it never blocks, because the event loop calls it."""
 
     events: EventBus
 
-    def Log(self, request: _Logged) -> empty_pb2.Empty:  # noqa: N802
+    def Log(self, request: _LogRequest) -> empty_pb2.Empty:  # noqa: N802
         severity = _SEVERITIES.get(request.severity, "info")
         self.events.emit(Diagnostic(severity, request.message, request.urn))
         return empty_pb2.Empty()
 
     def warn(self, text: str) -> None:
-        """The same for a topology."""
+        """Show a warning of a topology."""
         self.events.emit(Diagnostic("warning", text))
 
     def RequirePulumiVersion(  # noqa: N802
@@ -106,10 +110,10 @@ class Engine:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What to run, and for which stack.
+    """A program, and the stack for which it runs.
 
-    `directory` is where the program is: its folder, or its file, as Pulumi.yaml's `main` says;
-    `root` is where Pulumi.yaml is. `config` is in plain text under full keys.
+    `directory` is the program's folder or file, as `main` in Pulumi.yaml names it; `root` is the
+    folder of Pulumi.yaml. `config` holds decrypted values under full keys.
     """
 
     project: str
@@ -126,37 +130,37 @@ class Program:
         return {*configured, *Settings(config=self.config.get).list_secrets()}
 
 
-class _Lines(io.TextIOBase):
-    """Stands for a text stream and makes an event of every line of each thread.
+class _LineStream(io.TextIOBase):
+    """A text stream that turns every line of each thread into an event.
 
-    What a listener prints goes to the real stream.
+    Output of an event listener goes to the real stream.
     """
 
     def __init__(self, events: EventBus, severity: Severity, real: TextIO) -> None:
         self._events, self._severity, self._real = events, severity, real
-        self._begun: dict[int, str] = {}
+        self._unfinished_lines: dict[int, str] = {}
 
     def write(self, text: str) -> int:
         if self._events.is_emitting_here:
             return self._real.write(text)
         thread = threading.get_ident()
-        *lines, rest = (self._begun.pop(thread, "") + text).split("\n")
+        *lines, rest = (self._unfinished_lines.pop(thread, "") + text).split("\n")
         if rest:
-            self._begun[thread] = rest
+            self._unfinished_lines[thread] = rest
         for line in lines:
             self._events.emit(Diagnostic(self._severity, line))
         return len(text)
 
     def close(self) -> None:
-        while self._begun:
-            self._events.emit(Diagnostic(self._severity, self._begun.popitem()[1]))
+        while self._unfinished_lines:
+            self._events.emit(Diagnostic(self._severity, self._unfinished_lines.popitem()[1]))
         super().close()
 
 
 @contextlib.contextmanager
 def print_to_events(events: EventBus) -> Iterator[None]:
-    """What programs and providers print becomes diagnostics."""
-    out = _Lines(events, "info", sys.stdout)
-    err = _Lines(events, "info#err", sys.stderr)
+    """Turn the output of programs and providers into diagnostics."""
+    out = _LineStream(events, "info", sys.stdout)
+    err = _LineStream(events, "info#err", sys.stderr)
     with out, err, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         yield

@@ -21,7 +21,7 @@ from gpuform.stacks.engine.registration import (
     Digest,
     Read,
     Registration,
-    registration_digests,
+    compute_registration_digests,
 )
 from gpuform.stacks.engine.state import ResourceState, Selection, graph
 from gpuform.stacks.engine.urn import is_noise, is_urn, name_of
@@ -185,7 +185,7 @@ class PlanConstraint:
         """
         planned_digests, current_digests = (
             self.basis.program.get(declaration.urn),
-            registration_digests(declaration, self.digest),
+            compute_registration_digests(declaration, self.digest),
         )
         if planned_digests is None:
             raise _build_exceeded_error(f"{declaration.urn} is declared, and is not in the plan")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.planning import steps
 from gpuform.stacks.engine.provider_host import ProviderHost
-from gpuform.stacks.engine.registration import Alias, Read, Registration, UrnParts, alias_urns
+from gpuform.stacks.engine.registration import Alias, Read, Registration, UrnParts, list_alias_urns
 from gpuform.stacks.engine.state import ResourceState, graph
 from gpuform.stacks.engine.urn import is_provider
 from gpuform.stacks.engine.values import UNKNOWN
@@ -184,7 +184,7 @@ class OldEntries:
         aliases: Sequence[Alias] = (
             declaration.aliases if isinstance(declaration, Registration) else ()
         )
-        return alias_urns(urn_parts, aliases, self._used_aliases)
+        return list_alias_urns(urn_parts, aliases, self._used_aliases)
 
     def _record_alias(self, alias: str, declaration: Registration | Read) -> None:
         owner_urn = alias if alias in self.declared else self.new_urns.get(alias)

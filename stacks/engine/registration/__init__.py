@@ -1,4 +1,7 @@
-"""What a program says of its resources, as data, and the digests of it."""
+"""Parse the resources that a program registers and reads, and compute their digests.
+
+The resource monitor of `language_host` parses requests here; saved plans compare the digests.
+"""
 
 from gpuform.stacks.engine.registration import digests
 from gpuform.stacks.engine.registration.digests import (
@@ -7,23 +10,23 @@ from gpuform.stacks.engine.registration.digests import (
     UNKNOWN_MARK,
     DeletionRule,
     Digest,
-    Registered,
+    RegistrationIndex,
     Rule,
-    registration_digests,
+    compute_registration_digests,
 )
-from gpuform.stacks.engine.registration.file_hashes import with_file_hashes
+from gpuform.stacks.engine.registration.file_hashes import add_file_hashes
 from gpuform.stacks.engine.registration.registration import (
     Alias,
     Read,
     Registration,
     Source,
     UrnParts,
-    alias_urns,
-    from_request,
-    position,
-    read_from_request,
-    source_of,
-    timeouts_of,
+    find_source,
+    format_position,
+    list_alias_urns,
+    parse_read,
+    parse_registration,
+    parse_timeouts,
 )
 
 __all__ = [
@@ -34,18 +37,18 @@ __all__ = [
     "DeletionRule",
     "Digest",
     "Read",
-    "Registered",
     "Registration",
+    "RegistrationIndex",
     "Rule",
     "Source",
     "UrnParts",
-    "alias_urns",
+    "add_file_hashes",
+    "compute_registration_digests",
     "digests",
-    "from_request",
-    "position",
-    "read_from_request",
-    "registration_digests",
-    "source_of",
-    "timeouts_of",
-    "with_file_hashes",
+    "find_source",
+    "format_position",
+    "list_alias_urns",
+    "parse_read",
+    "parse_registration",
+    "parse_timeouts",
 ]

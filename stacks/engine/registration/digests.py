@@ -1,11 +1,11 @@
-"""Compute the digests of a saved plan's registrations, and apply the rules over several resources.
+"""Compute the digests that bind a saved plan, and index registrations for rules.
 
-What a run or a refresh that changes nothing leaves otherwise does not count: times, places in the
-program, the order in which things are named, and outputs that nobody declared. Where a program uses
-such an output, it asks for something else.
+Differences that a run or a refresh without changes leaves behind do not count: times, positions in
+the program, the order of names, and outputs that nobody declared. Where a program uses such an
+output, its registration differs.
 
-A provider that is defined in the program is pickled with its code. Sets come out in another order
-in each process, and the code names the folder that it is in; neither is a change of the provider.
+A provider that is defined in the program is pickled with its code. Pickled sets have another order
+in each process, and the code names its folder; neither is a change of the provider.
 """
 
 import base64
@@ -33,104 +33,113 @@ _MEMO = frozenset(
 
 
 @cache
-def contents(text: str) -> str:
-    """The parts of a pickle in base64, sorted; the text itself when it is none."""
+def normalize_pickle(text: str) -> str:
+    """Return the parts of a base64 pickle, sorted; other texts are returned unchanged."""
     try:
         parts = [
             f"{code.name} {argument!r}"
             for code, argument, _ in pickletools.genops(base64.b64decode(text, validate=True))
-            if code.name not in _MEMO and not _is_place(argument)
+            if code.name not in _MEMO and not _is_source_path(argument)
         ]
     except (binascii.Error, ValueError):
         return text
     return "\n".join(sorted(parts))
 
 
-def _is_place(argument: object) -> bool:
+def _is_source_path(argument: object) -> bool:
     return isinstance(argument, str) and argument.endswith(".py")
 
 
 Digest = Callable[[bytes], str]
-"""A keyed digest (`PassphraseCrypter.digest`): whoever lacks the key cannot try values."""
+"""A keyed digest (`PassphraseCrypter.digest`): values cannot be tried without the key."""
 
 UNKNOWN_MARK: Final = "?"
-"""What the digest of a value begins with that holds something unknown."""
+"""Prefix of the digest of a value that contains something unknown."""
 
 INPUTS: Final = "inputs."
-"""What the name of a registration's part begins with when it is an input."""
+"""Prefix of the name of a registration's part that is an input."""
 
 EXPORTS: Final = "exports"
-"""The part of the stack's registration that is the names of what the program exports."""
+"""Name of the part of the stack's registration that holds the names of the program's exports."""
 
-_PASSING = frozenset({"urn", "created", "modified", "source_position", "stack_trace", "hide_diff"})
-_ABOUT = frozenset({*_PASSING, "type", "name", "custom", "inputs"})
+_VOLATILE_FIELDS = frozenset(
+    {"urn", "created", "modified", "source_position", "stack_trace", "hide_diff"}
+)
+_UNDIGESTED_FIELDS = frozenset({*_VOLATILE_FIELDS, "type", "name", "custom", "inputs"})
 
 
-def digest_of(digest: Digest, *parts: Json) -> str:
-    """The digest of JSON values, whatever the order of their keys."""
+def compute_digest(digest: Digest, *parts: Json) -> str:
+    """Return the digest of JSON values, independent of the order of their keys."""
     return digest(json.dumps(parts, sort_keys=True, separators=(",", ":")).encode())
 
 
-def state_digests(snapshot: Snapshot, digest: Digest) -> dict[str, str]:
-    """One for each URN in the state, over all its entries and pending operations."""
-    found: dict[str, list[str]] = {}
+def compute_state_digests(snapshot: Snapshot, digest: Digest) -> dict[str, str]:
+    """Return one digest for each URN in the state, over all its entries and pending operations."""
+    digests_by_urn: dict[str, list[str]] = {}
     entries = [("", resource) for resource in snapshot.resources]
     entries += [(pending.type, pending.resource) for pending in snapshot.pending_operations]
     for kind, entry in entries:
-        text = digest_of(digest, "state", kind, _entry(entry))
-        found.setdefault(entry.urn, []).append(text)
+        entry_digest = compute_digest(digest, "state", kind, _to_comparable_entry(entry))
+        digests_by_urn.setdefault(entry.urn, []).append(entry_digest)
     return {
-        urn: parts[0] if len(parts) == 1 else digest_of(digest, "state", urn, *sorted(parts))
-        for urn, parts in found.items()
+        urn: parts[0] if len(parts) == 1 else compute_digest(digest, "state", urn, *sorted(parts))
+        for urn, parts in digests_by_urn.items()
     }
 
 
-def config_digests(
+def compute_config_digests(
     config: Mapping[str, str], secret_keys: Collection[str], digest: Digest
 ) -> dict[str, str]:
-    """One for each configuration value, by its full key."""
+    """Return one digest for each configuration value, by its full key."""
     return {
-        key: digest_of(digest, "config", key, value, key in secret_keys)
+        key: compute_digest(digest, "config", key, value, key in secret_keys)
         for key, value in config.items()
     }
 
 
-def program_digests(
-    declared: Iterable[Registration | Read], digest: Digest
+def compute_program_digests(
+    declarations: Iterable[Registration | Read], digest: Digest
 ) -> dict[str, dict[str, str]]:
-    """The digests of each registration's parts, by URN."""
-    return {each.urn: registration_digests(each, digest) for each in declared}
+    """Return the digests of the parts of each registration, by URN."""
+    return {
+        declaration.urn: compute_registration_digests(declaration, digest)
+        for declaration in declarations
+    }
 
 
-def registration_digests(declared: Registration | Read, digest: Digest) -> dict[str, str]:
-    """One for each input and for each option that is given."""
-    parts: dict[str, Any] = {INPUTS + key: value for key, value in declared.inputs.items()}
-    for each in fields(declared):
-        value = _option(getattr(declared, each.name))
-        if each.name not in _ABOUT and value not in (None, "", [], {}):
-            parts[each.name] = value
-    return _digests(declared.urn, parts, digest)
+def compute_registration_digests(
+    declaration: Registration | Read, digest: Digest
+) -> dict[str, str]:
+    """Return one digest for each input and each given option of a registration."""
+    parts: dict[str, Any] = {INPUTS + key: value for key, value in declaration.inputs.items()}
+    for field in fields(declaration):
+        value = _to_comparable_option(getattr(declaration, field.name))
+        if field.name not in _UNDIGESTED_FIELDS and value not in (None, "", [], {}):
+            parts[field.name] = value
+    return _compute_digests(declaration.urn, parts, digest)
 
 
-def export_digest(names: Iterable[str], digest: Digest) -> dict[str, str]:
-    """That of the names of a program's exports; their values are not declared."""
-    return {EXPORTS: digest_of(digest, "program", EXPORTS, *sorted(names))}
+def compute_export_digest(names: Iterable[str], digest: Digest) -> dict[str, str]:
+    """Return the digest of the names of a program's exports; their values are not declared."""
+    return {EXPORTS: compute_digest(digest, "program", EXPORTS, *sorted(names))}
 
 
-def _digests(urn: str, parts: Mapping[str, Any], digest: Digest) -> dict[str, str]:
+def _compute_digests(urn: str, parts: Mapping[str, Any], digest: Digest) -> dict[str, str]:
     return {
         name: (UNKNOWN_MARK if values.contains_unknown(value) or _is_unknown(value) else "")
-        + digest_of(digest, "program", urn, name, _plain(value, name.removeprefix(INPUTS)))
+        + compute_digest(
+            digest, "program", urn, name, _to_comparable_json(value, name.removeprefix(INPUTS))
+        )
         for name, value in sorted(parts.items())
     }
 
 
 def _is_unknown(value: PropertyValue) -> bool:
-    """Whether it is the id of what is read and not made yet."""
+    """Return True if the value stands for the unknown id of an object that is read."""
     return isinstance(value, str) and values.is_unknown_text(value)
 
 
-def _option(value: Any) -> Any:
+def _to_comparable_option(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [asdict(item) if isinstance(item, Alias) else item for item in value]
     if isinstance(value, Mapping):
@@ -138,105 +147,104 @@ def _option(value: Any) -> Any:
     return value
 
 
-def _entry(state: ResourceState) -> dict[str, Json]:
-    """What an entry says, without what passes and what is empty."""
-    made: dict[str, Json] = {}
-    for each in fields(state):
-        value = getattr(state, each.name)
-        if each.name in _PASSING or (is_provider(state.type) and each.name == "inputs"):
+def _to_comparable_entry(state: ResourceState) -> dict[str, Json]:
+    """Return the fields of an entry without volatile and empty ones."""
+    comparable: dict[str, Json] = {}
+    for field in fields(state):
+        value = getattr(state, field.name)
+        if field.name in _VOLATILE_FIELDS or (is_provider(state.type) and field.name == "inputs"):
             continue  # a provider's inputs are the configuration, which has digests of its own
-        if each.name == "outputs":
-            value = _echoes(state)
+        if field.name == "outputs":
+            value = _select_echoed_outputs(state)
         elif isinstance(value, list):
             value = sorted(value)
-        elif each.name == "property_dependencies":
+        elif field.name == "property_dependencies":
             value = {key: sorted(urns) for key, urns in value.items() if urns}
         if value:
-            made[each.name] = _plain(value)
-    return made
+            comparable[field.name] = _to_comparable_json(value)
+    return comparable
 
 
-def _echoes(state: ResourceState) -> PropertyMap:
-    """The outputs that are the last seen values of inputs."""
+def _select_echoed_outputs(state: ResourceState) -> PropertyMap:
+    """Return the outputs that are the last observed values of inputs."""
     if state.external or is_provider(state.type):
         return {}
     shared = {key: item for key, item in state.outputs.items() if key in state.inputs}
     return {key: values.unwrap_secrets(item) for key, item in shared.items()}
 
 
-def _plain(value: PropertyValue, name: str = "") -> Json:
+def _to_comparable_json(value: PropertyValue, name: str = "") -> Json:
     if name == PROVIDER_KEY and isinstance(value, str):
-        return contents(value)
+        return normalize_pickle(value)
     if isinstance(value, Secret):
-        inner = _plain(values.unwrap_secrets(value), name)
+        inner = _to_comparable_json(values.unwrap_secrets(value), name)
         return {values.SIGNATURE_KEY: values.SECRET_SIGNATURE, "value": inner}
     if isinstance(value, dict):
-        return {key: _plain(item, key) for key, item in value.items()}
+        return {key: _to_comparable_json(item, key) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [_to_comparable_json(item) for item in value]
     return value_json.encode(value, None)
 
 
 _Values = tuple[str, ...]
 
 
-class Registered:
-    """The registrations so far, with inputs as checked, to look up."""
+class RegistrationIndex:
+    """The registrations of a run so far, with checked inputs, indexed for rules."""
 
     def __init__(self) -> None:
         self._by_urn: dict[str, Registration] = {}
         self._by_type: dict[str, list[Registration]] = defaultdict(list)
-        self._alike: dict[tuple[str, _Values], dict[_Values, list[Registration]]] = {}
+        self._by_inputs: dict[tuple[str, _Values], dict[_Values, list[Registration]]] = {}
 
     def add(self, registration: Registration) -> None:
-        """Adds the latest."""
+        """Add a registration to all indexes."""
         self._by_urn[registration.urn] = registration
         self._by_type[registration.type].append(registration)
-        for (type_, names), index in self._alike.items():
+        for (type_, names), index in self._by_inputs.items():
             if type_ == registration.type:
-                _file(index, registration, names)
+                _add_to_index(index, registration, names)
 
     def get(self, urn: str) -> Registration | None:
-        """The one with a URN."""
+        """Return the registration of a URN, or None."""
         return self._by_urn.get(urn)
 
-    def of_type(self, type_: str) -> Sequence[Registration]:
-        """Those of a type."""
+    def list_of_type(self, type_: str) -> Sequence[Registration]:
+        """Return the registrations of a type."""
         return self._by_type.get(type_, ())
 
-    def with_texts(self, type_: str, texts: Mapping[str, object]) -> Sequence[Registration]:
-        """Those of a type that have these inputs; none where one of them is no known text."""
+    def find_with_inputs(self, type_: str, texts: Mapping[str, object]) -> Sequence[Registration]:
+        """Return the registrations of a type with these inputs; none if an input is unknown."""
         key = (type_, tuple(texts))
-        if key not in self._alike:
-            self._alike[key] = {}
-            for each in self.of_type(type_):
-                _file(self._alike[key], each, key[1])
-        values = _texts(texts, key[1])
-        return self._alike[key].get(values, ()) if values else ()
+        if key not in self._by_inputs:
+            self._by_inputs[key] = {}
+            for registration in self.list_of_type(type_):
+                _add_to_index(self._by_inputs[key], registration, key[1])
+        values = _select_values(texts, key[1])
+        return self._by_inputs[key].get(values, ()) if values else ()
 
 
-Rule = Callable[[Registration, Registered], Iterable[Problem]]
-"""Given a registration and those so far, itself included: what is wrong with it.
+Rule = Callable[[Registration, RegistrationIndex], Iterable[Problem]]
+"""Yield the problems of a registration, given all registrations so far, itself included.
 
-A value may be unknown while planning.
+A value may be unknown in a preview.
 """
 
 
 DeletionRule = Callable[[ResourceState, Sequence[ResourceState]], Iterable[EngineError]]
-"""Given an entry whose object is to be deleted, and those that stay as they are: what forbids it.
-"""
+"""Yield the errors that forbid a deletion, given the entry and the entries that stay."""
 
 
-def _file(
+def _add_to_index(
     index: dict[_Values, list[Registration]], registration: Registration, names: _Values
 ) -> None:
-    values = _texts(registration.inputs, names)
+    values = _select_values(registration.inputs, names)
     if values:
         index.setdefault(values, []).append(registration)
 
 
-def _texts(inputs: Mapping[str, object], names: _Values) -> _Values:
-    """The values of these names; none unless all of them are known texts."""
+def _select_values(inputs: Mapping[str, object], names: _Values) -> _Values:
+    """Return the values of these input names, or nothing unless all are known strings."""
     values = [inputs.get(name) for name in names]
     texts = tuple(value for value in values if isinstance(value, str))
     return texts if len(texts) == len(names) else ()

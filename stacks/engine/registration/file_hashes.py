@@ -1,9 +1,9 @@
-"""Hashes of the files among a program's values, equal to those of the Pulumi CLI.
+"""Hash the files among a program's values exactly as the Pulumi CLI does.
 
-The monitor adds them to inputs and outputs, as the CLI's does, so that the state shows when the
-content of a file changes. An asset's hash is the SHA-256 of its bytes. An archive's is that of its
-file, or else of a tar of its members, which must be Go's to the byte ("sdk/go/common/resource/
-archive" and "archive/tar" of the CLI's sources).
+The resource monitor adds the hashes to inputs and outputs, so that the state shows when the content
+of a file changes. The hash of an asset is the SHA-256 of its bytes. The hash of an archive is the
+SHA-256 of its file, or else of a tar of its members, which must equal Go's to the byte
+("sdk/go/common/resource/archive" and "archive/tar" of the CLI's sources).
 """
 
 import hashlib
@@ -34,7 +34,7 @@ _FETCH_TIMEOUT_S: Final = 60.0
 Member = tuple[str, bytes]
 
 
-def with_file_hashes(properties: PropertyMap) -> PropertyMap:
+def add_file_hashes(properties: PropertyMap) -> PropertyMap:
     """Return the properties with a hash in each asset and archive, also in those of an archive.
 
     Relative paths start at the current folder, which is the program's.
@@ -42,149 +42,153 @@ def with_file_hashes(properties: PropertyMap) -> PropertyMap:
     Raises:
         EngineError: a file cannot be read, or a folder or file is no archive.
     """
-    return {key: _with_hash(value) for key, value in properties.items()}
+    return {key: _add_hash(value) for key, value in properties.items()}
 
 
-def _with_hash(value: PropertyValue) -> PropertyValue:
+def _add_hash(value: PropertyValue) -> PropertyValue:
     if isinstance(value, Asset | Archive):
-        return _hashed_file(value)
+        return _hash_file(value)
     if isinstance(value, Secret):
-        inner = _with_hash(value.value)
+        inner = _add_hash(value.value)
         return value if inner is value.value else replace(value, value=inner)
     if isinstance(value, list):
-        return [_with_hash(item) for item in value]
-    return with_file_hashes(value) if isinstance(value, dict) else value
+        return [_add_hash(item) for item in value]
+    return add_file_hashes(value) if isinstance(value, dict) else value
 
 
-def _hashed_file(file: Asset | Archive) -> Asset | Archive:
+def _hash_file(file: Asset | Archive) -> Asset | Archive:
     if isinstance(file, Archive) and file.assets is not None:
-        assets = {name: _hashed_file(member) for name, member in file.assets.items()}
+        assets = {name: _hash_file(member) for name, member in file.assets.items()}
         file = replace(file, assets=assets)
     if file.hash:
         return file
     if isinstance(file, Asset) or _is_packed(file):
-        return replace(file, hash=_sha256(_content(file)))
-    return replace(file, hash=_sha256(_tar(_members(file))))
+        return replace(file, hash=_compute_sha256(_read_content(file)))
+    return replace(file, hash=_compute_sha256(_build_tar(_list_members(file))))
 
 
-def _sha256(content: bytes) -> str:
+def _compute_sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _content(file: Asset | Archive) -> bytes:
+def _read_content(file: Asset | Archive) -> bytes:
     """Return the bytes of an asset, or of an archive that is one file."""
     if isinstance(file, Asset) and file.text is not None:
         return file.text.encode()
-    place = file.path or file.uri or ""
+    location = file.path or file.uri or ""
     try:
         if file.path:
             return Path(file.path).read_bytes()
-        url = urllib.parse.urlsplit(place)
+        url = urllib.parse.urlsplit(location)
         if url.scheme == "file":
             return Path(urllib.parse.unquote(url.path)).read_bytes()
         if url.scheme not in ("http", "https"):
-            raise _unreadable(place, f"{url.scheme}: is no scheme of a file")
-        with urllib.request.urlopen(place, timeout=_FETCH_TIMEOUT_S) as answer:  # noqa: S310
+            raise _build_unreadable_error(location, f"{url.scheme}: is no scheme of a file")
+        with urllib.request.urlopen(location, timeout=_FETCH_TIMEOUT_S) as answer:  # noqa: S310
             return bytes(answer.read())
     except urllib.error.URLError as error:
-        raise _unreadable(place, str(error.reason)) from error
+        raise _build_unreadable_error(location, str(error.reason)) from error
     except OSError as error:
-        raise _unreadable(place, error.strerror or str(error)) from error
+        raise _build_unreadable_error(location, error.strerror or str(error)) from error
 
 
-def _unreadable(place: str, why: str) -> EngineError:
+def _build_unreadable_error(location: str, reason: str) -> EngineError:
     return EngineError(
-        f"the program's file {place} cannot be read: {why}",
+        f"the program's file {location} cannot be read: {reason}",
         hint=f"Correct the path or URL. Relative paths start at {Path.cwd()}.",
     )
 
 
 def _is_packed(archive: Archive) -> bool:
-    place = archive.path or urllib.parse.urlsplit(archive.uri or "").path
-    return place.endswith(_ARCHIVES)
+    location = archive.path or urllib.parse.urlsplit(archive.uri or "").path
+    return location.endswith(_ARCHIVES)
 
 
-def _members(archive: Archive) -> Iterator[Member]:
+def _list_members(archive: Archive) -> Iterator[Member]:
     """Yield the files of an archive in the order of the CLI, with names inside of the archive."""
     if archive.assets is not None:
         for name, member in sorted(archive.assets.items()):
             if isinstance(member, Asset):
-                yield name, _content(member)
+                yield name, _read_content(member)
             else:
-                for inner, content in _members(member):
+                for inner, content in _list_members(member):
                     yield posixpath.normpath(posixpath.join(name, inner)), content
     elif _is_packed(archive):
-        yield from _unpacked(archive)
+        yield from _unpack(archive)
     elif archive.path and Path(archive.path).is_dir():
         root = Path(archive.path)
-        for path in () if root.is_symlink() else _files_below(root):
-            yield path.relative_to(root).as_posix(), _content(Asset(path=str(path)))
+        for path in () if root.is_symlink() else _walk_files(root):
+            yield path.relative_to(root).as_posix(), _read_content(Asset(path=str(path)))
     else:
-        place = archive.path or archive.uri or ""
-        raise _unreadable(place, f"it is no folder and does not end with {', '.join(_ARCHIVES)}")
+        location = archive.path or archive.uri or ""
+        raise _build_unreadable_error(
+            location, f"it is no folder and does not end with {', '.join(_ARCHIVES)}"
+        )
 
 
-def _files_below(folder: Path) -> Iterator[Path]:
-    for path in sorted(folder.iterdir(), key=lambda each: os.fsencode(each.name)):
+def _walk_files(folder: Path) -> Iterator[Path]:
+    for path in sorted(folder.iterdir(), key=lambda entry: os.fsencode(entry.name)):
         if path.name == _FOLDER_OF_PULUMI:
             continue
         if path.is_dir() and not path.is_symlink():
-            yield from _files_below(path)
+            yield from _walk_files(path)
         elif not path.is_dir():
             yield path
 
 
-def _unpacked(archive: Archive) -> Iterator[Member]:
-    place = archive.path or archive.uri or ""
-    file = io.BytesIO(_content(archive))
+def _unpack(archive: Archive) -> Iterator[Member]:
+    location = archive.path or archive.uri or ""
+    file = io.BytesIO(_read_content(archive))
     try:
-        if place.endswith((".zip", ".jar")):
+        if location.endswith((".zip", ".jar")):
             with zipfile.ZipFile(file) as packed:
                 for info in packed.infolist():
                     if not info.is_dir():
                         yield posixpath.normpath(info.filename), packed.read(info)
             return
-        with tarfile.open(fileobj=file, mode="r" if place.endswith(".tar") else "r:gz") as packed:
+        with tarfile.open(
+            fileobj=file, mode="r" if location.endswith(".tar") else "r:gz"
+        ) as packed:
             for member in packed:
                 opened = packed.extractfile(member) if member.isreg() else None
                 if opened is not None:
                     yield posixpath.normpath(member.name), opened.read()
     except (zipfile.BadZipFile, tarfile.TarError, OSError) as error:
-        raise _unreadable(place, str(error)) from error
+        raise _build_unreadable_error(location, str(error)) from error
 
 
-def _tar(members: Iterable[Member]) -> bytes:
+def _build_tar(members: Iterable[Member]) -> bytes:
     """Return the tar of the members as Go writes it; of two with one name the first counts."""
     names: set[str] = set()
     blocks: list[bytes] = []
     for name, content in members:
         if name not in names:
             names.add(name)
-            blocks += [*_headers(name, len(content)), _padded(content)]
+            blocks += [*_build_headers(name, len(content)), _pad(content)]
     return b"".join([*blocks, bytes(2 * _BLOCK)])
 
 
-def _padded(content: bytes) -> bytes:
+def _pad(content: bytes) -> bytes:
     return content + bytes(-len(content) % _BLOCK)
 
 
-def _headers(name: str, size: int) -> Iterator[bytes]:
+def _build_headers(name: str, size: int) -> Iterator[bytes]:
     """Yield the header of a file; before it, where the name does not fit, one of PAX."""
     encoded = name.encode()
-    prefix, short = _split(encoded)
+    prefix, short = _split_name(encoded)
     if name.isascii() and len(short) <= _NAME_LENGTH:
-        yield _header(short, size, prefix=prefix)
+        yield _build_header(short, size, prefix=prefix)
         return
     folder, _, base = name.rpartition("/")
     beside = posixpath.normpath(posixpath.join(folder, "PaxHeaders.0", base))
-    record = _pax_record(b"path", encoded)
-    short_beside = _ascii(beside)[:_NAME_LENGTH].rstrip(b"/")
-    yield _header(short_beside, len(record), kind=b"x", mode=0, has_devices=False)
-    yield _padded(record)
-    yield _header(_ascii(name), size)
+    record = _build_pax_record(b"path", encoded)
+    short_beside = _to_ascii(beside)[:_NAME_LENGTH].rstrip(b"/")
+    yield _build_header(short_beside, len(record), kind=b"x", mode=0, has_devices=False)
+    yield _pad(record)
+    yield _build_header(_to_ascii(name), size)
 
 
-def _split(name: bytes) -> tuple[bytes, bytes]:
+def _split_name(name: bytes) -> tuple[bytes, bytes]:
     """Return the prefix and the rest of a name that is too long for one field, where both fit."""
     if len(name) > _NAME_LENGTH:
         slash = name.rfind(b"/", 0, min(len(name), _PREFIX_LENGTH + 1))
@@ -193,11 +197,11 @@ def _split(name: bytes) -> tuple[bytes, bytes]:
     return b"", name
 
 
-def _ascii(text: str) -> bytes:
+def _to_ascii(text: str) -> bytes:
     return text.encode("ascii", "ignore")
 
 
-def _pax_record(key: bytes, value: bytes) -> bytes:
+def _build_pax_record(key: bytes, value: bytes) -> bytes:
     rest = b" " + key + b"=" + value + b"\n"
     length = len(rest)
     while length != len(rest) + len(str(length)):
@@ -205,7 +209,7 @@ def _pax_record(key: bytes, value: bytes) -> bytes:
     return str(length).encode() + rest
 
 
-def _header(
+def _build_header(
     name: bytes,
     size: int,
     *,

@@ -1,4 +1,7 @@
-"""Read what a program registers, with Pulumi's aliases."""
+"""Parse `RegisterResource` and `ReadResource` requests, with Pulumi's aliases.
+
+The resource monitor calls this module; the step generator and the digests use its data classes.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -31,9 +34,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """One alias of a registration: a whole URN, or what was different in the old one.
+    """One alias of a registration: a complete URN, or the parts in which the old URN differed.
 
-    Empty parts are as they are now; `no_parent`: it had no parent but the stack.
+    Empty parts are as they are now; `no_parent` means that the parent was the stack.
     """
 
     urn: str = ""
@@ -47,7 +50,7 @@ class Alias:
 
 @dataclass(frozen=True, slots=True)
 class UrnParts:
-    """What a URN is made of, before it is one."""
+    """The parts of a URN."""
 
     stack: str
     project: str
@@ -56,24 +59,27 @@ class UrnParts:
     name: str
 
 
-def alias_urns(
+def list_alias_urns(
     resource: UrnParts, aliases: Sequence[Alias], used: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """The URNs to look for, the best first.
+    """Return the old URNs under which a resource may be in the state, the best match first.
 
-    `used` tells for each URN of this run that was found under an alias which one that was: what
-    is inside such a resource may be known under it, too.
+    `used` maps each URN of this run that an alias matched to the old URN: children of such a
+    resource may be in the state under it too.
     """
-    own = [_collapse(resource, alias, used) for alias in aliases]
+    own_urns = [_resolve_alias(resource, alias, used) for alias in aliases]
     inherited: list[str] = []
     if resource.parent in used:
-        was = used[resource.parent]
-        inherited.append(_inherited(resource, resource.type, resource.name, was))
-        inherited += [_inherited(resource, type_of(urn), name_of(urn), was) for urn in own]
-    return tuple(dict.fromkeys([*own, *inherited]))
+        old_parent = used[resource.parent]
+        inherited.append(_build_inherited_urn(resource, resource.type, resource.name, old_parent))
+        inherited += [
+            _build_inherited_urn(resource, type_of(urn), name_of(urn), old_parent)
+            for urn in own_urns
+        ]
+    return tuple(dict.fromkeys([*own_urns, *inherited]))
 
 
-def _collapse(resource: UrnParts, alias: Alias, used: Mapping[str, str]) -> str:
+def _resolve_alias(resource: UrnParts, alias: Alias, used: Mapping[str, str]) -> str:
     if alias.urn:
         return alias.urn
     parent = used.get(alias.parent, alias.parent) or resource.parent
@@ -88,19 +94,22 @@ def _collapse(resource: UrnParts, alias: Alias, used: Mapping[str, str]) -> str:
     )
 
 
-def _inherited(resource: UrnParts, type_: str, name: str, parent_was: str) -> str:
-    """Children are often named after their parent: the old parent's name then begins theirs."""
-    parent_is = name_of(resource.parent)
-    if name.startswith(parent_is):
-        name = name_of(parent_was) + name.removeprefix(parent_is)
-    return make_urn(resource.stack, resource.project, parent_was, type_, name)
+def _build_inherited_urn(resource: UrnParts, type_: str, name: str, old_parent: str) -> str:
+    """Return the old URN of a child of an aliased parent.
+
+    Children are often named after their parent: the old parent's name then begins the old name.
+    """
+    parent_name = name_of(resource.parent)
+    if name.startswith(parent_name):
+        name = name_of(old_parent) + name.removeprefix(parent_name)
+    return make_urn(resource.stack, resource.project, old_parent, type_, name)
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A line of a file, where something is declared.
+    """A line of a file where something is declared.
 
-    `included` are the lines that include a module's file, the nearest first.
+    `included` holds the lines that include a module's file, the nearest first.
     """
 
     file: str
@@ -110,7 +119,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """One `RegisterResource` request, with the URN that it makes.
+    """One `RegisterResource` request, with the URN of its resource.
 
     `delete_before_replace` is None when the program leaves the order to the provider.
     """
@@ -145,15 +154,15 @@ class Registration:
 
     @property
     def place(self) -> str:
-        """Where the program declares it, `file.py:line`: its outermost known line."""
-        return _place(self.stack_trace, self.source_position)
+        """Where the program declares the resource: `file.py:line` of the outermost known line."""
+        return _format_place(self.stack_trace, self.source_position)
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """One `ReadResource` request (`.get`, a stack reference), with the URN that it makes.
+    """One `ReadResource` request (`.get` or a stack reference), with the URN of its resource.
 
-    `id` is `values.UNKNOWN_TEXT` while planning, when another resource will tell it.
+    `id` is `values.UNKNOWN_TEXT` in a preview while another resource is still to provide the id.
     """
 
     urn: str
@@ -173,8 +182,8 @@ class Read:
 
     @property
     def place(self) -> str:
-        """Where the program reads it, `file.py:line`: its outermost known line."""
-        return _place(self.stack_trace, self.source_position)
+        """Where the program reads the object, as `file.py:line` of its outermost known line."""
+        return _format_place(self.stack_trace, self.source_position)
 
 
 _PROJECT = "project:///"
@@ -183,54 +192,55 @@ _INSTALLED = ("/site-packages/", "/dist-packages/")
 _VERBS = ("create", "update", "delete", "read")
 
 
-def source_of(asked: "Registration | Read", root: str) -> Source | None:
-    """The program's own line that registers a resource, in the project's root folder.
+def find_source(declaration: "Registration | Read", root: str) -> Source | None:
+    """Return the program's own line that registers a resource, or None if it is unknown.
 
-    Of a topology it is the line of the entry; None when the program does not tell.
+    For a topology this is the line of its entry. `root` is the project's root folder.
     """
-    own = _own(asked.stack_trace) or [asked.source_position]
-    found = [source for frame in own if (source := _source(frame, root)) is not None]
-    if not found:
+    frames = _select_own_frames(declaration.stack_trace) or [declaration.source_position]
+    sources = [source for frame in frames if (source := _parse_frame(frame, root)) is not None]
+    if not sources:
         return None
-    return replace(found[0], included=tuple(found[1:]) if _DECLARED.search(own[0]) else ())
+    return replace(sources[0], included=tuple(sources[1:]) if _DECLARED.search(frames[0]) else ())
 
 
 @cache
-def _source(frame: str, root: str) -> Source | None:
+def _parse_frame(frame: str, root: str) -> Source | None:
     file, _, line = frame.removeprefix(_PROJECT).rpartition("#")
     if not file or not frame.startswith(_PROJECT) or not line.isdecimal():
         return None
     return Source(f"{root.rstrip('/')}/{unquote(file)}", int(line))
 
 
-def _own(stack_trace: Sequence[str]) -> list[str]:
-    """The program's own lines, not those of a virtualenv inside the project; innermost first.
+def _select_own_frames(stack_trace: Sequence[str]) -> list[str]:
+    """Return the program's own lines, innermost first; installed packages are left out.
 
-    A topology's are before those of what reads it.
+    If the program is a topology, only the lines of its files are returned.
     """
     frames = [
         frame
         for frame in stack_trace
         if frame.startswith(_PROJECT) and not any(part in frame for part in _INSTALLED)
     ]
-    declared = [frame for frame in frames if _DECLARED.search(frame)]
-    return declared or frames
+    topology_frames = [frame for frame in frames if _DECLARED.search(frame)]
+    return topology_frames or frames
 
 
-def _place(stack_trace: Sequence[str], source_position: str) -> str:
-    place = (_own(stack_trace) or [source_position or "an unknown place"])[-1]
-    file, _, line = place.removeprefix(_PROJECT).rpartition("#")
-    return f"{file}:{line}" if file else place
+def _format_place(stack_trace: Sequence[str], source_position: str) -> str:
+    frame = (_select_own_frames(stack_trace) or [source_position or "an unknown place"])[-1]
+    file, _, line = frame.removeprefix(_PROJECT).rpartition("#")
+    return f"{file}:{line}" if file else frame
 
 
-def from_request(
+def parse_registration(
     request: "resource_pb2.RegisterResourceRequest", *, stack: str, project: str, root: str
 ) -> Registration:
-    """The registration of a request.
+    """Return the registration in a request.
 
-    Raises EngineError for what only the Pulumi CLI can do, before anything is changed.
+    Raises:
+        EngineError: the request needs the Pulumi CLI; nothing has been changed yet.
     """
-    _refuse_what_needs_the_cli(request)
+    _refuse_cli_features(request)
     return Registration(
         urn=make_urn(stack, project, request.parent, request.type, request.name),
         type=request.type,
@@ -250,10 +260,10 @@ def from_request(
         ignore_changes=list(request.ignoreChanges),
         replace_on_changes=list(request.replaceOnChanges),
         additional_secret_outputs=list(request.additionalSecretOutputs),
-        custom_timeouts=_timeouts(request),
-        aliases=_aliases(request),
-        source_position=_position(request.sourcePosition, root),
-        stack_trace=_positions(request.stackTrace, root),
+        custom_timeouts=_parse_request_timeouts(request),
+        aliases=_parse_aliases(request),
+        source_position=_format_request_position(request.sourcePosition, root),
+        stack_trace=_format_trace(request.stackTrace, root),
         hide_diff=list(request.hideDiffs),
         import_id=request.importId,
         deleted_with=request.deletedWith,
@@ -265,10 +275,14 @@ def from_request(
     )
 
 
-def read_from_request(
+def parse_read(
     request: "resource_pb2.ReadResourceRequest", *, stack: str, project: str, root: str
 ) -> Read:
-    """The read of a request. Raises EngineError for what only the Pulumi CLI can do."""
+    """Return the read in a request.
+
+    Raises:
+        EngineError: the request needs the Pulumi CLI.
+    """
     package = request.type.split(":", 1)[0]
     if package not in (DYNAMIC_PACKAGE, BUILTIN_PACKAGE, PLUGIN_PACKAGE):
         raise EngineError(
@@ -285,15 +299,15 @@ def read_from_request(
         parent=request.parent,
         dependencies=sorted(request.dependencies),
         additional_secret_outputs=list(request.additionalSecretOutputs),
-        source_position=_position(request.sourcePosition, root),
-        stack_trace=_positions(request.stackTrace, root),
+        source_position=_format_request_position(request.sourcePosition, root),
+        stack_trace=_format_trace(request.stackTrace, root),
         provider=get_provider_urn(request.provider),
         version=request.version,
         plugin_download_url=request.pluginDownloadURL,
     )
 
 
-def _aliases(request: "resource_pb2.RegisterResourceRequest") -> list[Alias]:
+def _parse_aliases(request: "resource_pb2.RegisterResourceRequest") -> list[Alias]:
     """Return the aliases of a registration.
 
     Raises:
@@ -301,7 +315,7 @@ def _aliases(request: "resource_pb2.RegisterResourceRequest") -> list[Alias]:
             deleted: the program most likely means a name, `Alias(name=...)`.
     """
     aliases = [
-        *map(_alias, request.aliases),
+        *map(_parse_alias, request.aliases),
         *(Alias(urn=urn) for urn in request.aliasURNs),
     ]
     for alias in aliases:
@@ -315,7 +329,7 @@ def _aliases(request: "resource_pb2.RegisterResourceRequest") -> list[Alias]:
     return aliases
 
 
-def _alias(alias: "alias_pb2.Alias") -> Alias:
+def _parse_alias(alias: "alias_pb2.Alias") -> Alias:
     if alias.WhichOneof("alias") == "urn":
         return Alias(urn=alias.urn)
     spec = alias.spec
@@ -329,7 +343,7 @@ def _alias(alias: "alias_pb2.Alias") -> Alias:
     )
 
 
-def _refuse_what_needs_the_cli(request: "resource_pb2.RegisterResourceRequest") -> None:
+def _refuse_cli_features(request: "resource_pb2.RegisterResourceRequest") -> None:
     refused = {
         "a remote component": request.remote,
         "an explicit provider of another package": bool(request.provider)
@@ -357,36 +371,46 @@ def _refuse_what_needs_the_cli(request: "resource_pb2.RegisterResourceRequest") 
         )
 
 
-def _timeouts(request: "resource_pb2.RegisterResourceRequest") -> dict[str, float]:
-    given = request.customTimeouts
-    return timeouts_of(request.name, {verb: getattr(given, verb) for verb in _VERBS})
+def _parse_request_timeouts(request: "resource_pb2.RegisterResourceRequest") -> dict[str, float]:
+    timeouts = request.customTimeouts
+    return parse_timeouts(request.name, {verb: getattr(timeouts, verb) for verb in _VERBS})
 
 
-def timeouts_of(name: str, given: Mapping[str, str | None]) -> dict[str, float]:
-    """The seconds that a resource's verbs may take, from Go's durations. Raises EngineError."""
+def parse_timeouts(name: str, durations: Mapping[str, str | None]) -> dict[str, float]:
+    """Parse Go durations of operations to seconds; operations without a timeout are left out.
+
+    Raises:
+        EngineError: a duration is invalid.
+    """
     try:
-        parsed = {verb: property_paths.seconds(given.get(verb) or "") for verb in _VERBS}
+        parsed = {verb: property_paths.seconds(durations.get(verb) or "") for verb in _VERBS}
     except ValueError as error:
         raise EngineError(f"resource '{name}': custom_timeouts: {error}") from None
     return {verb: value for verb, value in parsed.items() if value}
 
 
-def position(file: Path, line: int, root: str) -> str:
-    """A line of a file as registrations have it: below `root`, that of the project, without it."""
-    return _place_of(file.as_uri(), line, root)
+def format_position(file: Path, line: int, root: str) -> str:
+    """Return a line of a file as registrations hold it.
+
+    `project:///` replaces the project's root.
+    """
+    return _intern_position(file.as_uri(), line, root)
 
 
-def _positions(trace: "source_pb2.StackTrace", root: str) -> list[str]:
-    return [_position(frame.pc, root) for frame in trace.frames]
+def _format_trace(trace: "source_pb2.StackTrace", root: str) -> list[str]:
+    return [_format_request_position(frame.pc, root) for frame in trace.frames]
 
 
-def _position(position: "source_pb2.SourcePosition", root: str) -> str:
-    return _place_of(position.uri, position.line, root)
+def _format_request_position(position: "source_pb2.SourcePosition", root: str) -> str:
+    return _intern_position(position.uri, position.line, root)
 
 
 @cache
-def _place_of(uri: str, line: int, root: str) -> str:
-    """One text for all resources that are declared there: states hold a dozen for each."""
+def _intern_position(uri: str, line: int, root: str) -> str:
+    """Format a position of a declaration.
+
+    All resources declared there share one text, because states hold a dozen positions for each.
+    """
     if not uri:
         return ""
     prefix = f"file://{root.rstrip('/')}/"

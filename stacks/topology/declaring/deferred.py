@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gpuform.stacks.engine import values
-from gpuform.stacks.engine.language_host import Answer
+from gpuform.stacks.engine.language_host import ResourceResult
 from gpuform.stacks.engine.values import UNKNOWN, PropertyMap, PropertyValue, Secret
 
 _NOTHING: Final[frozenset[Any]] = frozenset()
@@ -27,7 +27,7 @@ class Handle:
     urn: str
     types: Callable[[str, Any], Any]
     inputs: PropertyMap = field(default_factory=dict)
-    answer: Answer | None = None
+    answer: ResourceResult | None = None
     read_id: str | None = None
 
 
@@ -188,7 +188,7 @@ def _resolve_property(
     return ResolvedValue(plain, is_secret, urns)
 
 
-def _resolve_id(handle: Handle, answer: Answer, preview: bool) -> Any:
+def _resolve_id(handle: Handle, answer: ResourceResult, preview: bool) -> Any:
     if answer.id or handle.read_id is None or preview:
         return answer.id or UNKNOWN
     return handle.read_id

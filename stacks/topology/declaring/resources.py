@@ -17,7 +17,7 @@ from gpuform.providers.catalog import load_lifecycle_class, load_resource_class
 from gpuform.providers.forms import PROVIDER_KEY, Form
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.stacks.document.diagnostics import Diagnostic, SourcePosition
-from gpuform.stacks.engine.registration import Alias, Read, Registration, timeouts_of
+from gpuform.stacks.engine.registration import Alias, Read, Registration, parse_timeouts
 from gpuform.stacks.engine.values import UNKNOWN, UNKNOWN_TEXT, PropertyMap
 from gpuform.stacks.topology.declaring.deferred import (
     Deferred,
@@ -106,7 +106,7 @@ class Resource:
             ignore_changes=list(options.get("ignore_changes", ())),
             replace_on_changes=list(options.get("replace_on_changes", ())),
             additional_secret_outputs=self._list_secret_outputs(),
-            custom_timeouts=timeouts_of(self.name, options.get("timeouts", {})),
+            custom_timeouts=parse_timeouts(self.name, options.get("timeouts", {})),
             aliases=[
                 Alias(type=other_type),
                 *retyped_aliases,

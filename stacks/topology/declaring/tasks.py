@@ -11,7 +11,7 @@ from queue import SimpleQueue
 from typing import Any, Final
 
 from gpuform.stacks.document.diagnostics import Diagnostic, SourcePosition
-from gpuform.stacks.engine.language_host import Answer, TopologyRun
+from gpuform.stacks.engine.language_host import ResourceResult, TopologyRun
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.values import UNKNOWN, PropertyMap
 from gpuform.stacks.topology.declarations import Instance, ModuleInstance
@@ -54,7 +54,7 @@ class TaskLoop:
         self._run = run
         self._ready: deque[Task] = deque()
         self._waiting: dict[Handle, list[Task]] = {}
-        self._done: SimpleQueue[tuple[Task, Answer | BaseException]] = SimpleQueue()
+        self._done: SimpleQueue[tuple[Task, ResourceResult | BaseException]] = SimpleQueue()
         self._in_flight = 0
 
     def run(self, tasks: list[Task]) -> None:
@@ -97,13 +97,13 @@ class TaskLoop:
             self._run.declarations.export(task.handle.urn, _serialize_exports(task.exports))
             return
         answer = self._run.declarations.declare(task.make())
-        if isinstance(answer, Answer):
+        if isinstance(answer, ResourceResult):
             self._record_answer(task, answer)
             return
         self._in_flight += 1
         pool.submit(self._wait_for_answer, task, answer)
 
-    def _wait_for_answer(self, task: Task, work: Callable[[], Answer]) -> None:
+    def _wait_for_answer(self, task: Task, work: Callable[[], ResourceResult]) -> None:
         try:
             self._done.put((task, work()))
         except BaseException as error:  # noqa: BLE001 - carried to the thread of the run
@@ -116,7 +116,7 @@ class TaskLoop:
             raise answer
         self._record_answer(task, answer)
 
-    def _record_answer(self, task: Task, answer: Answer) -> None:
+    def _record_answer(self, task: Task, answer: ResourceResult) -> None:
         task.handle.answer = answer
         for waiting_task in self._waiting.pop(task.handle, ()):
             waiting_task.pending_count -= 1

@@ -17,7 +17,7 @@ from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 from gpuform.stacks.document.nodes import Entry, MappingNode, Node
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.language_host import TopologyRun
-from gpuform.stacks.engine.registration import Read, Registration, position
+from gpuform.stacks.engine.registration import Read, Registration, format_position
 from gpuform.stacks.engine.urn import MODULE_TYPE, STACK_REFERENCE_TYPE, STACK_TYPE, make_urn
 from gpuform.stacks.engine.values import from_plain
 from gpuform.stacks.topology.declarations import ModuleInstance
@@ -84,7 +84,7 @@ class _TopologyPreparation:
         self.source = EngineSource(planned, run)
         self.scope = Scope(replace(planned.names, source=self.source, passed={}))
         self.root = str(run.program.root)
-        self.handed_over = position(*run.handed_over, self.root)
+        self.handed_over = format_position(*run.call_site, self.root)
         self.stack = _create_stack_registration(run)
         self.form: Form | None = None
         self.protected: dict[Handle, bool | None] = {}
@@ -241,7 +241,7 @@ class _TopologyPreparation:
         # Resolving a path asks the file system; once for each file is enough.
         if place.file not in self.files:
             self.files[place.file] = Path(place.file).resolve()
-        return position(self.files[place.file], place.line, self.root)
+        return format_position(self.files[place.file], place.line, self.root)
 
     def _evaluate_options(self, options: Mapping[str, Entry], scope: Scope) -> dict[str, Any]:
         option_values: dict[str, Any] = {}

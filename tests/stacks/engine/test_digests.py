@@ -11,7 +11,7 @@ import pytest
 from gpuform.schemas.plan import Basis, Plan
 from gpuform.stacks.engine.deployment import is_sealed, seal_plan
 from gpuform.stacks.engine.registration import Registration, digests
-from gpuform.stacks.engine.registration.digests import contents
+from gpuform.stacks.engine.registration.digests import normalize_pickle
 from gpuform.stacks.engine.secrets import WrongPassphrase
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import ResourceState, Snapshot
@@ -22,13 +22,13 @@ URN = "urn:pulumi:dev::lab::pulumi-python:dynamic/lab:Machine::a"
 
 def state(crypter, **fields):
     entry = ResourceState(URN, custom=True, type="t", **fields)
-    return digests.state_digests(Snapshot("organization/lab/dev", [entry]), crypter.digest)
+    return digests.compute_state_digests(Snapshot("organization/lab/dev", [entry]), crypter.digest)
 
 
 def declared(crypter, **fields):
     given = {"inputs": {}, **fields}
     registration = Registration(URN, "t", "a", custom=True, **given)
-    return digests.registration_digests(registration, crypter.digest)
+    return digests.compute_registration_digests(registration, crypter.digest)
 
 
 @pytest.mark.slow
@@ -43,7 +43,7 @@ def test_only_the_passphrase_makes_it(crypter):
 
 
 def test_equal_values_in_two_places_are_not_seen_to_be_equal(crypter):
-    found = digests.config_digests({"lab:a": "x", "lab:b": "x"}, [], crypter.digest)
+    found = digests.compute_config_digests({"lab:a": "x", "lab:b": "x"}, [], crypter.digest)
     assert found["lab:a"] != found["lab:b"]
     parts = declared(crypter, inputs={"a": "x", "b": "x"})
     assert parts["inputs.a"] != parts["inputs.b"]
@@ -99,7 +99,7 @@ def test_several_entries_of_one_resource(crypter):
 
     def of(*entries):
         snapshot = Snapshot("organization/lab/dev", list(entries))
-        return digests.state_digests(snapshot, crypter.digest)
+        return digests.compute_state_digests(snapshot, crypter.digest)
 
     assert of(live, old) == of(old, live)
     assert len({json.dumps(of(*entries)) for entries in [(live,), (old,), (live, old)]}) == 3
@@ -128,13 +128,13 @@ def pickled(value: object) -> str:
 def test_a_pickle_says_the_same_in_any_order():
     one, other = {"alpha": 1, "beta": 2, "x": "/a/b.py"}, {"x": "/c/d.py", "beta": 2, "alpha": 1}
     assert pickled(one) != pickled(other)
-    assert contents(pickled(one)) == contents(pickled(other))
-    assert contents(pickled({**one, "beta": 3})) != contents(pickled(one))
+    assert normalize_pickle(pickled(one)) == normalize_pickle(pickled(other))
+    assert normalize_pickle(pickled({**one, "beta": 3})) != normalize_pickle(pickled(one))
 
 
 @pytest.mark.parametrize("text", ["", "no base64!", base64.b64encode(b"no pickle").decode()])
 def test_what_is_no_pickle_stands_for_itself(text):
-    assert contents(text) == text
+    assert normalize_pickle(text) == text
 
 
 def test_an_edited_plan_is_noticed(crypter):

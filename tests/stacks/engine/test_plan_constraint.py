@@ -10,7 +10,7 @@ from gpuform.schemas.changes import Action
 from gpuform.schemas.plan import Basis, Plan, PlanAction, PlanReason, PropertyChange, ResourceChange
 from gpuform.stacks.engine.planning import Op, PlanConstraint, Step
 from gpuform.stacks.engine.planning.constraints import PlanExceeded
-from gpuform.stacks.engine.registration import Registration, registration_digests
+from gpuform.stacks.engine.registration import Registration, compute_registration_digests
 from gpuform.stacks.engine.state import ResourceState
 
 TYPE = "lab:Machine"
@@ -174,7 +174,7 @@ REGISTRATION = Registration(A, TYPE, "a", True, {"size": 1})
 
 
 def test_a_registration_as_planned_passes_and_another_stops_the_run():
-    parts = registration_digests(REGISTRATION, digest)
+    parts = compute_registration_digests(REGISTRATION, digest)
     bound(program={A: parts}).check_declared(REGISTRATION)
     bound(program={A: {**parts, "exports": "later"}}).check_declared(REGISTRATION)
     bound(program={A: {**parts, "inputs.size": "?"}}).check_declared(REGISTRATION)

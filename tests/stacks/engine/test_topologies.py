@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuform.stacks.engine.language_host.language import Topology, topology_of
+from gpuform.stacks.engine.language_host.language import Topology, find_topology
 
 PROGRAM = 'from gpuform.stacks import run\n\nrun("topology.yaml")\n'
 
@@ -23,9 +23,9 @@ def test_a_program_that_hands_over_a_topology(
 ) -> None:
     main = tmp_path / "__main__.py"
     main.write_text(program)
-    assert topology_of(tmp_path) == Topology(Path(file), (main, line))
+    assert find_topology(tmp_path) == Topology(Path(file), (main, line))
     main.rename(tmp_path / "program.py")
-    found = topology_of(tmp_path / "program.py")
+    found = find_topology(tmp_path / "program.py")
     assert found == Topology(Path(file), (tmp_path / "program.py", line))
 
 
@@ -54,10 +54,10 @@ def test_a_program_that_hands_over_a_topology(
 def test_any_other_program_is_run_as_it_is(tmp_path: Path, program: str) -> None:
     (tmp_path / "topology.yaml").touch()
     (tmp_path / "__main__.py").write_text(program)
-    assert topology_of(tmp_path) is None
+    assert find_topology(tmp_path) is None
 
 
 def test_a_topology_without_a_program(tmp_path: Path) -> None:
-    assert topology_of(tmp_path) is None
+    assert find_topology(tmp_path) is None
     (tmp_path / "topology.yaml").touch()
-    assert topology_of(tmp_path) == Topology(Path("topology.yaml"), (tmp_path / "__main__.py", 3))
+    assert find_topology(tmp_path) == Topology(Path("topology.yaml"), (tmp_path / "__main__.py", 3))
