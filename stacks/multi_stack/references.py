@@ -16,7 +16,7 @@ from gpuform.schemas.checking import find_nearest_name
 from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.executing import qualify_stack_name
-from gpuform.stacks.engine.language_host import topology_of
+from gpuform.stacks.engine.language_host import find_topology
 from gpuform.stacks.engine.project import get_folder_and_entry
 from gpuform.stacks.multi_stack.members import WorkspaceStack, add_problem
 from gpuform.stacks.topology.declarations import Topology
