@@ -87,16 +87,16 @@ class Host(ProviderHost):
         replaces = [key for key in changed if key in ("region", "gpu_type")]
         return Diff(bool(changed), replaces, delete_before_replace=False)
 
-    def field_changes(self, *_: Any) -> Any:
+    def find_field_changes(self, *_: Any) -> Any:
         return ()
 
-    def leaving(self, *_: Any) -> Any:
+    def predict_removed_nodes(self, *_: Any) -> Any:
         return None
 
-    def others_within(self, *_: Any) -> Any:
+    def find_foreign_objects(self, *_: Any) -> Any:
         return ()
 
-    def may_delete(self, urn: str, outputs: Any, provider: str = "", others: Any = ()) -> None:
+    def check_deletion(self, urn: str, outputs: Any, provider: str = "", others: Any = ()) -> None:
         self.note("may_delete", urn)
 
     def create(

@@ -9,7 +9,7 @@ import click
 
 from gpuform.stacks.cli.session import get_flag, remember_flag
 from gpuform.stacks.cli.terminal.screen import Screen
-from gpuform.stacks.engine.values import seconds
+from gpuform.stacks.engine.values import parse_duration as parse_pulumi_duration
 
 if TYPE_CHECKING:
     from gpuform.stacks.engine.store import LockTimeout
@@ -61,7 +61,7 @@ yes_flag = click.option("--yes", "-y", is_flag=True, help="Do not ask; the previ
 def parse_duration(context: click.Context, parameter: click.Parameter, value: str) -> float:
     """Return the seconds of a duration such as 30s, 10m or 12h; a callback of click."""
     try:
-        return seconds(value)
+        return parse_pulumi_duration(value)
     except ValueError as error:
         raise click.BadParameter(str(error), context, parameter) from error
 

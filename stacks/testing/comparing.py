@@ -223,7 +223,7 @@ class _Comparison:
             yield self._found(("resources", name), f"{name} is not in the state; it has {there}")
         for resource in met:
             for path, value in values.items():
-                root = property_paths.root_of(path)
+                root = property_paths.get_root(path)
                 whole = resource.outputs.get(root)
                 given = None if whole is None else _part(whole, path)
                 what = f"{resource.name}.{path}"
@@ -265,7 +265,7 @@ class _Comparison:
         for bound, text in (("at_least", wanted.at_least), ("at_most", wanted.at_most)):
             if text is None:
                 continue
-            limit = property_paths.seconds(text)
+            limit = property_paths.parse_duration(text)
             if took < limit if bound == "at_least" else took > limit:
                 words = bound.replace("_", " ")
                 told = (

@@ -74,7 +74,7 @@ class Events:
         begin = self.server.clock.now()
         for number, event in enumerate(self.events):
             if event.at is not None:
-                moment = begin + property_paths.seconds(event.at)
+                moment = begin + property_paths.parse_duration(event.at)
                 self.server.clock.schedule(moment, partial(self._play, number))
             elif event.on is None:
                 self._play(number)
@@ -166,7 +166,7 @@ class Events:
     def _job(self, wanted: JobInputs) -> None:
         """A pod, or where the cluster has Slurm, a job of it."""
         cluster = self._id_of(wanted.cluster)
-        length = None if wanted.runs_for is None else property_paths.seconds(wanted.runs_for)
+        length = None if wanted.runs_for is None else property_paths.parse_duration(wanted.runs_for)
         body = {"name": wanted.name, "gpus": wanted.gpus or 0, "runs_for": length}
         slurm = f"{_CONTROLS}/slurm/{cluster}"
         if self._answers(f"{slurm}/jobs"):

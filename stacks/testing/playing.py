@@ -82,7 +82,7 @@ def play(part: Part, tell: Callable[[Plan], None]) -> Report:
         try:
             selected = stage.prepared(server)
             if part.inputs.start and part.inputs.start.later:
-                server.clock.advance(property_paths.seconds(part.inputs.start.later))
+                server.clock.advance(property_paths.parse_duration(part.inputs.start.later))
             begin, before = server.clock.now(), stage.names()
             events.arrange()
             report = stage.run(selected)

@@ -121,7 +121,7 @@ class _Seeding:
         if not entry.id or entry.external or kind_of(entry.type) is None:
             return replace(entry, inputs=inputs, outputs=outputs)
         try:
-            self.host.plugins.know([entry])
+            self.host.plugins.configure_from_state([entry])
             made = self.host.create(entry.urn, inputs, None, entry.provider)
         except EngineError as error:
             raise SeedError(

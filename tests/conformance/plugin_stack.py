@@ -40,7 +40,9 @@ class PluginStack(Kept):
         return self._stack.plan(declared)
 
     def up(self, declared: Declared) -> Result:
-        seconds = max(map(property_paths.seconds, (declared.timeouts or {}).values()), default=0.0)
+        seconds = max(
+            map(property_paths.parse_duration, (declared.timeouts or {}).values()), default=0.0
+        )
         self._stack.verbs = PluginVerbs(self.described.lifecycle, self.host.stub, timeout=seconds)
         before, result = self._stack.entry, self._stack.up(declared)
         entry = self._stack.entry

@@ -115,7 +115,7 @@ class Deployment:
         # An id is one of an account: another provider may have another object of it.
         self._providers_before = {each.urn: each.provider for each in olds.values()}
         self._ids_before = {(each.provider, each.id) for each in olds.values() if each.id}
-        host.plugins.know(self.subject.snapshot.resources)
+        host.plugins.configure_from_state(self.subject.snapshot.resources)
 
     def cancel(self) -> None:
         """Starts nothing new and ends all waiting now; requests on the wire finish."""
@@ -442,7 +442,7 @@ class Deployment:
 
     def _is_stored(self, intent: Intent, known: Mapping[str | None, ResourceState]) -> bool:
         entry = known.get(intent.id)
-        return entry is not None and intent.is_stored(self._executor.host.parts(entry))
+        return entry is not None and intent.is_stored(self._executor.host.list_part_ids(entry))
 
     def _new_call(self, urn: str, timeout: float | None) -> ProviderContext:
         return ProviderContext(

@@ -205,7 +205,7 @@ class _Search:
                 continue
             shown = f"{name_of(entry.urn)} ({entry.id})"
             try:
-                if not host.finds_its_creates(entry) and not overtaken.is_sure:
+                if not host.can_find_created(entry) and not overtaken.is_sure:
                     self.tell(
                         f"{shown} was made by an interrupted run, and another program has gone on "
                         "since: nobody can tell whether it knew that; `gpuform import` takes it in"
@@ -228,7 +228,7 @@ class _Search:
     def _host(self) -> ProviderHost:
         program = self.subject.program
         host = ProviderHost(program.project, program.config, self._call)
-        host.plugins.know(self.subject.snapshot.resources)
+        host.plugins.configure_from_state(self.subject.snapshot.resources)
         return host
 
     def _found(

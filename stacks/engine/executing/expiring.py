@@ -133,7 +133,7 @@ def _plan_change(
         for field_change in provider_diff.fields or ()
     ]
     diff = replace(provider_diff, fields=fields)
-    keys = property_paths.top_level(field.path for field in fields)
+    keys = property_paths.list_roots(field.path for field in fields)
     if provider_diff.replaces:
         return _plan_replacement(executor, entry, goal, diff, entries)
     description = describe_change(executor.host, Op.UPDATE, entry, goal, diff)

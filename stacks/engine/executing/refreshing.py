@@ -181,7 +181,7 @@ class Refresher:
         These are outputs that change by themselves, and outputs that an older state does not have
         yet.
         """
-        changing_names = self._executor.host.moving(old)
+        changing_names = self._executor.host.get_volatile_outputs(old)
         if changing_names is None:
             return old
         stable_outputs = {
@@ -213,7 +213,7 @@ class Refresher:
 
     def _compare_watched_outputs(self, old: ResourceState, new: ResourceState) -> list[FieldChange]:
         """Return the changes of watched outputs, without outputs that the old state lacks."""
-        names = sorted(self._executor.host.watched(old) - {*old.ignore_changes})
+        names = sorted(self._executor.host.get_drift_outputs(old) - {*old.ignore_changes})
         return [
             # As a diff of a refresh: from what was found to what was known.
             FieldChange(name, Action.UPDATE, new.outputs[name], old.outputs[name])
@@ -224,5 +224,5 @@ class Refresher:
 
     def _list_changed_keys(self, diff: Diff, old: ResourceState, new: ResourceState) -> list[str]:
         if diff.fields is not None:
-            return property_paths.top_level(field.path for field in diff.fields)
+            return property_paths.list_roots(field.path for field in diff.fields)
         return find_changed_keys(old.outputs, new.outputs) if diff.changes else []

@@ -307,7 +307,7 @@ class StepExecutor:
             self._applier.predict(step)
             return []
         reasons = self._applier.apply(step)
-        if step.new is not None and self.host.finds_its_creates(step.new):
+        if step.new is not None and self.host.can_find_created(step.new):
             self.snapshot.record_recovered(step.urn)
         return reasons
 

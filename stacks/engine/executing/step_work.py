@@ -84,7 +84,7 @@ class StepApplier:
         if new is None:
             if step.op in (Op.DELETE, Op.DELETE_REPLACED) and not step.is_forget_only:
                 deleted_entry = _require_old(step)
-                self.host.may_delete(
+                self.host.check_deletion(
                     step.urn, deleted_entry.outputs, deleted_entry.provider, objects_of_others
                 )
             return
@@ -105,12 +105,12 @@ class StepApplier:
         if old is None or change is None or step.is_forget_only or not old.custom or old.external:
             return
         if step.op is Op.UPDATE and new is not None:
-            removed_nodes = self.host.leaving(
+            removed_nodes = self.host.predict_removed_nodes(
                 old.urn, old.id, old.outputs, new.inputs, new.provider
             )
         elif step.op in _REMOVAL_VERBS and not old.pending_replacement:
             removal_verb = _REMOVAL_VERBS[step.op]
-            removed_nodes = self.host.all_leaving(
+            removed_nodes = self.host.predict_nodes_removed_with_object(
                 old.urn, old.id, old.outputs, removal_verb, old.provider
             )
         else:
@@ -125,7 +125,9 @@ class StepApplier:
             return ()
         if step.op not in _REMOVAL_VERBS or old.pending_replacement:
             return ()
-        objects_of_others = self.host.others_within(old.urn, old.id, old.outputs, old.provider)
+        objects_of_others = self.host.find_foreign_objects(
+            old.urn, old.id, old.outputs, old.provider
+        )
         if objects_of_others and change is not None:
             step.change = change.model_copy(update={"others": tuple(objects_of_others)})
         return objects_of_others

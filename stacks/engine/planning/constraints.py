@@ -67,7 +67,7 @@ def format_property_problem(registration: Registration, subject: str, reason: st
 
 
 def _format_check_failure(registration: Registration, news: PropertyMap, failure: Failure) -> str:
-    value = news.get(property_paths.root_of(failure.property))
+    value = news.get(property_paths.get_root(failure.property))
     unwrapped = unwrap_secrets(value)
     value_suffix = ""
     if unwrapped == value and isinstance(value, str | float | int | bool):

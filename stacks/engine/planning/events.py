@@ -174,7 +174,7 @@ _REASONS = {
 class GpuCounter(Protocol):
     """Knows how many GPUs a resource has; `ProviderHost` implements the protocol."""
 
-    def gpus(self, resource: ResourceState) -> int | None:
+    def count_gpus(self, resource: ResourceState) -> int | None:
         """Return the number of GPUs, or None if it is unknown yet."""
 
 
@@ -191,8 +191,8 @@ def describe_change(
         raise AssertionError("a step has an old or a new state")
     fields = list(_list_field_changes(op, old, new, diff))
     retained = bool(old and old.retain_on_delete and op in (Op.DELETE, Op.REPLACE))
-    before = host.gpus(old) if old and not retained else 0
-    after = host.gpus(new) if new else 0
+    before = host.count_gpus(old) if old and not retained else 0
+    after = host.count_gpus(new) if new else 0
     return ResourceChange(
         urn=subject.urn,
         type=subject.type,
@@ -233,7 +233,7 @@ def describe_drift(
         if diff.fields is None and diff.changes:
             fields = list(_compare_properties(old.outputs, new.outputs))
     action = PlanAction.UPDATE if fields or (diff and diff.changes) else PlanAction.SAME
-    before, after = host.gpus(old), host.gpus(new) if new else 0
+    before, after = host.count_gpus(old), host.count_gpus(new) if new else 0
     return ResourceChange(
         urn=old.urn,
         type=old.type,
@@ -316,7 +316,7 @@ def _build_property_changes(
     fields: Sequence[FieldChange], old: ResourceState | None, new: ResourceState | None
 ) -> Iterator[PropertyChange]:
     for change in fields:
-        root = property_paths.root_of(change.path)
+        root = property_paths.get_root(change.path)
         holders = [m for s in (old, new) if s for m in (s.inputs, s.outputs)]
         secret = any(values.contains_secret(holder.get(root)) for holder in holders)
         yield PropertyChange.from_field_change(change, secret=secret)

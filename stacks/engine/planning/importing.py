@@ -118,8 +118,8 @@ class OwnedObjects:
     def _list_part_keys(self, entry: ResourceState) -> list[_ObjectKey]:
         if not is_own(entry.type):
             return []  # another program's provider is nothing to load
-        type_ = self.host.part_type(entry)
-        return [(own_type(type_), id_, "") for id_ in self.host.parts(entry)]
+        type_ = self.host.get_part_type(entry)
+        return [(own_type(type_), id_, "") for id_ in self.host.list_part_ids(entry)]
 
 
 def _build_object_key(type_: str, id_: str, inputs: values.PropertyMap) -> _ObjectKey:

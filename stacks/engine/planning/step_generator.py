@@ -260,7 +260,7 @@ class StepGenerator:
         if is_recreated:
             self._replaced_urns.add(goal.urn)
             diff = resource_diff.build_dependent_diff(self._dependent_keys[goal.urn])
-            fields = self.host.field_changes(goal.urn, old.outputs, goal.inputs, goal.provider)
+            fields = self.host.find_field_changes(goal.urn, old.outputs, goal.inputs, goal.provider)
             return self._build_replacement_steps(old, goal, replace(diff, fields=fields))
         if old.external:
             # The object stays where it is: nothing that goes with it has to be replaced.
@@ -530,5 +530,5 @@ def _build_replaced_deletion(
 
 def _list_changed_keys(diff: Diff | None, old: ResourceState, goal: ResourceState) -> list[str]:
     if diff is not None and diff.fields is not None:
-        return property_paths.top_level(change.path for change in diff.fields)
+        return property_paths.list_roots(change.path for change in diff.fields)
     return find_changed_keys(old.inputs, goal.inputs)

@@ -328,7 +328,7 @@ def compare_with_goal(
     engine: the stock host does not pass on which properties changed.
     """
     if not goal.custom:
-        changed_paths = list(property_paths.differences(old.inputs, goal.inputs))
+        changed_paths = list(property_paths.find_differences(old.inputs, goal.inputs))
         return Diff(changes=bool(changed_paths), replaces=(), delete_before_replace=False)
     diff = host.diff(urn or goal.urn, old.id, old.outputs, goal.inputs, goal.provider)
     changed: list[Path] = []
@@ -342,7 +342,7 @@ def compare_with_goal(
 
 def _find_changed_paths(olds: PropertyMap, news: PropertyMap, ignored: Sequence[str]) -> list[Path]:
     compared, _ = property_paths.ignore_changes(olds, news, ignored)
-    return list(property_paths.differences(olds, compared))
+    return list(property_paths.find_differences(olds, compared))
 
 
 def _add_requested_replacement(

@@ -1,4 +1,4 @@
-"""Runs providers in the engine's process, as Pulumi's own hosts run them in theirs."""
+"""Run providers in the engine's process, as Pulumi's own hosts run them in theirs."""
 
 from gpuform.stacks.engine.provider_host.host import (
     Created,

@@ -383,7 +383,7 @@ def parse_timeouts(name: str, durations: Mapping[str, str | None]) -> dict[str, 
         EngineError: a duration is invalid.
     """
     try:
-        parsed = {verb: property_paths.seconds(durations.get(verb) or "") for verb in _VERBS}
+        parsed = {verb: property_paths.parse_duration(durations.get(verb) or "") for verb in _VERBS}
     except ValueError as error:
         raise EngineError(f"resource '{name}': custom_timeouts: {error}") from None
     return {verb: value for verb, value in parsed.items() if value}

@@ -44,10 +44,10 @@ from pulumi.runtime import resource, rpc, stack
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """What it spares and gains, in words, and the page of Pulumi's where it is talked of, if any.
+    """One patch of the SDK: what it saves and gains in words, and Pulumi's page about it, if any.
 
-    `knows_sdk` changes nothing. `applied` is for an SDK that it knows, and puts back what was
-    there.
+    `knows_sdk` changes nothing. `applied` patches an SDK that it knows, and restores the SDK at the
+    end.
     """
 
     name: str
@@ -58,8 +58,8 @@ class Patch:
     applied: Callable[[], AbstractContextManager[None]]
 
 
-def uses(function: object, *names: str) -> bool:
-    """Whether the code of a function of the SDK has all of these global or attribute names."""
+def has_names(function: object, *names: str) -> bool:
+    """Return True if the code of an SDK function has all of these global or attribute names."""
     if not isinstance(function, FunctionType):
         return False
     return set(names) <= set(unwrap(function).__code__.co_names)
@@ -68,8 +68,8 @@ def uses(function: object, *names: str) -> bool:
 _ASYNCIO = "asyncio"
 
 
-class _Asyncio:
-    """The asyncio module, but for the one name that tells a wait when to return."""
+class _PatchedAsyncio:
+    """The asyncio module, except for the one name that says when a wait returns."""
 
     FIRST_COMPLETED = asyncio.FIRST_EXCEPTION
 
@@ -79,17 +79,19 @@ class _Asyncio:
 
 @contextmanager
 def wait_once() -> Iterator[None]:
-    """For the length of a program."""
-    setattr(stack, _ASYNCIO, _Asyncio())
+    """Wait for all outputs at once while the context runs a program."""
+    setattr(stack, _ASYNCIO, _PatchedAsyncio())
     try:
         yield
     finally:
         setattr(stack, _ASYNCIO, asyncio)
 
 
-def _knows_waiting() -> bool:
+def _is_wait_known() -> bool:
     waits = getattr(stack, "wait_for_rpcs", None)
-    return getattr(stack, _ASYNCIO, None) is asyncio and uses(waits, _ASYNCIO, "FIRST_COMPLETED")
+    return getattr(stack, _ASYNCIO, None) is asyncio and has_names(
+        waits, _ASYNCIO, "FIRST_COMPLETED"
+    )
 
 
 ONE_WAIT = Patch(
@@ -97,7 +99,7 @@ ONE_WAIT = Patch(
     spares="a wait for every outstanding output, begun again each time one of them completes",
     gain="5000 creates that take time: 244 s become 15.6 s",
     upstream="https://github.com/pulumi/pulumi/pull/15744",
-    knows_sdk=_knows_waiting,
+    knows_sdk=_is_wait_known,
     applied=wait_once,
 )
 
@@ -108,7 +110,7 @@ _WRAPPED = ("_batch_setitems", "save_dict")
 
 @contextmanager
 def unwrap_pickler() -> Iterator[None]:
-    """For the length of a program."""
+    """Unwrap Python's pickler after each call of the SDK while the context runs a program."""
     serialize = dynamic.serialize_provider
     pickler: Any = getattr(pickle, "_Pickler")  # noqa: B009 - typeshed does not know it
     methods = {name: getattr(pickler, name) for name in _WRAPPED}
@@ -132,9 +134,9 @@ def unwrap_pickler() -> Iterator[None]:
         restore()
 
 
-def _knows_pickling() -> bool:
+def _is_pickling_known() -> bool:
     pickler = getattr(pickle, "_Pickler", None)
-    is_as_known = uses(getattr(dynamic, _SERIALIZE, None), "Pickler", *_WRAPPED)
+    is_as_known = has_names(getattr(dynamic, _SERIALIZE, None), "Pickler", *_WRAPPED)
     return is_as_known and all(hasattr(pickler, name) for name in _WRAPPED)
 
 
@@ -143,7 +145,7 @@ UNWRAPPED_PICKLER = Patch(
     spares="one more wrapper of Python's pickler for every provider that is pickled",
     gain="any number of such providers; without it some 900 end in a RecursionError",
     upstream="https://github.com/pulumi/pulumi/issues/17803",
-    knows_sdk=_knows_pickling,
+    knows_sdk=_is_pickling_known,
     applied=unwrap_pickler,
 )
 
@@ -152,13 +154,13 @@ _RESOURCE_TYPES = "resource_types"
 
 
 @contextmanager
-def remember_types() -> Iterator[None]:
-    """For the length of a program."""
+def cache_property_types() -> Iterator[None]:
+    """Cache the property types of resource classes while the context runs a program."""
     original = _types.resource_types
-    known = cache(original)
+    cached_types = cache(original)
 
     def resource_types(resource_cls: type) -> dict[str, Any]:
-        return dict(known(resource_cls))  # a dictionary of the caller's own, as from the SDK
+        return dict(cached_types(resource_cls))  # a dictionary of the caller's own, as from the SDK
 
     setattr(_types, _RESOURCE_TYPES, resource_types)
     try:
@@ -167,9 +169,9 @@ def remember_types() -> Iterator[None]:
         setattr(_types, _RESOURCE_TYPES, original)
 
 
-def _knows_property_types() -> bool:
+def _is_type_lookup_known() -> bool:
     asks = getattr(rpc, "resolve_outputs", None)
-    return getattr(rpc, "_types", None) is _types and uses(asks, "_types", _RESOURCE_TYPES)
+    return getattr(rpc, "_types", None) is _types and has_names(asks, "_types", _RESOURCE_TYPES)
 
 
 REMEMBERED_TYPES = Patch(
@@ -177,8 +179,8 @@ REMEMBERED_TYPES = Patch(
     spares="a new class, with every annotation evaluated, for each resource",
     gain="1500 resources on the SDK alone: 4.4 s of processor time, without any patch 6.0 s",
     upstream="",
-    knows_sdk=_knows_property_types,
-    applied=remember_types,
+    knows_sdk=_is_type_lookup_known,
+    applied=cache_property_types,
 )
 
 
@@ -187,11 +189,15 @@ _SECRECY = "_StackReference__is_secret_name"
 
 
 @contextmanager
-def know_each_output() -> Iterator[None]:
-    """For the length of a program."""
+def read_outputs_separately() -> Iterator[None]:
+    """Read the outputs of stack references one by one while the context runs a program."""
     originals = {name: getattr(StackReference, name) for name in _READING}
     for name, original in originals.items():
-        setattr(StackReference, name, _one_by_one(original, required=name == "require_output"))
+        setattr(
+            StackReference,
+            name,
+            _read_outputs_separately(original, required=name == "require_output"),
+        )
     try:
         yield
     finally:
@@ -199,7 +205,7 @@ def know_each_output() -> Iterator[None]:
             setattr(StackReference, name, original)
 
 
-def _one_by_one(
+def _read_outputs_separately(
     original: Callable[[StackReference, Any], Output[Any]], *, required: bool
 ) -> Callable[[StackReference, Any], Output[Any]]:
     def output_of(stack: StackReference, name: Any) -> Output[Any]:
@@ -214,8 +220,8 @@ def _one_by_one(
         value = stack.outputs.apply(picked, run_with_unknowns=True)
 
         async def is_known() -> bool:
-            found = await value.future(with_unknowns=True)
-            return await value.is_known() and not contains_unknowns(found)
+            output_value = await value.future(with_unknowns=True)
+            return await value.is_known() and not contains_unknowns(output_value)
 
         is_secret = getattr(stack, _SECRECY)(name)
         data = (value.future(with_unknowns=True), is_known(), is_secret)
@@ -224,8 +230,10 @@ def _one_by_one(
     return output_of
 
 
-def _knows_stack_outputs() -> bool:
-    reads = all(uses(getattr(StackReference, name, None), "all", "outputs") for name in _READING)
+def _is_stack_reference_known() -> bool:
+    reads = all(
+        has_names(getattr(StackReference, name, None), "all", "outputs") for name in _READING
+    )
     return reads and hasattr(StackReference, _SECRECY)
 
 
@@ -234,8 +242,8 @@ KNOWN_OUTPUTS = Patch(
     spares="taking all outputs of another stack for unknown where one is",
     gain="a plan of several stacks says what is known",
     upstream="",
-    knows_sdk=_knows_stack_outputs,
-    applied=know_each_output,
+    knows_sdk=_is_stack_reference_known,
+    applied=read_outputs_separately,
 )
 
 
@@ -243,15 +251,15 @@ _MODULE = "traceback"
 _POSITION = "_get_source_position_for_frame"
 
 
-class _Traceback:
-    """The traceback module, but for the one function that gets the frames."""
+class _PatchedTraceback:
+    """The traceback module, except for the one function that gets the frames."""
 
     def extract_stack(self) -> list[traceback.FrameSummary]:
-        """The caller's stack, the innermost frame last; the lines are read when asked for."""
+        """Return the caller's stack, the innermost frame last, without reading source lines."""
         frames = []
         frame = sys._getframe(1)  # noqa: SLF001 - as the traceback module does
-        for each, line in traceback.walk_stack(frame):
-            code = each.f_code
+        for stack_frame, line in traceback.walk_stack(frame):
+            code = stack_frame.f_code
             frames.append(
                 traceback.FrameSummary(code.co_filename, line, code.co_name, lookup_line=False)
             )
@@ -262,18 +270,18 @@ class _Traceback:
 
 
 @contextmanager
-def remember_positions() -> Iterator[None]:
-    """For the length of a program."""
+def cache_positions() -> Iterator[None]:
+    """Cache the source positions of declarations while the context runs a program."""
     original = getattr(resource, _POSITION)
-    known: dict[tuple[str, int | None], Any] = {}
+    position_by_place: dict[tuple[str, int | None], Any] = {}
 
     def position(frame: traceback.FrameSummary) -> Any:
-        place = (frame.filename, frame.lineno)
-        if place not in known:
-            known[place] = original(frame)
-        return known[place]
+        code_place = (frame.filename, frame.lineno)
+        if code_place not in position_by_place:
+            position_by_place[code_place] = original(frame)
+        return position_by_place[code_place]
 
-    setattr(resource, _MODULE, _Traceback())
+    setattr(resource, _MODULE, _PatchedTraceback())
     setattr(resource, _POSITION, position)
     try:
         yield
@@ -282,12 +290,12 @@ def remember_positions() -> Iterator[None]:
         setattr(resource, _POSITION, original)
 
 
-def _knows_stack_traces() -> bool:
+def _is_stack_trace_known() -> bool:
     finds = getattr(resource, "_get_stack_trace", None)
     return (
         getattr(resource, _MODULE, None) is traceback
         and callable(getattr(resource, _POSITION, None))
-        and uses(finds, _MODULE, "extract_stack")
+        and has_names(finds, _MODULE, "extract_stack")
     )
 
 
@@ -296,6 +304,6 @@ REMEMBERED_POSITIONS = Patch(
     spares="a look at the file of every frame of the program's stack, for each resource",
     gain="a part of the time that REMEMBERED_TYPES tells of; alone within the noise",
     upstream="https://github.com/pulumi/pulumi/issues/13436",
-    knows_sdk=_knows_stack_traces,
-    applied=remember_positions,
+    knows_sdk=_is_stack_trace_known,
+    applied=cache_positions,
 )

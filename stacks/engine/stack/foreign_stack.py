@@ -108,7 +108,7 @@ def read_resources(
         config,
         lambda urn, timeout: ProviderContext(urn=urn, timeout=timeout, intents=intents),
     )
-    host.plugins.know(stack.snapshot.resources)
+    host.plugins.configure_from_state(stack.snapshot.resources)
 
     def read_resource(entry: ResourceState) -> LiveResource:
         try:

@@ -160,7 +160,7 @@ def _resource_to_json(
         if value:
             encoded[name] = value
     timeouts: dict[str, Json] = {
-        key: value_json.number(s) for key, s in state.custom_timeouts.items() if s
+        key: value_json.encode_number(s) for key, s in state.custom_timeouts.items() if s
     }
     if timeouts:
         encoded["customTimeouts"] = timeouts

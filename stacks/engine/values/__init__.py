@@ -1,6 +1,6 @@
-"""Property values as the engine has them, and their forms: on Pulumi's wire, in JSON, as paths.
+"""Hold property values and their forms: on Pulumi's wire, in JSON, and as paths.
 
-Everything else of the engine stands on this room; it knows no resources.
+The lowest package of the engine, independent of resources.
 """
 
 from gpuform.providers.values import (
@@ -34,7 +34,7 @@ from gpuform.providers.values import (
     unwrap_secrets,
 )
 from gpuform.stacks.engine.values import property_paths, value_json
-from gpuform.stacks.engine.values.property_paths import Path, PathError, parse, seconds
+from gpuform.stacks.engine.values.property_paths import Path, PathError, parse, parse_duration
 from gpuform.stacks.engine.values.value_json import (
     Crypter,
     Json,
@@ -79,8 +79,8 @@ __all__ = [
     "mark_renamed_secrets",
     "mark_secret_outputs",
     "parse",
+    "parse_duration",
     "property_paths",
-    "seconds",
     "to_struct",
     "unwrap",
     "unwrap_secrets",

@@ -1,6 +1,6 @@
-"""Parse paths into property values, and the durations that Pulumi programs and states use.
+"""Parse and apply paths into property values, and parse durations of Pulumi programs and states.
 
-Pulumi's options name properties by them (ignore_changes, replace_on_changes), also inside secrets.
+Pulumi's options name properties by path (ignore_changes, replace_on_changes), also inside secrets.
 """
 
 import re
@@ -20,7 +20,7 @@ Path: TypeAlias = tuple[str | int, ...]
 
 
 class PathError(ValueError):
-    """Text that is no path, or a path whose parts are missing or of another kind in the values."""
+    """A text that is no path, or a path whose parts the values do not have."""
 
 
 _SEGMENT = re.compile(
@@ -30,15 +30,15 @@ _SEGMENT = re.compile(
 
 
 def parse(path: str) -> Path:
-    """`a.b["c d"][0]` as its keys and indices. Raises PathError."""
+    """Parse `a.b["c d"][0]` into keys and indexes. Raises PathError."""
     segments: list[str | int] = []
     at = 0
     while at < len(path):
-        found = _SEGMENT.match(path, at)
-        if found is None or path[0] == ".":
+        match = _SEGMENT.match(path, at)
+        if match is None or path[0] == ".":
             raise PathError(f"{path!r} is not a property path")
-        at = found.end()
-        key, index, name = found["key"], found["index"], found["name"]
+        at = match.end()
+        key, index, name = match["key"], match["index"], match["name"]
         if key is not None:
             segments.append(key.replace('\\"', '"'))
         elif index is not None:
@@ -48,8 +48,8 @@ def parse(path: str) -> Path:
     return tuple(segments)
 
 
-def root_of(path: str) -> str:
-    """The top-level property that a path is in; all of it where it is none."""
+def get_root(path: str) -> str:
+    """Return the top-level property of a path; all of the text if it is no path."""
     try:
         segments = parse(path)
     except PathError:
@@ -57,31 +57,31 @@ def root_of(path: str) -> str:
     return str(segments[0]) if segments else path
 
 
-def top_level(paths: Iterable[str]) -> list[str]:
-    """The top-level properties that the paths are in, each once, in order."""
-    return list(dict.fromkeys(map(root_of, paths)))
+def list_roots(paths: Iterable[str]) -> list[str]:
+    """Return the top-level properties of the paths, each once, in order."""
+    return list(dict.fromkeys(map(get_root, paths)))
 
 
 def covers(pattern: Path, path: Path) -> bool:
-    """Whether the pattern names the path or something around it."""
+    """Return True if the pattern names the path or a part around it."""
     return len(pattern) <= len(path) and all(
         part in ("*", own) for part, own in zip(pattern, path, strict=False)
     )
 
 
-def differences(old: PropertyValue, new: PropertyValue, at: Path = ()) -> Iterator[Path]:
-    """The paths of the innermost values that differ; secrets compare by what they hide."""
+def find_differences(old: PropertyValue, new: PropertyValue, at: Path = ()) -> Iterator[Path]:
+    """Yield the paths of the innermost values that differ; secrets compare by their plaintexts."""
     old, new = unwrap(old), unwrap(new)
     if isinstance(old, dict) and isinstance(new, dict):
         for key in sorted(old.keys() | new.keys()):
             if key in old and key in new:
-                yield from differences(old[key], new[key], (*at, key))
+                yield from find_differences(old[key], new[key], (*at, key))
             else:
                 yield (*at, key)
     elif isinstance(old, list) and isinstance(new, list):
         for index in range(max(len(old), len(new))):
             if index < len(old) and index < len(new):
-                yield from differences(old[index], new[index], (*at, index))
+                yield from find_differences(old[index], new[index], (*at, index))
             else:
                 yield (*at, index)
     elif not are_equal(old, new):
@@ -91,41 +91,43 @@ def differences(old: PropertyValue, new: PropertyValue, at: Path = ()) -> Iterat
 def ignore_changes(
     olds: PropertyMap, news: PropertyMap, paths: Sequence[str]
 ) -> tuple[PropertyMap, list[str]]:
-    """`news` with the old value at each path, and the paths that could not be followed.
+    """Return `news` with the old value at each path, and the paths that do not fit the values.
 
-    Where the old properties have nothing, the new ones lose the property. As in Pulumi, a text that
-    is no path says nothing.
+    Where the old properties have no value, the new ones lose theirs. A text that is no path is
+    ignored, as in Pulumi.
     """
     result: Any = news
-    lost: list[str] = []
-    for text in paths:
+    unfollowed_paths: list[str] = []
+    for path_text in paths:
         try:
-            path = parse(text)
+            path = parse(path_text)
         except PathError:
             continue
         try:
-            result = _reset(olds, result, path, hide=False)
+            result = _reset_to_old(olds, result, path, hide=False)
         except PathError:
-            lost.append(text)
-    return result, lost
+            unfollowed_paths.append(path_text)
+    return result, unfollowed_paths
 
 
 _MISSING: Any = object()
 
 
-def _reset(old: Any, new: Any, path: Path, *, hide: bool) -> Any:
-    """`new`, which stays as it is, with the old value at the path.
+def _reset_to_old(old: Any, new: Any, path: Path, *, hide: bool) -> Any:
+    """Return `new`, unchanged itself, with the old value at the path.
 
-    `hide`: the old value is inside a secret, and must be in one again.
+    With `hide`, the old value is inside a secret and must be in one again.
     """
     if isinstance(new, Secret):
-        return Secret(_reset(unwrap(old), new.value, path, hide=False))
+        return Secret(_reset_to_old(unwrap(old), new.value, path, hide=False))
     if isinstance(old, Secret):
         old, hide = unwrap(old), True
     key, rest = path[0], path[1:]
     if key == "*":
-        for each in _every_key(old, new, leaf=not rest):
-            new = _with(new, each, _reset_part(old, new, each, rest, hide=hide))
+        for wildcard_key in _expand_wildcard(old, new, leaf=not rest):
+            new = _replace_part(
+                new, wildcard_key, _reset_part(old, new, wildcard_key, rest, hide=hide)
+            )
         return new
     kind = list if isinstance(key, int) else dict
     of_kind = isinstance(old, kind) + isinstance(new, kind)
@@ -133,23 +135,23 @@ def _reset(old: Any, new: Any, path: Path, *, hide: bool) -> Any:
         return new
     if of_kind == 1 and (rest or kind is list):
         raise PathError
-    return _with(new, key, _reset_part(old, new, key, rest, hide=hide))
+    return _replace_part(new, key, _reset_part(old, new, key, rest, hide=hide))
 
 
 def _reset_part(old: Any, new: Any, key: str | int, rest: Path, *, hide: bool) -> Any:
-    """What is to stand at a key of `new`; `_MISSING` when nothing is."""
-    before, after = _part(old, key), _part(new, key)
+    """Return the value for a key of `new`, or `_MISSING` for none."""
+    before, after = _get_part(old, key), _get_part(new, key)
     if not rest:
         return make_secret(before) if hide and before is not _MISSING else before
     if before is _MISSING and after is _MISSING:
         return _MISSING
     if after is _MISSING or (before is _MISSING and isinstance(key, int)):
         raise PathError
-    return _reset(None if before is _MISSING else before, after, rest, hide=hide)
+    return _reset_to_old(None if before is _MISSING else before, after, rest, hide=hide)
 
 
-def _every_key(old: Any, new: Any, *, leaf: bool) -> list[str | int]:
-    """What `*` stands for."""
+def _expand_wildcard(old: Any, new: Any, *, leaf: bool) -> list[str | int]:
+    """Return the keys or indexes that `*` stands for."""
     if isinstance(old, dict) and isinstance(new, dict):
         return sorted(old.keys() | new.keys()) if leaf else sorted(old)
     if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
@@ -159,15 +161,15 @@ def _every_key(old: Any, new: Any, *, leaf: bool) -> list[str | int]:
     raise PathError
 
 
-def _part(value: Any, key: str | int) -> Any:
+def _get_part(value: Any, key: str | int) -> Any:
     if isinstance(key, int):
         return value[key] if isinstance(value, list) and 0 <= key < len(value) else _MISSING
     return value.get(key, _MISSING) if isinstance(value, dict) else _MISSING
 
 
-def _with(new: Any, key: str | int, value: Any) -> Any:
-    """`new` with another value at the key; a list can neither grow nor shrink."""
-    present = _part(new, key) is not _MISSING
+def _replace_part(new: Any, key: str | int, value: Any) -> Any:
+    """Return `new` with another value at the key; a list neither grows nor shrinks."""
+    present = _get_part(new, key) is not _MISSING
     if value is _MISSING and not present:
         return new
     if isinstance(key, int):
@@ -185,10 +187,11 @@ _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, 
 _PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
 
 
-def seconds(text: str) -> float:
-    """`1h30m` -> 5400.0; an empty text is 0.
+def parse_duration(text: str) -> float:
+    """Return a duration in seconds: `1h30m` is 5400.0; an empty text is 0.
 
-    Raises ValueError when the text is no duration.
+    Raises:
+        ValueError: the text is no duration.
     """
     if text in ("", "0"):
         return 0.0

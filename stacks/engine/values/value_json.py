@@ -1,8 +1,8 @@
-"""Convert property values to and from the JSON of Pulumi's state and wire, as Go's encoding/json
-does.
+"""Convert property values to and from the JSON of Pulumi's state, as Go's encoding/json does.
 
 Only the state and its exports use this form; programs and providers speak the wire form of
-`values`. Whoever encodes or decodes secrets brings the crypter of the stack.
+`values`. Callers that encode or decode secrets
+pass the stack's crypter.
 """
 
 import json
@@ -39,63 +39,65 @@ if TYPE_CHECKING:
 Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
 
 DEEPEST = 100
-"""How deep values may be nested: what programs can send is far from it."""
+"""How deep values may be nested: values of programs are far from this depth."""
 
 NOT_A_NUMBER = "8ad145fe-0d11-4827-bfd7-1abcbf086f5c"
-"""The signature of NaN and the infinities, which JSON lacks; in the state only."""
+"""The signature of NaN and the infinities in the state; JSON has no form for these numbers."""
 
 
 class Crypter(Protocol):
     """The encryption of one stack's secrets."""
 
     def encrypt(self, plaintext: str, previous: str | None = None) -> str:
-        """The ciphertext; `previous` again when it is this crypter's text for the plaintext."""
+        """Return the ciphertext; `previous` if that is this crypter's text for the plaintext."""
 
     def decrypt(self, ciphertext: str) -> str:
-        """The plaintext; EngineError when the ciphertext is not this stack's."""
+        """Return the plaintext. Raises EngineError if the ciphertext is not this stack's."""
 
 
 def dump(document: Json) -> bytes:
-    """One line of UTF-8 JSON, nothing escaped that need not be, as the Pulumi CLI writes it."""
-    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    if "\u2028" in text or "\u2029" in text:
-        text = text.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    """Encode one line of UTF-8 JSON with as few escapes as the Pulumi CLI writes."""
+    encoded = json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    if "\u2028" in encoded or "\u2029" in encoded:
+        encoded = encoded.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     try:
-        return text.encode()
+        return encoded.encode()
     except UnicodeEncodeError:  # half a surrogate pair: Go, too, stores U+FFFD for it
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+        return encoded.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
 
 
 def load(text: str | bytes) -> Any:
-    """The JSON document; ValueError when it is not JSON, or says one thing twice."""
+    """Parse a JSON document. Raises ValueError for invalid JSON and duplicate keys."""
     try:
-        return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_unique)
+        return json.loads(
+            text, parse_constant=_reject_constant, object_pairs_hook=_reject_duplicate_keys
+        )
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
+def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    document = dict(pairs)
+    if len(document) != len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"an object has the key {twice!r} twice")
-    return made
+    return document
 
 
-def _refuse_constant(name: str) -> None:
+def _reject_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
 
 
 def encode_map(
     properties: Mapping[str, PropertyValue], crypter: Crypter | None, *, show_secrets: bool = False
 ) -> dict[str, Json]:
-    """The properties as JSON. With `show_secrets` their secrets are readable, for exports only."""
+    """Encode properties. With `show_secrets`, secrets are in plain text: for exports only."""
     return {key: encode(item, crypter, show_secrets) for key, item in properties.items()}
 
 
 def encode(value: PropertyValue, crypter: Crypter | None, show_secrets: bool = False) -> Json:
-    """One value as JSON; EngineError when it holds a secret and there is no crypter."""
+    """Encode one value. Raises EngineError for a secret without a crypter."""
     if isinstance(value, dict):
         return encode_map(value, crypter, show_secrets=show_secrets)
     if isinstance(value, list):
@@ -109,7 +111,7 @@ def encode(value: PropertyValue, crypter: Crypter | None, show_secrets: bool = F
         return encode_map(fields, crypter, show_secrets=show_secrets)
     if isinstance(value, Unknown):
         return UNKNOWN_TEXT
-    return number(value) if isinstance(value, float) or type(value) is int else value
+    return encode_number(value) if isinstance(value, float) or type(value) is int else value
 
 
 def _encode_secret(secret: Secret, crypter: Crypter | None, show_secrets: bool) -> Json:
@@ -127,8 +129,8 @@ def _encode_secret(secret: Secret, crypter: Crypter | None, show_secrets: bool) 
     }
 
 
-def number(value: float) -> Json:
-    """A double as Go prints it: whole ones as integers up to 1e21, with the shortest digits."""
+def encode_number(value: float) -> Json:
+    """Encode a double as Go does: integers up to 1e21, with the fewest digits."""
     value = float(value)
     if not math.isfinite(value):
         return {SIGNATURE_KEY: NOT_A_NUMBER, "value": struct.pack(">d", value).hex()}
@@ -138,36 +140,37 @@ def number(value: float) -> Json:
 
 
 def decode_map(document: Any, crypter: Crypter | None, depth: int = 0) -> PropertyMap:
-    """The properties in a JSON object; TypeError when it is not one."""
+    """Decode the properties of a JSON object. Raises TypeError for another kind."""
     if not isinstance(document, dict):
         raise TypeError("properties that are not an object")
     return {key: decode(item, crypter, depth + 1) for key, item in document.items()}
 
 
 def decode(value: Any, crypter: Crypter | None, depth: int = 0) -> PropertyValue:
-    """The value of parsed JSON (see `load`), which is inside of `depth` others.
+    """Decode a value of parsed JSON (see `load`), nested in `depth` others.
 
-    ValueError for a form that Pulumi does not know; EngineError for a secret without a crypter or
-    with the wrong one.
+    Raises:
+        ValueError: Pulumi does not know the form.
+        EngineError: there is a secret, and the crypter is None or the wrong one.
     """
     if isinstance(value, list):
-        return [decode(item, crypter, depth + 1) for item in _bounded(value, depth)]
+        return [decode(item, crypter, depth + 1) for item in _check_depth(value, depth)]
     if isinstance(value, dict):
-        if SIGNATURE_KEY in _bounded(value, depth):
+        if SIGNATURE_KEY in _check_depth(value, depth):
             return _decode_special(value, crypter, depth)
         return decode_map(value, crypter, depth)
     if isinstance(value, str):
         return UNKNOWN if is_unknown_text(value) else value
-    made: PropertyValue = float(value) if type(value) is int else value
-    if isinstance(made, float) and not math.isfinite(made):
+    decoded: PropertyValue = float(value) if type(value) is int else value
+    if isinstance(decoded, float) and not math.isfinite(decoded):
         raise ValueError("a number that is too large")
-    return made
+    return decoded
 
 
 _Container = TypeVar("_Container", list[Any], dict[str, Any])
 
 
-def _bounded(value: _Container, depth: int) -> _Container:
+def _check_depth(value: _Container, depth: int) -> _Container:
     if depth > DEEPEST:
         raise ValueError(f"a value that is nested deeper than {DEEPEST}")
     return value
@@ -189,7 +192,7 @@ def _decode_special(
 def _decode_secret(fields: Mapping[str, Any], crypter: Crypter | None, depth: int) -> Secret:
     ciphertext, plaintext = fields.get("ciphertext"), fields.get("plaintext")
     if isinstance(plaintext, str) and plaintext:
-        return make_secret(decode(load(plaintext), _AlreadyPlain(), depth + 1))
+        return make_secret(decode(load(plaintext), _PlainCrypter(), depth + 1))
     if not isinstance(ciphertext, str):
         raise ValueError("a secret without ciphertext")  # noqa: TRY004 - bad data, not a bad call
     if crypter is None:
@@ -197,12 +200,12 @@ def _decode_secret(fields: Mapping[str, Any], crypter: Crypter | None, depth: in
             "the state holds a secret but names no secrets provider to read it with",
             hint="Restore the checkpoint from its .bak file or from .pulumi/backups.",
         )
-    inner = make_secret(decode(load(crypter.decrypt(ciphertext)), _AlreadyPlain(), depth + 1))
-    return Secret(inner.value, None if isinstance(crypter, _AlreadyPlain) else ciphertext)
+    inner = make_secret(decode(load(crypter.decrypt(ciphertext)), _PlainCrypter(), depth + 1))
+    return Secret(inner.value, None if isinstance(crypter, _PlainCrypter) else ciphertext)
 
 
-class _AlreadyPlain:
-    """For secrets within a secret: the CLI encrypts only the outermost."""
+class _PlainCrypter:
+    """Passes secrets within a secret through: the CLI encrypts only the outermost."""
 
     def encrypt(self, plaintext: str, previous: str | None = None) -> str:
         del previous
@@ -212,22 +215,25 @@ class _AlreadyPlain:
         return ciphertext
 
 
-_SENSELESS: Final = "Upgrade gpuform, or use the Pulumi CLI for this program."
+_INVALID_HINT: Final = "Upgrade gpuform, or use the Pulumi CLI for this program."
 
 
 def from_struct(struct: "Struct") -> values.PropertyMap:
-    """The properties that a protobuf Struct carries, by name; EngineError names a senseless one."""
+    """Decode the properties of a protobuf Struct. Raises EngineError for an invalid one."""
     try:
         return values.from_struct(struct)
     except ValueError as error:
-        raise EngineError(str(error), hint=_SENSELESS) from error
+        raise EngineError(str(error), hint=_INVALID_HINT) from error
 
 
 def from_plain(value: Any) -> values.PropertyValue:
-    """What a plain value is once it has been on the wire. Raises EngineError for a senseless one.
+    """Convert a plain value to the form that it has after Pulumi's wire.
 
-    Numbers are doubles, objects have their keys in order, and some texts and objects stand for
-    other values.
+    Numbers are doubles, objects have sorted keys, and some texts and objects stand for other
+    values.
+
+    Raises:
+        EngineError: the value is invalid.
     """
     if isinstance(value, str):
         return values.UNKNOWN if values.is_unknown_text(value) else value
@@ -244,5 +250,5 @@ def from_plain(value: Any) -> values.PropertyValue:
         try:
             return values.from_special(fields)
         except ValueError as error:
-            raise EngineError(str(error), hint=_SENSELESS) from error
+            raise EngineError(str(error), hint=_INVALID_HINT) from error
     raise TypeError(f"a {type(value).__name__} is no property value")

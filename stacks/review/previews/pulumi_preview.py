@@ -102,7 +102,7 @@ class Preview:
 class _GpuCounter:
     """Count GPUs from a resource's type and inputs alone."""
 
-    def gpus(self, resource: ResourceState) -> int | None:
+    def count_gpus(self, resource: ResourceState) -> int | None:
         kind = kind_of(resource.type)
         return (
             load_lifecycle_class(*kind).count_gpus(to_properties(to_provider(resource.inputs)))
@@ -271,7 +271,7 @@ def _parse_step(where: str, entry: Mapping[str, Any], op: Op) -> _Step:
     ]
     replaces = [*_select_texts(entry.get("replaceReasons")), *forced]
     changed = [*replaces, *_select_texts(entry.get("diffReasons")), *details]
-    roots, changed_roots = map(property_paths.top_level, (replaces, changed))
+    roots, changed_roots = map(property_paths.list_roots, (replaces, changed))
     return _Step(op, states["oldState"], states["newState"], roots, changed_roots)
 
 

@@ -59,16 +59,16 @@ class Host:
         self.diffs.append(question)
         return self.answer
 
-    def gpus(self, resource: ResourceState) -> int:
+    def count_gpus(self, resource: ResourceState) -> int:
         return int(resource.inputs.get("gpus", 0))
 
     def is_bound(self, urn: str, inputs: Any) -> bool:
         return self.bound
 
-    def parts(self, resource: ResourceState) -> list[str]:
+    def list_part_ids(self, resource: ResourceState) -> list[str]:
         return self.made_of.get(resource.id, [])
 
-    def part_type(self, resource: ResourceState) -> str:
+    def get_part_type(self, resource: ResourceState) -> str:
         return resource.type.replace("NodePool", "GpuNode")
 
 

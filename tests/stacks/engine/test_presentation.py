@@ -33,7 +33,7 @@ class Gpus:
 
     asked: list[ResourceState] = field(default_factory=list)
 
-    def gpus(self, resource: ResourceState) -> int | None:
+    def count_gpus(self, resource: ResourceState) -> int | None:
         self.asked.append(resource)
         count = resource.inputs.get("gpus", 0)
         return count if isinstance(count, int) else None

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuform.stacks.engine.values import PathError, Secret, are_equal, parse, property_paths
-from gpuform.stacks.engine.values.property_paths import covers, differences, ignore_changes
+from gpuform.stacks.engine.values.property_paths import covers, find_differences, ignore_changes
 
 scalars = st.none() | st.booleans() | st.integers(-3, 3) | st.text("ab", max_size=2)
 keys = st.text('ab.["]* ', min_size=1, max_size=3)
@@ -63,7 +63,7 @@ def test_quoting_names_every_key(path):
 @settings(deadline=None)
 @given(maps)
 def test_nothing_differs_from_itself(properties):
-    assert list(differences(properties, properties)) == []
+    assert list(find_differences(properties, properties)) == []
     assert ignore_changes(properties, properties, ["*"]) == (properties, [])
 
 
@@ -71,10 +71,10 @@ def test_nothing_differs_from_itself(properties):
 @settings(deadline=None)
 @given(maps, maps)
 def test_ignoring_every_difference_at_the_top_leaves_none(olds, news):
-    paths = [quoted(path[:1]) for path in differences(olds, news)]
+    paths = [quoted(path[:1]) for path in find_differences(olds, news)]
     result, lost = ignore_changes(olds, news, paths)
     assert lost == []
-    assert list(differences(olds, result)) == []
+    assert list(find_differences(olds, result)) == []
 
 
 @settings(deadline=None)
@@ -85,7 +85,7 @@ def test_ignoring_only_ever_takes_old_values(olds, news, paths):
     assert are_equal(news, given_news)
     assert set(lost) <= set(paths)
     patterns = [parse(path) for path in paths]
-    for path in differences(news, result):
+    for path in find_differences(news, result):
         assert any(
             covers(pattern, path) or covers(path, pattern) or covers(pattern[: len(path)], path)
             for pattern in patterns
@@ -160,9 +160,9 @@ def test_what_is_missing_at_the_top():
 
 def test_text_that_is_no_path_is_passed_over():
     assert ignore_changes({"a": 1}, {"a": 2}, ["a[", "a"]) == ({"a": 1}, [])
-    assert property_paths.root_of("a.b[0]") == "a"
-    assert property_paths.root_of("a[") == "a["
-    assert property_paths.top_level(["a.b", "a.c", "b"]) == ["a", "b"]
+    assert property_paths.get_root("a.b[0]") == "a"
+    assert property_paths.get_root("a[") == "a["
+    assert property_paths.list_roots(["a.b", "a.c", "b"]) == ["a", "b"]
 
 
 def ignored(*paths):

@@ -62,11 +62,11 @@ class Host:
             fields=fields,
         )
 
-    def field_changes(self, urn: str, olds: Any, news: Any, provider: str) -> Any:
+    def find_field_changes(self, urn: str, olds: Any, news: Any, provider: str) -> Any:
         self.field_questions.append((urn, olds, news, provider))
         return [FieldChange("shown", Action.UPDATE, olds.get("size"), news.get("size"))]
 
-    def gpus(self, resource: ResourceState) -> int:
+    def count_gpus(self, resource: ResourceState) -> int:
         return int(resource.inputs.get("gpus", 0))
 
     def is_bound(self, urn: str, inputs: Any) -> bool:

@@ -17,7 +17,7 @@ class Machine(pulumi.CustomResource):
 @pytest.mark.parametrize("resource", [Machine, Cluster, SharedVolume, pulumi.CustomResource])
 def test_the_types_are_those_of_the_sdk(resource):
     theirs = _types.resource_types(resource)
-    with patches.remember_types():
+    with patches.cache_property_types():
         assert _types.resource_types(resource) == theirs
         _types.resource_types(resource).clear()
         assert _types.resource_types(resource) == theirs
@@ -36,6 +36,6 @@ def test_a_class_is_looked_at_once(lab, monkeypatch):
 
 def test_a_program_leaves_the_sdk_as_it_was():
     before = _types.resource_types
-    with patches.remember_types():
+    with patches.cache_property_types():
         assert _types.resource_types is not before
     assert _types.resource_types is before

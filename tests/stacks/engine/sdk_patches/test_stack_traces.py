@@ -43,7 +43,7 @@ def test_a_trace_is_that_of_the_sdk(declare, source):
         return resource._get_stack_trace()
 
     def ours():
-        with patches.remember_positions():
+        with patches.cache_positions():
             return resource._get_stack_trace(), resource._get_stack_trace()
 
     exec(code, found | {"declare": declare, "theirs": theirs, "ours": ours}, found)
@@ -58,14 +58,14 @@ def test_the_files_of_a_program_are_not_looked_at(monkeypatch):
     resource._get_stack_trace()
     assert looked, "the SDK does not look at files any more: `remembered` can go"
     looked.clear()
-    with patches.remember_positions():
+    with patches.cache_positions():
         assert declared(resource._get_stack_trace).frames
     assert not looked
 
 
 def test_a_program_leaves_the_sdk_as_it_was():
     before = resource.traceback, resource._get_source_position_for_frame
-    with patches.remember_positions():
+    with patches.cache_positions():
         assert resource.traceback.format_exc is traceback.format_exc
         assert (resource.traceback, resource._get_source_position_for_frame) != before
     assert (resource.traceback, resource._get_source_position_for_frame) == before

@@ -100,7 +100,7 @@ def test_providers_get_no_secret(given_properties) -> None:
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_numbers_survive_the_text_exactly(number: float) -> None:
-    text = value_json.dump(value_json.number(number))
+    text = value_json.dump(value_json.encode_number(number))
     assert math.copysign(1, value_json.decode(value_json.load(text), None)) == math.copysign(
         1, number
     )
