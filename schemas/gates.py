@@ -175,7 +175,7 @@ class GateInputs(InputModel):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
-        """Yield a problem unless the gate has exactly one rule, and for a useless `resources`."""
+        """Yield a problem unless the gate has one rule, and for `resources` beside a stack rule."""
         declared_rules = [name for name in cls.rules if values.get(name) is not None]
         if not declared_rules:
             yield Problem("", f"has no rule: give one of {', '.join(cls.rules)}")

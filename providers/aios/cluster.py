@@ -155,7 +155,10 @@ class ClusterOperations:
     def planning_problems(
         self, context: ProviderContext, values: Mapping[str, Any]
     ) -> Iterator[Problem]:
-        """Return no problems, but warn if a new record lacks the Parser's address."""
+        """Warn if a new record needs the Parser and AIOS_PARSER_URL is missing.
+
+        Yields no problems.
+        """
         if (
             not context.stored_properties
             and values.get("create_mode") != "direct"

@@ -78,7 +78,7 @@ class CertificationOperations(ABC, Generic[InputsT]):
         """Return how many nodes are declared."""
 
     @abstractmethod
-    def _find_nodes(
+    def _create_node_access(
         self, context: ProviderContext, object_id: str, inputs: InputsT
     ) -> NodeAccess | None:
         """Return access to the nodes; None, with a warning, if the object of the nodes is gone.
@@ -154,7 +154,7 @@ class CertificationOperations(ABC, Generic[InputsT]):
             return self._import(context, object_id)
         inputs = self._parse_inputs(known_inputs)
         try:
-            nodes = self._find_nodes(context, object_id, inputs)
+            nodes = self._create_node_access(context, object_id, inputs)
             if nodes is None:
                 return None
             outputs = update_gaps(outputs, nodes.list_machines(), inputs.categories)
@@ -192,7 +192,7 @@ class CertificationOperations(ABC, Generic[InputsT]):
         # even if the cluster does not answer.
         Verdicts.beside(context.intents).forget(self._get_verdict_owner(inputs), object_id)
         try:
-            nodes = self._find_nodes(context, object_id, inputs)
+            nodes = self._create_node_access(context, object_id, inputs)
             if nodes is None:
                 return
             tester = nodes.create_tester()
@@ -212,7 +212,7 @@ class CertificationOperations(ABC, Generic[InputsT]):
     def _require_nodes(
         self, context: ProviderContext, object_id: str, inputs: InputsT
     ) -> NodeAccess:
-        nodes = self._find_nodes(context, object_id, inputs)
+        nodes = self._create_node_access(context, object_id, inputs)
         if nodes is None:
             raise GpuformError(
                 f"what certification {inputs.name} is of is gone, or is being deleted",

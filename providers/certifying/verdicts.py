@@ -302,7 +302,7 @@ def _find_failures(job: JobResult) -> Iterator[ReportedFailure]:
     If the test names failed nodes of a group and gives no other reason, the others are not failed.
     """
     is_single, shortfall = len(job.nodes) == 1, _explain_shortfall(job)
-    is_at_fault = is_single and (_is_measured(job) if shortfall else job.blames_single_node)
+    is_at_fault = is_single and (_has_finite_value(job) if shortfall else job.blames_single_node)
     if shortfall and not is_single:
         # A group's figure cannot tell which of its nodes is slow.
         shortfall += f" (measured over {len(job.nodes)} nodes together)"
@@ -327,7 +327,7 @@ def _explain_shortfall(job: JobResult) -> str:
         return ""
     unit = f" {unit}" if unit else ""
     measured_value = job.measured_value
-    if measured_value is None or not _is_measured(job):
+    if measured_value is None or not _has_finite_value(job):
         # Without its figure a passed job does not prove the floor; a failed job has its own reason.
         return "nothing was measured" if job.needs_figure and job.has_passed else ""
     if measured_value >= required:
@@ -337,7 +337,7 @@ def _explain_shortfall(job: JobResult) -> str:
     return f"{measured_value:g}{unit}, and the floor is {floor:g}{unit}{tolerance_text}"
 
 
-def _is_measured(job: JobResult) -> bool:
+def _has_finite_value(job: JobResult) -> bool:
     return job.measured_value is not None and math.isfinite(job.measured_value)
 
 
@@ -345,7 +345,7 @@ def _to_category_result(job: JobResult, has_passed: bool) -> CategoryResult:
     return CategoryResult(
         category=job.category.name,
         nodes=list(job.nodes),
-        measured=job.measured_value if _is_measured(job) else None,
+        measured=job.measured_value if _has_finite_value(job) else None,
         unit=job.category.unit,
         required=job.category.required,
         passed=has_passed,

@@ -96,7 +96,7 @@ class KubernetesScheduler:
     def _uncordon_node(self, name: str, owner_label: str) -> None:
         try:
             node = self._client.get_object(NODES_PATH + build_path(name))
-            if _get_owner_label(node) == owner_label:
+            if _get_cordon_owner(node) == owner_label:
                 self._patch_node(node, {OWNER_ANNOTATION: None}, is_cordoned=False)
         except NotFound:
             return
@@ -189,7 +189,7 @@ def _to_scheduled_node(node: KubernetesObject, pods: Sequence[KubernetesObject])
         name=_get_name(node),
         is_cordoned=state.is_cordoned,
         is_failed=not state.is_ready,
-        owner_label=_get_owner_label(node),
+        owner_label=_get_cordon_owner(node),
         joined_at=parse_time(node["metadata"].get("creationTimestamp")),
         jobs=tuple(_to_running_job(pod) for pod in pods if is_job(pod)),
         provider_id=str(get_mapping(node, "spec").get("providerID") or ""),
@@ -218,6 +218,7 @@ def _get_node_name(pod: KubernetesObject) -> str:
     return str(get_mapping(pod, "spec").get("nodeName") or "")
 
 
-def _get_owner_label(node: KubernetesObject) -> str | None:
+def _get_cordon_owner(node: KubernetesObject) -> str | None:
+    """Return the stack that has cordoned the node, from its annotation, or None."""
     label = (node["metadata"].get("annotations") or {}).get(OWNER_ANNOTATION)
     return None if label is None else str(label)

@@ -159,9 +159,7 @@ class HealthGateLifecycle(Lifecycle[HealthGateInputs, HealthGateOutputs]):
     ) -> Iterable[Notice]:
         """Yield a notice while Lens's numbers would keep a passed gate closed.
 
-        Each refresh gives the notice again, until somebody acts.
-
-        Every read repeats the notice until somebody acts.
+        Each read repeats the notice, until somebody acts.
         """
         if message := outputs.get("amiss_now"):
             yield Notice(kind=NoticeKind.CHANGED, text=str(message))

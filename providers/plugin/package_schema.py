@@ -227,7 +227,7 @@ def build_package_schema() -> dict[str, Any]:
         # The plugin is installed with `gpuform plugin install` only.
         "pluginDownloadURL": NOT_PUBLISHED,
         "language": _build_language_options(),
-        "config": {"variables": {"form": _build_form_variable(), **variables}},
+        "config": {"variables": {"form": _build_resource_form_variable(), **variables}},
         "provider": _build_provider(),
         "types": dict(sorted(types.items())),
         "resources": resources,
@@ -363,8 +363,8 @@ def _build_config_variable(setting: Setting) -> Spec:
     return spec
 
 
-def _build_form_variable() -> Spec:
-    """Return the schema of the setting for the resources' form in Python programs."""
+def _build_resource_form_variable() -> Spec:
+    """Return the schema of the setting for dynamic or plugin resources in Python programs."""
     description = f"Form of the resources in Python programs ({FORM_CONFIG}): {' or '.join(Form)}."
     return {"type": "string", "description": description}
 

@@ -225,11 +225,12 @@ class Intents:
         intent: Intent | None = None,
         stored: Collection[str] | None = None,
     ) -> None:
-        """Delete the records of creates by URN, by object id, or one given intent.
+        """Delete the records of resolved creates: by URN, by object id, or one given intent.
 
-        With both a URN and an id, deletes those of the URN, and those without a URN that name the
-        id. With `stored`, the ids of the parts in the state, keeps intents that created other
-        parts.
+        With both a URN and an id, deletes the intents of the URN, and intents without a URN that
+        name the id. Late intents of the URN stay if they name another object.
+
+        With `stored`, the ids of the parts in the state, intents that created other parts stay.
         """
         resolved_intents = [] if intent is None else [intent]
         if urn:

@@ -62,9 +62,10 @@ class NodeCertificationOperations(CertificationOperations[CertificationInputs]):
     def _count_declared_nodes(self, inputs: CertificationInputs) -> int:
         return len({*inputs.node_ids})
 
-    def _find_nodes(
+    def _create_node_access(
         self, context: ProviderContext, object_id: str, inputs: CertificationInputs
     ) -> NodeAccess | None:
+        """Return the functions to list the certified servers and to create their tester."""
         client = client_for(self._settings, inputs.region_id)
         kubeconfig = None
         if inputs.kubernetes is not None:
@@ -164,5 +165,5 @@ class CertificationLifecycle(Lifecycle[CertificationInputs, CertificationOutputs
         old_outputs: Mapping[str, Any],
         declared: Mapping[str, Any],  # noqa: ARG003 - a hook
     ) -> Iterable[Notice]:
-        """Return a notice for nodes without a valid certification."""
+        """Return a notice if the next `up` has to test nodes without a valid certification."""
         return build_due_certification_notices(old_outputs)

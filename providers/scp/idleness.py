@@ -149,7 +149,7 @@ def _observe(
 ) -> Iterator[Observation]:
     """Yield the observations of SCP, of the scheduler and of Lens, one after the other."""
     # SCP first: its nodes are known already and need no request.
-    yield Observation("SCP", list(_find_gaps_of_nodes(nodes, idleness.lasting, now)))
+    yield Observation("SCP", list(_find_activity_of_nodes(nodes, idleness.lasting, now)))
     yield Observation("the scheduler", list(_find_gaps_of_jobs(drainer, nodes)))
     names = {node.gpu_node_name for node in nodes}
     answers = fetch_answers(client)
@@ -157,15 +157,17 @@ def _observe(
     yield Observation("Lens", list(missing))
 
 
-def _find_gaps_of_nodes(nodes: Sequence[NodeOutputs], lasting: float, now: float) -> Iterator[str]:
+def _find_activity_of_nodes(
+    nodes: Sequence[NodeOutputs], lasting: float, now: float
+) -> Iterator[str]:
     """Yield reasons from SCP why the nodes may not have been idle for `lasting` seconds."""
     if not nodes:
         yield "there are no nodes"
     for node in nodes:
-        yield from _find_gaps_of_node(node, lasting, now)
+        yield from _find_activity_of_node(node, lasting, now)
 
 
-def _find_gaps_of_node(node: NodeOutputs, lasting: float, now: float) -> Iterator[str]:
+def _find_activity_of_node(node: NodeOutputs, lasting: float, now: float) -> Iterator[str]:
     """Yield why one node may not have been idle: not running, locked, or changed lately.
 
     `lasting` and `now` are in seconds.

@@ -30,6 +30,7 @@ def held(settings: Settings) -> list[Held]:
 
 
 def _summarize_node(node: wire.GpuNode) -> Held:
+    """Return the node as an entry of an account's inventory, for import and orphans."""
     return Held(
         "scp",
         "GpuNode",

@@ -286,7 +286,10 @@ class NodePoolOperations:
         known_inputs: Mapping[str, Any],
         nodes: Sequence[NodeOutputs],
     ) -> None:
-        """Uncordon nodes after an interrupted removal, unless the call is a preview."""
+        """Uncordon nodes after an interrupted removal.
+
+        Errors become warnings; a preview does nothing.
+        """
         if context.preview:
             return
         try:

@@ -175,7 +175,11 @@ class SlurmTester:
         self._submit_jobs(record, [plan for plan in planned if not states[plan.job.name].is_sent])
 
     def _submit_jobs(self, record: BatchRecord, planned: "Sequence[_PlannedJob]") -> None:
-        """Submit jobs, after storing the time: the settle time of the next run begins there."""
+        """Store the time of submission, then submit the jobs.
+
+        After a crash, the next run waits the settle time from the stored time before it submits
+        jobs again.
+        """
         if planned:
             self.records.record(replace(record, sent_at=get_current_context().clock.now()))
         for job in planned:

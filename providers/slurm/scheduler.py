@@ -143,6 +143,7 @@ class SlurmScheduler:
         return self._run_and_parse(LIST_NODES_COMMAND, parse_nodes)
 
     def _update_nodes(self, names: Iterable[str], *settings: str) -> None:
+        """Run `scontrol update` for the named nodes. Raises GpuformError if the command fails."""
         command = ("scontrol", "update", f"NodeName={','.join(names)}", *settings)
         output = self._commands.run(command, is_change=True)
         if output.exit_code:
@@ -261,9 +262,11 @@ def build_command_error(command: Sequence[str], output: CommandOutput, label: st
 
 
 def create_declared_scheduler(inputs: ScheduledDrainInputs, label: str) -> Scheduler:
-    """Return the declared scheduler; nothing is sent yet.
+    """Return the declared scheduler, or both if Kubernetes and Slurm are declared.
 
-    `label` names the object of the nodes in messages.
+    No request is sent.
+
+    `label` names the object with the nodes in messages.
 
     Raises:
         GpuformError: no scheduler is declared, or its kubeconfig cannot be read.

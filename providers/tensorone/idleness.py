@@ -100,7 +100,7 @@ class _IdlenessCheck:
         self._metrics = cluster.metrics or wire.Metrics()
 
     def find_doubts(self) -> Iterator[str]:
-        """Yield why the cluster is not idle, or why nobody knows; one reason is enough."""
+        """Yield every reason against idleness: the cluster is busy, or a measurement is missing."""
         cluster = self._cluster
         if cluster.status != ClusterStatus.RUNNING:
             yield f"it is {cluster.status or 'of unknown status'}"

@@ -67,7 +67,7 @@ class ClusterCertificationOperations(CertificationOperations[CertificationInputs
     def _count_declared_nodes(self, inputs: CertificationInputs) -> int:
         return inputs.num_gpus // GPUS_PER_NODE
 
-    def _find_nodes(
+    def _create_node_access(
         self, context: ProviderContext, object_id: str, inputs: CertificationInputs
     ) -> NodeAccess | None:
         client = client_for(self._settings)

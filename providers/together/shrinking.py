@@ -62,7 +62,7 @@ class NodeRemoval:
 
     @property
     def is_under_way(self) -> bool:
-        """Return True if the platform is still removing nodes for an earlier run."""
+        """Return True if the platform still removes or repairs nodes drained by an earlier run."""
         drain = self.earlier_drain
         if drain is None or not drain.asked:
             return False

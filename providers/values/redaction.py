@@ -313,10 +313,11 @@ def _slice_parts(text: str, size: int = PART) -> set[str]:
 
 
 def _slice_loose_parts(text: str) -> set[str]:
-    """Return the sequences of a secret's letters and digits to search for between separators.
+    """Return the letter sequences of a secret to find between separators in a text.
 
-    Forwards and backwards. A short secret is found as a whole, and only if it is no word, because
-    separators of ordinary text would match.
+    Each sequence is searched forwards and backwards. A short secret is searched only as a whole,
+    and not if it has only letters or only digits, because ordinary text with separators would
+    match.
     """
     joined = _join_letters(text)
     if len(joined) >= LOOSE_PART:

@@ -24,7 +24,7 @@ def find_cluster_problems(values: Values) -> Iterator[Problem]:
         _find_reservation_problems(values),
         _find_schedule_problems(values),
         _find_volume_problems(values),
-        _find_slurm_problems(values),
+        _find_cluster_type_problems(values),
         _find_scaling_problems(values),
         _find_gpu_part_problems(values),
         _find_add_on_problems(values),
@@ -146,7 +146,7 @@ def _find_volume_problems(values: Values) -> Iterator[Problem]:
         )
 
 
-def _find_slurm_problems(values: Values) -> Iterator[Problem]:
+def _find_cluster_type_problems(values: Values) -> Iterator[Problem]:
     """Yield a problem for a missing slurm_shm_size_gib and each input of the other cluster type."""
     cluster_type = values.get("cluster_type")
     if cluster_type == "SLURM":

@@ -125,7 +125,10 @@ class AiosApi(PlatformApi):
         )
 
     def _run_parser_action(self, records: RegistryRecords, action: str) -> Response:
-        """Run `createCluster`: add a record of the passed values, with the Parser's status."""
+        """Run the Parser's action `createCluster`: add a record of the passed values.
+
+        Others answer 400.
+        """
         if action != "createCluster":
             message = f"Action {action} is not implemented"
             return answer_json({"success": False, "message": message}, 400)

@@ -357,7 +357,7 @@ def _create_initial_objects(objects: ClusterObjects) -> None:
 
 
 def _create_proxy_pods(objects: ClusterObjects) -> None:
-    """Create each node's static kube-proxy pod: nobody's delete ends such a pod."""
+    """Create the static kube-proxy pod of each node. No API request can delete a static pod."""
     for node in objects.list_objects(NODE):
         name = node["metadata"]["name"]
         if objects.get(POD, f"kube-proxy-{name}", _SYSTEM_NAMESPACE) is None:

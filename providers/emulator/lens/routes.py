@@ -82,7 +82,7 @@ class LensApi(PlatformApi):
         overrides = self._faults.take_overrides(request.method, path, [path], self.name)
         for rule in overrides.values():
             _set_overridden_value(view, rule.status_override or "")
-        return self._answer_success(view)
+        return self._answer_data(view)
 
     def _answer_consumers(self, _: list[Node]) -> Response:
         """Answer a page of workloads: `data` inside `data`, as documented."""
@@ -97,7 +97,7 @@ class LensApi(PlatformApi):
         settings = LensSettings.load(self._store)
         page = settings.consumers[(number - 1) * size : number * size]
         total = len(settings.consumers) if settings.total is None else settings.total
-        return self._answer_success(
+        return self._answer_data(
             {"data": [consumer.model_dump() for consumer in page], "total": total}
         )
 
@@ -107,10 +107,13 @@ class LensApi(PlatformApi):
         # The document's own sign is UTF-8 that was read as Windows-1252.
         unit = _DEGREES.encode().decode("cp1252") if settings.garbled else _DEGREES
         view = settings.heatmap or views.build_heatmap(self._list_gpus(nodes), unit)
-        return self._answer_success(view)
+        return self._answer_data(view)
 
-    def _answer_success(self, data: object) -> Response:
-        """Answer `data` with code 0, or the failure in the settings; each with a trace id."""
+    def _answer_data(self, data: object) -> Response:
+        """Answer with `data` and code 0, or with the failure that a test has set.
+
+        Both have a trace id.
+        """
         failure = LensSettings.load(self._store).failure
         # Lens answers 200 to its failures, too; the code is in the body.
         if failure is not None:

@@ -188,11 +188,16 @@ def build_overview(nodes: Sequence[Node], gpus: Sequence[Gpu], stored_tib: int) 
     }
 
 
-def build_heatmap(gpus: Sequence[Gpu], unit: str) -> Json:
-    """Return the document's heatmap: the highest values of each kind. Utilization is in percent."""
+def build_heatmap(gpus: Sequence[Gpu], temperature_unit: str) -> Json:
+    """Return the heatmap of Lens: the GPUs with the highest power, temperature and utilization.
+
+    Power is in watts, utilization in percent.
+    """
     return {
         "power": _build_hottest(gpus, (_IDLE_WATTS, _FULL_WATTS), 2, "W", (850, 0)),
-        "temperature": _build_hottest(gpus, (_IDLE_DEGREES, _FULL_DEGREES), 3, unit, (110, 20)),
+        "temperature": _build_hottest(
+            gpus, (_IDLE_DEGREES, _FULL_DEGREES), 3, temperature_unit, (110, 20)
+        ),
         "utilization": _build_hottest(gpus, (0.0, 100.0), 1, "%", (100, 0)),
     }
 

@@ -277,14 +277,14 @@ class Remediations:
         if body.mode == _POWER_CYCLE:
             raise ApiError(400, "mode HOST_POWER_CYCLE cannot be set by an approval")
         self._require_state(remediation, PROPOSED)
-        reviewed = self._record_review(remediation, body.comment)
+        reviewed = self._with_review(remediation, body.comment)
         mode = body.mode or remediation.mode
         return self._begin(reviewed.model_copy(update={"mode": mode}), cluster)
 
     def reject(self, remediation: Remediation, comment: str | None) -> Remediation:
         """Cancel a proposed repair, with the reviewer's comment."""
         self._require_state(remediation, PROPOSED)
-        rejected = self._record_review(remediation, comment).set_final_state("CANCELLED", self._now)
+        rejected = self._with_review(remediation, comment).set_final_state("CANCELLED", self._now)
         self._save(rejected)
         return rejected
 
@@ -321,8 +321,8 @@ class Remediations:
         self._save(begun)
         return begun, _plan_repair(cluster, begun, self._store)
 
-    def _record_review(self, remediation: Remediation, comment: str | None) -> Remediation:
-        """Return the remediation with time, reviewer and comment of a review."""
+    def _with_review(self, remediation: Remediation, comment: str | None) -> Remediation:
+        """Return a copy of the remediation with the time, reviewer and comment of a review."""
         review = {"reviewed_at": self._now, "reviewed_by": "api", "review_comment": comment or ""}
         return remediation.model_copy(update=review)
 

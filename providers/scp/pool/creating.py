@@ -296,9 +296,10 @@ class PoolCreator:
     def _send_batches(
         self, fabric_id: str | None, batches: Sequence[Sequence[DeclaredNode]], *, is_final: bool
     ) -> None:
-        """Send all batches; with `is_final` a refusal is recorded and not repeated.
+        """Send the create requests of all batches at the same time.
 
-        Without `is_final` the fabric may not be ready yet, and cause the refusal.
+        A definite refusal is recorded if `is_final`. Otherwise the refusal is dropped, because a
+        fabric that is not ready yet may be the cause, and the caller sends the batch again.
         """
         outcomes = run_in_parallel(
             [partial(self._send_batch, fabric_id, batch) for batch in batches]

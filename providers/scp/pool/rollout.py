@@ -102,10 +102,11 @@ class Rollout:
     def plan_step(
         self, plan: PoolPlan, nodes: Sequence[NodeOutputs], refusals: Mapping[str, str]
     ) -> PoolPlan:
-        """Return the plan with only the replacements allowed to begin now; the others wait.
+        """Return the plan with only the node replacements that may begin now. The others wait.
 
-        `refusals` has by name why the platform did not create or delete a node. Sleeps for the
-        pause between two steps.
+        Uncordons the successors of replaced nodes, and sleeps for the pause between two steps.
+
+        `refusals` has the platform's reasons for nodes that were not created or deleted, by name.
 
         Raises:
             GpuformError: the next step must not begin, or the scheduler cannot be asked.
