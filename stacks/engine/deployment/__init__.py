@@ -1,7 +1,7 @@
-"""One run over one stack: preview, update, refresh, destroy or expire.
+"""Run one operation on one stack: preview, update, refresh, destroy, expire or repair.
 
-The rooms below are put together here: the program runs, steps are planned and done, the state is
-kept. Creates that an earlier run left are settled before.
+`operations` and `testing` call this package. A deployment runs the program, plans and executes
+steps and records the state. Creates that an earlier run left unfinished are recovered before.
 """
 
 from gpuform.stacks.engine.deployment.deployment import Deployment

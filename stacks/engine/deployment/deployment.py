@@ -1,8 +1,8 @@
-"""One run over one stack: preview, update, refresh or destroy, from the last state to the next.
+"""Run one operation on one stack, from the last state to the next.
 
-The program registers resources with the monitor, the generator decides, the executor does; when
-the program has ended well, what it no longer has is deleted. A run that fails keeps everything
-that it did.
+The program registers resources with the monitor, the step generator decides, the step executor
+executes; when the program has ended well, resources that it no longer declares are deleted. A
+failed run keeps everything that it did.
 """
 
 import os
@@ -72,7 +72,7 @@ from gpuform.stacks.engine.values import PropertyMap
 
 @dataclass(slots=True)
 class Deployment:
-    """A run, from `run()` to its outcome. `cancel()` may come from any thread."""
+    """One run, from `run()` to its outcome; any thread may call `cancel()`."""
 
     subject: DeploymentTarget
     options: Options
@@ -90,7 +90,7 @@ class Deployment:
     def __post_init__(self) -> None:
         program, kept = self.subject.program, self.subject.intents
         self._intents = Intents(EphemeralRecords(kept.records)) if self.options.preview else kept
-        host = ProviderHost(program.project, program.config, self._new_call)
+        host = ProviderHost(program.project, program.config, self._create_context)
         write = None if self.options.preview else self.subject.write
         self._executor = StepExecutor(
             host=host,
@@ -118,12 +118,16 @@ class Deployment:
         host.plugins.configure_from_state(self.subject.snapshot.resources)
 
     def cancel(self) -> None:
-        """Starts nothing new and ends all waiting now; requests on the wire finish."""
+        """Start no further step and end all waits now; requests in flight finish."""
         self._cancelled.set()
         self._executor.stop()
 
     def run(self) -> Outcome:
-        """Does the run. Raises EngineError only when the state could not be written."""
+        """Run the operation and return its outcome.
+
+        Raises:
+            EngineError: the state could not be written.
+        """
         try:
             return self._run()
         finally:
@@ -135,7 +139,7 @@ class Deployment:
         program, options = self.subject.program, self.options
         self.events.redact_secrets(program.secrets())
         self.events.emit(
-            Prelude(options.operation, options.preview, _blind_config(self.subject.provider_config))
+            Prelude(options.operation, options.preview, _mask_config(self.subject.provider_config))
         )
         self._warn_of_pending_operations()
         try:
@@ -144,7 +148,7 @@ class Deployment:
                 import_project_modules(program.directory),
                 print_to_events(self.events),
             ):
-                self._operate()
+                self._run_operation()
         except BaseException:
             # Whatever it is: nothing more is begun, and what was done is in the state.
             self._executor.stop()
@@ -152,19 +156,23 @@ class Deployment:
             raise
         return self._finish(began)
 
-    def _operate(self) -> None:
+    def _run_operation(self) -> None:
         options = self.options
         base = list(self.subject.snapshot.resources)
-        known = [entry.urn for entry in base]
-        if options.operation in {"refresh", "destroy"} and self._tells_unmatched(known):
+        known_urns = [entry.urn for entry in base]
+        if options.operation in {"refresh", "destroy"} and self._report_unmatched(known_urns):
             return
-        counted, chosen = options.operation == "refresh", SelectedResources(options.selection)
-        if counted and options.run_program:
-            chosen, base = self._refresh_by_program(base)
-        if options.refresh or (counted and not self._executor.is_stopping):
+        is_refresh, selected = options.operation == "refresh", SelectedResources(options.selection)
+        if is_refresh and options.run_program:
+            selected, base = self._refresh_declared(base)
+        if options.refresh or (is_refresh and not self._executor.is_stopping):
             resumed = options.resumed
             base = refresh_all(
-                self._executor, base, count_changes=counted, selected=chosen, should_resume=resumed
+                self._executor,
+                base,
+                count_changes=is_refresh,
+                selected=selected,
+                should_resume=resumed,
             )
         if self._executor.is_stopping:
             return
@@ -173,35 +181,35 @@ class Deployment:
         elif options.operation == "destroy":
             self._destroy(base)
         elif options.operation in {"expire", "repair"} and options.calendar is not None:
-            self._expire(base, options.calendar)
+            self._apply_due_changes(base, options.calendar)
 
-    def _expire(self, base: Sequence[ResourceState], calendar: Calendar) -> None:
-        """What has ended goes as targets do; all that is not due stays as it is."""
+    def _apply_due_changes(self, base: Sequence[ResourceState], calendar: Calendar) -> None:
+        """Delete what has ended, as targets of the run, and apply the other due changes."""
         executor = self._executor
-        due = find_due_changes(base, calendar)
-        ended = UrnPatterns(urn for urn, each in due.items() if each.inputs is None)
+        due_changes = find_due_changes(base, calendar)
+        ended = UrnPatterns(urn for urn, change in due_changes.items() if change.inputs is None)
         leftovers = executor.snapshot.list_unprocessed()
-        going: list[ResourceState] = []
+        to_delete: list[ResourceState] = []
         if ended:
             dependents = self.options.selection.target_dependents
             selection = Selection(targets=ended, target_dependents=dependents)
-            going = self._chosen(leftovers, selection, base)
+            to_delete = self._select_deletions(leftovers, selection, base)
         if executor.is_stopping:
             return
-        gone = set(map(id, going))
-        if self._may_delete(going, base):
-            kept = [e for e in base if id(e) not in gone]
-            apply_due_changes(executor, kept, due, self.options.resumed)
-            DeletePhase(executor, base).run(going)
+        deleted_ids = set(map(id, to_delete))
+        if self._can_delete(to_delete, base):
+            kept_entries = [entry for entry in base if id(entry) not in deleted_ids]
+            apply_due_changes(executor, kept_entries, due_changes, self.options.resumed)
+            DeletePhase(executor, base).run(to_delete)
 
-    def _chosen(
+    def _select_deletions(
         self,
         to_delete: Sequence[ResourceState],
         selection: Selection,
         base: Sequence[ResourceState],
     ) -> list[ResourceState]:
-        """Those that a selection deletes; fails for those of them that nobody named."""
-        chosen, unnamed = select_deletions(to_delete, selection, base)
+        """Return the entries that a selection deletes; fail for those that no target names."""
+        selected, unnamed = select_deletions(to_delete, selection, base)
         for entry in unnamed:
             self._executor.fail_resource(
                 entry.urn,
@@ -210,17 +218,17 @@ class Deployment:
                     hint="add it, or all that depends on the targets: --target-dependents",
                 ),
             )
-        return chosen
+        return selected
 
-    def _tells_unmatched(self, known: Collection[str]) -> bool:
-        """Whether something was selected that is nowhere: then nothing more may be done."""
+    def _report_unmatched(self, known: Collection[str]) -> bool:
+        """Report targets that match no resource, and return True if there are any."""
         where = "the stack or its program" if self._monitor else "the stack"
         errors = list(self.options.selection.find_unmatched_errors(known, where))
         for error in errors:
             self._executor.fail_resource("", error)
         return bool(errors)
 
-    def _generator(
+    def _create_generator(
         self, base: Sequence[ResourceState], holding: RunProgramOperation | None = None
     ) -> StepGenerator:
         return StepGenerator(
@@ -237,14 +245,14 @@ class Deployment:
             run_program_operation=holding,
         )
 
-    def _refresh_by_program(
+    def _refresh_declared(
         self, base: Sequence[ResourceState]
     ) -> tuple[SelectedResources, list[ResourceState]]:
-        """Refreshes what the program declares; what is chosen, and the entries that are left."""
-        executor, generator = self._executor, self._generator(base, "refresh")
+        """Refresh what the program declares; return the selection and the entries that remain."""
+        executor, generator = self._executor, self._create_generator(base, "refresh")
         keep = executor.snapshot.record_replacement
         executor.refresh_step = Refresher(executor, keep, count_changes=True).run_step
-        monitor = self._monitor_of(generator)
+        monitor = self._create_monitor(generator)
         if not self._run_program(monitor):
             executor.stop()
         self._keep_stack_outputs(monitor)
@@ -253,9 +261,9 @@ class Deployment:
         ]
 
     def _destroy(self, base: Sequence[ResourceState]) -> None:
-        generator = self._generator(base, "destroy")
+        generator = self._create_generator(base, "destroy")
         if self.options.run_program:
-            monitor = self._monitor_of(generator)
+            monitor = self._create_monitor(generator)
             finished = self._run_program(monitor)
             may_delete = self.options.continue_on_error or not self._executor.failed
             if finished and may_delete and not self._executor.is_stopping:
@@ -270,7 +278,7 @@ class Deployment:
         else:
             self._delete(base, base, generator)
 
-    def _monitor_of(self, generator: StepGenerator) -> Monitor:
+    def _create_monitor(self, generator: StepGenerator) -> Monitor:
         program = self.subject.program
         self._monitor = Monitor(
             target=ProgramTarget(program.project, program.stack, str(program.root)),
@@ -285,12 +293,12 @@ class Deployment:
         return self._monitor
 
     def _update(self, base: Sequence[ResourceState]) -> None:
-        generator = self._generator(base)
-        monitor = self._monitor_of(generator)
+        generator = self._create_generator(base)
+        monitor = self._create_monitor(generator)
         finished = self._run_program(monitor)
         if finished:
             self._declared = generator.declared_urns
-            finished = not self._tells_unmatched([*(e.urn for e in base), *self._declared])
+            finished = not self._report_unmatched([*(e.urn for e in base), *self._declared])
         may_delete = self.options.continue_on_error or not self._executor.failed
         if finished and may_delete and not self._executor.is_stopping:
             # In a preview nothing was done that the state could tell.
@@ -327,7 +335,7 @@ class Deployment:
         outputs = dict(monitor.stack_outputs)
         if self._executor.failed or self._executor.is_stopping:
             # What a failed run did not come to say is still true.
-            outputs = {**self._outputs_before(), **outputs}
+            outputs = {**self._get_outputs_before(), **outputs}
         snapshot = self._executor.snapshot
         if self.options.preview:
             step.state.outputs = outputs
@@ -341,28 +349,31 @@ class Deployment:
         leftovers: Sequence[ResourceState],
         generator: StepGenerator,
     ) -> None:
-        """Deletes what the selection takes of it; no step has dealt with the leftovers."""
+        """Delete the selected entries, and keep the leftovers that no step has handled."""
         selection = self.options.selection
         if selection.targets:
             generator.compare_dependents(find_deletable_urns(selection, generator.base))
         if selection.is_limited and not self._executor.is_stopping:
-            to_delete = self._chosen(to_delete, selection, generator.base)
+            to_delete = self._select_deletions(to_delete, selection, generator.base)
         if self._executor.is_stopping:
             return
-        gone, declared = (
+        deleted_ids, declared = (
             set(map(id, to_delete)),
             self._providers.registered_urns | generator.declared_urns,
         )
         for entry in leftovers:
-            if id(entry) not in gone and entry.urn not in declared:
+            if id(entry) not in deleted_ids and entry.urn not in declared:
                 self._executor.run_layer([build_same_step(entry)])
-        if self._may_delete(to_delete, generator.base):
+        if self._can_delete(to_delete, generator.base):
             DeletePhase(self._executor, generator.base).run(to_delete)
 
-    def _may_delete(
+    def _can_delete(
         self, to_delete: Sequence[ResourceState], base: Sequence[ResourceState]
     ) -> bool:
-        """Whether no rule forbids it. In a preview what would be replaced goes as well."""
+        """Return True if no rule forbids the deletions; report each violation.
+
+        A preview also checks the objects that would be replaced.
+        """
         planned = self._executor.planned_changes if self.options.preview else ()
         replaced = {each.urn for each in planned if each.action is PlanAction.REPLACE}
         found = list(
@@ -384,33 +395,33 @@ class Deployment:
             Summary(self.options.preview, "succeeded" if succeeded else "failed", changes, seconds)
         )
         stack = self._monitor.stack if self._monitor else None
-        kept = self._outputs_before() if self.options.operation == "update" else {}
+        kept = self._get_outputs_before() if self.options.operation == "update" else {}
         return Outcome(
             succeeded=succeeded,
             cancelled=self._cancelled.is_set(),
             changes=changes,
             planned=list(executor.planned_changes),
-            outputs_before=self._outputs_before(),
+            outputs_before=self._get_outputs_before(),
             outputs=stack.state.outputs if stack else kept,
             snapshot=snapshot,
             seconds=seconds,
             effects=executor.effects,
-            scope=tuple(self._scope()),
+            scope=tuple(self._format_selection_notes()),
             declared=self._monitor.declared if self._monitor else [],
             out_of_credit=executor.out_of_credit,
             stack_references=find_referenced_stacks(
-                self._references(), self.subject.program.project
+                self._list_reference_inputs(), self.subject.program.project
             ),
         )
 
-    def _references(self) -> Iterator[PropertyMap]:
-        """The inputs of the stack references: as the program has them, else as the state has."""
+    def _list_reference_inputs(self) -> Iterator[PropertyMap]:
+        """Return the inputs of the stack references, as the program or else the state has them."""
         found: Iterable[Registration | Read | ResourceState] = self.subject.snapshot.resources
         if self.options.operation == "update" and self._monitor is not None:
             found = self._monitor.declared
         return (each.inputs for each in found if each.type == STACK_REFERENCE_TYPE)
 
-    def _scope(self) -> Iterator[str]:
+    def _format_selection_notes(self) -> Iterator[str]:
         options, touched = self.options, self._executor.effects
         selects_itself = options.operation in {"expire", "repair"}
         if options.selection.is_limited and not selects_itself:
@@ -420,14 +431,14 @@ class Deployment:
             )
             yield from notes.format_notes()
 
-    def _outputs_before(self) -> PropertyMap:
+    def _get_outputs_before(self) -> PropertyMap:
         for resource in self.subject.snapshot.resources:
             if resource.type == STACK_TYPE:
                 return resource.outputs
         return {}
 
     def _forget_settled_intents(self, snapshot: Snapshot, *, succeeded: bool) -> None:
-        """What is in the state on disk, with all its parts, needs no intent any more."""
+        """Remove the intents of objects that are in the state on disk with all their parts."""
         known: dict[str | None, ResourceState] = {r.id: r for r in snapshot.resources if r.custom}
         intents = self._intents
         settled = [
@@ -444,7 +455,7 @@ class Deployment:
         entry = known.get(intent.id)
         return entry is not None and intent.is_stored(self._executor.host.list_part_ids(entry))
 
-    def _new_call(self, urn: str, timeout: float | None) -> ProviderContext:
+    def _create_context(self, urn: str, timeout: float | None) -> ProviderContext:
         return ProviderContext(
             urn=urn,
             preview=self.options.preview,
@@ -452,7 +463,7 @@ class Deployment:
             clock=get_clock(os.environ),
             cancelled=self._cancelled,
             intents=self._intents,
-            check_lock=self._guard,
+            check_lock=self._check_lock,
             belongs_to_other_stack=self.subject.is_elsewhere,
             on_clock_skew=self.options.on_clock,
             belongs_to_stack=lambda id_: (
@@ -460,17 +471,17 @@ class Deployment:
             ),
             on_progress=lambda text: self.events.emit(Progress(urn, text)),
             on_warning=lambda text: self.events.emit(Diagnostic("warning", text, urn)),
-            on_skipped_check=self._tell_unchecked,
+            on_skipped_check=self._report_skipped_check,
         )
 
-    def _guard(self) -> None:
+    def _check_lock(self) -> None:
         with raise_as_provider_errors():
             self.subject.check_lock()
 
     def _warn(self, text: str) -> None:
         self.events.emit(Diagnostic("warning", text))
 
-    def _tell_unchecked(self, text: str) -> None:
+    def _report_skipped_check(self, text: str) -> None:
         if text not in self._unchecked:
             self._unchecked.add(text)
             self.events.emit(SkippedCheck(text))
@@ -494,5 +505,5 @@ class Deployment:
         )
 
 
-def _blind_config(config: PropertyMap) -> dict[str, str]:
+def _mask_config(config: PropertyMap) -> dict[str, str]:
     return {key: value if isinstance(value, str) else MASK for key, value in config.items()}

@@ -1,7 +1,7 @@
-"""Engine events as Pulumi's own JSON: the lines of its event log, and the object of a preview.
+"""Write engine events as Pulumi's JSON: lines of the event log, and the document of a preview.
 
-Who reads `pulumi up --json` or `pulumi preview --json` reads these. No secret gets through: each
-is `[secret]`, in events within the object that marks it as one.
+`pulumi up --json` and `pulumi preview --json` have the same formats. Every secret is replaced by
+`[secret]`, in events within the object that marks the secret.
 """
 
 import json
@@ -35,8 +35,8 @@ from gpuform.stacks.engine.values import Json, value_json
 JsonObject: TypeAlias = dict[str, Json]
 
 
-class _Masking:
-    """Encrypts nothing and shows nothing: every secret becomes the same text."""
+class _MaskingCrypter:
+    """A crypter that replaces every secret by the same text."""
 
     def encrypt(self, plaintext: str, previous: str | None = None) -> str:
         del plaintext, previous
@@ -46,14 +46,14 @@ class _Masking:
         return ciphertext
 
 
-_MASKING = _Masking()
+_MASKING_CRYPTER = _MaskingCrypter()
 
 
 @dataclass(slots=True)
 class EventLog:
     """Writes each event of one run as a line of Pulumi's event log (apitype.EngineEvent).
 
-    `write` gets the line with its end; `now` tells Unix seconds.
+    `write` receives the line with its line end; `now` returns Unix seconds.
     """
 
     write: Callable[[str], object]
@@ -66,31 +66,36 @@ class EventLog:
     def __call__(self, event: Event) -> None:
         if isinstance(event, Prelude):
             self._operation, self._preview = event.operation, event.preview
-            self._line("preludeEvent", {"config": {**event.config}})
+            self._write_event("preludeEvent", {"config": {**event.config}})
         elif isinstance(event, StepStarted):
-            self._line("resourcePreEvent", _about(event.step, event.step.op, event.planning))
+            self._write_event(
+                "resourcePreEvent", _build_step_event(event.step, event.step.op, event.planning)
+            )
         elif isinstance(event, StepDone):
             self._steps += 1
-            self._line("resOutputsEvent", _about(event.step, self._op(event.step), event.planning))
+            self._write_event(
+                "resOutputsEvent",
+                _build_step_event(event.step, self._choose_op(event.step), event.planning),
+            )
         elif isinstance(event, StepFailed):
-            self._fail(event)
+            self._write_failure(event)
         elif isinstance(event, Summary):
-            self._line("summaryEvent", _summary(event))
-            self._line("cancelEvent", {})
+            self._write_event("summaryEvent", _build_summary(event))
+            self._write_event("cancelEvent", {})
         else:
-            self._line("diagnosticEvent", _diagnostic(event))
+            self._write_event("diagnosticEvent", _build_diagnostic(event))
 
-    def _fail(self, event: StepFailed) -> None:
+    def _write_failure(self, event: StepFailed) -> None:
         self._steps += 1
         if not self._preview:  # its failures are diagnostics only
-            failed = {"metadata": _metadata(event.step, event.step.op)}
-            self._line("resOpFailedEvent", {**failed, "status": 0, "steps": self._steps})
+            failed = {"metadata": _build_metadata(event.step, event.step.op)}
+            self._write_event("resOpFailedEvent", {**failed, "status": 0, "steps": self._steps})
 
-    def _op(self, step: Step) -> Op:
-        """As in Pulumi, a refresh tells what it found; one that leads up to an update does not."""
+    def _choose_op(self, step: Step) -> Op:
+        """Return the result operation of a step in a refresh, else the step's own operation."""
         return step.shown_op if self._operation == "refresh" else step.op
 
-    def _line(self, kind: str, content: JsonObject) -> None:
+    def _write_event(self, kind: str, content: JsonObject) -> None:
         line = {"sequence": self._sequence, "timestamp": int(self.now()), kind: content}
         self._sequence += 1
         self.write(format_json(line, compact=True) + "\n")
@@ -98,11 +103,11 @@ class EventLog:
 
 @dataclass(slots=True)
 class PreviewDigest:
-    """Collects the events of a preview; `parts` are the text of `pulumi preview --json`.
+    """Collects the events of a preview and formats the document of `pulumi preview --json`.
 
-    A replacement is one step; of the unchanged resources only the stack is listed, and those whose
-    `protect` changes. What a refresh alone finds to be changed, or gone, is listed as that.
-    `duration` is in nanoseconds.
+    A replacement is one step; unchanged resources are left out, except the stack and resources
+    whose `protect` changes. A refresh operation lists drift and missing objects. `duration` is in
+    nanoseconds.
     """
 
     _config: dict[str, str] = field(default_factory=dict)
@@ -118,66 +123,73 @@ class PreviewDigest:
         elif isinstance(event, StepStarted):
             if _is_listed(event.step):
                 # At once: later the step holds outputs as well, which the CLI does not show.
-                self._steps[id(event.step)] = event.step, _compact(_preview_step(event.step))
+                self._steps[id(event.step)] = (
+                    event.step,
+                    _to_compact_json(_build_preview_step(event.step)),
+                )
         elif isinstance(event, StepDone) and self._operation == "refresh":
-            self._find(event.step)
+            self._record_drift(event.step)
         elif isinstance(event, Diagnostic | SkippedCheck):
-            told = _diagnostic(event)
-            if told["severity"] != "debug":
+            diagnostic = _build_diagnostic(event)
+            if diagnostic["severity"] != "debug":
                 names = ("urn", "prefix", "message", "severity")
-                self._diagnostics.append({name: told[name] for name in names if name in told})
+                self._diagnostics.append(
+                    {name: diagnostic[name] for name in names if name in diagnostic}
+                )
         elif isinstance(event, Summary):
             self._summary = event
 
-    def _find(self, step: Step) -> None:
-        is_found = step.op is Op.REFRESH and step.result_op in (Op.UPDATE, Op.DELETE)
-        if is_found and id(step) in self._steps:
-            told = {**_preview_step(step), "op": str(step.result_op)}
-            self._steps[id(step)] = step, _compact(told)
+    def _record_drift(self, step: Step) -> None:
+        is_drift = step.op is Op.REFRESH and step.result_op in (Op.UPDATE, Op.DELETE)
+        if is_drift and id(step) in self._steps:
+            preview_step = {**_build_preview_step(step), "op": str(step.result_op)}
+            self._steps[id(step)] = step, _to_compact_json(preview_step)
 
     def parts(self) -> Iterator[str]:
-        """The text without what the run did not come to, in parts that end with a line each."""
+        """Yield the document in parts that end with a line each, as far as the run came."""
         before = format_json({"config": {**self._config}}, indent=_INDENT).removesuffix("\n}")
         margin, deeper = " " * _INDENT, "\n" + " " * 2 * _INDENT
         yield f'{before},\n{margin}"steps": [' + ("\n" if self._steps else "],\n")
-        for left, (_, told) in zip(
+        for remaining_count, (_, step_json) in zip(
             range(len(self._steps) - 1, -1, -1), self._steps.values(), strict=True
         ):
-            text = "\n" + format_json(json.loads(told), indent=_INDENT)
-            yield text.replace("\n", deeper).removeprefix("\n") + (",\n" if left else "\n")
+            formatted = "\n" + format_json(json.loads(step_json), indent=_INDENT)
+            yield formatted.replace("\n", deeper).removeprefix("\n") + (
+                ",\n" if remaining_count else "\n"
+            )
         if self._steps:
             yield f"{margin}],\n"
-        yield format_json(self._ending(), indent=_INDENT).removeprefix("{\n")
+        yield format_json(self._build_ending(), indent=_INDENT).removeprefix("{\n")
 
-    def _ending(self) -> JsonObject:
+    def _build_ending(self) -> JsonObject:
         """What comes after the steps."""
-        made: JsonObject = {}
+        document: JsonObject = {}
         if self._diagnostics:
-            made["diagnostics"] = [*self._diagnostics]
+            document["diagnostics"] = [*self._diagnostics]
         if self._summary is not None:
-            made["duration"] = int(self._summary.seconds * 1e9)
-            made["changeSummary"] = {**self._summary.changes}
-        made["maybeCorrupt"] = False
-        return made
+            document["duration"] = int(self._summary.seconds * 1e9)
+            document["changeSummary"] = {**self._summary.changes}
+        document["maybeCorrupt"] = False
+        return document
 
 
 _INDENT: Final = 4
 
 
-def _compact(told: JsonObject) -> str:
-    return json.dumps(told, separators=(",", ":"))
+def _to_compact_json(document: JsonObject) -> str:
+    return json.dumps(document, separators=(",", ":"))
 
 
 def mask_secrets(properties: Mapping[str, Json]) -> JsonObject:
-    """Encoded properties with every object that marks a secret replaced by `[secret]`."""
-    return {key: _masked(value) for key, value in properties.items()}
+    """Return encoded properties with every object that marks a secret replaced by `[secret]`."""
+    return {key: _mask(value) for key, value in properties.items()}
 
 
-def _masked(value: Json) -> Json:
+def _mask(value: Json) -> Json:
     if isinstance(value, dict):
         is_secret = value.get(values.SIGNATURE_KEY) == values.SECRET_SIGNATURE
         return MASK if is_secret else mask_secrets(value)
-    return [_masked(item) for item in value] if isinstance(value, list) else value
+    return [_mask(item) for item in value] if isinstance(value, list) else value
 
 
 def _is_listed(step: Step) -> bool:
@@ -188,79 +200,82 @@ def _is_listed(step: Step) -> bool:
     return step.old is not None and step.old.protect != step.state.protect
 
 
-def _preview_step(step: Step) -> JsonObject:
-    made: JsonObject = {"op": str(step.op), "urn": step.urn}
+def _build_preview_step(step: Step) -> JsonObject:
+    document: JsonObject = {"op": str(step.op), "urn": step.urn}
     if step.state.provider:
-        made["provider"] = step.state.provider
+        document["provider"] = step.state.provider
     if step.old is not None:
-        made["oldState"] = _resource(step.old)
+        document["oldState"] = _encode_masked(step.old)
     if step.new is not None:
-        made["newState"] = _resource(step.new)
+        document["newState"] = _encode_masked(step.new)
     if step.diffs:
-        made["diffReasons"] = [*step.diffs]
+        document["diffReasons"] = [*step.diffs]
     if step.keys:
-        made["replaceReasons"] = [*step.keys]
-    made["detailedDiff"] = _detailed_diff(step, "kind")
-    return made
+        document["replaceReasons"] = [*step.keys]
+    document["detailedDiff"] = _build_detailed_diff(step, "kind")
+    return document
 
 
-def _resource(state: ResourceState) -> JsonObject:
-    document: JsonObject = json.loads(encode_resource(state, _MASKING))
+def _encode_masked(state: ResourceState) -> JsonObject:
+    document: JsonObject = json.loads(encode_resource(state, _MASKING_CRYPTER))
     return mask_secrets(document)
 
 
-def _about(step: Step, op: Op, planning: bool) -> JsonObject:
-    made: JsonObject = {"metadata": _metadata(step, op)}
+def _build_step_event(step: Step, op: Op, planning: bool) -> JsonObject:
+    document: JsonObject = {"metadata": _build_metadata(step, op)}
     if planning:
-        made["planning"] = True
-    return made
+        document["planning"] = True
+    return document
 
 
-def _metadata(step: Step, op: Op) -> JsonObject:
+def _build_metadata(step: Step, op: Op) -> JsonObject:
     return {
         "op": str(op),
         "urn": step.urn,
         "type": step.state.type,
-        "old": None if step.old is None else _state(step.old),
-        "new": None if step.new is None else _state(step.new),
+        "old": None if step.old is None else _build_state(step.old),
+        "new": None if step.new is None else _build_state(step.new),
         "keys": [*step.keys],
         "diffs": [*step.diffs],
-        "detailedDiff": _detailed_diff(step, "diffKind"),
+        "detailedDiff": _build_detailed_diff(step, "diffKind"),
         "logical": step.op.is_logical and step.op is not Op.REFRESH,
         "provider": step.state.provider,
     }
 
 
-def _state(state: ResourceState) -> JsonObject:
-    made: JsonObject = {
+def _build_state(state: ResourceState) -> JsonObject:
+    document: JsonObject = {
         "type": state.type,
         "urn": state.urn,
         "custom": state.custom,
         "id": state.id,
         "parent": state.parent,
         "provider": state.provider,
-        "inputs": value_json.encode_map(state.inputs, _MASKING),
-        "outputs": value_json.encode_map(state.outputs, _MASKING),
+        "inputs": value_json.encode_map(state.inputs, _MASKING_CRYPTER),
+        "outputs": value_json.encode_map(state.outputs, _MASKING_CRYPTER),
     }
     flags = {
         "delete": state.delete,
         "protect": state.protect,
         "retainOnDelete": state.retain_on_delete,
     }
-    made.update({name: True for name, is_set in flags.items() if is_set})
+    document.update({name: True for name, is_set in flags.items() if is_set})
     if state.init_errors:
-        made["initErrors"] = [*state.init_errors]
-    return made
+        document["initErrors"] = [*state.init_errors]
+    return document
 
 
 _KINDS = {Action.ADD: "add", Action.UPDATE: "update", Action.DELETE: "delete"}
 
 
-def _detailed_diff(step: Step, kind: str) -> JsonObject | None:
-    """Path -> what happens to the property, where the plan knows; `kind` names the entry."""
+def _build_detailed_diff(step: Step, kind: str) -> JsonObject | None:
+    """Return the kind of change by property path, or None if the plan does not know the paths.
+
+    `kind` is the key that holds the kind.
+    """
     if step.change is None or step.shown_op not in (Op.UPDATE, Op.REPLACE):
         return None
-    made: JsonObject = {
+    document: JsonObject = {
         change.path: {
             kind: _KINDS[change.action] + ("-replace" if change.forces_replacement else ""),
             "inputDiff": True,
@@ -268,24 +283,24 @@ def _detailed_diff(step: Step, kind: str) -> JsonObject | None:
         for change in step.change.changes
         if change.action in _KINDS
     }
-    return made or None
+    return document or None
 
 
-def _diagnostic(event: Diagnostic | SkippedCheck | Progress) -> JsonObject:
+def _build_diagnostic(event: Diagnostic | SkippedCheck | Progress) -> JsonObject:
     severity = event.severity if isinstance(event, Diagnostic) else "info"
     urn = "" if isinstance(event, SkippedCheck) else event.urn
-    text = event.message if isinstance(event, Diagnostic) else event.text
-    made: JsonObject = {"urn": urn} if urn else {}
-    made["prefix"] = f"{severity.partition('#')[0]}: "
-    made["message"] = f"not checked: {text}" if isinstance(event, SkippedCheck) else text
-    made["color"] = "never"
-    made["severity"] = severity
+    message = event.message if isinstance(event, Diagnostic) else event.text
+    document: JsonObject = {"urn": urn} if urn else {}
+    document["prefix"] = f"{severity.partition('#')[0]}: "
+    document["message"] = f"not checked: {message}" if isinstance(event, SkippedCheck) else message
+    document["color"] = "never"
+    document["severity"] = severity
     if isinstance(event, Progress):
-        made["ephemeral"] = True
-    return made
+        document["ephemeral"] = True
+    return document
 
 
-def _summary(event: Summary) -> JsonObject:
+def _build_summary(event: Summary) -> JsonObject:
     return {
         "maybeCorrupt": False,
         "durationSeconds": int(event.seconds),

@@ -1,4 +1,7 @@
-"""Describe what goes into a run and what comes out, and what a saved plan is bound to."""
+"""Define the options, target and outcome of a run, and the basis and seal of a saved plan.
+
+`operations` builds options and targets; `deployment` reads them.
+"""
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -132,12 +135,12 @@ class Outcome:
 
     @property
     def has_changes(self) -> bool:
-        """Whether anything of the stack's own was changed or would be: reading is no change."""
+        """True if the run changed or would change the stack's own resources; reads do not count."""
         return any(n for op, n in self.changes.items() if op not in _NO_CHANGES)
 
 
 def basis_before(subject: DeploymentTarget, options: Mapping[str, Any], digest: Digest) -> Basis:
-    """The part that is known before a preview: state, configuration, options."""
+    """Return the part of a plan's basis that is known before a preview."""
     program = subject.program
     return Basis(
         state=digests.compute_state_digests(subject.snapshot, digest),
@@ -149,32 +152,32 @@ def basis_before(subject: DeploymentTarget, options: Mapping[str, Any], digest: 
 
 
 def basis_after(before: Basis, preview: Outcome, digest: Digest) -> Basis:
-    """The whole of it, once a preview has told what the program asks for."""
+    """Return the complete basis, with the declarations and effects of the preview."""
     program = digests.compute_program_digests(preview.declared, digest)
     for urn, parts in program.items():
         if type_of(urn) == STACK_TYPE:
             parts.update(digests.compute_export_digest(preview.outputs, digest))
-    effects = {urn: tuple(sorted(done)) for urn, done in sorted(preview.effects.items())}
+    effects = {
+        urn: tuple(sorted(step_effects)) for urn, step_effects in sorted(preview.effects.items())
+    }
     program = dict(sorted(program.items()))
     return before.model_copy(update={"program": program, "effects": effects})
 
 
 def seal_plan(plan: Plan, digest: Digest) -> Plan:
-    """The plan with a seal, by which a later change of it is noticed."""
-    return _with_seal(plan, _seal(plan, digest))
+    """Return the plan with a seal that reveals later edits."""
+    return _set_seal(plan, _compute_seal(plan, digest))
 
 
 def is_sealed(plan: Plan, digest: Digest) -> bool:
-    """Whether nothing of the plan was changed since it was sealed."""
-    return plan.basis is not None and plan.basis.seal == _seal(plan, digest)
+    """Return True if the plan was not edited since it was sealed."""
+    return plan.basis is not None and plan.basis.seal == _compute_seal(plan, digest)
 
 
-def _seal(plan: Plan, digest: Digest) -> str:
-    return digests.compute_digest(
-        digest, "plan", json.loads(_with_seal(plan, "").model_dump_json())
-    )
+def _compute_seal(plan: Plan, digest: Digest) -> str:
+    return digests.compute_digest(digest, "plan", json.loads(_set_seal(plan, "").model_dump_json()))
 
 
-def _with_seal(plan: Plan, seal: str) -> Plan:
+def _set_seal(plan: Plan, seal: str) -> Plan:
     basis = plan.basis and plan.basis.model_copy(update={"seal": seal})
     return plan.model_copy(update={"basis": basis})

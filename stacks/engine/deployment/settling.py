@@ -1,7 +1,8 @@
-"""Settles the creates that earlier runs have left: before anything else, and whatever comes next.
+"""Recover the creates that earlier runs left unfinished, before a run begins.
 
-A create that happened becomes the stack's, one that did not is forgotten; one of which nobody can
-tell stops the command, with its name. Asked is the platform alone, by the lifecycle that made it.
+`operations` calls `settle` before every run. A created object becomes a resource of the stack; a
+create without an object is forgotten; a create of unknown result stops the command. Only the
+platform is asked, by the lifecycle that created the object.
 """
 
 import os
@@ -37,22 +38,22 @@ from gpuform.stacks.engine.state import (
 )
 from gpuform.stacks.engine.urn import name_of, type_of
 
-Tell = Callable[[str], None]
+Reporter = Callable[[str], None]
 
 
 class Unsettled(EngineError):
-    """Nobody can tell what an interrupted create has made."""
+    """The result of an interrupted create is unknown."""
 
     help_page = "concepts/intents"
 
 
 @dataclass(slots=True)
-class Settled:
-    """What came of it: `adopted` are entries for what was found, by the URNs of their creates.
+class RecoveredCreates:
+    """The results of a recovery; `adopted` maps URNs of creates to entries for their objects.
 
-    `lost` are entries of objects that only an overtaken journal knew. `over` are the intents of
-    what was adopted, `nothing` those that made nothing, `anew` those of which the user says so,
-    `unsure` what could not be told, and why.
+    `lost` are entries of objects that only an orphaned journal knew. `over` are the intents of
+    adopted objects, `nothing` the intents without an object, `anew` the intents that the user
+    declares to be without one, `unsure` messages about creates of unknown result.
     """
 
     adopted: dict[str, ResourceState] = field(default_factory=dict)
@@ -66,18 +67,21 @@ class Settled:
 def settle(
     subject: DeploymentTarget,
     save: Callable[[Snapshot], None] | None,
-    tell: Tell,
+    tell: Reporter,
     cancelled: threading.Event,
     overtaken: Sequence[OrphanedJournal] = (),
     *,
     makes: bool = False,
 ) -> Snapshot | None:
-    """The state of a stack with what was found, which is saved; None when nothing was left.
+    """Recover interrupted creates; return the new state, or None if nothing was left.
 
-    What journals tell that another program has `overtaken` is looked for too.
+    Objects that only the journals in `overtaken` know are looked for too. `save` writes the new
+    state; without `save` nothing is kept or waited for, and unknown results are only reported.
+    `makes` says that the command creates resources afterwards, so that it looks for their objects
+    itself.
 
-    Without `save` nothing is kept, nothing is waited for, and what nobody can tell is only told.
-    What `makes` objects afterwards may have to make some of them anew. Raises Unsettled.
+    Raises:
+        Unsettled: the result of a create is unknown.
     """
     intents, before = subject.intents, subject.snapshot
     declared = [
@@ -85,45 +89,47 @@ def settle(
         *(each.resource for each in before.pending_operations if each.type == "creating"),
     ]
     begun = {to_dynamic_urn(resource.urn): resource for resource in declared}
-    left = list(_left(intents, before, begun if makes else None))
-    if not left and not overtaken:
+    remaining_intents = list(_find_remaining_intents(intents, before, begun if makes else None))
+    if not remaining_intents and not overtaken:
         return None
-    search = _Search(subject, begun, tell, cancelled, looks_only=save is None)
-    found = search.settled(left)
+    search = _CreateSearch(subject, begun, tell, cancelled, looks_only=save is None)
+    results = search.find_created(remaining_intents)
     for each in overtaken:
-        search.look_for(each, found)
-    for entry in (*found.adopted.values(), *found.lost):
+        search.add_journal_objects(each, results)
+    for entry in (*results.adopted.values(), *results.lost):
         urn = entry.urn
         tell(f"{name_of(urn)} ({entry.id}) was made by an interrupted run: the stack has it now")
-    for intent in found.nothing:
-        tell(f"an interrupted create of {_named(intent)} made nothing")
+    for intent in results.nothing:
+        tell(f"an interrupted create of {_describe_intent(intent)} made nothing")
     others = {entry.urn: entry for each in overtaken for entry in each.others}
-    snapshot = _with_adopted(before, found, others)
+    snapshot = _add_recovered(before, results, others)
     if save is not None:
         save(snapshot)
         with raise_as_engine_errors():
-            _keep(intents, found, makes=makes)
-    if found.unsure:
-        text = "\n".join(found.unsure)
+            _update_intents(intents, results, creates_follow=makes)
+    if results.unsure:
+        message = "\n".join(results.unsure)
         if save is not None:
-            raise Unsettled(text)
-        tell(text)
+            raise Unsettled(message)
+        tell(message)
     return snapshot
 
 
-def _left(intents: Intents, snapshot: Snapshot, begun: Collection[str] | None) -> Iterator[Intent]:
-    """Those of objects that the state does not have. Parts of what it has are their lifecycle's.
+def _find_remaining_intents(
+    intents: Intents, snapshot: Snapshot, begun: Collection[str] | None
+) -> Iterator[Intent]:
+    """Yield the intents of objects that the state does not have.
 
-    With `begun`, the URNs of creates that the state tells of, only those of them: what others have
-    made is looked for when their resources are made. Nobody makes a resource that the state has:
-    what a late answer tells of it is a second object.
+    Parts of objects in the state belong to the lifecycle of the object. With `begun`, the URNs of
+    creates in the state, only the intents of these are yielded: other objects are looked for when
+    their resources are created. A late answer about a resource in the state means a second object.
     """
     with raise_as_engine_errors():
-        there = intents.list_all()
-    known = _ids(snapshot)
-    stored = {to_dynamic_urn(each.urn) for each in snapshot.resources if each.id}
-    for intent in there:
-        if not intent.urn or intent.id in known:
+        all_intents = intents.list_all()
+    known_ids = _list_object_ids(snapshot)
+    stored = {to_dynamic_urn(resource.urn) for resource in snapshot.resources if resource.id}
+    for intent in all_intents:
+        if not intent.urn or intent.id in known_ids:
             continue
         urn = to_dynamic_urn(intent.urn)
         is_looked_for = begun is None or urn in begun or (intent.is_late and urn in stored)
@@ -131,29 +137,38 @@ def _left(intents: Intents, snapshot: Snapshot, begun: Collection[str] | None) -
             yield intent
 
 
-def _keep(intents: Intents, found: Settled, *, makes: bool) -> None:
-    """Who `makes` objects has to know what was looked for already."""
-    gone = [*found.over, *(() if makes else (*found.nothing, *found.anew))]
-    intents.forget_all(gone)
-    if makes:
-        for intent in found.nothing:
+def _update_intents(intents: Intents, results: RecoveredCreates, *, creates_follow: bool) -> None:
+    """Remove the resolved intents, and mark the others for a command that creates resources."""
+    resolved_intents = [
+        *results.over,
+        *(() if creates_follow else (*results.nothing, *results.anew)),
+    ]
+    intents.forget_all(resolved_intents)
+    if creates_follow:
+        for intent in results.nothing:
             intents.record(replace(intent, outcome=NOTHING))
-        for intent in found.anew:
+        for intent in results.anew:
             intents.record(replace(intent, outcome=CREATE_ANEW))
 
 
-def _ids(snapshot: Snapshot) -> set[str]:
-    """The objects that a state has. One that was deleted to be replaced may be made under its id
-    again."""
-    there = (each for each in snapshot.resources if each.custom and not each.pending_replacement)
-    return {entry.id for entry in there if entry.id}
+def _list_object_ids(snapshot: Snapshot) -> set[str]:
+    """Return the ids of the objects in a state.
+
+    An object that was deleted for its replacement is left out: its id may be used again.
+    """
+    existing = (
+        resource
+        for resource in snapshot.resources
+        if resource.custom and not resource.pending_replacement
+    )
+    return {entry.id for entry in existing if entry.id}
 
 
 @dataclass(slots=True)
-class _Search:
+class _CreateSearch:
     subject: DeploymentTarget
     begun: Mapping[str, ResourceState]
-    tell: Tell
+    tell: Reporter
     cancelled: threading.Event
     looks_only: bool
     intents: Intents = field(init=False)
@@ -164,50 +179,50 @@ class _Search:
         kept = self.subject.intents
         self.intents = Intents(EphemeralRecords(kept.records)) if self.looks_only else kept
 
-    def settled(self, left: Sequence[Intent]) -> Settled:
-        host = self._host()
+    def find_created(self, remaining_intents: Sequence[Intent]) -> RecoveredCreates:
+        host = self._create_host()
         by_urn: dict[str, list[Intent]] = {}
-        for intent in left:
+        for intent in remaining_intents:
             by_urn.setdefault(to_dynamic_urn(intent.urn or ""), []).append(intent)
-        found = Settled()
+        results = RecoveredCreates()
 
-        if not left:
-            return found
+        if not remaining_intents:
+            return results
 
-        def one(urn: str) -> None:
+        def recover_resource(urn: str) -> None:
             try:
-                entry = self._found(host, self.begun.get(urn), by_urn[urn])
+                entry = self._find_entry(host, self.begun.get(urn), by_urn[urn])
             except EngineError as error:
                 with self._lock:
-                    found.unsure.append(f"{_named(by_urn[urn][0])}: {error}")
+                    results.unsure.append(f"{_describe_intent(by_urn[urn][0])}: {error}")
                 return
             with self._lock:
                 if entry is not None:
-                    found.adopted[by_urn[urn][0].urn or ""] = entry
-                    found.over += by_urn[urn]
+                    results.adopted[by_urn[urn][0].urn or ""] = entry
+                    results.over += by_urn[urn]
                 elif permissions.should_create_anew():
-                    found.anew += by_urn[urn]
+                    results.anew += by_urn[urn]
                 else:
-                    found.nothing += by_urn[urn]
+                    results.nothing += by_urn[urn]
 
         with ThreadPoolExecutor(min(DEFAULT_PARALLEL, len(by_urn))) as pool:
-            list(pool.map(one, by_urn))
+            list(pool.map(recover_resource, by_urn))
         if self.cancelled.is_set():
             raise Unsettled("interrupted while looking for what an earlier run has made")
-        return found
+        return results
 
-    def look_for(self, overtaken: OrphanedJournal, found: Settled) -> None:
-        """Adds the objects of an overtaken journal that are there and that nobody else knows."""
-        host = self._host()
-        known = {entry.id for entry in (*found.adopted.values(), *found.lost)}
+    def add_journal_objects(self, overtaken: OrphanedJournal, results: RecoveredCreates) -> None:
+        """Add the objects of an orphaned journal that exist and that nothing else knows."""
+        host = self._create_host()
+        known_ids = {entry.id for entry in (*results.adopted.values(), *results.lost)}
         for entry in overtaken.find_lost_objects(self.subject.snapshot):
-            if entry.id in known:
+            if entry.id in known_ids:
                 continue
-            shown = f"{name_of(entry.urn)} ({entry.id})"
+            label = f"{name_of(entry.urn)} ({entry.id})"
             try:
                 if not host.can_find_created(entry) and not overtaken.is_sure:
                     self.tell(
-                        f"{shown} was made by an interrupted run, and another program has gone on "
+                        f"{label} was made by an interrupted run, and another program has gone on "
                         "since: nobody can tell whether it knew that; `gpuform import` takes it in"
                     )
                     continue
@@ -215,31 +230,31 @@ class _Search:
                     entry.urn, entry.id, entry.inputs, entry.outputs, None, entry.provider
                 )
             except EngineError as error:
-                found.unsure.append(f"{shown} was made by an interrupted run: {error}")
+                results.unsure.append(f"{label} was made by an interrupted run: {error}")
                 continue
             if read is None:
-                self.tell(f"{shown} was made by an interrupted run, and is gone")
+                self.tell(f"{label} was made by an interrupted run, and is gone")
                 continue
             outputs = values.mark_secret_outputs(
                 read[0].outputs, entry.inputs, entry.additional_secret_outputs
             )
-            found.lost.append(replace(entry, outputs=outputs))
+            results.lost.append(replace(entry, outputs=outputs))
 
-    def _host(self) -> ProviderHost:
+    def _create_host(self) -> ProviderHost:
         program = self.subject.program
-        host = ProviderHost(program.project, program.config, self._call)
+        host = ProviderHost(program.project, program.config, self._create_context)
         host.plugins.configure_from_state(self.subject.snapshot.resources)
         return host
 
-    def _found(
+    def _find_entry(
         self, host: ProviderHost, begun: ResourceState | None, intents: Sequence[Intent]
     ) -> ResourceState | None:
-        """The entry of what a create has made; None when it made nothing."""
+        """Return the entry of the object that a create made, or None if it made nothing."""
         intent = intents[-1]
-        if all(each.outcome for each in intents):
+        if all(attempt.outcome for attempt in intents):
             return None
         # What the state says was declared is the last attempt's: one under another name is not it.
-        if begun is None or any(each.target != intent.target for each in intents):
+        if begun is None or any(attempt.target != intent.target for attempt in intents):
             which = f" ({', '.join(intent.made)})" if intent.made else ""
             kind, name = f"{intent.platform}:{intent.kind}", name_of(intent.urn or "")
             if permissions.should_create_anew():
@@ -252,7 +267,7 @@ class _Search:
             )
         timeout = begun.custom_timeouts.get("create")
         created = host.find_created(begun.urn, begun.inputs, timeout, begun.provider)
-        if created is None or created.id in _ids(self.subject.snapshot):
+        if created is None or created.id in _list_object_ids(self.subject.snapshot):
             return None
         outputs = values.mark_secret_outputs(
             created.outputs, begun.inputs, begun.additional_secret_outputs
@@ -267,7 +282,7 @@ class _Search:
             modified=now,
         )
 
-    def _call(self, urn: str, timeout: float | None) -> ProviderContext:
+    def _create_context(self, urn: str, timeout: float | None) -> ProviderContext:
         return ProviderContext(
             urn=urn,
             preview=self.looks_only,
@@ -275,58 +290,58 @@ class _Search:
             clock=get_clock(os.environ),
             cancelled=self.cancelled,
             intents=self.intents,
-            check_lock=self._guard,
+            check_lock=self._check_lock,
             belongs_to_other_stack=self.subject.is_elsewhere,
-            on_progress=lambda text: self._tell_once(f"{name_of(urn)}: {text}"),
-            on_warning=lambda text: self._tell_once(f"{name_of(urn)}: {text}"),
+            on_progress=lambda text: self._report_once(f"{name_of(urn)}: {text}"),
+            on_warning=lambda text: self._report_once(f"{name_of(urn)}: {text}"),
         )
 
-    def _tell_once(self, text: str) -> None:
+    def _report_once(self, text: str) -> None:
         with self._lock:
             is_news = text not in self._told
             self._told.add(text)
         if is_news:
             self.tell(text)
 
-    def _guard(self) -> None:
+    def _check_lock(self) -> None:
         with raise_as_provider_errors():
             self.subject.check_lock()
 
 
-def _with_adopted(
-    snapshot: Snapshot, found: Settled, others: Mapping[str, ResourceState]
+def _add_recovered(
+    snapshot: Snapshot, results: RecoveredCreates, others: Mapping[str, ResourceState]
 ) -> Snapshot:
-    """The state with the entries of what was found, each behind what it needs.
+    """Return the state with the recovered entries, each behind its dependencies.
 
-    What another program has removed since, and they need, is taken from the `others`.
+    Dependencies that another program has removed since are taken from `others`.
     """
     resources = list(snapshot.resources)
     there = {each.urn: each for each in resources if not each.delete}
-    for urn, entry in found.adopted.items():
-        found.adopted[urn] = _needing(resources, there, entry, others)
-    found.lost = [_needing(resources, there, entry, others) for entry in found.lost]
-    for entry in found.adopted.values():
+    for urn, entry in results.adopted.items():
+        results.adopted[urn] = _add_dependencies(resources, there, entry, others)
+    results.lost = [_add_dependencies(resources, there, entry, others) for entry in results.lost]
+    for entry in results.adopted.values():
         # It was made to take the other's place, which has still to be deleted.
-        _place(resources, entry, is_newest=True)
-    for entry in found.lost:
-        _place(resources, entry)
+        _insert_entry(resources, entry, is_newest=True)
+    for entry in results.lost:
+        _insert_entry(resources, entry)
     settled = {
-        to_dynamic_urn(each.urn or "") for each in (*found.over, *found.nothing, *found.anew)
+        to_dynamic_urn(each.urn or "") for each in (*results.over, *results.nothing, *results.anew)
     }
-    pending = [each for each in snapshot.pending_operations if not _is_of(each, settled)]
+    pending = [each for each in snapshot.pending_operations if not _is_create_of(each, settled)]
     after = replace(snapshot, resources=resources, pending_operations=pending)
     return after if not edits.verify(after) else repair(after).snapshot
 
 
-def _needing(
+def _add_dependencies(
     resources: list[ResourceState],
     there: dict[str, ResourceState],
     entry: ResourceState,
     others: Mapping[str, ResourceState],
 ) -> ResourceState:
-    """The entry with a provider that is there, and its parents too where they are known.
+    """Return the entry with an existing provider, after adding its missing parents and provider.
 
-    `there` are the resources that are not to be deleted, by URN.
+    `there` maps URNs to the live resources.
     """
 
     def add(needed: ResourceState) -> None:
@@ -334,7 +349,7 @@ def _needing(
         there[needed.urn] = needed
 
     if entry.parent and entry.parent not in there and entry.parent in others:
-        add(_needing(resources, there, others[entry.parent], others))
+        add(_add_dependencies(resources, there, others[entry.parent], others))
     urn, _, id_ = entry.provider.rpartition("::")
     if not urn:
         return entry
@@ -349,12 +364,12 @@ def _needing(
     return replace(entry, provider=f"{urn}::{current.id}")
 
 
-def _place(
+def _insert_entry(
     resources: list[ResourceState], entry: ResourceState, *, is_newest: bool = False
 ) -> None:
-    """Puts in what an interrupted run made: the newer one of a URN stays, the other is to go.
+    """Insert an entry; the older entry of its URN is marked for deletion.
 
-    What another program has made since is newer, unless the times of their creation say otherwise.
+    An entry that another program made since is newer, unless the times of creation say otherwise.
     """
     at = next((n for n, e in enumerate(resources) if e.urn == entry.urn and not e.delete), None)
     if at is None:
@@ -369,11 +384,11 @@ def _place(
         resources.append(replace(entry, delete=True))
 
 
-def _is_of(operation: PendingOperation, urns: set[str]) -> bool:
+def _is_create_of(operation: PendingOperation, urns: set[str]) -> bool:
     return operation.type == "creating" and to_dynamic_urn(operation.resource.urn) in urns
 
 
-def _named(intent: Intent) -> str:
+def _describe_intent(intent: Intent) -> str:
     parts = f": {', '.join(intent.names)}" if intent.names else ""
     what = f"{intent.kind} {intent.name!r} on {intent.platform}{parts}"
     return f"{name_of(intent.urn or '')} ({what})"
