@@ -36,7 +36,7 @@ class ReachedStack:
     state: str
 
     @classmethod
-    def of(cls, session: Session) -> Self:
+    def from_session(cls, session: Session) -> Self:
         workspace = find_workspace(session, runs_program=False)
         stack = workspace.resolve(session.stack)
         where = state_of(workspace.backend, workspace.project.name, stack)
@@ -50,8 +50,8 @@ class ReachedStack:
     def directory(self) -> Path:
         return self.workspace.project.directory
 
-    def clusters(self, names: Sequence[str], *, offline: bool, emulate: bool) -> list[Cluster]:
-        """Those named, else all. What the platform could not tell now is warned of."""
+    def read_clusters(self, names: Sequence[str], *, offline: bool, emulate: bool) -> list[Cluster]:
+        """Return the clusters of these names, or all clusters without names."""
         screen = self.session.screen
         opened = self.workspace.open(
             self.stack, create_passphrase_finder(self.workspace, screen.create_passphrase_prompt())
@@ -116,32 +116,34 @@ def kubeconfig(  # noqa: PLR0913 - a flag each
         raise click.UsageError("--print goes with neither --remove nor --json")
     with open_session() as current:
         files = KubeconfigFiles.of(file, current.environ)
-        place = ReachedStack.of(current)
+        reached_stack = ReachedStack.from_session(current)
         if remove:
-            done = _take_out(files, place, clusters)
-            _report_written(place, done, "taken out of", as_json=as_json)
+            done = _remove_contexts(files, reached_stack, clusters)
+            _report_written(reached_stack, done, "taken out of", as_json=as_json)
             return
-        found = place.clusters(clusters, offline=offline, emulate=emulate)
-        usable = _usable(place, found, are_named=bool(clusters))
+        reached_clusters = reached_stack.read_clusters(clusters, offline=offline, emulate=emulate)
+        usable = _select_usable(reached_stack, reached_clusters, are_named=bool(clusters))
         if context and len(usable) != 1:
             raise click.UsageError(f"--context names one cluster, and these are {len(usable)}")
-        credentials = [_credential(each, context, files, to_stdout) for each in usable]
+        credentials = [_build_credential(cluster, context, files, to_stdout) for cluster in usable]
         if to_stdout:
-            current.screen.write(_text(credentials))
+            current.screen.write(_render_credentials(credentials))
             return
-        done = files.put(credentials, place.directory, use=use, force=force)
-        _report_written(place, done, "in", as_json=as_json)
+        done = files.put(credentials, reached_stack.directory, use=use, force=force)
+        _report_written(reached_stack, done, "in", as_json=as_json)
 
 
-def _usable(place: "ReachedStack", found: "list[Cluster]", *, are_named: bool) -> "list[Cluster]":
-    """Those with a credential. EngineError for one that was named and has none, or if none has."""
+def _select_usable(
+    place: "ReachedStack", clusters: "list[Cluster]", *, are_named: bool
+) -> "list[Cluster]":
+    """Return the clusters with a kubeconfig, and warn of the others."""
     from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - not for help
 
-    usable = [each for each in found if each.access.kubeconfig is not None]
+    usable = [cluster for cluster in clusters if cluster.access.kubeconfig is not None]
     reasons = [
-        f"{each.name} has no kubeconfig: {each.access.no_kubeconfig}"
-        for each in found
-        if each.access.kubeconfig is None
+        f"{cluster.name} has no kubeconfig: {cluster.access.no_kubeconfig}"
+        for cluster in clusters
+        if cluster.access.kubeconfig is None
     ]
     if reasons and (are_named or not usable):
         raise EngineError("\n".join(reasons))
@@ -152,7 +154,7 @@ def _usable(place: "ReachedStack", found: "list[Cluster]", *, are_named: bool) -
     return usable
 
 
-def _credential(
+def _build_credential(
     cluster: "Cluster", context: str | None, files: "KubeconfigFiles", to_stdout: bool
 ) -> "Credential":
     """Under the name given, else under that which it has there already, else the cluster's."""
@@ -167,13 +169,13 @@ def _credential(
     return Credential.read(name, cluster.mark, cluster.access.kubeconfig or SecretStr(""))
 
 
-def _text(credentials: "Sequence[Credential]") -> str:
+def _render_credentials(credentials: "Sequence[Credential]") -> str:
     from gpuform.stacks.access.kubeconfig import CredentialOptions, with_credentials  # noqa: PLC0415 - as above
 
     return with_credentials("", "the kubeconfig", credentials, CredentialOptions())
 
 
-def _take_out(
+def _remove_contexts(
     files: "KubeconfigFiles", place: "ReachedStack", names: Sequence[str]
 ) -> "list[Written]":
     from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - not for help
@@ -215,7 +217,7 @@ def _report_written(
 
 
 def login_name(context: click.Context, parameter: click.Parameter, value: str) -> str:
-    """A callback of click for the name of a user, who is no option of ssh."""
+    """Check the name of a user, which must not be an option of ssh; a callback of click."""
     from gpuform.schemas.access import is_valid_user  # noqa: PLC0415 - not for help
 
     if value and not is_valid_user(value):
@@ -224,7 +226,7 @@ def login_name(context: click.Context, parameter: click.Parameter, value: str) -
 
 
 def jump_host(context: click.Context, parameter: click.Parameter, value: str) -> str:
-    """A callback of click for a jump host, which is no option of ssh."""
+    """Check a jump host, which must not be an option of ssh; a callback of click."""
     from gpuform.schemas.access import is_valid_jump_host  # noqa: PLC0415 - not for help
 
     if value and not is_valid_jump_host(value):
@@ -304,22 +306,22 @@ def ssh_config(  # noqa: PLR0913 - a flag each
     if to_stdout and (install or remove or as_json):
         raise click.UsageError("--print goes with neither --install, --remove nor --json")
     with open_session() as current:
-        place = ReachedStack.of(current)
-        files = SshFiles.of(file, place.project, place.stack, place.state)
+        reached_stack = ReachedStack.from_session(current)
+        files = SshFiles.of(file, reached_stack.project, reached_stack.stack, reached_stack.state)
         if remove:
             _remove(files, current.screen, install=install)
             return
-        clusters = place.clusters((), offline=offline, emulate=emulate)
-        hosts = ssh_hosts(clusters, place.project, place.stack, user, jump)
-        text = config_text(hosts, place.project, place.stack)
+        clusters = reached_stack.read_clusters((), offline=offline, emulate=emulate)
+        hosts = ssh_hosts(clusters, reached_stack.project, reached_stack.stack, user, jump)
+        text = config_text(hosts, reached_stack.project, reached_stack.stack)
         if to_stdout:
             current.screen.write(text)
             return
-        files.own.refuse_inside(place.directory)
+        files.own.refuse_inside(reached_stack.directory)
         changed = files.own.update(lambda _: text)
         installed = install and files.install()
         if as_json:
-            current.screen.print(format_json(_document(files, hosts), indent=2))
+            current.screen.print(format_json(_build_document(files, hosts), indent=2))
             return
         _tell(files, hosts, current.screen, changed=changed, installed=installed)
 
@@ -331,7 +333,7 @@ def _remove(files: "SshFiles", screen: "Screen", *, install: bool) -> None:
         screen.print(f"{files.users.path}: without the line `{files.include}`")
 
 
-def _document(files: "SshFiles", hosts: "list[SshHost]") -> dict[str, object]:
+def _build_document(files: "SshFiles", hosts: "list[SshHost]") -> dict[str, object]:
     return {
         "file": str(files.own.path),
         "include": files.include,
@@ -422,13 +424,15 @@ def connect(  # noqa: PLR0913 - a flag each
     # merged
 
     with open_session() as current:
-        place = ReachedStack.of(current)
-        (found,) = place.clusters([cluster], offline=offline, emulate=emulate)
+        reached_stack = ReachedStack.from_session(current)
+        (reached_cluster,) = reached_stack.read_clusters(
+            [cluster], offline=offline, emulate=emulate
+        )
         if port is not None:
-            current.screen.print(port_url(found, port))
+            current.screen.print(port_url(reached_cluster, port))
             return 0
         contexts = KubeconfigFiles.of(None, current.environ).contexts()
-        words = command_for(found, Wish(via, node, user, jump, command), contexts)
+        words = command_for(reached_cluster, Wish(via, node, user, jump, command), contexts)
         if to_stdout:
             current.screen.write(f"{quoted(words)}\n")
             return 0

@@ -79,7 +79,7 @@ def set_value(key: str, value: str | None, secret: bool, plaintext: bool, path: 
     if secret and plaintext:
         raise click.UsageError("--secret and --plaintext exclude each other")
     with open_session() as current:
-        workspace, name = _place(current)
+        workspace, name = _find_stack(current)
         setting = ConfigSetting.from_key(
             workspace, name, key, by_path=path, secret=secret, plaintext=plaintext
         )
@@ -104,10 +104,10 @@ def get_value(key: str, path: bool) -> None:
       gpuform config get --path 'limits.gpus[0]'
     """
     with open_session() as current:
-        workspace, settings = _settings(current)
+        workspace, settings = _load_settings(current)
         root, steps = split_key(key) if path else (key, ())
         full = workspace.project.qualified_key(root)
-        value = get_value_at(_values(workspace.project, settings).get(full), steps)
+        value = get_value_at(_merge_values(workspace.project, settings).get(full), steps)
         if path:
             full = workspace.project.qualified_key(key)
         if value is None:
@@ -131,7 +131,7 @@ def remove_value(key: str, path: bool) -> None:
       gpuform config rm gpus
     """
     with open_session() as current:
-        _, settings = _settings(current)
+        _, settings = _load_settings(current)
         root, steps = split_key(key) if path else (key, ())
         if get_value_at(settings.get(root), steps) is None:
             raise EngineError(f"the configuration key {key} is not set in {settings.path.name}")
@@ -142,15 +142,15 @@ def remove_value(key: str, path: bool) -> None:
         settings.save()
 
 
-def _place(current: Session) -> tuple[Workspace, str]:
+def _find_stack(current: Session) -> tuple[Workspace, str]:
     workspace = Workspace.find(Path.cwd(), current.environ, runs_program=False)
     name = workspace.resolve(current.stack)
     workspace.finish_secrets_change(name, exclusive=False)
     return workspace, name
 
 
-def _settings(current: Session) -> tuple[Workspace, StackSettings]:
-    workspace, name = _place(current)
+def _load_settings(current: Session) -> tuple[Workspace, StackSettings]:
+    workspace, name = _find_stack(current)
     return workspace, StackSettings.load(workspace.project, name)
 
 
@@ -161,7 +161,7 @@ def _open(workspace: Workspace, current: Session) -> Stack:
     )
 
 
-def _values(project: Project, settings: StackSettings) -> dict[str, Json]:
+def _merge_values(project: Project, settings: StackSettings) -> dict[str, Json]:
     """By full key: what the stack sets, else the project's default."""
     defaults = {project.qualified_key(key): given.value for key, given in project.config.items()}
     return {
@@ -171,19 +171,19 @@ def _values(project: Project, settings: StackSettings) -> dict[str, Json]:
 
 
 def _list(current: Session, *, show_secrets: bool, as_json: bool) -> None:
-    workspace, settings = _settings(current)
+    workspace, settings = _load_settings(current)
     project = workspace.project
-    values = _values(project, settings)
+    values = _merge_values(project, settings)
     hidden = {project.qualified_key(key) for key, given in project.config.items() if given.secret}
     hidden = (hidden - settings.config.keys()) | {k for k, v in values.items() if is_secure(v)}
-    hidden |= _declared_secret(project, settings)
+    hidden |= _find_plaintext_secrets(project, settings)
     crypter = _open(workspace, current).crypter if show_secrets and hidden else None
     shown = {
         key: MASK if key in hidden and not show_secrets else to_config_text(value, crypter)
         for key, value in sorted(values.items())
     }
     if as_json:
-        current.screen.print(format_json(_json(shown, hidden, show_secrets), indent=2))
+        current.screen.print(format_json(_build_document(shown, hidden, show_secrets), indent=2))
         return
     names = {key: key.removeprefix(f"{project.name}:") for key in shown}
     width = max([len(name) for name in names.values()] + [3])
@@ -192,7 +192,7 @@ def _list(current: Session, *, show_secrets: bool, as_json: bool) -> None:
         current.screen.print(f"{names[key]:<{width}}  {text}")
 
 
-def _declared_secret(project: Project, settings: StackSettings) -> set[str]:
+def _find_plaintext_secrets(project: Project, settings: StackSettings) -> set[str]:
     """The keys whose values stand in the clear in the stack's file, and should not be shown."""
     from gpuform.stacks.config_keys import ConfigKeys  # noqa: PLC0415 - not for help
 
@@ -203,19 +203,19 @@ def _declared_secret(project: Project, settings: StackSettings) -> set[str]:
     return {each.key for each in keys.in_the_clear(settings)}
 
 
-def _json(shown: dict[str, str], hidden: set[str], show_secrets: bool) -> dict[str, Json]:
+def _build_document(shown: dict[str, str], hidden: set[str], show_secrets: bool) -> dict[str, Json]:
     """As `pulumi config --json`: a hidden value is left out."""
     made: dict[str, Json] = {}
     for key, text in shown.items():
         is_secret = key in hidden
         value: dict[str, Json] = {}
         if not is_secret or show_secrets:
-            value = {"value": text, **_object_value(text)}
+            value = {"value": text, **_parse_object_value(text)}
         made[key] = {**value, "secret": is_secret}
     return made
 
 
-def _object_value(text: str) -> dict[str, Json]:
+def _parse_object_value(text: str) -> dict[str, Json]:
     """Return the part `objectValue` of a value that is an object or a list."""
     if not text.startswith(("{", "[")):
         return {}
@@ -226,7 +226,7 @@ def _object_value(text: str) -> dict[str, Json]:
 
 
 def _read_value(current: Session, key: str, *, secret: bool) -> str:
-    """From stdin; on a terminal a prompt, which shows nothing of a secret."""
+    """Read the value from stdin, or ask on a terminal, without an echo for secrets."""
     if not current.screen.interactive:
         missing = f"{key} is given no value, and nobody is asked here"
         hint = "give the value after the key, or write it to stdin"

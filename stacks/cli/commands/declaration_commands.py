@@ -89,7 +89,7 @@ def convert(
 
     form = form or ("python" if kind == "topology" else "yaml")
     with open_session() as current:
-        target = _target(out, form, force=given["force"])
+        target = _choose_target(out, form, force=given["force"])
         folder = target.parent if target else Path()
         _refuse_needless(source, kind, form)
         options = ConvertOptions(kind, form, source, folder, current.stack, given["emulate"])
@@ -109,8 +109,8 @@ def _refuse_needless(source: Path | None, kind: str, form: str) -> None:
         raise click.UsageError(f"--from {kind} reads the project's own: name no file")
 
 
-def _target(out: str | None, form: str, *, force: bool) -> Path | None:
-    """The file to write; None for stdout. Raises EngineError for one that is there."""
+def _choose_target(out: str | None, form: str, *, force: bool) -> Path | None:
+    """Return the file to write, or None for stdout."""
     if out == "-":
         return None
     path = Path(out or ("__main__.py" if form == "python" else "topology.yaml"))
@@ -165,10 +165,10 @@ def manifests(clusters: tuple[str, ...]) -> None:
             current.stack,
             create_passphrase_finder(workspace, current.screen.create_passphrase_prompt()),
         )
-        found = claims_of(stack.subject().program, stack.snapshot.resources)
-        kept = chosen(found, clusters)
-        if kept:
-            current.screen.write(as_yaml(kept))
+        claims = claims_of(stack.subject().program, stack.snapshot.resources)
+        selected_claims = chosen(claims, clusters)
+        if selected_claims:
+            current.screen.write(as_yaml(selected_claims))
         else:
             current.screen.warn("The stack declares no volume claims.")
 
@@ -219,17 +219,19 @@ def console(expressions: tuple[str, ...], show_secrets: bool, emulate: bool) -> 
         with enter_environment(stack, emulate=emulate):
             opened = Console.of(stack, current.environ)
             if expressions:
-                return _all(expressions, opened, current.screen, show_secrets)
+                return _print_values(expressions, opened, current.screen, show_secrets)
             if not current.screen.interactive:
-                return _all(sys.stdin, opened, current.screen, show_secrets)
+                return _print_values(sys.stdin, opened, current.screen, show_secrets)
             current.screen.print(f"{stack.project.name}/{stack.name}: Ctrl-D leaves")
-            with _completing(opened):
-                _all(_typed(), opened, current.screen, show_secrets)
+            with _complete_names(opened):
+                _print_values(_read_lines(), opened, current.screen, show_secrets)
             return SUCCESS
 
 
-def _all(lines: Iterable[str], opened: "Console", screen: Screen, show_secrets: bool) -> int:
-    """Each expression's value; one that fails does not keep the others from being shown."""
+def _print_values(
+    lines: Iterable[str], opened: "Console", screen: Screen, show_secrets: bool
+) -> int:
+    """Print the value of each expression, also after a failure, and return the exit code."""
     from gpuform.stacks.console import shown  # noqa: PLC0415 - the engine, not for help
 
     code = SUCCESS
@@ -238,17 +240,17 @@ def _all(lines: Iterable[str], opened: "Console", screen: Screen, show_secrets: 
             value = opened.evaluate(line)
         except UserError as error:
             code = FAILED
-            for told in describe_failure(error, verbose=False)[1]:
-                screen.warn(told)
+            for line_of_error in describe_failure(error, verbose=False)[1]:
+                screen.warn(line_of_error)
         else:
-            found = shown(value, show_secrets=show_secrets)
-            is_mark = found in (MASK, "[unknown]") and found != value
-            screen.print(found if is_mark else format_json(found, indent=2))
+            shown_value = shown(value, show_secrets=show_secrets)
+            is_mark = shown_value in (MASK, "[unknown]") and shown_value != value
+            screen.print(shown_value if is_mark else format_json(shown_value, indent=2))
     return code
 
 
-def _typed() -> Iterator[str]:
-    """What the person types, line by line."""
+def _read_lines() -> Iterator[str]:
+    """Yield the lines that the user types, until `exit` or the end of the input."""
     while True:
         try:
             line = input(_PROMPT)
@@ -260,8 +262,8 @@ def _typed() -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _completing(opened: "Console") -> Iterator[None]:
-    """Lets Tab complete names, and the arrow keys bring back lines; where Python can."""
+def _complete_names(opened: "Console") -> Iterator[None]:
+    """Complete names with Tab and recall lines with the arrow keys, where Python supports both."""
     try:
         import readline  # noqa: PLC0415 - changes what input() does
     except ImportError:
@@ -280,7 +282,7 @@ def _completing(opened: "Console") -> Iterator[None]:
         readline.set_completer(None)
 
 
-def _given(
+def _parse_pairs(
     _context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
 ) -> tuple[tuple[str, str], ...]:
     pairs = [text.partition("=") for text in values]
@@ -321,7 +323,7 @@ def _given(
     "given",
     multiple=True,
     metavar="FIELD=VALUE",
-    callback=_given,
+    callback=_parse_pairs,
     help="An input that the platform does not tell; '{{ config.NAME }}' for a secret.",
 )
 @click.option("--parent", metavar="URN", help="The resource that these are shown under.")

@@ -101,7 +101,7 @@ def drift(  # noqa: PLR0913, PLR0917 - the flags
         raise click.UsageError("--target is about one stack: it does not go with --all")
     with open_session() as current:
         if every_stack:
-            whole = _drift_of_all(MultiStackFlags(filters, jobs), current, emulate=emulate)
+            whole = _find_drift_of_all(MultiStackFlags(filters, jobs), current, emulate=emulate)
             if whole.plan is None:
                 return FAILED
             write_review(
@@ -120,7 +120,7 @@ def drift(  # noqa: PLR0913, PLR0917 - the flags
             found = find_drift(
                 selected, target, create_message_callbacks(current.screen), emulate=emulate
             )
-        plan, problems = found.plan, list(_problems(found))
+        plan, problems = found.plan, list(_list_problems(found))
         review = Review([StackFacts(plan, emulate=emulate)])
         write_review(review, form, output, current)
         if save_plan is not None:
@@ -132,7 +132,7 @@ def drift(  # noqa: PLR0913, PLR0917 - the flags
     return CHANGES if detailed_exitcode and plan.has_changes else SUCCESS
 
 
-def _drift_of_all(
+def _find_drift_of_all(
     several: MultiStackFlags, current: Session, *, emulate: bool
 ) -> "MultiStackResult":
     from gpuform.stacks.cli import several_runs  # noqa: PLC0415 - the engine, not for help
@@ -140,14 +140,14 @@ def _drift_of_all(
     return several_runs.find_drift(several, current, emulate=emulate)
 
 
-def _problems(found: "DriftResult") -> Iterator[str]:
-    """Why some of it could not be read."""
+def _list_problems(drift_result: "DriftResult") -> Iterator[str]:
+    """Yield why resources could not be read."""
     from gpuform.stacks.review.text.history_text import (  # noqa: PLC0415 - as above
         render_diagnostics,
     )
 
-    if not found.succeeded:
-        yield from render_diagnostics(found.diagnostics)
+    if not drift_result.succeeded:
+        yield from render_diagnostics(drift_result.diagnostics)
         yield "error: not every resource could be read"
 
 

@@ -106,10 +106,10 @@ def new(  # noqa: PLR0913, PLR0917 - the flags
 def _list(current: Session) -> None:
     from gpuform.stacks.projects import templates  # noqa: PLC0415 - the engine, not for help
 
-    found = templates()
-    width = max(map(len, [*found, "TEMPLATE"]))
+    available_templates = templates()
+    width = max(map(len, [*available_templates, "TEMPLATE"]))
     current.screen.print(f"{'TEMPLATE':<{width}}  MAKES")
-    for name, description in found.items():
+    for name, description in available_templates.items():
         current.screen.print(f"{name:<{width}}  {description}")
     current.screen.print("\nMake one: gpuform new TEMPLATE --dir FOLDER")
     current.screen.print("Workflows for its repository: gpuform new ci")
@@ -132,9 +132,9 @@ class WorkflowOptions:
 
 
 def new_ci(session: Session, directory: Path, wanted: WorkflowOptions, *, force: bool) -> None:
-    """Writes them and says what is left to do. Raises EngineError before anything is written."""
+    """Write the workflows and print the remaining steps."""
     repository = Repository.around(directory)
-    forge = wanted.forge or _forge_of(repository.root)
+    forge = wanted.forge or _find_code_host(repository.root)
     project = find_project(repository.project)
     backend = wanted.backend or get_backend_url(session.environ, project)
     provider = StackSettings.load(project, wanted.stack).secrets_provider
@@ -155,20 +155,20 @@ def new_ci(session: Session, directory: Path, wanted: WorkflowOptions, *, force:
         )
 
 
-def _forge_of(root: Path) -> CodeHostName:
-    """By the address of the repository's remote. Raises UsageError when it does not tell."""
+def _find_code_host(root: Path) -> CodeHostName:
+    """Return the code host that the address of the repository's remote names."""
     try:
         config = (root / ".git" / "config").read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         config = ""
-    found: list[CodeHostName] = [name for name in ("github", "gitlab") if name in config]
-    if len(found) != 1:
+    code_hosts: list[CodeHostName] = [name for name in ("github", "gitlab") if name in config]
+    if len(code_hosts) != 1:
         raise click.UsageError("name the forge: --forge github or --forge gitlab")
-    return found[0]
+    return code_hosts[0]
 
 
 def keep_secrets(secrets: Mapping[str, str], session: Session, *, wanted: bool) -> None:
-    """Encrypts them into the stack's settings, or says how a person sets them."""
+    """Encrypt the values into the stack's settings, or print how a person sets them."""
     screen = session.screen
     if not wanted:
         screen.warn("The file has no secrets. Before the next run give the stack these:")
@@ -183,7 +183,7 @@ def keep_secrets(secrets: Mapping[str, str], session: Session, *, wanted: bool) 
     for key, value in secrets.items():
         stack.settings.set(key, {SECURE: stack.crypter.encrypt(value)})
     stack.settings.save()
-    told = counted(len(secrets), "secret value")
+    count_text = counted(len(secrets), "secret value")
     screen.print(
-        f"{told} {'is' if len(secrets) == 1 else 'are'} kept in {stack.settings.path.name}."
+        f"{count_text} {'is' if len(secrets) == 1 else 'are'} kept in {stack.settings.path.name}."
     )

@@ -46,8 +46,8 @@ def doctor(as_json: bool, emulate: bool) -> int:
     from gpuform.stacks.operations.opening.interpreter import find_other_interpreter  # noqa: PLC0415 - as above
 
     with open_session() as current, run_emulator(_project_folder(), wanted=emulate):
-        found = examine(Path.cwd(), os.environ, current.stack, find_other_interpreter)
-        return show_findings(found, current.screen, as_json=as_json)
+        findings = examine(Path.cwd(), os.environ, current.stack, find_other_interpreter)
+        return show_findings(findings, current.screen, as_json=as_json)
 
 
 def _project_folder() -> Path:
@@ -142,8 +142,8 @@ def orphans(
 Completion = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
-def _completing(key: "Callable[[Offer], str]") -> Completion:
-    """Completes an argument with what was offered lately; nothing is asked."""
+def _create_completion(key: "Callable[[Offer], str]") -> Completion:
+    """Return a completion with the values of recent offers; no platform is asked."""
 
     def complete(
         _context: click.Context, _parameter: click.Parameter, begun: str
@@ -164,13 +164,13 @@ def _completing(key: "Callable[[Offer], str]") -> Completion:
     "platforms",
     multiple=True,
     metavar="NAME",
-    shell_complete=_completing(lambda offer: offer.platform),
+    shell_complete=_create_completion(lambda offer: offer.platform),
     help="Only this one; all when not given.",
 )
 @click.option(
     "--gpu",
     metavar="TYPE",
-    shell_complete=_completing(lambda offer: offer.gpu),
+    shell_complete=_create_completion(lambda offer: offer.gpu),
     help="Only GPUs of this type, and what else there is in their regions: H100, h100_sxm.",
 )
 @click.option(
@@ -178,7 +178,7 @@ def _completing(key: "Callable[[Offer], str]") -> Completion:
     "regions",
     multiple=True,
     metavar="REGION",
-    shell_complete=_completing(lambda offer: offer.region),
+    shell_complete=_create_completion(lambda offer: offer.region),
     help="Only this region; scp is asked at its address, else at the default region's.",
 )
 @click.option("--json", "-j", "as_json", is_flag=True, help="JSON instead of a table.")
@@ -222,7 +222,7 @@ def offers(
     )
 
     with open_session() as current:
-        found, book = read_offers(_account(current), platforms, regions, emulate=emulate)
+        found, book = read_offers(_find_account(current), platforms, regions, emulate=emulate)
         screen = current.screen
         for failure in found.failures:
             screen.warn(f"error: {failure}")
@@ -239,8 +239,8 @@ def offers(
         return INCOMPLETE if found.failures else SUCCESS
 
 
-def _account(current: Session) -> "Account | None":
-    """That of the folder's project; outside of one there is only the environment."""
+def _find_account(current: Session) -> "Account | None":
+    """Return the account of the folder's project, or None outside of a project."""
     from gpuform.stacks.cli.opening import find_workspace  # noqa: PLC0415 - not for help
     from gpuform.stacks.engine.project import ProjectError  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.orphans import Account  # noqa: PLC0415 - as above

@@ -58,19 +58,19 @@ def judged(
     """
     allowed = permissions.get_permissions(environ) | permissions.parse_permissions(",".join(allow))
     if file is not None:
-        keeper = GateEvaluator(_gates_of(file), allowed, file.parent)
+        keeper = GateEvaluator(_read_gates(file), allowed, file.parent)
         return [keeper.evaluate(plan) for plan in plans]
-    return [_allowed(_by_project(plan), allowed) for plan in plans]
+    return [_allow_gates(_by_project(plan), allowed) for plan in plans]
 
 
-def _gates_of(file: Path) -> Sequence[Gate]:
+def _read_gates(file: Path) -> Sequence[Gate]:
     if not file.exists():
         raise EngineError(f"there are no gates {file}")
     return read_gates(file, str(file))
 
 
 def _by_project(plan: Plan) -> Plan:
-    """Only a plan that was not put before gates is put before those of this folder."""
+    """Evaluate the gates of this folder's project, unless the plan has results of gates already."""
     if plan.gates is not None:
         return plan
     try:
@@ -84,7 +84,7 @@ def _by_project(plan: Plan) -> Plan:
     return GateEvaluator(read_project_gates(project.directory), (), project.program).evaluate(plan)
 
 
-def _allowed(plan: Plan, allowed: frozenset[str]) -> Plan:
+def _allow_gates(plan: Plan, allowed: frozenset[str]) -> Plan:
     if plan.gates is None:
         return plan
     return plan.model_copy(update={"gates": allow_gates(plan.gates, allowed)})
@@ -103,7 +103,7 @@ def publish_review(review: Review, session: Session, asked: ReviewFlags, *, labe
     The job summary is written first: it is there also when the code host cannot be reached.
     """
     place = find_review_place(asked, session.environ)
-    origin = _origin(place)
+    origin = _describe_origin(place)
     _summarize(render_markdown(review, folded=True) + origin, session)
     if place.pull_request is None:
         raise GpuformError(
@@ -123,8 +123,8 @@ def publish_review(review: Review, session: Session, asked: ReviewFlags, *, labe
             session.screen.warn(f"Labelled {label_pull_request(there).label}")
 
 
-def _origin(place: ReviewPlace) -> str:
-    """For whom and by which job it was planned."""
+def _describe_origin(place: ReviewPlace) -> str:
+    """Return the commit and the job that the review belongs to, as Markdown."""
     parts = [f"for {format_code(place.commit[:12])}"] if place.commit else []
     parts += [f"by [this job]({place.run_url})"] if place.run_url else []
     return f"\nPlanned {' '.join(parts)}.\n" if parts else ""

@@ -45,7 +45,7 @@ def _run(options: RunOptions, flags: dict[str, Any]) -> int:
         return running.run(arguments, current)
 
 
-def _flags(*flags: Callable[[Any], Any]) -> Callable[[F], F]:
+def _add_run_flags(*flags: Callable[[Any], Any]) -> Callable[[F], F]:
     def add(command: F) -> F:
         for one in reversed((*flags, *_ALWAYS)):
             command = one(command)
@@ -54,7 +54,7 @@ def _flags(*flags: Callable[[Any], Any]) -> Callable[[F], F]:
     return add
 
 
-def _pairs(
+def _parse_pairs(
     context: click.Context, parameter: click.Parameter, given: tuple[str, ...]
 ) -> tuple[tuple[str, str], ...]:
     """A callback of click for KEY=VALUE, given several times."""
@@ -78,7 +78,7 @@ _ALWAYS = (
         "-c",
         multiple=True,
         metavar="KEY=VALUE",
-        callback=_pairs,
+        callback=_parse_pairs,
         help="Set this in the stack's file first, as `gpuform config set` does.",
     ),
     click.option("--config-path", is_flag=True, help="The keys of --config are paths: a.b[0]."),
@@ -220,7 +220,7 @@ _CHECK_PLAN = click.option(
 
 
 @click.command()
-@_flags(
+@_add_run_flags(
     _REFRESH,
     _EXPECT,
     _ALLOW,
@@ -251,7 +251,7 @@ def preview(**flags: Any) -> int:
 
 
 @click.command()
-@_flags(
+@_add_run_flags(
     yes_flag,
     _SKIP,
     _REFRESH,
@@ -285,7 +285,7 @@ def up(**flags: Any) -> int:
 
 
 @click.command()
-@_flags(
+@_add_run_flags(
     yes_flag,
     _SKIP,
     _PREVIEW_ONLY,
@@ -312,11 +312,11 @@ def refresh(**flags: Any) -> int:
       gpuform refresh --yes --expect-no-changes
       gpuform refresh --save-plan drift.json
     """
-    return _run(RunOptions("refresh"), _planned(flags))
+    return _run(RunOptions("refresh"), _imply_preview_only(flags))
 
 
 @click.command()
-@_flags(
+@_add_run_flags(
     yes_flag,
     _SKIP,
     _PREVIEW_ONLY,
@@ -350,10 +350,10 @@ def destroy(**flags: Any) -> int:
         raise click.UsageError("--remove cannot go with --target, --exclude, --plan or --save-plan")
     if flags["exclude_protected"] and any(flags[name] for name in ("target", "remove", "plan")):
         raise click.UsageError("--exclude-protected cannot go with --target, --remove or --plan")
-    return _run(RunOptions("destroy"), _planned(flags))
+    return _run(RunOptions("destroy"), _imply_preview_only(flags))
 
 
-def _planned(flags: dict[str, Any]) -> dict[str, Any]:
+def _imply_preview_only(flags: dict[str, Any]) -> dict[str, Any]:
     """Return `flags` with --preview-only set by --save-plan, which promises the same.
 
     Raises:

@@ -83,7 +83,7 @@ def emulator(context: click.Context, port: int, store: Path | None, speed: float
     from gpuform.providers.emulator.server import serve  # noqa: PLC0415 - loads Flask
 
     try:
-        server = serve(port, _path_of(store), speed=speed)
+        server = serve(port, _get_path(store), speed=speed)
     except OSError as error:
         raise click.ClickException(
             f"port {port} cannot be used: {error.strerror}; choose another with --port"
@@ -91,7 +91,7 @@ def emulator(context: click.Context, port: int, store: Path | None, speed: float
     with server, suppress(KeyboardInterrupt):  # Ctrl-C may come as soon as it is told
         runs = f" Its clock runs {speed:g} times as fast as the real one." if speed else ""
         click.echo(f"The emulator is at {server.url}; Ctrl-C stops it.{runs}")
-        there = _port(server.url)
+        there = _get_port(server.url)
         click.echo(f'Point clients at it: eval "$(gpuform emulator env --port {there})"')
         server.run_forever()
 
@@ -116,8 +116,8 @@ def start(port: int, store: Path | None, speed: float) -> None:
     Examples:
       eval "$(gpuform emulator start)"
     """
-    with _failing_in_shell():
-        running = start_emulator(port, _path_of(store), speed)
+    with _fail_in_shell():
+        running = start_emulator(port, _get_path(store), speed)
     _print_variables(running.url, running.identity)
     click.echo(
         f"Emulator {running.identity} serves at {running.url}. To stop it: "
@@ -136,8 +136,8 @@ def stop(port: int | None) -> None:
     Example:
       eval "$(gpuform emulator stop)"
     """
-    with _failing_in_shell():
-        url = _address_of(port)
+    with _fail_in_shell():
+        url = _get_address(port)
         expected = "" if port else os.environ.get(EMULATOR_VARIABLE, "")
         stopped = stop_emulator(url, expected)
     from gpuform.providers.emulator.server import environment  # noqa: PLC0415 - loads Flask
@@ -164,7 +164,7 @@ def status(port: int | None) -> None:
     Example:
       gpuform emulator status
     """
-    url = _address_of(port)
+    url = _get_address(port)
     running = find_emulator_at(url)
     if running is None:
         raise EngineError(
@@ -189,7 +189,7 @@ def env(context: click.Context, port: int) -> None:
       eval "$(gpuform emulator env)"
     """
     chosen = port if _is_given(context, "port") else context.meta["gpuform.emulator.port"]
-    with _failing_in_shell():
+    with _fail_in_shell():
         running = require_emulator_at(f"http://127.0.0.1:{chosen}")
     _print_variables(running.url, running.identity)
 
@@ -212,11 +212,11 @@ def share_store(folder: Path) -> None:
     )
 
 
-def _port(url: str) -> str:
+def _get_port(url: str) -> str:
     return url.rpartition(":")[2]
 
 
-def _path_of(store: Path | None) -> Path | None:
+def _get_path(store: Path | None) -> Path | None:
     return store if store is None else Path(get_flag("cwd") or ".") / store
 
 
@@ -225,7 +225,7 @@ def _is_given(context: click.Context, *names: str) -> bool:
     return any(context.get_parameter_source(name) is not default for name in names)
 
 
-def _address_of(port: int | None) -> str:
+def _get_address(port: int | None) -> str:
     """Return the address of the emulator on a port, else of the one in the shell's variables."""
     url = f"http://127.0.0.1:{port}" if port else get_emulator_address(os.environ)
     if url is None:
@@ -244,7 +244,7 @@ def _print_variables(url: str, identity: str) -> None:
 
 
 @contextmanager
-def _failing_in_shell() -> Iterator[None]:
+def _fail_in_shell() -> Iterator[None]:
     """Print `false` for an error: `eval "$( )"` of nothing would succeed, and hide it."""
     try:
         yield

@@ -118,8 +118,8 @@ def _complete(
 ) -> list[CompletionItem]:
     """Commands and pages; behind a command, those below it."""
     given: Sequence[str] = context.params.get("page") or ()
-    path = _path_of(context, given)
-    names = _below(context, path) if path is not None else []
+    path = _find_command_path(context, given)
+    names = _list_subcommands(context, path) if path is not None else []
     if not given:
         names += page_names()
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
@@ -145,30 +145,34 @@ def help_(context: click.Context, page: tuple[str, ...]) -> None:
       gpuform help concepts/intents#what-is-kept
     """
     with open_session() as current:
-        _show(current, _chosen(context, page) if page else "\n".join(_list()))
+        _show(current, _read_chosen_page(context, page) if page else "\n".join(_list()))
 
 
-def _chosen(context: click.Context, words: tuple[str, ...]) -> str:
+def _read_chosen_page(context: click.Context, words: tuple[str, ...]) -> str:
     wanted, _, anchor = words[0].partition("#")
-    path = _path_of(context, (wanted, *words[1:]))
+    path = _find_command_path(context, (wanted, *words[1:]))
     if path is None and len(words) > 1:
         raise NoSuchPage(f"there is no command {' '.join(words)}", hint="all pages: gpuform help")
     if path is None:
-        return _part(read_page(find_page(wanted)), anchor)
+        return _read_section(read_page(find_page(wanted)), anchor)
     if len(path) > 1:
         anchor = "-".join(["gpuform", *path])
-    return _part(read_page(find_help_page(path[0])), anchor) + _others(path)
+    return _read_section(read_page(find_help_page(path[0])), anchor) + _list_other_pages(path)
 
 
-def _part(page: Page, anchor: str) -> str:
+def _read_section(page: Page, anchor: str) -> str:
     return page.section(anchor) if anchor else page.text
 
 
-def _others(path: tuple[str, ...]) -> str:
-    """Other pages that have the name of a command."""
-    named = [each for each in page_names() if each.endswith(f"/{path[-1]}")]
-    others = [each for each in named if each != find_help_page(path[0])] if len(path) == 1 else []
-    return "".join(f"\nSee also: `gpuform help {each}`\n" for each in others)
+def _list_other_pages(path: tuple[str, ...]) -> str:
+    """Return lines that name other pages with the command's name."""
+    same_named_pages = [page for page in page_names() if page.endswith(f"/{path[-1]}")]
+    others = (
+        [page for page in same_named_pages if page != find_help_page(path[0])]
+        if len(path) == 1
+        else []
+    )
+    return "".join(f"\nSee also: `gpuform help {page}`\n" for page in others)
 
 
 def _list() -> Iterator[str]:
@@ -176,8 +180,8 @@ def _list() -> Iterator[str]:
     yield "`gpuform help PAGE` shows a page, and `gpuform help COMMAND` a command's.\n"
     names = page_names()
     widest = max(map(len, names))
-    names.sort(key=lambda name: _PARTS.index(_part_of(name)))
-    for part, inside in groupby(names, _part_of):
+    names.sort(key=lambda name: _PARTS.index(_get_section(name)))
+    for part, inside in groupby(names, _get_section):
         if part:
             yield f"## {part.capitalize()}\n"
         yield "```text"
@@ -185,7 +189,7 @@ def _list() -> Iterator[str]:
         yield "```\n"
 
 
-def _part_of(name: str) -> str:
+def _get_section(name: str) -> str:
     return name.partition("/")[0] if "/" in name else ""
 
 
@@ -194,7 +198,7 @@ def _show(current: Session, markdown: str) -> None:
     if not screen.is_terminal:
         screen.write(markdown.rstrip() + "\n")
         return
-    text = _rendered(screen.escape(markdown), color=screen.paint.color)
+    text = _render_page(screen.escape(markdown), color=screen.paint.color)
     if not screen.interactive:
         screen.mark(text.rstrip())
         return
@@ -202,8 +206,8 @@ def _show(current: Session, markdown: str) -> None:
     click.echo_via_pager(text, color=screen.paint.color)
 
 
-def _rendered(markdown: str, *, color: bool) -> str:
-    """For a terminal, as wide as it is; a long line is hard to read."""
+def _render_page(markdown: str, *, color: bool) -> str:
+    """Render Markdown for a terminal, at most `_WIDTH` columns wide."""
     from rich.console import Console  # noqa: PLC0415 - slow, and only a terminal needs it
     from rich.markdown import Markdown  # noqa: PLC0415 - as above
 
@@ -214,8 +218,8 @@ def _rendered(markdown: str, *, color: bool) -> str:
     return "\n".join(line.rstrip() for line in capture.get().splitlines()) + "\n"
 
 
-def _path_of(context: click.Context, words: Sequence[str]) -> tuple[str, ...] | None:
-    """The command that is named, by its own names; None when there is none."""
+def _find_command_path(context: click.Context, words: Sequence[str]) -> tuple[str, ...] | None:
+    """Return the names of the command that the words or their aliases name, or None."""
     command: click.Command | None = context.find_root().command
     path = []
     for word in words:
@@ -226,7 +230,7 @@ def _path_of(context: click.Context, words: Sequence[str]) -> tuple[str, ...] | 
     return tuple(path)
 
 
-def _below(context: click.Context, path: tuple[str, ...]) -> list[str]:
+def _list_subcommands(context: click.Context, path: tuple[str, ...]) -> list[str]:
     command: click.Command | None = context.find_root().command
     for word in path:
         command = command.get_command(context, word) if isinstance(command, click.Group) else None

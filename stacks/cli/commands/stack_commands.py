@@ -10,7 +10,7 @@ from gpuform.providers.environment import StackEnvironment, record_environment
 from gpuform.schemas.safe_text import format_json
 from gpuform.stacks.cli.commands.stack_data_commands import (
     change_secrets_provider,
-    checked_provider,
+    check_provider,
     export,
     history,
     import_state,
@@ -50,7 +50,7 @@ from gpuform.stacks.operations.runs.settling import build_adoption_variables, re
 _PROVIDER = click.option(
     "--secrets-provider",
     metavar="PROVIDER",
-    callback=checked_provider,
+    callback=check_provider,
     help="What protects the new stack's secrets: passphrase, which is the default, or the URL of a "
     "key (awskms://, azurekeyvault://, gcpkms://, hashivault://).",
 )
@@ -110,9 +110,9 @@ def init(name: str | None, secrets_provider: str | None, emulate: bool, every_st
         raise click.UsageError("give the NAME of the stack, or --all")
     with open_session() as current:
         if name is None:
-            _init_all(current, secrets_provider, emulate=emulate)
+            _create_all_stacks(current, secrets_provider, emulate=emulate)
             return
-        _init(
+        _create_stack(
             find_workspace(current, runs_program=False),
             name,
             current,
@@ -141,10 +141,10 @@ def list_stacks(everything: bool, as_json: bool) -> None:
         if everything:
             own = None if selected is None else build_full_name(project, selected)
             found = [(each, each.split("/")) for each in workspace.backend.stacks()]
-            rows = [_row(workspace, parts[1], parts[2], each, own) for each, parts in found]
+            rows = [_build_row(workspace, parts[1], parts[2], each, own) for each, parts in found]
         else:
             names = workspace.stacks()
-            rows = [_row(workspace, project, name, name, selected) for name in names]
+            rows = [_build_row(workspace, project, name, name, selected) for name in names]
         if as_json:
             current.screen.print(format_json(rows, indent=2))
             return
@@ -172,7 +172,7 @@ def select(name: str, create: bool, secrets_provider: str | None) -> None:
     with open_session() as current:
         workspace = find_workspace(current, runs_program=False)
         if create and get_short_name(workspace.project, name) not in workspace.stacks():
-            _init(workspace, name, current, secrets_provider)
+            _create_stack(workspace, name, current, secrets_provider)
             return
         workspace.select(name)
 
@@ -284,7 +284,7 @@ def rename(name: str) -> None:
         )
 
 
-def _init(
+def _create_stack(
     workspace: Workspace,
     name: str,
     current: Session,
@@ -306,7 +306,7 @@ def _init(
     current.screen.print(f"Stack {name} is made{where} and selected.")
 
 
-def _init_all(current: Session, provider: str | None, *, emulate: bool) -> None:
+def _create_all_stacks(current: Session, provider: str | None, *, emulate: bool) -> None:
     members = read_workspace(Path.cwd(), current.environ).stacks.values()
     for member in members:
         backend = Backend.open(member.backend, current.environ)
@@ -315,10 +315,10 @@ def _init_all(current: Session, provider: str | None, *, emulate: bool) -> None:
             current.screen.print(f"{member.name} is there already.")
             continue
         current.screen.print(f"{member.name}:")
-        _init(workspace, member.stack, current, provider, emulate=emulate)
+        _create_stack(workspace, member.stack, current, provider, emulate=emulate)
 
 
-def _row(
+def _build_row(
     workspace: Workspace, project: str, name: str, shown: str, selected: str | None
 ) -> dict[str, Any]:
     data = workspace.backend.read(project, name)

@@ -76,8 +76,8 @@ def history(as_json: bool, show_secrets: bool, page_size: int, page: int) -> Non
         latest = len(runs.names) - skip
         found = runs.latest(skip, page_size)
         if as_json:
-            crypter = _crypter(workspace, current) if show_secrets else None
-            rows = [_document(entry, latest - n, crypter) for n, entry in enumerate(found)]
+            crypter = _open_crypter(workspace, current) if show_secrets else None
+            rows = [_build_document(entry, latest - n, crypter) for n, entry in enumerate(found)]
             current.screen.print(format_json(rows, indent=2))
             return
         if not found:
@@ -87,7 +87,7 @@ def history(as_json: bool, show_secrets: bool, page_size: int, page: int) -> Non
         current.screen.print("\n".join(render_history(found, latest)))
 
 
-def _crypter(workspace: Workspace, current: Session) -> Crypter:
+def _open_crypter(workspace: Workspace, current: Session) -> Crypter:
     opened = workspace.open(
         current.stack,
         create_passphrase_finder(workspace, current.screen.create_passphrase_prompt()),
@@ -96,24 +96,26 @@ def _crypter(workspace: Workspace, current: Session) -> Crypter:
     return opened.crypter
 
 
-def _document(entry: HistoryEntry, number: int, crypter: Crypter | None) -> dict[str, Any]:
+def _build_document(entry: HistoryEntry, number: int, crypter: Crypter | None) -> dict[str, Any]:
     """As `pulumi stack history --json` has it; `version` is the number, which no file holds."""
     made: dict[str, Any] = {
         "version": entry.version or number,
         "kind": entry.kind,
-        "startTime": _time(entry.start_time),
+        "startTime": _format_time(entry.start_time),
         "message": entry.message,
         "environment": dict(entry.environment),
-        "config": {key: _value(value, crypter) for key, value in sorted(entry.config.items())},
+        "config": {
+            key: _build_value(value, crypter) for key, value in sorted(entry.config.items())
+        },
         "result": entry.result,
     }
     if entry.result != IN_PROGRESS:
-        made["endTime"] = _time(entry.end_time)
+        made["endTime"] = _format_time(entry.end_time)
         made["resourceChanges"] = dict(entry.resource_changes)
     return made
 
 
-def _value(value: Json, crypter: Crypter | None) -> dict[str, Any]:
+def _build_value(value: Json, crypter: Crypter | None) -> dict[str, Any]:
     secret = is_secure(value)
     if secret and crypter is None:
         return {"secret": True}
@@ -127,7 +129,7 @@ def _value(value: Json, crypter: Crypter | None) -> dict[str, Any]:
     return made
 
 
-def _time(seconds: int) -> str:
+def _format_time(seconds: int) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.000Z"
 
 
@@ -216,16 +218,14 @@ def _print_outputs(
 NEW_PASSPHRASE = "GPUFORM_NEW_PASSPHRASE"  # noqa: S105 - the name of a variable
 
 
-def checked_provider(
-    _context: click.Context, _parameter: click.Parameter, given: str | None
-) -> Any:
-    """A callback of click: raises EngineError for what is no secrets provider."""
+def check_provider(_context: click.Context, _parameter: click.Parameter, given: str | None) -> Any:
+    """Check the name of a secrets provider; a callback of click. Raises EngineError."""
     reject_unknown_provider(given or "")
     return given
 
 
 @click.command("change-secrets-provider")
-@click.argument("provider", callback=checked_provider)
+@click.argument("provider", callback=check_provider)
 @lock_flag
 @stack_flags
 def change_secrets_provider(provider: str) -> None:
@@ -243,23 +243,23 @@ def change_secrets_provider(provider: str) -> None:
     """
     with open_session() as current, open_for_change(current) as stack:
         stack.reject_orphaned_journals()
-        new = create_new_crypter(provider, lambda: _new_passphrase(current))
+        new = create_new_crypter(provider, lambda: _ask_new_passphrase(current))
         SecretsChange(stack.backend, stack.project, stack.name).make(
             stack.settings, stack.snapshot, stack.crypter, new
         )
         current.screen.print(
-            f"The secrets of stack {stack.name} {_now(provider)}.\n"
+            f"The secrets of stack {stack.name} {_describe_new_provider(provider)}.\n"
             "Earlier states, in the .bak file and in .pulumi/backups, are encrypted as before."
         )
 
 
-def _now(provider: str) -> str:
+def _describe_new_provider(provider: str) -> str:
     if is_passphrase(provider):
         return "have a new passphrase: set PULUMI_CONFIG_PASSPHRASE to it"
     return f"are under a new key, which {provider.partition('?')[0]} protects"
 
 
-def _new_passphrase(current: Session) -> str:
+def _ask_new_passphrase(current: Session) -> str:
     given = current.environ.get(NEW_PASSPHRASE)
     if given is not None:
         return given
@@ -347,7 +347,7 @@ def _write(file: Path, text: str, *, private: bool) -> None:
 
 
 def _read(file: Path | None) -> tuple[bytes, str]:
-    """The text, and what it is called in messages."""
+    """Return the text, and its name in messages."""
     if file is None:
         return sys.stdin.buffer.read(), "stdin"
     try:

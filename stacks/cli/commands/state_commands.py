@@ -145,7 +145,7 @@ def _repair(screen: Screen, workspace: Workspace, name: str, *, yes: bool) -> in
 
 def _restore(screen: Screen, workspace: Workspace, name: str, given: str, *, yes: bool) -> int:
     backend, project = workspace.backend, workspace.project.name
-    where = given or _chosen(screen, find_backups(backend, project, name), yes=yes)
+    where = given or _choose_backup(screen, find_backups(backend, project, name), yes=yes)
     if where is None:
         return FAILED
     snapshot = load_backup(backend, where)
@@ -165,8 +165,8 @@ def _restore(screen: Screen, workspace: Workspace, name: str, given: str, *, yes
     return SUCCESS
 
 
-def _chosen(screen: Screen, backups: Sequence[Backup], *, yes: bool) -> str | None:
-    """The earlier state to bring back: the person's choice of those that are listed."""
+def _choose_backup(screen: Screen, backups: Sequence[Backup], *, yes: bool) -> str | None:
+    """Ask which earlier state to restore, and return the user's choice."""
     good = [backup for backup in backups if not backup.fault]
     for number, backup in enumerate(good, 1):
         screen.print(f"{number}  {backup.describe()}")
@@ -307,7 +307,7 @@ def show(resource: str, as_json: bool, show_secrets: bool) -> None:
       gpuform state show train --json --show-secrets
     """
     with open_session() as current:
-        entries = get_entries(_state(current, show_secrets=show_secrets).resources, resource)
+        entries = get_entries(_read_state(current, show_secrets=show_secrets).resources, resource)
         found = [build_entry_document(entry, show_secrets=show_secrets) for entry in entries]
         if as_json:
             document = found[0] if len(found) == 1 else found
@@ -316,8 +316,8 @@ def show(resource: str, as_json: bool, show_secrets: bool) -> None:
             current.screen.write("---\n".join(map(yaml_text.dump, found)))
 
 
-def _state(current: Session, *, show_secrets: bool) -> Snapshot:
-    """With its secrets, or without the need of a passphrase."""
+def _read_state(current: Session, *, show_secrets: bool) -> Snapshot:
+    """Return the state with its secrets, or sealed, which needs no passphrase."""
     if not show_secrets:
         return read_sealed_snapshot(current)
     workspace = find_workspace(current, runs_program=False)

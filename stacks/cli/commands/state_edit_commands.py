@@ -37,7 +37,7 @@ _ASK = "Edit the state?"
 
 
 def edit_flags(command: F) -> F:
-    """Adds the flags of a command that edits the state."""
+    """Add the flags of a command that edits the state."""
     yes = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
     return yes(lock_flag(stack_flags(command)))
 
@@ -98,7 +98,7 @@ def protect(resources: Sequence[str], everything: bool, yes: bool) -> int:
     Example:
       gpuform state protect train data
     """
-    return _flag(resources, everything, yes, edits.set_protect, "protected", wanted=True)
+    return _change_flag(resources, everything, yes, edits.set_protect, "protected", wanted=True)
 
 
 @click.command()
@@ -112,7 +112,7 @@ def unprotect(resources: Sequence[str], everything: bool, yes: bool) -> int:
     Example:
       gpuform state unprotect train
     """
-    return _flag(resources, everything, yes, edits.set_protect, "unprotected", wanted=False)
+    return _change_flag(resources, everything, yes, edits.set_protect, "unprotected", wanted=False)
 
 
 @click.command()
@@ -125,7 +125,7 @@ def taint(resources: Sequence[str], yes: bool) -> int:
     Example:
       gpuform state taint train
     """
-    return _flag(resources, False, yes, edits.set_taint, "tainted", wanted=True)
+    return _change_flag(resources, False, yes, edits.set_taint, "tainted", wanted=True)
 
 
 @click.command()
@@ -139,13 +139,13 @@ def untaint(resources: Sequence[str], everything: bool, yes: bool) -> int:
     Example:
       gpuform state untaint --all
     """
-    return _flag(resources, everything, yes, edits.set_taint, "untainted", wanted=False)
+    return _change_flag(resources, everything, yes, edits.set_taint, "untainted", wanted=False)
 
 
 _SetFlag = Callable[[Snapshot, Collection[str], bool], Snapshot]
 
 
-def _flag(
+def _change_flag(
     resources: Sequence[str],
     everything: bool,
     yes: bool,
@@ -228,7 +228,7 @@ def move(
     """
     if source is None and dest is None:
         raise click.UsageError("give --source, --dest or both")
-    with open_session() as current, _both(current, source, dest) as (here, there):
+    with open_session() as current, _open_both(current, source, dest) as (here, there):
         urns = [get_live_entry(here.snapshot.resources, given).urn for given in resources]
         done = moved(
             here.snapshot,
@@ -249,9 +249,11 @@ _Open = Stack | ForeignStack
 
 
 @contextlib.contextmanager
-def _both(current: Session, source: str | None, dest: str | None) -> Iterator[tuple[_Open, _Open]]:
+def _open_both(
+    current: Session, source: str | None, dest: str | None
+) -> Iterator[tuple[_Open, _Open]]:
     workspace = find_workspace(current, runs_program=False)
-    here, there = (_place(workspace, name) for name in (source, dest))
+    here, there = (_split_stack_name(workspace, name) for name in (source, dest))
     if here == there:
         raise EngineError(f"the source and the destination are both stack '{here[1]}'")
     passphrase = create_passphrase_finder(workspace, current.screen.create_passphrase_prompt())
@@ -261,11 +263,14 @@ def _both(current: Session, source: str | None, dest: str | None) -> Iterator[tu
         for place in sorted((here, there)):  # two moves at once do not wait for each other
             held.enter_context(backend.lock(*place, waiting))
         opened = _open(workspace, here, passphrase)
-        yield opened, _open_dest(workspace, there, _dest_passphrase(current, workspace))
+        yield (
+            opened,
+            _open_dest(workspace, there, _create_destination_passphrase(current, workspace)),
+        )
 
 
-def _place(workspace: Workspace, name: str | None) -> tuple[str, str]:
-    """The project and the name of a stack, which may be another project's."""
+def _split_stack_name(workspace: Workspace, name: str | None) -> tuple[str, str]:
+    """Return the project and the name of a stack, which may be another project's."""
     parts = (name or "").split("/")
     if len(parts) > 1 and parts[-2] not in ("organization", workspace.project.name):
         return parts[-2], parts[-1]
@@ -293,7 +298,7 @@ def _open_dest(
         ) from error
 
 
-def _dest_passphrase(current: Session, workspace: Workspace) -> Callable[[], str]:
+def _create_destination_passphrase(current: Session, workspace: Workspace) -> Callable[[], str]:
     given = current.environ.get(DEST_PASSPHRASE)
     return (
         create_passphrase_finder(workspace, current.screen.create_passphrase_prompt())
@@ -325,7 +330,7 @@ def _tell_dropped(screen: Screen, title: str, dropped: Sequence[DroppedReference
 def _save(done: Move, here: _Open, there: _Open) -> None:
     """The destination first: nothing is ever in neither."""
     before = there.snapshot
-    with move_intents(_intents(here), _intents(there), done.urns):
+    with move_intents(_open_intents(here), _open_intents(there), done.urns):
         there.save(done.dest)
         try:
             here.save(done.source)
@@ -334,7 +339,7 @@ def _save(done: Move, here: _Open, there: _Open) -> None:
             raise
 
 
-def _intents(stack: _Open) -> Intents:
+def _open_intents(stack: _Open) -> Intents:
     return open_intents(stack.backend, _project_of(stack), stack.name)
 
 

@@ -60,11 +60,13 @@ def status(
     reject_filter_without_all(every_stack=every_stack, filters=filters)
     with open_session() as current:
         if every_stack:
-            return _all(current, filters, as_json=as_json, refresh=refresh, emulate=emulate)
-        return _one(current, as_json=as_json, refresh=refresh, emulate=emulate)
+            return _show_all_stacks(
+                current, filters, as_json=as_json, refresh=refresh, emulate=emulate
+            )
+        return _show_stack(current, as_json=as_json, refresh=refresh, emulate=emulate)
 
 
-def _one(current: Session, *, as_json: bool, refresh: bool, emulate: bool) -> int:
+def _show_stack(current: Session, *, as_json: bool, refresh: bool, emulate: bool) -> int:
     from gpuform.stacks.cli.opening import (  # noqa: PLC0415 - the engine, not for help
         find_workspace,
         select_stack,
@@ -77,21 +79,21 @@ def _one(current: Session, *, as_json: bool, refresh: bool, emulate: bool) -> in
     from gpuform.stacks.schedule.noticing import is_out_of_credit  # noqa: PLC0415 - as above
 
     selected = select_stack(current, find_workspace(current, runs_program=False))
-    found = read_status(selected, refresh=refresh, emulate=emulate)
+    stack_status = read_status(selected, refresh=refresh, emulate=emulate)
     if as_json:
-        document = build_status_document(found)
+        document = build_status_document(stack_status)
         current.screen.print(format_json(document, indent=2))
     else:
-        lines = render_status(found, paint=current.screen.paint)
+        lines = render_status(stack_status, paint=current.screen.paint)
         current.screen.print("\n".join(lines))
-    unseen = found.unread_names if refresh else ()
-    if unseen:
-        current.screen.warn(f"error: could not look at {', '.join(unseen)}")
+    unread_names = stack_status.unread_names if refresh else ()
+    if unread_names:
+        current.screen.warn(f"error: could not look at {', '.join(unread_names)}")
         return FAILED
-    return OUT_OF_CREDIT if is_out_of_credit(found.notices) else SUCCESS
+    return OUT_OF_CREDIT if is_out_of_credit(stack_status.notices) else SUCCESS
 
 
-def _all(
+def _show_all_stacks(
     current: Session, filters: Sequence[str], *, as_json: bool, refresh: bool, emulate: bool
 ) -> int:
     from gpuform.stacks.cli.choosing import choose_stacks, require_any_stack  # noqa: PLC0415 - not for help
@@ -109,36 +111,44 @@ def _all(
     chosen = choose_stacks(current, filters, problems)
     require_any_stack(chosen, problems)
     ask = current.screen.create_passphrase_prompt()
-    looking = StatusQuery(
+    query = StatusQuery(
         chosen.order.workspace.root,
         current.environ,
         refresh,
         emulate,
         None if ask is None else lambda name, prompt: ask(f"{name}: {prompt}"),
     )
-    found: list[StackStatus] = []
-    for each in read_stack_statuses(chosen.members, looking):
+    statuses: list[StackStatus] = []
+    for status in read_stack_statuses(chosen.members, query):
         if not as_json:
-            shown = [s.status.monitoring for s in found if s.status and s.status.monitoring]
-            lines = render_stack_status(each, shown, paint=current.screen.paint)
+            shown = [s.status.monitoring for s in statuses if s.status and s.status.monitoring]
+            lines = render_stack_status(status, shown, paint=current.screen.paint)
             current.screen.print("\n".join([*lines, ""]))
-        found.append(each)
+        statuses.append(status)
     if as_json:
-        current.screen.print(format_json(build_multi_stack_document(found), indent=2))
+        current.screen.print(format_json(build_multi_stack_document(statuses), indent=2))
     else:
-        current.screen.print(format_totals(Totals.from_statuses(found)))
-    return _code_of_all(current, found, problems, refresh=refresh)
+        current.screen.print(format_totals(Totals.from_statuses(statuses)))
+    return _choose_exit_code(current, statuses, problems, refresh=refresh)
 
 
-def _code_of_all(
-    current: Session, found: Sequence["StackStatus"], problems: "Diagnostics", *, refresh: bool
+def _choose_exit_code(
+    current: Session, statuses: Sequence["StackStatus"], problems: "Diagnostics", *, refresh: bool
 ) -> int:
-    """The worst of all; what failed is told."""
+    """Print what failed, and return the exit code for all stacks."""
     from gpuform.stacks.schedule.noticing import is_out_of_credit  # noqa: PLC0415 - not for help
 
-    failed = [str(each) for each in problems]
-    failed += [f"{each.name} could not be read" for each in found if each.is_unread]
-    read = {each.name: each.status for each in found if each.status is not None}
+    failed = [str(problem) for problem in problems]
+    failed += [
+        f"{stack_status.name} could not be read"
+        for stack_status in statuses
+        if stack_status.is_unread
+    ]
+    read = {
+        stack_status.name: stack_status.status
+        for stack_status in statuses
+        if stack_status.status is not None
+    }
     failed += [
         f"{name}: could not look at {', '.join(status.unread_names)}"
         for name, status in read.items()
@@ -215,7 +225,7 @@ def graph(
             drawing, code = _show_graphs(current, filters, most)
         else:
             drawing, code = _show_graph(current, plan_file, most), SUCCESS
-        write_parts([_drawn(drawing, form, current)], output, current.screen)
+        write_parts([_render_drawing(drawing, form, current)], output, current.screen)
     return code
 
 
@@ -226,7 +236,7 @@ def _show_graph(current: Session, plan_file: str | None, most: int) -> "Drawing"
     from gpuform.stacks.review.previews import read_plan  # noqa: PLC0415 - as above
 
     if plan_file is None:
-        title, entries = _state(current)
+        title, entries = _read_selected_state(current)
         things = build_state_nodes(entries)
     else:
         plan = read_plan("stdin" if plan_file == "-" else plan_file, read_content(plan_file))
@@ -237,12 +247,12 @@ def _show_graph(current: Session, plan_file: str | None, most: int) -> "Drawing"
                 "`gpuform review` shows how far it came",
             )
         title = f"{plan.project}/{plan.stack}"
-        things = build_plan_nodes(plan, _known(current, plan))
+        things = build_plan_nodes(plan, _read_planned_state(current, plan))
     return arrange(title, things, most or len(things))
 
 
 def _show_graphs(current: Session, filters: Sequence[str], most: int) -> tuple["Drawing", int]:
-    """The drawing of all stacks, and the exit code; what cannot be read is told."""
+    """Return the drawing of all stacks and the exit code, and report unreadable stacks."""
     from gpuform.stacks.cli.choosing import choose_stacks, require_any_stack  # noqa: PLC0415 - not for help
     from gpuform.stacks.document.diagnostics import Diagnostics  # noqa: PLC0415 - as above
     from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - as above
@@ -252,12 +262,12 @@ def _show_graphs(current: Session, filters: Sequence[str], most: int) -> tuple["
     problems = Diagnostics()
     chosen = choose_stacks(current, filters, problems)
     require_any_stack(chosen, problems)
-    failed = [str(each) for each in problems]
+    failed = [str(problem) for problem in problems]
     parts = []
     for member in chosen.members:
         entries, note = None, "could not be read"
         try:
-            entries = _entries(current, member)
+            entries = _read_entries(current, member)
             note = "not made yet" if entries is None else ""
         except EngineError as error:
             failed.append(f"{member.name}: {error}")
@@ -270,8 +280,8 @@ def _show_graphs(current: Session, filters: Sequence[str], most: int) -> tuple["
     return drawing, FAILED if failed else SUCCESS
 
 
-def _entries(current: Session, member: "WorkspaceStack") -> "list[ResourceState] | None":
-    """What its state holds; None where nobody has made it yet."""
+def _read_entries(current: Session, member: "WorkspaceStack") -> "list[ResourceState] | None":
+    """Return the resources of the stack's state, or None if the stack does not exist."""
     from gpuform.stacks.engine.store import add_backup_hint  # noqa: PLC0415 - not for help
     from gpuform.stacks.operations.opening.selecting import read_sealed_state  # noqa: PLC0415
 
@@ -286,7 +296,7 @@ def _entries(current: Session, member: "WorkspaceStack") -> "list[ResourceState]
         return read_sealed_state(workspace, member.stack, warn).snapshot.resources
 
 
-def _state(current: Session) -> tuple[str, list["ResourceState"]]:
+def _read_selected_state(current: Session) -> tuple[str, list["ResourceState"]]:
     from gpuform.stacks.cli.opening import find_workspace, read_sealed_snapshot  # noqa: PLC0415
 
     workspace = find_workspace(current)
@@ -294,8 +304,8 @@ def _state(current: Session) -> tuple[str, list["ResourceState"]]:
     return f"{workspace.project.name}/{name}", read_sealed_snapshot(current, workspace).resources
 
 
-def _known(current: Session, plan: "Plan") -> list["ResourceState"]:
-    """What the state of the plan's stack holds, where the command runs in its project."""
+def _read_planned_state(current: Session, plan: "Plan") -> list["ResourceState"]:
+    """Return the resources of the planned stack's state, or none outside of its project."""
     from gpuform.stacks.cli.opening import find_workspace, read_sealed_snapshot  # noqa: PLC0415
     from gpuform.stacks.engine.project import ProjectError  # noqa: PLC0415 - as above
 
@@ -308,7 +318,7 @@ def _known(current: Session, plan: "Plan") -> list["ResourceState"]:
     return read_sealed_snapshot(replace(current, stack=plan.stack), workspace).resources
 
 
-def _drawn(drawing: "Drawing", form: str, current: Session) -> str:
+def _render_drawing(drawing: "Drawing", form: str, current: Session) -> str:
     if form == "html":
         from gpuform.stacks.graph.page import render_page  # noqa: PLC0415 - not for help
 

@@ -92,16 +92,18 @@ def test(  # noqa: PLR0913, PLR0917 - the flags
         if only_list:
             _list(current, cases, as_json=as_json)
             return SUCCESS
-        if _moves(cases):
+        if _will_continue_in_virtualenv(cases):
             return SUCCESS
-        wanted = _Wanted(jobs, limit, update, coverage, junit, as_json, is_whole=not patterns)
+        options = _PlayOptions(
+            jobs, limit, update, coverage, junit, as_json, is_complete=not patterns
+        )
         with raise_on_signals():
-            return _play(current, cases, wanted)
+            return _play(current, cases, options)
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
-    """What the flags say."""
+class _PlayOptions:
+    """The values of the command's flags."""
 
     jobs: int | None
     limit: float
@@ -109,11 +111,11 @@ class _Wanted:
     coverage: bool
     junit: Path | None
     as_json: bool
-    is_whole: bool
+    is_complete: bool
 
 
-def _moves(cases: Sequence["Case"]) -> bool:
-    """Whether the command goes on in the project's own interpreter."""
+def _will_continue_in_virtualenv(cases: Sequence["Case"]) -> bool:
+    """Return True if the command continues in the project's own interpreter."""
     from gpuform.stacks.cli.running import will_continue_in_virtualenv  # noqa: PLC0415 - not for help
     from gpuform.stacks.operations.opening.interpreter import refuse_other_interpreter  # noqa: PLC0415 - as above
 
@@ -138,7 +140,7 @@ def _list(current: Session, cases: Sequence["Case"], *, as_json: bool) -> None:
         current.screen.print(f"{case.address}  {about}" if about else case.address)
 
 
-def _play(current: Session, cases: Sequence["Case"], wanted: _Wanted) -> int:
+def _play(current: Session, cases: Sequence["Case"], options: _PlayOptions) -> int:
     from gpuform.stacks.testing.coverage import coverage_of  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.testing.running import Playing, Status  # noqa: PLC0415 - as above
     from gpuform.stacks.testing.snapshots import remove, stale  # noqa: PLC0415 - as above
@@ -147,31 +149,31 @@ def _play(current: Session, cases: Sequence["Case"], wanted: _Wanted) -> int:
     width = max(len(case.address) for case in cases)
 
     def show(result: "Result") -> None:
-        if not wanted.as_json:
-            current.screen.print("\n".join(_lines(result, width, paint)))
+        if not options.as_json:
+            current.screen.print("\n".join(_render_result(result, width, paint)))
 
-    jobs = wanted.jobs or os.cpu_count() or 1
-    playing = Playing(jobs, update=wanted.update, limit=wanted.limit, heard=show)
+    jobs = options.jobs or os.cpu_count() or 1
+    playing = Playing(jobs, update=options.update, limit=options.limit, heard=show)
     results = playing.play(cases)
-    covered = coverage_of(results) if wanted.coverage else []
-    unused = stale(cases) if wanted.is_whole else []
-    if wanted.update:
+    covered = coverage_of(results) if options.coverage else []
+    unused = stale(cases) if options.is_complete else []
+    if options.update:
         remove(unused)
-    if wanted.junit is not None:
-        _write_junit(wanted.junit, results)
-    if wanted.as_json:
-        current.screen.print(json.dumps(_document(results, covered, unused), indent=2))
+    if options.junit is not None:
+        _write_junit(options.junit, results)
+    if options.as_json:
+        current.screen.print(json.dumps(_build_document(results, covered, unused), indent=2))
     else:
-        for each in covered:
-            current.screen.print("\n".join(each.lines()))
+        for coverage in covered:
+            current.screen.print("\n".join(coverage.lines()))
         for path in unused:
-            current.screen.print(_unused(path, is_removed=wanted.update))
-        current.screen.print(_summary(results))
+            current.screen.print(_describe_unused(path, is_removed=options.update))
+        current.screen.print(_summarize(results))
     is_passed = all(result.status is Status.PASSED for result in results)
     return SUCCESS if is_passed else FAILED
 
 
-def _lines(result: "Result", width: int, paint: Paint) -> Iterator[str]:
+def _render_result(result: "Result", width: int, paint: Paint) -> Iterator[str]:
     from gpuform.stacks.testing.comparing import durations_text  # noqa: PLC0415 - the engine, not for help
 
     style = _STYLES[result.status]
@@ -188,50 +190,50 @@ def _lines(result: "Result", width: int, paint: Paint) -> Iterator[str]:
     yield from (f"  {text}" for text in result.told.splitlines())
 
 
-def _unused(path: Path, *, is_removed: bool) -> str:
+def _describe_unused(path: Path, *, is_removed: bool) -> str:
     from gpuform.stacks.topology.files import format_path  # noqa: PLC0415 - the engine, not for help
 
     done = "it is removed" if is_removed else "`gpuform test --update` removes it"
     return f"no case has the snapshot {format_path(path)} any more: {done}"
 
 
-def _summary(results: Sequence["Result"]) -> str:
+def _summarize(results: Sequence["Result"]) -> str:
     from gpuform.stacks.review.value_text import counted  # noqa: PLC0415 - the engine, not for help
 
     counts = Counter(result.status for result in results)
-    told = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
-    return f"{counted(len(results), 'case')}: {told}"
+    counts_text = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
+    return f"{counted(len(results), 'case')}: {counts_text}"
 
 
-def _document(
+def _build_document(
     results: Iterable["Result"], covered: Iterable["Coverage"], unused: Iterable[Path]
 ) -> dict[str, Any]:
-    document: dict[str, Any] = {"cases": [_entry(result) for result in results]}
+    document: dict[str, Any] = {"cases": [_build_entry(result) for result in results]}
     if paths := [str(path) for path in unused]:
         document["unused_snapshots"] = paths
     if covered := list(covered):
         document["coverage"] = [
             {
-                "project": each.project,
+                "project": coverage.project,
                 "entries": {
                     entry.address: sorted(entry.instances)
-                    for entry in (each.entries or {}).values()
+                    for entry in (coverage.entries or {}).values()
                 },
-                "missing": each.missing,
+                "missing": coverage.missing,
             }
-            for each in covered
+            for coverage in covered
         ]
     return document
 
 
-def _entry(result: "Result") -> dict[str, Any]:
+def _build_entry(result: "Result") -> dict[str, Any]:
     report = result.report
     return {
         "name": result.case.address,
         "file": str(result.case.file),
         "line": result.case.place().line,
         "status": result.status,
-        "findings": [str(each) for each in result.findings],
+        "findings": [str(finding) for finding in result.findings],
         "seconds": round(result.seconds, 3),
         "platform_seconds": None if report is None else report.left.seconds,
         **({"told": result.told} if result.told else {}),

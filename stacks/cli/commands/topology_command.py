@@ -121,7 +121,7 @@ def topology(  # noqa: PLR0913 - a flag each
             resources=resources,
             refresh=refresh,
             emulate=emulate,
-            kubernetes=_kubernetes(kubeconfig, context),
+            kubernetes=_build_kubernetes(kubeconfig, context),
             namespace=namespace,
         )
         if not is_writing:
@@ -131,7 +131,7 @@ def topology(  # noqa: PLR0913 - a flag each
         return _write(current, selected, options, remove=remove, yes=yes, as_json=as_json)
 
 
-def _kubernetes(kubeconfig: str | None, context: str | None) -> "KubernetesInputs | None":
+def _build_kubernetes(kubeconfig: str | None, context: str | None) -> "KubernetesInputs | None":
     from gpuform.schemas.policies.drain import KubernetesInputs  # noqa: PLC0415 - not for help
 
     if kubeconfig is None and context is None:
@@ -195,7 +195,7 @@ def _write(
         document = build_changes_document(found.kubernetes, found.changes, found.unknown)
         screen.print(format_json(document, indent=2))
     elif found.is_done:
-        screen.print(_summary(found.changes))
+        screen.print(_summarize_changes(found.changes))
     if not as_json:
         _tell_unknown(current, found.unknown)
     for problem in problems:
@@ -203,7 +203,7 @@ def _write(
     return FAILED if problems or not found.is_done else SUCCESS
 
 
-def _summary(changes: "Sequence[Change]") -> str:
+def _summarize_changes(changes: "Sequence[Change]") -> str:
     from gpuform.stacks.review.value_text import counted  # noqa: PLC0415 - as above
     from gpuform.stacks.topology_export.applying import DONE  # noqa: PLC0415 - not for help
 

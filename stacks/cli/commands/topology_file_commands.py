@@ -61,10 +61,14 @@ def validate(
     if every_stack and files:
         raise click.UsageError("--all checks the topologies of all stacks: name no FILE with it")
     with open_session() as current:
-        return _all(current, filters, form) if every_stack else _files(current, files, form)
+        return (
+            _check_all_stacks(current, filters, form)
+            if every_stack
+            else _check_files(current, files, form)
+        )
 
 
-def _files(current: Session, files: tuple[Path, ...], form: str) -> int:
+def _check_files(current: Session, files: tuple[Path, ...], form: str) -> int:
     from gpuform.stacks.document.diagnostics import Diagnostics  # noqa: PLC0415 - not for help
     from gpuform.stacks.gates.file import check_gates  # noqa: PLC0415 - as above
     from gpuform.stacks.offers import misspelt, seen_lately  # noqa: PLC0415 - as above
@@ -83,12 +87,12 @@ def _files(current: Session, files: tuple[Path, ...], form: str) -> int:
         folder = find_project_folder(file)
         warnings.extend(misspelt(planned, seen_lately(folder, time())))
         if not found:
-            valid.append(_summary(str(file), planned))
+            valid.append(_summarize_topology(str(file), planned))
         check_gates(folder, problems)
-    return _told(current, list(problems), list(warnings), valid, form)
+    return _print_problems(current, list(problems), list(warnings), valid, form)
 
 
-def _all(current: Session, filters: Sequence[str], form: str) -> int:
+def _check_all_stacks(current: Session, filters: Sequence[str], form: str) -> int:
     from gpuform.stacks.cli.choosing import choose_stacks  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.document.diagnostics import Diagnostics  # noqa: PLC0415 - as above
     from gpuform.stacks.multi_stack import check_workspace  # noqa: PLC0415 - as above
@@ -101,22 +105,24 @@ def _all(current: Session, filters: Sequence[str], form: str) -> int:
         if member.name in found:
             seen = seen_lately(member.project.directory, time())
             warnings.extend(misspelt(found[member.name], seen))
-    valid = [] if problems else list(_lines(chosen, found))
-    return _told(current, list(problems), list(warnings), valid, form)
+    valid = [] if problems else list(_summarize_stacks(chosen, found))
+    return _print_problems(current, list(problems), list(warnings), valid, form)
 
 
-def _lines(chosen: "ChosenStacks", found: Mapping[str, "PlannedTopology"]) -> Iterator[str]:
-    """A line for each stack: what it declares, and what it reads."""
+def _summarize_stacks(
+    chosen: "ChosenStacks", found: Mapping[str, "PlannedTopology"]
+) -> Iterator[str]:
+    """Yield a line for each stack: its number of resources, and the stacks that it reads."""
     if not chosen.names:
         yield "No stack is touched: nothing is to be checked."
     for name in chosen.names:
         planned = found.get(name)
-        line = _summary(name, planned) if planned else f"{name} is a Python program"
+        line = _summarize_topology(name, planned) if planned else f"{name} is a Python program"
         before = chosen.list_dependencies(name)
         yield f"{line}; after {', '.join(before)}" if before else line
 
 
-def _told(
+def _print_problems(
     current: Session,
     problems: Sequence["Diagnostic"],
     warnings: Sequence["Diagnostic"],
@@ -126,9 +132,9 @@ def _told(
     from gpuform.stacks.document.diagnostics import FORMATS  # noqa: PLC0415 - not for help
     from gpuform.stacks.review.value_text import counted  # noqa: PLC0415 - the engine, not for help
 
-    told = [*problems, *warnings]
-    if told or form != "text":
-        current.screen.print(FORMATS[form](told))
+    diagnostics = [*problems, *warnings]
+    if diagnostics or form != "text":
+        current.screen.print(FORMATS[form](diagnostics))
     if problems:
         current.screen.warn(f"error: {counted(len(problems), 'problem')}")
     elif form == "text":
@@ -136,10 +142,10 @@ def _told(
     return FAILED if problems else SUCCESS
 
 
-def _summary(what: str, planned: "PlannedTopology") -> str:
+def _summarize_topology(label: str, planned: "PlannedTopology") -> str:
     from gpuform.stacks.review.value_text import counted  # noqa: PLC0415 - the engine, not for help
 
-    summary = f"{what} is valid: {counted(len(planned.resources), 'resource')}"
+    summary = f"{label} is valid: {counted(len(planned.resources), 'resource')}"
     later = planned.list_open_groups()
     return f"{summary}, and those of {', '.join(later)}, not known here" if later else summary
 
@@ -173,12 +179,12 @@ def fmt(files: tuple[str, ...], check: bool, diff: bool) -> int:
     with open_session() as current:
         run = _Run(current.screen, check=check, diff=diff)
         if files == (_STDIN,):
-            run.stdin()
+            run.format_stdin()
         elif files:
             for path in dict.fromkeys(map(Path, files)):
-                run.file(path)
+                run.format_file(path)
         else:
-            run.topology()
+            run.format_project()
         return int(run.failed or (check and run.changed))
 
 
@@ -192,15 +198,15 @@ class _Run:
     changed: bool = False
     failed: bool = False
 
-    def stdin(self) -> None:
+    def format_stdin(self) -> None:
         data = sys.stdin.buffer.read()
-        with self._failing("stdin"):
-            made = self._formatted(data, "stdin")
+        with self._report_failure("stdin"):
+            made = self._format_text(data, "stdin")
             if not (self.check or self.diff):
                 self.screen.write(made.decode())
 
-    def topology(self) -> None:
-        """The topology of the current folder, or of the project around it; what that includes."""
+    def format_project(self) -> None:
+        """Format the topology of this folder or its project, and the files it includes."""
         from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - not for help
         from gpuform.stacks.engine.project import find_topology_file  # noqa: PLC0415 - as above
         from gpuform.stacks.topology.offline import find_topology  # noqa: PLC0415 - as above
@@ -218,24 +224,24 @@ class _Run:
             path = waiting.pop(0)
             if path.resolve() not in seen:
                 seen.add(path.resolve())
-                waiting += self.file(path)
+                waiting += self.format_file(path)
 
-    def file(self, path: Path) -> list[Path]:
-        """Formats a file; returns those that it includes."""
+    def format_file(self, path: Path) -> list[Path]:
+        """Format a file and return the files that it includes."""
         from gpuform.stacks.engine.machine import replace_file  # noqa: PLC0415 - not for help
         from gpuform.stacks.formatting.meaning import included  # noqa: PLC0415 - as above
 
-        with self._failing(str(path)):
+        with self._report_failure(str(path)):
             data = _read(path)
-            made = self._formatted(data, str(path))
+            made = self._format_text(data, str(path))
             if made != data and not (self.check or self.diff):
                 replace_file(path, made)
                 self.screen.print(str(path))
             return [path.parent / name for name in included(made)]
         return []
 
-    def _formatted(self, data: bytes, where: str) -> bytes:
-        """The new text, shown as the flags want it."""
+    def _format_text(self, data: bytes, where: str) -> bytes:
+        """Return the formatted text, and show it as the flags say."""
         from gpuform.stacks.formatting import formatted  # noqa: PLC0415 - not for help
 
         made = formatted(data, where)
@@ -248,8 +254,8 @@ class _Run:
         return made
 
     @contextlib.contextmanager
-    def _failing(self, where: str) -> Iterator[None]:
-        """Tells what is wrong with one file."""
+    def _report_failure(self, where: str) -> Iterator[None]:
+        """Report an error of one file, and continue with the others."""
         from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - not for help
 
         try:
@@ -313,19 +319,19 @@ def schema(output: Path | None, what: str, link: bool) -> None:
         if link:
             if output is not None or what != "topology":
                 raise click.UsageError("--link stands for topologies, and names its file itself")
-            current.screen.print(f"Editors find the schema by {_linked()}.")
+            current.screen.print(f"Editors find the schema by {_link_schema()}.")
             return
-        write_parts([_text(what)], output, current.screen)
+        write_parts([_render_schema(what)], output, current.screen)
 
 
-def _linked() -> Path:
+def _link_schema() -> Path:
     from gpuform.stacks.engine.project import find_project  # noqa: PLC0415 - not for help
     from gpuform.stacks.projects import link_schema  # noqa: PLC0415 - as above
 
     return link_schema(find_project(Path.cwd()).directory)
 
 
-def _text(what: str) -> str:
+def _render_schema(what: str) -> str:
     from gpuform.stacks.language import json_schema, plan_schema  # noqa: PLC0415 - not for help
 
     texts = {
