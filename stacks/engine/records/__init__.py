@@ -7,17 +7,17 @@ from gpuform.stacks.engine.records.kept import (
     Elsewhere,
     move_intents,
     open_intents,
-    open_records_for_host,
     raise_as_engine_errors,
     raise_as_provider_errors,
     read_all_intents,
+    records_for_host,
 )
 
 __all__ = [
     "Elsewhere",
     "move_intents",
     "open_intents",
-    "open_records_for_host",
+    "records_for_host",
     "raise_as_engine_errors",
     "raise_as_provider_errors",
     "read_all_intents",

@@ -299,7 +299,7 @@ def read_all_intents(backend: Backend) -> list[Intent]:
     return intents
 
 
-def open_records_for_host(
+def records_for_host(
     project: str, stack: str, directory: Path, environ: Mapping[str, str]
 ) -> Records | None:
     """Open a stack's records for a process of Pulumi's, or return None if its state is unreachable.

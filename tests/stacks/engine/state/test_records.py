@@ -21,7 +21,7 @@ from gpuform.stacks.engine.records.kept import (
     BackendRecords,
     Batches,
     GroupCommit,
-    open_records_for_host,
+    records_for_host,
 )
 from gpuform.stacks.engine.store import Backend, Files
 from gpuform.stacks.engine.store.storage.protocol import Version
@@ -183,14 +183,14 @@ def test_a_damaged_record_stops_who_needs_it(backend: Backend, tmp_path: Path) -
 
 def test_a_host_of_pulumis_finds_them_by_the_url(backend: Backend, tmp_path: Path) -> None:
     environ = {"PULUMI_BACKEND_URL": f"file://{tmp_path}"}
-    assert open_records_for_host("demo", "dev", tmp_path, environ) is None  # there is no such stack
+    assert records_for_host("demo", "dev", tmp_path, environ) is None  # there is no such stack
     backend.write("demo", "dev", b"{}")
-    records = open_records_for_host("demo", "dev", tmp_path, environ)
+    records = records_for_host("demo", "dev", tmp_path, environ)
     assert records is not None
     records.write("a", {"n": 1})
     assert BackendRecords(backend, "demo", "dev").read("a") == {"n": 1}
     elsewhere = {"PULUMI_BACKEND_URL": "https://api.pulumi.com"}
-    assert open_records_for_host("demo", "dev", tmp_path, elsewhere) is None
+    assert records_for_host("demo", "dev", tmp_path, elsewhere) is None
 
 
 @pytest.mark.parametrize("runtime", ["python", "yaml", "go", "{name: nodejs, options: {}}"])
@@ -203,7 +203,7 @@ def test_a_host_finds_the_backend_of_a_project_in_any_language(
         f"name: demo\nruntime: {runtime}\nbackend: {{url: 'file://.'}}\n"
     )
     Backend.open(f"file://{tmp_path}").write("demo", "dev", b'{"version": 3, "checkpoint": {}}')
-    records = open_records_for_host("demo", "dev", tmp_path, {"HOME": str(tmp_path / "home")})
+    records = records_for_host("demo", "dev", tmp_path, {"HOME": str(tmp_path / "home")})
     assert records is not None
     assert records.place.startswith(str(tmp_path))
 
