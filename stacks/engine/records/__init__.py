@@ -17,8 +17,8 @@ __all__ = [
     "Elsewhere",
     "move_intents",
     "open_intents",
-    "records_for_host",
     "raise_as_engine_errors",
     "raise_as_provider_errors",
     "read_all_intents",
+    "records_for_host",
 ]
