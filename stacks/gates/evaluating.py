@@ -32,8 +32,8 @@ class GateEvaluator:
     """Evaluate gates over plans.
 
     `allowed` are the permissions of this run, `program` is the folder of the rules in Python.
-    Without
-    `monitoring`, as in a review on another machine, the findings saved in the plan are used again.
+    Without `monitoring`, as in a review on another machine, the findings saved in the plan are used
+    again.
     """
 
     gates: Sequence[Gate]

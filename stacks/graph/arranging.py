@@ -35,8 +35,7 @@ class Shape:
     """Hold one shape: a node, or like nodes as one. `key` is short and unique in the drawing.
 
     A `box` is a platform, or with `is_stack` a complete stack; it has no nodes of its own. `note`
-    is
-    the text beside it.
+    is the text beside it.
     """
 
     key: str

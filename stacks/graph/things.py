@@ -24,8 +24,7 @@ class GraphNode:
     """Hold one resource, or one fabric that resources share.
 
     `type` is short (`together:Cluster`). `parent` and `dependencies` are keys of other nodes;
-    `action`
-    is what a plan does to the resource, None without a plan.
+    `action` is what a plan does to the resource, None without a plan.
     """
 
     key: str

@@ -30,8 +30,7 @@ class WorkspaceStack:
     """Describe one stack of a workspace.
 
     `backend` is the URL of its state, as configured. `after` names stacks that are applied before
-    it
-    although it reads nothing of them. `position` is where the stack is declared.
+    it although it reads nothing of them. `position` is where the stack is declared.
     """
 
     project: Project

@@ -48,9 +48,8 @@ class ProgramReferences:
     """Hold the references of a program, as far as the text of its files tells them.
 
     `stacks` are the referenced stacks with positions; `read` are the outputs read of them;
-    `exports`
-    are the names of its own outputs. `is_complete` is False if a name is computed or may be made
-    elsewhere. `has_program` is False if there is nothing to run.
+    `exports` are the names of its own outputs. `is_complete` is False if a name is computed or may
+    be made elsewhere. `has_program` is False if there is nothing to run.
     """
 
     stacks: list[tuple[str, SourcePosition]] = field(default_factory=list)

@@ -30,8 +30,7 @@ class ConfigSetting:
     """A configuration key of a stack, ready to be set.
 
     `root` is the key in the settings file. `path` leads to the part of the key's value that
-    changes;
-    an empty path stands for the value itself.
+    changes; an empty path stands for the value itself.
     """
 
     workspace: Workspace
@@ -113,8 +112,7 @@ def set_config_values(
     """Write the values of a run's `--config` flags to the stack's settings file.
 
     `report` receives one line for each value. Every key is checked before the first value is
-    written,
-    so that a wrong key changes nothing.
+    written, so that a wrong key changes nothing.
     """
     workspace, stack = selected.workspace, selected.name
     settings = [ConfigSetting.from_key(workspace, stack, key, by_path=by_path) for key, _ in pairs]

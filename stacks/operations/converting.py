@@ -30,8 +30,7 @@ class ConvertOptions:
     """The options of a conversion: `kind` is the source's form, and `form` the result's.
 
     `source` is the file or folder to read, None for the project's own; `folder` is where the new
-    file
-    will be. `stack` is the name of a stack, None for the selected one.
+    file will be. `stack` is the name of a stack, None for the selected one.
     """
 
     kind: Literal["topology", "state", "program", "terraform"]

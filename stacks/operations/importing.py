@@ -130,8 +130,7 @@ class ImportResult:
     """How an import ended. `adopted` and `left` are the URNs of imported and of remaining objects.
 
     `entries` is the text that a preview would write. `runs` are the results of the update that
-    adopts
-    the objects and of the preview that verifies that nothing changes.
+    adopts the objects and of the preview that verifies that nothing changes.
     """
 
     reason: ExitReason

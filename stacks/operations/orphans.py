@@ -27,8 +27,7 @@ class Account:
     """The platform accounts of a stack's configuration and of the environment.
 
     `stack` is None for the selected stack, if one is selected. `ask_passphrase` is None where
-    nobody
-    can answer.
+    nobody can answer.
     """
 
     workspace: Workspace

@@ -56,10 +56,8 @@ class TopologyOptions:
 
     `form` is one of `gpuform.stacks.topology_export.formats.FORMATS`. `resources` are names of the
     stack's resources; empty for all. With `refresh` the platforms are asked, and the clusters for
-    the
-    labels of their nodes. `kubernetes` replaces the Kubernetes that the stack declares. `namespace`
-    is
-    Slurm's, for the format slinky.
+    the labels of their nodes. `kubernetes` replaces the Kubernetes that the stack declares.
+    `namespace` is Slurm's, for the format slinky.
     """
 
     form: str

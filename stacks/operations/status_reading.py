@@ -302,9 +302,8 @@ class StatusQuery:
     """The options of a status of several stacks.
 
     With `refresh` the platforms are asked. With `emulate` each stack is read on its emulator;
-    projects
-    without their own share the one of `root`. `ask_passphrase` receives the name of a stack and a
-    prompt; it is None where nobody can answer.
+    projects without their own share the one of `root`. `ask_passphrase` receives the name of a
+    stack and a prompt; it is None where nobody can answer.
     """
 
     root: Path
@@ -347,8 +346,7 @@ class DriftResult:
     """The changes that were made outside of Pulumi, as a plan.
 
     `succeeded` is False where a resource could not be read: `diagnostics` say why, and `plan` has
-    the
-    other resources.
+    the other resources.
     """
 
     plan: Plan

@@ -98,12 +98,10 @@ class LineProgress:
     """Prints progress as lines, for logs and pipes.
 
     Results are printed at once; running steps at most every `SPACING` seconds by the platform's
-    clock,
-    and again after `SILENCE`.
+    clock, and again after `SILENCE`.
 
     `beat` is how often, in real seconds, a thread looks for something to print; without one only
-    events
-    cause lines.
+    events cause lines.
     """
 
     def __init__(self, screen: Screen, watch: Stopwatch, *, beat: float | None = None) -> None:

@@ -92,8 +92,7 @@ class Screen:
     Both are the real streams, because a running program's prints are captured from `sys.stdout`.
 
     With `interactive` somebody can answer questions and see a live display. `folds` are the marks
-    with
-    which a CI system folds its log; no other text is a command to the CI system.
+    with which a CI system folds its log; no other text is a command to the CI system.
     """
 
     out: TextIO
@@ -197,8 +196,7 @@ def _wait_for_line() -> None:
     """Wait until stdin has input, and let signal handlers raise meanwhile.
 
     Python runs no handler while it reads, and a signal right before the read would wake nobody:
-    here
-    the signal writes to a pipe that the wait includes.
+    here the signal writes to a pipe that the wait includes.
     """
     if os.name != "posix" or threading.current_thread() is not threading.main_thread():
         return
@@ -228,8 +226,7 @@ class DisplayOptions:
     """What a run shows.
 
     With `sames` unchanged resources are shown, with `secrets` secret outputs in plain text, with
-    `urns`
-    each resource's URN. `removes` says that the stack is removed after the run.
+    `urns` each resource's URN. `removes` says that the stack is removed after the run.
     """
 
     sames: bool = False

@@ -113,10 +113,9 @@ class Outcome:
 
     `changes` counts logical operations by Pulumi's names; `planned` says what changes, one entry
     for each of them; `effects` says what is done to which URN; `outputs` are the stack's, those
-    before and those after; `declared` is what the program asked for; with
-    `out_of_credit` a platform has refused something for want of credit; `scope` says what the
-    selection takes along or leaves; `stack_references` are the full names of the stacks that it
-    reads.
+    before and those after; `declared` is what the program asked for; with `out_of_credit` a
+    platform has refused something for want of credit; `scope` says what the selection takes along
+    or leaves; `stack_references` are the full names of the stacks that it reads.
     """
 
     succeeded: bool

@@ -30,8 +30,8 @@ def restore_process() -> Iterator[None]:
     """Restore everything of the process that the context has changed.
 
     These are the working folder, variables, import paths, arguments, warnings, logging, hooks for
-    exceptions and the interpreter's own settings;
-    signal handlers belong to the main thread, and programs do not run there.
+    exceptions and the interpreter's own settings; signal handlers belong to the main thread, and
+    programs do not run there.
     """
     with ExitStack() as undo:
         undo.enter_context(warnings.catch_warnings())
@@ -153,8 +153,8 @@ def import_project_modules(program: Path) -> Iterator[None]:
     """Prepare the process as the Pulumi CLI does for a program, given its folder or its file.
 
     The program's folder becomes the working folder and the first import path; all changes are
-    undone afterwards. A process has one working folder
-    and one set of modules, so the run of another thread waits until this one ends.
+    undone afterwards. A process has one working folder and one set of modules, so the run of
+    another thread waits until this one ends.
 
     Raises:
         EngineError: the folder does not exist.

@@ -46,8 +46,7 @@ class ConfigDefault:
     """The declaration of a configuration key in Pulumi.yaml.
 
     `value` is used by stacks that do not set the key; None means that they have to. Scalars are
-    texts, as in the file. `type` is one of Pulumi's
-    names, empty for any type.
+    texts, as in the file. `type` is one of Pulumi's names, empty for any type.
     """
 
     value: Json

@@ -53,8 +53,7 @@ class Diff:
     """A provider's answer; `changes` is None if the provider leaves the comparison to the engine.
 
     `fields` holds the property-level changes where the provider is one of gpuform's; `reason` is
-    the reason of a replacement that the provider
-    did not ask for.
+    the reason of a replacement that the provider did not ask for.
     """
 
     changes: bool | None
@@ -89,8 +88,7 @@ class ProviderHost:
     """The providers of one run, each created and configured once.
 
     `config` is the stack's complete configuration in plain text under full keys; `new_call` makes
-    the context of a provider call from a URN and
-    a timeout in seconds.
+    the context of a provider call from a URN and a timeout in seconds.
     """
 
     project: str

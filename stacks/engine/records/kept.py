@@ -1,10 +1,9 @@
 """Store a stack's records beside its state, with one write for all waiting records.
 
 The files are in `.pulumi/gpuform/<project>/<stack>.records/`, where the Pulumi CLI does not look. A
-batch is an object with records by name;
-null is a removed record. Later batches override earlier ones. A batch without any valid record is
-deleted, earlier batches first, so that no
-removed record comes back. Called by `stack`, `deployment` and provider hosts.
+batch is an object with records by name; null is a removed record. Later batches override earlier
+ones. A batch without any valid record is deleted, earlier batches first, so that no removed record
+comes back. Called by `stack`, `deployment` and provider hosts.
 """
 
 import json

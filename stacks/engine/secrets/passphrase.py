@@ -151,8 +151,7 @@ def find_passphrase(
     """Return the passphrase from a variable, a file or the user.
 
     PULUMI_CONFIG_PASSPHRASE comes first, then the file that PULUMI_CONFIG_PASSPHRASE_FILE names
-    (relative to `project_dir`, surrounding blanks
-    dropped), then the answer of `ask`.
+    (relative to `project_dir`, surrounding blanks dropped), then the answer of `ask`.
 
     Args:
         environ: the environment variables.

@@ -60,10 +60,9 @@ def rename_stack(
     """Rename an open stack, whose lock the caller holds, to `new` of `new_project`, and select it.
 
     The old state stays as a `.bak` file, as under the Pulumi CLI. An interrupted rename continues
-    when the command is repeated. With another
-    project, Pulumi.yaml and the keys of the settings stay as they are, also as under the Pulumi
-    CLI; the stack is then selected for both names
-    of the project.
+    when the command is repeated. With another project, Pulumi.yaml and the keys of the settings
+    stay as they are, also as under the Pulumi CLI; the stack is then selected for both names of the
+    project.
 
     Raises:
         EngineError: the rename is impossible; nothing is changed.

@@ -1,8 +1,7 @@
 """Import Pulumi's deployment JSON into a stack, and recover a run whose store did not answer.
 
 Of such a run, the store has the checkpoint and the first segments of the journal, this machine the
-other segments. Called by
-`gpuform stack import` and `gpuform state recover`.
+other segments. Called by `gpuform stack import` and `gpuform state recover`.
 """
 
 from collections.abc import Callable

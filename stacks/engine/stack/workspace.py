@@ -1,10 +1,9 @@
 """Read and write the selected stack as the Pulumi CLI does, and describe a run's origin.
 
 The file has a stack for each backend, under the backend's URL as configured. CLIs before 3.256 had
-one stack for all backends; their
-selection counts where there is no newer one. Facts about the origin have Pulumi's names, which its
-CLI shows; a fact without a name of
-Pulumi's begins with `gpuform.`.
+one stack for all backends; their selection counts where there is no newer one. Facts about the
+origin have Pulumi's names, which its CLI shows; a fact without a name of Pulumi's begins with
+`gpuform.`.
 """
 
 import hashlib

@@ -1,8 +1,7 @@
 """Hold a stack's state as data: the checkpoint, its entries, their graph, the journal and edits.
 
 The step executor records changes with `SnapshotManager`; `stacks.operations` reads, edits and moves
-states. Files and buckets belong to
-`engine.store`.
+states. Files and buckets belong to `engine.store`.
 """
 
 from gpuform.stacks.engine.state import edits, graph, journal

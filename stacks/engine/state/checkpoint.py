@@ -1,8 +1,8 @@
 """Read and write Pulumi's checkpoint (deployment state, versions 3 and 4) as data.
 
 `SnapshotManager` keeps one `Snapshot`, caches the encoded entries that did not change and joins
-them with `join_checkpoint`. Files belong
-to `engine.store`, the rules over a whole snapshot to `edits.verify`.
+them with `join_checkpoint`. Files belong to `engine.store`, the rules over a whole snapshot to
+`edits.verify`.
 """
 
 import hashlib
@@ -111,8 +111,8 @@ class Snapshot:
     """Everything that a checkpoint says about one stack.
 
     `stack` is its full name, `organization/<project>/<stack>`. `extra` holds the parts of the
-    checkpoint that this engine does not use and
-    must not lose (snippets, extensions); `features` are the ones that the file declared.
+    checkpoint that this engine does not use and must not lose (snippets, extensions); `features`
+    are the ones that the file declared.
     """
 
     stack: str

@@ -1,10 +1,9 @@
 """Edit, verify and repair a snapshot, as Pulumi's `state` commands do.
 
 Each edit takes a snapshot and returns another one; files are the caller's. The rules follow
-"pkg/resource/edit" and
-"pkg/cmd/pulumi/state" in Pulumi's source. `SnapshotManager` checks every checkpoint before writing.
-`repair` sorts entries and drops
-references to missing resources; what only a loss would mend is reported and stays.
+"pkg/resource/edit" and "pkg/cmd/pulumi/state" in Pulumi's source. `SnapshotManager` checks every
+checkpoint before writing. `repair` sorts entries and drops references to missing resources; what
+only a loss would mend is reported and stays.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence

@@ -132,8 +132,7 @@ class Entries:
         """Return the entries to continue with after a refresh or a destroy's program.
 
         No entry refers to a deleted or renamed one. As under the Pulumi CLI, a property without
-        dependencies loses its key in
-        `property_dependencies` when its entry is refreshed.
+        dependencies loses its key in `property_dependencies` when its entry is refreshed.
         """
         names = self._map_renamed_urns()
         gone = self._find_deleted(names)

@@ -1,10 +1,9 @@
 """Write and recover the journal of a run: the changes since its last checkpoint, one line each.
 
 Writing a checkpoint costs as much as the state is large, a journal line as much as its change.
-After a crash, `recover` applies the lines
-to the last checkpoint. Each line is `CRC JSON`; the first names the checkpoint that the journal
-belongs to. `SnapshotManager` appends,
-`journal_log` holds the file.
+After a crash, `recover` applies the lines to the last checkpoint. Each line is `CRC JSON`; the
+first names the checkpoint that the journal belongs to. `SnapshotManager` appends, `journal_log`
+holds the file.
 """
 
 import contextlib
@@ -111,9 +110,8 @@ class OrphanedJournal:
     """The content of a run's journal whose state another program has written since.
 
     `created` are objects that none of the run's written checkpoints has; `unfinished_creates` are
-    creates whose result the run does not know. `is_sure` is
-    False when nobody can know whether the run's last checkpoint was written, so that the other
-    program knew its objects. `others` are
+    creates whose result the run does not know. `is_sure` is False when nobody can know whether the
+    run's last checkpoint was written, so that the other program knew its objects. `others` are
     components and providers that the objects may depend on.
     """
 

@@ -32,10 +32,10 @@ class WritePacing:
     """How often a run writes journal lines and checkpoints, in seconds.
 
     `group_commit_delay` is how long a line waits for others to be written together. After a
-    checkpoint that took d seconds, the next one waits
-    `checkpoint_spacing_factor` times d, and at most `max_idle_spacing` seconds when nobody waits
-    for it; the first ones come sooner. A create waits for a checkpoint that names it, or,
-    with `logs_suffice` and after the run's first checkpoint, for the journal alone.
+    checkpoint that took d seconds, the next one waits `checkpoint_spacing_factor` times d, and at
+    most `max_idle_spacing` seconds when nobody waits for it; the first ones come sooner. A create
+    waits for a checkpoint that names it, or, with `logs_suffice` and after the run's first
+    checkpoint, for the journal alone.
     """
 
     group_commit_delay: float = 0.0

@@ -1,8 +1,8 @@
 """Move resources from one stack's state to another's, as `pulumi state move` does.
 
 Children move with their parents, providers are copied, references between moved and remaining
-resources are dropped. Both snapshots stay
-as they are, and so do the objects on the platform. Called by `gpuform state move`.
+resources are dropped. Both snapshots stay as they are, and so do the objects on the platform.
+Called by `gpuform state move`.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -28,9 +28,8 @@ class Move:
     """The states of both stacks after a move.
 
     `urns` maps the old URNs of the moved resources to the new ones; `dropped_here` and
-    `dropped_there` are the references that source and
-    destination lost. `borrowed` are the destination's providers that moved resources use although
-    their configuration differs.
+    `dropped_there` are the references that source and destination lost. `borrowed` are the
+    destination's providers that moved resources use although their configuration differs.
     """
 
     source: Snapshot

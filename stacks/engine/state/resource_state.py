@@ -29,8 +29,7 @@ class ResourceState:
     """One entry of the checkpoint: Pulumi's ResourceV3, its names in snake_case.
 
     `custom_timeouts` are in seconds under create, update, delete and read. `stack_trace` holds
-    source positions, empty where the SDK knows
-    none. Times are RFC 3339 texts, kept as read.
+    source positions, empty where the SDK knows none. Times are RFC 3339 texts, kept as read.
     """
 
     urn: str

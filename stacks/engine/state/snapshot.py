@@ -1,8 +1,7 @@
 """Keep the state of a stack while a run changes it, and write it to the store.
 
 The step executor reports the begin and end of each operation to `SnapshotManager`, which records
-every change in the journal and writes
-checkpoints, each verified by `edits.check` first.
+every change in the journal and writes checkpoints, each verified by `edits.check` first.
 """
 
 import threading
@@ -51,9 +50,8 @@ class SnapshotManager:
     """The state of one stack during one run.
 
     `write` stores a checkpoint; None stores nothing (previews). When a write fails, `begin` and
-    `close` raise EngineError: no operation is sent
-    to a provider whose result could not be stored. With a `journal`, the end of an operation is
-    stored when its recording method returns.
+    `close` raise EngineError: no operation is sent to a provider whose result could not be stored.
+    With a `journal`, the end of an operation is stored when its recording method returns.
     """
 
     base: Snapshot

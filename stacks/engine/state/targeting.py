@@ -80,8 +80,7 @@ class Selection:
     """The resources that a run is limited to; an empty selection is every resource.
 
     With `target_dependents` (`exclude_dependents`) the dependents of the targets (of the excluded
-    resources) belong to them. `replace` names
-    resources to replace whatever their inputs are.
+    resources) belong to them. `replace` names resources to replace whatever their inputs are.
     """
 
     targets: UrnPatterns = field(default_factory=UrnPatterns)

@@ -192,8 +192,7 @@ class StackLock:
     """The lock of one stack, a context manager: `folder` is Pulumi's, `own` gpuform's exclusion.
 
     The interpreter's end releases the lock. A killed process leaves its file in Pulumi's folder:
-    the next gpuform process that can prove the
-    death removes the file and reports that.
+    the next gpuform process that can prove the death removes the file and reports that.
     """
 
     def __init__(

@@ -22,8 +22,7 @@ class HistoryEntry:
     """The record of one operation. Times are Unix seconds.
 
     `result` is succeeded, failed or in-progress; `config` is the stack file's, with its
-    ciphertexts; `environment` says who ran the operation
-    and from where (`origin`).
+    ciphertexts; `environment` says who ran the operation and from where (`origin`).
     """
 
     kind: str

@@ -116,8 +116,7 @@ class SegmentLog:
     """A journal log in a bucket; each run writes to its own folder.
 
     So an owner that was stopped and wakes up neither changes nor removes the segments of its
-    successor. Segments that the store refuses go to
-    `unsaved`, and `check` raises from then on.
+    successor. Segments that the store refuses go to `unsaved`, and `check` raises from then on.
     """
 
     pace = WritePacing(

@@ -1,8 +1,7 @@
 """Convert property values to and from the JSON of Pulumi's state, as Go's encoding/json does.
 
 Only the state and its exports use this form; programs and providers speak the wire form of
-`values`. Callers that encode or decode secrets
-pass the stack's crypter.
+`values`. Callers that encode or decode secrets pass the stack's crypter.
 """
 
 import json

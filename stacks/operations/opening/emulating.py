@@ -18,8 +18,7 @@ def run_emulator(
     """Run the emulator of a project, with its objects in a file; do nothing without `wanted`.
 
     The file is the nearest one upwards (see `create_shared_store`), else the project's own, or for
-    a
-    stack of a workspace the one of its `root`.
+    a stack of a workspace the one of its `root`.
     """
     if not wanted:
         return nullcontext()

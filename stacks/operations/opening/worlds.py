@@ -36,8 +36,7 @@ def enter_environment(
     """Yield whether the stack's platforms are emulated, with the emulator running if wanted.
 
     `root` is the workspace's folder, as in `run_emulator`. With `shows_state` no platform is asked:
-    any
-    emulator is accepted.
+    any emulator is accepted.
 
     Raises:
         EngineError: the stack lives in the other environment, or on another emulator.

@@ -78,8 +78,7 @@ class Interruptions(Protocol):
         """Call `cancel` or `leave` on interruptions, until the context ends.
 
         `cancel` ends the work in good order; `leave` ends the work at once, with pending
-        operations. Both
-        are called in other threads.
+        operations. Both are called in other threads.
         """
 
 

@@ -97,8 +97,7 @@ class ImportOptions:
     """One object by `type_`, `name` and `id_`, or `everything` in a platform's account.
 
     `types`, `names`, `regions` and `tags` filter `everything`; `given` are inputs, as texts, that
-    no
-    platform reports; `out` is the file that gets the entries.
+    no platform reports; `out` is the file that gets the entries.
     """
 
     type_: str | None = None

@@ -46,8 +46,7 @@ def recover_earlier_runs(
     """Return the stack with the objects that interrupted runs have created.
 
     Under its lock the state is saved; without a `lock` the stack is only as it would be. `makes`
-    says
-    that the run creates objects, and may recreate some of these.
+    says that the run creates objects, and may recreate some of these.
 
     Raises:
         Unsettled: an object may have been created, and nothing can tell.
@@ -120,8 +119,7 @@ def forget_deleted_objects(stack: Stack, after: Snapshot, tell: Callable[[str], 
     """Remove deleted clusters and machines from the user's kubeconfig and SSH files.
 
     `stack` is as it was before the run. A failure is a warning with the command that does it: the
-    run
-    itself has succeeded by now.
+    run itself has succeeded by now.
     """
     gone = deleted_ids(stack.snapshot, after)
     if not gone:

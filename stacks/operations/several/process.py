@@ -40,8 +40,7 @@ class Task(_Message):
     The process sets `variables` for the task. `options` are fields of RunOptions. `plan` limits the
     changes, and `source` is the plan's name in messages. With `foresees` the process asks for the
     planned outputs of other stacks, with `asks` for passphrases. With `drift` it only looks for
-    changes
-    made outside of Pulumi. `form` is the format of its output.
+    changes made outside of Pulumi. `form` is the format of its output.
     """
 
     kind: Literal["task"] = "task"
@@ -65,8 +64,7 @@ class PlannedOutputs(_Message):
     """The planned outputs of another stack, in answer to AsksOutputs.
 
     `outputs` is None where the stack's state has them. `error` says why they are unknown. `seal` is
-    the
-    seal of the plan that they come from.
+    the seal of the plan that they come from.
     """
 
     kind: Literal["foretold"] = "foretold"
@@ -132,8 +130,7 @@ class Ended(_Message):
     """The last message of a task: `code` is the exit code of a command with the same result.
 
     A preview sends its `plan` and its planned `outputs`; `text` is a short summary. With `is_clean`
-    the
-    task ran no code of the project, and the process can take another task.
+    the task ran no code of the project, and the process can take another task.
     """
 
     kind: Literal["ended"] = "ended"

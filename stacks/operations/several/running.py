@@ -51,9 +51,8 @@ class MultiStackOptions:
     """The options of a multi-stack run. `run` applies to each stack; its files hold all plans.
 
     `names` are the chosen stacks. With `drift` a refresh only looks. `jobs` is the number of stacks
-    at
-    a time; None means one per processor while planning, and more while applying. `form`, `color`,
-    `showing`, `lock_timeout` and `debug` are passed on to the processes.
+    at a time; None means one per processor while planning, and more while applying. `form`,
+    `color`, `showing`, `lock_timeout` and `debug` are passed on to the processes.
     """
 
     run: RunOptions

@@ -50,8 +50,7 @@ class Part:
     """Hold the items under one heading.
 
     A share is the fraction of the document that may be filled after items of this form are added,
-    so
-    that later parts keep some room.
+    so that later parts keep some room.
     """
 
     items: Sequence[Item]

@@ -44,8 +44,7 @@ class Totals:
     """Sum the status of several stacks. `cost` is None if no cost is known.
 
     `unread` names the stacks missing in the sums, `absent` those that do not exist yet, and
-    `emulated`
-    those on the emulator.
+    `emulated` those on the emulator.
     """
 
     stacks: int

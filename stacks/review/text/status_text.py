@@ -32,10 +32,8 @@ class ResourceStatus:
     """Hold the status of one resource.
 
     `problem` says why the resource could not be read, or that it `is_gone`. `footprint` is its
-    priced
-    usage, or None if unknown. `live` are the platform's current measurements, None if not asked or
-    not
-    measured; `live_problem` says why they could not be read.
+    priced usage, or None if unknown. `live` are the platform's current measurements, None if not
+    asked or not measured; `live_problem` says why they could not be read.
     """
 
     name: str
@@ -81,8 +79,8 @@ class Status:
 
     `monitoring` is None if Lens is not configured, `cost` if no cost is known. The state is `age`
     seconds old; with `is_live` the platforms were asked. `running_change` describes the command
-    that
-    changes the stack now. `unsettled` are creates that were interrupted and may have left objects.
+    that changes the stack now. `unsettled` are creates that were interrupted and may have left
+    objects.
     """
 
     stack: str

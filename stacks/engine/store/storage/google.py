@@ -14,8 +14,7 @@ def open_bucket(address: Address, environ: Mapping[str, str]) -> Objects:
     """Open the bucket of an address.
 
     Credentials are GOOGLE_CREDENTIALS (a key as JSON), GOOGLE_APPLICATION_CREDENTIALS, the ones of
-    `gcloud auth application-default login`, or
-    the machine's.
+    `gcloud auth application-default login`, or the machine's.
 
     Raises:
         BackendError: the address or the credentials cannot be used.
