@@ -45,9 +45,15 @@ class NodeCertificationOperations(CertificationOperations[CertificationInputs]):
     inputs = CertificationInputs
 
     def _get_id(self, inputs: CertificationInputs) -> str:
+        """Return the id `NAMESPACE/NAME` of a certification, with a default for the namespace."""
         return f"{inputs.namespace or DEFAULT_NAMESPACE}/{inputs.name}"
 
     def _parse_id(self, object_id: str) -> Mapping[str, Any]:
+        """Parse an id of the form `NAMESPACE/NAME` into inputs.
+
+        Raises:
+            GpuformError: the id has another form.
+        """
         namespace, _, name = object_id.partition("/")
         if not namespace or not name or "/" in name:
             raise GpuformError(
@@ -57,15 +63,20 @@ class NodeCertificationOperations(CertificationOperations[CertificationInputs]):
         return {"namespace": namespace, "name": name}
 
     def _get_verdict_owner(self, inputs: CertificationInputs) -> str:  # noqa: ARG002 - the shape of the class
+        """Return the one owner of all failed certifications of SCP, whatever the inputs."""
         return VERDICT_OWNER
 
     def _count_declared_nodes(self, inputs: CertificationInputs) -> int:
+        """Count the different ids in `node_ids`."""
         return len({*inputs.node_ids})
 
     def _create_node_access(
         self, context: ProviderContext, object_id: str, inputs: CertificationInputs
     ) -> NodeAccess | None:
-        """Return the functions to list the certified servers and to create their tester."""
+        """Return functions to list the certified servers and to create their tester; never None.
+
+        The list leaves out missing nodes and nodes under deletion.
+        """
         client = client_for(self._settings, inputs.region_id)
         kubeconfig = None
         if inputs.kubernetes is not None:
@@ -114,6 +125,7 @@ class NodeCertificationOperations(CertificationOperations[CertificationInputs]):
 
 
 def _build_machine(node: wire.GpuNode, software: NodeSoftware | None) -> Machine:
+    """Build the machine to test from a node; with `software` None the driver is empty."""
     return Machine(
         node=node.gpu_node_name,
         machine=node.id,
@@ -143,7 +155,7 @@ class CertificationLifecycle(Lifecycle[CertificationInputs, CertificationOutputs
     def find_planned_changes(
         cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
     ) -> Iterable[FieldChange]:
-        """Yield `certify again` where nodes are no longer certified, or new nodes are declared."""
+        """Yield `certify again` for uncertified or new nodes, and the change of `node_ids`."""
         old_ids, declared_ids = old_outputs.get("node_ids") or [], declared.get("node_ids")
         is_unknown = contains_unknown(declared_ids)
         new_count = 0 if is_unknown else len({*(declared_ids or ())} - {*old_ids})

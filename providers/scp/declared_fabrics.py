@@ -32,6 +32,7 @@ def is_declared(context: ProviderContext, node_pool_id: str, name: str) -> bool:
 
 
 def _get_declared_fabrics(context: ProviderContext) -> set[FabricKey]:
+    """Return the set of fabrics declared so far in this run, to read or to extend under `_lock`."""
     # Pulumi's host serves one run and gives no answers to store: its process is the run.
     is_only_run = context.urn is None or context.is_pulumi_host
     return (

@@ -40,7 +40,10 @@ class FabricOperations:
     def planning_problems(
         self, context: ProviderContext, values: Mapping[str, Any]
     ) -> Iterator[Problem]:
-        """Yield a problem if the vendor pool does not exist, and record the declared fabric."""
+        """Record the fabric as declared, and yield a problem if the vendor pool does not exist.
+
+        If SCP does not answer, nothing is refused, and the context reports the missing check.
+        """
         node_pool_id, name = values.get("node_pool_id"), values.get("cluster_fabric_name")
         if isinstance(node_pool_id, str) and isinstance(name, str):
             declared_fabrics.record_declared_fabric(context, node_pool_id, name)
@@ -60,7 +63,11 @@ class FabricOperations:
         object_id: str,  # noqa: ARG002 - the shape of ResourceOperations
         inputs: FabricInputs,
     ) -> ObservedFabric:
-        """Wait until the fabric is RUNNING, or return at once without members."""
+        """Wait until the fabric is RUNNING, or return at once without members.
+
+        Raises:
+            NotReady: the fabric has failed, or the time is over.
+        """
         client, name = self._get_client(inputs.region_id), inputs.cluster_fabric_name
 
         def poll() -> PollResult[ObservedFabric]:
@@ -101,10 +108,12 @@ class FabricOperations:
     def delete(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> None:
-        """Wait until the fabric has ended with the last node.
+        """Wait until the fabric has ended with the last node; no deletion is requested.
+
+        A malformed id is no error.
 
         Raises:
-            GpuformError: the fabric has members that nobody is deleting.
+            GpuformError: the fabric has members that nobody is deleting, or the time is over.
         """
         match = _ID_PATTERN.fullmatch(object_id)
         if match is None:
@@ -128,6 +137,7 @@ class FabricOperations:
         )
 
     def _get_client(self, region: Any) -> ScpClient:
+        """Return the client of a region; the default region's unless `region` is a text."""
         return client_for(self._settings, region if isinstance(region, str) else None)
 
 
@@ -145,7 +155,7 @@ class FabricLifecycle(Lifecycle[FabricInputs, FabricOutputs]):
 
     @classmethod
     def get_owner_name(cls, outputs: Mapping[str, Any]) -> str:
-        """Return the creator of the fabric."""
+        """Return the creator of the fabric; empty if unknown."""
         return str(outputs.get("created_by") or "")
 
 
@@ -153,7 +163,10 @@ _ID_PATTERN = re.compile(r"([^/]+)/([^/]+)")
 
 
 def build_poll_result(name: str, fabric: wire.ClusterFabric | None) -> PollResult[ObservedFabric]:
-    """Build the poll result of a fabric for waiters: ready, failed, or still changing."""
+    """Build the poll result of a fabric for waiters: ready, failed, or still changing.
+
+    None stands for a fabric without members, which is ready.
+    """
     # Ready without members: the platform creates the fabric with its first node.
     if fabric is None:
         return PollResult(Observed({}, FabricOutputs(ready=True)), "no members yet", is_done=True)
@@ -187,6 +200,7 @@ def build_poll_result(name: str, fabric: wire.ClusterFabric | None) -> PollResul
 
 
 def _refuse_members(fabric: wire.ClusterFabric) -> None:
+    """Raise GpuformError if the fabric has a member not under deletion."""
     member_names = [
         member.gpu_node_name
         for member in fabric.gpu_node_details

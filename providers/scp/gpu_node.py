@@ -119,7 +119,12 @@ class GpuNodeOperations:
     def create(self, context: ProviderContext, inputs: GpuNodeInputs) -> str:
         """Create the node in its fabric, which must exist, and return the id.
 
-        Waits until the fabric is RUNNING and the name is free.
+        Waits until the name is free, and at most `FABRIC_READY_TIMEOUT_S` until the fabric is
+        RUNNING. A node that an earlier attempt has created is found again.
+
+        Raises:
+            GpuformError: the fabric does not exist, or SCP refuses; see `create_once` for the
+                others.
         """
         client, name = self._get_client_for_inputs(inputs), inputs.gpu_node_name
         # Before anything is recorded: a missing fabric fails without a trace.
@@ -169,10 +174,10 @@ class GpuNodeOperations:
     def wait_until_ready(
         self, context: ProviderContext, object_id: str, inputs: GpuNodeInputs
     ) -> ObservedNode:
-        """Send steps until the node is as declared: RUNNING, or STOPPED if declared.
+        """Send steps until the node is as declared: RUNNING, or STOPPED if declared; then uncordon.
 
         Raises:
-            NotReady: the node is gone, has failed, or may still be cordoned.
+            NotReady: the node is gone, has failed, refuses a step, or may still be cordoned.
         """
         client = self._get_client_for_inputs(inputs)
         node = SingleNode(client, object_id, _get_known_public_ip(context, inputs))
@@ -222,8 +227,9 @@ class GpuNodeOperations:
     ) -> ObservedNode | None:
         """Read the node; return None if SCP no longer has the node.
 
-        The platform returns no id of a public IP: the stored one stays. So an import leaves the
-        public address out, and has the observed lock and state.
+        Uncordons the node after an interrupted run, except in a preview. The platform returns no id
+        of a public IP: the stored one stays. So an import leaves the public address out, and has
+        the observed lock and state.
         """
         client = self._get_client(known_inputs)
         node = SingleNode(client, object_id, context.stored_properties.get("public_ip_address_id"))
@@ -260,9 +266,13 @@ class GpuNodeOperations:
         inputs: GpuNodeInputs,
         changes: Sequence[FieldChange],  # noqa: ARG002 - the node says what is to be done
     ) -> None:
-        """Refuse impossible changes before anything is sent, and drain the node.
+        """Refuse impossible changes before anything is sent, then drain a node to stop or to move.
 
-        `wait_until_ready` sends the steps.
+        Records whether the stop is for idleness. `wait_until_ready` sends the steps, and reports a
+        missing node.
+
+        Raises:
+            GpuformError: a move is impossible, a permission is missing, or jobs keep the node.
         """
         client = self._get_client_for_inputs(inputs)
         node = SingleNode(client, object_id, None)
@@ -290,7 +300,11 @@ class GpuNodeOperations:
     def predict_removed_nodes(
         self, context: ProviderContext, object_id: str, inputs: GpuNodeInputs
     ) -> RemovedNodes | None:
-        """Return the node if an update would stop or move it now, else None."""
+        """Predict the node as removed if an update would stop or move the node now.
+
+        None if the node stays, is missing, or has no declared scheduler; a missing scheduler is
+        reported as a skipped check.
+        """
         node_outputs = SingleNode(self._get_client_for_inputs(inputs), object_id, None).refresh()
         if node_outputs is None:
             return None
@@ -305,7 +319,11 @@ class GpuNodeOperations:
         known_inputs: Mapping[str, Any],
         because: str,
     ) -> RemovedNodes | None:
-        """Return the node, unless somebody is deleting it already."""
+        """Predict the node as removed by a deletion, for the reason `because`.
+
+        None if the node is missing, is being deleted, or has no declared scheduler; a missing
+        scheduler is reported as a skipped check.
+        """
         node_outputs = SingleNode(self._get_client(known_inputs), object_id, None).refresh()
         if node_outputs is None or is_terminating(node_outputs.state):
             return None
@@ -317,16 +335,23 @@ class GpuNodeOperations:
     def uncordon_leftover_nodes(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> None:
-        """Uncordon the name of a deleted node: another node may get the name."""
+        """Uncordon the name of a deleted node: another node may get the name.
+
+        Raises:
+            GpuformError: the name may still be cordoned.
+        """
         _build_drainer(context, object_id, known_inputs).uncordon_nodes(())
 
     def delete(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> None:
-        """Drain and delete the node, and wait until the node is gone.
+        """Drain and delete the node, wait until the node is gone, and forget its records.
+
+        After a refusal the node is uncordoned. A missing node is no error.
 
         Raises:
-            GpuformError: SCP refuses the deletion, or the run may not unlock a locked node.
+            GpuformError: SCP refuses the deletion, the node must not be drained, the run may not
+                unlock a locked node, or the time is over.
         """
         client = self._get_client(known_inputs)
         node = SingleNode(client, object_id, None)
@@ -360,9 +385,13 @@ class GpuNodeOperations:
     def _get_fabric_to_join(
         self, client: ScpClient, context: ProviderContext, inputs: GpuNodeInputs
     ) -> wire.ClusterFabric:
-        """Return the fabric after waiting until it is RUNNING, at most `FABRIC_READY_TIMEOUT_S`.
+        """Wait for the fabric to be RUNNING, at most `FABRIC_READY_TIMEOUT_S`; return the fabric.
 
-        Whether a fabric accepts nodes before is not documented: the create is sent all the same.
+        Whether a fabric accepts nodes before is not documented: after the time the fabric is
+        returned all the same. A call that only searches does not wait.
+
+        Raises:
+            GpuformError: the fabric does not exist.
         """
 
         def poll() -> PollResult[wire.ClusterFabric]:
@@ -386,15 +415,21 @@ class GpuNodeOperations:
     def _inspect_node(
         self, context: ProviderContext, declared: Mapping[str, Any], node: NodeOutputs
     ) -> tuple[NodeOutputs, list[NodeFault]]:
+        """Return the node with the scheduler's complaint, and the faults of a broken node.
+
+        Asks scheduler and Lens as `NodeInspection.find_faults`.
+        """
         label = f"GPU node {node.gpu_node_name}"
         nodes, faults = NodeInspection(context, self._settings, label, declared).find_faults([node])
         return nodes[0], faults
 
     def _get_client(self, values: Mapping[str, Any]) -> ScpClient:
+        """Return the client of the region in `values`; the default region's unless a text."""
         region = values.get("region_id")
         return client_for(self._settings, region if isinstance(region, str) else None)
 
     def _get_client_for_inputs(self, inputs: GpuNodeInputs) -> ScpClient:
+        """Return the client of the declared region, or of the default region."""
         return client_for(self._settings, inputs.region_id)
 
 
@@ -420,7 +455,7 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
 
     @classmethod
     def count_gpus(cls, properties: Mapping[str, Any]) -> int | None:  # noqa: ARG003 - all servers are alike
-        """Return the number of GPUs of one server."""
+        """Return the number of GPUs of one server, the same for all servers; never None."""
         return GPUS_PER_SERVER
 
     @classmethod
@@ -434,14 +469,23 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
     def list_notices(
         cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any], now: float
     ) -> Iterable[Notice]:
-        """Return notices about the declared end of the node, and about a newer image."""
+        """Return notices about idleness, unrepaired faults and a newer image.
+
+        Notices about the declared expiry are left out.
+        """
         return (*super().list_notices(inputs, outputs, now), *build_image_notices(outputs))
 
     @classmethod
     def judge_idleness(
         cls, settings: Settings, object_id: str, idleness: Idleness
     ) -> Verdict | None:
-        """Judge by the scheduler and by Lens whether the node is idle."""
+        """Judge by the scheduler and by Lens whether the node is idle; never None.
+
+        Records this look, or forgets all looks if the node may be in use.
+
+        Raises:
+            GpuformError: the scheduler or Lens cannot be asked.
+        """
         context = get_current_context()
         node, drainer = (
             parse_stored_node(context.stored_properties),
@@ -451,17 +495,17 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
 
     @classmethod
     def get_owner_name(cls, outputs: Mapping[str, Any]) -> str:
-        """Return the creator of the node."""
+        """Return the creator of the node; empty if unknown."""
         return str(outputs.get("created_by") or "")
 
     @classmethod
     def get_access(cls, outputs: Mapping[str, Any]) -> Access | None:
-        """Return the SSH access of the node."""
+        """Return the SSH access of the node; never None, even if nobody can reach the node now."""
         return describe_node_access(outputs)
 
     @classmethod
     def get_placement(cls, outputs: Mapping[str, Any]) -> ResourcePlacement | None:
-        """Return the region, vendor pool and fabric of the node."""
+        """Return the region, vendor pool and fabric of the node; never None."""
         return describe_node_placement(outputs)
 
     @classmethod
@@ -471,12 +515,15 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
 
     @classmethod
     def should_stay_off(cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]) -> bool:
-        """Return True if `gpuform expire` has stopped the node for idleness."""
+        """Return True if `gpuform expire` has stopped the node, still with `idle`, for idleness.
+
+        False with the permission `start-terminated`.
+        """
         return should_stay_stopped(old_outputs, declared)
 
     @classmethod
     def get_creation_time(cls, outputs: Mapping[str, Any]) -> float | None:
-        """Return the creation time reported by SCP, in Unix seconds."""
+        """Return the creation time reported by SCP, in Unix seconds; None if unknown."""
         return to_unix_time(outputs.get("created_at"))
 
     @classmethod
@@ -547,10 +594,15 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
     def _completed(
         self, context: ProviderContext, values: Mapping[str, Any]
     ) -> tuple[dict[str, Any], list[Problem]]:
+        """Return the values with the `server_type_id` of a declared `gpu_type`, and problems.
+
+        May request SCP's list of server types.
+        """
         return offers.add_server_type(self._settings or Settings(), context, values)
 
 
 def _build_drainer(context: ProviderContext, id_: str, declared: Mapping[str, Any]) -> NodeDrainer:
+    """Create the drainer of one node, named in messages by `gpu_node_name`, else by the id."""
     return NodeDrainer(context, id_, f"GPU node {declared.get('gpu_node_name') or id_}", declared)
 
 
@@ -563,6 +615,7 @@ def _build_eviction(node: NodeOutputs, inputs: GpuNodeInputs) -> NodeEviction:
 
 
 def _list_present(node: NodeOutputs | None) -> list[NodeOutputs]:
+    """Return a list of the node; an empty list for None."""
     return [] if node is None else [node]
 
 
@@ -586,6 +639,11 @@ def _get_known_public_ip(context: ProviderContext, inputs: GpuNodeInputs) -> str
 
 
 def _require_fabric(client: ScpClient, fabric_id: str) -> wire.ClusterFabric:
+    """Return the fabric of an id.
+
+    Raises:
+        GpuformError: the fabric does not exist.
+    """
     fabric = find_fabric_by_id(client, fabric_id)
     if fabric is None:
         raise GpuformError(f"cluster_fabric_id: {describe_missing_fabric(fabric_id)}")

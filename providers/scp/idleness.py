@@ -48,7 +48,7 @@ def judge_idleness(
 ) -> Verdict:
     """Judge from a new look at the nodes, and from recorded looks, whether all are idle.
 
-    A source that cannot be asked ends the quiet time, too.
+    Records the look. A sign of use, and a source that cannot be asked, delete the recorded looks.
 
     Raises:
         GpuformError: the scheduler or Lens cannot be asked.
@@ -98,9 +98,9 @@ def _get_clock_ahead(context: ProviderContext, client: LensClient) -> float | No
 
 
 def record_stop(context: ProviderContext, id_: str, declared: Mapping[str, Any]) -> None:
-    """Record before nodes are stopped or started whether `gpuform expire` stops them for idleness.
+    """Record a stop for idleness if nodes with `idle` are declared STOPPED; else forget the record.
 
-    Only `expire` stops nodes that declare `idle`.
+    Called before the request. Only `gpuform expire` declares nodes with `idle` as STOPPED.
     """
     stops, idleness = IdleStops.beside(context.intents), read_idleness(declared)
     if idleness is not None and declared.get("state") == "STOPPED":
@@ -127,7 +127,10 @@ def should_stay_stopped(old: Mapping[str, Any], declared: Mapping[str, Any]) -> 
 def add_idle_stop(
     context: ProviderContext, id_: str, observed: Observed[Outputs], *, is_off: bool
 ) -> Observed[Outputs]:
-    """Add to the observed outputs why `gpuform expire` has stopped the nodes."""
+    """Return the observed nodes with the reason of a stop by `gpuform expire` in `stopped_by`.
+
+    The reason is None for nodes that are not off or were stopped by somebody else.
+    """
     stop = IdleStops.beside(context.intents).find(id_) if is_off else None
     stored_reason = context.stored_properties.get("stopped_by") if is_off else None
     stopped_by = (

@@ -18,7 +18,13 @@ ADDRESS_BY_REGION = True
 
 
 def held(settings: Settings) -> list[Held]:
-    """List nodes, fabrics and pools of one region: two lists are requested."""
+    """List nodes, fabrics and pools in the region of the settings; two lists are requested.
+
+    Nodes that are being deleted are left out.
+
+    Raises:
+        GpuformError: SCP does not answer, or refuses.
+    """
     client = client_for(settings)
     # A node that is being deleted is nothing that somebody could import or clean up.
     nodes = [node for node in client.list_nodes() if not is_terminating(node.state)]
@@ -45,6 +51,7 @@ def _summarize_node(node: wire.GpuNode) -> Held:
 
 
 def _summarize_fabrics(fabrics: Iterable[wire.ClusterFabric]) -> Iterator[Held]:
+    """Yield each fabric, with the ids of its nodes, as an entry of an account's inventory."""
     for fabric in fabrics:
         yield Held(
             "scp",
@@ -61,6 +68,10 @@ def _summarize_fabrics(fabrics: Iterable[wire.ClusterFabric]) -> Iterator[Held]:
 
 
 def _group_pools(nodes: Iterable[wire.GpuNode]) -> Iterator[Held]:
+    """Yield a pool for all nodes with the same vendor pool, fabric and prefix of their names.
+
+    Nodes without a prefix or a fabric belong to no pool.
+    """
     nodes_by_pool: dict[tuple[str, str, str], list[wire.GpuNode]] = defaultdict(list)
     for node in nodes:
         prefix = node.gpu_node_name.rpartition("-")[0]

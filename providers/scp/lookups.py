@@ -77,4 +77,5 @@ def gpu_nodes(  # noqa: PLR0913 - the document's filters
 
 
 def _get_client(region: str | None) -> ScpClient:
+    """Return the client of a region, by the settings of look-ups; None is the default region."""
     return client_for(get_lookup_settings(), region)

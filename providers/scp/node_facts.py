@@ -47,6 +47,7 @@ def compute_node_usage(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) ->
 
 
 def _get_declared_state(node: Any, pool_state: str) -> str:
+    """Return the declared state of a node, else the state of the pool."""
     return (find_text(node, "state") if isinstance(node, Mapping) else "") or pool_state
 
 
@@ -113,6 +114,7 @@ def describe_node_placement(outputs: Mapping[str, Any]) -> ResourcePlacement:
 def _build_placement(
     outputs: Mapping[str, Any], name: str, nodes: list[Mapping[str, Any]]
 ) -> ResourcePlacement:
+    """Build the placement of a resource from its nodes; nodes without a name are left out."""
     return ResourcePlacement(
         name=name,
         region=find_text(outputs, "region_id"),
@@ -125,6 +127,7 @@ def _build_placement(
 
 
 def _build_placed_node(node: Mapping[str, Any]) -> NodePlacement:
+    """Build the placement of one node: the fabric, and the public or else the private address."""
     return NodePlacement(
         name=find_text(node, "gpu_node_name"),
         address=find_text(node, "policy_nat") or find_text(node, "policy_ip"),
@@ -160,7 +163,7 @@ def describe_pool_access(outputs: Mapping[str, Any]) -> Access:
 
 
 def describe_node_access(outputs: Mapping[str, Any]) -> Access:
-    """Describe how people reach one node by SSH."""
+    """Describe how people reach one node by SSH, or why nobody can now."""
     return Access(
         name=find_text(outputs, "gpu_node_name"),
         no_kubeconfig=_NO_KUBERNETES,

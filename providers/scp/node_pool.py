@@ -104,9 +104,14 @@ class NodePoolOperations:
         return offers.yield_while_answered(client, context, chain(*checks))
 
     def create(self, context: ProviderContext, inputs: NodePoolInputs) -> str:
-        """Create the first batch of nodes, and return the id of the pool.
+        """Create the first batch of nodes, unless an earlier attempt did; return the pool's id.
 
         `wait_until_ready` creates the other nodes.
+
+        Raises:
+            NameTaken: somebody else has a node or a fabric of the name.
+            UnknownOutcome: nobody knows whether nodes were created.
+            GpuformError: no node was created.
         """
         target = build_target(inputs.node_pool_id, inputs.gpu_node_name_prefix)
         # Two pools of one program must not create nodes of the same names.
@@ -120,7 +125,7 @@ class NodePoolOperations:
     def wait_until_ready(
         self, context: ProviderContext, object_id: str, inputs: NodePoolInputs
     ) -> ObservedPool:
-        """Reconcile until exactly the declared nodes exist, each as declared.
+        """Reconcile until exactly the declared nodes exist, each as declared; then uncordon.
 
         Raises:
             NotReady: a node is not as declared, or may still be cordoned.
@@ -140,7 +145,8 @@ class NodePoolOperations:
     ) -> ObservedPool | None:
         """Read the pool's nodes by the ids in the state and in intents; import a pool by its id.
 
-        Returns None if no node exists.
+        Uncordons nodes after an interrupted run, except in a preview. Returns None if no node
+        exists, or if the id is malformed.
 
         Raises:
             GpuformError: SCP does not show the nodes now, and may show them later.
@@ -191,9 +197,12 @@ class NodePoolOperations:
         inputs: NodePoolInputs,
         changes: Sequence[FieldChange],  # noqa: ARG002 - the nodes say what is to be done
     ) -> None:
-        """Refuse impossible changes before anything is sent, and drain the removed nodes.
+        """Refuse impossible changes before anything is sent, and drain the nodes to remove.
 
-        `wait_until_ready` sends the requests.
+        Records whether a stop is for idleness. `wait_until_ready` sends the requests.
+
+        Raises:
+            GpuformError: a change is impossible, a permission is missing, or jobs keep a node.
         """
         client = self._get_client_for_inputs(inputs)
         reconciler = PoolReconciler(client, self._settings, context, inputs, object_id)
@@ -212,7 +221,11 @@ class NodePoolOperations:
     def predict_removed_nodes(
         self, context: ProviderContext, object_id: str, inputs: NodePoolInputs
     ) -> RemovedNodes | None:
-        """Return the nodes whose jobs an update would end now, or None."""
+        """Predict the nodes whose jobs an update would end now.
+
+        None if there are none, or if no scheduler is declared, which is reported as a skipped
+        check.
+        """
         return PoolReconciler(
             self._get_client_for_inputs(inputs), self._settings, context, inputs, object_id
         ).predict_removed_nodes()
@@ -224,7 +237,11 @@ class NodePoolOperations:
         known_inputs: Mapping[str, Any],
         because: str,
     ) -> RemovedNodes | None:
-        """Return all nodes of the pool."""
+        """Predict all nodes not yet under deletion as removed, for the reason `because`.
+
+        None if there are none, or if no scheduler is declared, which is reported as a skipped
+        check.
+        """
         nodes, _ = self._build_pool_nodes(
             self._get_client(known_inputs), context, object_id, known_inputs
         )
@@ -236,16 +253,23 @@ class NodePoolOperations:
     def uncordon_leftover_nodes(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> None:
-        """Uncordon the names of deleted nodes after an interrupted removal."""
+        """Uncordon the names of deleted nodes after an interrupted removal.
+
+        Raises:
+            GpuformError: a name may still be cordoned.
+        """
         NodeDrainer.for_pool(context, object_id, known_inputs).uncordon_nodes(())
 
     def delete(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> None:
-        """Drain all nodes, delete them by one request, and wait until the last node is gone.
+        """Drain all nodes, delete them by one request, wait for the end, and forget the records.
+
+        After a refusal the nodes are uncordoned.
 
         Raises:
-            GpuformError: SCP refuses a deletion, or the run may not unlock locked nodes.
+            GpuformError: SCP refuses a deletion, nodes must not be drained, the run may not unlock
+                locked nodes, or the time is over.
         """
         client = self._get_client(known_inputs)
         nodes, ledger = self._build_pool_nodes(client, context, object_id, known_inputs)
@@ -300,6 +324,7 @@ class NodePoolOperations:
     def _build_pool_nodes(
         self, client: ScpClient, context: ProviderContext, id_: str, known_inputs: Mapping[str, Any]
     ) -> tuple[PoolNodes, NodeLedger]:
+        """Create the nodes, not listed yet, and the ledger of a pool, from id, inputs and state."""
         match = _ID_PATTERN.fullmatch(id_)
         node_pool_id, fabric, prefix = match.groups() if match else ("", "", "")
         node_ids, clock_ahead = (
@@ -349,14 +374,20 @@ class NodePoolOperations:
     def _inspect_nodes(
         self, context: ProviderContext, declared: Mapping[str, Any], nodes: PoolNodes
     ) -> tuple[Sequence[NodeOutputs], list[NodeFault]]:
+        """Return the nodes with the scheduler's complaints, and the faults of broken nodes.
+
+        Asks scheduler and Lens as `NodeInspection.find_faults`.
+        """
         label = f"pool {declared.get('gpu_node_name_prefix') or ''}".strip()
         return NodeInspection(context, self._settings, label, declared).find_faults(nodes.all)
 
     def _get_client(self, values: Mapping[str, Any]) -> ScpClient:
+        """Return the client of the region in `values`; the default region's unless a text."""
         region = values.get("region_id")
         return client_for(self._settings, region if isinstance(region, str) else None)
 
     def _get_client_for_inputs(self, inputs: NodePoolInputs) -> ScpClient:
+        """Return the client of the declared region, or of the default region."""
         return client_for(self._settings, inputs.region_id)
 
 
@@ -399,14 +430,23 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
     def list_notices(
         cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any], now: float
     ) -> Iterable[Notice]:
-        """Return notices about the declared end of the pool, and about a newer image."""
+        """Return notices about idleness, unrepaired faults and a newer image.
+
+        Notices about the declared expiry are left out.
+        """
         return (*super().list_notices(inputs, outputs, now), *build_image_notices(outputs))
 
     @classmethod
     def judge_idleness(
         cls, settings: Settings, object_id: str, idleness: Idleness
     ) -> Verdict | None:
-        """Judge by the scheduler and by Lens whether all nodes of the pool are idle."""
+        """Judge by the scheduler and by Lens whether all nodes of the pool are idle; never None.
+
+        Records this look, or forgets all looks if a node may be in use.
+
+        Raises:
+            GpuformError: the scheduler or Lens cannot be asked.
+        """
         context = get_current_context()
         drainer = NodeDrainer.for_pool(context, object_id, context.stored_properties)
         nodes = [
@@ -426,12 +466,12 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
 
     @classmethod
     def get_access(cls, outputs: Mapping[str, Any]) -> Access | None:
-        """Return the SSH access of the pool's nodes."""
+        """Return the SSH access of the pool's nodes; never None, even without nodes."""
         return describe_pool_access(outputs)
 
     @classmethod
     def get_placement(cls, outputs: Mapping[str, Any]) -> ResourcePlacement | None:
-        """Return region and vendor pool, and the fabric of each node."""
+        """Return region and vendor pool, and the fabric of each node; never None."""
         return describe_pool_placement(outputs)
 
     @classmethod
@@ -441,12 +481,15 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
 
     @classmethod
     def should_stay_off(cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]) -> bool:
-        """Return True if `gpuform expire` has stopped the pool for idleness."""
+        """Return True if `gpuform expire` has stopped the pool, still with `idle`, for idleness.
+
+        False with the permission `start-terminated`.
+        """
         return should_stay_stopped(old_outputs, declared)
 
     @classmethod
     def get_creation_time(cls, outputs: Mapping[str, Any]) -> float | None:
-        """Return the creation time of the oldest node, in Unix seconds."""
+        """Return the creation time of the oldest node, in Unix seconds; None if unknown."""
         times = (to_unix_time(node.created_at) for node in parse_stored_nodes(outputs) or ())
         return min((time for time in times if time is not None), default=None)
 
@@ -494,10 +537,15 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
     def _completed(
         self, context: ProviderContext, values: Mapping[str, Any]
     ) -> tuple[dict[str, Any], list[Problem]]:
+        """Return the values with the `server_type_id` of a declared `gpu_type`, and problems.
+
+        May request SCP's list of server types.
+        """
         return offers.add_server_type(self._settings or Settings(), context, values)
 
 
 def _build_full_eviction(nodes: PoolNodes, reason: str) -> NodeEviction:
+    """Build the eviction of all nodes of a pool, except nodes under deletion, for one reason."""
     live_nodes = (node for node in nodes.all if not is_terminating(node.state))
     return NodeEviction({node.gpu_node_name: reason for node in live_nodes})
 

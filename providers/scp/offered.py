@@ -17,10 +17,13 @@ _SCP_REGIONS = tuple(dict.fromkeys(region for regions in REGIONS.values() for re
 
 
 def offered(settings: Settings, regions: Sequence[str]) -> Iterator[Offer]:
-    """List the offers of SCP's regions among `regions`, or of the default region.
+    """Yield the offers of SCP's regions named in `regions`, else of the default region.
 
-    Without a default region, the one address that is set (an override) is asked for the images of
-    each region.
+    Without either, a `regions` with other names yields nothing. An empty one asks the one address
+    that is set (an override) for server types, vendor pools, and the images of every region of SCP.
+
+    Raises:
+        GpuformError: SCP does not answer, or refuses.
     """
     scp_regions = [name for name in regions if name in _SCP_REGIONS]
     region = find_default_region(settings)
@@ -40,12 +43,17 @@ def offered(settings: Settings, regions: Sequence[str]) -> Iterator[Offer]:
 
 
 def _list_images(client: ScpClient, region: str) -> Iterator[Offer]:
+    """Request the images of a region; yield an offer for the region, then for each image."""
     yield Offer("scp", REGION, region, "region_id", region)
     for image in client.list_images(region):
         yield Offer("scp", IMAGE, image.id, "image_id", region, image.name)
 
 
 def _list_servers_and_pools(client: ScpClient, region: str) -> Iterator[Offer]:
+    """Request server types and vendor pools of the client's address; yield an offer for each.
+
+    `region` is only written into the offers.
+    """
     for product in client.list_products():
         gpu_model = product.product_attrs.gpu_model
         description = ", ".join(filter(None, (product.name, gpu_model)))
@@ -60,5 +68,5 @@ def _list_servers_and_pools(client: ScpClient, region: str) -> Iterator[Offer]:
 
 
 def _is_in_stock(product: Product) -> bool | None:
-    """Return None if SCP does not tell the state of the product."""
+    """Return True if SCP calls the product AVAILABLE; None if SCP does not tell the state."""
     return product.state == AVAILABLE if product.state else None

@@ -89,20 +89,21 @@ def _find_image_problems(client: ScpClient, image_id: str, region_id: str) -> It
 
 
 def list_images_once(client: ScpClient, region: str) -> Sequence[wire.Image]:
-    """List the images of a region, requested once in a process."""
+    """List the images of a region, requested once in a process; an error is cached, too."""
     return _get_cached_list(
         client, f"images {region}", partial(client.list_images, region, Retry.NEVER)
     )
 
 
 def list_products_once(client: ScpClient) -> Sequence[wire.Product]:
-    """List all server types, requested once in a process."""
+    """List all server types, requested once in a process; an error is cached, too."""
     return _get_cached_list(client, "products", partial(client.list_products, retry=Retry.NEVER))
 
 
 def _find_product_problems(
     client: ScpClient, product_id: str, image_id: str | None
 ) -> Iterator[Problem]:
+    """Yield a problem if the server type is unknown, not AVAILABLE, or unfit for the image."""
     products = list_products_once(client)
     declared_product = next((product for product in products if product.id == product_id), None)
     # People write the name that they see in the console; the API wants the id.
@@ -135,6 +136,7 @@ def _find_product_problems(
 
 
 def _list_products_of_image(client: ScpClient, image_id: str) -> Sequence[wire.Product]:
+    """List the server types for an image, requested once in a process; an error is cached, too."""
     send = partial(client.list_products, image_id=image_id, retry=Retry.NEVER)
     return _get_cached_list(client, f"products {image_id}", send)
 
@@ -197,7 +199,10 @@ def _get_cached_list(
 
 
 def report_unchecked(client: ScpClient, context: ProviderContext, reason: str) -> None:
-    """Report why the lists could not be requested."""
+    """Report to the context which checks were not made because of `reason`.
+
+    In Pulumi's host, and without a resource, each client is reported once only.
+    """
     # An engine collects these; Pulumi's hosts would show one per resource.
     if context.urn is None or context.is_pulumi_host:
         with _lock:
@@ -334,7 +339,7 @@ def add_newer_image(
 
 
 def find_newer_image(images: Sequence[wire.Image], image_id: str) -> NewerImageOutputs | None:
-    """Return the newest image of one kind; None if `image_id` is the newest."""
+    """Return the newest image of one kind; None if `image_id` is the newest, or not comparable."""
     current_image = next((image for image in images if image.id == image_id), None)
     current_version = _parse_image_version(current_image) if current_image else None
     if current_image is None or current_version is None:
@@ -364,12 +369,14 @@ def build_image_notices(seen: Mapping[str, Any]) -> Iterator[Notice]:
 
 
 def _parse_stored_image(stored: Any) -> NewerImageOutputs | None:
+    """Parse the newer image of stored outputs; None if absent or malformed."""
     if not isinstance(stored, Mapping) or not isinstance(stored.get("id"), str):
         return None
     return NewerImageOutputs(id=stored["id"], name=str(stored.get("name") or ""))
 
 
 def _get_image_kind(image: wire.Image) -> Iterable[str]:
+    """Return distribution, type and name without numbers: equal for images of one kind."""
     # Numbers are taken out: `RHEL 8.8 for BM` and `RHEL 8.10 for BM` are one kind.
     return image.os_distro, image.scp_image_type, re.sub(r"[0-9][0-9.]*", "#", image.name)
 

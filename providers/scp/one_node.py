@@ -39,6 +39,7 @@ class SingleNode:
         return node_to_outputs(self.last, self._public_ip)
 
     def record_public_ip(self, node: NodeOutputs, public_ip_address_id: str | None) -> None:  # noqa: ARG002 - there is one
+        """Record the public IP of this node for later refreshes; `node` is ignored."""
         self._public_ip = public_ip_address_id
 
     def expect_deletion(self, nodes: Sequence[NodeOutputs]) -> None:

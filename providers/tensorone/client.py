@@ -72,6 +72,7 @@ class WriteLog:
         self._changed_at: dict[str, float] = {}
 
     def record(self, cluster_id: str, moment: float) -> None:
+        """Record when this process last changed the cluster, in Unix seconds."""
         with self._lock:
             self._changed_at[cluster_id] = moment
 
@@ -209,7 +210,7 @@ class TensorOneClient:
         return ClusterReading(answer.data, compute_read_time(answer.meta, sent_at))
 
     def update(self, cluster_id: str, body: Mapping[str, Any]) -> wire.Cluster:
-        """Send the changed fields only; the platform keeps the others."""
+        """Send only the changed fields and return the cluster; the platform keeps the others."""
         return self._send_change("PUT", _CLUSTERS_PATH + build_path(cluster_id), body)
 
     def start(self, cluster_id: str, body: Mapping[str, Any]) -> wire.Cluster:
@@ -268,12 +269,19 @@ class TensorOneClient:
     def _send_change(
         self, method: str, path: str, body: Mapping[str, Any], retry: Retry = Retry.SAFE
     ) -> wire.Cluster:
+        """Send a change of a cluster, record the time of the change, and return the cluster."""
         cluster = self._send_request(wire.ClusterAnswer, method, path, body=body, retry=retry).data
         # readings from before this moment are not believed any more
         self.writes.record(cluster.id, get_current_context().clock.now())
         return cluster
 
     def _send_request(self, model: type[Answer], method: str, path: str, **options: Any) -> Answer:
+        """Send a request and return the answer as `model`.
+
+        Raises:
+            ServerError: the answer itself reports no success, in spite of the status 200.
+            GpuformError: as `ApiClient.request_model`.
+        """
         answer = self._api.request_model(model, method, path, **options)
         # the envelope of every answer has `success` beside the HTTP status (document 000)
         if not answer.success:
@@ -286,6 +294,11 @@ class TensorOneClient:
         return answer
 
     def _build_headers(self) -> Mapping[str, str]:
+        """Build the headers of a request, with the key.
+
+        Raises:
+            MissingCredentials: there is no key.
+        """
         if not self._key:
             raise MissingCredentials(
                 f"there is no API key for TensorOne: set {KEY_VARIABLE}",
@@ -313,6 +326,7 @@ def client_for(settings: Settings) -> TensorOneClient:
 
 
 def _find_hint(response: "httpx.Response") -> str | None:
+    """Return the hint for the error code in an answer's body, or None."""
     try:
         body = response.json()
     except ValueError:

@@ -110,8 +110,12 @@ class ClusterOperations:
     def create(self, context: ProviderContext, inputs: ClusterInputs) -> str:
         """Create a cluster and return the new id.
 
+        Waits for capacity as declared. A cluster that an earlier attempt has created is found
+        again.
+
         Raises:
             OutOfCapacity: every alternative was tried; the error names them.
+            GpuformError: TensorOne refuses; see `create_once` for the others.
         """
         target = Target(
             "tensorone", "Cluster", context.redact_for_record(inputs.name), inputs.region
@@ -163,7 +167,12 @@ class ClusterOperations:
     ) -> ObservedCluster:
         """Wait until a cluster runs or is stopped as declared, with all changes applied.
 
-        Changes that only a start applies are applied by stops and starts.
+        Changes that only a start applies are applied by stops and starts. Records the end of a
+        restart.
+
+        Raises:
+            NotReady: the cluster is gone or has failed, ignores a field, or the time is over.
+            OutOfCapacity: there are no GPUs for a start.
         """
         sequence = StartStopSequence(self._client, context, object_id, inputs)
         last_reading: list[ClusterReading] = []
@@ -218,7 +227,12 @@ class ClusterOperations:
         """Return the cluster as TensorOne reports the values, or None for a deleted one.
 
         Auto-termination is no drift, nor is the placement by a search for capacity. An answer older
-        than our last change is not believed: the cluster is read again.
+        than our last change is not believed: the cluster is read again, for at most
+        `FRESH_ANSWER_TIMEOUT_S`. The records of repairs are deleted when the cluster is healthy
+        again, except in a preview.
+
+        Raises:
+            GpuformError: no answer was new enough.
         """
         reading = self._find_fresh_cluster(context, object_id)
         if reading is None:
@@ -265,6 +279,9 @@ class ClusterOperations:
         """Send changes in place, if there are any; `wait_until_ready` does the rest.
 
         A broken cluster is stopped, and `wait_until_ready` starts it.
+
+        Raises:
+            GpuformError: TensorOne refuses, or a cluster to restart may be in use.
         """
         body = requests.build_update(inputs, changes)
         if body:
@@ -275,7 +292,13 @@ class ClusterOperations:
     def delete(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> None:
-        """Delete a cluster, after a stop where necessary, and wait for the platform's 404."""
+        """Delete a cluster, after a stop where necessary, and wait for the platform's 404.
+
+        Takes the declared final snapshot, and forgets the records. A missing cluster is no error.
+
+        Raises:
+            GpuformError: TensorOne refuses, or the time is over.
+        """
         body = requests.build_delete(
             final_snapshot=bool(known_inputs.get("final_snapshot")),
             snapshot_name=known_inputs.get("final_snapshot_name"),
@@ -313,6 +336,7 @@ class ClusterOperations:
     def _create_restart(
         self, context: ProviderContext, cluster_id: str, name: str
     ) -> ClusterRestart:
+        """Create the restart of a cluster for this operation; nothing is requested yet."""
         return ClusterRestart(
             context,
             self._client,
@@ -322,6 +346,11 @@ class ClusterOperations:
         )
 
     def _send_create(self, inputs: ClusterInputs) -> str:
+        """Send the create request, once, and return the id of the new cluster.
+
+        Raises:
+            OutOfCapacity: TensorOne has not enough GPUs.
+        """
         try:
             return self._client.create(requests.build_create(inputs)).id
         except ApiError as error:
@@ -343,6 +372,10 @@ class ClusterOperations:
         return None
 
     def _find_cluster(self, cluster_id: str) -> ClusterReading | None:
+        """Return a reading of the cluster, or None if deleted.
+
+        A cluster at rest that a list shows in part is read alone.
+        """
         try:
             reading = self._client.cluster_listing.read_one(cluster_id)
             if reading.cluster.status in STABLE_STATUSES and not reading.cluster.is_whole:
@@ -355,7 +388,11 @@ class ClusterOperations:
     def _find_fresh_cluster(
         self, context: ProviderContext, cluster_id: str
     ) -> ClusterReading | None:
-        """Return the cluster from an answer newer than our last change, or None."""
+        """Return the cluster from an answer newer than our last change; None if deleted.
+
+        Raises:
+            GpuformError: no answer was new enough within `FRESH_ANSWER_TIMEOUT_S`.
+        """
         for _since in _repeat_until_fresh(context, f"cluster {cluster_id}"):
             reading = self._find_cluster(cluster_id)
             if reading is None or not self._client.writes.is_stale(
@@ -365,7 +402,11 @@ class ClusterOperations:
         raise AssertionError("unreachable")
 
     def _list_fresh_clusters(self, context: ProviderContext) -> Sequence[ClusterReading]:
-        """Return the clusters from a list newer than the call of this function."""
+        """Return the clusters from a list newer than the call of this function.
+
+        Raises:
+            GpuformError: no list was new enough within `FRESH_ANSWER_TIMEOUT_S`.
+        """
         for since in _repeat_until_fresh(context, "the list of clusters"):
             readings, as_of = self._client.list_clusters_with_age()
             if as_of is None or as_of > since:
@@ -401,12 +442,18 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
 
     @classmethod
     def get_access(cls, outputs: Mapping[str, Any]) -> Access | None:
-        """Return the SSH host and the mapped ports of the cluster."""
+        """Return the SSH host and the mapped ports of the cluster; never None."""
         return describe_cluster_access(outputs)
 
     @classmethod
     def measure_gpu_usage(cls, settings: Settings, object_id: str) -> float | None:
-        """Return the GPU use reported by the platform, from 0 to 1; 0 for a stopped cluster."""
+        """Return the GPU use reported by the platform, from 0 to 1; never None.
+
+        A stopped or missing cluster uses 0.
+
+        Raises:
+            GpuformError: the platform does not answer, or reports no use.
+        """
         try:
             cluster = client_for(settings).cluster_listing.read_alone(object_id).cluster
         except NotFound:
@@ -420,7 +467,11 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
 
     @classmethod
     def observe_gpu_work(cls, settings: Settings, object_id: str) -> Observation | None:
-        """Return the measured GPU use: TensorOne reports nothing else about work."""
+        """Return the measured GPU use: TensorOne reports nothing else about work.
+
+        None for a running cluster without metrics. A missing cluster gives an observation without
+        use.
+        """
         client = client_for(settings)
         try:
             cluster = client.cluster_listing.read_alone(object_id).cluster
@@ -433,7 +484,11 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     def judge_idleness(
         cls, settings: Settings, object_id: str, idleness: Idleness
     ) -> Verdict | None:
-        """Return whether the cluster is idle, by metrics and all that may contradict idleness."""
+        """Judge whether the cluster is idle, by metrics and any contradiction; never None.
+
+        Raises:
+            GpuformError: the platform does not answer.
+        """
         return evaluate_idleness(client_for(settings), object_id, idleness)
 
     @classmethod
@@ -443,7 +498,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
 
     @classmethod
     def get_owner_name(cls, outputs: Mapping[str, Any]) -> str:
-        """Return the owner of the cluster's project."""
+        """Return the owner of the cluster's project: mail address, else id, else empty."""
         return str(outputs.get("owner_email") or outputs.get("owner_id") or "")
 
     @classmethod
@@ -467,17 +522,20 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     def list_notices(
         cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any], now: float
     ) -> Iterable[Notice]:
-        """Return notices about the declared end, the end by limits, and a newer template."""
+        """Return notices about idleness, unrepaired faults, auto-termination and a newer template.
+
+        Notices about the declared expiry are left out.
+        """
         return (*super().list_notices(inputs, outputs, now), *find_cluster_notices(outputs, now))
 
     @classmethod
     def get_exposure(cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Exposure | None:
-        """Return the open ports, from the firewall rules."""
+        """Return the ports open to everybody, from the firewall rules; None if there are none."""
         return describe_cluster_exposure(inputs, outputs)
 
     @classmethod
     def get_creation_time(cls, outputs: Mapping[str, Any]) -> float | None:
-        """Return the creation time reported by TensorOne."""
+        """Return the creation time reported by TensorOne, in Unix seconds; None if unknown."""
         return to_unix_time(outputs.get("created_at"))
 
     @classmethod
@@ -524,6 +582,7 @@ def _remove_placement(
 
 
 def _to_candidate(reading: ClusterReading) -> Candidate:
+    """Convert a reading to a candidate of an exactly-once create."""
     cluster = reading.cluster
     configuration = cluster.configuration or wire.Configuration()
     return Candidate(

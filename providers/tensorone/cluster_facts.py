@@ -69,6 +69,7 @@ def describe_cluster_access(outputs: Mapping[str, Any]) -> Access:
 
 
 def _find_ssh_host(outputs: Mapping[str, Any]) -> Host | None:
+    """Return the SSH host of the outputs; None without a valid host, user or port."""
     connection = outputs.get("ssh_connection") or {}
     address, user = find_text(connection, "host"), find_text(connection, "username")
     # both end up in an SSH configuration: anything but a plain host and user is dropped
@@ -86,6 +87,7 @@ def _find_ssh_host(outputs: Mapping[str, Any]) -> Host | None:
 
 
 def _explain_missing_host(outputs: Mapping[str, Any]) -> str:
+    """Return why the outputs have no SSH host."""
     if outputs.get("ssh_enabled") is False:
         return "it is declared with ssh_enabled: false"
     # outputs of older versions of gpuform have the command, but not its parts
@@ -123,6 +125,7 @@ def describe_cluster_exposure(
 
 
 def _is_changed(values: Mapping[str, Any], outputs: Mapping[str, Any], name: str) -> bool:
+    """Return True if a declared list differs, or may differ, from the observed one in any order."""
     declared, observed = values.get(name), outputs.get(name)
     if declared is None:
         return False
@@ -146,6 +149,7 @@ def _list_open_ports(rules: list[Any]) -> Iterator[str]:
 
 
 def _is_any_source(source: str) -> bool:
+    """Return True if a firewall rule's source means every address; so does an empty source."""
     try:
         return ip_network(source.strip(), strict=False).prefixlen == 0
     except ValueError:
@@ -191,6 +195,7 @@ def describe_cluster_usage(values: Mapping[str, Any], outputs: Mapping[str, Any]
 def _list_expenses(
     values: Mapping[str, Any], outputs: Mapping[str, Any], region: str, gpu_type: str
 ) -> tuple[Expense, ...]:
+    """Return the expenses for GPUs and storage, at the reported rate if valid, else unpriced."""
     location = {"platform": "tensorone", "region": region}
     hourly_rate = outputs.get("current_hourly_rate")
     # float) and | the reported rate is for the cluster as it is: after a change of anything priced
@@ -227,6 +232,7 @@ def _is_reported_rate_valid(values: Mapping[str, Any], outputs: Mapping[str, Any
 
 
 def _has_termination_limit(limits: Any) -> bool:
+    """Return True if auto-termination is not switched off and has at least one limit."""
     if not isinstance(limits, Mapping) or limits is UNKNOWN:
         return False
     return limits.get("enabled") is not False and any(
@@ -301,6 +307,7 @@ def _format_cost(metrics: ClusterMetrics) -> Iterator[str]:
 
 
 def _format_money(value: float, cost: wire.Cost) -> str:
+    """Return an amount with two decimals and the currency."""
     return f"{value:,.2f} {cost.currency or ''}".rstrip()
 
 
@@ -335,6 +342,7 @@ def find_cluster_notices(outputs: Mapping[str, Any], now: float) -> Iterator[Not
 
 
 def _get_text(outputs: Mapping[str, Any], name: str) -> str:
+    """Return a text of the outputs; empty for any other value."""
     value = outputs.get(name)
     return value if isinstance(value, str) else ""
 

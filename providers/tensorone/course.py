@@ -118,6 +118,7 @@ class StartStopSequence:
 
     @property
     def _idle_stops(self) -> IdleStops:
+        """Return the records of stops for idleness beside the run's intents."""
         return IdleStops.beside(self._context.intents)
 
     def _record_idle_stop(self) -> None:
@@ -171,6 +172,13 @@ class StartStopSequence:
         self._context.on_progress(f"out of stock; trying again for {format_duration(remaining_s)}")
 
     def _start_cluster(self, cluster: wire.Cluster) -> None:
+        """Request the start with the changed fields and the snapshot, and note both as sent.
+
+        Forgets the record of a stop for idleness.
+
+        Raises:
+            OutOfCapacity: there are no GPUs for the start.
+        """
         changed_fields, snapshot = (
             find_start_changes(cluster, self._inputs),
             self._snapshot_to_restore,

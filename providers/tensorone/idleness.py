@@ -169,6 +169,7 @@ class _IdlenessCheck:
                 yield f"it {event} at {format_moment(happened_at)}"
 
     def _format_idle_count(self, idle_s: float) -> str:
+        """Return TensorOne's idle time in words, and when the required time would be reached."""
         idle_s = max(idle_s, 0)
         due = format_moment(self._now + self._idleness.lasting - idle_s)
         return (
@@ -177,6 +178,7 @@ class _IdlenessCheck:
         )
 
     def _format_use(self, gpu_use: float, when: str) -> str:
+        """Return the GPU use in words, with the highest possible use of one of several GPUs."""
         count = self._gpu_count
         single_gpu_text = (
             f": one of its {count} GPUs up to {self._compute_max_gpu_use(gpu_use):g}%"
@@ -191,6 +193,7 @@ class _IdlenessCheck:
 
     @property
     def _gpu_count(self) -> int:
+        """Return the reported number of GPUs; `MAX_GPUS` if unknown or impossible."""
         configuration = self._cluster.configuration
         reported_count = configuration.gpu_count if configuration else None
         return reported_count if reported_count and 0 < reported_count <= MAX_GPUS else MAX_GPUS

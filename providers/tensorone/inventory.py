@@ -23,6 +23,7 @@ def held(settings: Settings) -> list[Held]:
 
 
 def _to_held(cluster: wire.Cluster) -> Held:
+    """Convert a cluster to an entry of an account's inventory."""
     cost = cluster.cost or wire.Cost()
     project = cluster.project_info
     return Held(

@@ -100,10 +100,12 @@ def metrics(cluster_id: str, window: str = "1h") -> ClusterMetrics:
 
 
 def _list_clusters() -> Iterator[Cluster]:
+    """Request all clusters, with secrets, by the settings of look-ups."""
     return (reading.cluster for reading in client_for(get_lookup_settings()).list_clusters())
 
 
 def _get_filter_values(cluster: Cluster) -> tuple[str | None, ...]:
+    """Return the cluster's values in the order of the filters of `clusters`."""
     configuration = cluster.configuration
     region, gpu_type = (
         (configuration.region, configuration.gpu_type) if configuration else (None, None)
@@ -113,6 +115,7 @@ def _get_filter_values(cluster: Cluster) -> tuple[str | None, ...]:
 
 
 def _remove_secrets(cluster: Cluster) -> Cluster:
+    """Return a copy of the cluster without environment variables and SSH command."""
     environment, network = cluster.environment or Environment(), cluster.network or Network()
     ssh = network.ssh_connection.model_copy(update={"connection_string": None})
     changed_parts = {

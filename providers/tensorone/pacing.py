@@ -175,4 +175,5 @@ def _compute_seconds_until(reset_at: int, date_header: str | None, now: float) -
 
 
 def _parse_number(text: str | None) -> int | None:
+    """Parse a header of ASCII digits; None for any other text."""
     return int(text) if text is not None and text.isascii() and text.isdigit() else None

@@ -171,6 +171,7 @@ def _explain_hold(outputs: Mapping[str, Any]) -> str:
 
 
 def _to_held(repair: NodeRepair, reason: str) -> UnrepairedFault:
+    """Convert a due repair to an unrepaired fault, held back for the reason."""
     fault = NodeFault(
         node=repair.node,
         cause=repair.cause,
@@ -209,6 +210,9 @@ class ClusterRestart:
     def run(self) -> None:
         """Stop a broken or named cluster, for `wait_until_ready` to start again.
 
+        Records the restart before the stop, and waits for the stop. A restart no longer needed is
+        only a warning.
+
         Raises:
             GpuformError: the cluster may be in use, or cannot be stopped.
         """
@@ -232,7 +236,10 @@ class ClusterRestart:
     def add_faults(
         self, reading: ClusterReading, observed: ObservedCluster, known_outputs: Mapping[str, Any]
     ) -> ObservedCluster:
-        """Return an observed cluster with faults, possible use and the time of a restart."""
+        """Return an observed cluster with faults, possible use and the time of a restart.
+
+        Deletes the records of repairs if the cluster is healthy again, except in a preview.
+        """
         now, _ = self.context.get_platform_time(self.client.clock_ahead)
         is_stop_accepted = (
             known_outputs.get("state") == "stopped" or observed.outputs.stopped_by is not None
@@ -262,10 +269,12 @@ class ClusterRestart:
 
     @property
     def _records(self) -> Repairs:
+        """Return the records of repairs beside the run's intents."""
         return Repairs.beside(self.context.intents)
 
     @property
     def _last_repair(self) -> Repair | None:
+        """Return the record of the cluster's last repair, or None."""
         return self._records.find(self.cluster_id, self.cluster_name)
 
     def _is_interrupted(self, reading: ClusterReading) -> bool:
@@ -314,6 +323,7 @@ class ClusterRestart:
         return False
 
     def _warn_left_alone(self, reason: str) -> None:
+        """Warn about a cluster left alone, with the reason."""
         self.context.on_warning(f"cluster {self.cluster_name} {reason}: it is left as it is")
 
     def _refuse_while_used(self, reading: ClusterReading) -> None:
@@ -334,12 +344,19 @@ class ClusterRestart:
         )
 
     def _record_phase(self, phase: str) -> None:
+        """Record the restart durably with its phase and the platform's time."""
         now, _ = self.context.get_platform_time(self.client.clock_ahead)
         self._records.record(
             Repair(self.cluster_id, self.cluster_name, phase, self.cluster_id, RESTART, now)
         )
 
     def _stop_cluster(self, reading: ClusterReading) -> None:
+        """Stop the cluster, unless already stopping, and wait at most `STOP_TIMEOUT_S`.
+
+        Raises:
+            GpuformError: TensorOne refuses the stop; the record of the restart is deleted.
+            NotReady: the cluster is gone, or has not stopped in time.
+        """
         try:
             if reading.cluster.status != ClusterStatus.STOPPING:
                 self.client.stop(self.cluster_id)
@@ -368,6 +385,11 @@ class ClusterRestart:
             )
 
     def _poll(self) -> PollResult[None]:
+        """Read the cluster; done once stopped, by an answer newer than our request.
+
+        Raises:
+            NotReady: the cluster is gone.
+        """
         reading = self.find_cluster()
         if reading is None:
             raise NotReady(f"cluster {self.cluster_name} is gone from the platform")

@@ -167,6 +167,7 @@ def _extract_variables(cluster: wire.Cluster) -> dict[str, str] | None:
 def _extract_network(
     network: wire.Network | None, known_inputs: Mapping[str, Any]
 ) -> dict[str, Any]:
+    """Return port mappings and security groups as inputs; empty without a reported network."""
     if network is None:
         return {}
     return {
@@ -201,6 +202,7 @@ def _match_ports(
 def _extract_limits(
     limits: wire.AutoTerminate | None, *, is_declared: bool
 ) -> dict[str, Any] | None:
+    """Return the limits of auto-termination; None if unreported, or switched off and undeclared."""
     # limits that are switched off are the default, which nobody has to declare
     if limits is None or not (limits.enabled or is_declared):
         return None
@@ -208,6 +210,7 @@ def _extract_limits(
 
 
 def _build_address_outputs(network: wire.Network) -> dict[str, Any]:
+    """Build the outputs for addresses, ports, firewall rules and SSH; None where unreported."""
     ssh = network.ssh_connection
     command = ssh.connection_string
     return {
@@ -230,6 +233,7 @@ def _build_address_outputs(network: wire.Network) -> dict[str, Any]:
 
 
 def _build_cost_outputs(cost: wire.Cost) -> dict[str, Any]:
+    """Build the outputs for the hourly rate, the costs and their projections."""
     cost_parts = cost.cost_breakdown.model_dump()
     is_reported = any(part_cost is not None for part_cost in cost_parts.values())
     return {

@@ -54,22 +54,37 @@ class ClusterCertificationOperations(CertificationOperations[CertificationInputs
     inputs = CertificationInputs
 
     def _get_id(self, inputs: CertificationInputs) -> str:
+        """Return the id of a certification: `<cluster id>/<namespace>/<name>`."""
         return str(_build_id(inputs))
 
     def _parse_id(self, object_id: str) -> Mapping[str, Any]:
+        """Parse the id of a certification into inputs.
+
+        Raises:
+            GpuformError: the id does not have three parts.
+        """
         object_key = KubernetesObjectId.parse(object_id, "certification")
         name_inputs = {"namespace": object_key.namespace, "name": object_key.name}
         return {"cluster_id": object_key.cluster_id, **name_inputs}
 
     def _get_verdict_owner(self, inputs: CertificationInputs) -> str:
+        """Return the cluster id, under which failed certifications are recorded."""
         return inputs.cluster_id
 
     def _count_declared_nodes(self, inputs: CertificationInputs) -> int:
+        """Count the nodes of the declared GPUs, 8 for each node."""
         return inputs.num_gpus // GPUS_PER_NODE
 
     def _create_node_access(
         self, context: ProviderContext, object_id: str, inputs: CertificationInputs
     ) -> NodeAccess | None:
+        """Return the functions to list the cluster's workers and to create their tester.
+
+        None, with the cluster noted in `context.deleted_with_id`, if the cluster is deleted.
+
+        Raises:
+            NotReady: the cluster has no Kubernetes API yet.
+        """
         client = client_for(self._settings)
         connection = connect_to_kubernetes(client, inputs.cluster_id)
         if connection is None:
@@ -176,12 +191,18 @@ def _list_machines(cluster: wire.Cluster, kubernetes: KubernetesClient) -> list[
 
 
 def _build_id(inputs: CertificationInputs) -> KubernetesObjectId:
+    """Return the id of a certification, with the default namespace unless declared."""
     return KubernetesObjectId(inputs.cluster_id, inputs.namespace or DEFAULT_NAMESPACE, inputs.name)
 
 
 def _create_slurm_tester(
     context: ProviderContext, id_: str, inputs: CertificationInputs, cluster: wire.Cluster
 ) -> SlurmTester:
+    """Create the tester of the cluster's own Slurm.
+
+    Raises:
+        GpuformError: the cluster is not of type SLURM.
+    """
     if cluster.cluster_type != "SLURM":
         raise GpuformError(
             f"cluster {cluster.cluster_name} has no Slurm, which a category with `job` needs: its "

@@ -191,14 +191,21 @@ def connect_to_claims(client: TogetherClient, cluster_id: str) -> ClusterClaims 
 
 
 def _build_claims_path(claim_id: KubernetesObjectId) -> str:
+    """Return the API path of all claims in the claim's namespace."""
     return f"{_CORE_API}/namespaces{build_path(claim_id.namespace)}/persistentvolumeclaims"
 
 
 def _build_claim_path(claim_id: KubernetesObjectId) -> str:
+    """Return the API path of the claim itself."""
     return _build_claims_path(claim_id) + build_path(claim_id.name)
 
 
 def _parse_claim(body: KubernetesObject, method: str, path: str) -> Claim:
+    """Parse a claim; `method` and `path` are for the error.
+
+    Raises:
+        ServerError: the answer does not have the form of a claim.
+    """
     try:
         return Claim.model_validate(body)
     except ValidationError:
@@ -211,11 +218,13 @@ def _parse_claim(body: KubernetesObject, method: str, path: str) -> Claim:
 
 
 def _has_ended(pod: Mapping[str, Any]) -> bool:
+    """Return True if the pod has succeeded or failed, and so no longer holds a claim."""
     # Kubernetes keeps ended pods; only the others hold a claim
     return (pod.get("status") or {}).get("phase") in {"Succeeded", "Failed"}
 
 
 def _list_claim_names(pod: Mapping[str, Any]) -> list[str]:
+    """Return the names of the claims mounted by a pod."""
     volumes = (pod.get("spec") or {}).get("volumes") or ()
     return [
         volume["persistentVolumeClaim"]["claimName"]

@@ -116,7 +116,7 @@ class TogetherClient:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Texts to be hidden in every message."""
+        """Return the texts to hide in every message: the key, if there is one."""
         return (self._key,) if self._key else ()
 
     def get_poll_schedule(self, seconds: float) -> PollSchedule:
@@ -137,6 +137,7 @@ class TogetherClient:
         )
 
     def list_clusters(self, project_id: str | None = None) -> Sequence[wire.Cluster]:
+        """Request the clusters of a project; None means the project of the key."""
         params = _build_project_params(project_id)
         return self._api.request_model(
             wire.ClusterList, "GET", _CLUSTERS_PATH, params=params
@@ -181,6 +182,7 @@ class TogetherClient:
         )
 
     def list_volumes(self, project_id: str | None = None) -> Sequence[wire.Volume]:
+        """Request the shared volumes of a project; None means the project of the key."""
         return self._api.request_model(
             wire.VolumeList, "GET", _VOLUMES_PATH, params=_build_project_params(project_id)
         ).volumes
@@ -308,6 +310,11 @@ class TogetherClient:
         self._api.close()
 
     def _build_headers(self) -> Mapping[str, str]:
+        """Build the headers of a request, with the key.
+
+        Raises:
+            MissingCredentials: there is no key.
+        """
         if not self._key:
             raise MissingCredentials(
                 f"there is no API key for Together: set {KEY_VARIABLE}",
@@ -366,12 +373,14 @@ def client_for(settings: Settings) -> TogetherClient:
 
 
 def _build_remediations_path(cluster_id: str, instance_id: str) -> str:
+    """Return the API path of all repairs of one node."""
     return (
         f"{_CLUSTERS_PATH}{build_path(cluster_id)}/instances{build_path(instance_id)}/remediations"
     )
 
 
 def _build_project_params(project_id: str | None) -> dict[str, str] | None:
+    """Build the query for a project; None without a project."""
     return {"projectId": project_id} if project_id else None
 
 
@@ -407,7 +416,8 @@ def wait_until_volume_is_released(
 ) -> None:
     """Wait until the volume of a deleted cluster is released or attached to another cluster.
 
-    A volume that is not released in time is a warning: deleting the volume waits again.
+    A volume not released within `VOLUME_RELEASE_TIMEOUT_S` is a warning: deleting the volume waits
+    again.
     """
     volumes, clusters = (
         client.get_volume_listing(project_id),

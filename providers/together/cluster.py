@@ -95,7 +95,10 @@ class ClusterOperations:
     def planning_problems(
         self, context: ProviderContext, values: Mapping[str, Any]
     ) -> Iterator[Problem]:
-        """Yield problems with region, GPU type and drivers, then those in alternatives."""
+        """Yield problems with volume, region, GPU type and drivers, then problems of alternatives.
+
+        If Together does not answer, nothing is refused, and the context reports the missing check.
+        """
         problems = [
             *_find_volume_problems(context, values),
             *regions.find_region_problems(self._client, context, values),
@@ -112,8 +115,13 @@ class ClusterOperations:
     def create(self, context: ProviderContext, inputs: ClusterInputs) -> str:
         """Create a cluster with a usable shared volume, and return the id.
 
+        Waits for capacity as declared. A cluster that an earlier attempt has created is found
+        again.
+
         Raises:
             OutOfCapacity: every alternative was tried; the error names them.
+            GpuformError: the volume is unusable, or Together refuses; see `create_once` for the
+                others.
         """
 
         def list_candidates() -> list[Candidate]:
@@ -163,7 +171,14 @@ class ClusterOperations:
     def wait_until_ready(
         self, context: ProviderContext, object_id: str, inputs: ClusterInputs
     ) -> ObservedCluster:
-        """Wait until a cluster is Ready with a live worker for every 8 GPUs."""
+        """Wait until a cluster is Ready with a live worker for every 8 GPUs; uncordon leftovers.
+
+        Where workers were unusable before, the schedulers must be able to use them, too.
+
+        Raises:
+            NotReady: the cluster is gone or has failed, the time is over, or nodes may stay
+                cordoned.
+        """
 
         def poll() -> PollResult[ObservedCluster]:
             cluster = self._find_cluster(object_id, inputs.project_id)
@@ -193,8 +208,10 @@ class ClusterOperations:
     ) -> ObservedCluster | None:
         """Return the cluster as Together reports the values, or None for a missing cluster.
 
-        Node counts that the platform changes on its own and the placement of the cluster are left
-        out of the inputs, so that a plan shows no drift.
+        Uncordons leftovers of an interrupted removal, except in a preview. Node counts that the
+        platform changes on its own and the placement of the cluster are left out of the inputs, so
+        that a plan shows no drift. Only a call that changes nothing asks the schedulers and looks
+        for faults.
         """
         cluster = self._find_cluster(object_id, known_inputs.get("project_id"))
         if cluster is None:
@@ -225,10 +242,14 @@ class ClusterOperations:
         inputs: ClusterInputs,
         changes: Sequence[FieldChange],
     ) -> None:
-        """Send one request with the changed fields, or repair broken nodes one after the other.
+        """Send one request with the changed fields, and repair broken nodes a few at a time.
 
         A smaller cluster loses the nodes that the declaration names or that run the least, and none
-        with a job. Growth may wait for capacity.
+        with a job. Growth may wait for capacity. A removal or repair of an interrupted run is
+        finished.
+
+        Raises:
+            GpuformError: Together refuses, a repair fails, or jobs keep a node.
         """
         repairs = [change.repair for change in changes if change.repair is not None]
         other_changes = [change for change in changes if change.repair is None]
@@ -249,6 +270,10 @@ class ClusterOperations:
         inputs: ClusterInputs,
         changes: Sequence[FieldChange],
     ) -> None:
+        """Send the changed fields; drain the nodes first if the cluster gets smaller.
+
+        Without changes an interrupted removal is finished. A removal under way is waited for.
+        """
         wanted_gpus = (
             inputs.num_gpus
             if any(field_change.path == "num_gpus" for field_change in changes)
@@ -292,7 +317,10 @@ class ClusterOperations:
     def predict_removed_nodes(
         self, context: ProviderContext, object_id: str, inputs: ClusterInputs
     ) -> RemovedNodes | None:
-        """Return the nodes to be removed or repaired by an update now, or None."""
+        """Predict the nodes to be removed or repaired by an update now.
+
+        None for a missing cluster, without such nodes, or if no scheduler reports the jobs.
+        """
         cluster = self._find_cluster(object_id, inputs.project_id)
         if cluster is None:
             return None
@@ -309,7 +337,10 @@ class ClusterOperations:
         known_inputs: Mapping[str, Any],
         because: str,
     ) -> RemovedNodes | None:
-        """Return all nodes, which a deletion removes with the cluster."""
+        """Predict all nodes as removed with the cluster, for the reason `because`.
+
+        None if the cluster is missing, is being deleted, or has no control plane yet.
+        """
         cluster = self._find_cluster(object_id, known_inputs.get("project_id"))
         if cluster is None or cluster.status == ClusterStatus.DELETING:
             return None
@@ -329,6 +360,11 @@ class ClusterOperations:
         inputs: ClusterInputs,
         changes: Sequence[FieldChange],
     ) -> None:
+        """Send the changed fields in one request, repeated as declared while capacity is missing.
+
+        Raises:
+            OutOfCapacity: there was no capacity in time.
+        """
         send = partial(self._client.update_cluster, cluster_id, inputs, changes)
         try:
             with context.extend_deadline(_get_capacity_wait(inputs)):
@@ -343,7 +379,14 @@ class ClusterOperations:
     def delete(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> None:
-        """Delete a cluster without running jobs, and wait for the release of volumes."""
+        """Delete a cluster without running jobs, and wait for the release of volumes.
+
+        Forgets the records of repairs. A missing cluster is no error, and a volume that is not
+        released in time is a warning.
+
+        Raises:
+            GpuformError: jobs keep the nodes, Together refuses, or the time is over.
+        """
         volume_ids = {known_inputs["volume_id"]} if known_inputs.get("volume_id") else set()
         project_id = known_inputs.get("project_id")
 
@@ -405,17 +448,21 @@ class ClusterOperations:
 
     @property
     def _poll_schedule(self) -> PollSchedule:
+        """Return the poll schedule shared by all waiters for clusters."""
         return self._client.get_poll_schedule(POLL_INTERVAL_S)
 
     def _create_removal(
         self, context: ProviderContext, cluster: wire.Cluster, declared: Mapping[str, Any]
     ) -> NodeRemoval:
+        """Create the removal of nodes from the cluster, under the declared `drain`."""
         kube_config = decode_kube_config(cluster.kube_config.get_secret_value())
         return NodeRemoval(context, cluster, kube_config, parse_drain_inputs(declared))
 
     def _create_repair_run(
         self, context: ProviderContext, cluster_id: str, inputs: ClusterInputs
     ) -> ClusterRepairRun:
+        """Create the run for an update's repairs; nothing is requested yet."""
+
         def require_cluster() -> wire.Cluster:
             cluster = self._find_cluster(cluster_id, inputs.project_id)
             if cluster is None:
@@ -446,6 +493,10 @@ class ClusterOperations:
             context.on_warning(str(error))
 
     def _find_cluster(self, cluster_id: str, project_id: str | None) -> wire.Cluster | None:
+        """Return the cluster, or None if deleted.
+
+        A ready cluster that a list shows without a kubeconfig is read alone.
+        """
         try:
             cluster = self._client.get_cluster_listing(project_id).read_one(cluster_id)
             if cluster.status in READY_CLUSTER_STATUSES and not cluster.kube_config:
@@ -456,6 +507,7 @@ class ClusterOperations:
         return cluster
 
     def _send_create(self, inputs: ClusterInputs) -> str:
+        """Send the create request, once, and return the id of the new cluster."""
         return self._client.create_cluster(inputs).cluster_id
 
 
@@ -482,12 +534,22 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     def list_notices(
         cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any], now: float
     ) -> Iterable[Notice]:
-        """Return notices about the end of the cluster and about cordoned or drained workers."""
+        """Return notices about idleness, unrepaired faults, cordoned, drained or missing workers.
+
+        One more notice names schedulers that could not be asked. Notices about the declared expiry
+        are left out.
+        """
         return (*super().list_notices(inputs, outputs, now), *find_worker_notices(outputs))
 
     @classmethod
     def find_write_refusal(cls, settings: Settings) -> str:
-        """Return why the key may not change clusters: a Member may only read the control plane."""
+        """Return why the key may not change clusters, or "".
+
+        A Member may only read the control plane. Sends one request in a process.
+
+        Raises:
+            GpuformError: Together does not answer.
+        """
         return find_write_refusal(settings)
 
     @classmethod
@@ -499,17 +561,20 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
 
     @classmethod
     def get_access(cls, outputs: Mapping[str, Any]) -> Access | None:
-        """Return the kubeconfig, the workers' SSH hosts and Slurm's login node."""
+        """Return the kubeconfig, the workers' SSH hosts and Slurm's login node; never None."""
         return describe_cluster_access(outputs)
 
     @classmethod
     def get_placement(cls, outputs: Mapping[str, Any]) -> ResourcePlacement | None:
-        """Return the region and the workers; Together reports no fabrics and no switches."""
+        """Return the region and the workers; never None.
+
+        Together reports no fabrics and no switches.
+        """
         return describe_cluster_placement(outputs)
 
     @classmethod
     def get_creation_time(cls, outputs: Mapping[str, Any]) -> float | None:
-        """Return the creation time reported by Together."""
+        """Return the creation time reported by Together, in Unix seconds; None if unknown."""
         return to_unix_time(outputs.get("created_at"))
 
     @classmethod
@@ -549,7 +614,10 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
 
     @classmethod
     def find_deletion_guard(cls, old_outputs: Mapping[str, Any]) -> Guard | None:
-        """Return the guard of a RESERVED cluster, which is prepaid (document 003, "Billing")."""
+        """Return the guard of a RESERVED cluster, which is prepaid; None for any other cluster.
+
+        From document 003, "Billing".
+        """
         if old_outputs.get("billing_type") != "RESERVED":
             return None
         name = old_outputs.get("cluster_name", "")
@@ -558,6 +626,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
 
 
 def _extract_sent_values(inputs: ClusterInputs) -> dict[str, Any]:
+    """Return the distinguishing fields as the create request has them, without absent ones."""
     body = requests.build_cluster_create(inputs)
     return {name: body[name] for name in DISTINGUISHING_FIELDS if body.get(name) is not None}
 
@@ -572,16 +641,19 @@ def _find_volume_problems(context: ProviderContext, values: Mapping[str, Any]) -
 
 
 def _get_capacity_wait(inputs: ClusterInputs) -> float:
+    """Return how many seconds the declaration lets a request wait for capacity."""
     return parse_wait_seconds(inputs.dump_declared().get("on_no_capacity"))
 
 
 def _describe_capacity(inputs: ClusterInputs, gpu_type: str, region: str) -> str:
+    """Return the requested capacity in words, as `8 h100 GPUs free in us-east`."""
     return f"{inputs.num_gpus} {gpu_type} GPU{'s' * (inputs.num_gpus != 1)} free in {region}"
 
 
 def _build_out_of_stock_error(
     error: OutOfCapacity, inputs: ClusterInputs, missing_capacity: Sequence[str], verb: str
 ) -> OutOfCapacity:
+    """Build the error about missing capacity; `verb` is `created` or `changed`."""
     hint = "try again later, or declare another region, another gpu_type or fewer num_gpus"
     is_searched = inputs.on_no_capacity is not None
     return build_capacity_error(

@@ -76,11 +76,13 @@ def to_ssh_address(host_name: str) -> str:
 
 
 def _build_login_host(jump_host: str) -> Host:
+    """Build the SSH host of Slurm's login node, reached through the jump host."""
     # the bare name: the connection goes through the jump host, which knows it
     return Host(node=_LOGIN_NODE, address=_LOGIN_NODE, role="login", jump=jump_host)
 
 
 def _build_worker_hosts(outputs: Mapping[str, Any], jump_host: str) -> Iterator[Host]:
+    """Yield the SSH host of each worker, with the reason if the worker is not running."""
     for node in outputs.get("gpu_worker_nodes") or ():
         name = find_text(node, "host_name")
         phase = find_text(node, "status").removeprefix("NODE_PHASE_")
@@ -137,6 +139,10 @@ def describe_volume_usage(values: Mapping[str, Any]) -> ResourceUsage:
 def _list_expenses(
     values: Mapping[str, Any], outputs: Mapping[str, Any], region: str, gpu_type: str
 ) -> Iterator[Expense]:
+    """Yield the expenses for GPUs by way of billing, the volume, and automatic scaling.
+
+    An amount of None is unknown.
+    """
     for billing, amount in _count_gpus_by_billing(values, outputs):
         if amount != 0:
             yield Expense(
@@ -203,6 +209,7 @@ def _count_gpus_by_billing(
 
 
 def _build_storage_expense(values: Mapping[str, Any], region: str) -> Expense:
+    """Build the expense for the declared `size_tib`; the amount is None if unknown."""
     return Expense(
         what="storage",
         amount=find_number(values, "size_tib"),
@@ -232,6 +239,7 @@ def describe_cluster_placement(outputs: Mapping[str, Any]) -> ResourcePlacement:
 
 
 def _build_node_placement(worker: Mapping[str, Any]) -> NodePlacement:
+    """Build the placement of a worker from host name, name in Slurm and SSH address."""
     return NodePlacement(
         name=find_text(worker, "host_name"),
         slurm=find_text(worker, "slurm_worker_hostname"),

@@ -221,6 +221,7 @@ def _extract_inputs(cluster: wire.Cluster) -> dict[str, Any]:
 
 
 def _dump_part(part: WireModel | None) -> dict[str, Any] | None:
+    """Return the fields of a part without None values; None for an absent part."""
     return None if part is None else part.model_dump(exclude_none=True)
 
 
@@ -289,6 +290,7 @@ def _find_failure(cluster: wire.Cluster) -> str | None:
 
 
 def _get_last_phase(transitions: Sequence[wire.PhaseTransition]) -> str:
+    """Return the phase of the latest transition; empty without transitions."""
     last_transition = _find_last_transition(transitions)
     return last_transition.phase if last_transition else ""
 
@@ -296,6 +298,7 @@ def _get_last_phase(transitions: Sequence[wire.PhaseTransition]) -> str:
 def _find_last_transition(
     transitions: Iterable[wire.PhaseTransition],
 ) -> wire.PhaseTransition | None:
+    """Return the latest transition, or None without any; an unreadable time is the oldest."""
     return max(
         transitions,
         key=lambda transition: to_unix_time(transition.transition_time) or 0,
@@ -313,6 +316,7 @@ def _find_pause_time(cluster: wire.Cluster) -> str | None:
 
 
 def _format_driver_version(cluster: wire.Cluster) -> str | None:
+    """Return the declared name for the cluster's versions, else the platform's name, or None."""
     try:
         return format_driver_version(cluster.cuda_version, cluster.nvidia_driver_version)
     except ValueError:

@@ -31,6 +31,7 @@ def held(settings: Settings) -> list[Held]:
 
 
 def _list_clusters(clusters: Sequence[wire.Cluster]) -> Iterator[Held]:
+    """Yield the clusters, without clusters in deletion, as entries of an account's inventory."""
     for cluster in clusters:
         if cluster.status != ClusterStatus.DELETING:
             yield Held(
@@ -47,6 +48,10 @@ def _list_clusters(clusters: Sequence[wire.Cluster]) -> Iterator[Held]:
 def _list_volumes(
     volumes: Sequence[wire.Volume], region_by_volume: dict[str, str]
 ) -> Iterator[Held]:
+    """Yield the volumes, without volumes in deletion, as entries of an account's inventory.
+
+    A volume missing in `region_by_volume` has an empty region.
+    """
     for volume in volumes:
         if volume.status != VolumeStatus.DELETING:
             region = region_by_volume.get(volume.volume_id, "")

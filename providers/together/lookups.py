@@ -80,12 +80,15 @@ def volumes(
 
 
 def _list_clusters(project_id: str | None) -> Sequence[Cluster]:
+    """Request the clusters of a project, with kubeconfigs, by the settings of look-ups."""
     return client_for(get_lookup_settings()).list_clusters(project_id)
 
 
 def _matches(item: Cluster | ListedVolume, filters: dict[str, str | None]) -> bool:
+    """Return True if the item has the value of every filter; None matches any value."""
     return all(value in (None, getattr(item, name)) for name, value in filters.items())
 
 
 def _sort_by(items: list[ClusterOrVolume], field: str) -> list[ClusterOrVolume]:
+    """Return the items sorted by the text of one field."""
     return sorted(items, key=lambda item: str(getattr(item, field)))

@@ -83,6 +83,10 @@ def _list_regions_once(client: TogetherClient) -> Sequence[Region] | str:
 
 
 def _report_unchecked(client: TogetherClient, context: ProviderContext, reason: str) -> None:
+    """Report to the context which checks were not made because of `reason`.
+
+    In Pulumi's host, and without a resource, each client is reported once only.
+    """
     # An engine collects these; Pulumi's hosts would show one per resource.
     if context.urn is None or context.is_pulumi_host:
         with _lock:
@@ -95,6 +99,7 @@ def _report_unchecked(client: TogetherClient, context: ProviderContext, reason: 
 
 
 def _format_unknown_region(name: str, regions: Iterable[Region]) -> str:
+    """Return the message about an unknown region, with the nearest name or all names."""
     names = tuple(region.name for region in regions)
     similar_name = find_nearest_name(name, names)
     advice = f"did you mean {similar_name}?" if similar_name else f"use one of {', '.join(names)}"
@@ -115,6 +120,10 @@ def _find_unoffered_gpu_type(gpu_type: Any, regions: Iterable[Region]) -> Iterat
 def _find_gpu_type_problems(
     gpu_type: Any, region: Region, regions: Iterable[Region]
 ) -> Iterator[Problem]:
+    """Yield a problem if the region does not offer the GPU type; name the regions with an offer.
+
+    A region without a list of types, and an unknown value, give no problem.
+    """
     offered_types = region.supported_instance_types
     # a region without a list of types says nothing about types
     if not isinstance(gpu_type, str) or not offered_types or gpu_type in offered_types:
@@ -160,6 +169,7 @@ def _find_driver_problems(values: Mapping[str, Any], region: Region) -> Iterator
 
 
 def _is_driver_version(version: DriverVersion, cuda: str, driver: str) -> bool:
+    """Return True if both versions, of CUDA and of the driver, are the offered ones."""
     return is_same_version(version.cuda_version, cuda) and is_same_version(
         version.nvidia_driver_version, driver
     )

@@ -136,6 +136,9 @@ class ClusterRepairRun:
     def run(self, repairs: Sequence[NodeRepair]) -> None:
         """Repair nodes in order, as many at a time as declared; stop at the first failure.
 
+        Repairs of an interrupted run are waited for first. Nodes are drained before and uncordoned
+        afterwards.
+
         Raises:
             GpuformError: a repair failed or may not be done.
             Cancelled: the run was interrupted.
@@ -173,9 +176,12 @@ class ClusterRepairRun:
         return policy.parallel - len(other_repairs)
 
     def _repair_batch(self, batch: Sequence[NodeRepair]) -> None:
-        """Drain and repair the nodes of a batch at the same time, and wait for the end.
+        """Drain and repair the nodes of a batch at the same time, wait for the end, and uncordon.
 
-        Repairs no longer needed are left out.
+        Repairs no longer needed are left out, with a warning.
+
+        Raises:
+            GpuformError: too many nodes are unhealthy, jobs keep a node, or a repair failed.
         """
         cluster = self.require_cluster()
         # the plan may be old: whatever has recovered since is left alone
@@ -280,7 +286,7 @@ class ClusterRepairRun:
             )
 
     def _is_needed(self, cluster: wire.Cluster, repair: NodeRepair) -> bool:
-        """Return True if the reason for a repair still exists as the plan reports it.
+        """Return True if the plan's reason for a repair still exists; else warn.
 
         Raises:
             GpuformError: it cannot be checked, or Together now proposes another repair.
@@ -321,6 +327,7 @@ class ClusterRepairRun:
         return self._is_not_done_lately(cluster, repair)
 
     def _warn_unless(self, repair: NodeRepair, is_needed: bool, reason: str) -> bool:
+        """Return `is_needed`; if False, warn about the node being left alone, with the reason."""
         if not is_needed:
             self.context.on_warning(f"node {repair.node} {reason}: it is left as it is")
         return is_needed
@@ -345,7 +352,10 @@ class ClusterRepairRun:
         return remediation.state not in ENDED
 
     def _is_not_done_lately(self, cluster: wire.Cluster, repair: NodeRepair) -> bool:
-        """Return False if a killed run did the requested repair within `REPEAT_WINDOW_S`."""
+        """Return False, with a warning, if a killed run did the repair within `REPEAT_WINDOW_S`.
+
+        A repair still under way counts as not done: the run waits for the same one.
+        """
         last_repair = Repairs.beside(self.context.intents).find(cluster.cluster_id, repair.node)
         if (
             last_repair is None
@@ -420,7 +430,11 @@ class ClusterRepairRun:
     def _wait_until_ended(
         self, cluster: wire.Cluster, remediations: Mapping[NodeRepair, Remediation]
     ) -> dict[NodeRepair, Remediation]:
-        """Wait until every repair has ended and return the last states."""
+        """Wait until every repair has ended and return the last states.
+
+        Raises:
+            NotReady: a repair has not ended within `REPAIR_TIMEOUT_S`.
+        """
         latest = dict(remediations)
 
         def poll() -> PollResult[None]:
@@ -448,7 +462,11 @@ class ClusterRepairRun:
         return latest
 
     def _wait_for_workers(self, succeeded: Sequence[NodeRepair], names_before: set[str]) -> None:
-        """Wait until the schedulers can use the repaired or replaced nodes."""
+        """Wait until the schedulers can use the repaired or replaced nodes.
+
+        Raises:
+            NotReady: a node has not come back within `REJOIN_TIMEOUT_S`.
+        """
         slurm = get_slurm_inputs(self.inputs.dump_declared())
 
         def poll() -> PollResult[None]:
@@ -490,6 +508,11 @@ class ClusterRepairRun:
         self._uncordon_nodes()
 
     def _uncordon_nodes(self) -> None:
+        """Uncordon the nodes drained for repairs, and delete the record; nothing without a record.
+
+        Raises:
+            GpuformError: the cluster is gone, or nodes stay cordoned.
+        """
         cluster = self.require_cluster()
         drain = Drains.beside(self.context.intents).find(self.cluster_id)
         if drain is not None:
@@ -500,11 +523,13 @@ class ClusterRepairRun:
 
 
 def _find_uncertified(context: ProviderContext, cluster: wire.Cluster) -> list[NodeFault]:
+    """Return a fault for each worker with a recorded failed certification and no repair since."""
     verdicts = Verdicts.beside(context.intents).list_for_cluster(cluster.cluster_id)
     return [*find_uncertified_workers(list_standard_workers(cluster), verdicts)]
 
 
 def _describe_failures(ended_repairs: Mapping[NodeRepair, Remediation]) -> Iterator[str]:
+    """Yield a sentence for each repair with another end than success or self-recovery."""
     for repair, remediation in ended_repairs.items():
         if remediation.state not in (SUCCEEDED, "AUTO_RESOLVED"):
             yield f"the repair of node {repair.node} has ended: {_format_remediation(remediation)}"

@@ -187,12 +187,14 @@ def _is_standard(node: Mapping[str, Any]) -> bool:
 
 
 def _describe_scheduler_trouble(node: GpuWorkerNodeOutputs) -> str:
+    """Return why a worker is unusable: Kubernetes' reason if NotReady there, else Slurm's."""
     if node.kubernetes is not None and node.kubernetes.startswith("NotReady"):
         return f"{node.kubernetes} (Kubernetes)"
     return f"{node.slurm} (Slurm)"
 
 
 def _get_remediation_state(node: Mapping[str, Any]) -> str:
+    """Return the state of a worker's latest repair in the outputs; empty without a repair."""
     remediation = node.get("remediation")
     return str(remediation.get("state") or "") if isinstance(remediation, Mapping) else ""
 
@@ -205,6 +207,7 @@ def _format_evidence(remediation: Remediation) -> str:
 
 
 def _format_alert(alert: LinkedAlert) -> str:
+    """Return an alert in words: the name, with the severity in brackets if there is one."""
     name = alert.alert_name or "an alert without a name"
     return f"{name} ({alert.severity.lower()})" if alert.severity else name
 
@@ -217,6 +220,7 @@ def _find_start_time(remediation: Remediation) -> str:
 
 
 def _join_unique(texts: Iterable[str]) -> str:
+    """Join the first three different texts, and say how many more there are."""
     unique_texts: Sequence[str] = list(dict.fromkeys(texts))
     # a plan shows the fault on one line: three alerts are enough to look up the others
     return ", ".join(unique_texts[:3]) + (

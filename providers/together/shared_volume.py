@@ -53,7 +53,10 @@ class SharedVolumeOperations:
     def planning_problems(
         self, context: ProviderContext, values: Mapping[str, Any]
     ) -> Iterator[Problem]:
-        """Yield a problem if the region does not exist."""
+        """Yield a problem if the region does not exist.
+
+        If Together does not answer, nothing is refused, and the context reports the missing check.
+        """
         return regions.find_region_problems(self._client, context, values)
 
     def create(self, context: ProviderContext, inputs: SharedVolumeInputs) -> str:
@@ -93,7 +96,11 @@ class SharedVolumeOperations:
     def wait_until_ready(
         self, context: ProviderContext, object_id: str, inputs: SharedVolumeInputs
     ) -> ObservedVolume:
-        """Wait until the volume is available or bound at the declared size."""
+        """Wait until the volume is available or bound at the declared size.
+
+        Raises:
+            NotReady: the volume is gone or has failed, or the time is over.
+        """
 
         def poll() -> PollResult[ObservedVolume]:
             volume = self._find_volume(object_id, inputs.project_id)
@@ -125,7 +132,10 @@ class SharedVolumeOperations:
         inputs: SharedVolumeInputs,
         changes: Sequence[FieldChange],  # noqa: ARG002 - the size alone can change
     ) -> None:
-        """Grow the volume to the declared size, the only field with allowed changes."""
+        """Request the growth of the volume to the declared size, the only allowed change.
+
+        `wait_until_ready` waits for the growth.
+        """
         self._client.update_volume(object_id, inputs)
 
     def delete(
@@ -158,9 +168,11 @@ class SharedVolumeOperations:
 
     @property
     def _poll_schedule(self) -> PollSchedule:
+        """Return the poll schedule shared by all waiters for volumes."""
         return self._client.get_poll_schedule(POLL_INTERVAL_S)
 
     def _find_volume(self, volume_id: str, project_id: str | None) -> wire.Volume | None:
+        """Return the volume, or None if deleted."""
         try:
             return self._client.get_volume_listing(project_id).read_one(volume_id)
         except NotFound:
@@ -169,6 +181,12 @@ class SharedVolumeOperations:
     def _wait_until_detached(
         self, context: ProviderContext, volume_id: str, project_id: str | None, label: str
     ) -> None:
+        """Wait until no cluster has the volume, or the volume is gone.
+
+        Raises:
+            GpuformError: a cluster still has the volume after `DETACH_TIMEOUT_S`.
+        """
+
         def poll() -> PollResult[None]:
             volume = self._find_volume(volume_id, project_id)
             # a volume that was deleted by somebody else is detached as well
@@ -204,7 +222,13 @@ class SharedVolumeLifecycle(Lifecycle[SharedVolumeInputs, SharedVolumeOutputs]):
 
     @classmethod
     def find_write_refusal(cls, settings: Settings) -> str:
-        """Return why the key may not change volumes: a Member may only read the control plane."""
+        """Return why the key may not change volumes, or "".
+
+        A Member may only read the control plane. Sends one request in a process.
+
+        Raises:
+            GpuformError: Together does not answer.
+        """
         return find_write_refusal(settings)
 
     @classmethod
@@ -242,6 +266,7 @@ def evaluate_volume(volume: wire.Volume, wanted_size_tib: int) -> PollResult[Obs
 
 
 def _build_still_attached_error(label: str) -> GpuformError:
+    """Build the error about a volume with a cluster, which cannot be deleted."""
     return GpuformError(
         f"{label} cannot be deleted: a cluster still has it",
         hint="delete that cluster first, or keep the volume",

@@ -130,7 +130,8 @@ class NodeRemoval:
     def send_update(self, request: Callable[[], None], num_gpus: int | None) -> None:
         """Send an update when no job runs on the nodes to be removed.
 
-        `num_gpus` are the new standard GPUs, or None if the update does not change them.
+        `num_gpus` are the new standard GPUs, or None if the update does not change them. If no node
+        is removed, a drain of an earlier run whose request was never sent is undone first.
 
         Raises:
             GpuformError: after a refusal everything is as before; after a lost answer the record
@@ -147,8 +148,11 @@ class NodeRemoval:
     def send_deletion(self, request: Callable[[], None]) -> None:
         """Send the deletion of the cluster when no job runs on any node.
 
+        Without a control plane the deletion is sent at once.
+
         Raises:
-            GpuformError: after a refusal everything is as before.
+            GpuformError: after a refusal everything is as before; after a lost answer the record
+                stays.
         """
         eviction = self._build_full_eviction("deleted")
         if not eviction:
@@ -158,9 +162,11 @@ class NodeRemoval:
             request()
 
     def resume_earlier_drain(self, request: Callable[[FieldChange], None], num_gpus: int) -> None:
-        """Finish the removal of an earlier run, when the declaration changes nothing.
+        """Undo an earlier run's unsent removal; request again the GPUs which the cluster lacks.
 
-        Nodes whose removal was requested and is no longer declared are created again.
+        Called when the declaration changes nothing. `request` is only called if the platform keeps
+        fewer than `num_gpus` standard GPUs: nodes whose removal was requested are no longer
+        declared as removed.
         """
         self._undo_unsent_drain()
         current_gpus = count_standard_gpus(self.cluster)
@@ -222,17 +228,21 @@ class NodeRemoval:
 
     @property
     def _label(self) -> str:
+        """Return `cluster` and the name, else the id, for messages."""
         return f"cluster {self.cluster.cluster_name or self.cluster.cluster_id}"
 
     @property
     def _drains(self) -> Drains:
+        """Return the records of drains beside the run's intents."""
         return Drains.beside(self.context.intents)
 
     @property
     def _standard_workers(self) -> Sequence[wire.GpuWorkerNode]:
+        """Return the cluster's live workers without preemptible ones."""
         return list_standard_workers(self.cluster)
 
     def _build_partial_eviction(self, count: int) -> NodeEviction:
+        """Build the eviction of `count` nodes: first the names in the declared `drain.nodes`."""
         return NodeEviction(count=count, requested_names=self.drain_inputs.nodes or ())
 
     def _build_full_eviction(self, reason: str) -> NodeEviction:
@@ -241,6 +251,7 @@ class NodeRemoval:
         return NodeEviction({_to_worker(node).name: reason for node in live_workers})
 
     def _create_draining(self, all_nodes: Sequence[wire.GpuWorkerNode] = ()) -> DrainOperation:
+        """Create the drain of `all_nodes`; if empty, of standard workers for Together to choose."""
         subject = DrainTarget(
             id=self.cluster.cluster_id,
             label=self._label,
@@ -251,7 +262,7 @@ class NodeRemoval:
         return DrainOperation(self.context, subject, self.connect_to_scheduler, self.drain_inputs)
 
     def _undo_unsent_drain(self) -> None:
-        """Undo a drain of an earlier run whose request was never sent."""
+        """Uncordon the nodes of an earlier run's drain whose request was never sent, or warn."""
         drain = self.earlier_drain
         if drain is not None and not drain.asked:
             undo_drain(self.context, drain, self.connect_to_scheduler)
@@ -277,6 +288,7 @@ def get_slurm_inputs(values: Mapping[str, Any]) -> SlurmInputs:
 
 
 def _to_worker(node: wire.GpuWorkerNode) -> Worker:
+    """Convert a node of the platform to a worker of a scheduler, with all other names."""
     last_transition = max(
         node.phase_transitions, key=lambda transition: transition.transition_time, default=None
     )

@@ -70,9 +70,14 @@ class VolumeClaimOperations:
         return ()
 
     def create(self, context: ProviderContext, inputs: VolumeClaimInputs) -> str:
-        """Create a claim and return the id.
+        """Create a claim and return the id, after the end of an earlier claim in deletion.
 
         A claim with the name and without this resource's annotation is never taken over.
+
+        Raises:
+            NameTaken: another claim has the name.
+            NotReady: the cluster has no Kubernetes API yet.
+            GpuformError: the cluster is missing, or the earlier claim does not end.
         """
         claim_id = KubernetesObjectId(
             inputs.cluster_id, inputs.namespace or DEFAULT_NAMESPACE, inputs.name
@@ -110,7 +115,11 @@ class VolumeClaimOperations:
     def wait_until_ready(
         self, context: ProviderContext, object_id: str, inputs: VolumeClaimInputs
     ) -> ObservedClaim:
-        """Wait until a claim is bound at the declared size, or Pending for the first pod."""
+        """Wait until a claim is bound at the declared size, or Pending for the first pod.
+
+        Raises:
+            NotReady: the claim is gone or has failed, or the time is over.
+        """
         claim_id = KubernetesObjectId.parse(object_id, _ID_KIND)
 
         def poll() -> PollResult[ObservedClaim]:
@@ -130,7 +139,14 @@ class VolumeClaimOperations:
         object_id: str,
         known_inputs: Mapping[str, Any],  # noqa: ARG002 - the shape of ResourceOperations
     ) -> ObservedClaim | None:
-        """Return the claim, or None if the claim is missing or replaced by another one."""
+        """Return the claim, or None if the claim is missing or replaced by another one.
+
+        A malformed id is a warning and gives None. For a deleted cluster `context.deleted_with_id`
+        is set.
+
+        Raises:
+            NotReady: the cluster has no Kubernetes API yet.
+        """
         try:
             claim_id = KubernetesObjectId.parse(object_id, _ID_KIND)
         except GpuformError as error:
@@ -156,7 +172,11 @@ class VolumeClaimOperations:
         inputs: VolumeClaimInputs,
         changes: Sequence[FieldChange],
     ) -> None:
-        """Grow the claim and set its labels; labels of other tools stay."""
+        """Grow the claim and set its labels; labels of other tools stay.
+
+        Raises:
+            GpuformError: the cluster or the claim is gone, or the claim to grow is not bound.
+        """
         claim_id = KubernetesObjectId.parse(object_id, _ID_KIND)
         claims = self._require_claims(claim_id.cluster_id)
         claim = claims.find(claim_id)
@@ -181,7 +201,10 @@ class VolumeClaimOperations:
         object_id: str,
         known_inputs: Mapping[str, Any],  # noqa: ARG002 - the shape of ResourceOperations
     ) -> None:
-        """Delete the claim and wait until no pod uses the claim any more."""
+        """Delete the claim and wait until no pod uses the claim any more.
+
+        A missing or replaced claim, or a deleted cluster, is no error.
+        """
         claim_id = KubernetesObjectId.parse(object_id, _ID_KIND)
         claims = connect_to_claims(self._client, claim_id.cluster_id)
         claim = claims.find(claim_id) if claims else None
@@ -202,6 +225,12 @@ class VolumeClaimOperations:
         wait_until_gone(context, poll, label=f"claim {claim_id.name}", interval=POLL_INTERVAL_S)
 
     def _require_claims(self, cluster_id: str) -> ClusterClaims:
+        """Return the volume claims of a cluster.
+
+        Raises:
+            GpuformError: the cluster is deleted.
+            NotReady: the cluster has no Kubernetes API yet.
+        """
         claims = connect_to_claims(self._client, cluster_id)
         if claims is None:
             raise build_missing_cluster_error(cluster_id)
@@ -210,7 +239,11 @@ class VolumeClaimOperations:
     def _find_claim_not_deleting(
         self, context: ProviderContext, claims: ClusterClaims, claim_id: KubernetesObjectId
     ) -> Claim | None:
-        """Return the claim with an id, after waiting for the end of a deletion."""
+        """Return the claim with an id, or None, after waiting for the end of a deletion.
+
+        Raises:
+            GpuformError: the deletion does not end in time.
+        """
         claim = claims.find(claim_id)
         if claim is None or claim.metadata.deleted_at is None:
             return claim
@@ -253,6 +286,7 @@ class VolumeClaimLifecycle(Lifecycle[VolumeClaimInputs, VolumeClaimOutputs]):
 
 
 def _build_body(inputs: VolumeClaimInputs, urn: str | None) -> dict[str, Any]:
+    """Build the body to create a claim, with the URN of the resource as an annotation."""
     body = build_manifest(inputs)
     if urn is not None:
         body["metadata"]["annotations"] = {OWNER_ANNOTATION: urn}
@@ -332,6 +366,7 @@ def _is_replaced(claim: Claim, context: ProviderContext) -> bool:
 
 
 def _build_gone_error(claim_id: KubernetesObjectId) -> GpuformError:
+    """Build the error about a claim missing in its cluster."""
     return GpuformError(
         f"claim {claim_id} is gone from the cluster",
         hint="refresh (`gpuform refresh`), then run it again to make it anew",
@@ -339,6 +374,7 @@ def _build_gone_error(claim_id: KubernetesObjectId) -> GpuformError:
 
 
 def _refuse_growth_unbound(claim: Claim, claim_id: KubernetesObjectId) -> None:
+    """Raise GpuformError if the claim is Pending: Kubernetes lets only bound claims grow."""
     if claim.status.phase == "Pending":
         raise GpuformError(
             f"claim {claim_id} is Pending: Kubernetes lets only bound claims grow",

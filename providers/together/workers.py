@@ -142,7 +142,11 @@ def read_worker_states(
 
 
 def find_worker_notices(outputs: Mapping[str, Any]) -> Iterator[Notice]:
-    """Yield notices about workers, beside the reason of a cluster not ready."""
+    """Yield notices about workers cordoned, drained or missing in a scheduler, by the outputs.
+
+    One more notice names the schedulers that could not be asked. NotReady and unusable workers have
+    no notice here.
+    """
     reported_workers = outputs.get("gpu_worker_nodes")
     for node in reported_workers if isinstance(reported_workers, list) else ():
         name = node.get("host_name") or node.get("node_id")
@@ -176,6 +180,11 @@ def _build_worker_states(
     slurm_nodes: Mapping[str, SlurmNode],
     unreachable: str,
 ) -> WorkerStates:
+    """Combine the schedulers' nodes to the states and failures of the workers.
+
+    An empty `nodes` or `slurm_nodes` means that the scheduler was not read. A preemptible worker
+    has a state, but never a failure.
+    """
     kubernetes: dict[str, str] = {}
     slurm: dict[str, str] = {}
     failures: dict[str, str] = {}
@@ -234,6 +243,7 @@ def _describe_slurm_state(node: SlurmNode | None) -> str:
 
 
 def _describe_slurm_trouble(node: SlurmNode) -> str:
+    """Return Slurm's states of an unusable node, with the reason in brackets if there is one."""
     return (
         f"{node.unusable_states} ({_cut_reason(node.reason)})"
         if node.reason
@@ -244,6 +254,10 @@ def _describe_slurm_trouble(node: SlurmNode) -> str:
 def _build_outputs(
     observed: ObservedCluster, states: WorkerStates, context: ProviderContext
 ) -> Any:
+    """Return the cluster's outputs with the workers' states; not ready while one has a failure.
+
+    A failure keeps the start time of the stored outputs for the same machine.
+    """
     outputs, earlier_failing_since = (
         observed.outputs,
         _collect_unusable_since(context.stored_properties),
@@ -294,6 +308,7 @@ def _collect_unusable_since(outputs: Mapping[str, Any]) -> dict[tuple[str, str |
 
 
 def _join_failures(failures: Sequence[str]) -> str:
+    """Join the first `_MAX_LISTED_FAILURES` failures, and say how many more there are."""
     omitted_count = len(failures) - _MAX_LISTED_FAILURES
     return "; ".join(
         [
@@ -304,12 +319,15 @@ def _join_failures(failures: Sequence[str]) -> str:
 
 
 def _build_notice(text: str) -> Notice:
+    """Build a notice about workers."""
     return Notice(kind=NoticeKind.WORKERS, text=text)
 
 
 def _cut_reason(reason: str) -> str:
+    """Cut a reason to `_MAX_REASON_LENGTH` characters, with an ellipsis."""
     return reason if len(reason) <= _MAX_REASON_LENGTH else f"{reason[:_MAX_REASON_LENGTH]}..."
 
 
 def _to_single_line(error: GpuformError) -> str:
+    """Return the error's message in one line."""
     return " ".join(error.message.split())

@@ -283,7 +283,11 @@ class ScpClient:
         return self._connection.clock_ahead
 
     def probe(self) -> ProbeAnswer:
-        """Check keys and connection by the cheapest signed request; raise if one is wrong."""
+        """Check keys and connection by the cheapest signed request.
+
+        Raises:
+            GpuformError: the keys are wrong or missing, or SCP does not answer.
+        """
         return self._connection.send_probe(_NODES)
 
     def close(self) -> None:
@@ -359,10 +363,12 @@ def _has_state(*states: str) -> NodePredicate:
 
 
 def _drop_undefined(**params: str | None) -> dict[str, str]:
+    """Return the parameters without None values."""
     return {name: value for name, value in params.items() if value is not None}
 
 
 def _build_page_params(params: Mapping[str, str | None], number: int) -> dict[str, str]:
+    """Build the query for one page of a list, without the parameters equal to None."""
     return {**_drop_undefined(**params), "page": str(number), "size": str(PAGE_SIZE)}
 
 

@@ -182,7 +182,11 @@ class Connection:
         params: Mapping[str, str] | None = None,
         retry: Retry = Retry.SAFE,
     ) -> Answer:
-        """Send one request and return the answer as `model`; raise as `ApiClient.ask`."""
+        """Send one request and return the answer as `model`.
+
+        Raises:
+            GpuformError: as `ApiClient.request_model`, or the error passed in place of credentials.
+        """
         return self._api.request_model(model, method, path, body=body, params=params, retry=retry)
 
     @property
@@ -199,6 +203,11 @@ class Connection:
         self._api.close()
 
     def _build_headers(self) -> Mapping[str, str]:
+        """Build the headers of a request for format, language and API version.
+
+        Raises:
+            GpuformError: a copy of the error passed in place of credentials.
+        """
         if self._error is not None:
             # A new error for each request: threads must not share one traceback.
             error_copy = type(self._error)(self._error.message, hint=self._error.hint)
@@ -211,12 +220,14 @@ class Connection:
         }
 
     def _sign_request(self, request: "httpx.Request") -> "httpx.Request":
+        """Add headers with keys, time and signature to the request, and return the same request."""
         # Signed last, with the URL as httpx has encoded it: the query is part of the signature.
         url, now = str(request.url), self._now()
         request.headers.update(build_signed_headers(self._credentials, request.method, url, now))
         return request
 
     def _find_hint(self, response: "httpx.Response") -> str | None:
+        """Return the hint for a 401, with the difference of the clocks; None for another status."""
         if response.status_code != 401:
             return None
         clock_ahead_s = compute_clock_ahead(response, self._now())

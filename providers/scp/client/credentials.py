@@ -61,7 +61,7 @@ def find_credentials(settings: Settings, region: str | None = None) -> Credentia
     """Find the credentials for a region, or without one for the default region.
 
     Raises:
-        MissingCredentials: there are no keys.
+        MissingCredentials: there are no keys, or only one of the two.
         GpuformError: a file cannot be read, or the address of the API is unknown.
     """
     files = _ConfigFiles(_find_home(settings) / ".scpconf")
@@ -78,7 +78,11 @@ def find_credentials(settings: Settings, region: str | None = None) -> Credentia
 
 
 def find_default_region(settings: Settings) -> str | None:
-    """Return the region of resources without one, or None."""
+    """Return the region of resources without a declared region, or None.
+
+    Raises:
+        GpuformError: config.json cannot be read.
+    """
     return _select_default_region(settings, _ConfigFiles(_find_home(settings) / ".scpconf"))
 
 
@@ -97,7 +101,10 @@ def get_address_pattern(settings: Settings) -> str:
 def _read_settings(settings: Settings) -> Credentials | None:
     """Read the credentials of the environment and the stack's configuration, or return None.
 
-    Files are not read: keys of two sources are not mixed.
+    Files are not read: keys of two sources are not mixed. The address of the result is empty.
+
+    Raises:
+        MissingCredentials: only one of the two keys is set.
     """
     access_key = settings.get_value(ACCESS_KEY_VARIABLE, ACCESS_KEY_CONFIG)
     secret_key = settings.get_value(SECRET_KEY_VARIABLE, SECRET_KEY_CONFIG)
@@ -135,9 +142,22 @@ class _ConfigFiles:
 
     @cached_property
     def config(self) -> Mapping[str, str]:
+        """Return the text values of config.json, read once; empty for a missing file.
+
+        Raises:
+            GpuformError: the file cannot be read.
+        """
         return _read_json_file(self._config_path)
 
     def read_credentials(self) -> Credentials | None:
+        """Read the credentials of credentials.json, without an address; None without both keys.
+
+        The account id is from config.json.
+
+        Raises:
+            MissingCredentials: the file has only one of the two keys.
+            GpuformError: a file cannot be read.
+        """
         path = self._credentials_path
         values = _read_json_file(path)
         required_names = ("access-key", "secret-key")
@@ -171,7 +191,11 @@ def _find_home(settings: Settings) -> Path:
 
 
 def _read_json_file(path: Path) -> Mapping[str, str]:
-    """Read the text values of a JSON object; return nothing if the file is missing or empty."""
+    """Read the text values of a JSON object; return nothing if the file is missing or empty.
+
+    Raises:
+        GpuformError: the file cannot be read, or has no JSON object.
+    """
     hint = "correct the file, or set the variables SCP_TF_... instead"
     try:
         content = path.read_text(encoding="utf-8")
@@ -219,6 +243,7 @@ def _resolve_base_url(settings: Settings, files: _ConfigFiles, region: str | Non
 
 
 def _select_default_region(settings: Settings, files: _ConfigFiles) -> str | None:
+    """Return the default region of the settings, else of config.json, or None."""
     declared_region = settings.region or settings.get_value(REGION_VARIABLE, REGION_CONFIG)
     return declared_region or files.config.get("default-region")
 
@@ -281,6 +306,7 @@ def _normalize_url(url: str, name: str) -> str:
 
 
 def _parse_host(url: str) -> str:
+    """Return the host of a URL; empty for a malformed URL or one without a host."""
     try:
         return urlsplit(url).hostname or ""
     # Such as an open bracket of an IPv6 address.

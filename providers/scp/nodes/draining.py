@@ -96,12 +96,14 @@ class NodeDrainer:
     def drain_nodes(
         self, eviction: NodeEviction, nodes: Sequence[NodeOutputs]
     ) -> Sequence[str] | None:
-        """Choose the nodes to remove, and wait until no job runs there.
+        """Choose the nodes to remove, cordon them, and wait until no job runs there.
 
-        Returns the names of the nodes that may be removed now; None if no scheduler is declared.
+        Returns the names of the nodes that may be removed now; None if no scheduler is declared. An
+        empty eviction does nothing. The drain is recorded until `uncordon_nodes`.
 
         Raises:
-            GpuformError: the nodes must not be removed; everything is as before.
+            GpuformError: a declared name is wrong, or the nodes must not be removed; everything is
+                as before.
         """
         if not eviction:
             return ()
@@ -122,7 +124,14 @@ class NodeDrainer:
     def predict_removed_nodes(
         self, eviction: NodeEviction, nodes: Sequence[NodeOutputs]
     ) -> RemovedNodes | None:
-        """Predict for a plan which nodes would be removed now; None if no scheduler is declared."""
+        """Predict for a plan which nodes would be removed now.
+
+        None for an empty eviction, or if no scheduler is declared, which is reported as a skipped
+        check.
+
+        Raises:
+            GpuformError: a declared name is wrong, or the scheduler cannot be asked.
+        """
         if not eviction:
             return None
         self._refuse_wrong_names(eviction, nodes)
@@ -154,6 +163,7 @@ class NodeDrainer:
             )
 
     def _refuse_wrong_names(self, eviction: NodeEviction, nodes: Sequence[NodeOutputs]) -> None:
+        """Raise GpuformError if names requested for removal do not fit the nodes or the count."""
         messages = [
             str(problem)
             for problem in find_name_problems(
@@ -166,6 +176,7 @@ class NodeDrainer:
     def _build_draining(
         self, eviction: NodeEviction, nodes: Sequence[NodeOutputs]
     ) -> DrainOperation:
+        """Create the drain operation, with locked nodes only if named, needed or permitted."""
         # A locked node is chosen only by its name, or when there are too few others.
         named_nodes = {*eviction.requested_names, *eviction.reason_by_node}
         removable_nodes = [

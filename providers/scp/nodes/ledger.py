@@ -141,6 +141,13 @@ class NodeLedger:
     def _adopt_nodes_of_create(
         self, intent: Intent, listed: Collection[wire.GpuNode], asked_at: float
     ) -> None:
+        """Adopt the nodes of one create from a list; forget missing nodes after the settle time.
+
+        Records the adopted ids, and warns about nodes found after a lost answer.
+
+        Raises:
+            AdoptionQuestion: nobody can say which of the nodes are the pool's.
+        """
         ids_by_name: dict[str, str] = {}
         doubtful: list[Candidate] = []
         sibling_times = [
@@ -187,7 +194,10 @@ class NodeLedger:
             self._forget_missing(intent, seconds)
 
     def _forget_missing(self, intent: Intent, seconds_left: float) -> None:
-        """Forget the nodes of a create after neither the list nor lookups have shown one."""
+        """Forget the nodes of a create after neither the list nor lookups have shown one; warn.
+
+        Raises an error while the absence is not proven.
+        """
         missing_names = intent.open_names
         # Raises while the absence is not proven: a forgotten node would cost money unseen.
         require_absence(intent, missing_names, seconds_left)
@@ -248,7 +258,7 @@ class NodeLedger:
         self._ending_ids.update(ids)
 
     def record_absent(self, ids: Collection[str], asked_at: float) -> None:
-        """Record which nodes neither the list nor a lookup has shown.
+        """Record the nodes shown by neither list nor lookup; remove the proven ones from the pool.
 
         A node whose deletion was seen or requested is gone; another node only when the platform has
         not shown it for the settle time, in several lists.
@@ -287,6 +297,7 @@ class NodeLedger:
                 self.forget_create(intent)
 
     def _save_intent(self, intent: Intent) -> Intent:
+        """Store the intent in memory and on disk, add its ids to the pool; return the intent."""
         self.store_intent(intent)
         self.ids.update(intent.ids)
         self._context.intents.record(intent)

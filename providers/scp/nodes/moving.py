@@ -242,6 +242,7 @@ def _find_emptied_fabric_problems(
 
 
 def _describe_emptied_fabric(name: str) -> str:
+    """Say why a move must not take the last node from a fabric declared by the program."""
     return (
         f"the move would take the last node from fabric {name}, which this program declares and "
         "which would be gone: leave a node there, or remove the declaration of the fabric"

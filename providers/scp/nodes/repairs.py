@@ -249,6 +249,7 @@ class NodeInspection:
 
     @property
     def _drain(self) -> PoolDrainInputs:
+        """Return the declared `drain`, or the defaults."""
         return PoolDrainInputs.model_validate(self.declared.get("drain") or {})
 
     def _add_conditions(

@@ -96,7 +96,13 @@ class NodeSteps:
     def send_next_steps(
         self, kept_nodes: Sequence[KeptNode], fabric: TargetFabric, fabric_id: str | None
     ) -> bool:
-        """Send to each node the next step towards the declaration; return True if any was sent."""
+        """Send to each node the next step towards the declaration; return True if any step was new.
+
+        A refused step counts as new, too, and is in `refusals` afterwards.
+
+        Raises:
+            GpuformError: the platform does not answer, or a permission to unlock is missing.
+        """
         steps: dict[str, list[KeptNode]] = defaultdict(list)
         for node, declared_node in kept_nodes:
             step = self.find_next_step(node, declared_node, fabric)
@@ -131,6 +137,10 @@ class NodeSteps:
         )
 
     def _send_step(self, step: str, pairs: Sequence[KeptNode], fabric_id: str | None) -> None:
+        """Send one step to nodes: start, stop and move for many by one request, others one by one.
+
+        Locked nodes are unlocked before a stop, which needs a permission. A refusal is recorded.
+        """
         nodes = [node for node, _ in pairs]
         ids = [node.id for node in nodes]
         if step == "start":
@@ -144,6 +154,7 @@ class NodeSteps:
             self._send_to_each(step, pairs)
 
     def _move_nodes(self, nodes: Sequence[NodeOutputs], fabric_id: str | None) -> None:
+        """Send a move request for each fabric with nodes to move; nothing without fabric ids."""
         before: dict[str, list[NodeOutputs]] = defaultdict(list)
         for node in nodes:
             # A request names one source fabric (reference, 'Modify Cluster Fabric Members').
@@ -193,6 +204,7 @@ class NodeSteps:
         self._unlocked_ids.update(node.id for node in locked_nodes)
 
     def _is_new(self, node: NodeOutputs, step: str) -> bool:
+        """Return True if the node has not got the step from this call, and has no refusal."""
         return (node.id, step) not in self._sent_steps and node.gpu_node_name not in self.refusals
 
     def _send(self, step: str, nodes: Sequence[NodeOutputs], send: Callable[[], None]) -> None:
@@ -218,6 +230,7 @@ class NodeSteps:
             self._sent_steps.update((node.id, step) for node in nodes)
 
     def _record_refusal(self, nodes: Sequence[NodeOutputs], error: ApiError) -> None:
+        """Record the platform's message as the refusal of every one of the nodes."""
         self.refusals.update({node.gpu_node_name: error.message for node in nodes})
 
 

@@ -111,7 +111,10 @@ def find_deletion_guard(outputs: Values) -> Guard | None:
 
 
 def find_change_guard(stored: Values, declared: Values) -> Guard | None:
-    """Return the permission needed to change a pool in place, or None."""
+    """Return the permission needed if a change deletes or stops locked nodes, or None.
+
+    While values are unknown the answer is None: the update checks again.
+    """
     nodes = parse_stored_nodes(stored)
     planned_fields = list_planned_fields(declared)
     # Without known values the update asks again, before it sends anything.
@@ -141,6 +144,7 @@ def _select_fields(values: Values, names: Collection[str]) -> dict[str, Any]:
 
 
 def _find_shared_changes(stored: Values, declared: Values) -> Iterator[FieldChange]:
+    """Yield the changes of the inputs shared by all nodes: fabric, lock and power state."""
     for name in _SHARED_FIELDS:
         before, after = stored.get(name), declared.get(name)
         if name == "state":
@@ -212,4 +216,5 @@ def _find_node_changes(
 
 
 def _format_node_path(key: str) -> str:
+    """Return the path of a declared node, as `nodes["a"]`."""
     return f'nodes["{key}"]'

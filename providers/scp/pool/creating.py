@@ -97,6 +97,11 @@ class PoolPreconditions:
         return fabric
 
     def _get_declared_fabric(self, fabric_id: str) -> wire.ClusterFabric:
+        """Return the fabric declared by id.
+
+        Raises:
+            GpuformError: the fabric is missing, of another vendor pool, or has another name.
+        """
         fabric = find_fabric_by_id(self._client, fabric_id)
         if fabric is None:
             raise GpuformError(
@@ -222,7 +227,11 @@ class PoolCreator:
             self._find_lost_nodes(error)
 
     def create_missing_nodes(self, declared_nodes: Sequence[DeclaredNode]) -> None:
-        """Create missing nodes, as far as possible now; the others wait for a later look."""
+        """Create missing nodes, as far as possible now; the others wait for a later look.
+
+        Names of others are recorded in `refusals`. While a node of the pool is absent from the
+        lists, nothing is created.
+        """
         self._record_taken_names(declared_nodes)
         existing_names = {node.gpu_node_name for node in self._nodes.all}
         existing_names |= {
@@ -269,7 +278,10 @@ class PoolCreator:
             ) from None
 
     def _find_or_create_fabric(self, declared_nodes: Sequence[DeclaredNode]) -> str | None:
-        """Return the id of the fabric of the declared name, or create a new one by a batch."""
+        """Return the id of the fabric of the declared name, or send a first batch and return None.
+
+        A single node cannot form a fabric: its refusal is recorded, and nothing is sent.
+        """
         name = self._inputs.cluster_fabric_name
         fabric = find_fabric(self._client, self._inputs.node_pool_id, name)
         if fabric is not None:
@@ -282,6 +294,11 @@ class PoolCreator:
         return None
 
     def _join_fabric(self, fabric_id: str, declared_nodes: Sequence[DeclaredNode]) -> None:
+        """Send the batches for an existing fabric, with pauses while the fabric is not RUNNING.
+
+        The pauses are of `FABRIC_READY_TIMEOUT_S`, one before the first batch, too. A refusal is
+        final only if the fabric is RUNNING or gone.
+        """
         fabric = find_fabric_by_id(self._client, fabric_id)
         is_ready = fabric is None or fabric.state in READY_FABRIC_STATES
         now = self._context.clock.now()
@@ -320,6 +337,13 @@ class PoolCreator:
                 )
 
     def _send_batch(self, fabric_id: str | None, batch: Sequence[DeclaredNode]) -> None:
+        """Record the create of one batch, send the request once, and record the ids of the answer.
+
+        A refusal deletes the record; after a lost answer the record stays.
+
+        Raises:
+            GpuformError: SCP refused, or the answer was lost.
+        """
         names = [declared_node.name for declared_node in batch]
         present_ids = [node.id for node in self._nodes.other_nodes if node.gpu_node_name in names]
         body = self._build_request(fabric_id, batch)
@@ -340,6 +364,11 @@ class PoolCreator:
     def _build_request(
         self, fabric_id: str | None, batch: Sequence[DeclaredNode]
     ) -> wire.CreateGpuNodes:
+        """Build the create request of one batch; may request the list of server types.
+
+        Raises:
+            GpuformError: no single server type has the declared GPU.
+        """
         want = self._inputs
         server_type_id = offers.get_server_type_id(self._client, want)
         return wire.CreateGpuNodes(
@@ -367,6 +396,7 @@ class PoolCreator:
         )
 
     def _record_taken_names(self, declared_nodes: Sequence[DeclaredNode]) -> None:
+        """Record a refusal for each declared name of somebody else's node."""
         for name, id_ in self._preconditions.find_taken_names(
             self._nodes.other_nodes, declared_nodes
         ).items():

@@ -103,6 +103,7 @@ class PoolNodes:
                 seconds = self._refresh_once()
 
     def _should_wait(self) -> bool:
+        """Return True if a refresh has to wait for nodes missing in the lists; see `refresh`."""
         if self._context.preview:
             return False
         is_needed = (
@@ -140,6 +141,7 @@ class PoolNodes:
         return self._ledger.get_seconds_to_wait(asked_at)
 
     def _list_nodes(self) -> dict[str, wire.GpuNode]:
+        """List nodes by id: of the pool's fabrics, or all while a create's outcome is unknown."""
         # Where the nodes of a create are is not certain before they are seen: then all are listed.
         fabric_names = [None] if self._ledger.uncertain_names else sorted(self._fabrics)
         return {

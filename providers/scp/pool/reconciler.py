@@ -92,7 +92,12 @@ class PoolReconciler:
         self._had_nodes = bool(self._ledger.ids)
 
     def create_first_nodes(self) -> None:
-        """Create the first nodes, unless an earlier attempt has created some."""
+        """Create the first nodes, unless an earlier attempt has created some.
+
+        Raises:
+            UnknownOutcome: nobody knows whether nodes were created.
+            GpuformError: no node was created.
+        """
         if self._ledger.ids or self._ledger.uncertain_names:
             self.nodes.refresh()
         # Nodes of an interrupted create are adopted, not created a second time.
@@ -155,7 +160,7 @@ class PoolReconciler:
         raise GpuformError("its nodes change all the time: run it again")
 
     def predict_removed_nodes(self) -> RemovedNodes | None:
-        """Predict which nodes an update would remove now."""
+        """Predict which nodes an update would remove now; None if none or without a scheduler."""
         plan = self.plan_changes()
         eviction = self.drainer.build_eviction(plan, self._declared.fabric)
         return self._rollout.sort_removed_nodes(
@@ -163,6 +168,10 @@ class PoolReconciler:
         )
 
     def _plan_step(self, plan: PoolPlan) -> PoolPlan:
+        """Return the plan with only the replacements allowed to begin now.
+
+        As `Rollout.plan_step` this may uncordon nodes, sleep, and raise GpuformError.
+        """
         uncertain_reasons = dict.fromkeys(
             self._ledger.uncertain_names, "it is not known whether it was made"
         )
@@ -170,6 +179,7 @@ class PoolReconciler:
         return self._rollout.plan_step(plan, self.nodes.all, refusals)
 
     def _get_ids(self, names: Collection[str]) -> set[str]:
+        """Return the ids of the pool's nodes with these names."""
         return {node.id for node in self.nodes.all if node.gpu_node_name in names}
 
     @property
@@ -199,6 +209,12 @@ class PoolReconciler:
         return plan_pool(declared, self.nodes.all, spared_ids - recreated_ids)
 
     def _poll(self) -> PollResult[None]:
+        """List and drain nodes, send all requests possible now, and return the progress.
+
+        Raises:
+            NotReady: somebody else has deleted all nodes.
+            GpuformError: nodes must not be drained, or the platform does not answer.
+        """
         plan = self.plan_changes()
         self._had_nodes = self._had_nodes or bool(self._ledger.ids)
         if self._is_gone:
@@ -218,7 +234,11 @@ class PoolReconciler:
         return PollResult(None, progress, is_done=True)
 
     def _find_target_fabric(self, plan: PoolPlan) -> str | None:
-        """Return the id of the target fabric of moved nodes, or None."""
+        """Return the id of the target fabric; None if no node has to move.
+
+        Raises:
+            GpuformError: the declared fabric does not exist.
+        """
         fabric = self._declared.fabric
         if all(fabric.contains(node) for node, _ in plan.keep):
             return None
@@ -274,6 +294,7 @@ class PoolReconciler:
         return [f"{', '.join(names)}: {reason}" for reason, names in names_by_reason.items()]
 
     def _describe_broken_node(self, node: NodeOutputs) -> str:
+        """Describe the state of a failed node, and whether another run recreates the node."""
         reason = f"its state is {node.state}"
         unrepaired_reasons = self._repairs.unrepaired_reasons
         if node.gpu_node_name in unrepaired_reasons:
@@ -281,6 +302,7 @@ class PoolReconciler:
         return f"{reason}; another run recreates it"
 
     def _describe_progress(self, plan: PoolPlan) -> str:
+        """Count the nodes by state, the nodes to create and the nodes to replace, in words."""
         states = Counter(node.state or "no state" for node in self.nodes.all)
         phrases = [f"{number} {state}" for state, number in sorted(states.items())]
         # Created nodes that no list shows yet are not missing.
@@ -293,6 +315,10 @@ class PoolReconciler:
         return ", ".join(phrases) or "no node yet"
 
     def _observe(self, reason: str | None) -> ObservedPool:
+        """Build the observed pool from the last refresh, with faults; `reason` None means ready.
+
+        Asks scheduler and Lens as `NodeInspection.find_faults`.
+        """
         inspected = self._inspection.find_faults(self.nodes.all)
         return Observed(
             {}, build_pool_outputs(inspected, self._ledger, self._declared.get_key, reason)

@@ -93,6 +93,8 @@ class PoolRepairs:
     def is_due(self, replacement: Replacement) -> bool:
         """Return True if the node should be replaced now, after another look at the fault.
 
+        Records a requested repair. A repair that is no longer needed is dropped with a warning.
+
         Raises:
             GpuformError: the scheduler or Lens cannot be asked.
         """
@@ -111,11 +113,15 @@ class PoolRepairs:
         return not reason
 
     def forget_requests(self) -> None:
-        """Forget the requested repairs: a later request means another repair."""
+        """Delete the records of the pool's repairs if this run was asked to repair nodes by name.
+
+        A later request then means another repair.
+        """
         if permissions.get_requested_repairs():
             self._records.forget(self._id)
 
     def _is_requested(self, repair: NodeRepair) -> bool:
+        """Return True if people have asked this run to repair the node by name."""
         return repair.node in permissions.get_requested_repairs()
 
     def _find_recovery(self, replacement: Replacement, repair: NodeRepair) -> str:

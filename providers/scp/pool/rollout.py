@@ -155,6 +155,7 @@ class Rollout:
         workers_by_name: Mapping[str, Worker] | None,
         slots: int,
     ) -> list[Replacement]:
+        """Select at most `slots` replacements by rank, each checked to be due still."""
         selected: list[Replacement] = []
         for replacement in sorted(
             remaining, key=lambda replacement: self._rank_replacement(replacement, workers_by_name)
@@ -197,7 +198,10 @@ class Rollout:
         workers_by_name: Mapping[str, Worker] | None,
         refusals: Mapping[str, str],
     ) -> dict[str, str]:
-        """Return by name why nodes take no jobs, without nodes about to be replaced."""
+        """Return by name why nodes take no jobs, without nodes about to be replaced.
+
+        Sets `is_joining` if one of them may still join its scheduler in time.
+        """
         missing_names = [
             declared_node.name for declared_node in plan.create if declared_node.name in refusals
         ]
@@ -272,6 +276,7 @@ class Rollout:
         )
 
     def _pause(self, seconds: float) -> None:
+        """Report the pause and sleep for `seconds`; 0 does nothing."""
         if seconds:
             self._context.on_progress(f"pausing for {format_duration(seconds)}")
             self._context.sleep(seconds)
@@ -298,6 +303,7 @@ def describe_rollout(declared: Mapping[str, Any], plan: PoolPlan, node_count: in
 
 
 def _keep_replacements(plan: PoolPlan, begun_replacements: Sequence[Replacement]) -> PoolPlan:
+    """Return the plan with only the begun replacements; all others are `waiting`."""
     waiting_replacements = [
         replacement for replacement in plan.replace if replacement not in begun_replacements
     ]
@@ -305,6 +311,7 @@ def _keep_replacements(plan: PoolPlan, begun_replacements: Sequence[Replacement]
 
 
 def _index_by_name(workers: Sequence[Worker] | None) -> Mapping[str, Worker] | None:
+    """Return the workers by name; None, for an undeclared scheduler, stays None."""
     return None if workers is None else {worker.name: worker for worker in workers}
 
 
@@ -320,6 +327,7 @@ def _limit_to_fabric(slots: int, nodes: Sequence[NodeOutputs]) -> int:
 
 
 def _format_names(names: Sequence[str]) -> str:
+    """Join at most the first `_MAX_LISTED_NAMES` names, with an ellipsis for others."""
     return ", ".join(names[:_MAX_LISTED_NAMES]) + (
         ", ..." if len(names) > _MAX_LISTED_NAMES else ""
     )
