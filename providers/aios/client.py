@@ -96,7 +96,7 @@ class AiosClient:
         )
 
     def get_shared_listing(self) -> Listing[wire.Cluster]:
-        """Return the records, for readers who may share requests."""
+        """Return the Listing of all records, whose readers share requests; sends nothing yet."""
         return self._shared_listing
 
     @contextmanager
@@ -127,6 +127,7 @@ class AiosClient:
         filter and answers with all records.
 
         Raises:
+            ForeignAnswer: the answer, or a matching record in it, has another form.
             GpuformError: the filter has operators that cannot be checked.
         """
         problems = [str(problem) for problem in find_filter_problems(mongo_filter)]
@@ -143,8 +144,11 @@ class AiosClient:
         """Create a record through the Parser, by one request, which is never sent again.
 
         Raises:
+            InvalidDocument: the document was refused; nothing was created.
+            DuplicateId: there is a record of this id.
             ServerError: the Parser failed, maybe with an answer of 200. Nobody knows what was
                 created.
+            UnknownOutcome: the answer was lost.
         """
         body = {"header": _PARSER_HEADER, "body": {"spec": {"values": document}}}
         with _translate_refusals():
@@ -157,7 +161,13 @@ class AiosClient:
         return self._remember_answer(_parse_cluster(answer.result, "POST", _PARSER_CREATE))
 
     def create_directly(self, document: Document) -> wire.Cluster:
-        """Create a record directly in the registry, by one request, which is never sent again."""
+        """Create a record directly in the registry, by one request, which is never sent again.
+
+        Raises:
+            InvalidDocument: the document was refused; nothing was created.
+            DuplicateId: there is a record of this id.
+            UnknownOutcome: the answer was lost.
+        """
         with _translate_refusals():
             record = self._registry.api.request_model(
                 wire.Cluster, "POST", _CLUSTERS, body=document, retry=Retry.CREATE
@@ -168,6 +178,11 @@ class AiosClient:
         """Apply a Mongo update, and return the record from the registry's answer.
 
         A request whose repetition could have another effect is sent once.
+
+        Raises:
+            NotFound: there is no such record.
+            InvalidDocument: the registry refuses the result.
+            UnknownOutcome: the answer was lost.
         """
         retry = Retry.SAFE if request.is_repeatable else Retry.CREATE
         with _translate_refusals():
@@ -181,6 +196,7 @@ class AiosClient:
         return self._remember_answer(record)
 
     def _remember_answer(self, record: wire.Cluster) -> wire.Cluster:
+        """Keep a record for `get_last_answer`, and return the record."""
         self._last_answers[record.id] = record
         return record
 
@@ -199,12 +215,16 @@ class AiosClient:
         self._registry.api.request_model(wire.Deleted, "DELETE", _CLUSTERS + build_path(cluster_id))
 
     def _query_by_ids(self, ids: Collection[str]) -> list[wire.Cluster]:
+        """Return the readable records with these ids, by one query."""
         return self._query_readable({"id": {"$in": sorted(ids)}})
 
     def _query_readable(self, mongo_filter: Filter) -> list[wire.Cluster]:
         """Return the records which match a filter and can be read.
 
         One unreadable record must not hide the others; who needs that record asks for it alone.
+
+        Raises:
+            ForeignAnswer: the answer is no list of records.
         """
         clusters, documents = [], self._post_query(mongo_filter)
         # A list without any id is no list of records, but the answer of another service.
@@ -218,6 +238,10 @@ class AiosClient:
         return clusters
 
     def _post_query(self, body: Mapping[str, object]) -> list[object]:
+        """Send a query and return the listed documents.
+
+        Raises ForeignAnswer if there is no list.
+        """
         answer = self._registry.api.request("POST", _QUERY, body=body, retry=Retry.SAFE)
         if not isinstance(answer, list):
             _raise_unexpected_form("POST", _QUERY)
@@ -283,6 +307,10 @@ class _Service:
         )
 
     def _build_headers(self) -> Mapping[str, str]:
+        """Return the headers of a request.
+
+        Raises MissingCredentials if no address is configured.
+        """
         if not self.url:
             raise MissingCredentials(
                 f"there is no address of the AIOS service: set {self._variable}",
@@ -328,6 +356,7 @@ def _build_parser_error(failure: str) -> ServerError:
 
 
 def _parse_cluster(document: object, method: str = "POST", path: str = _QUERY) -> wire.Cluster:
+    """Return a document as a record. Raises ForeignAnswer with method and path for another form."""
     try:
         return wire.Cluster.model_validate(document)
     except ValidationError:
@@ -335,6 +364,7 @@ def _parse_cluster(document: object, method: str = "POST", path: str = _QUERY) -
 
 
 def _raise_unexpected_form(method: str, path: str) -> NoReturn:
+    """Raise ForeignAnswer: the answer to this request has another form than documented."""
     raise ForeignAnswer(
         f"aios: {method} {path} answered in an unexpected form",
         method=method,
@@ -362,4 +392,5 @@ def address(settings: Settings) -> str | None:
 
 
 def _normalize_url(value: str | None) -> str | None:
+    """Return a URL without slashes at its end; None for an empty one."""
     return value.rstrip("/") if value else None

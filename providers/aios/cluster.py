@@ -129,12 +129,14 @@ def build_network_notices(
 
 
 def _build_notice(path: str, old: Any, new: Any) -> Notice:
+    """Return the notice of a value at `path` which the network has changed from `old` to `new`."""
     after = "nothing" if new is None else _format_number(new)
     message = f"its {path} in the registry has become {after}; it was {_format_number(old)}"
     return Notice(kind=NoticeKind.CHANGED, text=message)
 
 
 def _format_number(value: Any) -> str:
+    """Return a number with separators of thousands; any other value as text."""
     is_integer = isinstance(value, float) and value.is_integer()
     return f"{int(value):,}" if is_integer or isinstance(value, int) else str(value)
 
@@ -155,7 +157,7 @@ class ClusterOperations:
     def planning_problems(
         self, context: ProviderContext, values: Mapping[str, Any]
     ) -> Iterator[Problem]:
-        """Warn if a new record needs the Parser and AIOS_PARSER_URL is missing.
+        """Report a skipped check if a new record needs the Parser and AIOS_PARSER_URL is missing.
 
         Yields no problems.
         """
@@ -171,7 +173,13 @@ class ClusterOperations:
         return iter(())
 
     def create(self, context: ProviderContext, inputs: ClusterInputs) -> str:
-        """Create the record exactly once, by the Parser unless `create_mode` is direct."""
+        """Create the record exactly once, by the Parser unless `create_mode` is direct.
+
+        Returns the record's id.
+
+        Raises:
+            GpuformError: the errors of `create_once`.
+        """
         is_direct = inputs.create_mode == "direct"
         # The Parser drops a declared status: `wait_until_ready` sets it afterwards.
         document = build_cluster_document(inputs.dump_declared(), with_status=is_direct)
@@ -208,7 +216,14 @@ class ClusterOperations:
     def wait_until_ready(
         self, context: ProviderContext, object_id: str, inputs: ClusterInputs
     ) -> ObservedCluster:
-        """Wait until the record is live or has the declared status, which is set once."""
+        """Wait until the record is live or has the declared status, which is set once.
+
+        If an earlier change ended not ready, missing entries of declared nodes are added first.
+
+        Raises:
+            NotReady: the record has not got the status in time, or is missing after the settle
+                time.
+        """
         remaining_requests = (
             [] if inputs.status is None else [UpdateRequest({"$set": {"status": inputs.status}})]
         )
@@ -299,7 +314,15 @@ class ClusterOperations:
         inputs: ClusterInputs,
         changes: Sequence[FieldChange],  # noqa: ARG002 - paths of free maps are ambiguous
     ) -> None:
-        """Send the changed paths alone; entries of nodes are added and removed one by one."""
+        """Send the changed paths alone; entries of nodes are added and removed one by one.
+
+        Nodes of removed entries are drained first if a scheduler is declared, and uncordoned
+        afterwards.
+
+        Raises:
+            Unfinished: nobody knows whether the change is done.
+            GpuformError: the nodes must not be removed, or somebody has created the record again.
+        """
         before, after = dict(context.stored_properties), inputs.dump_declared()
         fields = build_field_changes(get_field_rules(ClusterInputs), before, after)
         old_nodes, new_nodes = (get_value(values, "nodes.node_data") for values in (before, after))
@@ -326,7 +349,10 @@ class ClusterOperations:
     def predict_removed_nodes(
         self, context: ProviderContext, object_id: str, inputs: ClusterInputs
     ) -> RemovedNodes | None:
-        """Return the nodes whose entries the new inputs no longer declare."""
+        """Return the nodes whose entries the new inputs no longer declare, with the nodes' jobs.
+
+        None without such nodes, or if no scheduler is declared or answers.
+        """
         after = inputs.dump_declared()
         old_nodes, new_nodes = (
             get_value(values, "nodes.node_data") for values in (context.stored_properties, after)
@@ -346,7 +372,10 @@ class ClusterOperations:
         known_inputs: Mapping[str, Any],
         because: str,  # noqa: ARG002 - the shape of NodeRemovalOperations
     ) -> RemovedNodes | None:
-        """Return the nodes declared in the record's own inputs, for a plan."""
+        """Return the nodes declared in the record's own inputs, with the nodes' jobs, for a plan.
+
+        None without such nodes, or if no scheduler is declared or answers.
+        """
         return _create_entry_removal(context, object_id, known_inputs).predict_removed_nodes(
             _list_declared_nodes(known_inputs)
         )
@@ -354,7 +383,10 @@ class ClusterOperations:
     def uncordon_leftover_nodes(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> None:
-        """Uncordon the nodes of a removed record or removed entries."""
+        """Uncordon the nodes of a removed record or removed entries.
+
+        Raises GpuformError if refused.
+        """
         _create_entry_removal(context, object_id, known_inputs).uncordon_leftover_nodes()
 
     def find_foreign_objects(
@@ -370,7 +402,13 @@ class ClusterOperations:
     ) -> None:
         """Drain the record's declared nodes, then delete the record and verify the deletion.
 
-        A 404 is believed when the registry shows no record either.
+        Nodes are drained only if a scheduler is declared, and are uncordoned afterwards. A 404 is
+        believed when the registry shows no record either. A record that somebody has created again
+        under this id stays.
+
+        Raises:
+            GpuformError: the nodes must not be removed, or the record is still there at the
+                deadline.
         """
 
         def is_ours(record: wire.Cluster) -> bool:
@@ -441,7 +479,10 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     def find_planned_changes(
         cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
     ) -> Iterable[FieldChange]:
-        """Yield the change of a declared status; some registries keep none."""
+        """Yield a change if the declared status differs from the record's.
+
+        None for a record without a status: some registries keep none.
+        """
         before, after = old_outputs.get("status"), declared.get("status")
         if before is None or after is None or before == after:
             return
@@ -490,10 +531,12 @@ def _is_changed(record: wire.Cluster, known_inputs: Mapping[str, Any]) -> bool:
 def _create_entry_removal(
     context: ProviderContext, object_id: str, declared: Mapping[str, Any]
 ) -> EntryRemoval:
+    """Return the removal of entries of this record, with the scheduler in `declared`."""
     return EntryRemoval(context, object_id, f"cluster {object_id}", declared)
 
 
 def _list_declared_nodes(values: Mapping[str, Any]) -> list[str]:
+    """Return the ids of the nodes in inputs; none if the inputs list no nodes."""
     return [str(node["id"]) for node in get_value(values, "nodes.node_data") or ()]
 
 

@@ -42,6 +42,8 @@ class EntryRemoval:
     def drain_during(self, node_names: Sequence[str]) -> Iterator[None]:
         """Drain the nodes, run the block, which removes the entries, then uncordon the nodes.
 
+        Without nodes or a declared scheduler nothing is drained.
+
         Raises:
             GpuformError: before the block, if the nodes must not be removed; after it, if they may
                 stay cordoned.
@@ -57,9 +59,11 @@ class EntryRemoval:
         self.uncordon_leftover_nodes()
 
     def predict_removed_nodes(self, node_names: Sequence[str]) -> RemovedNodes | None:
-        """Return the nodes whose entries would be removed, for a plan; None without a scheduler.
+        """Return the nodes whose entries would be removed, with the nodes' jobs, for a plan.
 
-        A plan does not warn then: without a scheduler the registry's entries are records alone.
+        None without nodes or a declared scheduler, without a warning: the registry's entries are
+        records alone. None, too, if the scheduler does not answer: `context.on_skipped_check` gets
+        the reason.
         """
         if not node_names or not self._inputs.has_scheduler:
             return None
@@ -68,7 +72,7 @@ class EntryRemoval:
         )
 
     def uncordon_leftover_nodes(self) -> None:
-        """Uncordon the nodes of an earlier removal.
+        """Uncordon the nodes of an earlier removal, and delete its record; do nothing without one.
 
         Raises:
             GpuformError: nodes may stay cordoned.
@@ -81,10 +85,12 @@ class EntryRemoval:
             )
 
     def _create_drainer(self, node_names: Sequence[str]) -> DrainOperation:
+        """Return the drain of these nodes by the declared scheduler; sends nothing."""
         target = DrainTarget(
             self._object_id, self._label, [Worker(node_name) for node_name in node_names]
         )
         return DrainOperation(self._context, target, self._find_scheduler, self._inputs)
 
     def _find_scheduler(self) -> Scheduler:
+        """Return the declared scheduler. Raises GpuformError if none is declared or usable."""
         return create_declared_scheduler(self._inputs, self._label)

@@ -70,10 +70,10 @@ class GpuNodeOperations:
         return iter(())
 
     def create(self, context: ProviderContext, inputs: GpuNodeInputs) -> str:
-        """Add the entry exactly once and return the entry's id.
+        """Add the entry exactly once and return the entry's id, `CLUSTER/NODE`.
 
         Raises:
-            GpuformError: the cluster has no record.
+            GpuformError: the cluster has no record; else the errors of `create_once`.
         """
         cluster_id, node_id = inputs.cluster_id, inputs.node_id
         object_id = f"{cluster_id}/{node_id}"
@@ -169,10 +169,11 @@ class GpuNodeOperations:
         object_id: str,  # noqa: ARG002 - the shape of ResourceOperations
         inputs: GpuNodeInputs,
     ) -> ObservedNode:
-        """Wait until the record has the entry once, as declared, with the right sums.
+        """Change the record until the entry is as declared, and the sums are right.
 
         Raises:
-            NotReady: the record has no such entry, or several.
+            NotReady: the record has no such entry, or several, or does not answer in time.
+            NotFound: there is no record.
         """
         entry, cluster_id = _to_entry(inputs), inputs.cluster_id
 
@@ -199,9 +200,11 @@ class GpuNodeOperations:
     def read(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> ObservedNode | None:
-        """Return the entry, or None if the record or the entry is missing.
+        """Return the entry, or None if record or entry are missing or created again by others.
 
-        An entry that differs from the state is confirmed by a PUT: a GET may be older.
+        An entry that differs from the state is confirmed by a PUT: a GET may be older. A missing
+        entry is looked for until the settle time is over. If the whole record is missing,
+        `context.deleted_with_id` gets the record's id.
         """
         cluster_id, _, node_id = object_id.partition("/")
 
@@ -235,7 +238,12 @@ class GpuNodeOperations:
         inputs: GpuNodeInputs,
         changes: Sequence[FieldChange],
     ) -> None:
-        """Send the changed paths of the entry, and the record's sums which depend on the paths."""
+        """Send the changed paths of the entry, and the record's sums which depend on the paths.
+
+        Raises:
+            Unfinished: nobody knows whether the change is done.
+            GpuformError: the entry is gone, or somebody has created another one under its id.
+        """
         names = {"id", *(field_change.path.partition(".")[0] for field_change in changes)}
         node = {name: value for name, value in _to_entry(inputs).items() if name in names}
 
@@ -264,7 +272,10 @@ class GpuNodeOperations:
         known_inputs: Mapping[str, Any],
         because: str,  # noqa: ARG002 - the shape of NodeRemovalOperations
     ) -> RemovedNodes | None:
-        """Return the entry's node, with the jobs on the node."""
+        """Return the entry's node, with the jobs on the node.
+
+        None if no scheduler is declared or answers.
+        """
         return _create_entry_removal(context, object_id, known_inputs).predict_removed_nodes(
             [object_id.partition("/")[2]]
         )
@@ -272,13 +283,20 @@ class GpuNodeOperations:
     def uncordon_leftover_nodes(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> None:
-        """Uncordon the node of a removed entry."""
+        """Uncordon the node of a removed entry. Raises GpuformError if the scheduler refuses."""
         _create_entry_removal(context, object_id, known_inputs).uncordon_leftover_nodes()
 
     def delete(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> None:
-        """Drain the node and remove the entry; a missing entry is no error."""
+        """Drain the node and remove the entry; a missing entry is no error.
+
+        The node is drained only if a scheduler is declared, and uncordoned afterwards.
+
+        Raises:
+            GpuformError: the node must not be removed, or may stay cordoned.
+            NotReady: the registry does not answer in time.
+        """
         cluster_id, _, node_id = object_id.partition("/")
         entry_object_id = wire.parse_object_id(context.stored_properties.get("object_id"))
         removals: list[UpdateRequest] = []
@@ -315,6 +333,7 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
 def _create_entry_removal(
     context: ProviderContext, object_id: str, declared: Mapping[str, Any]
 ) -> EntryRemoval:
+    """Return the removal of this entry, with the scheduler in `declared`."""
     return EntryRemoval(context, object_id, f"node {object_id}", declared)
 
 

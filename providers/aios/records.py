@@ -129,7 +129,11 @@ def confirm_record(
 ) -> wire.Cluster | None:
     """Return a record as of now, by a PUT without a change; None if the record is gone.
 
-    A preview sends no PUT and returns `record`, which must not reach the state.
+    Lost answers are repeated for a while. A preview sends no PUT and returns `record`, which must
+    not reach the state.
+
+    Raises:
+        NotReady: the registry does not answer in time.
     """
     if context.preview:
         return record
@@ -210,7 +214,10 @@ def is_own_object_present(
 
 
 def was_recreated(context: ProviderContext, object_id: object) -> bool:
-    """Return True if somebody has created the record or entry again since the state was written."""
+    """Return True if the record or entry has another Mongo object id than the state has.
+
+    Somebody has then created it again. False if either id is unknown.
+    """
     known_id, current_id = (
         context.stored_properties.get("object_id"),
         wire.parse_object_id(object_id),
@@ -236,7 +243,9 @@ def verify_deleted(
     """Return once the registry shows no record for which `is_same_record` holds.
 
     Raises:
-        Contradicted: the registry answered 404 and still shows the record.
+        Contradicted: the registry answered 404 (`error`) and still shows the record after the
+            settle time.
+        GpuformError: the registry has not answered until then.
     """
     started_at = context.clock.now()
     while True:
@@ -259,6 +268,7 @@ def find_foreign_nodes(
     """Return the nodes of a record which somebody else has added; none without a record.
 
     A node is foreign if neither the record's inputs nor another resource of the stack declares it.
+    The record is read by a PUT without a change, unless the call may only read.
 
     Raises:
         NotEnoughEvidence: the registry does not list the nodes.
@@ -344,6 +354,16 @@ class _RecordChange:
     failing_since: float | None = None
 
     def apply(self, plan: ChangePlanner, fields: Body | None = None) -> wire.Cluster:
+        """Send `fields`, then the requests of `plan`, until the answer of a PUT needs no more.
+
+        Returns the record of that answer.
+
+        Raises:
+            NotFound: there is no record.
+            NotReady: the registry does not answer for a while, or others go on overtaking the
+                change.
+            EntryOverwritten: an entry of somebody else was hit, and its values were put back.
+        """
         record, is_confirmed = self._read_record(), False
         for _ in range(MAX_UPDATES):
             self.context.raise_if_cancelled()
@@ -376,7 +396,10 @@ class _RecordChange:
     def _drop_contested_sums(
         self, request: UpdateRequest | None, record: wire.Cluster
     ) -> UpdateRequest | None:
-        """Return the request, or None if somebody else goes on setting the request's sums."""
+        """Return the request, or None if somebody else goes on setting the request's sums.
+
+        In that case the user gets a warning.
+        """
         if request is None or request != build_sums_request(record):
             return request
         # Two writers with different sums would overwrite each other for ever.
@@ -390,7 +413,12 @@ class _RecordChange:
         return None
 
     def _read_record(self) -> wire.Cluster:
-        """Return the record by a GET, which may be old, or by a PUT if GET shows none."""
+        """Return the record by a GET, which may be old, or by a PUT if GET shows none.
+
+        Raises:
+            NotFound: a PUT finds no record either.
+            NotReady: the registry does not answer in time.
+        """
         try:
             return self._fetch_with_retries(
                 lambda: self.client.get_shared_listing().read_alone(self.cluster_id)
@@ -399,16 +427,23 @@ class _RecordChange:
             return self.confirm()
 
     def confirm(self) -> wire.Cluster:
-        """Return the record as of now, by a PUT which changes nothing.
+        """Return the record as of now, by a PUT which changes nothing; repeat lost answers.
 
         Raises:
             NotFound: there is no record.
+            NotReady: the registry does not answer in time.
         """
         return self._fetch_with_retries(
             lambda: self.client.update_cluster(self.cluster_id, EMPTY_UPDATE)
         )
 
     def _fetch_with_retries(self, fetch: Callable[[], wire.Cluster]) -> wire.Cluster:
+        """Return the record of `fetch`, repeated while the registry fails, for 180 seconds.
+
+        Raises:
+            NotReady: the registry has not answered in time.
+        """
+
         def poll_record() -> PollResult[wire.Cluster]:
             return PollResult(require_nodes(fetch()), "read", is_done=True)
 
@@ -422,6 +457,10 @@ class _RecordChange:
 
         A request that may not be repeated has by then had its effect, or the time for it. The next
         read shows what is left to do.
+
+        Raises:
+            NotReady: the registry has failed for 180 seconds.
+            EntryOverwritten: the request has hit entries of other nodes, which were restored.
         """
         sent_at = self.context.clock.now()
         try:
@@ -441,7 +480,12 @@ class _RecordChange:
     def _wait_for_effect(
         self, request: UpdateRequest, before: wire.Cluster, sent_at: float
     ) -> None:
-        """Wait until the record shows the request, or until the settle time is over."""
+        """Wait until the record shows the request, or until the settle time is over.
+
+        Raises:
+            NotReady: the registry has failed for 180 seconds.
+            EntryOverwritten: the request has hit entries of other nodes.
+        """
         while True:
             record = self._read_record()
             if request.is_applied_to(record):
@@ -458,6 +502,7 @@ class _RecordChange:
             self.context.sleep(POLL_INTERVAL_S)
 
     def _give_up_or_wait(self, reason: str) -> None:
+        """Sleep before the next attempt. Raises NotReady after 180 seconds of failures."""
         now = self.context.clock.now()
         if self.failing_since is None:
             self.failing_since = now
@@ -469,6 +514,10 @@ class _RecordChange:
         self.context.sleep(POLL_INTERVAL_S)
 
     def _send_or_confirm(self, request: UpdateRequest) -> wire.Cluster:
+        """Send a request and return the record; after a lost answer send an empty PUT instead.
+
+        So the request may not have had its effect.
+        """
         try:
             return require_nodes(self.client.update_cluster(self.cluster_id, request))
         except TRANSIENT_ERRORS:
@@ -546,11 +595,16 @@ _Restoration = tuple[str, wire.Node | None, Mapping[str, Any]]
 def _list_restorations(
     request: UpdateRequest, before: wire.Cluster, record: wire.Cluster
 ) -> list[_Restoration]:
+    """Return the entries which a request has wrongly hit, each with its former state."""
     strays = request.find_stray_entries(before, record)
     return [(entry.id, before.entry(entry.id), placed.fields) for entry, placed in strays]
 
 
 def _confirm_or_none(client: AiosClient, cluster_id: str) -> wire.Cluster | None:
+    """Send a PUT which changes nothing, and return the record of the answer; None without a record.
+
+    Only the answer of a PUT is certain: a GET may be older.
+    """
     try:
         return client.update_cluster(cluster_id, EMPTY_UPDATE)
     except NotFound:
@@ -570,6 +624,7 @@ def _explain_possible_lag(context: ProviderContext, started_at: float, now: floa
 
 
 def _to_declared_nodes(record: wire.Cluster) -> list[dict[str, Any]]:
+    """Return the entries of a record in the form of declared nodes."""
     return [entry_to_declared(node) for node in record.nodes.node_data]
 
 

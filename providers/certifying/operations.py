@@ -96,7 +96,12 @@ class CertificationOperations(ABC, Generic[InputsT]):
         return iter(())
 
     def create(self, context: ProviderContext, inputs: InputsT) -> str:
-        """Return the id after checking access to nodes and tester; the wait runs the tests."""
+        """Return the id after checking access to nodes and tester; the wait runs the tests.
+
+        Raises:
+            GpuformError: the object of the nodes is gone, the tester is missing, or somebody else
+                has a run of this name.
+        """
         object_id = self._get_id(inputs)
         # Fails here, before other resources are created, if the tester is missing or its name is
         # taken.
@@ -108,10 +113,13 @@ class CertificationOperations(ABC, Generic[InputsT]):
     ) -> ObservedCertification:
         """Test the nodes without evidence and return the outputs; not ready while a node has none.
 
-        Failures of single nodes are recorded, so that a repair of the nodes can use them.
+        Failures of single nodes are recorded, so that a repair of the nodes can use them. If the
+        nodes fail and the host cannot store an unready resource, the run is removed, so that the
+        next attempt tests again.
 
         Raises:
             NotReady: the tests take too long. The error has the outputs as they were before.
+            GpuformError: the object of the nodes is gone, or nodes or tester cannot be asked.
         """
         nodes = self._require_nodes(context, object_id, inputs)
         request = CertificationRequest(
@@ -145,8 +153,11 @@ class CertificationOperations(ABC, Generic[InputsT]):
     ) -> ObservedCertification | None:
         """Return the evidence of the state, with the existing nodes not covered by the evidence.
 
-        None if the object of the nodes is gone. Nodes that cannot be reached leave the outputs
-        unchanged.
+        None if the object of the nodes is gone. If the nodes cannot be reached, the outputs stay
+        unchanged, and `context.on_skipped_check` gets the reason.
+
+        Raises:
+            Cancelled: the run was interrupted.
         """
         outputs = parse_known_outputs(context.stored_properties)
         # A state without inputs is that of an import.
@@ -166,7 +177,7 @@ class CertificationOperations(ABC, Generic[InputsT]):
         return Observed({}, outputs)
 
     def _import(self, context: ProviderContext, object_id: str) -> ObservedCertification | None:
-        """Return an imported certification, without evidence; None if the id is invalid."""
+        """Return an imported certification without evidence; warn and return None for a bad id."""
         try:
             inputs = self._parse_id(object_id)
         except GpuformError as error:
@@ -186,7 +197,10 @@ class CertificationOperations(ABC, Generic[InputsT]):
     def delete(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> None:
-        """Remove the last run and the recorded failures of the nodes."""
+        """Remove the last run and the recorded failures of the nodes; wait for the run's end.
+
+        If nodes or tester cannot be asked, the run stays and the user gets a warning.
+        """
         inputs = self._parse_inputs(known_inputs)
         # Before the cluster is asked: no repair may act on failures of a deleted certification,
         # even if the cluster does not answer.
@@ -207,11 +221,13 @@ class CertificationOperations(ABC, Generic[InputsT]):
             remove_run(context, tester, f"certification {inputs.name}", run)
 
     def _parse_inputs(self, known: Mapping[str, Any]) -> InputsT:
+        """Return stored inputs as the platform's model. Raises ValidationError for invalid ones."""
         return self.inputs.model_validate(known)  # type: ignore[return-value]
 
     def _require_nodes(
         self, context: ProviderContext, object_id: str, inputs: InputsT
     ) -> NodeAccess:
+        """Return access to the nodes. Raises GpuformError if the object of the nodes is gone."""
         nodes = self._create_node_access(context, object_id, inputs)
         if nodes is None:
             raise GpuformError(
@@ -222,7 +238,10 @@ class CertificationOperations(ABC, Generic[InputsT]):
 
 
 def _remove_last_run(context: ProviderContext, tester: NodeTester, label: str) -> None:
-    """Remove the last run, because no state records the judgement of the results."""
+    """Remove the last run, if any, because no state records the judgement of the results.
+
+    Waits until the tester no longer shows the run.
+    """
     run = tester.find_run()
     if run is not None:
         remove_run(context, tester, label, run)

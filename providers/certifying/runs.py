@@ -153,6 +153,17 @@ class CertificationRunner:
     def _test_nodes(
         self, known: CertificationOutputs, machines: Sequence[Machine], uncertified: Collection[str]
     ) -> CertificationOutputs:
+        """Test nodes, wait for the results, and return the outputs with the new evidence.
+
+        Tests the nodes in `uncertified`, or all nodes if so declared, and a second node where a
+        test needs two. The evidence of untested nodes stays. A node whose machine was exchanged
+        during the test gets no evidence. Unreadable results leave the known outputs, not ready,
+        with the run's id.
+
+        Raises:
+            NotReady: the run takes too long, or somebody has removed it.
+            Cancelled: the run of gpuform was interrupted.
+        """
         request = self.request
         chosen = _choose_machines(machines, uncertified, request)
         run = self._wait_until_run_ended(chosen, known.run)
@@ -218,11 +229,15 @@ class CertificationRunner:
     def _wait_until_run_ended(
         self, chosen: Sequence[Machine], judged_run_id: str | None
     ) -> CertificationRun:
-        """Begin or resume the run of the `chosen` machines, and return the run when ended.
+        """Begin a run of the `chosen` machines, or resume an earlier one, and return the ended run.
+
+        An existing run of other machines or tests, and the run `judged_run_id`, whose results the
+        state has already, are removed first.
 
         Raises:
             NotReady: the run takes too long, or somebody has removed it.
             Cancelled: the run of gpuform was interrupted.
+            GpuformError: somebody else has a run of this name, or the tester cannot be asked.
         """
         context, tester, label = self.context, self.tester, self.request.label
         purpose = _compute_purpose(chosen, self.request.categories)
@@ -281,6 +296,7 @@ def _format_status(evidence: Sequence[NodeEvidence], gaps: Sequence[Gap]) -> str
 
 
 def _build_readiness(reason: str = "") -> dict[str, Any]:
+    """Return the outputs `ready` and `not_ready_reason`; ready if `reason` is empty."""
     return {"ready": not reason, "not_ready_reason": reason or None}
 
 
@@ -320,6 +336,7 @@ def _reject_single_node_result(job: JobResult) -> JobResult:
 
 
 def _compute_purpose(machines: Sequence[Machine], categories: Sequence[CategoryInputs]) -> str:
+    """Return the digest of machines and categories, by which a later run recognizes this one."""
     machine_lines = sorted("\n".join(astuple(machine)) for machine in machines)
     return digest("\n".join((compute_categories_digest(categories), *machine_lines)))
 
@@ -327,7 +344,11 @@ def _compute_purpose(machines: Sequence[Machine], categories: Sequence[CategoryI
 def remove_run(
     context: ProviderContext, tester: NodeTester, label: str, run: CertificationRun
 ) -> None:
-    """Remove a run, and wait until the tester no longer shows the run."""
+    """Remove a run, and wait until the tester no longer shows the run.
+
+    Raises:
+        GpuformError: the run is still there at the deadline of `context`.
+    """
     tester.remove_run(run)
 
     def poll_removal() -> PollResult[object] | None:

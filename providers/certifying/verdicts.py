@@ -88,6 +88,10 @@ def compute_categories_digest(categories: Sequence[CategoryInputs]) -> str:
 def _find_gap_reason(
     machine: Machine, node_evidence: NodeEvidence | None, categories_digest: str
 ) -> str:
+    """Return the first reason why the evidence does not cover a machine, or "" if covered.
+
+    In this order: no evidence, another machine, another driver or image, other tests.
+    """
     if node_evidence is None:
         return NEW_NODE
     if _has_changed(node_evidence.machine, machine.machine):
@@ -100,6 +104,7 @@ def _find_gap_reason(
 
 
 def _has_changed(before: str, now: str) -> bool:
+    """Return True if both values are known and differ."""
     # An empty fact is unknown, not changed.
     return bool(before and now and before != now)
 
@@ -113,6 +118,7 @@ def format_gaps(gaps: Sequence[Gap]) -> str:
 
 
 def _format_gap_group(reason: str, nodes: Sequence[str]) -> str:
+    """Return the nodes with one reason as text, such as `2 nodes with driver 560 -> 570 (a, b)`."""
     noun = "nodes" if len(nodes) > 1 else "node"
     names = ", ".join(nodes[:_MAX_NAMES_LISTED])
     if len(nodes) > _MAX_NAMES_LISTED:
@@ -128,7 +134,10 @@ def _format_gap_group(reason: str, nodes: Sequence[str]) -> str:
 
 
 def build_due_certification_notices(outputs: Mapping[str, Any]) -> Iterator[Notice]:
-    """Yield a notice of the next `up`'s tests, for commands without a plan."""
+    """Yield a notice of the tests which the next `up` runs, for commands without a plan.
+
+    None if the outputs have no gaps.
+    """
     change = build_certify_again_change(outputs)
     if change is not None:
         yield Notice(kind=NoticeKind.CHANGED, text=f"the next `up` will {change.because}")
@@ -137,9 +146,9 @@ def build_due_certification_notices(outputs: Mapping[str, Any]) -> Iterator[Noti
 def build_certify_again_change(
     outputs: Mapping[str, Any], added_count: int = 0
 ) -> FieldChange | None:
-    """Return the change `certify again` of a certification's outputs, or None without gaps.
+    """Return the change `certify again` of a certification's outputs.
 
-    `added_count` is how many nodes the same plan adds.
+    None without gaps, if the same plan adds no more nodes than the gaps have (`added_count`).
     """
     raw_gaps = outputs.get("gaps")
     gaps = (
@@ -338,10 +347,12 @@ def _explain_shortfall(job: JobResult) -> str:
 
 
 def _has_finite_value(job: JobResult) -> bool:
+    """Return True if the job has measured a number, other than infinity and NaN."""
     return job.measured_value is not None and math.isfinite(job.measured_value)
 
 
 def _to_category_result(job: JobResult, has_passed: bool) -> CategoryResult:
+    """Return a job's result for the outputs; the measured value is None unless finite."""
     return CategoryResult(
         category=job.category.name,
         nodes=list(job.nodes),
@@ -354,6 +365,7 @@ def _to_category_result(job: JobResult, has_passed: bool) -> CategoryResult:
 
 
 def _format_nodes(nodes: Iterable[str]) -> str:
+    """Return `node a` or `nodes a, b`; after four names only the number of the others."""
     names = list(nodes)
     listed = ", ".join(names[:_MAX_NODES_SHOWN])
     if len(names) > _MAX_NODES_SHOWN:

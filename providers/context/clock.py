@@ -78,13 +78,23 @@ class EmulatorClock:
         self._now: float | None = None
 
     def now(self) -> float:
-        """Return the Unix time in seconds of the emulator's last answer."""
+        """Return the Unix time in seconds of the emulator's last answer.
+
+        The first call asks the emulator. Raises Unreachable and OtherEmulator then.
+        """
         if self._now is None:
             return self._request_time("GET", None)
         return self._now
 
     def sleep(self, seconds: float, cancelled: threading.Event) -> None:
-        """Move the emulator's clock forward by `seconds`, instead of waiting."""
+        """Move the emulator's clock forward by `seconds`, instead of waiting.
+
+        Does nothing if `cancelled` is set.
+
+        Raises:
+            Unreachable: the clock does not answer.
+            OtherEmulator: another emulator answers.
+        """
         if not cancelled.is_set():
             self._request_time("POST", {"until": self.now() + max(0.0, seconds)})
 
@@ -185,6 +195,7 @@ def find_emulator(environ: Mapping[str, str]) -> str:
     """Return the identity of the emulator whose clock this process follows; empty without one.
 
     Raises:
+        Unreachable: the emulator does not answer.
         OtherEmulator: the emulator that answers is not the one of GPUFORM_EMULATOR.
     """
     clock = get_clock(environ)

@@ -49,14 +49,12 @@ class PollResult(Generic[T]):
 
 
 class PollSchedule:
-    """Common poll times of many waiters, so that one request serves all of them.
+    """Common poll times of many waiters, so one request serves all of them.
 
     The first waiter starts the schedule. Polls are every `longest_interval` seconds, and for a
-    waiter that has not waited
-    long at halves, quarters and so on of that interval: a poll is never later than a quarter of the
-    time waited, and
-    intervals are never shorter than `SHORTEST`. Every poll of the longer interval is also one of
-    the shorter interval.
+    waiter that has not waited long at halves, quarters and so on of that interval: a poll is never
+    later than a quarter of the time waited, and intervals are never shorter than `SHORTEST`. Every
+    poll of the longer interval is also one of the shorter interval.
     """
 
     SHORTEST = 0.4
@@ -91,7 +89,7 @@ def wait_until_done(
     interval: float | PollSchedule = 10.0,
     limit: float = math.inf,
 ) -> T:
-    """Probe every `interval` seconds until a result is done, and return its value.
+    """Probe every `interval` seconds until a result is done, and return the result's value.
 
     The first probe is sent at once. Only for an object that this call has just created, a poll
     schedule delays the first probe to its next poll. Reports each new phase with the time waited to
@@ -99,7 +97,8 @@ def wait_until_done(
 
     Args:
         context: its deadline ends the wait.
-        probe: asks the platform. `TRANSIENT_ERRORS` are waited out, other errors pass.
+        probe: asks the platform. `TRANSIENT_ERRORS` are waited out, except for a ForeignAnswer to
+            the first probe; this one and all other errors pass.
         label: names the object in messages.
         interval: seconds, or a common schedule.
         limit: the longest wait in seconds.
@@ -188,7 +187,8 @@ def _probe_once(
 ) -> tuple[PollResult[T] | None, str]:
     """Return the result of one probe and the phase to show.
 
-    None and the error's text if the platform did not answer.
+    For a transient error None and the error's text. A ForeignAnswer to the first probe and all
+    other errors pass.
     """
     try:
         result = probe()

@@ -158,7 +158,7 @@ class ProviderContext:
 
     @property
     def is_read_only(self) -> bool:
-        """True if the call changes nothing on a platform: a refresh, an import or a lookup."""
+        """Return True if the call has no deadline, and so changes nothing: a refresh or lookup."""
         return self.deadline is None
 
     @contextmanager
@@ -216,9 +216,10 @@ class ProviderContext:
         return self.clock.now() - (clock_ahead or 0.0), clock_ahead is not None
 
     def authorize_change(self) -> None:
-        """Raise GpuformError unless this process may send a request that changes a platform.
+        """Raise GpuformError unless this process may send a request which changes a platform.
 
-        Called right before each such request.
+        Called right before each such request. Runs the action of `run_before_each_change` if the
+        request may be sent.
 
         Raises:
             GpuformError: the process may only read, or another process has the lock of the stack.
@@ -241,7 +242,10 @@ class ProviderContext:
             _before_change.reset(token)
 
     def refuse_creation(self, sought: Target | None = None) -> None:
-        """Raise NothingMade if the call may only search for the object `sought`."""
+        """Raise NothingMade if the call may only search for the object `sought`; else do nothing.
+
+        Stores `sought` as `searched_target` before the error.
+        """
         if self.is_search_only:
             self.searched_target = sought
             raise NothingMade("an interrupted create has made nothing")
@@ -333,8 +337,8 @@ class HostBoundary(AbstractContextManager[ProviderContext]):
     """The boundary to the host: inside is the current context, and only gpuform's errors get out.
 
     No error that gets out contains a secret, a cause or a frame: the stock host prints tracebacks.
-    This is a class
-    because contextlib gives an exception that passes a generator its old frames back.
+    This is a class because contextlib gives an exception that passes a generator its old frames
+    back.
     """
 
     def __init__(self, verb: str, subject: str, secrets: Iterable[Any] = ()) -> None:

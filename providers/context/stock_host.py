@@ -57,9 +57,9 @@ def adapt_to_stock_host() -> None:
     """Widen the host's thread pool, and report errors and interruptions as gpuform's plugin does.
 
     The host serves 4 calls at a time: 64 creates of one minute each would take 16 minutes. The pool
-    is found on the stack
-    of the running thread; if there is none, the host keeps its pool. Outside of the stock host
-    nothing changes.
+    is found on the stack of the running thread; if there is none, the host keeps its pool. Also
+    adds a log handler for gpuform's messages if there is none. Outside of the stock host nothing
+    changes.
     """
     host = find_host()
     if host is None:

@@ -75,7 +75,7 @@ class Attempt:
 
     @property
     def label(self) -> str:
-        """The GPU type and the region of the attempt, for messages."""
+        """Return the GPU type and the region of the attempt, for messages."""
         return f"{self.gpu_type} in {self.region}"
 
 
@@ -124,6 +124,9 @@ class Creation:
 
 def create_once(context: ProviderContext, creation: Creation) -> str:
     """Return the id of the object: created now, or found again from an earlier attempt.
+
+    Claims the name until the call ends. The intent of the create is stored before the request, and
+    gets the id.
 
     Raises:
         NameTaken: an object of somebody else has the name.
@@ -196,7 +199,13 @@ def _create_by_attempt(
 ) -> str:
     """Create the object by one attempt, and return its id.
 
-    `present` are all objects of the name.
+    `present` are all objects of the name. The intent is stored before the request; a refusal
+    deletes the intent, and the created object's id is stored in it.
+
+    Raises:
+        AdoptionQuestion: an object appeared, and nothing proves that it is ours.
+        UnknownOutcome: nobody knows whether the object was created; the intent stays.
+        GpuformError: the platform refused; nothing was created.
     """
     target = creation.target
     intent = Intent(
@@ -264,7 +273,7 @@ def _confirm_created(
 def _find_after_conflict(
     context: ProviderContext, creation: Creation, intent: Intent, error: Conflict
 ) -> str:
-    """Return the id of the object that a create made although the platform answered 409.
+    """Return the id of the object which a create made although the platform answered 409, and warn.
 
     Raises:
         AdoptionQuestion: an object appeared, and nothing proves that it is ours.
@@ -368,19 +377,24 @@ def _find_after_unknown_outcome(
 def _find_of_earlier_attempt(
     context: ProviderContext, creation: Creation, intent: Intent
 ) -> str | None:
-    """Return the id of the object that an earlier create made, or None if nothing was made."""
+    """Return the id of the object which an earlier create made, or None if nothing was made.
+
+    Searches like `search_created`, unless the intent says how the create ended: then None.
+    """
     return None if intent.outcome else search_created(context, creation, intent)
 
 
 def search_created(context: ProviderContext, creation: Creation, intent: Intent) -> str | None:
-    """Return the id of the object that a recorded create made, or None if the create made nothing.
+    """Return the id of the object which a recorded create made, or None if the create made nothing.
 
     Searches until the settle time is over: by the id in the intent and, without an id or where ids
-    are only hints, among the platform's objects of the name.
+    are only hints, among the platform's objects of the name. Stores in the intent when the first
+    complete search has ended without a result.
 
     Raises:
         AdoptionQuestion: nobody can tell which object is ours.
         NotEnoughEvidence: the deadline passed before the settle time.
+        GpuformError: the platform has not answered the last search.
     """
     object_id, failure, search_started_at = None, None, None
     doubtful: Sequence[Candidate] = ()

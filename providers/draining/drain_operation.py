@@ -142,7 +142,11 @@ class DrainOperation:
         self._names_ever_scheduled: set[str] = set()
 
     def predict_removed_nodes(self, eviction: NodeEviction) -> RemovedNodes | None:
-        """Return the nodes which a removal would take now, for a plan; None if the scheduler fails.
+        """Return the nodes which a removal would take now, with the nodes' jobs, for a plan.
+
+        Nothing is cordoned. None if the scheduler fails, or does not report the jobs of every
+        chosen node: the reason goes to `context.on_skipped_check`, as does a warning of nodes that
+        somebody else has cordoned.
 
         Raises:
             InvalidNodeNames: declared names do not fit the nodes of the object.
@@ -171,8 +175,9 @@ class DrainOperation:
     def drain_during(self, eviction: NodeEviction) -> Iterator[None]:
         """Drain the nodes, then run the block, which asks the platform to remove the nodes.
 
-        An error of the block that proves that the platform does nothing undoes the drain. After a
-        lost answer the record stays, and the next run finishes or undoes the removal.
+        Every error of the block passes. An error which proves that the platform does nothing, such
+        as a refusal, first undoes the drain. After a lost answer, and after a success, the record
+        stays: `finish_drain` or the next run ends the removal.
 
         Raises:
             GpuformError: before the block, if the nodes must not be removed.
@@ -192,12 +197,16 @@ class DrainOperation:
     def drain_nodes(self, eviction: NodeEviction) -> Drain | None:
         """Choose and cordon the nodes to remove, and wait until no job runs on any of the nodes.
 
+        Policy `evict` ends the jobs meanwhile, policy `fail` raises an error as soon as a job runs.
+        Nodes that only an earlier attempt has cordoned are uncordoned.
+
         Returns:
             The durable record, or None if no scheduler could be asked and the run may end jobs.
 
         Raises:
             GpuformError: a job still runs, or the scheduler refuses. The cordon is undone, or
-                somebody is warned that it is not.
+                somebody is warned that it is not; after an earlier request to the platform it
+                stays.
             Cancelled: the run was interrupted; as above.
         """
         drain: Drain | None = None
@@ -227,10 +236,13 @@ class DrainOperation:
         return drain
 
     def observe_workers(self) -> Sequence[Worker] | None:
-        """Return the workers with jobs; None if the scheduler fails and the run may end jobs.
+        """Return the workers with the jobs on each, as the scheduler lists them now.
+
+        If the scheduler cannot be asked and the run may end jobs, warns and returns None.
 
         Raises:
-            GpuformError: the scheduler cannot be asked.
+            GpuformError: the scheduler cannot be asked, and the run may not end jobs.
+            Cancelled: the run was interrupted.
         """
         try:
             return self._list_workers()
@@ -244,7 +256,11 @@ class DrainOperation:
             return None
 
     def record_request(self, drain: Drain) -> Drain:
-        """Record the coming request to the platform, and return the new record."""
+        """Store the coming request to the platform in the drain record, and return the record.
+
+        Raises:
+            Cancelled: the run was interrupted; nothing is stored.
+        """
         self._context.raise_if_cancelled()
         requested_drain = replace(drain, asked=True)
         # Durable before the request: if its answer is lost, the next run knows that nodes may be
@@ -254,13 +270,25 @@ class DrainOperation:
 
     @property
     def _policy(self) -> OnBusy:
+        """Return the declared policy for busy nodes, or `evict` in a run which may end jobs."""
         return "evict" if self._may_end_jobs else self._inputs.policy
 
     @cached_property
     def _scheduler(self) -> Scheduler:
+        """Return the scheduler of the nodes, looked up on first use.
+
+        Raises GpuformError without one.
+        """
         return self._find_scheduler()
 
     def _choose_nodes(self, workers: Sequence[Worker], eviction: NodeEviction) -> list[NodeRemoval]:
+        """Return the nodes to remove.
+
+        First come `count` nodes chosen by priority, then the nodes of `reason_by_node`.
+
+        Raises:
+            GpuformError: the names do not fit the nodes, or the scheduler knows too few nodes.
+        """
         named_removals = [
             NodeRemoval(worker, eviction.reason_by_node[worker.name])
             for worker in workers
@@ -319,6 +347,15 @@ class DrainOperation:
     def _choose_by_priority(
         self, workers: Sequence[Worker], count: int, requested_names: Sequence[str]
     ) -> list[NodeRemoval]:
+        """Return `count` of the workers: the requested ones, else the ones which are missed least.
+
+        Nodes with unknown jobs are chosen only if the others are too few, or requested. If the
+        platform picks among the cordoned nodes itself, only nodes that the scheduler knows count.
+
+        Raises:
+            InvalidNodeNames: the requested names do not fit the nodes.
+            GpuformError: there are fewer nodes than `count`.
+        """
         # What cannot be cordoned cannot be told to a platform that picks by itself.
         eligible = (
             [worker for worker in workers if worker.scheduled_node]
@@ -356,7 +393,10 @@ class DrainOperation:
         removals: Sequence[NodeRemoval],
         warn: Callable[[str], None],
     ) -> None:
-        """Warn of nodes with a foreign cordon, which the platform could remove instead."""
+        """Pass `warn` a warning of foreign cordoned nodes, which the platform could remove instead.
+
+        Only for a platform that picks the nodes to remove from the cordoned ones.
+        """
         removed_names = {removal.worker.name for removal in removals}
         others = [
             worker.name
@@ -410,13 +450,24 @@ class DrainOperation:
         return remaining_drain
 
     def _cordon(self, drain: Drain) -> None:
+        """Report progress, and cordon all nodes of the record under the record's label.
+
+        Nodes that are cordoned already stay as they are.
+        """
         self._context.on_progress(f"cordoning {', '.join(drain.chosen)}")
         call_interruptibly(
             self._context, lambda: self._scheduler.cordon(drain.cordoned, drain.mark)
         )
 
     def _wait_until_idle(self, drain: Drain) -> Drain:
-        """Wait until no job runs on the chosen nodes, and return the record as of then."""
+        """Wait until no job runs on the chosen nodes, and return the record as of then.
+
+        Meanwhile cordons nodes again that somebody has uncordoned; policy `evict` ends the jobs.
+
+        Raises:
+            GpuformError: jobs still run after the declared time, or run at all under policy `fail`.
+            Cancelled: the run was interrupted.
+        """
         busy_workers: list[Worker] = []
 
         def poll_nodes() -> PollResult[None]:
@@ -455,7 +506,14 @@ class DrainOperation:
         return drain
 
     def _poll_chosen_nodes(self, drain: Drain) -> tuple[Drain, Sequence[Worker], PollResult[None]]:
-        """Poll the scheduler once: return the record, the busy workers and the result."""
+        """Poll the scheduler once: return the record, the busy workers and the result.
+
+        Cordons chosen nodes again that are not cordoned, which may extend the record, and evicts
+        the jobs under policy `evict`.
+
+        Raises:
+            GpuformError: under policy `fail`, if a job runs or the jobs are unknown.
+        """
         workers = self._list_workers()
         observation, may_end_jobs = self._observe_jobs(workers, drain.chosen), self._may_end_jobs
         if observation.missing and not may_end_jobs:
@@ -486,7 +544,11 @@ class DrainOperation:
         return drain, busy_workers, PollResult(None, f"waiting for {format_jobs(busy_workers)}")
 
     def _record_joined_nodes(self, drain: Drain, workers: Sequence[Worker]) -> Drain:
-        """Return the record with the scheduler's names of chosen nodes which have joined since."""
+        """Add the scheduler's names of chosen nodes to the record, store and return the record.
+
+        For nodes that have joined the scheduler since they were chosen. Without a new name nothing
+        is stored.
+        """
         names = [
             worker.scheduled_node.name
             for worker in workers
@@ -515,6 +577,7 @@ class DrainOperation:
         return [worker for worker in workers if worker.jobs and may_be_removed(worker)]
 
     def _reject_busy_workers(self, workers: Sequence[Worker]) -> None:
+        """Raise GpuformError with the jobs if a job runs on one of the workers."""
         busy = [worker for worker in workers if worker.jobs]
         if busy:
             raise GpuformError(
@@ -524,6 +587,10 @@ class DrainOperation:
             )
 
     def _list_workers(self) -> list[Worker]:
+        """Return the workers, each with the matching node of a new list by the scheduler.
+
+        Remembers the time of the request, and which workers the scheduler has ever listed.
+        """
         # Taken before the request: the answer may be as old as the question.
         self._listed_at = time.monotonic()
         workers = self._target.match_workers(
@@ -533,6 +600,11 @@ class DrainOperation:
         return workers
 
     def _build_not_removed_error(self, error: GpuformError) -> GpuformError:
+        """Return the error which says: nothing was removed, because of `error`.
+
+        A Cancelled and a NotEnoughEvidence keep their type. Except for Cancelled, the hint names
+        the permission to remove the nodes all the same.
+        """
         message = f"nothing was taken from {self._target.label}: {error.message}"
         if isinstance(error, Cancelled):
             return Cancelled(message)
@@ -573,7 +645,10 @@ def finish_drain(
     find_scheduler: Callable[[], Scheduler],
     present_names: Sequence[str],
 ) -> None:
-    """Finish the record of a removal after the platform is done with the nodes.
+    """Uncordon chosen nodes which the platform has kept, and delete the record of the drain.
+
+    Without such nodes only the record is deleted. If the scheduler cannot be asked, the record
+    stays and the user gets a warning.
 
     Args:
         context: has the records and the warnings.
@@ -582,7 +657,8 @@ def finish_drain(
         present_names: names of the nodes that the platform has now.
 
     Raises:
-        GpuformError: the platform removed other nodes than the chosen ones, or nodes stay cordoned.
+        GpuformError: the platform was asked and removed other nodes than the chosen ones, or nodes
+            stay cordoned.
     """
     kept_names = [name for name in drain.chosen if name in present_names]
     # A cordoned node that was removed needs no uncordon; more cordoned than chosen ones are left
@@ -622,6 +698,7 @@ def format_jobs(workers: Sequence[Worker]) -> str:
 
 
 def _format_worker_jobs(worker: Worker) -> str:
+    """Return the jobs of a worker in one line; after ten jobs only the number of the others."""
     shown_jobs = [str(job) for job in worker.jobs[:_MAX_SHOWN]]
     hidden_count = len(worker.jobs) - len(shown_jobs)
     return ", ".join([*shown_jobs, *([f"and {hidden_count} more"] if hidden_count > 0 else [])])
@@ -638,10 +715,12 @@ def _describe_gap(worker: Worker) -> str:
 
 
 def _is_uncordoned(worker: Worker) -> bool:
+    """Return True if the scheduler knows the node and may give the node new jobs."""
     return worker.scheduled_node is not None and not worker.is_cordoned
 
 
 def _to_leaving_node(removal: NodeRemoval) -> RemovedNode:
+    """Return a node to remove as a plan shows the node: name, reason and jobs."""
     worker = removal.worker
     return RemovedNode(name=worker.name, because=removal.reason, jobs=worker.jobs)
 

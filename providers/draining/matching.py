@@ -47,6 +47,11 @@ def _match_worker(
     nodes_by_name: dict[str, ScheduledNode],
     workers_by_node: dict[str, list[str]],
 ) -> Worker:
+    """Return the worker with the matching node, or without one and with the reason of the doubt.
+
+    `names` are the nodes that share a key with the worker. There is a node only if exactly one
+    shares a key, and no other worker does; without any, both node and reason are empty.
+    """
     # Two nodes have a key of the worker: draining the wrong one would hurt its jobs.
     if len(names) > 1:
         return replace(
@@ -67,6 +72,7 @@ def _match_worker(
 
 
 def _get_worker_keys(worker: Worker) -> set[str]:
+    """Return the names, aliases and addresses of a worker, in lower case for comparisons."""
     return _normalize_keys((worker.name, *worker.aliases, *worker.addresses))
 
 

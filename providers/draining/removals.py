@@ -43,6 +43,7 @@ class Worker:
         return self.scheduled_node is not None and self.scheduled_node.is_cordoned
 
     def has_name(self, name: str) -> bool:
+        """Return True if `name` is the worker's name or one of its aliases."""
         return name == self.name or name in self.aliases
 
 
@@ -118,6 +119,10 @@ _REASONS_BY_PRIORITY: Final = ("failed", "cordoned", "idle", "newest")
 
 
 def _get_removal_reason(worker: Worker) -> str:
+    """Return why a node is removed first.
+
+    One of `failed`, `cordoned`, `idle`, and `newest` for a node with jobs.
+    """
     if worker.is_failed or (worker.scheduled_node and worker.scheduled_node.is_failed):
         return "failed"
     if worker.is_cordoned:
@@ -126,5 +131,6 @@ def _get_removal_reason(worker: Worker) -> str:
 
 
 def _get_join_time(worker: Worker) -> float:
+    """Return when the node joined its scheduler, in unix seconds; 0 if unknown."""
     since = worker.scheduled_node.joined_at if worker.scheduled_node else None
     return since or 0.0

@@ -76,7 +76,10 @@ class SlurmOnKubernetes:
         return [merge_node(node) for node in kubernetes_nodes]
 
     def cordon(self, node_names: Collection[str], owner_label: str) -> None:
-        """Drain nodes in Slurm, then cordon the nodes in Kubernetes."""
+        """Drain nodes in Slurm, then cordon the nodes in Kubernetes.
+
+        Nodes that Slurm did not show in its last list are cordoned in Kubernetes alone.
+        """
         self._slurm.cordon(self._to_slurm_names(node_names), owner_label)
         self._kubernetes.cordon(node_names, owner_label)
 
@@ -105,6 +108,10 @@ class SlurmOnKubernetes:
             self._kubernetes.evict(idle)
 
     def _reject_unmatched_nodes(self, node_names: Sequence[str]) -> None:
+        """Raise GpuformError if a node is missing in Slurm while Slurm has an unknown node.
+
+        The two may be one machine under two names, whose jobs nobody could then see.
+        """
         names_in_slurm = self._names_in_slurm or set()
         names_by_slurm_name = {self._slurm_names.get(name, name): name for name in node_names}
         missing = sorted(

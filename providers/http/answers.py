@@ -185,8 +185,7 @@ def _extract_message(response: "httpx.Response") -> tuple[str, str | None]:
     """Return the platform's message and code: `error.message`, `error`, `message` or plain text.
 
     Also reads `errors`, each with a `detail` that is a text or a list of texts. The rest of a body
-    is withheld: the
-    body may be a page of a proxy, or contain what was sent.
+    is withheld: the body may be a page of a proxy, or contain what was sent.
     """
     try:
         body = response.json()

@@ -169,7 +169,13 @@ class ApiClient:
         retry: Retry = Retry.SAFE,
         may_redirect: bool = False,
     ) -> "httpx.Response":
-        """Send a request as `request` does, and return the HTTP answer; follows no redirect."""
+        """Send a request as `request` does, and return the HTTP answer; follows no redirect.
+
+        Raises:
+            ApiError: the answer is an error, or a redirect without `may_redirect`.
+            GpuformError: no answer came, or this process may change nothing.
+            Cancelled: the run was interrupted during a pause.
+        """
         import tenacity  # noqa: PLC0415 - only who sends requests pays for it
 
         headers = self._headers()
@@ -391,10 +397,11 @@ def httpx_errors(what: str, base_url: str) -> Iterator[None]:
 
 
 def build_path(*parts: str) -> str:
-    """Return the path of objects, with ids and names quoted.
+    """Return the path of objects, such as `/clusters/a%20b`: a slash before each quoted part.
 
     Raises:
-        GpuformError: a part cannot stand in a path: dots would lead to another object.
+        GpuformError: a part is empty, dots (which would lead to another object), too long, or has
+            invisible characters.
     """
     for part in parts:
         try:

@@ -104,7 +104,11 @@ class Listing(Generic[T]):
         self._last_duration = 0.0
 
     def read_all(self) -> Sequence[T]:
-        """Return every object, from a list sent after this call (or after `fresh_since`)."""
+        """Return every object, from a list sent after this call (or after `fresh_since`).
+
+        Raises:
+            GpuformError: the list cannot be read. A 404 for the list itself is Contradicted.
+        """
         return list(self._read(None).items.values())
 
     def read_one(self, id_: str) -> T:
@@ -124,7 +128,12 @@ class Listing(Generic[T]):
         return self._fetch_alone(id_, answer if answer.is_whole else None)
 
     def read_alone(self, id_: str) -> T:
-        """Return one object by an own request, because a list may lack some of its fields."""
+        """Return one object by an own request, because a list may lack some of its fields.
+
+        Raises:
+            NotFound: the object is gone.
+            Contradicted: the object's own answer says gone, and the platform's list disagrees.
+        """
         return self._fetch_alone(id_)
 
     def _fetch_alone(self, id_: str, listed: "_Answer[T] | None" = None) -> T:

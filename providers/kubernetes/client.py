@@ -91,6 +91,14 @@ class KubernetesClient:
     def _read_list(
         self, path: str, params: Mapping[str, str], retry: Retry
     ) -> "tuple[KubernetesObject, ...]":
+        """Return every object of the list at `path`, from all pages.
+
+        A list whose pages do not fit together, or whose continue token expires, is read three times
+        at most.
+
+        Raises:
+            ForeignAnswer: the answer is no list of this kind, or stays incomplete.
+        """
         incomplete_reason = ""
         for _ in range(_MAX_READS):
             reader = _ListReader()
@@ -119,7 +127,10 @@ class KubernetesClient:
         )
 
     def get_shared_listing(self, path: str) -> Listing[KubernetesObject]:
-        """Return the collection at `path` by names, for readers who may share requests."""
+        """Return the Listing of the collection at `path`, one per path; sends nothing yet.
+
+        Readers of a Listing share requests. Its ids are the objects' names.
+        """
         with self._lock:
             # One listing for each path, so that all threads share its requests.
             if path not in self._shared:
@@ -131,6 +142,7 @@ class KubernetesClient:
             return self._shared[path]
 
     def _require_name(self, path: str, listed_object: Any) -> str:
+        """Return the name of a listed object. Raises ForeignAnswer if the object has none."""
         metadata = listed_object.get("metadata") if isinstance(listed_object, Mapping) else None
         name = metadata.get("name") if isinstance(metadata, Mapping) else None
         if not isinstance(name, str):
@@ -175,6 +187,12 @@ class KubernetesClient:
         params: Mapping[str, str] | None = None,
         retry: Retry = Retry.SAFE,
     ) -> KubernetesObject:
+        """Send a request and return the object in the answer.
+
+        Raises:
+            ForeignAnswer: the answer is no object with a kind.
+            GpuformError: the errors of `ApiClient.request`.
+        """
         answer = self._api.request(method, path, body=body, params=params, retry=retry)
         if not isinstance(answer, Mapping) or not isinstance(answer.get("kind"), str):
             raise self._api.build_form_error(method, path, "kind")
@@ -227,6 +245,12 @@ class _ListReader:
         self._read_position(metadata)
 
     def _add_object(self, item: Any, kind: str) -> None:
+        """Add one object of a page.
+
+        Raises:
+            _MalformedPage: the object has no name, or another kind.
+            _IncompleteList: the list has the object already.
+        """
         metadata = item.get("metadata") if isinstance(item, Mapping) else None
         name = metadata.get("name") if isinstance(metadata, Mapping) else None
         if not isinstance(metadata, Mapping) or not isinstance(name, str) or not name:
@@ -239,6 +263,12 @@ class _ListReader:
         self.objects[key] = item
 
     def _read_position(self, metadata: Mapping[str, Any]) -> None:
+        """Set from a page's metadata whether more pages follow, and the parameters of the next one.
+
+        Raises:
+            _MalformedPage: the metadata has another form.
+            _IncompleteList: a continue token comes again, or fewer objects came than announced.
+        """
         token, remaining = metadata.get("continue") or "", metadata.get("remainingItemCount") or 0
         if not isinstance(token, str):
             raise _MalformedPage("metadata.continue")
@@ -290,12 +320,17 @@ def retry_on_conflict(change: Callable[[], None]) -> None:
 def get_kubernetes_client(
     kubeconfig: str, cluster: str, secrets: tuple[str, ...] = ()
 ) -> KubernetesClient:
-    """Return the client of a kubeconfig: one per process, so that connections are kept.
+    """Return the client of a kubeconfig: one per process, to keep connections.
+
+    No request is sent.
 
     Args:
         kubeconfig: YAML.
         cluster: the cluster's name for messages.
         secrets: further secrets that no message may contain.
+
+    Raises:
+        MissingCredentials: the kubeconfig cannot be used; see `load_access`.
     """
     access = _load_access(kubeconfig, cluster)
     return _create_client(access, cluster, secrets, find_mounted_transport(access.server))
@@ -306,12 +341,14 @@ _create_client = lru_cache(maxsize=256)(KubernetesClient)
 
 
 def _set_patch_content_type(request: "httpx.Request") -> "httpx.Request":
+    """Set the content type of a PATCH request to merge patch, and return the request."""
     if request.method == "PATCH":
         request.headers["Content-Type"] = _MERGE_PATCH_TYPE
     return request
 
 
 def _create_transport(access: KubernetesAccess) -> "httpx.BaseTransport":
+    """Return a transport which trusts the kubeconfig's authority, or this machine's without one."""
     import httpx  # noqa: PLC0415 - only who sends requests pays for it
 
     return httpx.HTTPTransport(verify=access.tls or get_trust(access.server))

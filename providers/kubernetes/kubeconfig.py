@@ -85,6 +85,7 @@ def is_from_project(declared: str, path: Path) -> bool:
 
 
 def _is_repository(folder: Path) -> bool:
+    """Return True if a folder is the root of a repository or of a Pulumi project."""
     return any((folder / name).exists() for name in _PROJECT_ROOT_NAMES)
 
 
@@ -110,6 +111,7 @@ def reject_local_files(document: dict[str, Any], label: str) -> None:
 
 
 def _list_parts(document: dict[str, Any], section: str, part: str) -> list[Mapping[str, Any]]:
+    """Return the members `part` of a section's entries, without entries in another form."""
     entries = document.get(section)
     parts = [entry.get(part) for entry in entries or () if isinstance(entry, Mapping)]
     return [candidate for candidate in parts if isinstance(candidate, Mapping)]
@@ -118,7 +120,8 @@ def _list_parts(document: dict[str, Any], section: str, part: str) -> list[Mappi
 def flatten_kubeconfig(document: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Return a kubeconfig with the content of the files named in the current context.
 
-    Paths begin at `folder`, where the kubeconfig is.
+    Paths begin at `folder`, where the kubeconfig is. A kubeconfig in another form is returned
+    unchanged.
 
     Raises:
         OSError: a file cannot be read.
@@ -147,6 +150,11 @@ def flatten_kubeconfig(document: dict[str, Any], folder: Path) -> dict[str, Any]
 
 
 def _embed_files(entry: dict[str, Any], part: str, folder: Path) -> dict[str, Any]:
+    """Return an entry of a kubeconfig with the content of its files in place of their paths.
+
+    Raises:
+        OSError: a file cannot be read.
+    """
     values = dict(entry[part])
     for name in ("certificate-authority", "client-certificate", "client-key"):
         if path := values.pop(name, None):
@@ -200,6 +208,7 @@ def _reject_unencrypted_credential(parts: Kubeconfig, cluster: str) -> None:
 
 
 def _is_loopback(host: str) -> bool:
+    """Return True if `host` is `localhost` or a loopback address."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -207,6 +216,15 @@ def _is_loopback(host: str) -> bool:
 
 
 def _create_tls_context(parts: Kubeconfig) -> ssl.SSLContext | None:
+    """Return the TLS context with the kubeconfig's authority and client certificate.
+
+    None for a server without https. A client key is written to a temporary file for OpenSSL, and
+    removed at once.
+
+    Raises:
+        ValueError: a certificate or key is not valid.
+        OSError: the key cannot be loaded.
+    """
     cluster, user = parts.cluster, parts.user
     if not cluster.server.startswith("https:"):
         return None
@@ -230,10 +248,12 @@ def _create_tls_context(parts: Kubeconfig) -> ssl.SSLContext | None:
 
 
 def _decode_pem(encoded: str | None) -> str:
+    """Return base64-encoded PEM as text; "" for None."""
     return base64.b64decode(encoded or "").decode("ascii")
 
 
 def _build_auth_headers(user: UserPart) -> dict[str, str]:
+    """Return the Authorization header for a token or a password; empty for neither."""
     if user.token:
         return {"Authorization": f"Bearer {user.token}"}
     if user.username:
@@ -247,8 +267,11 @@ def load_declared_kubeconfig(
 ) -> str:
     """Return the declared kubeconfig as YAML, with the declared context as the current one.
 
+    The content of files that the current context names is embedded. Returns "" for a file that is
+    no YAML mapping.
+
     Args:
-        declared: path and context.
+        declared: path and context; ~/.kube/config without a path.
         field_prefix: begins the names of fields in messages.
         is_typed: a person has typed the path for this run. Only then, or outside of the project,
             may the kubeconfig name files of this machine.
@@ -296,11 +319,13 @@ def load_declared_kubeconfig(
 
 
 def _list_context_names(config: Mapping[str, Any]) -> list[str]:
+    """Return the names of the contexts in a kubeconfig."""
     contexts = config.get("contexts") or ()
     return [str(context.get("name")) for context in contexts if isinstance(context, dict)]
 
 
 def _get_first_server(config: Mapping[str, Any]) -> str:
+    """Return the server address of the first cluster in a kubeconfig, or ""."""
     try:
         return str(config["clusters"][0]["cluster"]["server"])
     except (KeyError, TypeError, IndexError):

@@ -80,6 +80,7 @@ def list_node_software(client: KubernetesClient) -> dict[str, NodeSoftware]:
 
 
 def _get_node_software(node: KubernetesObject) -> NodeSoftware:
+    """Return GPU driver and operating system of a node; empty where the node reports none."""
     labels = get_mapping(get_mapping(node, "metadata"), "labels")
     node_info = get_mapping(get_mapping(node, "status"), "nodeInfo")
     versions = (node_info.get("osImage"), node_info.get("kernelVersion"))
@@ -106,6 +107,7 @@ def get_node_state(node: KubernetesObject, now: float = math.inf) -> NodeState:
 
 
 def _find_ready_condition(node: KubernetesObject) -> Mapping[str, Any]:
+    """Return the condition `Ready` of a node, or an empty mapping."""
     raw_conditions = get_mapping(node, "status").get("conditions")
     conditions = raw_conditions if isinstance(raw_conditions, list) else []
     mappings = (condition for condition in conditions if isinstance(condition, Mapping))
@@ -113,6 +115,7 @@ def _find_ready_condition(node: KubernetesObject) -> Mapping[str, Any]:
 
 
 def _get_node_name(node: KubernetesObject) -> str:
+    """Return the name of a node, or ""."""
     return str(get_mapping(node, "metadata").get("name") or "")
 
 

@@ -51,7 +51,10 @@ class KubernetesScheduler:
         self._client = client
 
     def list_nodes(self) -> Sequence[ScheduledNode]:
-        """Return every worker node with the jobs which run there now."""
+        """Return every worker node with the jobs which run there now.
+
+        Nodes of the control plane are left out, unless they have GPUs.
+        """
         nodes = self._client.list_objects(NODES_PATH)
         # Asked last, so that no job is missed that started in between.
         pods_by_node: dict[str, list[KubernetesObject]] = {}
@@ -64,7 +67,11 @@ class KubernetesScheduler:
         ]
 
     def cordon(self, node_names: Collection[str], owner_label: str) -> None:
-        """Make nodes unschedulable, and annotate each; nodes with a foreign cordon stay as is."""
+        """Make nodes unschedulable, and annotate each; nodes with a foreign cordon stay as is.
+
+        Raises:
+            NotFound: a node does not exist. Earlier ones of `node_names` are cordoned.
+        """
         for node_name in node_names:
             retry_on_conflict(partial(self._cordon_node, node_name, owner_label))
 
@@ -74,7 +81,11 @@ class KubernetesScheduler:
             retry_on_conflict(partial(self._uncordon_node, node_name, owner_label))
 
     def evict(self, node_names: Collection[str]) -> None:
-        """Evict the pods on nodes, as far as disruption budgets allow now."""
+        """Evict the pods on nodes, as far as disruption budgets allow now.
+
+        Pods of DaemonSets and mirror pods stay. A refused eviction is no error, and nothing waits
+        for the end of the pods.
+        """
         for pod in self._list_pods():
             is_being_deleted = "deletionTimestamp" in pod["metadata"]
             if (
@@ -85,15 +96,27 @@ class KubernetesScheduler:
                 self._evict_pod(pod)
 
     def _list_pods(self) -> Sequence[KubernetesObject]:
+        """Return the pods of all namespaces which have not ended."""
         return self._client.list_objects("/api/v1/pods", fieldSelector=_NOT_ENDED_SELECTOR)
 
     def _cordon_node(self, name: str, owner_label: str) -> None:
+        """Make a node unschedulable and annotate the node, unless cordoned already.
+
+        Raises:
+            NotFound: there is no such node.
+            Conflict: the node has changed since the read.
+        """
         node = self._client.get_object(NODES_PATH + build_path(name))
         # A node that a person has cordoned keeps its state, so that no later uncordon undoes it.
         if not get_node_state(node).is_cordoned:
             self._patch_node(node, {OWNER_ANNOTATION: owner_label}, is_cordoned=True)
 
     def _uncordon_node(self, name: str, owner_label: str) -> None:
+        """Make a node schedulable if the node still has the label; a missing node is no error.
+
+        Raises:
+            Conflict: the node has changed since the read.
+        """
         try:
             node = self._client.get_object(NODES_PATH + build_path(name))
             if _get_cordon_owner(node) == owner_label:
@@ -116,6 +139,10 @@ class KubernetesScheduler:
         )
 
     def _evict_pod(self, pod: KubernetesObject) -> None:
+        """Ask Kubernetes to evict a pod; a refusal by a disruption budget is no error.
+
+        A pod that is gone or replaced, and a lost answer, are no errors either.
+        """
         namespace, name = pod["metadata"]["namespace"], _get_name(pod)
         eviction = {
             "apiVersion": "policy/v1",
@@ -161,6 +188,7 @@ def has_gpu_requests(pod: KubernetesObject) -> bool:
 
 
 def _has_gpus(resources: Mapping[str, Any]) -> bool:
+    """Return True if a resource list has any kind of GPU with an amount other than 0."""
     return any(
         _GPU_RESOURCE.search(str(name)) is not None and str(amount) not in {"0", ""}
         for name, amount in resources.items()
@@ -168,6 +196,7 @@ def _has_gpus(resources: Mapping[str, Any]) -> bool:
 
 
 def _belongs_to_node(pod: KubernetesObject) -> bool:
+    """Return True if a pod ends with its node: a pod of a DaemonSet or a mirror pod."""
     is_mirror = _MIRROR_POD_ANNOTATION in get_mapping(pod["metadata"], "annotations")
     return "DaemonSet" in _get_controller_kinds(pod) or is_mirror
 
@@ -203,6 +232,7 @@ def _to_scheduled_node(node: KubernetesObject, pods: Sequence[KubernetesObject])
 
 
 def _to_running_job(pod: KubernetesObject) -> RunningJob:
+    """Return a pod as a job, named after its controller, or after itself without one."""
     name = _get_name(pod)
     owners = pod["metadata"].get("ownerReferences") or ()
     # The controller's name is what people submitted: the pod's name has a random suffix.
@@ -215,10 +245,11 @@ def _get_name(kubernetes_object: KubernetesObject) -> str:
 
 
 def _get_node_name(pod: KubernetesObject) -> str:
+    """Return the name of the node which a pod runs on, or "" for a pod without a node."""
     return str(get_mapping(pod, "spec").get("nodeName") or "")
 
 
 def _get_cordon_owner(node: KubernetesObject) -> str | None:
-    """Return the stack that has cordoned the node, from its annotation, or None."""
+    """Return the owner label which gpuform's cordon wrote on the node as annotation, or None."""
     label = (node["metadata"].get("annotations") or {}).get(OWNER_ANNOTATION)
     return None if label is None else str(label)

@@ -88,6 +88,7 @@ class _ConsumersRead:
         return previous_read.consumers.keys() == self.consumers.keys()
 
     def _finish(self, *missing: str) -> None:
+        """End the read; `missing` says why the read is not complete."""
         self.is_finished = True
         self.missing += missing
 
@@ -191,7 +192,7 @@ class LensClient:
         return current_read
 
     def get_heatmap(self, retry: Retry = Retry.SAFE) -> wire.GpuHeatmap:
-        """Return the GPUs with the most power, heat and use."""
+        """Return the GPUs with the most power, heat and use: only the highest of each metric."""
         return self._request(wire.GpuHeatmap, _HEATMAP, retry=retry)
 
     def probe(self) -> ProbeAnswer:
@@ -234,6 +235,7 @@ class LensClient:
             raise self._build_error(path, "something unexpected", answer.trace_id) from None
 
     def _build_error(self, path: str, failure: str, trace_id: str) -> ServerError:
+        """Return the error for a failure which Lens answered with status 200, without the token."""
         # The message is foreign text: it may have control characters, or echo the token.
         message = escape_invisible(" ".join(self._errors.redact(failure).split()))[:300]
         return ServerError(
@@ -246,6 +248,11 @@ class LensClient:
         )
 
     def _build_headers(self) -> Mapping[str, str]:
+        """Return the headers of a request, with the token if one is configured.
+
+        Raises:
+            MissingCredentials: no address is configured.
+        """
         self.require_address()
         # Lens documents no token; a proxy in front of it may require one.
         sent = {"Authorization": f"Bearer {self._token}"} if self._token else {}
@@ -253,6 +260,7 @@ class LensClient:
 
 
 def _get_trace_id(response: "httpx.Response") -> str | None:
+    """Return the traceId in an answer of Lens, or None without one or for other text than JSON."""
     try:
         body: Any = response.json()
     # The answer of a proxy on the way may be no JSON.
@@ -263,6 +271,7 @@ def _get_trace_id(response: "httpx.Response") -> str | None:
 
 
 def _build_hint(trace_id: str | None) -> str | None:
+    """Return the hint under which traceId Lens logged a failure; None without a traceId."""
     return (
         f"Lens has it in its logs under traceId {escape_invisible(trace_id)[:100]}"
         if trace_id

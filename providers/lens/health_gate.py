@@ -57,7 +57,11 @@ class HealthGateOperations:
         return iter(())
 
     def create(self, context: ProviderContext, inputs: HealthGateInputs) -> str:  # noqa: ARG002 - the shape of ResourceOperations
-        """Return the one id of all gates, after requiring a configured address of Lens."""
+        """Return the one id of all gates; send nothing.
+
+        Raises:
+            MissingCredentials: no address of Lens is configured.
+        """
         self._client.require_address()
         return ID
 
@@ -107,7 +111,10 @@ class HealthGateOperations:
         return Observed({}, HealthGateOutputs.model_validate({"ready": False, **stored_outputs}))
 
     def _explain_closed_now(self, known_inputs: Mapping[str, Any]) -> str | None:
-        """Return why the gate would not pass now, or None; Lens is asked once."""
+        """Return why the gate would not pass now, or None; Lens is asked once.
+
+        A Lens that does not answer is such a reason, and no error.
+        """
         condition = ConditionInputs.model_validate(known_inputs["condition"])
         try:
             # Sent once: a refresh must not wait for a Lens that does not answer.
@@ -191,6 +198,7 @@ def _explain_closed(
 
 
 def build_outputs(overview: Overview, heatmap: GpuHeatmap | None, reason: str) -> HealthGateOutputs:
+    """Return the outputs of a gate with the numbers of Lens; ready if `reason` is empty."""
     return HealthGateOutputs(
         ready=not reason,
         not_ready_reason=reason or None,

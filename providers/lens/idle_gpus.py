@@ -100,6 +100,7 @@ def _find_unreadable(heatmap: GpuHeatmap) -> Iterator[str]:
 
 
 def _find_unnamed(node: str, named_gpus: Collection[Gpu], gpus_per_node: int) -> Iterator[str]:
+    """Yield a gap unless Lens names exactly `gpus_per_node` GPUs of the node."""
     gpu_count = sum(name == node for name, _ in named_gpus)
     if gpu_count == 0:
         yield f"no answer names {node}: Lens may not watch it"
@@ -171,6 +172,7 @@ def _find_contradictions(
 
 
 def _get_metrics(heatmap: GpuHeatmap) -> dict[str, Heatmap]:
+    """Return the three metrics of the heatmap by name."""
     return {
         "power": heatmap.power,
         "temperature": heatmap.temperature,
@@ -179,6 +181,7 @@ def _get_metrics(heatmap: GpuHeatmap) -> dict[str, Heatmap]:
 
 
 def _list_gpus(metric: Heatmap) -> set[Gpu]:
+    """Return the GPUs of one metric, without entries which lack the GPU's number."""
     return {
         (point.node_name, point.device_id) for point in metric.data if point.device_id is not None
     }
@@ -200,6 +203,7 @@ def _find_named_gpus(heatmap: GpuHeatmap) -> set[Gpu]:
 
 
 def _get_use_by_gpu(metric: Heatmap) -> dict[Gpu, float]:
+    """Return the value of each GPU of one metric, without entries which lack number or value."""
     return {
         (point.node_name, point.device_id): point.value
         for point in metric.data

@@ -39,6 +39,7 @@ def get_heatmap() -> GpuHeatmap:
 
 
 def _create_client() -> LensClient:
+    """Return the client of Lens for the settings of look-ups, one per process."""
     return client_for(get_lookup_settings())
 
 

@@ -62,12 +62,15 @@ def check_before_deletion(
     object_id: str,
     known_inputs: Properties,
 ) -> None:
-    """Raise GpuformError if the platform shows the object as protected from deletion.
+    """Read the object, and raise NotAllowed if the run lacks a permission to delete the object.
 
-    Neither declaration nor state counts. Sets `was_already_deleted` of the context.
+    The object counts as the platform shows it, not as declared or stored: a protected object, and
+    one in which others have created objects, need permissions. Sets `was_already_deleted` of the
+    context.
 
     Raises:
-        GpuformError: the object is protected, or the platform does not answer.
+        NotAllowed: a permission is missing.
+        GpuformError: the platform does not answer.
     """
     observed = read_with_settle_time(kind, open_operations, context, object_id, known_inputs)
     context.was_already_deleted = observed is None
@@ -146,10 +149,14 @@ def delete_and_confirm(
     object_id: str,
     known_inputs: Properties,
 ) -> None:
-    """Delete the object and wait until the platform has certainly deleted the object.
+    """Delete the object, and repeat until the platform has certainly deleted the object.
 
     Only a deletion that the platform accepted, or an object that stays hidden for the settle time,
     counts as gone.
+
+    Raises:
+        NotEnoughEvidence: the deadline passed before the settle time.
+        GpuformError: the platform refuses or does not answer.
     """
     while True:
         accepted = context.accepted_deletions

@@ -104,7 +104,10 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         return
 
     def configure(self, req: ConfigureRequest) -> None:
-        """Take settings that the environment lacks from the stack's configuration."""
+        """Take settings which the environment lacks from the stack's configuration.
+
+        In Pulumi's stock host, also adapts the host: see `adapt_to_stock_host`.
+        """
         self._settings = Settings(config=req.config.get)
         adapt_to_stock_host()
 
@@ -218,6 +221,10 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         """Create the object, wait until the object is ready, and return its id and outputs.
 
         Once an id exists it is returned, with `ready: false` and the reason if the wait fails.
+
+        Raises:
+            GpuformError: nothing was created, the outcome is unknown, or a kind without an object
+                is not ready under a host that cannot store such a state.
         """
         with self._create_host_boundary("create", props) as context:
             context.stored_properties = {}
@@ -319,10 +326,12 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         return {**validate_inputs(cls.inputs, to_properties(news))[0], **computed}
 
     def read(self, id_: str, props: Properties) -> ReadResult:
-        """Return the object as it is now, as outputs and as inputs; an empty id if it is gone.
+        """Return the object as of now, as outputs and as inputs; an empty id without an object.
 
         Known inputs get the platform's values where the platform returns them. Without known inputs
         (an import), the inputs are those that the platform reports, without documented defaults.
+        Deletes the records of creates whose objects the state has. If the object is gone, nodes of
+        an interrupted removal are uncordoned, except in a preview.
         """
         with self._create_host_boundary("read", props) as context:
             context.stored_properties = to_properties(props)
@@ -341,7 +350,12 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
     def update(self, _id: str, _olds: Properties, _news: Properties) -> UpdateResult:
         """Send the changed fields, if any, and wait until the object is as declared.
 
-        Safe to repeat: without a change the update only continues to wait.
+        Safe to repeat: without a change the update only continues to wait. If the wait fails, the
+        outputs have `ready: false` and the reason.
+
+        Raises:
+            GpuformError: the platform refuses such a change, the run lacks a permission, or the
+                object is gone.
         """
         with self._create_host_boundary("update", _olds, _news) as context:
             context.start_deadline(self.timeouts.update)
@@ -384,15 +398,18 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         return {**outs, "ready": False, "not_ready_reason": reason}
 
     def delete(self, _id: str, _props: Properties) -> None:
-        """Delete the object and wait until it is gone; one that is gone already is no error.
+        """Delete the object and wait until the object is gone; a missing object is no error.
 
+        Also uncordons nodes of an interrupted removal, and deletes the records of the object.
         gpuform's engine forgets at most two missing objects without `--allow forget-many`. In the
-        stock host the first delete
-        of `pulumi destroy` refuses to abandon what interrupted creates made; the plugin refuses
-        that when it is configured.
-        Under the stock host and the plugin each call stands for itself: the Pulumi engine forgets
-        every object that the
-        platform, uncontradicted, reports as gone.
+        stock host the first delete of `pulumi destroy` refuses to abandon what interrupted creates
+        made; the plugin refuses that when it is configured. Under the stock host and the plugin
+        each call stands for itself: the Pulumi engine forgets every object that the platform,
+        uncontradicted, reports as gone.
+
+        Raises:
+            GpuformError: the run lacks a permission, the platform refuses, or the object is still
+                there at the deadline.
         """
         with self._create_host_boundary("delete", _props) as context:
             context.stored_properties = to_properties(_props)
@@ -412,7 +429,10 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
     def _uncordon_leftover_nodes(
         self, context: ProviderContext, id_: str, known: Properties
     ) -> None:
-        """Uncordon the nodes that an interrupted removal left cordoned in a deleted object."""
+        """Uncordon the nodes which an interrupted removal left cordoned in a deleted object.
+
+        Then deletes the record of the removal. Does nothing without such a record.
+        """
         actions = self._open_operations()
         if _was_interrupted(context, id_) and isinstance(actions, NodeRemovalOperations):
             actions.uncordon_leftover_nodes(context, id_, known)

@@ -27,9 +27,8 @@ def wait_and_build_outputs(
     """Wait until the object is ready, and return its outputs even if the wait fails.
 
     The id must not be lost: a failed wait returns `ready: false` with the reason, and adds the
-    reason to
-    `context.init_errors`. The intent of a create stays, so that the next attempt searches again
-    before it creates.
+    reason to `context.init_errors`. The intent of a create stays, so that the next attempt searches
+    again before it creates.
 
     Args:
         kind: the kind of the resource.
@@ -41,8 +40,8 @@ def wait_and_build_outputs(
 
     Raises:
         GpuformError: the object is gone, or only the answer to a create has the id and the platform
-            does not show the
-            object yet. The intent keeps such an id until the platform shows the object.
+            does not show the object yet. The intent keeps such an id until the platform shows the
+            object.
     """
     observed: Observed[Any] | None = None
     interruption: Cancelled[Any] | None = None
@@ -92,7 +91,10 @@ def _is_id_unconfirmed(context: ProviderContext, object_id: str) -> bool:
 
 
 def _is_object_visible(reach: OpenOperations, context: ProviderContext, object_id: str) -> bool:
-    """Return True if the platform shows the object now; an interrupted call does not wait."""
+    """Read the object once, and return True if the platform shows the object now.
+
+    False, too, if the platform does not answer.
+    """
     try:
         return reach().read(context, object_id, {}) is not None
     except GpuformError:

@@ -47,7 +47,11 @@ class ReadinessEngine:
     """Group and version of the engine's API, as `nvcre.nvidia.com/v1alpha1`."""
 
     def find_certification(self, name: CertificationName) -> Certification | None:
-        """Return the certification called `name`, created by anybody, or None."""
+        """Return the certification called `name`, created by anybody, or None.
+
+        Raises:
+            ServerError: the object has another form.
+        """
         path = self._get_path(name)
         try:
             return _parse_certification(self.kubernetes.get_object(path), path)
@@ -97,7 +101,10 @@ class ReadinessEngine:
             raise UnreadableResult(f"workflow {namespace}/{name} has an unexpected form") from None
 
     def list_measurements(self, namespace: str) -> list[Measurement]:
-        """Return the measurements in a namespace, by one request for each of the two kinds."""
+        """Return the measurements in a namespace, by one request for each of the two kinds.
+
+        A kind that the engine's version lacks, and an object in another form, are left out.
+        """
         measurements = []
         for plural in ("bandwidthmeasurements", "goodputmeasurements"):
             path = f"/apis/{self.api_version}/namespaces{build_path(namespace)}/{plural}"
@@ -120,9 +127,11 @@ class ReadinessEngine:
             return None
 
     def _get_collection_path(self, namespace: str) -> str:
+        """Return the API path of all certifications in a namespace."""
         return f"/apis/{self.api_version}/namespaces{build_path(namespace)}/certifications"
 
     def _get_path(self, name: CertificationName) -> str:
+        """Return the API path of one certification."""
         return self._get_collection_path(name.namespace) + build_path(name.name)
 
 
@@ -190,6 +199,10 @@ def build_certification(
 
 
 def _build_category(category: CategoryInputs) -> dict[str, Any]:
+    """Return a category for the spec of a certification; a declared floor becomes a threshold.
+
+    The engine then fails the category by itself if a node is below the floor.
+    """
     options = dict(category.options or {})
     if category.required is not None:
         # The engine then fails the category by itself, and names the nodes below the floor.
@@ -199,6 +212,7 @@ def _build_category(category: CategoryInputs) -> dict[str, Any]:
 
 
 def _parse_certification(body: KubernetesObject, path: str) -> Certification:
+    """Return the certification in an answer from `path`. Raises ServerError for another form."""
     try:
         return Certification.model_validate(body)
     except ValidationError:

@@ -141,7 +141,13 @@ class _CategoryReports:
         return min((value for value in values if value is not None), default=None)
 
     def read_nodes_by_group(self) -> dict[str, list[str]]:
-        """Return each group's nodes, from the group's ConfigMap, else from the workflow."""
+        """Return each group's nodes, from the group's ConfigMap, else from the workflow.
+
+        Empty without a workflow.
+
+        Raises:
+            UnreadableResult: the named ConfigMap is gone or has another form.
+        """
         workflow = self.workflow
         if workflow is None:
             return {}
@@ -154,18 +160,33 @@ class _CategoryReports:
         )
 
     def read_failed_nodes(self) -> list[FailedNode]:
+        """Return the nodes which the engine lists as failed, each with a reason; [] without a list.
+
+        The list is a ConfigMap that the category's status names, or else the workflow's.
+
+        Raises:
+            UnreadableResult: the named ConfigMap is gone or has another form.
+        """
         reference = self.status.failed_nodes or (
             self.workflow.status.failed_nodes if self.workflow is not None else None
         )
         return self._read_config_map(reference, parse_failed_nodes) or []
 
     def read_succeeded_nodes(self) -> list[str] | None:
+        """Return the names of the nodes which the engine lists as passed; None without a list.
+
+        The list is a ConfigMap that the category's status names, or else the workflow's.
+
+        Raises:
+            UnreadableResult: the named ConfigMap is gone or has another form.
+        """
         reference = self.status.succeeded_nodes or (
             self.workflow.status.succeeded_nodes if self.workflow is not None else None
         )
         return self._read_config_map(reference, parse_succeeded_nodes)
 
     def _find_workflow(self) -> Workflow | None:
+        """Fetch the workflow which the category's status names; None if none is named or exists."""
         reference = self.status.workflow
         if reference is None or not reference.name:
             return None
@@ -175,6 +196,11 @@ class _CategoryReports:
     def _read_config_map(
         self, reference: Reference | None, parse: Callable[[Mapping[str, Any]], T]
     ) -> T | None:
+        """Fetch the ConfigMap of `reference` and return the content, or None without reference.
+
+        Raises:
+            UnreadableResult: the named ConfigMap is gone, or `parse` refuses the content.
+        """
         if reference is None or not reference.name:
             return None
         config_map = self._engine.find_config_map(self._namespace, reference.name)
@@ -243,7 +269,10 @@ def _build_results(reports: _CategoryReports, category: CategoryInputs) -> Itera
 
 
 def _build_unproven_results(category: CategoryInputs, nodes: Sequence[str]) -> Iterator[JobResult]:
-    """Yield a failed result for each node in a passed group but in no list of the engine."""
+    """Yield a failed result for each of `nodes`, as not listed by the engine as passed.
+
+    The caller selects nodes of passed groups that the engine lists neither as passed nor as failed.
+    """
     for node in nodes:
         missing = [f"its list of nodes that succeeded does not name {node}"]
         gaps = find_gaps(PASS_NODE, Observation("the Cluster Readiness Engine", missing))
@@ -306,6 +335,7 @@ def _build_search_results(
 def _build_failure_results(
     category: CategoryInputs, failed: Sequence[FailedNode], at_fault: Collection[str] = ()
 ) -> Iterator[JobResult]:
+    """Yield a failed result for each failed node, which blames the node only if in `at_fault`."""
     for node in failed:
         failures, is_at_fault = _to_reported_failures([node]), node.name in at_fault
         yield JobResult(
@@ -323,6 +353,7 @@ def _is_unmeasured(failed: Sequence[FailedNode], measured_value: float | None) -
 
 
 def _to_reported_failures(failed: Sequence[FailedNode]) -> list[ReportedFailure]:
+    """Return failed nodes with reasons; `is_alone` where the reason blames the node itself."""
     return [
         ReportedFailure(
             node.name, _format_reason(node.reason, node.message), node.reason in _NODE_FAULT_REASONS
@@ -344,6 +375,7 @@ def _explain_failure(reports: _CategoryReports) -> str:
 
 
 def _format_reason(reason: str, message: str) -> str:
+    """Return the engine's message and reason in one line of at most 200 characters."""
     one_line = " ".join(message.split())
     return truncate(
         f"{one_line} ({reason})" if one_line and reason else one_line or reason, _MAX_REASON_LENGTH
@@ -374,7 +406,11 @@ class EngineTester:
         return self.engine.api_version
 
     def find_run(self) -> CertificationRun | None:
-        """Return the run of the own certification; raise GpuformError for a foreign one."""
+        """Return the run of the own certification, or None if no certification of the name exists.
+
+        Raises:
+            GpuformError: the certification of this name belongs to somebody else.
+        """
         certification = self.engine.find_certification(self.name)
         if certification is None:
             return None
@@ -392,7 +428,11 @@ class EngineTester:
         return _to_run(certification, purpose)
 
     def begin_run(self, nodes: Sequence[str], purpose: str) -> None:
-        """Create the certification of `nodes`."""
+        """Create the certification of `nodes`, annotated with owner and purpose, by one request.
+
+        Raises:
+            UnknownOutcome: the answer was lost.
+        """
         body = build_certification(
             self.engine.api_version, self.name, self.categories, nodes, self.owner
         )
@@ -403,7 +443,12 @@ class EngineTester:
         """Do nothing: one request creates a certification completely."""
 
     def read_results(self, run: CertificationRun) -> Sequence[JobResult]:
-        """Return the results of the run's certification, read from the workflows."""
+        """Return the results of the run's certification, read from the workflows.
+
+        Raises:
+            UnreadableResult: an object with results is gone or has another form.
+            GpuformError: the certification was removed, or is another one by now.
+        """
         certification = self.engine.find_certification(self.name)
         # Somebody may have created another certification of this name, with results of other nodes.
         if certification is None or certification.metadata.uid != run.id:
@@ -411,11 +456,15 @@ class EngineTester:
         return read_job_results(self.engine, certification, self.categories)
 
     def remove_run(self, run: CertificationRun) -> None:
-        """Begin to delete the certification of a run."""
+        """Begin to delete the certification of a run.
+
+        A missing certification, and another one of the same name, are left alone.
+        """
         self.engine.delete_certification(self.name, run.id)
 
 
 def _to_run(certification: Certification, purpose: str) -> CertificationRun:
+    """Return a certification as a run; one which is being deleted gets an empty purpose."""
     failed = certification.find_condition("Failed") or certification.find_condition(
         "ValidationFailed"
     )

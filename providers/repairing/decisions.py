@@ -68,7 +68,11 @@ class RepairDecision:
 
 
 def parse_repair_policy(inputs: Mapping[str, Any], policy_type: type[Policy]) -> Policy | None:
-    """Return the repair policy in inputs, or None if the policy is missing or unknown yet."""
+    """Return the repair policy in inputs, or None if the policy is missing or unknown yet.
+
+    Raises:
+        ValidationError: the inputs were not validated, and the policy is invalid.
+    """
     declared = inputs.get("repair")
     if not isinstance(declared, Mapping) or contains_unknown(declared):
         return None
@@ -98,7 +102,8 @@ def choose_repairs(
     more than `max_unhealthy` unusable nodes only requested nodes are repaired.
 
     Raises:
-        GpuformError: a person requests a repair mode that the platform does not have.
+        GpuformError: a person requests a repair mode that the platform does not have, or one to
+            which the platform's proposed repair of the node cannot be changed.
     """
     requested_modes = permissions.get_requested_repairs()
     fault_by_node = _find_fault_by_node(policy, faults, fleet)
@@ -154,6 +159,7 @@ def _find_fault_by_node(
 
 
 def _get_cause_rank(fault: NodeFault) -> int:
+    """Return the rank of a fault's cause: 0 counts first, an unknown cause last."""
     return (
         _CAUSES_BY_PRIORITY.index(FaultCause(fault.cause))
         if fault.cause in set(FaultCause)
@@ -175,6 +181,7 @@ def _find_reason_against(policy: RepairPolicy | None, fault: NodeFault, fleet: F
 
 
 def _is_reviewed(fault: NodeFault) -> bool:
+    """Return True if a reviewed plan shows this repair, or the run allows every repair."""
     # `--allow repair` approves every repair, a reviewed plan only the repairs that it shows.
     if Permission.REPAIR in permissions.get_permissions():
         return True
@@ -218,7 +225,14 @@ def _choose_mode(fault: NodeFault, fleet: Fleet) -> str:
 def _build_requested_repair(
     name: str, mode: str, fault_by_node: Mapping[str, NodeFault], fleet: Fleet
 ) -> NodeRepair:
-    """Return the repair of a node at a person's request; gpuform chooses an empty `mode`."""
+    """Return the repair of a node at a person's request; gpuform chooses an empty `mode`.
+
+    The node need not be broken.
+
+    Raises:
+        GpuformError: the platform has no such mode, or cannot change its proposed repair to the
+            mode.
+    """
     if mode and mode not in fleet.all_modes:
         raise GpuformError(
             f"node {name} cannot be repaired by {mode}",
@@ -239,6 +253,7 @@ def _build_requested_repair(
 
 
 def _to_node_repair(fault: NodeFault, mode: str) -> NodeRepair:
+    """Return the repair of a faulty node by `mode`, with the facts of the fault."""
     return NodeRepair(
         node=fault.node,
         mode=mode,
@@ -310,6 +325,8 @@ def is_unusable_for(
     grace_s: float, *, unusable_since: float | None, now: float, created_at: float | None = None
 ) -> bool:
     """Return True if a node has been unusable for at least `grace_s` seconds.
+
+    False if the time is unknown, in the future, or before the machine was created.
 
     Args:
         grace_s: how long a node may be unusable without being repaired, in seconds.

@@ -178,7 +178,11 @@ class BatchQueue:
         return result.stdout
 
     def cancel(self, job_ids: Collection[str]) -> None:
-        """Cancel jobs; skip jobs which have ended or are unknown to Slurm by now."""
+        """Cancel jobs; skip jobs which have ended or are unknown to Slurm by now.
+
+        Raises:
+            GpuformError: an id is no number (nothing is cancelled then), or scancel fails.
+        """
         invalid_ids = [
             job_id for job_id in job_ids if not (job_id.isascii() and job_id.isdecimal())
         ]
@@ -201,6 +205,10 @@ class BatchQueue:
             raise build_command_error(command, output, self._commands.label)
 
     def _find_chunk(self, job_names: Collection[str]) -> dict[str, SlurmJob]:
+        """Return the newest job of each name, by one command, and a second one for exit codes.
+
+        The second command runs only if one of the jobs has ended.
+        """
         uid = self._get_uid()
         jobs = self._run_and_parse(
             build_batch_jobs_command(job_names),
@@ -212,6 +220,14 @@ class BatchQueue:
         return {name: _add_exit_code(job, codes) for name, job in jobs.items()}
 
     def _run_sbatch(self, job: BatchJob) -> str:
+        """Submit a job by sbatch and return the id which sbatch prints.
+
+        The job gets its nodes exclusively, and is never requeued.
+
+        Raises:
+            UnknownOutcome: the answer was lost, or has no id.
+            GpuformError: sbatch refuses the job.
+        """
         command = (
             *("sbatch", *_parse_sbatch_options(job.script), "--parsable", f"--job-name={job.name}"),
             # Exclusive: another job on the nodes would disturb the measurement.
@@ -240,6 +256,12 @@ class BatchQueue:
         return job_id
 
     def _find_after_lost_answer(self, submit_error: UnknownOutcome, job_name: str) -> str:
+        """Search the queue for a job for 30 seconds, and return the id of the job.
+
+        Raises:
+            UnknownOutcome: the queue did not show the job; `submit_error` is the lost answer.
+        """
+
         def poll_queue() -> PollResult[str]:
             job = self.find_jobs([job_name]).get(job_name)
             return PollResult(
@@ -262,15 +284,22 @@ class BatchQueue:
             ) from submit_error
 
     def _get_output_path(self, job_name: str) -> str:
+        """Return the path of a job's output. Raises GpuformError for an invalid job name."""
         return f"{self._folder}gpuform-{_validate_name(job_name)}.out"
 
     def _get_uid(self) -> int:
+        """Return the number of the user who runs the commands, asked once with `id -u`."""
         # The user does not change during a run: asked once.
         if self._uid is None:
             self._uid = self._run_and_parse(("id", "-u"), int)
         return self._uid
 
     def _run_and_parse(self, command: Sequence[str], parse: Callable[[str], T]) -> T:
+        """Run a command which changes nothing, and return the parsed output.
+
+        Raises:
+            GpuformError: the command fails, or `parse` raises ValueError for the output.
+        """
         output = self._commands.run(command)
         if output.exit_code:
             raise build_command_error(command, output, self._commands.label)
@@ -309,10 +338,12 @@ def parse_job_nodes(output: str) -> tuple[str, ...]:
 
 
 def _add_exit_code(job: SlurmJob, codes: dict[str, str]) -> SlurmJob:
+    """Return an ended job with the exit code in `codes`; return any other job unchanged."""
     return replace(job, exit_code=codes.get(job.job_id, "")) if job.has_ended else job
 
 
 def _validate_name(name: str) -> str:
+    """Return `name` if valid as the name of a batch job. Raises GpuformError otherwise."""
     if not _JOB_NAME.fullmatch(name):
         raise GpuformError(
             f"{escape_invisible(name)[:80]!r} is no name of a batch job",
@@ -366,6 +397,7 @@ def _parse_sbatch_options(script: str) -> list[str]:
 
 
 def _iterate_directives(script: str) -> Iterator[str]:
+    """Yield the options of each #SBATCH line before the script's first command."""
     for line in script.split("\n"):
         if line.startswith("#SBATCH"):
             yield line.removeprefix("#SBATCH")

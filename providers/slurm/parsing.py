@@ -55,6 +55,7 @@ class SlurmNode:
 
     @property
     def is_failed(self) -> bool:
+        """Return True if Slurm cannot use the node, as a node DOWN or without response."""
         return not _UNUSABLE_STATES.isdisjoint(self.states)
 
     @property
@@ -87,6 +88,7 @@ def parse_nodes(output: str) -> list[SlurmNode]:
 
 
 def _parse_node(block: str) -> SlurmNode:
+    """Return the node in one block of `scontrol show node`. Raises ValueError for another form."""
     first, *lines = block.split("\n")
     name = re.match(r"NodeName=([\w.-]+)(?: |$)", first, re.ASCII)
     states = [line for line in lines if line.startswith("   State=")]
@@ -103,6 +105,11 @@ def _parse_node(block: str) -> SlurmNode:
 
 
 def _parse_states(line: str) -> frozenset[str]:
+    """Return the base state and the flags in a line `State=...`.
+
+    Raises:
+        ValueError: the base state is unknown.
+    """
     printed = line.removeprefix("   State=").split(" ")[0]
     base_state, *flags = printed.split("+")
     # Until 21.08 some flags are signs: DOWN* does not respond.
@@ -151,9 +158,14 @@ def build_running_jobs_command(node_names: list[str]) -> tuple[str, ...]:
 
 
 def parse_running_jobs(output: str) -> dict[str, bool]:
-    """Return the ids of running jobs, and whether each can be requeued: batch jobs that allow it.
+    """Return the ids of running jobs, each with True if Slurm can requeue the job.
+
+    Slurm requeues batch jobs that allow it.
 
     The parts of a heterogeneous job (`7+0`, `7+1`) count as one job with its number (`7`).
+
+    Raises:
+        ValueError: the text has another form.
     """
     can_requeue_by_job: dict[str, bool] = {}
     for line in output.splitlines():
@@ -189,6 +201,7 @@ def expand_hostlist(hostlist: str) -> list[str]:
 
 
 def _expand_item(item: str) -> list[str]:
+    """Return the names in one item of a hostlist, such as `gpu[1-2]`. Raises ValueError."""
     parts = [
         _expand_ranges(ranges) if ranges else [plain_part]
         for ranges, plain_part in _HOSTLIST_PART.findall(item)
@@ -197,7 +210,11 @@ def _expand_item(item: str) -> list[str]:
 
 
 def _expand_ranges(ranges: str) -> list[str]:
-    """Return the numbers of `00-02,7`, zero-padded like the first number of each range."""
+    """Return the numbers of `00-02,7`, zero-padded like the first number of each range.
+
+    Raises:
+        ValueError: a range runs backwards, or has more than 100,000 numbers.
+    """
     numbers = []
     for number_range in ranges.split(","):
         first, _, last = number_range.partition("-")
@@ -252,6 +269,7 @@ def build_exit_codes_command(job_names: Collection[str]) -> tuple[str, ...]:
 
 
 def _build_named_jobs_command(job_names: Collection[str]) -> tuple[str, ...]:
+    """Return the start of a squeue command for all jobs with these names, ended ones included."""
     return (
         "squeue",
         "--noheader",
@@ -298,7 +316,11 @@ def parse_batch_jobs(output: str, *, uid: int, job_names: Collection[str]) -> di
 
 
 def parse_exit_codes(output: str) -> dict[str, str]:
-    """Return the exit code of each job as `CODE:SIGNAL`, by the job's number."""
+    """Return the exit code of each job as `CODE:SIGNAL`, by the job's number.
+
+    Raises:
+        ValueError: the text has another form.
+    """
     codes = {}
     for line in output.splitlines():
         fields = line.split()

@@ -40,11 +40,21 @@ class PodCommandRunner:
 
     @property
     def label(self) -> str:
+        """Return the place of the commands for messages: the labels and namespace of the pods."""
         return f"in pods {self.inputs.pod_selector} of namespace {self.inputs.namespace}"
 
     def run(
         self, command: Sequence[str], *, is_change: bool = False, as_user: bool = False
     ) -> CommandOutput:
+        """Run `command` in a running pod to the end, and return the output.
+
+        `as_user` has no effect: the pod's one user is Slurm's administrator.
+
+        Raises:
+            Unreachable: the command was not run, or changes nothing and was interrupted.
+            UnknownOutcome: nobody knows whether a change was made.
+            GpuformError: no pod runs, or this process may change nothing.
+        """
         # The pod has one user, who is Slurm's administrator.
         del as_user  # the pod has one user
         pod = self._find_running_pod()
@@ -62,6 +72,11 @@ class PodCommandRunner:
                 ) from error
 
     def _find_running_pod(self) -> str:
+        """Return the name of the first running pod with the declared labels.
+
+        Raises:
+            GpuformError: no such pod runs.
+        """
         pods = get_kubernetes_client(self.kubeconfig, self.cluster).list_objects(
             f"/api/v1/namespaces{build_path(self.inputs.namespace)}/pods",
             labelSelector=self.inputs.pod_selector,
@@ -84,6 +99,12 @@ class PodCommandRunner:
     def _open_exec_socket(
         self, pod: str, command: Sequence[str], *, is_change: bool
     ) -> Iterator[websocket.WebSocket]:
+        """Start a command in a pod, and yield the socket of the output, closed afterwards.
+
+        Raises:
+            Unreachable: the command was not started, or changes nothing.
+            UnknownOutcome: nobody knows whether a changing command was started.
+        """
         access = load_access(self.kubeconfig, self.cluster)
         query = [("command", word) for word in command]
         query += [("container", self.inputs.container), ("stdout", "true"), ("stderr", "true")]
@@ -120,6 +141,7 @@ def _read_output(socket: websocket.WebSocket) -> CommandOutput:
 
     Raises:
         ValueError: the status at the end has no exit code.
+        WebSocketException: the connection broke.
     """
     data_by_channel = {
         _STDOUT_CHANNEL: bytearray(),
@@ -142,7 +164,11 @@ def _read_output(socket: websocket.WebSocket) -> CommandOutput:
 
 
 def _parse_exit_code(status: str) -> int:
-    """Return the exit code in the Status object at the end of an exec."""
+    """Return the exit code in the Status object at the end of an exec.
+
+    Raises:
+        ValueError: the text has no exit code.
+    """
     try:
         details = json.loads(status)
         if details["status"] == "Success":

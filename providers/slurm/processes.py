@@ -37,6 +37,8 @@ class CommandRunner(Protocol):
     ) -> CommandOutput:
         """Run `command` without a shell to the end, and return the output.
 
+        Another exit code than 0 is no error.
+
         Args:
             command: program and arguments. A relative path starts at the user's home, or at the
                 pod's own folder.
@@ -44,8 +46,10 @@ class CommandRunner(Protocol):
             as_user: the change is one that any user may make for itself, as submitting a job.
 
         Raises:
-            Unreachable: the command was certainly not run.
+            Unreachable: the command was certainly not run, or it changes nothing and was
+                interrupted.
             UnknownOutcome: nobody knows whether a change was made.
+            GpuformError: the runner cannot start the command, or this process may change nothing.
         """
 
 
@@ -74,6 +78,16 @@ class LocalCommandRunner:
     def run(
         self, command: Sequence[str], *, is_change: bool = False, as_user: bool = False
     ) -> CommandOutput:
+        """Run `command` on this machine to the end, and return the output.
+
+        A change runs under sudo if so declared, but not `as_user`: then the command gets only the
+        environment variables that a job needs.
+
+        Raises:
+            UnknownOutcome: a changing command did not end within 60 seconds.
+            Unreachable: any other command did not end within 60 seconds.
+            GpuformError: the program is missing, or this process may change nothing.
+        """
         sudo = _SUDO if self.sudo and is_change and not as_user else ()
         environment = _build_environment()
         if as_user:
@@ -94,12 +108,23 @@ class SshCommandRunner:
 
     @property
     def label(self) -> str:
+        """Return the place of the commands for messages, such as `ssh ada@slurm-login`."""
         user = f"{self.inputs.user}@" if self.inputs.user else ""
         return f"ssh {user}{self.inputs.host}"
 
     def run(
         self, command: Sequence[str], *, is_change: bool = False, as_user: bool = False
     ) -> CommandOutput:
+        """Run `command` on the login node to the end, and return the output.
+
+        A change runs under sudo, unless `as_user` or declared otherwise.
+
+        Raises:
+            UnknownOutcome: ssh failed (exit code 255) or took over 60 seconds, and the command
+                changes something.
+            Unreachable: the same happened to a command that changes nothing.
+            GpuformError: this machine has no ssh, or this process may change nothing.
+        """
         is_administrator = is_change and not as_user and self.inputs.sudo is not False
         sudo = _SUDO if is_administrator else ()
         # sshd hands the words to a shell as one.
@@ -121,6 +146,7 @@ class SshCommandRunner:
         )
 
     def _build_ssh_command(self) -> list[str]:
+        """Return the ssh command for the login node, which never asks for a password."""
         user = ("-l", self.inputs.user) if self.inputs.user else ()
         port = ("-p", str(self.inputs.port)) if self.inputs.port else ()
         batch_options = (
@@ -135,6 +161,7 @@ class SshCommandRunner:
 
 
 def _build_environment() -> dict[str, str]:
+    """Return this process's environment without variables which change Slurm's commands."""
     return {
         name: value for name, value in os.environ.items() if not name.startswith(_IGNORED_VARIABLES)
     }
@@ -143,6 +170,16 @@ def _build_environment() -> dict[str, str]:
 def _run_process(
     command: Sequence[str], label: str, environment: Mapping[str, str], *, is_change: bool
 ) -> CommandOutput:
+    """Run a process to its end, for 60 seconds at most, and return the output with its exit code.
+
+    The process gets no input, and starts in the user's home. An interruption of gpuform does not
+    reach it.
+
+    Raises:
+        UnknownOutcome: a changing command did not end in time.
+        Unreachable: any other command did not end in time.
+        GpuformError: the program cannot be started, or this process may change nothing.
+    """
     if is_change:
         get_current_context().authorize_change()
     home = os.path.expanduser("~")  # noqa: PTH111 - Path.home() raises where there is none

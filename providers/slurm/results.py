@@ -91,6 +91,7 @@ def search_result(output: str, pattern: str) -> float | None:
 
 
 def _validate_pattern(pattern: str) -> None:
+    """Raise GpuformError unless `pattern` is a regular expression with a group for the number."""
     try:
         groups = re.compile(pattern).groups
     except (re.error, OverflowError, RecursionError) as error:
@@ -106,6 +107,7 @@ def _validate_pattern(pattern: str) -> None:
 
 
 def _parse_number(digits: str | None) -> float | None:
+    """Return the finite number in a text, or None for any other text and for None."""
     if digits is None or not _NUMBER.fullmatch(digits):
         return None
     number = float(digits)
@@ -113,6 +115,7 @@ def _parse_number(digits: str | None) -> float | None:
 
 
 def _format_pattern(pattern: str) -> str:
+    """Return a pattern in quotes for a message, with at most 200 characters."""
     return repr(escape_invisible(pattern)[:200])
 
 
@@ -137,10 +140,15 @@ class SlurmTester:
 
     @property
     def name_of_tester(self) -> str:
+        """Return "Slurm", for messages and outputs."""
         return "Slurm"
 
     def find_run(self) -> CertificationRun | None:
-        """Return the recorded run with the states of the run's jobs, or None."""
+        """Return the recorded run with the states of the run's jobs, or None without a record.
+
+        Raises:
+            GpuformError: Slurm cannot be asked.
+        """
         record = self.records.find(self.certification_id)
         if record is None:
             return None
@@ -157,7 +165,12 @@ class SlurmTester:
         return CertificationRun(record.run, record.purpose, phase, has_ended=ended == len(states))
 
     def begin_run(self, nodes: Sequence[str], purpose: str) -> None:
-        """Store the record of a run, then submit every job."""
+        """Store the record of a run, then submit every job.
+
+        Raises:
+            UnknownOutcome: nobody knows whether a job was submitted; the record stays.
+            GpuformError: a job cannot be submitted, or Slurm refuses it.
+        """
         # A new id for each run: its job names are never those of an earlier run.
         run = uuid.uuid4().hex[:12]
         record = BatchRecord(self.certification_id, run, purpose, tuple(nodes))
@@ -167,7 +180,10 @@ class SlurmTester:
     def resume_run(self, run: CertificationRun) -> None:
         """Submit the jobs of a run which the queue does not show after the settle time.
 
-        Raises NotReady, and Cancelled.
+        Raises:
+            NotReady: the deadline has passed.
+            Cancelled: the run of gpuform was interrupted.
+            GpuformError: the record is of another run, or a job cannot be submitted.
         """
         record = self._get_record(run)
         planned = [*self._plan_jobs(record)]
@@ -210,13 +226,25 @@ class SlurmTester:
         )
 
     def read_results(self, run: CertificationRun) -> Sequence[JobResult]:
-        """Return the results of a run, from the output of each job."""
+        """Return the results of a run, from the queue and the output of each job.
+
+        Raises:
+            GpuformError: the record is of another run, or Slurm cannot be asked.
+        """
         planned = [*self._plan_jobs(self._get_record(run))]
         states = self._get_job_states([plan.job.name for plan in planned])
         return [self._to_job_result(plan, states[plan.job.name]) for plan in planned]
 
     def remove_run(self, run: CertificationRun) -> None:
-        """Cancel the jobs of a run, and delete the run's record."""
+        """Cancel the jobs of a run, and delete the run's record.
+
+        First waits until the queue shows all jobs, or until the settle time is over. Does nothing
+        if the record is of another run.
+
+        Raises:
+            NotReady: the deadline has passed.
+            GpuformError: Slurm cannot be asked.
+        """
         record = self.records.find(self.certification_id)
         if record is None or record.run != run.id:
             return
@@ -228,6 +256,10 @@ class SlurmTester:
         self.records.forget(self.certification_id)
 
     def _get_record(self, run: CertificationRun) -> BatchRecord:
+        """Return the record of a run.
+
+        Raises GpuformError if the record is gone or of another run.
+        """
         record = self.records.find(self.certification_id)
         if record is None or record.run != run.id:
             raise GpuformError(f"the jobs of certification {self.name} are others by now")
@@ -239,6 +271,10 @@ class SlurmTester:
         return {name: self._get_job_state(name, jobs.get(name)) for name in job_names}
 
     def _get_job_state(self, name: str, job: SlurmJob | None) -> "_JobState":
+        """Return the state of a job from the queue's entry `job`, or without one from the output.
+
+        A job without entry and output counts as not sent.
+        """
         if job is not None:
             waiting_reason = f"{job.state.lower()}: {job.reason}" if job.reason else ""
             exit_text = (

@@ -72,8 +72,11 @@ class SlurmScheduler:
     def cordon(self, node_names: Collection[str], owner_label: str) -> None:
         """Drain nodes with `owner_label` in the reason; drained nodes keep the old reason.
 
+        The reason of a node that is down is kept behind the label.
+
         Raises:
-            GpuformError: Slurm does not have one of the nodes. Then none is drained.
+            GpuformError: Slurm does not have one of the nodes (then none is drained), or refuses.
+            ValueError: the label cannot stand in a reason.
         """
         if (
             not owner_label.isprintable()
@@ -99,7 +102,10 @@ class SlurmScheduler:
             self._update_nodes(names_to_drain, "State=DRAIN", f"Reason={reason}")
 
     def uncordon(self, node_names: Collection[str], owner_label: str) -> None:
-        """End the drain of nodes with `owner_label`; a node which is down stays down."""
+        """End the drain of nodes with `owner_label`; a node which is down stays down.
+
+        A reason that a node had before the drain is set again. Missing nodes are skipped.
+        """
         owned_nodes = [
             node
             for node in self._list_slurm_nodes()
@@ -131,7 +137,11 @@ class SlurmScheduler:
             self._end_jobs(("scancel", *cancelled), present, cancelled)
 
     def _end_jobs(self, command: Sequence[str], node_names: list[str], jobs: list[str]) -> None:
-        """Run a command to end `jobs`; ignore errors if all of the jobs have ended."""
+        """Run a command which ends `jobs`; ignore a failure if none of the jobs runs any more.
+
+        Raises:
+            GpuformError: the command fails, and a job still runs.
+        """
         output = self._commands.run(command, is_change=True)
         # Slurm also refuses jobs that have just ended, which is what was wanted.
         if output.exit_code and set(jobs) & set(
@@ -140,16 +150,26 @@ class SlurmScheduler:
             raise build_command_error(command, output, self._commands.label)
 
     def _list_slurm_nodes(self) -> list[SlurmNode]:
+        """Return every node in the output of `scontrol show node`."""
         return self._run_and_parse(LIST_NODES_COMMAND, parse_nodes)
 
     def _update_nodes(self, names: Iterable[str], *settings: str) -> None:
-        """Run `scontrol update` for the named nodes. Raises GpuformError if the command fails."""
+        """Run `scontrol update` with `settings` for the named nodes, at least one.
+
+        Raises:
+            GpuformError: the command fails.
+        """
         command = ("scontrol", "update", f"NodeName={','.join(names)}", *settings)
         output = self._commands.run(command, is_change=True)
         if output.exit_code:
             raise build_command_error(command, output, self._commands.label)
 
     def _run_and_parse(self, command: Sequence[str], parse: Callable[[str], T]) -> T:
+        """Run a command which changes nothing, and return the parsed output.
+
+        Raises:
+            GpuformError: the command fails, or `parse` raises ValueError for the output.
+        """
         output = self._commands.run(command)
         if output.exit_code:
             raise build_command_error(command, output, self._commands.label)
@@ -207,6 +227,10 @@ def create_slurm_scheduler(
 
 
 def _to_scheduled_node(node: SlurmNode, jobs: Iterable[RunningJob]) -> ScheduledNode:
+    """Return a node of Slurm with its jobs, for draining.
+
+    A busy node without visible jobs gets a job of unknown name: Slurm may hide the jobs of others.
+    """
     visible_jobs = tuple(jobs)
     # Slurm's PrivateData can hide the jobs of other users: a busy node must not look idle.
     hidden_jobs = (
@@ -248,7 +272,10 @@ _NO_ANSWER_MESSAGES = ("unable to contact", "connect failure", "timed out", "com
 
 
 def build_command_error(command: Sequence[str], output: CommandOutput, label: str) -> GpuformError:
-    """Return the error for a command with another exit code than 0."""
+    """Return the error for a command with another exit code than 0, with a remedy if known.
+
+    The error is Unreachable if slurmctld did not answer the command.
+    """
     printed = " ".join(output.stderr.split()) or " ".join(output.stdout.split())
     printed = escape_invisible(printed) or "it said nothing"
     message = (
@@ -262,14 +289,14 @@ def build_command_error(command: Sequence[str], output: CommandOutput, label: st
 
 
 def create_declared_scheduler(inputs: ScheduledDrainInputs, label: str) -> Scheduler:
-    """Return the declared scheduler, or both if Kubernetes and Slurm are declared.
+    """Return the declared scheduler, or both in one if Kubernetes and Slurm are declared.
 
-    No request is sent.
-
-    `label` names the object with the nodes in messages.
+    Reads the declared kubeconfig; no request is sent. `label` names the object with the nodes in
+    messages.
 
     Raises:
-        GpuformError: no scheduler is declared, or its kubeconfig cannot be read.
+        GpuformError: no scheduler is declared, its kubeconfig cannot be used, or this run may not
+            ask the scheduler.
     """
     kube, slurm = inputs.kubernetes, inputs.slurm
     if kube is None and slurm is None:
@@ -303,9 +330,10 @@ class NodeCondition:
 
 
 def list_node_conditions(inputs: ScheduledDrainInputs, label: str) -> dict[str, NodeCondition]:
-    """Return the conditions of all nodes, by the names in the declared schedulers.
+    """Return for each node whether the declared schedulers can use the node, by node name.
 
-    Each scheduler is asked once. A problem in Kubernetes hides one in Slurm.
+    Each scheduler is asked once. A node that is only cordoned or drained has no problem. A problem
+    in Kubernetes hides one in Slurm.
 
     Raises:
         GpuformError: a scheduler cannot be asked.
