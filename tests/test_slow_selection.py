@@ -28,7 +28,7 @@ PLAYED_BY_FAST_TESTS = {
     "state upgrade": "test_state_commands.py",
 }
 """Commands that no page shows: .ci/run plays them all the same, with the README's tests."""
-PLAYED_BY_SLOW_TESTS = {"lsp": "stacks/lsp/test_session.py", "mcp": "agents/test_session.py"}
+PLAYED_BY_SLOW_TESTS = {"lsp": "stacks/lsp/test_session.py", "mcp": "stacks/mcp/test_session.py"}
 """Servers, which no page can show: clients of theirs play them."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.sampled(1)]

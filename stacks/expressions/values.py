@@ -26,7 +26,7 @@ def to_plain_value(value: Any, depth: int = 0) -> Any:
     """Convert a value to text, numbers, booleans, null, lists and objects only.
 
     Raises:
-        ExpressionError: the value is undefined, nested too deeply, or not a plain value.
+        ExpressionError: the value does not exist, is nested too deeply, or not a plain value.
     """
     if isinstance(value, Undefined):
         str(value)  # raises what is undefined

@@ -62,7 +62,7 @@ def run(
     engine: object,
     *,
     preview: bool,
-    stopped: Callable[[], bool],
+    is_stopped: Callable[[], bool],
     run_topology: object,
 ) -> None:
     """In place of `run_program`: the flags and variables of the Pulumi CLI's language host.
@@ -89,5 +89,5 @@ def run(
             timeout=LAST_RESORT,
             check=False,
         )
-    if done.returncode != 0 and not stopped():
+    if done.returncode != 0 and not is_stopped():
         raise ProgramError(done.stderr)

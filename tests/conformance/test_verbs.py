@@ -310,7 +310,7 @@ def test_diff_asks_nobody(described: Described, monkeypatch: pytest.MonkeyPatch)
     def nobody(*_: object) -> None:
         raise AssertionError("diff made a client")
 
-    monkeypatch.setattr(described.lifecycle, "actions", nobody)
+    monkeypatch.setattr(described.lifecycle, "operations", nobody)
     lifecycle = described.lifecycle()
     olds = {**doubles(described.good), "ready": True, "status": "fine"}
     assert lifecycle.diff("id", olds, doubles(described.good)).changes is False

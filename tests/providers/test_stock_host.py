@@ -239,7 +239,7 @@ def test_a_destroy_refuses_to_leave_what_an_interrupted_create_may_have_made(
             with pytest.raises(grpc.RpcError) as refused:
                 host.Delete(request)
             assert "an interrupted create of Cluster 'train'" in refused.value.details()
-            assert "`pulumi destroy` deletes what it made" in refused.value.details()
+            assert "`pulumi destroy` deletes the object" in refused.value.details()
 
 
 @pytest.mark.slow

@@ -160,8 +160,8 @@ def test_a_program_in_python(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_plugins_package_has_it(tmp_path: Path) -> None:
     code = (
-        "import json; from gpuform.providers.plugin.package_schema import package_schema; "
-        "print(json.dumps(package_schema()))"
+        "import json; from gpuform.providers.plugin.package_schema import build_package_schema; "
+        "print(json.dumps(build_package_schema()))"
     )
     schema = json.loads(python(code, HERE, directory=tmp_path))
     assert schema["resources"]["gpuform:nimbus:Cluster"]["requiredInputs"] == [

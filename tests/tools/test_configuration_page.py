@@ -115,10 +115,10 @@ def test_no_variable_that_is_read_is_missing() -> None:
     assert set(others) == {
         "providers/operations.py: variable",  # of the platforms' descriptors
         "providers/context/transport.py: name",  # SSL_CERT_FILE, SSL_CERT_DIR
-        "providers/environment.py: known[each].address",
-        "providers/importing.py: variable(n)",  # GPUFORM_OS_USER_PASSWORD
+        "providers/environment.py: known[platform_name].address",
+        "providers/importing.py: build_secret_variable(n)",  # GPUFORM_OS_USER_PASSWORD
         "stacks/cli/commands/server_commands.py: each",  # of a stopped emulator
-        "stacks/code_hosts/place.py: name",  # the tokens
+        "stacks/code_hosts/place.py: variable",  # the tokens
         "stacks/engine/project/module_imports.py: name",  # put back as it was
         "stacks/engine/store/backend.py: name",  # PULUMI_DIY_BACKEND_...
         "stacks/operations/opening/variables.py: name",  # put back as it was

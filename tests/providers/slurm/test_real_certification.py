@@ -63,7 +63,7 @@ def certifying(slurm: Slurm, tmp_path: Path) -> Any:
 
 def test_the_slow_node_is_named_with_its_figure(certifying: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr("gpuform.providers.certifying.runs.POLL_INTERVAL_S", 0.5)
-    outputs = certifying().run()
+    outputs = certifying().certify()
     assert outputs.not_ready_reason == (
         "node host-w1: communication/nccl-all-reduce: 250 GB/s, and the floor is 300 GB/s less 10%"
     )
@@ -77,9 +77,9 @@ def test_a_drained_node_is_waited_for_and_its_job_is_found_again(
     monkeypatch.setattr("gpuform.providers.certifying.runs.POLL_INTERVAL_S", 0.5)
     slurm.run("scontrol", "update", "NodeName=w2", "State=DRAIN", "Reason=disk")
     with pytest.raises(NotReady, match="1 of 2 jobs have ended"):
-        certifying(limit=6.0, nodes=["w0", "w2"]).run()
+        certifying(limit=6.0, nodes=["w0", "w2"]).certify()
     queued = slurm.run("squeue", "--noheader", "--format=%i %T").split()
     slurm.run("scontrol", "update", "NodeName=w2", "State=RESUME")
-    outputs = certifying(nodes=["w0", "w2"]).run()
+    outputs = certifying(nodes=["w0", "w2"]).certify()
     assert outputs.ready is True
     assert queued[1] == "PENDING"

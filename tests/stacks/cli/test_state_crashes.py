@@ -27,8 +27,7 @@ MACHINE = "urn:pulumi:dev::demo::lab:index:Machine::a"
 KILLER = """
 import os, pathlib, shutil, sys
 from gpuform.stacks.cli import app
-from gpuform.stacks.cli.commands.stack import stack_commands
-from gpuform.stacks.cli.commands.state import state_commands
+from gpuform.stacks.cli.commands import stack_commands, state_commands
 from gpuform.stacks.engine.machine import files
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 
