@@ -101,7 +101,10 @@ class AiosClient:
 
     @contextmanager
     def lock_record(self, cluster_id: str) -> Iterator[None]:
-        """Keep other threads of this process from changing a record during the block."""
+        """Keep other threads of this process from changing a record during the block.
+
+        Only threads that take this lock wait, and the lock must not be taken twice by one thread.
+        """
         with self._lock:
             # A change by position would hit another entry if a thread removed one in between.
             lock = self._record_locks.setdefault(cluster_id, threading.Lock())
@@ -109,7 +112,7 @@ class AiosClient:
             yield
 
     def get_cluster(self, cluster_id: str) -> wire.Cluster:
-        """Return a record.
+        """Request the record of a cluster, and return the record.
 
         Raises:
             NotFound: there is no such record.
@@ -128,7 +131,8 @@ class AiosClient:
 
         Raises:
             ForeignAnswer: the answer, or a matching record in it, has another form.
-            GpuformError: the filter has operators that cannot be checked.
+            GpuformError: the filter has Mongo operators that gpuform cannot check; nothing was
+                sent.
         """
         problems = [str(problem) for problem in find_filter_problems(mongo_filter)]
         if problems:
@@ -143,11 +147,13 @@ class AiosClient:
     def create_by_parser(self, document: Document) -> wire.Cluster:
         """Create a record through the Parser, by one request, which is never sent again.
 
+        The returned record is the one in the answer, and stays available from `get_last_answer`.
+
         Raises:
             InvalidDocument: the document was refused; nothing was created.
-            DuplicateId: there is a record of this id.
-            ServerError: the Parser failed, maybe with an answer of 200. Nobody knows what was
-                created.
+            DuplicateId: the registry has a record of this id already.
+            ServerError: the Parser failed, maybe with an answer of 200. Nobody knows whether a
+                record was created.
             UnknownOutcome: the answer was lost.
         """
         body = {"header": _PARSER_HEADER, "body": {"spec": {"values": document}}}
@@ -163,9 +169,11 @@ class AiosClient:
     def create_directly(self, document: Document) -> wire.Cluster:
         """Create a record directly in the registry, by one request, which is never sent again.
 
+        The returned record is the one in the answer, and stays available from `get_last_answer`.
+
         Raises:
             InvalidDocument: the document was refused; nothing was created.
-            DuplicateId: there is a record of this id.
+            DuplicateId: the registry has a record of this id already.
             UnknownOutcome: the answer was lost.
         """
         with _translate_refusals():
@@ -177,11 +185,12 @@ class AiosClient:
     def update_cluster(self, cluster_id: str, request: UpdateRequest) -> wire.Cluster:
         """Apply a Mongo update, and return the record from the registry's answer.
 
-        A request whose repetition could have another effect is sent once.
+        The record stays available from `get_last_answer`. A request whose repetition could have
+        another effect is sent once.
 
         Raises:
             NotFound: there is no such record.
-            InvalidDocument: the registry refuses the result.
+            InvalidDocument: the registry refuses the updated record.
             UnknownOutcome: the answer was lost.
         """
         retry = Retry.SAFE if request.is_repeatable else Retry.CREATE
@@ -201,7 +210,10 @@ class AiosClient:
         return record
 
     def get_last_answer(self, cluster_id: str) -> wire.Cluster | None:
-        """Return the record after the last write of this process, or None without a write."""
+        """Return the record in the answer to this process's last create or update, or None.
+
+        None without such a write, and after `delete_cluster`. Sends no request.
+        """
         return self._last_answers.get(cluster_id)
 
     def delete_cluster(self, cluster_id: str) -> None:
@@ -219,9 +231,10 @@ class AiosClient:
         return self._query_readable({"id": {"$in": sorted(ids)}})
 
     def _query_readable(self, mongo_filter: Filter) -> list[wire.Cluster]:
-        """Return the records which match a filter and can be read.
+        """Return the records which match a filter, without records in another form.
 
-        One unreadable record must not hide the others; who needs that record asks for it alone.
+        One unreadable record must not hide the others: a request for that record alone raises the
+        error.
 
         Raises:
             ForeignAnswer: the answer is no list of records.
@@ -261,7 +274,7 @@ class AiosClient:
         return self._registry.api.clock_ahead
 
     def probe(self) -> ProbeAnswer:
-        """Query a record which nobody has, and check whether the Parser answers.
+        """Query a record which nobody has, and check that the Parser answers if it is configured.
 
         Raises:
             GpuformError: an address or the connection is wrong.
@@ -379,7 +392,10 @@ _clients: Clients[AiosClient] = Clients()
 
 
 def client_for(settings: Settings) -> AiosClient:
-    """Return the client for `settings`, one per process and addresses."""
+    """Return the client for the addresses in `settings`, one per process and pair of addresses.
+
+    A missing address is an error only when a request is sent there.
+    """
     registry = _normalize_url(settings.get_value(REGISTRY_VARIABLE, REGISTRY_CONFIG))
     parser = _normalize_url(settings.get_value(PARSER_VARIABLE, PARSER_CONFIG))
     make = partial(AiosClient, registry, parser)

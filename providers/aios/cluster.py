@@ -86,7 +86,7 @@ TOTAL_PATHS: Final[Mapping[str, str]] = {
 
 
 def get_totals(record: wire.Cluster) -> tuple[TotalsOutputs, bool]:
-    """Return the sums of a record, and whether the sums agree with the nodes."""
+    """Return the totals that a record has, and whether each is the sum over the record's nodes."""
     values = cluster_to_declared(record)
     recorded_sums = {name: get_value(values, path) for name, path in TOTAL_PATHS.items()}
     computed_sums = sum_declared_nodes(values["nodes"]["node_data"])
@@ -98,7 +98,10 @@ def get_totals(record: wire.Cluster) -> tuple[TotalsOutputs, bool]:
 
 
 def replace_totals(observed: Mapping[str, Any], known_inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return observed inputs with the sums of the state, so other sums are no drift."""
+    """Return observed inputs with the totals of the state, so that changed totals are no drift.
+
+    Totals that `observed` does not have stay missing. `known_inputs` are the inputs in the state.
+    """
     values = dict(observed)
     for path in TOTAL_PATHS.values():
         if get_value(values, path) is not None:
@@ -109,10 +112,11 @@ def replace_totals(observed: Mapping[str, Any], known_inputs: Mapping[str, Any])
 def build_network_notices(
     before: Mapping[str, Any], observed: Mapping[str, Any]
 ) -> Iterator[Notice]:
-    """Yield a notice for each value which the network has changed since the outputs `before`.
+    """Yield a notice if the reputation has changed, and for each total that has.
 
-    A value that was unknown before gives none. Sums change with the nodes of other resources: they
-    give a notice only where they are not what the nodes add up to.
+    `before` and `observed` are old and new outputs. A value that was unknown before gives no
+    notice. Totals change with the nodes of other resources, too: one gives a notice only if the
+    record declares its nodes itself, or if the totals disagree with the nodes.
     """
     old, new = before.get("network_reputation"), observed.get("network_reputation")
     if old is not None and not is_equal(old, new):
@@ -218,11 +222,12 @@ class ClusterOperations:
     ) -> ObservedCluster:
         """Wait until the record is live or has the declared status, which is set once.
 
-        If an earlier change ended not ready, missing entries of declared nodes are added first.
+        If the last change ended not ready, missing entries of declared nodes are added first.
 
         Raises:
-            NotReady: the record has not got the status in time, or is missing after the settle
-                time.
+            NotReady: the record does not get the status in time, or is still missing after the
+                settle time.
+            NotFound: the record disappeared while entries were added or the status was set.
         """
         remaining_requests = (
             [] if inputs.status is None else [UpdateRequest({"$set": {"status": inputs.status}})]
@@ -261,12 +266,17 @@ class ClusterOperations:
     def read(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> ObservedCluster | None:
-        """Return the record without additions of Mongo and the system; None without a record.
+        """Return the record; None if the record is gone, or created again by somebody else.
 
-        A record with the declared status at the last read still is expected to have it. A record
-        that differs from the state is confirmed by a PUT: a GET may be older. Entries that the
-        state does not declare belong to somebody else: no plan removes them, and a delete asks for
-        a permission.
+        `known_inputs` are the inputs in the state, empty for an import. A missing record is looked
+        for until the registry had time to show one. A record that differs from the state is
+        confirmed by a PUT, because a GET may be older. The observed inputs have the state's totals,
+        and only entries of nodes that the state declares: others belong to somebody else, and give
+        a warning if the state declares nodes. A record that was ready with a status counts as ready
+        only with that status.
+
+        Raises:
+            ServerError: the state declares nodes, and the answer lists none.
         """
         record = self._find_own_record(context, object_id, known_inputs)
         if record is None:
@@ -297,7 +307,10 @@ class ClusterOperations:
         object_id: str,
         known_inputs: Mapping[str, Any] = MappingProxyType({}),
     ) -> wire.Cluster | None:
-        """Return the record of the state, or None if the record is gone."""
+        """Return the state's record; None if it is gone after the settle time, or created again.
+
+        With `known_inputs`, a record that differs from them is confirmed by a PUT.
+        """
 
         def find_own() -> wire.Cluster | None:
             record = find_record(self._client, object_id)
@@ -316,11 +329,13 @@ class ClusterOperations:
     ) -> None:
         """Send the changed paths alone; entries of nodes are added and removed one by one.
 
-        Nodes of removed entries are drained first if a scheduler is declared, and uncordoned
-        afterwards.
+        The changes are found by comparing the stored properties with `inputs`. Nodes of removed
+        entries are drained first if a scheduler is declared, and uncordoned afterwards. Entries
+        change only if the declared nodes, or totals, do.
 
         Raises:
             Unfinished: nobody knows whether the change is done.
+            NotFound: there is no record.
             GpuformError: the nodes must not be removed, or somebody has created the record again.
         """
         before, after = dict(context.stored_properties), inputs.dump_declared()
@@ -351,7 +366,8 @@ class ClusterOperations:
     ) -> RemovedNodes | None:
         """Return the nodes whose entries the new inputs no longer declare, with the nodes' jobs.
 
-        None without such nodes, or if no scheduler is declared or answers.
+        None if there are no such nodes, if no scheduler is declared, or if the scheduler does not
+        answer.
         """
         after = inputs.dump_declared()
         old_nodes, new_nodes = (
@@ -374,7 +390,8 @@ class ClusterOperations:
     ) -> RemovedNodes | None:
         """Return the nodes declared in the record's own inputs, with the nodes' jobs, for a plan.
 
-        None without such nodes, or if no scheduler is declared or answers.
+        None if there are no such nodes, if no scheduler is declared, or if the scheduler does not
+        answer.
         """
         return _create_entry_removal(context, object_id, known_inputs).predict_removed_nodes(
             _list_declared_nodes(known_inputs)
@@ -383,16 +400,25 @@ class ClusterOperations:
     def uncordon_leftover_nodes(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> None:
-        """Uncordon the nodes of a removed record or removed entries.
+        """Uncordon nodes that an earlier removal of the record or of entries has left cordoned.
 
-        Raises GpuformError if refused.
+        Does nothing without such a removal.
+
+        Raises:
+            GpuformError: nodes may stay cordoned.
         """
         _create_entry_removal(context, object_id, known_inputs).uncordon_leftover_nodes()
 
     def find_foreign_objects(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> Sequence[str]:
-        """Return the record's nodes which no resource of the stack declares."""
+        """Return the ids of the record's nodes which no resource of the stack declares.
+
+        Empty without a record.
+
+        Raises:
+            NotEnoughEvidence: the registry does not list the nodes.
+        """
         return find_foreign_nodes(
             context, self._client, object_id, _list_declared_nodes(known_inputs)
         )
@@ -403,8 +429,8 @@ class ClusterOperations:
         """Drain the record's declared nodes, then delete the record and verify the deletion.
 
         Nodes are drained only if a scheduler is declared, and are uncordoned afterwards. A 404 is
-        believed when the registry shows no record either. A record that somebody has created again
-        under this id stays.
+        believed when the registry shows no record either. Nothing happens if the record is gone, or
+        if somebody has created it again under this id.
 
         Raises:
             GpuformError: the nodes must not be removed, or the record is still there at the
@@ -472,7 +498,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     def find_observed_news(
         cls, old_outputs: Mapping[str, Any], outputs: Mapping[str, Any]
     ) -> Iterable[Notice]:
-        """Yield notices of the values which the network has changed."""
+        """Yield notices of a reputation and of totals which have changed in the registry."""
         return build_network_notices(old_outputs, outputs)
 
     @classmethod
@@ -481,7 +507,8 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     ) -> Iterable[FieldChange]:
         """Yield a change if the declared status differs from the record's.
 
-        None for a record without a status: some registries keep none.
+        Yields nothing if no status is declared, or if the record has none: some registries keep
+        none.
         """
         before, after = old_outputs.get("status"), declared.get("status")
         if before is None or after is None or before == after:
@@ -493,7 +520,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
 def _warn_of_foreign_nodes(
     context: ProviderContext, record: wire.Cluster, declared: Collection[str]
 ) -> None:
-    """Warn of foreign entries, which somebody else has added to a declared list of nodes."""
+    """Warn if a record has nodes which neither `declared` nor the stack's other resources name."""
     foreign_nodes = list_foreign_nodes(context, record, declared)
     if foreign_nodes:
         context.on_warning(
@@ -551,7 +578,10 @@ def _list_removed_nodes(
 def build_poll_result(
     record: wire.Cluster, expected_status: str | None
 ) -> PollResult[ObservedCluster]:
-    """Return whether a record has `expected_status`, or is live if None is expected."""
+    """Return a record as observed, and whether it has `expected_status`, or is live for None.
+
+    A record without a status counts as ready.
+    """
     status = record.status
     # Some registries keep no status: their records count as ready.
     is_ready = status in (None, expected_status or LIVE_STATUS)

@@ -42,10 +42,11 @@ class EntryRemoval:
     def drain_during(self, node_names: Sequence[str]) -> Iterator[None]:
         """Drain the nodes, run the block, which removes the entries, then uncordon the nodes.
 
-        Without nodes or a declared scheduler nothing is drained.
+        Without nodes or a declared scheduler nothing is drained. Nodes that an earlier removal has
+        left cordoned are uncordoned, too.
 
         Raises:
-            GpuformError: before the block, if the nodes must not be removed; after it, if they may
+            GpuformError: before the block, if the nodes must not be removed; after it, if nodes may
                 stay cordoned.
         """
         if node_names and self._inputs.has_scheduler:
@@ -72,7 +73,9 @@ class EntryRemoval:
         )
 
     def uncordon_leftover_nodes(self) -> None:
-        """Uncordon the nodes of an earlier removal, and delete its record; do nothing without one.
+        """Uncordon the nodes of an earlier removal, and delete the record of its drain.
+
+        Does nothing without such a record.
 
         Raises:
             GpuformError: nodes may stay cordoned.

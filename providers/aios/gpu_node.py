@@ -171,8 +171,11 @@ class GpuNodeOperations:
     ) -> ObservedNode:
         """Change the record until the entry is as declared, and the sums are right.
 
+        Nothing is sent if the answer to this run's create shows both already.
+
         Raises:
-            NotReady: the record has no such entry, or several, or does not answer in time.
+            NotReady: the record has no such entry, or several, or the registry does not answer in
+                time.
             NotFound: there is no record.
         """
         entry, cluster_id = _to_entry(inputs), inputs.cluster_id
@@ -203,8 +206,9 @@ class GpuNodeOperations:
         """Return the entry, or None if record or entry are missing or created again by others.
 
         An entry that differs from the state is confirmed by a PUT: a GET may be older. A missing
-        entry is looked for until the settle time is over. If the whole record is missing,
-        `context.deleted_with_id` gets the record's id.
+        entry is looked for until the settle time is over. `context.deleted_with_id` gets the
+        cluster's id if the record itself is missing, else "". An entry that was not ready stays so
+        while the record's totals lack it.
         """
         cluster_id, _, node_id = object_id.partition("/")
 
@@ -242,6 +246,7 @@ class GpuNodeOperations:
 
         Raises:
             Unfinished: nobody knows whether the change is done.
+            NotFound: there is no record.
             GpuformError: the entry is gone, or somebody has created another one under its id.
         """
         names = {"id", *(field_change.path.partition(".")[0] for field_change in changes)}
@@ -274,7 +279,7 @@ class GpuNodeOperations:
     ) -> RemovedNodes | None:
         """Return the entry's node, with the jobs on the node.
 
-        None if no scheduler is declared or answers.
+        None if no scheduler is declared, or if the scheduler does not answer.
         """
         return _create_entry_removal(context, object_id, known_inputs).predict_removed_nodes(
             [object_id.partition("/")[2]]
@@ -283,19 +288,25 @@ class GpuNodeOperations:
     def uncordon_leftover_nodes(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> None:
-        """Uncordon the node of a removed entry. Raises GpuformError if the scheduler refuses."""
+        """Uncordon the node if an earlier removal of its entry has left the node cordoned.
+
+        Raises:
+            GpuformError: the node may stay cordoned.
+        """
         _create_entry_removal(context, object_id, known_inputs).uncordon_leftover_nodes()
 
     def delete(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> None:
-        """Drain the node and remove the entry; a missing entry is no error.
+        """Drain the node and remove the entry; a missing entry or record is no error.
 
-        The node is drained only if a scheduler is declared, and uncordoned afterwards.
+        The node is drained only if a scheduler is declared, and uncordoned afterwards. If the state
+        has Mongo's id of the entry, another entry under the same id stays.
 
         Raises:
             GpuformError: the node must not be removed, or may stay cordoned.
             NotReady: the registry does not answer in time.
+            Contradicted: the registry answered 404, and still shows the record.
         """
         cluster_id, _, node_id = object_id.partition("/")
         entry_object_id = wire.parse_object_id(context.stored_properties.get("object_id"))

@@ -81,9 +81,10 @@ Raises GpuformError if the change must not be made.
 
 
 def find_record(client: AiosClient, cluster_id: str) -> wire.Cluster | None:
-    """Return the record, or None if there is none.
+    """Return the record from a query shared with other readers, or None if it shows none.
 
-    A query may leave out nodes or their details: such a record is fetched alone.
+    The record may be older than the last change. A query may leave out nodes or their details: such
+    a record is fetched alone.
     """
     try:
         record = client.get_shared_listing().read_one(cluster_id)
@@ -95,7 +96,10 @@ def find_record(client: AiosClient, cluster_id: str) -> wire.Cluster | None:
 
 
 def fetch_record(client: AiosClient, cluster_id: str) -> wire.Cluster | None:
-    """Return the record by a request for this record alone, or None if there is none."""
+    """Return the record by a GET for this record alone, or None if there is none.
+
+    The record may be older than the last change.
+    """
     try:
         return client.get_shared_listing().read_alone(cluster_id)
     except NotFound:
@@ -108,10 +112,12 @@ def find_before_create(
     cluster_id: str,
     may_create: Callable[[wire.Cluster], bool] | None = None,
 ) -> wire.Cluster | None:
-    """Return the record before an object is created, or None if there is none.
+    """Return the record which decides about a create, or None if there is none.
 
-    A GET may be older than the last change: a PUT confirms a record that prevents the create, or
-    that fails `may_create`.
+    Without `may_create`, any record prevents the create. With `may_create`, a missing record
+    prevents the create, and so does one for which it returns False. A GET may be older than the
+    last change, so a PUT confirms whatever prevents the create, or follows a GET that fails. A
+    context that only searches sends no PUT, and raises the GET's error.
     """
     try:
         record = find_record(client, cluster_id)
@@ -164,9 +170,10 @@ def require_nodes(record: wire.Cluster) -> wire.Cluster:
 def wait_past_lag(
     context: ProviderContext, client: AiosClient, find_object: Callable[[], T | None]
 ) -> T | None:
-    """Return the object of `find_object`, or None once the registry had time to show one.
+    """Call `find_object` until it returns an object, and return the object.
 
-    There is no wait if the state has no object.
+    Returns None once the registry has had the settle time to show an object of the state, or at
+    once if the state is empty.
     """
     # The registry's time, for it is compared with the creation time in an object id.
     started_at, _ = context.get_platform_time(client.clock_ahead)
@@ -183,10 +190,10 @@ def wait_past_lag(
 def compare_properties(
     document: Mapping[str, Any], declared: Mapping[str, Any]
 ) -> Mapping[str, str]:
-    """Return evidence of whether a document has all declared values.
+    """Return SENT_EVIDENCE if a document has all declared values, else evidence of others.
 
-    The registry shows documents complete: a missing value was not sent. Texts of the document are
-    not part of the evidence, because people write them and no record of gpuform may have them.
+    The registry shows documents complete: a missing value was not sent. The evidence quotes nothing
+    of the document, because people write its texts and no record of gpuform may have them.
     """
     return SENT_EVIDENCE if _contains(document, declared) else {"properties": "others"}
 
@@ -202,9 +209,11 @@ def _contains(document: Any, declared: Any) -> bool:
 def is_own_object_present(
     context: ProviderContext, target: Target, present: Sequence[Candidate]
 ) -> bool:
-    """Return True if the object of an earlier create still exists.
+    """Return True if one of `present` may come from the create recorded for this resource.
 
-    Its id alone proves nothing: people choose ids, and somebody may have created another one since.
+    A candidate's id alone proves nothing: people choose ids, and somebody may have created another
+    object since. So a candidate with another creation time does not count, and without a recorded
+    create the answer is False.
     """
     intent = context.intents.find(context.urn, target)
     return any(
@@ -214,9 +223,9 @@ def is_own_object_present(
 
 
 def was_recreated(context: ProviderContext, object_id: object) -> bool:
-    """Return True if the record or entry has another Mongo object id than the state has.
+    """Return True if `object_id`, as observed now, is another Mongo object id than the state's.
 
-    Somebody has then created it again. False if either id is unknown.
+    Somebody has then created the record or entry again. False if either id is unknown.
     """
     known_id, current_id = (
         context.stored_properties.get("object_id"),
@@ -240,11 +249,12 @@ def verify_deleted(
     error: NotFound,
     is_same_record: Callable[[wire.Cluster], bool] = lambda _record: True,
 ) -> None:
-    """Return once the registry shows no record for which `is_same_record` holds.
+    """Wait until the registry shows no record of this id for which `is_same_record` holds.
+
+    Called after the registry has answered a request with 404, which is `error`.
 
     Raises:
-        Contradicted: the registry answered 404 (`error`) and still shows the record after the
-            settle time.
+        Contradicted: the record is still shown at the end of the settle time or of the deadline.
         GpuformError: the registry has not answered until then.
     """
     started_at = context.clock.now()
@@ -265,10 +275,11 @@ def verify_deleted(
 def find_foreign_nodes(
     context: ProviderContext, client: AiosClient, cluster_id: str, declared: Sequence[str]
 ) -> list[str]:
-    """Return the nodes of a record which somebody else has added; none without a record.
+    """Return the ids of nodes which somebody else has added to a record; none without a record.
 
-    A node is foreign if neither the record's inputs nor another resource of the stack declares it.
-    The record is read by a PUT without a change, unless the call may only read.
+    A node is foreign if neither `declared`, the record's own inputs, nor another resource of the
+    stack has it. The record is read by a PUT without a change; a run that may only read sends a
+    GET.
 
     Raises:
         NotEnoughEvidence: the registry does not list the nodes.
@@ -289,7 +300,7 @@ def find_foreign_nodes(
 def list_foreign_nodes(
     context: ProviderContext, record: wire.Cluster, declared: Collection[str]
 ) -> list[str]:
-    """Return the nodes of `record` which are neither in `declared` nor in the stack.
+    """Return the ids of the nodes of `record` which are neither in `declared` nor in the stack.
 
     The stack's other resources may declare nodes of the record.
     """
@@ -302,7 +313,7 @@ def list_foreign_nodes(
 
 
 def warn_of_skipped_sums(context: ProviderContext, record: wire.Cluster) -> None:
-    """Warn of unchanged sums, for which a node does not report a number."""
+    """Warn if sums stay unchanged in the record because a node reports no number for them."""
     gaps = [f"{node} tells no {path}" for node, path in _find_missing_numbers(record)]
     if find_gaps(WRITE_SUMS, Observation(f"cluster {record.id}", gaps)):
         paths = sorted(set(SUM_PATHS) - set(sum_reported_nodes(_to_declared_nodes(record))))
@@ -313,7 +324,10 @@ def warn_of_skipped_sums(context: ProviderContext, record: wire.Cluster) -> None
 
 @contextmanager
 def translate_to_unfinished() -> Iterator[None]:
-    """Raise Unfinished for errors after which nobody knows whether a change is done."""
+    """Raise Unfinished for errors after which nobody knows whether a change is done.
+
+    These are lost answers, NotReady and EntryOverwritten. An interruption stays as it is.
+    """
     try:
         yield
     except Cancelled:
@@ -326,21 +340,26 @@ def change_record(
     context: ProviderContext,
     client: AiosClient,
     cluster_id: str,
-    plan: ChangePlanner,
+    plan_request: ChangePlanner,
     fields: Body | None = None,
 ) -> wire.Cluster:
-    """Send `fields`, then the requests of `plan`, until the answer of a PUT needs no more.
+    """Send `fields`, then the requests of `plan_request`, until a PUT's answer needs no more.
+
+    `fields` is the body of an update that is sent first, if any. Other threads of this process wait
+    with their changes of the record.
 
     Returns:
-        That answer.
+        The record in the last PUT's answer.
 
     Raises:
         NotFound: there is no record.
-        NotReady: the registry does not answer for a while, or others go on overtaking the change.
-        EntryOverwritten: an entry of somebody else was hit, and its values were put back.
+        NotReady: the registry does not answer for 180 seconds, or others go on changing the record.
+        EntryOverwritten: an entry of somebody else was overwritten; the message names values that
+            could not be restored.
+        GpuformError: `plan_request` refuses the record in a PUT's answer.
     """
     with client.lock_record(cluster_id):
-        return _RecordChange(context, client, cluster_id).apply(plan, fields)
+        return _RecordChange(context, client, cluster_id).apply(plan_request, fields)
 
 
 @dataclass(slots=True)
@@ -353,22 +372,13 @@ class _RecordChange:
     sum_rounds: int = 0
     failing_since: float | None = None
 
-    def apply(self, plan: ChangePlanner, fields: Body | None = None) -> wire.Cluster:
-        """Send `fields`, then the requests of `plan`, until the answer of a PUT needs no more.
-
-        Returns the record of that answer.
-
-        Raises:
-            NotFound: there is no record.
-            NotReady: the registry does not answer for a while, or others go on overtaking the
-                change.
-            EntryOverwritten: an entry of somebody else was hit, and its values were put back.
-        """
+    def apply(self, plan_request: ChangePlanner, fields: Body | None = None) -> wire.Cluster:
+        """Do what `change_record` documents; the caller has locked the record."""
         record, is_confirmed = self._read_record(), False
         for _ in range(MAX_UPDATES):
             self.context.raise_if_cancelled()
             try:
-                request = plan(record)
+                request = plan_request(record)
             except GpuformError:
                 # Only the answer of a PUT is certain: the plan may refuse a record that is no
                 # longer so.
@@ -453,14 +463,14 @@ class _RecordChange:
         )
 
     def _send_request(self, request: UpdateRequest, before: wire.Cluster) -> wire.Cluster | None:
-        """Return the record after the request; None if the answer was lost.
+        """Send an update, and return the record in its answer.
 
-        A request that may not be repeated has by then had its effect, or the time for it. The next
-        read shows what is left to do.
+        None if the answer is lost or does not show the update. Before that, an update that must not
+        be repeated gets the settle time to show its effect.
 
         Raises:
             NotReady: the registry has failed for 180 seconds.
-            EntryOverwritten: the request has hit entries of other nodes, which were restored.
+            EntryOverwritten: the update has overwritten entries of other nodes.
         """
         sent_at = self.context.clock.now()
         try:
@@ -480,11 +490,11 @@ class _RecordChange:
     def _wait_for_effect(
         self, request: UpdateRequest, before: wire.Cluster, sent_at: float
     ) -> None:
-        """Wait until the record shows the request, or until the settle time is over.
+        """Wait until the record shows the request's effect, or the settle time after `sent_at`.
 
         Raises:
             NotReady: the registry has failed for 180 seconds.
-            EntryOverwritten: the request has hit entries of other nodes.
+            EntryOverwritten: the request has overwritten entries of other nodes.
         """
         while True:
             record = self._read_record()
@@ -502,7 +512,10 @@ class _RecordChange:
             self.context.sleep(POLL_INTERVAL_S)
 
     def _give_up_or_wait(self, reason: str) -> None:
-        """Sleep before the next attempt. Raises NotReady after 180 seconds of failures."""
+        """Sleep before the next attempt.
+
+        Raises NotReady, with `reason`, after 180 seconds of failures or at the deadline.
+        """
         now = self.context.clock.now()
         if self.failing_since is None:
             self.failing_since = now
@@ -534,11 +547,11 @@ class _RecordChange:
     ) -> None:
         """Restore entries which a request by position has wrongly overwritten, and raise.
 
-        A removed entry moves those behind it to another position. If the request may not have had
-        its effect (`is_certain` is False), somebody else may have set these values: they stay.
+        Does nothing without such entries. They stay as they are if `is_certain` is False: the
+        request may have had no effect, and somebody else may have set these values.
 
         Raises:
-            EntryOverwritten: the request has hit entries of other nodes.
+            EntryOverwritten: the request has overwritten entries of other nodes.
         """
         stray_writes = request.find_stray_entries(before, record)
         if not stray_writes:
@@ -560,7 +573,7 @@ class _RecordChange:
     def _restore_values(
         self, request: UpdateRequest, before: wire.Cluster, record: wire.Cluster
     ) -> Sequence[str]:
-        """Restore the former values of other entries, and return the ids of entries left as is.
+        """Restore other entries' former values and the sums; return the ids of unrestored entries.
 
         A restoration by position may hit yet another entry, which is restored next.
         """
@@ -595,7 +608,7 @@ _Restoration = tuple[str, wire.Node | None, Mapping[str, Any]]
 def _list_restorations(
     request: UpdateRequest, before: wire.Cluster, record: wire.Cluster
 ) -> list[_Restoration]:
-    """Return the entries which a request has wrongly hit, each with its former state."""
+    """Return the entries which a request has wrongly hit, each with its former state and values."""
     strays = request.find_stray_entries(before, record)
     return [(entry.id, before.entry(entry.id), placed.fields) for entry, placed in strays]
 
@@ -612,7 +625,7 @@ def _confirm_or_none(client: AiosClient, cluster_id: str) -> wire.Cluster | None
 
 
 def _explain_possible_lag(context: ProviderContext, started_at: float, now: float) -> list[str]:
-    """Return why an object of the state may exist though no answer shows the object."""
+    """Return why an object of the state may exist unseen; empty once it must have been shown."""
     if not context.stored_properties:
         return []
     # Mongo's object ids contain the time of their creation.

@@ -85,7 +85,11 @@ class KubernetesClient:
         return self._read_list(path, params, Retry.SAFE)
 
     def list_objects_once(self, path: str) -> "tuple[KubernetesObject, ...]":
-        """Return every object of the list at `path`; no request is sent again."""
+        """Return every object of the list at `path`; a failed request is not sent again.
+
+        Raises:
+            ForeignAnswer: the answer is no list of this kind, or stays incomplete.
+        """
         return self._read_list(path, {}, Retry.NEVER)
 
     def _read_list(
@@ -158,15 +162,16 @@ class KubernetesClient:
         return self._request("POST", path, body=body, retry=Retry.CREATE)
 
     def patch_object(self, path: str, body: KubernetesObject) -> KubernetesObject:
-        """Apply a merge patch and return the object.
+        """Apply a merge patch to an object, and return the patched object.
 
         Raises:
+            NotFound: there is no such object.
             Conflict: the body has `metadata.resourceVersion`, and the object has another one.
         """
         return self._request("PATCH", path, body=body)
 
     def delete_object(self, path: str, body: KubernetesObject) -> None:
-        """Begin to delete an object.
+        """Begin to delete an object, without waiting for its end; `body` is a DeleteOptions.
 
         Raises:
             NotFound: there is no such object.
@@ -303,10 +308,10 @@ def _is_object_not_found(body: KubernetesObject) -> bool:
 
 
 def retry_on_conflict(change: Callable[[], None]) -> None:
-    """Call `change`, which reads and then writes, again while others write in between.
+    """Call `change`, which reads and then writes, until no other writer comes in between.
 
     Raises:
-        Conflict: others wrote in between each of 20 times.
+        Conflict: others wrote in between each of 20 calls.
     """
     for _ in range(_MAX_CONFLICTS - 1):
         try:

@@ -66,6 +66,10 @@ def is_from_project(declared: str, path: Path) -> bool:
 
     That is the project, where relative paths begin, and every repository. The user's own files in
     ~/.kube and KUBECONFIG are trusted if they are outside of the project.
+
+    Args:
+        declared: the path as declared; a relative one is always the project's.
+        path: the same path, with `~` expanded.
     """
     if not Path(declared).expanduser().is_absolute():
         return True
@@ -267,8 +271,8 @@ def load_declared_kubeconfig(
 ) -> str:
     """Return the declared kubeconfig as YAML, with the declared context as the current one.
 
-    The content of files that the current context names is embedded. Returns "" for a file that is
-    no YAML mapping.
+    The content of files that the current context names is embedded, unless the kubeconfig comes
+    from the project. Returns "" for a file that is no YAML mapping.
 
     Args:
         declared: path and context; ~/.kube/config without a path.
@@ -277,7 +281,8 @@ def load_declared_kubeconfig(
             may the kubeconfig name files of this machine.
 
     Raises:
-        GpuformError: the file cannot be read or has no such context, or this run may not use it.
+        GpuformError: the file cannot be read, has no such or no current context, comes from the
+            project and names files or programs of this machine, or this run may not use it.
     """
     import yaml  # noqa: PLC0415 - only who asks a Kubernetes pays for it
 

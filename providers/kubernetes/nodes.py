@@ -42,7 +42,10 @@ def list_node_states(client: KubernetesClient) -> dict[str, NodeState]:
 
 
 def parse_time(written: Any) -> float | None:
-    """Return the unix seconds of a Kubernetes time (RFC 3339), or None for anything else."""
+    """Return the unix seconds of a Kubernetes time (RFC 3339), or None for anything else.
+
+    None, too, without a time zone, and for times before 2014: Go writes an unset time as year 1.
+    """
     try:
         moment = datetime.fromisoformat(written)
     except (TypeError, ValueError):
@@ -91,7 +94,11 @@ def _get_node_software(node: KubernetesObject) -> NodeSoftware:
 
 
 def get_node_state(node: KubernetesObject, now: float = math.inf) -> NodeState:
-    """Return whether a node is Ready at `now` (unix seconds); not without the condition."""
+    """Return whether a node is Ready, why and since when not, and whether it is cordoned.
+
+    A node without the condition Ready is not Ready. A time after `now` (unix seconds) is left out,
+    as is one before the node's creation.
+    """
     spec, condition = get_mapping(node, "spec"), _find_ready_condition(node)
     is_cordoned = bool(spec.get("unschedulable"))
     if condition.get("status") == "True":

@@ -67,24 +67,31 @@ class KubernetesScheduler:
         ]
 
     def cordon(self, node_names: Collection[str], owner_label: str) -> None:
-        """Make nodes unschedulable, and annotate each; nodes with a foreign cordon stay as is.
+        """Make nodes unschedulable, and annotate each with `owner_label`.
+
+        A node that is cordoned already stays as it is, without or with the annotation of its own
+        cordon.
 
         Raises:
             NotFound: a node does not exist. Earlier ones of `node_names` are cordoned.
+            Conflict: others have changed a node during each of 20 attempts.
         """
         for node_name in node_names:
             retry_on_conflict(partial(self._cordon_node, node_name, owner_label))
 
     def uncordon(self, node_names: Collection[str], owner_label: str) -> None:
-        """Make nodes which still have `owner_label` schedulable again; skip missing nodes."""
+        """Make nodes annotated with `owner_label` schedulable, and remove the annotation.
+
+        Missing nodes, and nodes with another annotation or none, are skipped.
+        """
         for node_name in node_names:
             retry_on_conflict(partial(self._uncordon_node, node_name, owner_label))
 
     def evict(self, node_names: Collection[str]) -> None:
         """Evict the pods on nodes, as far as disruption budgets allow now.
 
-        Pods of DaemonSets and mirror pods stay. A refused eviction is no error, and nothing waits
-        for the end of the pods.
+        Pods that are no jobs are evicted, too. Pods of DaemonSets and mirror pods stay. A refused
+        eviction is no error, and nothing waits for the end of the pods.
         """
         for pod in self._list_pods():
             is_being_deleted = "deletionTimestamp" in pod["metadata"]
@@ -159,7 +166,11 @@ class KubernetesScheduler:
 
 
 def is_job(pod: KubernetesObject) -> bool:
-    """Return True if the end of the node would hurt the pod (see the module's docstring)."""
+    """Return True if the end of its node would hurt a pod.
+
+    False for a pod that has ended, a DaemonSet's pod, a mirror pod, and a pod of the system without
+    GPUs that a controller replaces elsewhere.
+    """
     if _belongs_to_node(pod) or get_mapping(pod, "status").get("phase") in {"Succeeded", "Failed"}:
         return False
     is_replaced = not _REPLACING_CONTROLLERS.isdisjoint(_get_controller_kinds(pod))

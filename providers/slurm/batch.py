@@ -125,13 +125,16 @@ class BatchQueue:
 
         A name is missing if there was no such job or Slurm has forgotten it: `read_output` shows
         which.
+
+        Raises:
+            GpuformError: a name is invalid, or squeue fails or prints something unexpected.
         """
         jobs: dict[str, SlurmJob] = {}
         valid_names = sorted({_validate_name(name) for name in job_names})
         # In chunks: the names travel as one argument, or in a URL.
         for first in range(0, len(valid_names), _NAMES_PER_REQUEST):
             chunk = valid_names[first : first + _NAMES_PER_REQUEST]
-            jobs |= self._find_chunk(chunk)
+            jobs |= self._request_jobs(chunk)
         return jobs
 
     def submit(self, job: BatchJob) -> str:
@@ -204,7 +207,7 @@ class BatchQueue:
         ):
             raise build_command_error(command, output, self._commands.label)
 
-    def _find_chunk(self, job_names: Collection[str]) -> dict[str, SlurmJob]:
+    def _request_jobs(self, job_names: Collection[str]) -> dict[str, SlurmJob]:
         """Return the newest job of each name, by one command, and a second one for exit codes.
 
         The second command runs only if one of the jobs has ended.
@@ -328,7 +331,8 @@ def extract_script_output(output: str) -> str:
 def parse_job_nodes(output: str) -> tuple[str, ...]:
     """Return the nodes of a script's job, from the end of the output.
 
-    Empty if the script has not ended, or was sent by a version that did not print them.
+    Empty if the script has not ended, if the nodes cannot be parsed, or if a version sent the
+    script that did not print them.
     """
     exit_line = _EXIT_LINE.search(output)
     try:
@@ -338,7 +342,7 @@ def parse_job_nodes(output: str) -> tuple[str, ...]:
 
 
 def _add_exit_code(job: SlurmJob, codes: dict[str, str]) -> SlurmJob:
-    """Return an ended job with the exit code in `codes`; return any other job unchanged."""
+    """Return an ended job with its exit code in `codes`, or ""; return any other job unchanged."""
     return replace(job, exit_code=codes.get(job.job_id, "")) if job.has_ended else job
 
 

@@ -145,7 +145,10 @@ def parse_jobs(output: str) -> dict[str, list[RunningJob]]:
 
 
 def build_running_jobs_command(node_names: list[str]) -> tuple[str, ...]:
-    """Return the command for `parse_running_jobs`, whose output has no text of users."""
+    """Return the squeue command that lists the jobs on nodes, without COMPLETING ones.
+
+    `parse_running_jobs` parses the output, which has no text that users choose.
+    """
     return (
         "squeue",
         "--noheader",
@@ -191,7 +194,7 @@ def expand_hostlist(hostlist: str) -> list[str]:
     """Return the names in a hostlist expression, in order; none for an empty one.
 
     Raises:
-        ValueError: the text is no hostlist, or names more nodes than a Slurm has.
+        ValueError: the text is no hostlist, or has a range that is backwards or over 100,000 long.
     """
     if not hostlist:
         return []
@@ -254,7 +257,7 @@ class SlurmJob:
 
     @property
     def has_succeeded(self) -> bool:
-        """Return True if the script ended with 0, as far as Slurm reports."""
+        """Return True if Slurm reports the job as COMPLETED, with exit code 0 or with none."""
         return self.state == "COMPLETED" and self.exit_code in {"", "0:0"}
 
 
@@ -264,7 +267,10 @@ def build_batch_jobs_command(job_names: Collection[str]) -> tuple[str, ...]:
 
 
 def build_exit_codes_command(job_names: Collection[str]) -> tuple[str, ...]:
-    """Return the command for `parse_exit_codes`, whose output has no text of users."""
+    """Return the squeue command that lists the exit codes of all jobs with these names.
+
+    `parse_exit_codes` parses the output, which has no text that users choose.
+    """
     return (*_build_named_jobs_command(job_names), "--Format=JobID:32,exit_code:32")
 
 

@@ -144,7 +144,9 @@ class SlurmTester:
         return "Slurm"
 
     def find_run(self) -> CertificationRun | None:
-        """Return the recorded run with the states of the run's jobs, or None without a record.
+        """Return the recorded run, with how many of its jobs have ended and why others wait.
+
+        None without a record. Slurm is asked for the jobs.
 
         Raises:
             GpuformError: Slurm cannot be asked.
@@ -178,7 +180,10 @@ class SlurmTester:
         self._submit_jobs(replace(record, jobs=tuple(plan.job.name for plan in planned)), planned)
 
     def resume_run(self, run: CertificationRun) -> None:
-        """Submit the jobs of a run which the queue does not show after the settle time.
+        """Submit the jobs of a run which Slurm has not got by the end of the settle time.
+
+        A job that neither the queue nor an output shows counts as not submitted. The settle time
+        begins with the recorded time of the last submission.
 
         Raises:
             NotReady: the deadline has passed.
@@ -204,7 +209,7 @@ class SlurmTester:
     def _wait_until_shown(
         self, record: BatchRecord, job_names: Sequence[str]
     ) -> dict[str, "_JobState"]:
-        """Wait until the queue shows all jobs or the settle time is over; return the states.
+        """Wait until queue or outputs show all jobs, or the settle time is over; return the states.
 
         Raises:
             NotReady: the deadline of the run has passed.
@@ -227,6 +232,8 @@ class SlurmTester:
 
     def read_results(self, run: CertificationRun) -> Sequence[JobResult]:
         """Return the results of a run, from the queue and the output of each job.
+
+        The caller has checked that the jobs have ended: a job that has not ended counts as failed.
 
         Raises:
             GpuformError: the record is of another run, or Slurm cannot be asked.
@@ -303,7 +310,10 @@ class SlurmTester:
         return _JobState(is_sent=True, has_ended=True, has_succeeded=exit_code == 0, ending=ending)
 
     def _plan_jobs(self, record: BatchRecord) -> "Iterator[_PlannedJob]":
-        """Yield the jobs of a run, in a stable order."""
+        """Yield a run's jobs: one per category and node, or per category for `nodes: all`.
+
+        Categories without a job are left out. The same record always gives the same names.
+        """
         for number, category in enumerate(self.categories):
             job = category.job
             if job is None:
@@ -350,7 +360,7 @@ def _get_job_nodes(job: SlurmJob | None, output: str) -> Sequence[str]:
 
 
 def _observe_success(state: "_JobState", output: str, ran_on: Sequence[str]) -> Observation:
-    """Return which proofs of success are missing from the queue and the end of the output."""
+    """Return which evidence of a job's success is missing in the queue or the output."""
     missing = []
     exit_code, printed_nodes = parse_exit_code(output), parse_job_nodes(output)
     if exit_code is None:

@@ -123,7 +123,11 @@ class SlurmScheduler:
 
         Slurm requeues batch jobs, unless they were submitted with --no-requeue, and never
         interactive ones (srun, salloc). A job on several nodes ends on all of them. COMPLETING jobs
-        are ending already.
+        are ending already. Nodes that Slurm does not have are skipped, and nothing waits for the
+        jobs' end.
+
+        Raises:
+            GpuformError: a command fails, and a job still runs.
         """
         present = sorted({node.name for node in self._list_slurm_nodes()} & set(node_names))
         if not present:
@@ -249,13 +253,13 @@ def _to_scheduled_node(node: SlurmNode, jobs: Iterable[RunningJob]) -> Scheduled
 
 
 def _get_owner_label(node: SlurmNode) -> str | None:
-    """Return the label of the node's cordon, or None once the drain has ended."""
+    """Return the label of the node's cordon; None if not drained, or drained by somebody else."""
     match = _OWNED_REASON.fullmatch(node.reason) if node.is_drained else None
     return match and match["mark"]
 
 
 def _get_previous_reason(node: SlurmNode) -> str | None:
-    """Return the node's reason before `cordon`, or None."""
+    """Return the node's reason before `cordon`, or None without such a reason or cordon."""
     match = _OWNED_REASON.fullmatch(node.reason)
     return match and match["before"]
 
