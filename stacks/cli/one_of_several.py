@@ -1,7 +1,7 @@
 """Work on one stack of a multi-stack run: the main module of its process.
 
 Tasks and answers come on stdin, messages go to stdout. Everything that gpuform or a program prints
-goes to stderr. The schedule of `stacks/operations/several` starts the process.
+goes to stderr. The schedule of `stacks/operations/multi_stack` starts the process.
 """
 
 import _thread
@@ -30,14 +30,7 @@ from gpuform.stacks.engine.planning import Diagnostic, Event, Listener
 from gpuform.stacks.engine.stack import Workspace
 from gpuform.stacks.engine.store import build_full_name
 from gpuform.stacks.engine.values import PropertyMap
-from gpuform.stacks.operations.opening.selecting import SelectedStack
-from gpuform.stacks.operations.opening.variables import set_variables
-from gpuform.stacks.operations.runs.caller import OperationCallbacks, RunEnded, RunStarted
-from gpuform.stacks.operations.runs.options import RunOptions
-from gpuform.stacks.operations.runs.results import ExitReason, RunResult
-from gpuform.stacks.operations.runs.running import run
-from gpuform.stacks.operations.runs.saved_plans import SavedPlan
-from gpuform.stacks.operations.several.process import (
+from gpuform.stacks.operations.multi_stack.stack_process import (
     AsksOutputs,
     AsksPassphrase,
     Cancel,
@@ -53,6 +46,13 @@ from gpuform.stacks.operations.several.process import (
     pack_outputs,
     unpack_outputs,
 )
+from gpuform.stacks.operations.opening.selected_stack import SelectedStack
+from gpuform.stacks.operations.opening.variables import set_variables
+from gpuform.stacks.operations.runs.callbacks import OperationCallbacks, RunEnded, RunStarted
+from gpuform.stacks.operations.runs.options import RunOptions
+from gpuform.stacks.operations.runs.results import ExitReason, RunResult
+from gpuform.stacks.operations.runs.runner import run
+from gpuform.stacks.operations.runs.saved_plans import SavedPlan
 from gpuform.stacks.operations.status_reading import DriftResult, find_drift
 from gpuform.stacks.review.paint import Paint
 from gpuform.stacks.review.summary_text import format_done_operations, format_planned_operations

@@ -11,13 +11,13 @@ from gpuform.stacks.cli.terminal.stopping import INTERRUPTED_MESSAGE, Signals, r
 from gpuform.stacks.engine.stack import Stack, Workspace
 from gpuform.stacks.engine.state import Snapshot
 from gpuform.stacks.engine.store import add_backup_hint, describe_orphaned_journals
-from gpuform.stacks.operations.opening.selecting import (
+from gpuform.stacks.operations.opening.selected_stack import (
     SelectedStack,
     create_passphrase_finder,
     read_sealed_state,
     warn_of_recovery,
 )
-from gpuform.stacks.operations.runs.caller import (
+from gpuform.stacks.operations.runs.callbacks import (
     Interrupted,
     Message,
     OperationCallbacks,

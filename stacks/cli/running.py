@@ -37,7 +37,7 @@ from gpuform.stacks.operations.opening.interpreter import (
     ProgramEnvironment,
     find_program_environment,
 )
-from gpuform.stacks.operations.runs.caller import (
+from gpuform.stacks.operations.runs.callbacks import (
     Interrupted,
     Message,
     OperationCallbacks,
@@ -46,7 +46,7 @@ from gpuform.stacks.operations.runs.caller import (
     RunStarted,
 )
 from gpuform.stacks.operations.runs.results import ExitReason, RunResult
-from gpuform.stacks.operations.runs.running import run as run_operation
+from gpuform.stacks.operations.runs.runner import run as run_operation
 from gpuform.stacks.review.summary_text import format_gate
 
 _MODULE = "gpuform.stacks.cli"

@@ -20,16 +20,16 @@ from gpuform.stacks.cli.session import Session
 from gpuform.stacks.cli.terminal.asking import confirm_all_plans, require_answerable
 from gpuform.stacks.cli.terminal.screen import Screen
 from gpuform.stacks.cli.terminal.stopping import INTERRUPTED_MESSAGE, Signals, raise_on_signals
-from gpuform.stacks.operations.runs.options import RunOptions
-from gpuform.stacks.operations.runs.results import ExitReason
-from gpuform.stacks.operations.several.process import Ended, Form, Line
-from gpuform.stacks.operations.several.running import (
+from gpuform.stacks.operations.multi_stack.runner import (
     MultiStackCallbacks,
     MultiStackOptions,
     MultiStackResult,
     run_multi_stack,
 )
-from gpuform.stacks.operations.several.schedule import NOT_STARTED
+from gpuform.stacks.operations.multi_stack.schedule import NOT_STARTED
+from gpuform.stacks.operations.multi_stack.stack_process import Ended, Form, Line
+from gpuform.stacks.operations.runs.options import RunOptions
+from gpuform.stacks.operations.runs.results import ExitReason
 from gpuform.stacks.review.facts import Review
 from gpuform.stacks.review.summary_text import format_gate
 from gpuform.stacks.review.text.plan_text import render_review

@@ -28,20 +28,13 @@ if TYPE_CHECKING:
         up,
     )
     from gpuform.stacks.operations.importing import ImportResult
-    from gpuform.stacks.operations.opening.selecting import (
+    from gpuform.stacks.operations.opening.selected_stack import (
         SelectedStack,
         create_or_select_stack,
         create_stack,
         select_stack,
     )
-    from gpuform.stacks.operations.placing import (
-        AppliedTopology,
-        TopologyOptions,
-        TopologyResult,
-        apply_topology,
-        read_topology,
-    )
-    from gpuform.stacks.operations.runs.caller import (
+    from gpuform.stacks.operations.runs.callbacks import (
         Cancellation,
         Interrupted,
         Message,
@@ -52,6 +45,13 @@ if TYPE_CHECKING:
     from gpuform.stacks.operations.runs.options import ImportOptions, RunOptions
     from gpuform.stacks.operations.runs.results import ExitReason, OutputValue, RunResult
     from gpuform.stacks.operations.status_reading import DriftResult
+    from gpuform.stacks.operations.topology_export import (
+        AppliedTopology,
+        TopologyOptions,
+        TopologyResult,
+        apply_topology,
+        read_topology,
+    )
 
 __all__ = [
     "AppliedTopology",
@@ -97,9 +97,9 @@ _HOMES = {
     " outputs preview refresh repair status up",
     "status_reading": "DriftResult",
     "importing": "ImportResult",
-    "placing": "AppliedTopology TopologyOptions TopologyResult apply_topology read_topology",
-    "opening.selecting": "SelectedStack create_or_select_stack create_stack select_stack",
-    "runs.caller": "Cancellation Interrupted Message OperationEvent RunEnded RunStarted",
+    "topology_export": "AppliedTopology TopologyOptions TopologyResult apply_topology read_topology",
+    "opening.selected_stack": "SelectedStack create_or_select_stack create_stack select_stack",
+    "runs.callbacks": "Cancellation Interrupted Message OperationEvent RunEnded RunStarted",
     "runs.options": "ImportOptions RunOptions",
     "runs.results": "ExitReason OutputValue RunResult",
 }

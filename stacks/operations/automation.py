@@ -12,8 +12,8 @@ from typing import Any
 from gpuform.schemas.plan import Plan
 from gpuform.stacks.engine.urn import STACK_TYPE
 from gpuform.stacks.operations.importing import ImportResult, run_import
-from gpuform.stacks.operations.opening.selecting import SelectedStack
-from gpuform.stacks.operations.runs.caller import (
+from gpuform.stacks.operations.opening.selected_stack import SelectedStack
+from gpuform.stacks.operations.runs.callbacks import (
     Cancellation,
     OperationCallbacks,
     OperationEvent,
@@ -21,7 +21,7 @@ from gpuform.stacks.operations.runs.caller import (
 )
 from gpuform.stacks.operations.runs.options import ImportOptions, RunOptions
 from gpuform.stacks.operations.runs.results import OutputValue, RunResult, convert_outputs
-from gpuform.stacks.operations.runs.running import run
+from gpuform.stacks.operations.runs.runner import run
 from gpuform.stacks.operations.status_reading import DriftResult, find_drift, read_status
 from gpuform.stacks.operations.transfer import export_deployment, import_deployment
 from gpuform.stacks.review.text.status_text import Status

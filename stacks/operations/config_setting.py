@@ -18,7 +18,7 @@ from gpuform.stacks.engine.project import (
 )
 from gpuform.stacks.engine.stack import Workspace
 from gpuform.stacks.engine.values import Json, Path
-from gpuform.stacks.operations.opening.selecting import (
+from gpuform.stacks.operations.opening.selected_stack import (
     AskPassphrase,
     SelectedStack,
     create_passphrase_finder,

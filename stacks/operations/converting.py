@@ -18,8 +18,8 @@ from gpuform.stacks.convert.terraform import topology_of_terraform
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import ProjectError, StackSettings, find_project, is_secure
-from gpuform.stacks.operations.opening.selecting import SelectedStack
-from gpuform.stacks.operations.opening.worlds import enter_environment
+from gpuform.stacks.operations.opening.environments import enter_environment
+from gpuform.stacks.operations.opening.selected_stack import SelectedStack
 from gpuform.stacks.review.value_text import counted
 from gpuform.stacks.topology.offline import find_topology, read_plan_context
 from gpuform.stacks.topology.planning import plan

@@ -32,15 +32,15 @@ from gpuform.stacks.importing.declaring import Choices
 from gpuform.stacks.importing.places import DeclarationPlace, Edit
 from gpuform.stacks.importing.planning import Adoption, Request, Target, adoption_of
 from gpuform.stacks.importing.project_place import place_of
-from gpuform.stacks.operations.opening.selecting import SelectedStack, warn_of_recovery
-from gpuform.stacks.operations.opening.worlds import enter_environment
-from gpuform.stacks.operations.plans.appraising import PlanEvaluator
-from gpuform.stacks.operations.runs.caller import OperationCallbacks
-from gpuform.stacks.operations.runs.expiring import Expiry
+from gpuform.stacks.operations.opening.environments import enter_environment
+from gpuform.stacks.operations.opening.selected_stack import SelectedStack, warn_of_recovery
+from gpuform.stacks.operations.plans.evaluator import PlanEvaluator
+from gpuform.stacks.operations.runs.callbacks import OperationCallbacks
+from gpuform.stacks.operations.runs.expiry import Expiry
 from gpuform.stacks.operations.runs.options import ImportOptions, RunOptions
+from gpuform.stacks.operations.runs.recovery import KeyRights, recover_earlier_runs
 from gpuform.stacks.operations.runs.results import ExitReason, RunResult
-from gpuform.stacks.operations.runs.running import PlannedRun
-from gpuform.stacks.operations.runs.settling import KeyRights, recover_earlier_runs
+from gpuform.stacks.operations.runs.runner import PlannedRun
 from gpuform.stacks.review.value_text import short_type
 
 _CONFIG: Final = re.compile(r"\s*\{\{\s*config\.([A-Za-z_][A-Za-z0-9_]*)\s*\}\}\s*")

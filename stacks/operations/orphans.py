@@ -17,8 +17,8 @@ from gpuform.providers.values import Redactor
 from gpuform.stacks.engine.stack import Workspace
 from gpuform.stacks.importing.orphans import Question
 from gpuform.stacks.offers import Offers, ask, keep
-from gpuform.stacks.operations.opening.emulating import run_emulator
-from gpuform.stacks.operations.opening.selecting import AskPassphrase, create_passphrase_finder
+from gpuform.stacks.operations.opening.emulator import run_emulator
+from gpuform.stacks.operations.opening.selected_stack import AskPassphrase, create_passphrase_finder
 from gpuform.stacks.pricing.book import PriceBook
 
 

@@ -31,16 +31,16 @@ from gpuform.stacks.engine.state import ResourceState, Selection, UrnPatterns
 from gpuform.stacks.engine.store import strip_credentials
 from gpuform.stacks.engine.urn import STACK_REFERENCE_TYPE, is_noise, name_of
 from gpuform.stacks.multi_stack import WorkspaceStack
-from gpuform.stacks.operations.opening.selecting import SelectedStack, describe_lock_holder
-from gpuform.stacks.operations.opening.worlds import (
+from gpuform.stacks.operations.opening.environments import (
     enter_environment,
     is_recorded_emulated,
     read_config,
 )
-from gpuform.stacks.operations.plans.appraising import PlanEvaluator
+from gpuform.stacks.operations.opening.selected_stack import SelectedStack, describe_lock_holder
+from gpuform.stacks.operations.plans.evaluator import PlanEvaluator
 from gpuform.stacks.operations.plans.plan_masking import mask_plan
-from gpuform.stacks.operations.plans.record import RunRecord
-from gpuform.stacks.operations.runs.caller import Interrupted, OperationCallbacks
+from gpuform.stacks.operations.plans.run_record import RunRecord
+from gpuform.stacks.operations.runs.callbacks import Interrupted, OperationCallbacks
 from gpuform.stacks.operations.runs.saved_plans import describe_creation
 from gpuform.stacks.pricing.book import PriceBook
 from gpuform.stacks.pricing.costs import price_usage, sum_costs

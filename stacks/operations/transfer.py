@@ -10,7 +10,7 @@ from typing import Any
 from gpuform.stacks.engine.stack import StackImport
 from gpuform.stacks.engine.state import load_checkpoint
 from gpuform.stacks.engine.store import SEALED, add_backup_hint
-from gpuform.stacks.operations.opening.selecting import (
+from gpuform.stacks.operations.opening.selected_stack import (
     SelectedStack,
     create_passphrase_finder,
     read_sealed_state,

@@ -31,9 +31,9 @@ from gpuform.stacks.gates.evaluating import GateEvaluator
 from gpuform.stacks.gates.file import read_project_gates
 from gpuform.stacks.operations import automation
 from gpuform.stacks.operations.config_setting import ConfigSetting
-from gpuform.stacks.operations.opening.selecting import SelectedStack
+from gpuform.stacks.operations.opening.selected_stack import SelectedStack
 from gpuform.stacks.operations.plans.plan_masking import mask_plan
-from gpuform.stacks.operations.runs.caller import Message, OperationEvent, RunEnded
+from gpuform.stacks.operations.runs.callbacks import Message, OperationEvent, RunEnded
 from gpuform.stacks.operations.runs.options import RunOptions
 from gpuform.stacks.operations.runs.results import RunResult, convert_outputs
 from gpuform.stacks.resource_rules import kind_of

@@ -14,7 +14,7 @@ from conformance.takings import TAKINGS, Jobs, Taking, ids_of, run_locally
 
 from gpuform.providers.slurm.processes import LocalCommandRunner
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
-from gpuform.stacks.operations.plans.record import RunRecord
+from gpuform.stacks.operations.plans.run_record import RunRecord
 from gpuform.stacks.review.text.plan_text import render_plan
 
 FOLDER = Path(__file__).parent / "taking_plans"

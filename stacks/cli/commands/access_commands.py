@@ -16,8 +16,8 @@ from gpuform.stacks.cli.flags import emulate_flag, offline_flag
 from gpuform.stacks.cli.opening import find_workspace
 from gpuform.stacks.cli.session import Session, open_session, stack_flags
 from gpuform.stacks.engine.stack import Workspace
-from gpuform.stacks.operations.opening.selecting import create_passphrase_finder
-from gpuform.stacks.operations.opening.worlds import enter_environment, read_config
+from gpuform.stacks.operations.opening.environments import enter_environment, read_config
+from gpuform.stacks.operations.opening.selected_stack import create_passphrase_finder
 
 if TYPE_CHECKING:
     from gpuform.stacks.access.kubeconfig import Credential

@@ -21,7 +21,7 @@ from gpuform.stacks.engine.project import (
 )
 from gpuform.stacks.engine.stack import Stack, Workspace
 from gpuform.stacks.engine.values import Json
-from gpuform.stacks.operations.opening.selecting import create_passphrase_finder
+from gpuform.stacks.operations.opening.selected_stack import create_passphrase_finder
 
 _path_flag = click.option(
     "--path", is_flag=True, help="KEY is a path into an object or list: servers[0].name."

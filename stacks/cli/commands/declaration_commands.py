@@ -157,7 +157,7 @@ def manifests(clusters: tuple[str, ...]) -> None:
     """
     from gpuform.stacks.cli.opening import find_workspace  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.manifests import as_yaml, chosen, claims_of  # noqa: PLC0415 - as above
-    from gpuform.stacks.operations.opening.selecting import create_passphrase_finder  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.opening.selected_stack import create_passphrase_finder  # noqa: PLC0415 - as above
 
     with open_session() as current:
         workspace = find_workspace(current)
@@ -207,8 +207,8 @@ def console(expressions: tuple[str, ...], show_secrets: bool, emulate: bool) -> 
     """
     from gpuform.stacks.cli.opening import find_workspace  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.console import Console  # noqa: PLC0415 - as above
-    from gpuform.stacks.operations.opening.selecting import create_passphrase_finder  # noqa: PLC0415 - as above
-    from gpuform.stacks.operations.opening.worlds import enter_environment  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.opening.environments import enter_environment  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.opening.selected_stack import create_passphrase_finder  # noqa: PLC0415 - as above
 
     with open_session() as current:
         workspace = find_workspace(current)

@@ -29,7 +29,7 @@ from gpuform.stacks.engine.stack import Workspace
 from gpuform.stacks.operations.runs.options import RunOptions
 
 if TYPE_CHECKING:
-    from gpuform.stacks.operations.several.running import MultiStackResult
+    from gpuform.stacks.operations.multi_stack.runner import MultiStackResult
     from gpuform.stacks.operations.status_reading import DriftResult
 
 

@@ -11,7 +11,7 @@ from gpuform.stacks.cli.session import Session, open_session, stack_flags
 from gpuform.stacks.code_hosts.place import CODE_HOSTS, CodeHostName
 from gpuform.stacks.engine.project import SECURE, StackSettings, find_project
 from gpuform.stacks.engine.store import get_backend_url
-from gpuform.stacks.operations.opening.selecting import create_passphrase_finder
+from gpuform.stacks.operations.opening.selected_stack import create_passphrase_finder
 from gpuform.stacks.projects import require_here, write_files
 from gpuform.stacks.review.value_text import counted
 from gpuform.stacks.workflow_files import Clouds, Repository, workflow_files

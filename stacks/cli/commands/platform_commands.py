@@ -14,7 +14,7 @@ from gpuform.schemas.safe_text import format_json
 from gpuform.stacks.cli.failures import FAILED, FOUND, INCOMPLETE, SUCCESS
 from gpuform.stacks.cli.flags import emulate_flag, parse_duration
 from gpuform.stacks.cli.session import Session, open_session, stack_flags
-from gpuform.stacks.operations.opening.emulating import run_emulator
+from gpuform.stacks.operations.opening.emulator import run_emulator
 
 if TYPE_CHECKING:
     from gpuform.providers.offering import Offer

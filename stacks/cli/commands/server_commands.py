@@ -13,7 +13,7 @@ import click
 from gpuform.providers.context import EMULATOR_VARIABLE
 from gpuform.stacks.cli.session import common_flags, get_flag, open_session
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.operations.opening.emulating import (
+from gpuform.stacks.operations.opening.emulator import (
     create_shared_store,
     require_emulator,
     run_emulator,

@@ -43,9 +43,9 @@ from gpuform.stacks.engine.stack import (
 from gpuform.stacks.engine.state import load_checkpoint
 from gpuform.stacks.engine.store import Backend, add_backup_hint, build_full_name
 from gpuform.stacks.multi_stack import read_workspace
-from gpuform.stacks.operations.opening.selecting import create_passphrase_finder
+from gpuform.stacks.operations.opening.selected_stack import create_passphrase_finder
 from gpuform.stacks.operations.opening.variables import set_variables
-from gpuform.stacks.operations.runs.settling import build_adoption_variables, recover_leftovers
+from gpuform.stacks.operations.runs.recovery import build_adoption_variables, recover_leftovers
 
 _PROVIDER = click.option(
     "--secrets-provider",

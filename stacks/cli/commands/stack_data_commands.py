@@ -22,7 +22,7 @@ from gpuform.stacks.engine.stack import SecretsChange, Workspace
 from gpuform.stacks.engine.store import IN_PROGRESS, HistoryEntry
 from gpuform.stacks.engine.urn import STACK_TYPE
 from gpuform.stacks.engine.values import Crypter, Json, PropertyMap
-from gpuform.stacks.operations.opening.selecting import create_passphrase_finder
+from gpuform.stacks.operations.opening.selected_stack import create_passphrase_finder
 from gpuform.stacks.operations.transfer import export_deployment, import_deployment
 from gpuform.stacks.review.text.history_text import render_history
 from gpuform.stacks.review.value_text import render_outputs, shown
@@ -149,7 +149,7 @@ def logs(number: int | None, as_json: bool) -> None:
       gpuform logs 1 --stack prod
     """
     from gpuform.stacks.cli.opening import find_workspace  # noqa: PLC0415 - the engine, not for help
-    from gpuform.stacks.operations.run_reading import read_run  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.past_runs import read_run  # noqa: PLC0415 - as above
     from gpuform.stacks.review.text.history_text import render_log, render_run  # noqa: PLC0415 - as above
 
     with open_session() as current:

@@ -39,7 +39,10 @@ from gpuform.stacks.engine.store import (
     find_backups,
     load_backup,
 )
-from gpuform.stacks.operations.opening.selecting import create_passphrase_finder, read_sealed_state
+from gpuform.stacks.operations.opening.selected_stack import (
+    create_passphrase_finder,
+    read_sealed_state,
+)
 from gpuform.stacks.review.text.plan_text import (
     build_entry_document,
     build_state_rows,

@@ -28,7 +28,7 @@ from gpuform.stacks.engine.state import (
 )
 from gpuform.stacks.engine.state import move as moved
 from gpuform.stacks.engine.store import build_full_name
-from gpuform.stacks.operations.opening.selecting import create_passphrase_finder
+from gpuform.stacks.operations.opening.selected_stack import create_passphrase_finder
 from gpuform.stacks.review.value_text import counted
 
 F = TypeVar("F", bound=Callable[..., object])

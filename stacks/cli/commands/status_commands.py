@@ -283,7 +283,7 @@ def _show_graphs(current: Session, filters: Sequence[str], most: int) -> tuple["
 def _read_entries(current: Session, member: "WorkspaceStack") -> "list[ResourceState] | None":
     """Return the resources of the stack's state, or None if the stack does not exist."""
     from gpuform.stacks.engine.store import add_backup_hint  # noqa: PLC0415 - not for help
-    from gpuform.stacks.operations.opening.selecting import read_sealed_state  # noqa: PLC0415
+    from gpuform.stacks.operations.opening.selected_stack import read_sealed_state  # noqa: PLC0415
 
     workspace = member.open_workspace(current.environ)
     if member.stack not in workspace.stacks():

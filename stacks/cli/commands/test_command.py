@@ -83,7 +83,7 @@ def test(  # noqa: PLR0913, PLR0917 - the flags
       gpuform test -k comes_up --coverage
       gpuform test projects/* --junit build/tests.xml
     """
-    from gpuform.stacks.operations.opening.emulating import require_emulator  # noqa: PLC0415 - not for help
+    from gpuform.stacks.operations.opening.emulator import require_emulator  # noqa: PLC0415 - not for help
     from gpuform.stacks.testing.cases import chosen, read_cases  # noqa: PLC0415 - as above
 
     with open_session() as current:

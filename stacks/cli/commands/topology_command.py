@@ -13,8 +13,8 @@ from gpuform.stacks.cli.session import Session, open_session, stack_flags
 
 if TYPE_CHECKING:
     from gpuform.schemas.policies.drain import KubernetesInputs
-    from gpuform.stacks.operations.opening.selecting import SelectedStack
-    from gpuform.stacks.operations.placing import AppliedTopology, TopologyOptions
+    from gpuform.stacks.operations.opening.selected_stack import SelectedStack
+    from gpuform.stacks.operations.topology_export import AppliedTopology, TopologyOptions
     from gpuform.stacks.topology_export.applying import Change
 
 _FORMATS = (
@@ -105,7 +105,7 @@ def topology(  # noqa: PLR0913 - a flag each
       gpuform topology --format inventory --refresh
     """
     from gpuform.stacks.cli.opening import find_workspace, select_stack  # noqa: PLC0415 - the engine, not for help
-    from gpuform.stacks.operations.placing import TopologyOptions  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.topology_export import TopologyOptions  # noqa: PLC0415 - as above
 
     if apply_ and remove:
         raise click.UsageError("--apply and --remove are two things: give one")
@@ -148,7 +148,7 @@ def _read(
     as_json: bool,
 ) -> int:
     from gpuform.stacks.cli.terminal.screen import write_parts  # noqa: PLC0415 - not for help
-    from gpuform.stacks.operations.placing import read_topology  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.topology_export import read_topology  # noqa: PLC0415 - as above
     from gpuform.stacks.review.text.orphans_text import build_topology_document  # noqa: PLC0415 - as above
 
     found = read_topology(selected, options)
@@ -172,7 +172,7 @@ def _write(
 ) -> int:
     from gpuform.stacks.cli.terminal.asking import is_confirmed  # noqa: PLC0415 - not for help
     from gpuform.stacks.cli.terminal.stopping import raise_on_signals  # noqa: PLC0415 - as above
-    from gpuform.stacks.operations.placing import apply_topology  # noqa: PLC0415 - as above
+    from gpuform.stacks.operations.topology_export import apply_topology  # noqa: PLC0415 - as above
     from gpuform.stacks.review.text.orphans_text import (  # noqa: PLC0415 - as above
         build_changes_document,
         render_label_changes,

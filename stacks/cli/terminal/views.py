@@ -11,7 +11,7 @@ from gpuform.stacks.cli.terminal.screen import DisplayOptions, Screen
 from gpuform.stacks.engine.deployment import EventLog, Outcome, PreviewDigest
 from gpuform.stacks.engine.planning import Diagnostic, Event, Listener, SkippedCheck, Summary
 from gpuform.stacks.engine.urn import name_of
-from gpuform.stacks.operations.runs.caller import RunEnded, RunStarted
+from gpuform.stacks.operations.runs.callbacks import RunEnded, RunStarted
 from gpuform.stacks.operations.runs.run_log import Stopwatch
 from gpuform.stacks.review.facts import Review, StackFacts
 from gpuform.stacks.review.summary_text import format_elapsed, format_notice, render_resource_counts

@@ -144,7 +144,7 @@ def test_a_planned_refresh_takes_over_no_other_drift(
         resize(made, 24)
         return True
 
-    monkeypatch.setattr("gpuform.stacks.operations.runs.running.PlannedRun._is_confirmed", confirm)
+    monkeypatch.setattr("gpuform.stacks.operations.runs.runner.PlannedRun._is_confirmed", confirm)
     ran = made.run("refresh", "--plan", "plan.json", "--yes")
     assert ran.code == 1
     assert "would be taken over from its platform, which is not planned" in ran.out

@@ -31,9 +31,9 @@ from gpuform.stacks.engine.planning import (
 from gpuform.stacks.engine.state import ResourceState, Snapshot
 from gpuform.stacks.engine.values import Secret
 from gpuform.stacks.gates.evaluating import GateEvaluator
-from gpuform.stacks.operations.plans.appraising import PlanEvaluator
-from gpuform.stacks.operations.plans.record import RunRecord
-from gpuform.stacks.operations.runs.caller import RunEnded, RunStarted
+from gpuform.stacks.operations.plans.evaluator import PlanEvaluator
+from gpuform.stacks.operations.plans.run_record import RunRecord
+from gpuform.stacks.operations.runs.callbacks import RunEnded, RunStarted
 from gpuform.stacks.operations.runs.run_log import Stopwatch
 from gpuform.stacks.pricing.book import PriceBook
 from gpuform.stacks.review.paint import Paint

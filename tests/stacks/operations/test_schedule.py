@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from gpuform.stacks.document.diagnostics import SourcePosition
 from gpuform.stacks.engine.project import Project
 from gpuform.stacks.multi_stack import MultiStackWorkspace, StackOrder, WorkspaceStack
-from gpuform.stacks.operations.several.process import (
+from gpuform.stacks.operations.multi_stack.schedule import NOT_STARTED, Schedule
+from gpuform.stacks.operations.multi_stack.stack_process import (
     AsksOutputs,
     Cancel,
     Ended,
@@ -24,7 +25,6 @@ from gpuform.stacks.operations.several.process import (
     Task,
     pack_outputs,
 )
-from gpuform.stacks.operations.several.schedule import NOT_STARTED, Schedule
 
 
 @dataclass

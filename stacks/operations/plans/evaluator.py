@@ -17,7 +17,7 @@ from gpuform.stacks.gates.busy import UsageMonitor, add_usage
 from gpuform.stacks.gates.evaluating import GateEvaluator
 from gpuform.stacks.gates.file import read_project_gates
 from gpuform.stacks.gates.proven import add_unreachable_platforms, check_certifications
-from gpuform.stacks.operations.opening.worlds import read_config
+from gpuform.stacks.operations.opening.environments import read_config
 from gpuform.stacks.pricing.book import PriceBook
 from gpuform.stacks.pricing.planned import add_costs
 from gpuform.stacks.review.renames import find_option_changes, find_renames

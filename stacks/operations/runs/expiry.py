@@ -16,7 +16,7 @@ from gpuform.stacks.engine.deployment import Options, Outcome
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import Selection, UrnPatterns
 from gpuform.stacks.engine.urn import name_of
-from gpuform.stacks.operations.opening.worlds import read_config
+from gpuform.stacks.operations.opening.environments import read_config
 from gpuform.stacks.schedule.calendar import (
     ExpiredResources,
     IdleWatch,

@@ -12,8 +12,8 @@ from typing import Literal, Protocol
 from gpuform.schemas.plan import Plan
 from gpuform.stacks.engine.deployment import Operation, Outcome
 from gpuform.stacks.engine.planning import Event
-from gpuform.stacks.operations.plans.appraising import PlanEvaluator
-from gpuform.stacks.operations.plans.record import RunRecord
+from gpuform.stacks.operations.plans.evaluator import PlanEvaluator
+from gpuform.stacks.operations.plans.run_record import RunRecord
 
 
 @dataclass(frozen=True, slots=True)

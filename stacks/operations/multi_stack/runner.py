@@ -16,11 +16,13 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.store import build_full_name
 from gpuform.stacks.gates.evaluating import allow_gates
 from gpuform.stacks.multi_stack import StackOrder, find_cycles, sort_by_dependencies
-from gpuform.stacks.operations.plans.plan_file import PlanRefused, read_stacks_plan, write_plan
-from gpuform.stacks.operations.runs.caller import Interruptions
-from gpuform.stacks.operations.runs.options import RunOptions
-from gpuform.stacks.operations.runs.results import ExitReason
-from gpuform.stacks.operations.several.process import (
+from gpuform.stacks.operations.multi_stack.combined_plan import (
+    assign_permissions,
+    evaluate_workspace_gates,
+    run_emulators,
+)
+from gpuform.stacks.operations.multi_stack.schedule import Schedule
+from gpuform.stacks.operations.multi_stack.stack_process import (
     Ended,
     Form,
     Interpreter,
@@ -29,12 +31,10 @@ from gpuform.stacks.operations.several.process import (
     Task,
     find_interpreters,
 )
-from gpuform.stacks.operations.several.schedule import Schedule
-from gpuform.stacks.operations.several.whole_plan import (
-    assign_permissions,
-    evaluate_workspace_gates,
-    run_emulators,
-)
+from gpuform.stacks.operations.plans.plan_file import PlanRefused, read_stacks_plan, write_plan
+from gpuform.stacks.operations.runs.callbacks import Interruptions
+from gpuform.stacks.operations.runs.options import RunOptions
+from gpuform.stacks.operations.runs.results import ExitReason
 
 _APPLIED_AT_ONCE: Final = 8
 """How many stacks are applied at a time. Applying is mostly waiting for platforms."""

@@ -23,9 +23,9 @@ from gpuform.stacks.engine.stack import Stack, Workspace, has_local_records, mov
 from gpuform.stacks.engine.state import Snapshot
 from gpuform.stacks.engine.store import StackLock
 from gpuform.stacks.engine.urn import name_of, type_of
-from gpuform.stacks.operations.opening.selecting import SelectedStack
-from gpuform.stacks.operations.opening.worlds import enter_environment, read_config
-from gpuform.stacks.operations.runs.caller import OperationCallbacks
+from gpuform.stacks.operations.opening.environments import enter_environment, read_config
+from gpuform.stacks.operations.opening.selected_stack import SelectedStack
+from gpuform.stacks.operations.runs.callbacks import OperationCallbacks
 from gpuform.stacks.resource_rules import lifecycle_of, write_refusal
 
 

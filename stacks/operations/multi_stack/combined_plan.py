@@ -17,7 +17,7 @@ from gpuform.stacks.engine.urn import is_noise, name_of
 from gpuform.stacks.gates.evaluating import GateEvaluator
 from gpuform.stacks.gates.file import Gate, read_project_gates, read_stacks_gates
 from gpuform.stacks.multi_stack import MultiStackWorkspace, WorkspaceStack
-from gpuform.stacks.operations.opening.emulating import find_shared_store, serve_emulators
+from gpuform.stacks.operations.opening.emulator import find_shared_store, serve_emulators
 from gpuform.stacks.pricing.book import PriceBook
 from gpuform.stacks.pricing.costs import price_usage, sum_costs
 from gpuform.stacks.pricing.footprints import compute_current_usage

@@ -30,26 +30,33 @@ from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.store import StackLock
 from gpuform.stacks.gates.evaluating import list_blocking_gates
 from gpuform.stacks.operations.config_setting import set_config_values
-from gpuform.stacks.operations.opening.selecting import (
+from gpuform.stacks.operations.opening.environments import enter_environment
+from gpuform.stacks.operations.opening.selected_stack import (
     SelectedStack,
     describe_lock_holder,
     warn_of_recovery,
 )
 from gpuform.stacks.operations.opening.variables import set_variables
-from gpuform.stacks.operations.opening.worlds import enter_environment
-from gpuform.stacks.operations.plans.appraising import PlanEvaluator
+from gpuform.stacks.operations.plans.evaluator import PlanEvaluator
 from gpuform.stacks.operations.plans.plan_file import write_plan
 from gpuform.stacks.operations.plans.plan_masking import mask_plan
-from gpuform.stacks.operations.plans.record import RunRecord
-from gpuform.stacks.operations.runs.caller import (
+from gpuform.stacks.operations.plans.run_record import RunRecord
+from gpuform.stacks.operations.runs.callbacks import (
     Interrupted,
     OperationCallbacks,
     RunEnded,
     RunStarted,
 )
-from gpuform.stacks.operations.runs.expiring import Expiry
+from gpuform.stacks.operations.runs.expiry import Expiry
 from gpuform.stacks.operations.runs.options import RunOptions
-from gpuform.stacks.operations.runs.repairing import (
+from gpuform.stacks.operations.runs.recovery import (
+    KeyRights,
+    build_adoption_variables,
+    forget_deleted_objects,
+    forget_pending_creates,
+    recover_earlier_runs,
+)
+from gpuform.stacks.operations.runs.repair import (
     RepairRun,
     build_preview_variables,
     build_reviewed_variables,
@@ -62,13 +69,6 @@ from gpuform.stacks.operations.runs.saved_plans import (
     build_origin,
     build_sealed_plan,
     require_digest,
-)
-from gpuform.stacks.operations.runs.settling import (
-    KeyRights,
-    build_adoption_variables,
-    forget_deleted_objects,
-    forget_pending_creates,
-    recover_earlier_runs,
 )
 from gpuform.stacks.resource_rules import DELETION_RULES, RULES, deletes_first
 from gpuform.stacks.schedule.noticing import is_out_of_credit, list_entry_notices

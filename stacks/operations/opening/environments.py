@@ -25,7 +25,7 @@ from gpuform.providers.platform import platforms
 from gpuform.stacks.engine.records import raise_as_engine_errors
 from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.values import unwrap_secrets
-from gpuform.stacks.operations.opening.emulating import run_emulator
+from gpuform.stacks.operations.opening.emulator import run_emulator
 from gpuform.stacks.resource_rules import lifecycle_of
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gpuform.stacks.multi_stack import StackOrder, find_cycles
-from gpuform.stacks.operations.several.process import (
+from gpuform.stacks.operations.multi_stack.stack_process import (
     AsksOutputs,
     AsksPassphrase,
     Cancel,

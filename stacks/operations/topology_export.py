@@ -14,12 +14,12 @@ from gpuform.schemas.policies.drain import KubernetesInputs
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.records import raise_as_engine_errors
 from gpuform.stacks.engine.stack import Stack
-from gpuform.stacks.operations.opening.selecting import SelectedStack, create_passphrase_finder
-from gpuform.stacks.operations.opening.worlds import (
+from gpuform.stacks.operations.opening.environments import (
     enter_environment,
     is_recorded_emulated,
     read_config,
 )
+from gpuform.stacks.operations.opening.selected_stack import SelectedStack, create_passphrase_finder
 from gpuform.stacks.topology_export.applying import (
     DONE,
     Change,
