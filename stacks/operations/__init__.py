@@ -97,7 +97,8 @@ _HOMES = {
     " outputs preview refresh repair status up",
     "status_reading": "DriftResult",
     "importing": "ImportResult",
-    "topology_export": "AppliedTopology TopologyOptions TopologyResult apply_topology read_topology",
+    "topology_export": "AppliedTopology TopologyOptions TopologyResult apply_topology"
+    " read_topology",
     "opening.selected_stack": "SelectedStack create_or_select_stack create_stack select_stack",
     "runs.callbacks": "Cancellation Interrupted Message OperationEvent RunEnded RunStarted",
     "runs.options": "ImportOptions RunOptions",
