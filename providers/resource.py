@@ -10,7 +10,7 @@ from pulumi.dynamic import dynamic
 from gpuform.providers.chosen_form import get_chosen_form
 from gpuform.providers.forms import PROVIDER_KEY, Form
 from gpuform.providers.lifecycle import Lifecycle
-from gpuform.providers.plugin.program_warnings import warn_about_import, warn_if_missing
+from gpuform.providers.plugin.program_warnings import warn_about_import, warn_if_plugin_missing
 
 
 class PlatformResource(pulumi.CustomResource):
@@ -46,7 +46,7 @@ class PlatformResource(pulumi.CustomResource):
             if opts is not None and opts.import_:
                 warn_about_import(resource_name)
         else:
-            warn_if_missing()
+            warn_if_plugin_missing()
         other_type = form.other.build_type(lifecycle.platform, lifecycle.kind)
         aliases = [pulumi.Alias(type_=other_type), *_build_aliases(other_type, opts)]
         defaults = pulumi.ResourceOptions(additional_secret_outputs=secret, aliases=aliases)

@@ -53,7 +53,11 @@ class _ConsumersRead:
         self._total: int | None = None
 
     def add_page(self, page: wire.ConsumerPage) -> None:
-        """Add the next page, and find out whether the page is the last one."""
+        """Add the next page, and set `is_finished` after the last page or a contradiction.
+
+        A contradiction is added to `missing`: `total` is absent, changes from page to page, or
+        differs from the workloads shown.
+        """
         self.pages += 1
         previous_count = len(self.consumers)
         self.consumers |= _group_by_identity(page.data)
@@ -80,7 +84,11 @@ class _ConsumersRead:
         self._total = total
 
     def is_proven_by(self, previous_read: "_ConsumersRead | None") -> bool:
-        """Return True if the workloads are complete; `previous_read` is the pass before, if any."""
+        """Return True if this pass proves that its workloads are complete.
+
+        A pass with something in `missing` proves nothing. A single page is proof. Several pages are
+        proof only if `previous_read`, the pass before, has the same workloads.
+        """
         if self.missing or self.pages == 1:
             return not self.missing
         if previous_read is None or previous_read.missing:
@@ -88,7 +96,10 @@ class _ConsumersRead:
         return previous_read.consumers.keys() == self.consumers.keys()
 
     def _finish(self, *missing: str) -> None:
-        """End the read; `missing` says why the read is not complete."""
+        """End the read.
+
+        `missing` has the reasons why the workloads are incomplete; empty if complete.
+        """
         self.is_finished = True
         self.missing += missing
 
@@ -96,9 +107,10 @@ class _ConsumersRead:
 def _group_by_identity(
     consumers: Sequence[wire.Consumer],
 ) -> dict[tuple[object, ...], wire.Consumer]:
-    """Return the workloads of one page by identity: the uid, else the name with a number.
+    """Return the workloads of one page by identity: source and uid, or source and name.
 
-    The number counts workloads of one name on the page: Slurm runs many jobs of one name.
+    A workload without a uid is identified by source, kind, namespace, name and a number, because
+    Slurm runs many jobs of one name.
     """
     by_identity: dict[tuple[object, ...], wire.Consumer] = {}
     count_by_name: dict[tuple[str, ...], int] = {}
@@ -156,11 +168,14 @@ class LensClient:
     def list_consumers(
         self, page_size: int = PAGE_SIZE, retry: Retry = Retry.SAFE
     ) -> Sequence[wire.Consumer]:
-        """Return every workload on GPUs, each once.
+        """Return every workload on GPUs, each once, from all pages of Lens.
+
+        Several pages are read again until two passes in succession have the same workloads, at most
+        four times.
 
         Raises:
-            NotEnoughEvidence: at each of four reads, Lens shows fewer or other workloads than it
-                counts, or they change from page to page.
+            NotEnoughEvidence: the last passes differ, or their pages contradict Lens's own `total`.
+            GpuformError: a request fails.
         """
         previous_read: _ConsumersRead | None = None
         for _ in range(_MAX_READS):
@@ -220,10 +235,12 @@ class LensClient:
         params: Mapping[str, str] | None = None,
         retry: Retry = Retry.SAFE,
     ) -> Model:
-        """Return the content of Lens's envelope.
+        """Send a GET request and return the data in Lens's envelope as `model`.
 
         Raises:
-            ServerError: the envelope has a failure, which Lens may send with status 200.
+            ServerError: Lens reports a failure in an answer of status 200, or the data does not fit
+                `model`.
+            GpuformError: as `ApiClient.request_model`.
         """
         answer = self._api.request_model(wire.Envelope, "GET", path, params=params, retry=retry)
         # Lens answers errors of its own with status 200 and another code than 0.
@@ -235,7 +252,7 @@ class LensClient:
             raise self._build_error(path, "something unexpected", answer.trace_id) from None
 
     def _build_error(self, path: str, failure: str, trace_id: str) -> ServerError:
-        """Return the error for a failure which Lens answered with status 200, without the token."""
+        """Return the error for a failure answered with status 200; the token is redacted."""
         # The message is foreign text: it may have control characters, or echo the token.
         message = escape_invisible(" ".join(self._errors.redact(failure).split()))[:300]
         return ServerError(
@@ -288,7 +305,10 @@ def is_configured(settings: Settings) -> bool:
 
 
 def client_for(settings: Settings) -> LensClient:
-    """Return the client for `settings`, one per process, address and token."""
+    """Return the client for address and token of `settings`, shared by all callers in the process.
+
+    Without an address, every request of the client raises MissingCredentials.
+    """
     url, token = address(settings), settings.get_value(TOKEN_VARIABLE, TOKEN_CONFIG)
     return _clients.get((url, token), url, partial(LensClient, url, token))
 

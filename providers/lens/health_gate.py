@@ -71,7 +71,7 @@ class HealthGateOperations:
         object_id: str,  # noqa: ARG002 - the shape of ResourceOperations
         inputs: HealthGateInputs,
     ) -> ObservedGate:
-        """Wait until the condition holds.
+        """Wait until the condition holds, for at most the declared `wait_minutes`.
 
         Raises:
             NotReady: the condition does not hold in time; the error has the last numbers.
@@ -91,9 +91,13 @@ class HealthGateOperations:
     def read(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> ObservedGate | None:
-        """Return the gate as of the last pass, with reasons which would keep the gate closed now.
+        """Return the gate as of its last pass, and in `amiss_now` why a passed gate would fail now.
 
-        An import gets the overview of now. None for any other id than the gates'.
+        An import, which has no known inputs, gets the current overview instead. Returns None if
+        `object_id` is not the id of all gates.
+
+        Raises:
+            GpuformError: Lens does not answer an import.
         """
         if object_id != ID:
             return None
@@ -111,9 +115,9 @@ class HealthGateOperations:
         return Observed({}, HealthGateOutputs.model_validate({"ready": False, **stored_outputs}))
 
     def _explain_closed_now(self, known_inputs: Mapping[str, Any]) -> str | None:
-        """Return why the gate would not pass now, or None; Lens is asked once.
+        """Return why the gate would not pass now, or None if the gate would pass.
 
-        A Lens that does not answer is such a reason, and no error.
+        Lens is asked once. A Lens that does not answer is a reason, and no error.
         """
         condition = ConditionInputs.model_validate(known_inputs["condition"])
         try:
@@ -134,7 +138,10 @@ class HealthGateOperations:
         inputs: HealthGateInputs,
         changes: Sequence[FieldChange],
     ) -> None:
-        """Send nothing: the wait after an update waits again."""
+        """Send nothing.
+
+        `wait_until_ready`, called after every update, evaluates the condition again.
+        """
 
     def delete(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]

@@ -37,10 +37,10 @@ class LensAnswers:
 
 
 def fetch_answers(client: LensClient) -> LensAnswers:
-    """Fetch the answers of all documented endpoints of Lens.
+    """Request heatmap, overview and workloads from Lens, each without retries.
 
     Raises:
-        GpuformError: one answer is missing.
+        GpuformError: a request fails, or the list of workloads is not proven complete.
     """
     return LensAnswers(
         # Each sent once: answers that are minutes apart do not belong together.
@@ -53,34 +53,34 @@ def fetch_answers(client: LensClient) -> LensAnswers:
 def find_missing_proof(
     answers: LensAnswers, node_names: Collection[str], gpus_per_node: int, max_percent: float
 ) -> Iterator[str]:
-    """Yield each gap in the proof of the nodes' idle GPUs; nothing if all are proven idle.
+    """Yield each reason why Lens does not prove the GPUs of the nodes idle; none if all are proven.
 
     Args:
         answers: the answers of `fetch_answers`.
         node_names: the names of the nodes in Lens.
         gpus_per_node: how many GPUs each node has.
-        max_percent: the use that each GPU has to be below.
+        max_percent: a GPU is idle if used less than this.
     """
-    unreadable = list(_find_unreadable(answers.heatmap))
+    heatmap_faults = list(_find_heatmap_faults(answers.heatmap))
     # A heatmap that breaks its own rules proves nothing about single GPUs.
-    if unreadable:
-        yield from unreadable
+    if heatmap_faults:
+        yield from heatmap_faults
         return
     use_by_gpu = _get_use_by_gpu(answers.heatmap.utilization)
     named_gpus = _find_named_gpus(answers.heatmap)
     for node in sorted(node_names):
-        yield from _find_unnamed(node, named_gpus, gpus_per_node)
+        yield from _find_gpu_count_gaps(node, named_gpus, gpus_per_node)
         for (name, device), use in use_by_gpu.items():
             if name == node and use >= max_percent:
                 yield f"GPU {node} {device} is used {use:g}%"
-    yield from _find_unbounded(
+    yield from _find_unbounded_gpus(
         use_by_gpu, {gpu for gpu in named_gpus if gpu[0] in node_names}, max_percent
     )
     yield from _find_contradictions(answers, use_by_gpu, {name for name, _ in named_gpus})
 
 
-def _find_unreadable(heatmap: GpuHeatmap) -> Iterator[str]:
-    """Yield the faults which keep the heatmap from being evidence at all."""
+def _find_heatmap_faults(heatmap: GpuHeatmap) -> Iterator[str]:
+    """Yield the faults that make the heatmap useless: wrong units or values, unnamed GPUs."""
     use = heatmap.utilization
     # Every later comparison takes the values as percent.
     if use.unit.strip() != "%" or (use.y_axis_min, use.y_axis_max) != (0, 100):
@@ -99,8 +99,10 @@ def _find_unreadable(heatmap: GpuHeatmap) -> Iterator[str]:
             yield f"gpuHeatmap: {metric} shows one GPU more than once"
 
 
-def _find_unnamed(node: str, named_gpus: Collection[Gpu], gpus_per_node: int) -> Iterator[str]:
-    """Yield a gap unless Lens names exactly `gpus_per_node` GPUs of the node."""
+def _find_gpu_count_gaps(
+    node: str, named_gpus: Collection[Gpu], gpus_per_node: int
+) -> Iterator[str]:
+    """Yield a gap if Lens names more or fewer than `gpus_per_node` GPUs of the node."""
     gpu_count = sum(name == node for name, _ in named_gpus)
     if gpu_count == 0:
         yield f"no answer names {node}: Lens may not watch it"
@@ -114,13 +116,13 @@ def _find_unnamed(node: str, named_gpus: Collection[Gpu], gpus_per_node: int) ->
         yield f"it names {gpu_count} GPUs of {node}, which has {gpus_per_node}"
 
 
-def _find_unbounded(
+def _find_unbounded_gpus(
     use_by_gpu: Mapping[Gpu, float], gpus: Collection[Gpu], max_percent: float
 ) -> Iterator[str]:
-    """Yield why GPUs missing from `utilization` may be used more than `max_percent`.
+    """Yield a gap if GPUs in `gpus` but not in `use_by_gpu` may be used `max_percent` or more.
 
-    Only a list of the documented length is known to be the top of a ranking: a shorter one has all
-    GPUs, and of a longer one nobody knows whether some were lost on the way.
+    Only a list of the documented length is known to be the top of a ranking, whose lowest use
+    bounds the GPUs left out. A list of another length bounds nothing.
     """
     hidden_gpus = sorted(
         f"{node} {device}" for node, device in gpus if (node, device) not in use_by_gpu
@@ -142,7 +144,10 @@ def _find_unbounded(
 def _find_contradictions(
     answers: LensAnswers, use_by_gpu: Mapping[Gpu, float], node_names: Collection[str]
 ) -> Iterator[str]:
-    """Yield where the overview or the workloads show more use, or fewer nodes, than the heatmap."""
+    """Yield where the overview or the workloads show more use, or fewer nodes, than the heatmap.
+
+    An overview without utilization counts, too. `node_names` are all nodes that the heatmap names.
+    """
     overview, highest = answers.overview, max(use_by_gpu.values())
     yield from (
         f"overview: {problem}"

@@ -19,26 +19,30 @@ def capacity() -> Capacity:
 
     Lens has no history, so there is no trend.
     """
-    client = _create_client()
+    client = _get_client()
     return Capacity.from_overview(client.get_overview(), client.list_consumers())
 
 
 def get_overview() -> Overview:
     """Return nodes, GPUs, storage and RDMA ports in numbers; rates are from 0 to 1."""
-    return _create_client().get_overview()
+    return _get_client().get_overview()
 
 
 def get_consumers(page_size: int = PAGE_SIZE) -> Sequence[Consumer]:
-    """Return all workloads on GPUs, fetched in pages of `page_size`."""
-    return _create_client().list_consumers(page_size)
+    """Return all workloads on GPUs, fetched in pages of `page_size`.
+
+    Raises:
+        NotEnoughEvidence: the pages contradict each other at each of four reads.
+    """
+    return _get_client().list_consumers(page_size)
 
 
 def get_heatmap() -> GpuHeatmap:
     """Return the GPUs with the most power (W), heat (℃) and use (percent)."""
-    return _create_client().get_heatmap()
+    return _get_client().get_heatmap()
 
 
-def _create_client() -> LensClient:
+def _get_client() -> LensClient:
     """Return the client of Lens for the settings of look-ups, one per process."""
     return client_for(get_lookup_settings())
 
@@ -48,8 +52,8 @@ def describe_overheated_nodes(
 ) -> Mapping[str, str]:
     """Return a message for each node in `node_names` with a GPU above `max_celsius`.
 
-    Lens's heatmap shows the hottest GPUs only (Lens reference, 'GPU Heatmap'). A value in another
-    unit, or without a node's name, is ignored.
+    Lens's heatmap shows the hottest GPUs only (Lens reference, 'GPU Heatmap'), so further hot nodes
+    may have no message. A value in another unit, or without a node's name, is ignored.
 
     Raises:
         GpuformError: Lens cannot be asked.

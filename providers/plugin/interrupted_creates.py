@@ -23,6 +23,8 @@ _COMMANDS = _DESTROY_COMMANDS | {"up", "update", "preview", "pre", "refresh", "i
 def refuse_incomplete_destroy(intents: Intents) -> None:
     """Raise GpuformError if a `pulumi destroy` would leave objects of interrupted creates behind.
 
+    Does nothing if another command runs, or if the state cannot be read from here.
+
     Raises:
         GpuformError: the command is a destroy, and the state lacks an object that a create may have
             made.
@@ -48,6 +50,8 @@ def find_leftover_intents(
     intents: Iterable[Intent], stored_resources: StoredObjects
 ) -> list[Intent]:
     """Return the intents of creates whose objects, known or possible, are not in the state.
+
+    An intent with an outcome, which is decided, is left out.
 
     Args:
         intents: The recorded creates of the stack.

@@ -78,7 +78,7 @@ class InstalledPlugin:
 
 
 def get_plugins_folder(environ: Mapping[str, str], *, windows: bool = os.name == "nt") -> Path:
-    """Return the Pulumi CLI's plugins folder, which need not exist.
+    """Return the Pulumi CLI's folder `plugins` in PULUMI_HOME or ~/.pulumi, which need not exist.
 
     Raises:
         GpuformError: PULUMI_HOME is a Windows path, and `windows` is False.
@@ -119,7 +119,10 @@ def list_installed_plugins(plugins_folder: Path) -> list[InstalledPlugin]:
 
 
 def find_plugin_on_path(environ: Mapping[str, str]) -> Path | None:
-    """Return the plugin on the PATH, which the CLI prefers to installed ones, or None."""
+    """Return the plugin on the PATH, which the CLI prefers to installed ones, or None.
+
+    Returns None, too, while PULUMI_IGNORE_AMBIENT_PLUGINS makes the CLI ignore the PATH.
+    """
     if environ.get(IGNORE_AMBIENT_VARIABLE, "").lower() in ("1", "true"):
         return None  # the CLI ignores the PATH, too, while this variable is set
     program = shutil.which(COMMAND, path=environ.get("PATH", ""))
@@ -127,17 +130,21 @@ def find_plugin_on_path(environ: Mapping[str, str]) -> Path | None:
 
 
 def find_executable(folder: Path, *, windows: bool = os.name == "nt") -> Path | None:
-    """Return the program in a version's folder for the CLI to start, or None."""
+    """Return the existing program that the CLI would start in a version's folder, or None."""
     names = (f"{COMMAND}.exe", f"{COMMAND}.cmd") if windows else (COMMAND,)
     return next((folder / name for name in names if (folder / name).exists()), None)
 
 
-def find_project_plugin(project: Path) -> str | None:
-    """Return the folder of gpuform's plugin set in a Pulumi.yaml, or None.
+def find_project_plugin(project_file: Path) -> str | None:
+    """Return the folder that a Pulumi.yaml sets for gpuform's plugin, as written there, or None.
 
     The CLI prefers this plugin to any other.
+
+    Raises:
+        OSError: the file cannot be read.
+        yaml.YAMLError: the file is not YAML.
     """
-    document = yaml.safe_load(project.read_text(encoding="utf-8"))
+    document = yaml.safe_load(project_file.read_text(encoding="utf-8"))
     plugins = document.get("plugins") if isinstance(document, dict) else None
     providers = plugins.get("providers") if isinstance(plugins, dict) else None
     for provider in providers if isinstance(providers, list) else ():

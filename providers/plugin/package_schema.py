@@ -48,12 +48,15 @@ class TypeCollector:
     _models: dict[str, type[BaseModel]] = field(default_factory=dict)
 
     def build_spec(self, annotation: Any, enum_name: str, rules: FieldRules) -> Spec:
-        """Return the schema of a value with this annotation, and collect the value's types.
+        """Return the schema of a value with this annotation, and add the value's types to `specs`.
 
         Args:
             annotation: The type annotation of a field or a parameter.
             enum_name: The name for an enumeration, if the annotation is a Literal.
             rules: The rules that the fields of a nested model inherit.
+
+        Raises:
+            ValueError: two different types have one name.
         """
         allowed_types = list_alternatives(annotation)
         if len(allowed_types) > 1:
@@ -78,7 +81,11 @@ class TypeCollector:
         )
 
     def build_property(self, field: FieldInfo, enum_name: str, rules: FieldRules) -> Spec:
-        """Return the schema of a property with the field's type, description and rules."""
+        """Return the schema of a property with the field's type, description and rules.
+
+        Raises:
+            ValueError: two different types have one name.
+        """
         description = append_change_effect(field.description or "", rules)
         # Not as `default`: an SDK would declare the value, which is compared from then on.
         if rules.default is not None:
@@ -94,10 +101,10 @@ class TypeCollector:
             property_spec["secret"] = True
         return property_spec
 
-    def _add_object(self, model: type[BaseModel], outer: FieldRules) -> Spec:
-        """Return a reference to the object type of a model, and collect the type once.
+    def _add_object(self, model: type[BaseModel], outer_rules: FieldRules) -> Spec:
+        """Return a reference to the object type of a model, and add the type to `specs` once.
 
-        Raises ValueError if another model has the same token.
+        The fields inherit `outer_rules`. Raises ValueError if another model has the same token.
         """
         name = self.get_type_name(model)
         token = f"{PACKAGE}:{self.platform}:{name}"
@@ -113,7 +120,7 @@ class TypeCollector:
                     key: self.build_property(
                         field,
                         name + to_camel_case(key),
-                        inherit_all_rules(get_field_rules(model)[key], outer),
+                        inherit_all_rules(get_field_rules(model)[key], outer_rules),
                     )
                     for key, field in model.model_fields.items()
                 },
@@ -122,7 +129,7 @@ class TypeCollector:
         return build_type_reference(token)
 
     def _add_enumeration(self, enum_name: str, values: Sequence[Any]) -> Spec:
-        """Return a reference to an enumeration of texts, and collect the enumeration once.
+        """Return a reference to an enumeration of texts, and add the enumeration to `specs` once.
 
         Raises ValueError if another type has the same token.
         """
@@ -139,7 +146,11 @@ def build_type_reference(token: str) -> Spec:
 
 
 def list_required_properties(model: type[BaseModel]) -> list[str]:
-    """Return the names of an input model's required fields, or of always present outputs."""
+    """Return the names of the properties that the schema of a model marks as required.
+
+    Of inputs these are the fields without a default; of outputs also the fields that are never
+    None.
+    """
     is_input = issubclass(model, InputModel)
     return [
         name
@@ -370,9 +381,9 @@ def _build_resource_form_variable() -> Spec:
 
 
 def _build_language_options() -> Spec:
-    """Return the names of generated SDKs, by language.
+    """Return the options of generated SDKs by language: package names, and the schema's version.
 
-    None is the name of gpuform's own Python package.
+    No name is that of gpuform's own Python package.
     """
     names: dict[str, dict[str, Any]] = {
         "csharp": {

@@ -34,8 +34,8 @@ STOP_GRACE_SECONDS = 5.0
 def serve(engine_address: str, port_descriptor: int) -> None:
     """Serve the plugin, and write the server's port to the file descriptor `port_descriptor`.
 
-    Returns after a signal or after the end of the parent process. Both cancel the running calls, as
-    `Cancel` does, and leave them STOP_GRACE_SECONDS to answer.
+    Returns after SIGTERM, SIGINT or the end of the parent process. Each of these cancels the
+    running calls, as `Cancel` does, and leaves them STOP_GRACE_SECONDS to answer.
     """
     # Read before the port is written: until then the parent waits, and cannot have ended.
     parent = os.getppid()

@@ -29,10 +29,11 @@ gpuform's own engine runs programs without it, and needs no plugin.
 
 
 @cache
-def warn_if_missing() -> None:
-    """Warn once if the Pulumi CLI runs the program and finds no plugin.
+def warn_if_plugin_missing() -> None:
+    """Warn once per process if the Pulumi CLI runs the program and finds no plugin.
 
-    The CLI would look for the plugin on the internet, where there is none.
+    The caller has checked that the resources are of the plugin form. The CLI would look for the
+    plugin on the internet, where there is none.
     """
     command_names = {Path(argument).name for argument in sys.orig_argv}
     if CLI_RUNNER not in command_names or is_plugin_available(os.environ, Path.cwd()):
@@ -44,7 +45,10 @@ def warn_if_missing() -> None:
 
 
 def warn_about_import(resource_name: str) -> None:
-    """Warn that the Pulumi CLI cannot import into the dynamic form, and name the alternatives."""
+    """Warn that the Pulumi CLI cannot import into the dynamic form, and name the alternatives.
+
+    Does nothing under gpuform's own engine, which can import.
+    """
     # The CLI's dynamic host fails with a KeyError before any code of gpuform runs.
     if isinstance(pulumi.runtime.settings.get_monitor(), ResourceMonitorStub):
         pulumi.log.warn(
@@ -56,7 +60,11 @@ def warn_about_import(resource_name: str) -> None:
 
 
 def is_plugin_available(environ: Mapping[str, str], program_folder: Path) -> bool:
-    """Return True if the CLI finds a plugin for the program in this folder, or may find one."""
+    """Return True if the CLI finds a plugin for the program in this folder, or may find one.
+
+    A file that cannot be read may name a plugin. A Windows path in PULUMI_HOME means that there is
+    none.
+    """
     project_files = (folder / "Pulumi.yaml" for folder in (program_folder, *program_folder.parents))
     project_file = next((file for file in project_files if file.is_file()), None)
     try:

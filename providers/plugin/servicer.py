@@ -60,7 +60,11 @@ Method = Callable[["Servicer", Request, grpc.ServicerContext], Answer]
 
 
 def report_errors(method: Method[Request, Answer]) -> Method[Request, Answer]:
-    """Decorate a protocol method to report errors as a message, without a traceback."""
+    """Decorate a protocol method: an error ends the call with a message, without a traceback.
+
+    The message of an unexpected error omits the error's text, which may contain secrets. A
+    PartialFailure also sends its details to the engine.
+    """
 
     @wraps(method)
     def call_method(self: "Servicer", request: Request, context: grpc.ServicerContext) -> Answer:
@@ -134,7 +138,7 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
 
     @report_errors
     def Cancel(self, _request: Empty, _context: grpc.ServicerContext) -> Empty:  # noqa: N802
-        """Set the event that interrupts all running calls of this plugin."""
+        """Set the event that ends every wait of this plugin, in running and in later calls."""
         self.cancelled.set()
         return Empty()
 
@@ -172,7 +176,7 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
     def Configure(  # noqa: N802
         self, request: provider_pb2.ConfigureRequest, _context: grpc.ServicerContext
     ) -> provider_pb2.ConfigureResponse:
-        """Set the provider's settings, and refuse a destroy with unfinished creates."""
+        """Set the settings for later calls, and refuse a destroy with unfinished creates."""
         inputs = from_struct(request.args)
         if not request.HasField("args"):
             # Without `args` the engine sends variables, whose keys begin with the package's name.
@@ -191,7 +195,10 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
     def Check(  # noqa: N802
         self, request: provider_pb2.CheckRequest, _context: grpc.ServicerContext
     ) -> provider_pb2.CheckResponse:
-        """Return the resource's inputs with defaults filled in, and the problems of the inputs."""
+        """Return the resource's inputs with defaults filled in, and the problems of the inputs.
+
+        The inputs of an import are completed with the secrets that `Read` has stored.
+        """
         lifecycle, news = self._get_lifecycle(request), from_struct(request.news)
         # An import checks the inputs that it has read, as both the old and the new ones.
         if request.news == request.olds:
@@ -238,7 +245,11 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
     def Create(  # noqa: N802
         self, request: provider_pb2.CreateRequest, _context: grpc.ServicerContext
     ) -> provider_pb2.CreateResponse:
-        """Create the resource, or predict the outputs in a preview."""
+        """Create the resource, or predict the outputs in a preview.
+
+        An object that is not ready ends the call with PartialFailure, which reports the object's id
+        to the engine.
+        """
         lifecycle, inputs = self._get_lifecycle(request), from_struct(request.properties)
         if request.preview:
             predicted_outputs = lifecycle.predict_outputs(unwrap_all_secrets(inputs))
@@ -261,7 +272,10 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
     def Read(  # noqa: N802
         self, request: provider_pb2.ReadRequest, _context: grpc.ServicerContext
     ) -> provider_pb2.ReadResponse:
-        """Read the resource for a refresh, or an existing object for an import."""
+        """Read the resource for a refresh, or an existing object for an import.
+
+        The answer is empty if the object does not exist.
+        """
         lifecycle = self._get_lifecycle(request)
         olds, inputs = from_struct(request.properties), from_struct(request.inputs)
         with self._enter_context(request):
@@ -279,7 +293,7 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
         )
 
     def _read_import(self, request: provider_pb2.ReadRequest, lifecycle: Any) -> ReadResult:
-        """Return the imported object, and remember its secrets by the URN."""
+        """Return the imported object, and store its secret inputs under the URN for `Check`."""
         read_result = import_object(type(lifecycle), request.id, self.settings)
         outputs, inputs = read_result.outs or {}, read_result.inputs or {}
         secrets = {*lifecycle.list_secret_names()} & lifecycle.inputs.model_fields.keys()
@@ -292,7 +306,11 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
     def Update(  # noqa: N802
         self, request: provider_pb2.UpdateRequest, _context: grpc.ServicerContext
     ) -> provider_pb2.UpdateResponse:
-        """Update the resource in place, or predict the outputs in a preview."""
+        """Update the resource in place, or predict the outputs in a preview.
+
+        A preview reports repairs as warnings. An object that is not ready ends the call with
+        PartialFailure.
+        """
         lifecycle, inputs = self._get_lifecycle(request), from_struct(request.news)
         if request.preview:
             with self._enter_context(request) as context:
@@ -401,7 +419,10 @@ _NO_CHANGES = provider_pb2.DiffResponse.DIFF_NONE
 
 
 def _get_type_from_urn(urn: str) -> str:
-    """Return the resource's own type: the last of the type chain in `...::<types>::<name>`."""
+    """Return the resource's own type: the last of the type chain in `...::<types>::<name>`.
+
+    Any text of another form is returned unchanged.
+    """
     parts = urn.split("::", 3)
     return parts[2].rsplit("$", 1)[-1] if len(parts) == 4 else urn
 

@@ -40,7 +40,10 @@ def list_secret_inputs() -> frozenset[str]:
 
 
 def find_input_problems(inputs: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield the problems of a provider's inputs, given as plain values or UNKNOWN."""
+    """Yield a problem for each unknown setting in a provider's inputs, and each non-string value.
+
+    Pulumi's own inputs, None and UNKNOWN give no problem.
+    """
     config_keys = _map_inputs_to_config_keys()
     for name, value in inputs.items():
         if name in _OTHER_INPUTS:
@@ -59,6 +62,8 @@ def find_input_problems(inputs: Mapping[str, Any]) -> Iterator[Problem]:
 
 def create_settings(inputs: Mapping[str, Any], config: Mapping[str, str]) -> Settings:
     """Return the settings from a provider's plain inputs, completed from the stack's configuration.
+
+    With an UNKNOWN input the settings are empty, so that no other account is used in its place.
 
     Args:
         inputs: The provider's inputs by name.
@@ -79,7 +84,10 @@ def create_settings(inputs: Mapping[str, Any], config: Mapping[str, str]) -> Set
 
 
 def read_stack_config() -> dict[str, str]:
-    """Return the stack's configuration under full keys, from the variable PULUMI_CONFIG."""
+    """Return the stack's configuration under full keys, from the variable PULUMI_CONFIG.
+
+    Returns an empty dict if the variable is missing or is not a JSON object.
+    """
     try:
         config = json.loads(os.environ.get("PULUMI_CONFIG") or "{}")
     except ValueError:
@@ -95,7 +103,7 @@ def _map_inputs_to_config_keys() -> dict[str, str]:
 
 
 def get_lifecycle_by_token(token: str) -> type[Lifecycle[Any, Any]]:
-    """Return the lifecycle class of a resource type, and import the class if needed.
+    """Return the lifecycle class of a resource type such as `gpuform:together:Cluster`.
 
     Raises:
         UnsupportedKind: the token names no resource of gpuform; the message lists the valid ones.

@@ -25,6 +25,8 @@ from gpuform.schemas.values import UNKNOWN
 def from_struct(struct: Struct) -> Properties:
     """Return a Struct's properties as plain values, UNKNOWN and `Secret`.
 
+    A reference to a resource becomes the resource's id.
+
     Raises:
         GpuformError: a value is of a kind that no resource accepts, such as a file.
     """
@@ -37,7 +39,8 @@ def from_struct(struct: Struct) -> Properties:
 def _from_wire_value(value: Any) -> Any:
     """Return a value of Pulumi's protocol as a plain value, UNKNOWN or `Secret`, at any depth.
 
-    A reference to a resource becomes its id. Raises GpuformError for a file.
+    A reference to a resource becomes its id, to a component its URN. Raises GpuformError for a
+    file.
     """
     if isinstance(value, values.Unknown):
         return UNKNOWN
@@ -148,7 +151,11 @@ _LIST_ITEM_KEY = re.compile(r'\["')
 def build_detailed_diff(
     changes: Iterable[FieldChange], olds: Mapping[str, Any], news: Mapping[str, Any]
 ) -> dict[str, provider_pb2.PropertyDiff]:
-    """Return the diff of each changed path, with the kind of change for Pulumi's display."""
+    """Return the kind of change of each changed path, for Pulumi's display.
+
+    Unchanged paths are left out. A change of a list item with a key is reported as a change of the
+    list. A path is replaced if any of its changes replaces.
+    """
     diffs: dict[str, provider_pb2.PropertyDiff] = {}
     for change in changes:
         if change.action is Action.KEEP:
@@ -166,7 +173,7 @@ def build_detailed_diff(
 
 
 def _get_action(path: str, olds: Mapping[str, Any], news: Mapping[str, Any]) -> Action:
-    """Return whether the property at the start of a path is added, updated or deleted."""
+    """Return how the top-level property of a path changes: ADD, UPDATE or DELETE."""
     name = get_top_level_property(path)
     if name not in olds:
         return Action.ADD

@@ -16,7 +16,7 @@ from gpuform.providers.plugin.locations import (
 from gpuform.providers.plugin.program_warnings import (
     CLI_RUNNER,
     is_plugin_available,
-    warn_if_missing,
+    warn_if_plugin_missing,
 )
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="shell scripts stand for plugins")
@@ -72,9 +72,9 @@ def warnings(monkeypatch: pytest.MonkeyPatch, environ: dict[str, str]) -> Iterat
     monkeypatch.setattr(pulumi.log, "warn", messages.append)
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
-    warn_if_missing.cache_clear()
+    warn_if_plugin_missing.cache_clear()
     yield messages
-    warn_if_missing.cache_clear()
+    warn_if_plugin_missing.cache_clear()
 
 
 @pytest.mark.parametrize(("runner", "times"), [(CLI_RUNNER, 1), ("gpuform", 0)])
@@ -82,8 +82,8 @@ def test_a_missing_plugin_is_warned_about_once_and_only_under_the_cli(
     runner: str, times: int, warnings: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "orig_argv", ["python", "-u", f"/opt/{runner}", "--monitor"])
-    warn_if_missing()
-    warn_if_missing()
+    warn_if_plugin_missing()
+    warn_if_plugin_missing()
     assert len(warnings) == times
     assert all("run `gpuform plugin install`" in message for message in warnings)
 
@@ -92,5 +92,5 @@ def test_no_warning_if_the_plugin_is_installed(
     warnings: list[str], installed_plugin: InstalledPlugin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "orig_argv", ["python", "-u", f"/opt/{CLI_RUNNER}", "--monitor"])
-    warn_if_missing()
+    warn_if_plugin_missing()
     assert warnings == []
