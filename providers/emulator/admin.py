@@ -87,7 +87,7 @@ class AdminApi:
         return answer_json({"now": self._clock.now(), "emulator": self._store.identity})
 
     def _move_clock(self) -> Response:
-        """Advance the clock, and answer the new time.
+        """Move the clock as the body says, and answer the new time and the store's identity.
 
         `{"advance": seconds}` adds seconds; `{"until": unix seconds}` moves the clock to that time,
         or nowhere if the time has passed.
@@ -111,11 +111,14 @@ class AdminApi:
         return answer_json([rule.model_dump(mode="json") for rule in self._faults.list_live()])
 
     def _count_applied_faults(self) -> Response:
-        """Answer how many requests each fault was applied to, used up ones included."""
+        """Answer how many requests each fault rule was applied to, by the rule's number.
+
+        Used up and cleared rules are included; rules that were never applied are not.
+        """
         return answer_json(self._faults.count_applications())
 
     def _clear_faults(self) -> Response:
-        """Remove all fault rules, and answer an empty list."""
+        """Remove all fault rules, and answer an empty list; counts of applied faults stay."""
         self._faults.clear()
         return answer_json([])
 
@@ -150,7 +153,10 @@ class AdminApi:
         return answer_json({})
 
     def _reset(self) -> Response:
-        """Delete all objects, the request log and the faults; the clock goes on."""
+        """Delete all objects, the platforms' settings, the request log and the fault rules.
+
+        The clock, the counter of ids and the counts of applied faults stay.
+        """
         with self._store.transaction():
             self._store.reset()
             self._faults.clear()

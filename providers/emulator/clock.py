@@ -45,7 +45,10 @@ class Clock:
                 store.set_setting("now", time.time() if start is None else start)
 
     def now(self) -> float:
-        """Return the time; at a `speed`, first add the seconds since the last call."""
+        """Return the time in unix seconds; with a `speed`, first add the time that has passed.
+
+        Added are the real seconds since the last call of this method, times `speed`.
+        """
         if not self._speed:
             return self._read_time()
         with self._store.transaction():
@@ -61,7 +64,10 @@ class Clock:
         return float(self._store.get_setting("now") or 0.0)
 
     def advance(self, seconds: float) -> float:
-        """Move the clock on by `seconds` (never back) and return the new time."""
+        """Move the clock forward by `seconds` and return the new time; never move it back.
+
+        Scheduled actions on the way are called as by `advance_to`.
+        """
         with self._move_lock:
             if self._scheduled_actions:
                 return self.advance_to(self.now() + seconds)
@@ -69,10 +75,12 @@ class Clock:
                 return self._move_to(self.now() + seconds)
 
     def advance_to(self, moment: float) -> float:
-        """Move the clock on to `moment`, never back, and return the new time.
+        """Move the clock forward to `moment` (unix seconds) and return the new time.
 
-        Many sleepers that wait for one time thus move the clock once. The clock stops at each
-        scheduled action on the way; nobody else moves the clock meanwhile.
+        A moment in the past changes nothing, so that many sleepers that wait for one time move the
+        clock once. Scheduled actions on the way are
+        called first, each with the clock at the action's own time; no other thread moves the clock
+        meanwhile.
         """
         with self._move_lock:
             while self._scheduled_actions and self._scheduled_actions[0][0] <= moment:
@@ -86,7 +94,8 @@ class Clock:
     def schedule(self, moment: float, action: Callable[[], None]) -> None:
         """Schedule `action` for `moment`: the thread that moves the clock there calls `action`.
 
-        A clock that runs by itself calls no actions.
+        Only `advance` and `advance_to` call actions, not the time that passes by itself at a
+        `speed`.
         """
         with self._move_lock:
             # The number keeps actions of one moment in their order; functions cannot be compared.
@@ -108,7 +117,10 @@ Timeline = list[tuple[float, T]]
 
 
 def schedule_stages(stages: Sequence[tuple[T, float]], start: float) -> Timeline[T]:
-    """Return the timeline from `start` of `stages`: values, and how many seconds each one lasts."""
+    """Return the timeline of consecutive `stages` from `start`: values, and seconds each lasts.
+
+    The last value stays, whatever its seconds.
+    """
     timeline: Timeline[T] = []
     for value, seconds in stages:
         timeline.append((start, value))
@@ -122,5 +134,5 @@ def get_value_at(timeline: Timeline[T], now: float) -> T:
 
 
 def select_past_steps(timeline: Timeline[T], now: float) -> Timeline[T]:
-    """Return the past steps of `timeline` at `now`: at least the first one."""
+    """Return the steps of `timeline` that have begun at `now`; the first step in any case."""
     return [step for step in timeline if step[0] <= now] or timeline[:1]

@@ -108,7 +108,10 @@ class FaultRule(BaseModel):
         return self
 
     def matches(self, method: str, *paths: str, body: JsonValue = None, platform: str = "") -> bool:
-        """Return whether the request's method, platform and body and one of `paths` match."""
+        """Return whether the rule matches the request's method, platform, body and one of `paths`.
+
+        `count` and `skip` are not looked at.
+        """
         if self.platform not in (None, platform):
             return False
         fields = body if isinstance(body, dict) else {}
@@ -125,7 +128,10 @@ class LiveFaultRule(FaultRule):
     number: int = 0
 
     def count_match(self) -> "list[LiveFaultRule]":
-        """Return the rest of the rule after one more matching request: [] when used up."""
+        """Return the rule after one more matching request, in a list: [] when used up.
+
+        While requests are to be skipped, one fewer is; then one fewer gets the fault.
+        """
         if self.skip:
             return [self.model_copy(update={"skip": self.skip - 1})]
         if self.count is None:
@@ -172,15 +178,18 @@ class Faults:
         return _RULES.validate_json(stored_rules) if isinstance(stored_rules, str) else []
 
     def clear(self) -> None:
-        """Remove all fault rules from the store."""
+        """Remove all fault rules; the numbers of requests that they were applied to stay."""
         self._save([])
 
     def take(
         self, method: str, path: str, body: JsonValue = None, platform: str = ""
     ) -> FaultRule | None:
-        """Return the first rule for this request, and count the use; None without a rule.
+        """Return the fault to apply to a request, or None, and count the request in the rules.
 
-        Rules with a status override are left alone: `take_overrides` applies them to answers.
+        The oldest matching rule with nothing left to skip is applied, and removed when used up.
+        Matching rules before that one count the request
+        as skipped. Rules with a status override are left alone: `take_overrides` applies them to
+        answers.
         """
         # Nearly no request meets a rule, and a transaction writes to the file.
         if not self.list_live():
@@ -207,13 +216,14 @@ class Faults:
     ) -> dict[str, FaultRule]:
         """Return the rules with a status override for an answer's objects, by object path.
 
+        A rule is counted once for an answer, however many of the objects match. Of several rules
+        for one object the newest counts.
+
         Args:
             method: that of the request.
             path: that of the request.
             object_paths: the paths of the objects that the answer shows.
             platform: the name of the platform that answers.
-
-        A rule is counted once for an answer, however many of the objects match.
         """
         # As in `take`: no transaction where there are no rules.
         if not self.list_live():

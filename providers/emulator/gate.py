@@ -85,7 +85,11 @@ class RequestGate:
         app.register_error_handler(HTTPException, self._answer_http_error)
 
     def _check_request(self) -> Response | None:
-        """Return the answer for a fault or a missing key; None lets the request pass."""
+        """Return the answer for a fault or a missing key; None lets the request pass.
+
+        Requests outside of platforms and trusted ones always pass. Stores the request's fault in
+        `g`, and marks a request whose answer is dropped.
+        """
         platform = self._find_platform()
         if platform is None:
             return None
@@ -107,7 +111,10 @@ class RequestGate:
         return platform.refuse_unauthorized(request)
 
     def _log_request(self, response: Response) -> Response:
-        """Log the request without secrets; a dropped answer is logged with status None."""
+        """Log a platform's request without secrets, and return `response` unchanged.
+
+        A dropped answer is logged with status None; trusted requests are not logged.
+        """
         platform = self._find_platform()
         # Requests of a test's own events would look like those of the client under test.
         if platform is not None and not request.environ.get(TRUSTED):
@@ -124,7 +131,10 @@ class RequestGate:
         return response
 
     def _answer_http_error(self, error: HTTPException) -> Response:
-        """Answer an HTTP error such as an unknown route, in the form of the requested platform."""
+        """Answer an HTTP error such as an unknown route, in the form of the requested platform.
+
+        A path outside of all platforms is answered with `{"error": message}`.
+        """
         status, message = error.code or 500, error.description or error.name
         platform = self._find_platform()
         if platform is None:
@@ -147,9 +157,9 @@ class RequestGate:
 
 
 def _answer_fault(fault: FaultRule, status: int, platform: EmulatedPlatform) -> Response:
-    """Return the error answer of a fault: status, body and headers of the rule.
+    """Return the error answer of a fault: `status`, and the rule's body and headers.
 
-    Without a body the platform's own error document is sent.
+    A rule without a body gets the platform's own error document.
     """
     if fault.body is None:
         response = platform.answer_error(status, "Injected by the emulator's faults")
@@ -160,7 +170,10 @@ def _answer_fault(fault: FaultRule, status: int, platform: EmulatedPlatform) -> 
 
 
 def _parse_body() -> Any:
-    """Return the request's body: parsed JSON, the raw text if no JSON, or None without a body."""
+    """Return the request's body: parsed JSON, the raw text if no JSON, or None without a body.
+
+    None, too, for a client that hung up before the end of the body.
+    """
     try:
         raw_body = request.get_data(as_text=True)
     except ClientDisconnected:
@@ -172,7 +185,7 @@ def _parse_body() -> Any:
 
 
 def _redact_body(body: object) -> object:
-    """Return the body without secrets. Text that is no JSON may hold any, and is not shown."""
+    """Return the body for the log: "[secret]" for secret members, "[text]" for text not in JSON."""
     return "[text]" if isinstance(body, str) else _redact_secrets(body)
 
 

@@ -89,7 +89,7 @@ class FaultEffects:
 
 
 def get_fault_effects() -> FaultEffects:
-    """Return the effects of the present request's injected fault."""
+    """Return the effects of the present request's injected fault; without a fault, no effects."""
     rule: FaultRule | None = g.get("fault")
     if rule is None:
         return FaultEffects()
@@ -118,7 +118,10 @@ class PlatformApi:
         return routes
 
     def refuse_unauthorized(self, client_request: Request) -> Response | None:  # noqa: ARG002 - some ask for no key
-        """Return the answer to a client without the right key, or None for any other client."""
+        """Return the answer to a client without the right key, or None for any other client.
+
+        This default lets everybody in.
+        """
         return None
 
     def answer_error(self, status: int, message: str) -> Response:
@@ -138,7 +141,10 @@ class PlatformApi:
         raise NotImplementedError
 
     def _wrap_in_transaction(self, view: View) -> View:
-        """Return `view` in a transaction, which is undone when the view raises."""
+        """Return `view`, called with the platform's data in a transaction of the store.
+
+        An exception of the view undoes all its changes.
+        """
 
         def call_view(**path_values: str) -> Response:
             with self._store.transaction():
@@ -153,6 +159,8 @@ class PlatformApi:
         self, views: list[dict[str, Any]], folder: str, *, key: str = "id", field: str = "status"
     ) -> list[tuple[dict[str, Any], FaultRule]]:
         """Set injected faults' statuses in `views`; return changed views, each with the fault.
+
+        Counts the use of each fault. Views without a fault stay as they are.
 
         Args:
             views: objects of the answer, changed in place.
@@ -200,6 +208,8 @@ class PlatformControls:
         return ()
 
     def _wrap_in_transaction(self, view: View) -> View:
+        """Return `view` in a transaction of the store, which an exception of the view undoes."""
+
         def call_view(**path_values: str) -> Response:
             with self._store.transaction():
                 return view(**path_values)
@@ -211,7 +221,10 @@ class PlatformControls:
         return answer_json(kind.load(self._store).to_public_dict())
 
     def _change_settings(self, kind: type[PlatformSettings]) -> Response:
-        """Replace the settings in the body, each one completely; the others stay."""
+        """Set the settings that the body names, leave the others, and answer all settings.
+
+        A named setting is replaced completely, not merged.
+        """
         new_settings = kind.model_validate_json(request.get_data())
         with self._store.transaction():
             # Only fields in the body: the defaults of the others must not overwrite what was set.

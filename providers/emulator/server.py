@@ -86,7 +86,9 @@ _TLS_HANDSHAKE = b"\x16"  # the type of TLS's first record
 def environment(url: str, identity: str = "") -> dict[str, str]:
     """Return the environment variables for clients of the emulator at `url` (`Server.url`).
 
-    With the emulator's `identity`, gpuform refuses another emulator that answers at `url`.
+    They point all emulated platforms and the clock at `url`, and keep local requests off a proxy.
+    With the emulator's `identity`, gpuform
+    refuses another emulator that answers at `url`.
     """
     platform_variables = (platform.emulated.items() for platform in platforms().values())
     variables = {
@@ -120,12 +122,11 @@ def serve(
     """Start an emulator and return the server, which the caller closes.
 
     Args:
-        port: 0 takes the port that the store was first served on, so that addresses in the answers
-            of
-            clusters stay the same, or a free port.
+        port: 0 takes the port that the store was first served on, so that addresses in answers stay
+            the same, or any free port if that one is taken.
         store_path: the SQLite file; None keeps the state in memory.
         seed: makes ids and tokens of a new store repeatable.
-        start: the time of a new store's clock in unix seconds.
+        start: the time of a new store's clock in unix seconds; None is the real time.
         speed: seconds of the clock in a real second; with 0 clients move the clock.
 
     Raises:
@@ -142,7 +143,10 @@ def serve(
 
 
 def _open_previous_port(store: Store) -> socket.socket:
-    """Open the previous port of `store`, or a free one, which is then remembered."""
+    """Return a listener on the port that `store` was first served on, else on a free port.
+
+    The store remembers the port only at the first time, not when the first port is taken.
+    """
     previous_port = store.get_setting("port")
     if previous_port is not None:
         # Another process may have the port by now; then any free port has to do.
@@ -204,7 +208,7 @@ class Server:
             self._http.app = inner
 
     def _stop_on_request(self) -> bool:
-        """Stop after the answer if the process serves the emulator alone; return whether so."""
+        """Stop serving after the present answer, if `run_forever` runs; return whether it does."""
         if self._is_own_process:
             # The thread that serves cannot wait for its own end.
             threading.Thread(target=self._http.shutdown, daemon=True).start()
@@ -242,12 +246,14 @@ class _HttpServer(ThreadedWSGIServer):
         self._is_closing = False
 
     def process_request(self, request: Any, client_address: Any) -> None:
+        """Remember the connection for `close_connections`, and serve it in a thread of its own."""
         # Werkzeug forgets a connection once its thread runs, and `close` has to reach it.
         with self._connections_lock:
             self._connections.add(request)
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
+        """Forget the connection and close it."""
         with self._connections_lock:
             self._connections.discard(request)
         super().shutdown_request(request)
@@ -268,7 +274,10 @@ class _HttpServer(ThreadedWSGIServer):
                     self._connections.discard(tls_socket)
 
     def close_connections(self) -> None:
-        """Shut every open connection, so that idle keep-alive clients do not wait for an answer."""
+        """Shut every open connection, so that idle keep-alive clients do not wait for an answer.
+
+        Errors of requests that this cuts off are ignored from here on.
+        """
         self._is_closing = True
         with self._connections_lock:
             for connection in self._connections:
@@ -276,7 +285,7 @@ class _HttpServer(ThreadedWSGIServer):
                     connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore requests cut off by `close`; show any other error, which is a bug."""
+        """Show an error of a request on stderr, unless the client or `close` cut the connection."""
         if not self._is_closing and not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
@@ -298,7 +307,9 @@ class _RequestHandler(WSGIRequestHandler):
     def run_wsgi(self) -> None:
         """Answer one request from the application, as one body or as a stream of chunks.
 
-        A dropped answer and an error in the middle of an answer close the connection.
+        A dropped answer closes the connection without a word. Any other error closes it, too, is
+        answered with 500 if nothing was sent yet, and
+        is raised.
         """
         environ = self.make_environ()
         head: list[tuple[str, list[tuple[str, str]]]] = []
@@ -340,7 +351,7 @@ class _RequestHandler(WSGIRequestHandler):
     def _send_stream(
         self, status: str, headers: Sequence[tuple[str, str]], chunks: Iterable[bytes]
     ) -> None:
-        """Send the application's chunks one by one; an answer of 204 has none."""
+        """Send the application's chunks one by one as they come; an answer of 204 has none."""
         is_empty = status.startswith("204")
         framing_headers = [] if is_empty else [("Transfer-Encoding", "chunked")]
         self._send_head(status, [*headers, *framing_headers])

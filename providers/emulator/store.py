@@ -68,7 +68,10 @@ class Store:
             raise
 
     def _open_schema(self, path: Path | None, seed: str | None) -> None:
-        """Create the tables of a new store, check the version of an old one, and load the seed."""
+        """Create the tables of a new store, check the version of an old one, and load the seed.
+
+        A new store gets `seed`, or a random one; an old store keeps its own. Raises `StoreError`.
+        """
         try:
             self._db.execute("PRAGMA journal_mode = WAL")
             # Safe against a killed process; only a power cut may lose the last writes.
@@ -144,7 +147,7 @@ class Store:
 
     @property
     def identity(self) -> str:
-        """Return the identity of this data, which is independent of the emulator's address."""
+        """Return 12 digits that name this store, derived from the seed and not from an address."""
         return self.derive_token("identity")[:12]
 
     def create_id(self) -> str:
@@ -157,13 +160,17 @@ class Store:
         return str(uuid.UUID(bytes=digest[:16], version=4))
 
     def derive_token(self, name: str) -> str:
-        """Return a credential computed from `name` and the seed, and thus never stored."""
+        """Return the credential for `name`, computed from the seed each time and never stored."""
         return hmac.digest(self._seed.encode(), f"token {name}".encode(), hashlib.sha256).hex()
 
     # Objects, in the order of their creation.
 
     def put(self, kind: str, key: str, body: str, *, gone_at: float | None = None) -> None:
-        """Add or replace an object, to be removed from `gone_at` (unix seconds of the clock) on."""
+        """Add an object, or replace its body in place.
+
+        From `gone_at` (unix seconds of the clock) on, `remove_expired` removes the object; None:
+        never. Until then the object is returned.
+        """
         self._execute(
             # An update keeps the row, and with it the object's place in lists, which are ordered by
             # creation.
@@ -191,9 +198,10 @@ class Store:
         self._execute("DELETE FROM objects WHERE kind = ? AND id = ?", kind, key)
 
     def remove_expired(self, now: float) -> None:
-        """Remove every object whose `gone_at` has come."""
+        """Remove every object whose `gone_at` is at or before `now` (unix seconds)."""
         # A look before the delete: most requests find nothing to remove, and a delete writes to the
         # file.
+        # `objects_gone` indexes only objects with a `gone_at`.
         if self._execute("SELECT 1 FROM objects WHERE gone_at <= ? LIMIT 1", now):
             self._execute("DELETE FROM objects WHERE gone_at <= ?", now)
 
@@ -207,13 +215,17 @@ class Store:
             self._execute("DELETE FROM log WHERE seq <= (SELECT max(seq) FROM log) - ?", _LOG_LIMIT)
 
     def list_log(self) -> list[str]:
+        """Return the logged requests as JSON texts, oldest first."""
         return [str(body) for (body,) in self._execute("SELECT body FROM log ORDER BY seq")]
 
     def clear_log(self) -> None:
         self._execute("DELETE FROM log")
 
     def reset(self) -> None:
-        """Remove objects and log; settings stay, so the clock and the ids go on."""
+        """Remove all objects, the platforms' settings among them, and the request log.
+
+        Values of `set_setting` stay, so that the clock and the ids go on.
+        """
         with self.transaction():
             self._execute("DELETE FROM objects")
             self.clear_log()

@@ -40,24 +40,33 @@ NOTHING = Nothing()
 
 
 def matches_filter(document: Json, query: Json) -> bool:
-    """Return whether a document matches a filter. Raises `ApiError` for a malformed filter."""
+    """Return whether a document matches a filter; an empty filter matches every document.
+
+    Raises `ApiError` 500 for a malformed filter or an operator that is not emulated.
+    """
     if not isinstance(query, dict):
         raise make_server_error("the match filter must be an expression in an object")
     return all(_meets_clause(document, name, condition) for name, condition in query.items())
 
 
 def matches_condition(value: Json, condition: Json) -> bool:
-    """Return whether one value, not a field of a document, meets a condition: for `$pull`."""
+    """Return whether one item of an array meets the condition of a `$pull`.
+
+    Raises `ApiError` 500 for an unknown operator.
+    """
     return _meets_condition([value], condition)
 
 
 def has_operators(condition: Json) -> bool:
-    """Return whether a condition is an object with a member such as `$gt`, not a plain value."""
+    """Return whether a condition is an object with MongoDB's operators such as `$gt`."""
     return isinstance(condition, dict) and any(name.startswith("$") for name in condition)
 
 
 def is_equal(first: Json, second: Json) -> bool:
-    """Return whether values are equal as in MongoDB: 1 is 1.0, and no truth value is a number."""
+    """Return whether values are equal as in MongoDB: 1 is 1.0, and no truth value is a number.
+
+    Objects are equal only with their members in the same order.
+    """
     if isinstance(first, dict) and isinstance(second, dict):
         return list(first) == list(second) and all(
             is_equal(first[name], second[name]) for name in first
@@ -68,7 +77,10 @@ def is_equal(first: Json, second: Json) -> bool:
 
 
 def _meets_clause(document: Json, name: str, condition: Json) -> bool:
-    """Return whether a document meets one member of a filter: a field or `$and`, `$or` and such."""
+    """Return whether a document meets one member of a filter: a field or `$and`, `$or`, `$nor`.
+
+    Raises `ApiError` 500 for any other operator in place of the field, and for an empty list.
+    """
     if name in ("$and", "$or", "$nor"):
         if not isinstance(condition, list) or not condition:
             raise make_server_error(f"{name} must be a nonempty array")
@@ -80,7 +92,10 @@ def _meets_clause(document: Json, name: str, condition: Json) -> bool:
 
 
 def _meets_condition(values: list[Json], condition: Json) -> bool:
-    """Return whether the values found at a filter's dotted path meet the path's condition."""
+    """Return whether the values found at a filter's dotted path meet all of the path's condition.
+
+    `condition` is a plain value, which one of `values` has to equal, or an object of operators.
+    """
     if not has_operators(condition):
         return _has_value(values, condition)
     return all(
@@ -89,7 +104,10 @@ def _meets_condition(values: list[Json], condition: Json) -> bool:
 
 
 def _apply_operator(values: list[Json], operator: str, operand: Json) -> bool:
-    """Return whether values meet an operator with an operand. Raises `ApiError`."""
+    """Return whether the values found at a path meet one operator of MongoDB, such as `$gt: 3`.
+
+    Raises `ApiError` 500 for an operator that is not emulated, and for a malformed operand.
+    """
     # By negation: `$ne` and `$nin` hold for a field only if no element of its array is equal.
     negated = {"$ne": "$eq", "$nin": "$in"}.get(operator)
     if negated:
@@ -125,7 +143,7 @@ def _has_value(values: list[Json], expected: Json) -> bool:
 
 
 def _flatten(values: list[Json]) -> Iterator[Json]:
-    """Yield all values; an array counts as a whole and by elements."""
+    """Yield each value, and after an array its elements, too, one level deep."""
     for value in values:
         yield value
         # One level alone, as in MongoDB.
@@ -134,7 +152,7 @@ def _flatten(values: list[Json]) -> Iterator[Json]:
 
 
 def _compare(first: Json, second: Json, holds: Callable[[Any, Any], bool]) -> bool:
-    """Return whether the comparison `holds` for two values of one type; False for two types."""
+    """Return whether `holds` is true of two numbers or of two texts; False for other types."""
     kinds = {_get_kind(first), _get_kind(second)}
     return len(kinds) == 1 and kinds <= {"number", "text"} and holds(first, second)
 
@@ -149,7 +167,10 @@ def _get_kind(value: Json) -> str:
 
 
 def _resolve_path(document: Json, path: list[str]) -> Iterator[Json]:
-    """Yield the values at the end of a dotted path, through all elements of arrays."""
+    """Yield the values at the end of a dotted path, through all elements of arrays.
+
+    Yields NOTHING where an object on the way lacks the member.
+    """
     if not path:
         yield document
         return
@@ -189,7 +210,11 @@ MISSING = _Missing()
 
 
 def apply_update(document: Document, update: Update) -> Document:
-    """Return the document after an update of operators. Raises `ApiError` and changes nothing."""
+    """Return a changed copy of the document, after an update of operators such as `$set`.
+
+    Raises `ApiError` 500 for an operator that is not emulated, for paths in conflict and for
+    operands that do not fit.
+    """
     for operator, fields in update.items():
         if operator not in _OPERATORS:
             raise make_server_error(f"Unknown modifier: {operator}")
@@ -205,7 +230,7 @@ def apply_update(document: Document, update: Update) -> Document:
 
 
 def _refuse_conflicts(paths: list[str]) -> None:
-    """Refuse to change a path twice, or together with a part of the path."""
+    """Raise `ApiError` 500 if a path is changed twice, or together with a part of the path."""
     for at, path in enumerate(paths):
         for other in paths[at + 1 :]:
             short, long = sorted((path, other), key=len)
@@ -218,7 +243,11 @@ def _refuse_conflicts(paths: list[str]) -> None:
 def _change_field(
     change: Callable[[Json, Json, str], Json], document: Document, path: str, operand: Json
 ) -> None:
-    """Set the field at a dotted path to the result of `change`, and create missing parents."""
+    """Set the field at a dotted path of `document`, in place, to `change(old, operand, path)`.
+
+    Creates missing parents; `old` is MISSING for a missing field. Raises `ApiError` 500 where a
+    parent is a plain value.
+    """
     *parents, last = path.split(".")
     holder: Json = document
     for name in parents:
@@ -241,7 +270,10 @@ def _get_child(holder: Json, name: str) -> Json:
 
 
 def _set_child(holder: Json, name: str, value: Json, path: str) -> None:
-    """Set a member of an object or an element of an array; `path` is for the error."""
+    """Set a member of an object or an element of an array, in place; `path` is for the error.
+
+    Raises `ApiError` 500 for any other holder.
+    """
     if isinstance(holder, dict):
         holder[name] = value
     elif isinstance(holder, list) and _NUMBER.fullmatch(name):
@@ -253,7 +285,10 @@ def _set_child(holder: Json, name: str, value: Json, path: str) -> None:
 
 
 def _unset_field(document: Document, path: str, _operand: Json) -> None:
-    """Remove a field; an element of an array becomes null, a missing field is no error."""
+    """Remove a field of `document` in place; an array's element becomes null instead.
+
+    A missing field is no error.
+    """
     holder, last, value = _find_field(document, path)
     if value is MISSING:
         return
@@ -264,7 +299,10 @@ def _unset_field(document: Document, path: str, _operand: Json) -> None:
 
 
 def _pull_items(document: Document, path: str, operand: Json) -> None:
-    """Remove matching items of an array; without an array nothing is created."""
+    """Remove the items of an array that meet `operand`, in place; a missing field stays missing.
+
+    Raises `ApiError` 500 for a field other than an array.
+    """
     holder, last, value = _find_field(document, path)
     if value is not MISSING:
         items = _require_array(value, path, "$pull")
@@ -272,7 +310,7 @@ def _pull_items(document: Document, path: str, operand: Json) -> None:
 
 
 def _find_field(document: Document, path: str) -> tuple[Json, str, Json]:
-    """Return the holder of a field, the field's name there, and the value or MISSING."""
+    """Return a field's object or array, the field's name there, and the value or MISSING."""
     *parents, last = path.split(".")
     holder: Json = document
     for name in parents:
@@ -300,7 +338,7 @@ def _increment(old: Json, operand: Json, path: str) -> Json:
 def _push_items(old: Json, operand: Json, path: str) -> Json:
     """Return a field's array with the operand's items appended, for `$push`.
 
-    Raises `ApiError` 500 for a field other than an array.
+    A missing field counts as []. Raises `ApiError` 500 for a field other than an array.
     """
     return [*_require_array(old, path, "$push"), *copy.deepcopy(_list_items(operand, "$push"))]
 
@@ -308,7 +346,7 @@ def _push_items(old: Json, operand: Json, path: str) -> Json:
 def _add_to_set(old: Json, operand: Json, path: str) -> Json:
     """Return a field's array with the operand's items not yet in the array, for `$addToSet`.
 
-    Raises `ApiError` 500 for a field other than an array.
+    A missing field counts as []. Raises `ApiError` 500 for a field other than an array.
     """
     items = list(_require_array(old, path, "$addToSet"))
     for item in _list_items(operand, "$addToSet"):
@@ -318,7 +356,11 @@ def _add_to_set(old: Json, operand: Json, path: str) -> Json:
 
 
 def _should_pull(item: Json, operand: Json) -> bool:
-    """Return whether an item meets a condition on itself, or a filter of object elements."""
+    """Return whether `$pull` removes an item.
+
+    An operand without operators is a filter of object items; any other one is a condition on the
+    item itself. Plain values have to be equal.
+    """
     if isinstance(operand, dict) and not has_operators(operand):
         return isinstance(item, dict) and matches_filter(item, operand)
     return matches_condition(item, operand)
@@ -337,7 +379,10 @@ def _require_array(old: Json, path: str, operator: str) -> list[Json]:
 
 
 def _list_items(operand: Json, operator: str) -> list[Json]:
-    """Return the items to add by `$push` or `$addToSet`: the items of `$each`, else the operand."""
+    """Return the items to add by `$push` or `$addToSet`: the items of `$each`, else the operand.
+
+    Raises `ApiError` 500 for any other operator in the operand.
+    """
     if not has_operators(operand):
         return [operand]
     # `$position`, `$slice` and `$sort` are not emulated.

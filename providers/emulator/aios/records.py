@@ -99,7 +99,12 @@ _NUMBER = re.compile(r"\d+")
 
 
 def build_record(values: Document, new_id: Callable[[], str]) -> Document:
-    """Return a record, completed as Mongoose and the system do. Raises `ApiError`."""
+    """Return a new record of a cluster: `values` cast, completed and checked as by Mongoose.
+
+    Added are defaults, addresses derived from `publicHostname`, ids made by `new_id`, and the
+    version `__v`. Raises `ApiError` 500 for a value
+    that cannot be cast, and for required fields without a value.
+    """
     record: Document = _cast_value(CLUSTER_SCHEMA, values, "")
     config = record.get("config")
     if isinstance(config, dict) and "publicHostname" in config:
@@ -115,7 +120,12 @@ def build_record(values: Document, new_id: Callable[[], str]) -> Document:
 
 
 def cast_update(update: Document) -> dict[str, Document]:
-    """Return an update in operators, cast, without fields of no schema. Raises `ApiError`."""
+    """Return a Mongo update with operands cast to the schema; plain fields become `$set`.
+
+    Fields that the schema does not have are dropped, and operands of `$unset` and `$pull` stay as
+    they are. Raises `ApiError` 500 for plain
+    fields beside operators, and for a value that cannot be cast.
+    """
     plain = [name for name in update if not name.startswith("$")]
     if plain and len(plain) < len(update):
         raise make_server_error("Update document requires operators and fields, not both")
@@ -135,13 +145,16 @@ def cast_update(update: Document) -> dict[str, Document]:
 
 
 def add_ids(record: Document, new_id: Callable[[], str]) -> Document:
-    """Return the record with an `_id` for each node, GPU and typed object without one."""
+    """Return a copy of the record with an `_id` in each typed object that lacks one.
+
+    These are nodes, GPUs, the config and the metadata; `new_id` makes the ids.
+    """
     completed: Document = _add_ids(CLUSTER_SCHEMA, record, new_id)
     return completed
 
 
 def _add_ids(kind: Kind, value: Json, new_id: Callable[[], str]) -> Json:
-    """Return `value` with an `_id` in each object of a kind with `_id`."""
+    """Return a copy of `value` with an `_id` in each object whose kind has the member `_id`."""
     if isinstance(kind, list) and isinstance(value, list):
         return [_add_ids(kind[0], item, new_id) for item in value]
     if not (isinstance(kind, dict) and isinstance(value, dict)):
@@ -153,7 +166,11 @@ def _add_ids(kind: Kind, value: Json, new_id: Callable[[], str]) -> Json:
 
 
 def _cast_operand(kind: Kind, value: Json, path: str, *, is_item: bool) -> Json:
-    """Cast an operator's operand for a path: a value, one item of a list, or `$each`."""
+    """Return an operator's operand, cast to the kind of its path.
+
+    With `is_item` and a kind that is a list, the operand is one item of the list or an object with
+    `$each`.
+    """
     if not is_item or not isinstance(kind, list):
         return _cast_value(kind, value, path)
     if isinstance(value, dict) and isinstance(value.get("$each"), list):
@@ -175,7 +192,10 @@ def _find_kind(path: str) -> Kind:
 
 
 def _cast_value(kind: Kind, value: Json, path: str) -> Json:
-    """Return `value` as Mongoose casts values to a kind. Raises `ApiError` if impossible."""
+    """Return `value` as Mongoose casts values to a kind; null and `mixed` values stay as they are.
+
+    Raises `ApiError` 500 where the cast is impossible. `path` is for the error.
+    """
     if kind == "mixed" or value is None:
         return value
     if isinstance(kind, list):
@@ -189,7 +209,7 @@ def _cast_value(kind: Kind, value: Json, path: str) -> Json:
 
 
 def _cast_object(kind: dict[str, Kind], value: Document, path: str) -> Document:
-    """Return an object with cast members, defaults, and without members outside of the kind."""
+    """Return an object with cast members and defaults, without members outside of the kind."""
     cast = {
         name: _cast_value(kind[name], item, f"{path}.{name}" if path else name)
         for name, item in value.items()
@@ -203,7 +223,10 @@ def _cast_object(kind: dict[str, Kind], value: Document, path: str) -> Document:
 
 
 def _cast_scalar(kind: str, value: Json, path: str) -> Json:
-    """Return a text, number or flag; numbers and texts are converted into each other."""
+    """Return `value` as a text, number or flag; texts of digits and numbers are converted.
+
+    Raises `ApiError` 500 for any other value of another kind.
+    """
     if kind == "number" and isinstance(value, str):
         try:
             return float(value) if "." in value else int(value)
@@ -227,7 +250,7 @@ def _cast_scalar(kind: str, value: Json, path: str) -> Json:
 
 
 def _find_missing(kind: Kind, value: Json, path: str) -> list[str]:
-    """Return the required paths without a value."""
+    """Return the dotted paths of required fields of the schema that are missing, null or ""."""
     if isinstance(kind, list):
         items = value if isinstance(value, list) else []
         return [
@@ -273,14 +296,22 @@ class RegistryRecords:
         return record
 
     def add(self, values: Document) -> Document:
-        """Add a record. Raises `ApiError` for invalid values, and for an id that is taken."""
+        """Add a record of `values`, and return the completed record.
+
+        Raises `ApiError` 500 for invalid values, and for a cluster's id that has a record already.
+        """
         record = build_record(values, self._create_id)
         self._refuse_duplicate(record["id"])
         self._save(record)
         return record
 
     def update(self, cluster_id: str, update: Document) -> Document:
-        """Return the record after a Mongo update; nothing changes when the update is refused."""
+        """Apply a Mongo update to a cluster's record, and return the changed record.
+
+        Raises `ApiError` 404 without a record, and 500 for a refused update, which changes nothing.
+        An update may change the cluster's id to one
+        without a record.
+        """
         before = self.get(cluster_id)
         after = add_ids(apply_update(before, cast_update(update)), self._create_id)
         if after.get("id") != cluster_id:

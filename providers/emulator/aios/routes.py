@@ -65,7 +65,10 @@ class AiosApi(PlatformApi):
         return answer_json({"error": message}, status)
 
     def list_objects(self) -> dict[str, list[dict[str, Any]]]:
-        """Return the clusters of all records and their GPU nodes, each with id, name and status."""
+        """Return the clusters of all records and their GPU nodes, each with id, name and status.
+
+        Clusters are under `clusters`, nodes under `gpu_nodes`; nodes have the status "".
+        """
         records = self._load_platform().list_all()
         return {
             "clusters": [
@@ -84,7 +87,10 @@ class AiosApi(PlatformApi):
         return RegistryRecords(self._store, self._clock.now())
 
     def _create_cluster(self, records: RegistryRecords) -> Response:
-        """Add the record in the request's body, and answer the completed record."""
+        """Add a record of the request's body, and answer the completed record.
+
+        Raises `ApiError` 500 for values that Mongoose refuses.
+        """
         return answer_json(records.add(_parse_body()))
 
     def _get_cluster(self, records: RegistryRecords, cluster_id: str) -> Response:
@@ -109,8 +115,9 @@ class AiosApi(PlatformApi):
     def _query_clusters(self, records: RegistryRecords) -> Response:
         """Answer the records matching the body's Mongo filter.
 
-        A setting decides whether the filter stands in `query`. Where it has to, a bare filter
-        counts as empty and matches all records.
+        The setting `query_envelope` decides whether the filter stands in `query`. Where it has to,
+        a bare filter counts as empty and matches all
+        records.
         """
         body, envelope = _parse_body(), AiosSettings.load(self._store).query_envelope
         is_wrapped = set(body) == {"query"} and isinstance(body["query"], dict)
@@ -125,9 +132,11 @@ class AiosApi(PlatformApi):
         )
 
     def _run_parser_action(self, records: RegistryRecords, action: str) -> Response:
-        """Run the Parser's action `createCluster`: add a record of the passed values.
+        """Run the Parser's action `createCluster`: add a record of the values in the body.
 
-        Others answer 400.
+        A record that is refused, or the setting `parser_failure`, is answered with 200 and `[false,
+        message]` as the result. Other actions answer
+        400; a body without values raises `ApiError` 500.
         """
         if action != "createCluster":
             message = f"Action {action} is not implemented"
@@ -149,9 +158,9 @@ class AiosApi(PlatformApi):
         return answer_json({"success": True, "task_id": "", "result": result})
 
     def _prepare_records(self, records: list[Document]) -> list[Document]:
-        """Return the records for an answer, each with an injected fault's status.
+        """Return the records for an answer, with statuses of injected faults set in place.
 
-        A setting of tests leaves the status out of all records.
+        With the setting `keeps_status` off, copies without any status are returned.
         """
         if not AiosSettings.load(self._store).keeps_status:
             return [{k: v for k, v in record.items() if k != "status"} for record in records]
@@ -162,7 +171,7 @@ class AiosApi(PlatformApi):
 def _parse_body() -> Document:
     """Return the request's JSON object, {} without a body.
 
-    Raises `ApiError` 400 for other JSON.
+    Raises `ApiError` 400 for a body that is no JSON object.
     """
     try:
         body = json.loads(request.get_data() or b"{}")
@@ -186,19 +195,23 @@ class AiosControls(PlatformControls):
         )
 
     def _remove_cluster(self, cluster_id: str) -> Response:
-        """Remove the record of a cluster for a test, and answer the id."""
+        """Remove the record of a cluster for a test, and answer the id. Raises `ApiError` 404."""
         RegistryRecords(self._store, self._clock.now()).remove(cluster_id)
         return answer_json({"id": cluster_id})
 
     def _remove_node(self, cluster_id: str, node_id: str) -> Response:
-        """Remove the entry of a node alone; the record's sums stay."""
+        """Remove a node's entry from a cluster's record for a test, and answer the node's path.
+
+        The record's totals of nodes, GPUs and memory stay as they were. Raises `ApiError` 404
+        without the cluster.
+        """
         pull = {"$pull": {"nodes.nodeData": {"id": node_id}}}
         RegistryRecords(self._store, self._clock.now()).update(cluster_id, pull)
         return answer_json({"id": f"{cluster_id}/{node_id}"})
 
 
 def create_parts(store: Store, clock: Clock, faults: Faults) -> EmulatorParts:
-    """Return AIOS's part of the emulator."""
+    """Return AIOS's part of the emulator: the API, and the test controls under `aios`."""
     return EmulatorParts(
         (AiosApi(store, clock, faults),), {"aios": AiosControls(store, clock).create_blueprint()}
     )

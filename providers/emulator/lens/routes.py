@@ -52,7 +52,10 @@ class LensApi(PlatformApi):
             return {"overviews": [{"id": "overview", "name": "overview", "status": status}]}
 
     def _load_platform(self) -> list[Node]:
-        """Return the nodes of all emulated platforms, monitored at the clock's present time."""
+        """Return the nodes of all emulated platforms, monitored at the clock's present time.
+
+        Removes expired objects of the store first.
+        """
         now = self._clock.now()
         self._store.remove_expired(now)
         return list_nodes(self._store, now)
@@ -62,9 +65,10 @@ class LensApi(PlatformApi):
         return views.assign_gpus(nodes, LensSettings.load(self._store).consumers)
 
     def _answer_overview(self, nodes: list[Node]) -> Response:
-        """Answer the counts of nodes and GPUs.
+        """Answer the counts of nodes, GPUs and storage.
 
-        Values set by tests and faults replace counted ones.
+        Members in the setting `overview`, and then statuses of injected faults (`name=value`),
+        replace counted ones.
         """
         now = self._clock.now()
         volumes = [
@@ -85,7 +89,10 @@ class LensApi(PlatformApi):
         return self._answer_data(view)
 
     def _answer_consumers(self, _: list[Node]) -> Response:
-        """Answer a page of workloads: `data` inside `data`, as documented."""
+        """Answer a page of the workloads in the settings: `data` inside `data`, as documented.
+
+        Answers 400 for a page number or page size that is no positive integer.
+        """
         try:
             number = int(request.args.get("pageNum", "1"))
             size = int(request.args.get("pageSize", "10"))
@@ -110,7 +117,7 @@ class LensApi(PlatformApi):
         return self._answer_data(view)
 
     def _answer_data(self, data: object) -> Response:
-        """Answer with `data` and code 0, or with the failure that a test has set.
+        """Answer 200 with `data` and code 0, or with the failure that a test has set instead.
 
         Both have a trace id.
         """
@@ -127,7 +134,10 @@ class LensApi(PlatformApi):
 
 
 def _set_overridden_value(view: dict[str, Any], status: str) -> None:
-    """Set the member of an overview named by a fault's status, such as `faultyNodes=3`."""
+    """Set the member of an overview named by a fault's status, such as `faultyNodes=3`, in place.
+
+    Members of `rdmaClusterStat` are set there. Digits become a number.
+    """
     name, _, value = status.partition("=")
     holder = view["rdmaClusterStat"] if name in view["rdmaClusterStat"] else view
     holder[name] = int(value) if value.isdecimal() else value
@@ -140,7 +150,7 @@ class LensControls(PlatformControls):
 
 
 def create_parts(store: Store, clock: Clock, faults: Faults) -> EmulatorParts:
-    """Return Lens's part of the emulator."""
+    """Return Lens's part of the emulator: the API, and the test controls under `lens`."""
     return EmulatorParts(
         (LensApi(store, clock, faults),), {"lens": LensControls(store, clock).create_blueprint()}
     )

@@ -32,7 +32,10 @@ class Node:
 
 
 def list_nodes(store: Store, now: float) -> list[Node]:
-    """Return the monitored nodes in the order of creation, platform by platform."""
+    """Return the monitored nodes at `now`: Together's, then SCP's, then TensorOne's.
+
+    Each platform's nodes are in the order of creation.
+    """
     return [
         *_list_together_nodes(store, now),
         *_list_scp_nodes(store, now),
@@ -49,7 +52,10 @@ def _list_together_nodes(store: Store, now: float) -> Iterator[Node]:
 
 
 def _list_scp_nodes(store: Store, now: float) -> Iterator[Node]:
-    """Yield SCP's running and failed GPU nodes as monitored nodes; failed ones are unhealthy."""
+    """Yield SCP's running, editing and failed GPU nodes as monitored nodes.
+
+    Failed ones are unhealthy.
+    """
     for node in ScpInventory(store, now).list_live_nodes():
         state = node.get_state(now)
         # A node in ERROR is counted and faulty; a stopped one is not at work.
@@ -59,7 +65,10 @@ def _list_scp_nodes(store: Store, now: float) -> Iterator[Node]:
 
 
 def _list_tensorone_nodes(store: Store, now: float) -> Iterator[Node]:
-    """Yield TensorOne's running and failed clusters, each as one monitored node."""
+    """Yield TensorOne's running and failed clusters, each as one monitored node.
+
+    Failed ones are unhealthy.
+    """
     for cluster in TensorOneInventory(store, now).list_clusters():
         status = cluster.get_status(now)
         if status in ("running", "error"):
@@ -142,7 +151,11 @@ class Gpu:
 
 
 def assign_gpus(nodes: Sequence[Node], consumers: Sequence[Consumer]) -> list[Gpu]:
-    """Return all GPUs; healthy nodes' GPUs are assigned to the workloads in turn."""
+    """Return all GPUs of `nodes`; the first GPUs of healthy nodes are in use by `consumers`.
+
+    Each workload in turn takes as many GPUs as requested, while there are any. Faulty nodes' GPUs
+    and the rest have no `use`.
+    """
     uses = iter(
         [
             consumer.stat.gpuUtilization
@@ -158,7 +171,10 @@ def assign_gpus(nodes: Sequence[Node], consumers: Sequence[Consumer]) -> list[Gp
 
 
 def build_overview(nodes: Sequence[Node], gpus: Sequence[Gpu], stored_tib: int) -> Json:
-    """Return the document's overview. Faulty nodes are neither idle nor busy."""
+    """Return Lens's overview in the document's form: counts of nodes, GPUs, storage and ports.
+
+    `stored_tib` is the size of all volumes. Faulty nodes are neither idle nor busy.
+    """
     healthy = [node for node in nodes if node.is_healthy]
     used_gpus = [gpu for gpu in gpus if gpu.use is not None]
     used_counts = [(node, sum(gpu.node is node for gpu in used_gpus)) for node in healthy]
@@ -205,10 +221,11 @@ def build_heatmap(gpus: Sequence[Gpu], temperature_unit: str) -> Json:
 def _build_hottest(
     gpus: Sequence[Gpu], span: tuple[float, float], serial: int, unit: str, axis: tuple[int, int]
 ) -> Json:
-    """Return one part of the heatmap: the GPUs with the highest values.
+    """Return one part of the heatmap: the `HOTTEST_COUNT` GPUs with the highest values.
 
     `span` is the value of an idle and of a fully used GPU, `axis` the largest and smallest value of
-    the chart, `serial` and `unit` are the document's.
+    the chart, `serial` and `unit` are the
+    document's.
     """
     low, high = span
     points = [

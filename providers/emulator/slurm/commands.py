@@ -38,7 +38,13 @@ class CommandResult:
 
 
 def run_command(slurm: SlurmCluster, command: Sequence[str]) -> CommandResult:
-    """Run one command as Slurm's administrator; the caller saves `slurm`."""
+    """Run one command as Slurm's administrator and return its result; the caller saves `slurm`.
+
+    Known are scontrol, squeue, sinfo, sbatch and scancel, `tail` of a job's output file and `id
+    -u`, also behind `sudo` and `env`. A program
+    that is not known has exit code 127; a refused command, and one without an answering controller,
+    has 1.
+    """
     words = list(command)
     # The document writes `sudo scontrol`; clients may also set variables with `env`.
     if words[:1] == ["sudo"]:
@@ -78,7 +84,11 @@ def run_command(slurm: SlurmCluster, command: Sequence[str]) -> CommandResult:
 
 
 def _run_squeue(slurm: SlurmCluster, arguments: list[str]) -> str:
-    """Run `squeue` and return the output. Raises `CommandRefused` for unknown states and fields."""
+    """Run `squeue` and return the rows of the selected jobs.
+
+    Raises `CommandRefused` for an unknown state, node or column, and `GetoptError` for an option
+    that is not emulated.
+    """
     parsed_options, _ = gnu_getopt(
         arguments,
         "haro:O:t:w:u:j:n:",
@@ -121,7 +131,11 @@ def _run_squeue(slurm: SlurmCluster, arguments: list[str]) -> str:
 
 
 def _select_jobs(slurm: SlurmCluster, states: str | None, nodelist: str | None) -> list[Job]:
-    """Return the remembered jobs in `states` (default: active ones) on the nodes of `nodelist`."""
+    """Return the jobs in `states` (default: active ones) that have a node of `nodelist`.
+
+    Jobs that Slurm no longer lists are left out; without `nodelist`, any nodes count. Raises
+    `CommandRefused` for an unknown state or node.
+    """
     codes = {code: state for state, code in CODES.items()}
     wanted_states = [
         codes.get(wanted_state.upper(), wanted_state.upper())
@@ -144,9 +158,9 @@ def _select_jobs(slurm: SlurmCluster, states: str | None, nodelist: str | None) 
 
 
 def _parse_field(field: str) -> tuple[str, int]:
-    """Return column and width of a `squeue --Format` field, as `name:20`.
+    """Return column and width of a `squeue --Format` field such as `name:20`; 20 by default.
 
-    Raises `CommandRefused`.
+    Raises `CommandRefused` for an unknown column.
     """
     name, _, width = field.partition(":")
     if name not in WIDE_COLUMNS:
@@ -161,7 +175,11 @@ def _list_letters(row_format: str) -> set[str]:
 
 
 def _run_scancel(slurm: SlurmCluster, arguments: list[str]) -> str:
-    """Run `scancel`: cancel active jobs by label or user. Nothing is printed."""
+    """Run `scancel`: cancel the active jobs with the labels or of the users. Prints nothing.
+
+    Raises `CommandRefused` for a malformed label, and cancels nothing then. Unknown jobs are
+    ignored.
+    """
     parsed_options, labels = gnu_getopt(arguments, "vQu:", ["quiet", "verbose", "user="])
     jobs = [job for label in labels for job in slurm.find_jobs(label)]
     users = [value for name, value in parsed_options if name in ("-u", "--user")]
@@ -199,11 +217,13 @@ _LAST_WORDS = re.compile(r'^echo "([^"$]*\$code[^"$]*(?:\$SLURM_JOB_NODELIST)?)"
 
 
 def run_sbatch(slurm: SlurmCluster, arguments: list[str]) -> str:
-    """Run `sbatch`: submit a script given by --wrap, and print its number.
+    """Run `sbatch`: submit the script of --wrap as a job, and return the line with its number.
 
-    `sleep SECONDS` and `sleep infinity` sleep by the emulator's clock. Any other script measures
-    its
-    nodes: it runs and prints what their measures say, and then what it echoes with its `$code`.
+    `sleep SECONDS` and `sleep infinity` last by the emulator's clock. Any other script is a
+    measurement: its length, exit code and output are
+    those that tests have set for its nodes (`Measure`), followed by the lines that the script
+    echoes with its `$code`. Raises
+    `CommandRefused` without --wrap, for an unknown node and for a malformed number.
     """
     parsed_options, scripts = gnu_getopt(arguments, _SBATCH_SHORT_OPTIONS, _SBATCH_LONG_OPTIONS)
     options = {
@@ -241,7 +261,10 @@ def run_sbatch(slurm: SlurmCluster, arguments: list[str]) -> str:
 
 
 def _run_tail(slurm: SlurmCluster, arguments: list[str]) -> CommandResult:
-    """Run `tail -c BYTES -- FILE` on the output of a job; no controller is needed."""
+    """Run `tail -c BYTES -- FILE` on the output file of a job; no controller is needed.
+
+    The exit code is 1 for a file that no started job has.
+    """
     parsed_options, (path, *_) = gnu_getopt(arguments, "c:")
     content = slurm.read_file(path)
     if content is None:

@@ -60,28 +60,32 @@ class SlurmControls(PlatformControls):
         )
 
     def _run_command(self, cluster_id: str) -> Response:
-        """Run a command as in a pod of Slurm: `{"command": ["squeue"]}`."""
+        """Run a command as in a pod of Slurm, `{"command": ["squeue"]}`, and answer its output."""
         body = _CommandBody.model_validate_json(request.get_data())
         with self._open_slurm(cluster_id) as slurm:
             result = run_command(slurm, body.command)
         return answer_json({"stdout": result.out, "stderr": result.err, "code": result.code})
 
     def _add_job(self, cluster_id: str) -> Response:
-        """Add a job of any kind and length, which starts at once where nodes are free."""
+        """Submit the job in the body, of any kind and length, and answer the job.
+
+        The job starts at once where nodes are free.
+        """
         job_request = JobRequest.model_validate_json(request.get_data())
         with self._open_slurm(cluster_id) as slurm:
             (job,) = slurm.submit(job_request)
         return answer_json(job.model_dump(mode="json"), 201)
 
     def _list_jobs(self, cluster_id: str) -> Response:
+        """Answer all jobs that the Slurm ever had, also those that squeue no longer lists."""
         with self._open_slurm(cluster_id) as slurm:
             return answer_json([job.model_dump(mode="json") for job in slurm.jobs])
 
     def _set_measure(self, cluster_id: str) -> Response:
-        """Set scripts' measure of a node: `{"node": "slurm-worker-1", "figure": 312.5}`.
+        """Set the result that measuring scripts have on a node, and answer the result.
 
-        Without a node, on all nodes that have no measure of their own. Running jobs are not
-        changed.
+        The body is `{"node": "slurm-worker-1", "figure": 312.5}` or such. Without a node, the
+        result on all nodes that have none of their own. Running jobs are not changed.
         """
         body = _MeasureBody.model_validate_json(request.get_data())
         with self._open_slurm(cluster_id) as slurm:
@@ -89,7 +93,7 @@ class SlurmControls(PlatformControls):
         return answer_json(body.model_dump(mode="json"))
 
     def _set_controller(self, cluster_id: str) -> Response:
-        """Set whether slurmctld answers; jobs go on without the controller."""
+        """Set whether slurmctld answers commands; jobs go on without the controller."""
         body = _ControllerBody.model_validate_json(request.get_data())
         with self._open_slurm(cluster_id) as slurm:
             slurm.set_answering(is_answering=body.is_answering)
@@ -97,7 +101,10 @@ class SlurmControls(PlatformControls):
 
     @contextmanager
     def _open_slurm(self, cluster_id: str) -> Iterator[SlurmCluster]:
-        """Give the Slurm of a cluster to the block, then save the Slurm. Raises `ApiError` 404."""
+        """Give a cluster's Slurm to the block, and save the Slurm unless the block raises.
+
+        Raises `ApiError` 404 for an unknown cluster, and for one without Slurm.
+        """
         now = self._clock.now()
         self._store.remove_expired(now)
         cluster = TogetherOperations(self._store, now).get_cluster(cluster_id)
@@ -133,7 +140,10 @@ class SlurmExecutor:
 
 
 def _send_frames(environ: Any, frames: Iterable[bytes]) -> None:
-    """Answer the websocket with all frames: the client sends nothing but the end of it."""
+    """Accept the request's websocket, send all frames, and wait until the client hangs up.
+
+    A client that hangs up early is no error.
+    """
     connection: socket.socket = environ["werkzeug.socket"]
     websocket = WSConnection(ConnectionType.SERVER)
     # WSGI has changed the names of headers; wsproto wants them as they were sent.

@@ -19,7 +19,7 @@ _FIELD = re.compile(r"%(\.?)(\d*)([a-zA-Z])")
 
 
 def format_node(slurm: SlurmCluster, name: str) -> str:
-    """Return the block of `scontrol show node` for a node."""
+    """Return the block that `scontrol show node` prints for a node of `slurm`."""
     node, now = slurm.nodes[name], _format_time(slurm.now)
     machine = MACHINES[slurm.cluster.settings.gpu_type]
     cpus, memory = machine.num_cpu_cores, int(machine.memory_gib * 1024)
@@ -55,7 +55,10 @@ def format_node(slurm: SlurmCluster, name: str) -> str:
 def format_queue(
     slurm: SlurmCluster, jobs: Iterable[Job], row_format: str | None, *, has_header: bool
 ) -> str:
-    """Return the output of `squeue`: jobs by compact state and then by age."""
+    """Return the output of `squeue`: a row for each job, by compact state and then by age.
+
+    `row_format` is that of `squeue -o`; None is Slurm's default.
+    """
     used_format = _DEFAULT_QUEUE_FORMAT if row_format is None else row_format
     rows = [_format_row(used_format, lambda letter: _HEADERS.get(letter, ""))] if has_header else []
     ordered = sorted(jobs, key=lambda job: (CODES[job.state], job.number))
@@ -67,7 +70,10 @@ def format_queue(
 
 
 def format_wide_queue(jobs: Iterable[Job], fields: Sequence[tuple[str, int]]) -> str:
-    """Return the output of `squeue --noheader --Format`: fields, each of a width."""
+    """Return the output of `squeue --noheader --Format` for columns, each with a width.
+
+    Jobs are sorted by compact state and then by age.
+    """
     ordered = sorted(jobs, key=lambda job: (CODES[job.state], job.number))
     return "".join(
         "".join(f"{WIDE_COLUMNS[name](job)[:width]:<{width}}" for name, width in fields) + "\n"
@@ -76,7 +82,7 @@ def format_wide_queue(jobs: Iterable[Job], fields: Sequence[tuple[str, int]]) ->
 
 
 def format_partitions(slurm: SlurmCluster) -> str:
-    """Return the output of `sinfo`."""
+    """Return the output of `sinfo`: a row for each state of nodes, all in one partition."""
     rows = [("PARTITION", "AVAIL", "TIMELIMIT", "NODES", "STATE", "NODELIST")]
     names_by_state: dict[str, list[str]] = {}
     for name in slurm.nodes:
@@ -89,7 +95,7 @@ def format_partitions(slurm: SlurmCluster) -> str:
 
 
 def format_hostlist(names: Sequence[str]) -> str:
-    """Return node names in the short form: `w[0-2,7]`."""
+    """Return node names in Slurm's short form: `w[0-2,7]`. Each name ends in a number."""
     parts: dict[str, list[int]] = {}
     for name in names:
         stem, number = re.fullmatch(r"(.*?)(\d+)", name).groups()  # type: ignore[union-attr]
@@ -111,12 +117,12 @@ def _format_ranges(numbers: list[int]) -> str:
     return f"[{','.join(ranges)}]"
 
 
-def _format_row(row_format: str, value: Callable[[str], str]) -> str:
-    """Return a line in a format of `squeue -o`; `value` returns the field of a letter."""
+def _format_row(row_format: str, get_field: Callable[[str], str]) -> str:
+    """Return a row in a format of `squeue -o`; `get_field` returns the field for a letter."""
 
     def format_field(field: re.Match[str]) -> str:
         dot, width, letter = field.groups()
-        content = value(letter)
+        content = get_field(letter)
         if not width:
             return content
         cut = content[: int(width)]
@@ -133,7 +139,10 @@ def _format_location(job: Job, slurm: SlurmCluster) -> str:
 
 
 def _format_elapsed(job: Job, slurm: SlurmCluster) -> str:
-    """Return the running time of a job in the form of `squeue`: `1-02:03:04`, `2:03:04`, `3:04`."""
+    """Return the running time of a job in the form of `squeue`: `1-02:03:04`, `2:03:04`, `3:04`.
+
+    A job without nodes shows `0:00`.
+    """
     # squeue counts the time of running jobs alone; the others show 0:00.
     is_running = job.started_at is not None and job.holds_nodes
     seconds = int(slurm.now - (job.started_at or 0)) if is_running else 0
@@ -146,6 +155,7 @@ def _format_elapsed(job: Job, slurm: SlurmCluster) -> str:
 
 
 def _get_user_id(job: Job) -> str:
+    """Return a made-up but constant user id for the job's user; 0 for root."""
     user = job.wanted.user
     # Any number will do, as long as a user always has the same.
     return "0" if user == "root" else str(1000 + crc32(user.encode()) % 50_000)
@@ -185,7 +195,7 @@ WIDE_COLUMNS: dict[str, Callable[[Job], str]] = {
 
 
 def _get_short_state(state: list[str]) -> str:
-    """Return a node's state in the short form of `sinfo`: `alloc`, `mix`, `drng` and such."""
+    """Return a node's state (`list_states`) as `sinfo` shortens it, such as `alloc` or `drng`."""
     base, *flags = state
     if "DRAIN" in flags:
         return "drng" if base in ("ALLOCATED", "MIXED") or "COMPLETING" in flags else "drain"
@@ -199,7 +209,10 @@ def _format_time(moment: float) -> str:
 
 
 def run_scontrol(slurm: SlurmCluster, arguments: list[str]) -> str:
-    """Run a command of `scontrol` and return the output. Raises `CommandRefused`."""
+    """Run `scontrol` with `ping`, `--version`, `show node`, `update` or `requeue`.
+
+    Returns the output. Raises `CommandRefused` for other commands and for what Slurm refuses.
+    """
     match arguments:
         case ["ping"]:
             return "Slurmctld(primary) at slurm-controller-0 is UP\n"
@@ -231,7 +244,11 @@ def _show_nodes(slurm: SlurmCluster, names: list[str]) -> str:
 
 
 def _update_nodes(slurm: SlurmCluster, settings: list[str]) -> str:
-    """Run `scontrol update`: drain, resume or take down nodes. Raises `CommandRefused`."""
+    """Run `scontrol update`: drain, undrain, resume or take down nodes, or set their reason.
+
+    Raises `CommandRefused` for bad settings, before any change, and for unknown nodes, after the
+    change of the others.
+    """
     values = {
         key.lower(): value for key, _, value in (setting.partition("=") for setting in settings)
     }
@@ -260,7 +277,8 @@ def _update_nodes(slurm: SlurmCluster, settings: list[str]) -> str:
 def _set_node_state(slurm: SlurmCluster, name: str, state: str, reason: str | None) -> None:
     """Resume, undrain, drain or take down a node, and store the reason if any.
 
-    Raises `CommandRefused` for the resume of a node in service.
+    An empty `state` changes the reason alone. Raises `CommandRefused` for the resume of a node in
+    service.
     """
     is_in_service = not {"DRAIN", "DOWN"} & set(slurm.list_states(name))
     # Slurm refuses to resume a node that is in service.
@@ -277,7 +295,11 @@ def _set_node_state(slurm: SlurmCluster, name: str, state: str, reason: str | No
 
 
 def _requeue_jobs(slurm: SlurmCluster, labels: list[str]) -> str:
-    """Run `scontrol requeue`. Raises `CommandRefused` with the problems of all jobs."""
+    """Run `scontrol requeue`: put running and ended batch jobs back into the queue.
+
+    Raises `CommandRefused` with the problems of jobs that cannot be requeued, after the others have
+    been.
+    """
     problems: list[str] = []
     for label in labels:
         jobs = slurm.find_jobs(label)

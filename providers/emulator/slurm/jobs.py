@@ -37,7 +37,7 @@ REMEMBERED_SECONDS = 300.0
 
 
 class Measure(BaseModel):
-    """What a script finds on a node."""
+    """The result that a measuring script has on a node, as a test sets it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -110,7 +110,11 @@ class Job(BaseModel, frozen=True):
         return self.model_copy(update=changes)
 
     def apply_measures(self, measures: Sequence[Measure], now: float) -> Self:
-        """Return the started job with measures: the lowest figure counts, and any failure."""
+        """Return the started job with the results of its nodes.
+
+        The job ends with the slowest node, prints the lowest figure, and has the first exit code
+        that is not 0.
+        """
         lowest = min(measures, key=lambda measure: measure.figure)
         code = next((measure.exit_code for measure in measures if measure.exit_code), 0)
         output = lowest.text.replace("{figure}", f"{lowest.figure:g}")
@@ -119,7 +123,7 @@ class Job(BaseModel, frozen=True):
         return self.model_copy(update=update)
 
     def read_output(self) -> str | None:
-        """Return the present content of the job's output file; None before the start."""
+        """Return the job's output file: None before the start, "" until the job has completed."""
         if self.started_at is None:
             return None
         # Only a completed run has printed anything; one that was cut off leaves an empty file.
@@ -128,8 +132,11 @@ class Job(BaseModel, frozen=True):
         words = self.wanted.last_words.replace("$code", str(self.exit_code))
         return self.printed + words.replace("$SLURM_JOB_NODELIST", ",".join(self.nodes))
 
-    def plan_end(self, end: str, next_state: State, now: float) -> Self:
-        """Return the job COMPLETING: its nodes stay taken until the epilog ends."""
+    def begin_epilog(self, end: str, next_state: State, now: float) -> Self:
+        """Return the job COMPLETING, on its nodes for EPILOG_SECONDS, to enter `next_state` then.
+
+        `end` says how the run ended, and is added to `ended`.
+        """
         update = {
             "state": "COMPLETING",
             "then": next_state,
@@ -141,24 +148,34 @@ class Job(BaseModel, frozen=True):
         return self.model_copy(update=update)
 
     def lose_node(self, now: float) -> Self:
-        """Return the job after the loss of a node: killed at once, and requeued if allowed."""
+        """Return the job after the loss of a node: killed at once, without an epilog.
+
+        A batch job that may be requeued is PENDING, another one NODE_FAIL. A job in its epilog
+        enters the state planned before.
+        """
         # Interactive jobs cannot be started again without their user.
         next_state: State = (
             "PENDING" if self.wanted.is_batch and self.wanted.can_requeue else "NODE_FAIL"
         )
         ending_job = (
-            self if self.state == "COMPLETING" else self.plan_end("killed", next_state, now)
+            self if self.state == "COMPLETING" else self.begin_epilog("killed", next_state, now)
         )
         return ending_job.release_nodes()
 
     def apply_due_change(self, now: float) -> Self:
-        """Return the job after the due change: the end of the run, or of the epilog."""
+        """Return the job after its due change: a run enters the epilog, an epilog ends.
+
+        The caller has checked that `changes_at` has come.
+        """
         if self.state == "RUNNING":
-            return self.plan_end("completed", "FAILED" if self.exit_code else "COMPLETED", now)
+            return self.begin_epilog("completed", "FAILED" if self.exit_code else "COMPLETED", now)
         return self.release_nodes()
 
     def release_nodes(self) -> Self:
-        """Return the job in its planned next state; a requeued job has no nodes any more."""
+        """Return the job in the state `then`, after its epilog; its nodes are free for other jobs.
+
+        A job that is PENDING again has no nodes and no end.
+        """
         is_again = self.then == "PENDING"
         update = {
             "state": self.then,
@@ -169,5 +186,5 @@ class Job(BaseModel, frozen=True):
         return self.model_copy(update=update)
 
     def is_remembered(self, now: float) -> bool:
-        """Return whether Slurm still lists the job."""
+        """Return whether Slurm still lists the job: active, or ended within REMEMBERED_SECONDS."""
         return self.ended_at is None or now < self.ended_at + REMEMBERED_SECONDS

@@ -64,11 +64,11 @@ class SlurmCluster:
 
     @property
     def nodes(self) -> Mapping[str, Node]:
-        """Return the present nodes, by name."""
+        """Return the nodes that have joined the cluster and not left, by Slurm's node name."""
         return {name: node for name, node in self._all_nodes.items() if node.is_running(self.now)}
 
     def list_states(self, name: str) -> list[str]:
-        """Return the base state of a node, then flags in the order of `scontrol`."""
+        """Return a node's base state, then its flags: `["ALLOCATED", "COMPLETING", "DRAIN"]`."""
         gpus = sum(job.wanted.gpus for job in self.list_jobs_on(name))
         base = "IDLE" if not gpus else "ALLOCATED" if gpus >= GPUS_PER_WORKER else "MIXED"
         completes = any(job.state == "COMPLETING" for job in self.list_jobs_on(name))
@@ -90,11 +90,14 @@ class SlurmCluster:
         self._state.reasons[name] = Reason(text=reason, at=self.now)
 
     def drain(self, name: str) -> None:
-        """Drain a node: running jobs go on, new ones do not start there."""
+        """Drain a node: running jobs go on, new ones do not start there until `resume`."""
         self._state.drained[name] = True
 
     def resume(self, name: str, *, also_down: bool) -> None:
-        """End the drain of a node; with `also_down` the node is up again as well."""
+        """End the drain of a node, and start waiting jobs; `also_down` ends its being down, too.
+
+        The reason is removed unless the node stays down.
+        """
         self._state.drained.pop(name, None)
         if also_down:
             self._state.down.pop(name, None)
@@ -104,7 +107,7 @@ class SlurmCluster:
         self._schedule_jobs(self.now)
 
     def take_down(self, name: str) -> None:
-        """Take a node down; the jobs on the node are lost."""
+        """Take a node down until `resume` or a restart; kill or requeue the jobs on the node."""
         self._state.down[name] = True
         # slurmctld kills or requeues the jobs of a node that goes down.
         self._state.jobs = [
@@ -119,7 +122,10 @@ class SlurmCluster:
         return self._state.jobs
 
     def submit(self, job_request: JobRequest, tasks: Iterable[int] | None = None) -> list[Job]:
-        """Add a job, or one for each task of an array, and return the new jobs."""
+        """Add a job, or one for each task of an array, and return the new jobs.
+
+        Jobs start at once where nodes are free, unless they are held.
+        """
         first_number = self._state.last_number + 1
         labels = (
             [f"{first_number}_{task}" for task in tasks]
@@ -143,11 +149,15 @@ class SlurmCluster:
         return [job for job in self._state.jobs if job.number >= first_number]
 
     def find_jobs(self, label: str) -> list[Job]:
-        """Return the job of a label, or all tasks of an array by the first one's number."""
+        """Return the job of a label, or all tasks of an array by its number; [] if unknown."""
         return [job for job in self._state.jobs if label in (job.label, job.label.split("_")[0])]
 
     def end_jobs(self, jobs: Iterable[Job], end: str, next_state: State) -> None:
-        """End jobs as `end` says: runs complete first, waiting jobs enter `next_state`."""
+        """End `jobs`: running ones go through the epilog, any others enter `next_state` at once.
+
+        `end` says how, such as "cancelled". A job that is COMPLETING already only changes its next
+        state.
+        """
         numbers = {job.number for job in jobs}
         self._state.jobs = [
             self._end_job(job, end, next_state) if job.number in numbers else job
@@ -155,9 +165,12 @@ class SlurmCluster:
         ]
 
     def _end_job(self, job: Job, end: str, next_state: State) -> Job:
-        """Return the job after the end `end`: COMPLETING after a run, else in `next_state`."""
+        """Return the job after its end as `end` says: COMPLETING after a run, else in `next_state`.
+
+        A job in its epilog stays there, with `next_state` as the state to enter.
+        """
         if job.state == "RUNNING":
-            return job.plan_end(end, next_state, self.now)
+            return job.begin_epilog(end, next_state, self.now)
         if job.state == "COMPLETING":
             return job.model_copy(update={"then": next_state})
         ended_at = None if next_state == "PENDING" else self.now
@@ -165,7 +178,7 @@ class SlurmCluster:
         return job.model_copy(update=update)
 
     def get_wait_reason(self, job: Job) -> str:
-        """Return why a job does not run, in Slurm's words; "None" without a reason."""
+        """Return squeue's reason why a job waits or that the job failed; "None" for other jobs."""
         if job.state != "PENDING":
             return "NonZeroExitCode" if job.state == "FAILED" else "None"
         if job.wanted.is_held:
@@ -180,18 +193,21 @@ class SlurmCluster:
     # What scripts find and print.
 
     def set_measure(self, name: str, measure: Measure) -> None:
-        """Set the measure of a node, or of all others by ""; running jobs are not changed."""
+        """Set the result of measuring scripts on a node; "" is all nodes without one of their own.
+
+        Running jobs are not changed.
+        """
         self._state.measures[name] = measure
 
     def read_file(self, path: str) -> str | None:
-        """Return the output of the newest job with this output file, or None."""
+        """Return the output of the newest started job with this output file, or None."""
         files = (
             job.read_output() for job in reversed(self._state.jobs) if job.wanted.output == path
         )
         return next((text for text in files if text is not None), None)
 
     def _get_measure(self, name: str) -> Measure:
-        """Return the measure set for a node, else the one for all nodes, else the default."""
+        """Return measuring scripts' result on a node: its own, that of all, or the default."""
         measures = self._state.measures
         return measures.get(name) or measures.get("") or Measure()
 
@@ -208,7 +224,10 @@ class SlurmCluster:
     # Time.
 
     def _play_events(self) -> None:
-        """Play all events since the last request, one moment after the other."""
+        """Bring jobs and nodes to `now`, by all events since the last request in their order.
+
+        What is stored of nodes that have left is removed.
+        """
         at = self._state.at
         while (moment := self._find_next_event(at)) <= self.now:
             at = moment
@@ -224,9 +243,10 @@ class SlurmCluster:
                 del remembered[name]
 
     def _find_next_event(self, at: float) -> float:
-        """Return the time of the next change of a job or node after `at`; infinity without one.
+        """Return the time of the next change of a job or node; infinity without one.
 
-        Times are unix seconds.
+        Times are unix seconds. A job's due change may lie at `at` itself or before; all others are
+        later.
         """
         # A change that is due may lie at `at` itself: it was planned by what happened there.
         moments = [job.changes_at for job in self._state.jobs if job.changes_at is not None]
@@ -257,7 +277,10 @@ class SlurmCluster:
         return node is None or node.has_left(at) or node.is_down(at)
 
     def _schedule_jobs(self, at: float) -> None:
-        """Start waiting jobs on available nodes, first come, first served."""
+        """Start waiting jobs that are eligible at `at` and find enough nodes, the oldest first.
+
+        A job that does not fit holds nobody up.
+        """
         for index, job in enumerate(self._state.jobs):
             if job.state != "PENDING" or job.eligible_at > at:
                 continue
