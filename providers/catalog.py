@@ -78,7 +78,13 @@ def list_lookups(platform: str) -> list[str]:
 
 
 def load_lookup(platform: str, name: str) -> Callable[..., Any]:
-    """Import and return a platform's lookup function, by its name."""
+    """Import and return a platform's lookup function, by its name.
+
+    Raises:
+        UnsupportedKind: no such platform is known.
+        BrokenPlatform: the platform cannot be used.
+        KeyError: the platform has no such lookup (`list_lookups`).
+    """
     function: Callable[..., Any] = load_object(require_platform(platform).lookups[name])
     return function
 
@@ -154,7 +160,7 @@ def summarize_resource(platform: str, kind: str, outputs: Mapping[str, Any]) -> 
 
 
 def _get_state(outputs: Mapping[str, Any]) -> str:
-    """Return the resource's state in the platform's word, or the counted states of its nodes."""
+    """Return the counted states of the resource's nodes, if any, else the platform's word."""
     own = outputs.get("status") or outputs.get("state")
     nodes = outputs.get("gpu_nodes")
     if isinstance(nodes, Mapping):

@@ -164,7 +164,7 @@ def _collect_models(model: type[BaseModel], models: dict[str, type[BaseModel]]) 
 
 
 def _render_typed_dict(model: type[BaseModel], enumerations: dict[str, tuple[str, ...]]) -> str:
-    """Render the TypedDict of a model's arguments.
+    """Render the TypedDict of a model's arguments; add closed enumerations to `enumerations`.
 
     A class cannot have a field with the name of a Python keyword: then the type is written as a
     call.

@@ -46,10 +46,10 @@ def list_unknown_fields(values: Mapping[str, Any], **fields: str) -> tuple[str, 
     return tuple(label for label, name in fields.items() if values.get(name) is UNKNOWN)
 
 
-def extract_placement(seen: Mapping[str, Any]) -> dict[str, Any]:
+def extract_placement(outputs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the region and type in which an object was created after a search for capacity.
 
-    By input names; empty for old states. `seen` are the object's outputs.
+    By input names; empty for outputs of older versions.
     """
-    placement = {name: seen.get(f"placed_{name}") for name in ("region", "gpu_type")}
+    placement = {name: outputs.get(f"placed_{name}") for name in ("region", "gpu_type")}
     return {name: value for name, value in placement.items() if isinstance(value, str)}

@@ -40,6 +40,10 @@ def require_scheduler_access(
 ) -> None:
     """Raise GpuformError if a declared scheduler may not be asked.
 
+    On the emulator only its own scheduler may be asked, or any with `--allow real-schedulers`.
+    While GPUFORM_SCHEDULERS is set, only the schedulers in it may be asked, and on the emulator no
+    other than its own.
+
     `label` names the scheduler in messages; `server` is its address, if known.
     """
     clock = os.environ.get(CLOCK_VARIABLE)
@@ -92,7 +96,10 @@ def is_emulated(address: str, environ: Mapping[str, str] | None = None) -> bool:
 def are_emulated(
     platforms: Iterable[str] | None = None, environ: Mapping[str, str] | None = None
 ) -> bool:
-    """Return True if an emulator answers for all of `platforms`; None means all with one."""
+    """Return True if an emulator answers for all of `platforms`; None means all with one.
+
+    An unknown platform counts as not emulated.
+    """
     environ = os.environ if environ is None else environ
     known = all_platforms()
     if platforms is None:
@@ -124,8 +131,7 @@ class StackEnvironment:
         emulated: the stack is on an emulator.
         addresses: the addresses of real platforms that the stack has used, by platform.
         emulator: the identity of the emulator's data. Empty: the stack has met no emulator yet, and
-            will belong to the
-            first one. None: a record from before emulators had an identity.
+            will belong to the first one. None: a record from before emulators had an identity.
     """
 
     emulated: bool
@@ -169,7 +175,8 @@ def enter_environment(context: ProviderContext, platform: str, settings: Setting
     """Record the platform's address or emulator before a call uses the platform.
 
     Nothing is recorded where the records are those of several stacks, in a project whose state is
-    out of reach. The clock must be the platform's all the same.
+    out of reach. The clock must be the platform's all the same. Does nothing if the address is
+    unknown. Warns when an old record gets the identity of its emulator.
 
     Raises:
         WrongEnvironment: the stack belongs to another emulator, or to another address.
@@ -205,8 +212,11 @@ def merge_environment(
     """Return the stack's record of environment, completed by a platform at an address.
 
     Raises:
-        WrongEnvironment: the stack has used an emulator and the address is real, or the reverse, or
-            the platform at another address.
+        WrongEnvironment: the stack has used an emulator and the address is real, or the reverse; or
+            the stack has used the platform at another address, and neither an explicit provider nor
+            `--allow new-address` permits this one.
+        Unreachable: the emulator does not answer.
+        OtherEmulator: another emulator answers than the one of GPUFORM_EMULATOR.
     """
     emulated = is_emulated(address, settings.environ)
     if recorded is None:
@@ -237,6 +247,8 @@ def merge_emulator(recorded: StackEnvironment, environ: Mapping[str, str]) -> St
 
     Raises:
         WrongEnvironment: the stack lives on another emulator.
+        Unreachable: the emulator does not answer.
+        OtherEmulator: another emulator answers than the one of GPUFORM_EMULATOR.
     """
     identity = find_emulator(environ)
     if not recorded.emulator:

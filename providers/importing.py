@@ -73,18 +73,18 @@ def merge_import_inputs(kind: Kind, text: str, listed_inputs: Mapping[str, Any])
 
 
 def build_secret_variable(name: str) -> str:
-    """Return the environment variable by which an import gets the secret input `name`."""
+    """Return the name of the environment variable with the secret input `name` of an import."""
     return f"GPUFORM_{name.upper()}"
 
 
 def import_object(kind: Kind, text: str, settings: Settings) -> ReadResult:
     """Return the object that an import names, with all inputs that a program has to declare.
 
-    Secrets that no platform reports become outputs and no inputs: the CLI writes inputs into
-    generated code.
+    An object that the platform does not have is returned with an empty id. Secrets that no platform
+    reports become outputs and no inputs: the CLI writes inputs into generated code.
 
     Raises:
-        GpuformError: a required input is unknown or invalid.
+        GpuformError: a required input is unknown or invalid, or the platform does not answer.
     """
     lifecycle, parsed_id = kind.with_settings(settings), parse_object_id(kind, text)
     result = lifecycle.read(parsed_id, {})
@@ -97,10 +97,12 @@ def import_object(kind: Kind, text: str, settings: Settings) -> ReadResult:
     } - {""}
     missing_names = [name for name, _ in fields if name in required_names and name not in inputs]
     secrets = {
-        n: settings.environ.get(build_secret_variable(n)) for n in missing_names if rules[n].secret
+        secret_name: settings.environ.get(build_secret_variable(secret_name))
+        for secret_name in missing_names
+        if rules[secret_name].secret
     }
-    plain = [name for name in missing_names if not rules[name].secret]
-    existing_objects = list_existing_objects(kind.platform, settings) if plain else ()
+    public_names = [name for name in missing_names if not rules[name].secret]
+    existing_objects = list_existing_objects(kind.platform, settings) if public_names else ()
     listed_inputs = next(
         (
             existing_object.told
@@ -110,10 +112,10 @@ def import_object(kind: Kind, text: str, settings: Settings) -> ReadResult:
         {},
     )
     merged_inputs = merge_import_inputs(
-        kind, text, {name: listed_inputs[name] for name in plain if name in listed_inputs}
+        kind, text, {name: listed_inputs[name] for name in public_names if name in listed_inputs}
     )
     inputs |= merged_inputs
-    for name in plain:
+    for name in public_names:
         if name not in inputs:
             raise GpuformError(
                 f"the platform does not tell the {name} of {parsed_id}, which a program has to "

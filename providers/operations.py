@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from gpuform.providers.context import ProviderContext
 from gpuform.providers.permissions import Permission
-from gpuform.providers.platform import list_settings, plugin_key
+from gpuform.providers.platform import build_plugin_key, list_settings
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.models import InputModel, OutputModel, Problem
 from gpuform.schemas.policies.drain import RemovedNodes
@@ -77,15 +77,17 @@ class Settings:
         """
         value = self.given.get(config_key or "") or self.environ.get(variable)
         if not value and config_key:
-            value = self.config(config_key) or self.config(plugin_key(config_key))
+            value = self.config(config_key) or self.config(build_plugin_key(config_key))
         return value or None
 
     def list_secrets(self) -> list[str]:
         """Return every key and token in the settings, of all platforms."""
         values = (
-            self.get_value(each.variable, each.config) for each in list_settings() if each.secret
+            self.get_value(setting.variable, setting.config)
+            for setting in list_settings()
+            if setting.secret
         )
-        return [each for each in values if each]
+        return [value for value in values if value]
 
 
 _current_settings: ContextVar[Settings | None] = ContextVar("gpuform_looking_up", default=None)

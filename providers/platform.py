@@ -44,7 +44,7 @@ class Setting:
     @property
     def name(self) -> str:
         """The name in the plugin's providers: `togetherApiKey`."""
-        return plugin_key(self.config).partition(":")[2]
+        return build_plugin_key(self.config).partition(":")[2]
 
     @property
     def argument(self) -> str:
@@ -52,7 +52,7 @@ class Setting:
         return re.sub("[A-Z]", lambda upper: f"_{upper[0].lower()}", self.name)
 
 
-def plugin_key(config: str) -> str:
+def build_plugin_key(config: str) -> str:
     """Return a setting's configuration key in the plugin: `gpuform:togetherApiKey`.
 
     `config` is the key of the dynamic form, such as `together:apiKey`.
@@ -100,6 +100,9 @@ class Platform:
         """Import a lookup, or the resource class of a kind, on first use.
 
         Serves the package's `__getattr__`: a state file needs only the lifecycles.
+
+        Raises:
+            AttributeError: the platform has neither a lookup nor a kind of this name.
         """
         if name in self.lookups:
             return load_object(self.lookups[name])

@@ -56,7 +56,7 @@ class Provider(pulumi.ProviderResource):
                 hint=f"gpuform config set {FORM_CONFIG} {Form.PLUGIN}, or declare what belongs to "
                 "the other account in a stack of its own",
             )
-        settings = {each.argument: each for each in list_settings()}
+        settings = {setting.argument: setting for setting in list_settings()}
         unknown = sorted(arguments.keys() - settings.keys())
         if unknown:
             known = ", ".join(settings)

@@ -76,16 +76,17 @@ class PlatformResource(pulumi.CustomResource):
         return resource
 
 
-def _build_aliases(before: str, opts: pulumi.ResourceOptions | None) -> Iterator[pulumi.Alias]:
-    """Yield a resource's declared aliases with the resource type `before` of the other form.
+def _build_aliases(other_type: str, opts: pulumi.ResourceOptions | None) -> Iterator[pulumi.Alias]:
+    """Yield a copy with the resource type `other_type` for each declared alias without a type.
 
-    A resource may be renamed while the stack changes between dynamic form and plugin.
+    `other_type` is the type of the other form: a resource may be renamed while the stack changes
+    between dynamic form and plugin.
     """
     for alias in (opts.aliases if opts else None) or ():
         # The SDK says `...` for what is not given.
         if isinstance(alias, pulumi.Alias) and not isinstance(alias.type_, str):
             other = copy(alias)
-            other.type_ = before
+            other.type_ = other_type
             yield other
 
 

@@ -1,10 +1,8 @@
 """Describe how people reach a resource: credentials, hosts to log in to, ports.
 
 The platforms' lifecycles report access; `gpuform access` and the export of SSH configuration write
-files and
-run commands from it. The values end up in OpenSSH's configuration, on a command line and in a
-browser:
-each part must match the grammar needed there, or is not used.
+files and run commands from it. The values end up in OpenSSH's configuration, on a command line and
+in a browser: each part must match the grammar needed there, or is not used.
 """
 
 import re

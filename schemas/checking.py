@@ -181,10 +181,9 @@ def validate_inputs(
     Args:
         model: the input model.
         values: the raw inputs. They may be UNKNOWN at any depth and stay so, without a problem.
-            None means
-            not declared, unless the model refuses null. A float without a fraction becomes an
-            integer where
-            the field is an integer, because Pulumi's wire format knows only doubles.
+            None means not declared, unless the model refuses null. A float without a fraction
+            becomes an integer where the field is an integer, because Pulumi's wire format knows
+            only doubles.
 
     Returns:
         The typed values and the problems. With problems, the values are not normalized.

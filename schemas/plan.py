@@ -119,7 +119,6 @@ class PropertyChange(_ValueChange):
             "forces_replacement": change.replaces,
             "because": change.because,
         }
-        # Pydantic notes what is given: a plan has thousands of these, and most say little.
         # pydantic stores which fields were set: a plan has thousands of changes, and most of them
         # have mostly default values
         fields = cls.model_fields

@@ -68,8 +68,7 @@ class KeyedBy:
     Args:
         name: the field of the items that is the key.
         absent_when: says of a declared item whether the platform omits such an item from its
-            answers.
-            Then a missing item is no change.
+            answers. Then a missing item is no change.
         closed: the list is declared completely: an item that only the platform has is a change.
     """
 

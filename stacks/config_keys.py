@@ -10,7 +10,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from gpuform.providers.forms import Form
-from gpuform.providers.platform import Setting, list_settings, plugin_key
+from gpuform.providers.platform import Setting, build_plugin_key, list_settings
 from gpuform.schemas.checking import find_nearest_name
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.engine.errors import EngineError
@@ -35,7 +35,7 @@ _PULUMIS = "pulumi"
 def _platforms_keys() -> dict[str, Setting]:
     """The settings of all platforms, under their own keys and under the plugin's."""
     own = {each.config: each for each in list_settings()}
-    return own | {plugin_key(key): each for key, each in own.items()}
+    return own | {build_plugin_key(key): each for key, each in own.items()}
 
 
 def _namespaces() -> set[str]:

@@ -111,7 +111,7 @@ class Cluster:
 
     @property
     def record(self) -> Any:
-        return Drains.beside(self.emulator.intents).find(self.id)
+        return Drains.from_intents(self.emulator.intents).find(self.id)
 
     def assert_unchanged(self) -> None:
         assert (self.workers, self.cordoned, self.record) == (["0", "1", "2", "3"], [], None)

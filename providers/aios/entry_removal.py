@@ -80,7 +80,7 @@ class EntryRemoval:
         Raises:
             GpuformError: nodes may stay cordoned.
         """
-        drain = Drains.beside(self._context.intents).find(self._object_id)
+        drain = Drains.from_intents(self._context.intents).find(self._object_id)
         if drain is not None and not undo_drain(self._context, drain, self._find_scheduler):
             raise GpuformError(
                 f"{', '.join(drain.cordoned)} may still be cordoned",

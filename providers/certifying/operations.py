@@ -143,7 +143,7 @@ class CertificationOperations(ABC, Generic[InputsT]):
             _remove_last_run(context, runner.tester, request.label)
         # Failures of a group are no reason to repair: most of its nodes may be healthy.
         failures = [failure.model_dump() for failure in outputs.failures if failure.is_alone]
-        Verdicts.beside(context.intents).record(
+        Verdicts.from_intents(context.intents).record(
             Verdict(self._get_verdict_owner(inputs), object_id, tuple(failures))
         )
         return Observed({}, outputs)
@@ -204,7 +204,7 @@ class CertificationOperations(ABC, Generic[InputsT]):
         inputs = self._parse_inputs(known_inputs)
         # Before the cluster is asked: no repair may act on failures of a deleted certification,
         # even if the cluster does not answer.
-        Verdicts.beside(context.intents).forget(self._get_verdict_owner(inputs), object_id)
+        Verdicts.from_intents(context.intents).forget(self._get_verdict_owner(inputs), object_id)
         try:
             nodes = self._create_node_access(context, object_id, inputs)
             if nodes is None:

@@ -146,9 +146,11 @@ def build_due_certification_notices(outputs: Mapping[str, Any]) -> Iterator[Noti
 def build_certify_again_change(
     outputs: Mapping[str, Any], added_count: int = 0
 ) -> FieldChange | None:
-    """Return the change `certify again` of a certification's outputs.
+    """Return the change of a plan that tests nodes again, or None if no node has to be tested.
 
-    None without gaps, if the same plan adds no more nodes than the gaps have (`added_count`).
+    To be tested are the nodes in the `gaps` of the certification's outputs. `added_count` is how
+    many nodes the same plan adds: as far as these are more than the new nodes among the gaps, they
+    are named as new nodes, too.
     """
     raw_gaps = outputs.get("gaps")
     gaps = (

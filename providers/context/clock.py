@@ -99,7 +99,10 @@ class EmulatorClock:
             self._request_time("POST", {"until": self.now() + max(0.0, seconds)})
 
     def get_identity(self) -> str:
-        """Return the identity that the emulator reports for its stored data; empty for none."""
+        """Return the identity that the emulator reports for its stored data; empty for none.
+
+        The first call asks the emulator. Raises Unreachable and OtherEmulator then.
+        """
         if self._now is None:
             self._request_time("GET", None)
         return self._identity

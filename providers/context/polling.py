@@ -66,7 +66,7 @@ class PollSchedule:
     def compute_delay(self, now: float, waited: float = math.inf) -> float:
         """Return the seconds until the next poll in the schedule that all waiting calls share.
 
-        A poll that is due almost now counts as done.
+        The first call starts the schedule at `now`. A poll that is due almost now counts as done.
 
         Args:
             now: Unix time in seconds.
@@ -154,8 +154,8 @@ def wait_until_gone(
     """Probe every `interval` seconds until the object is gone: the probe returns None.
 
     Raises:
-        GpuformError: the object is still there at the deadline; `label` names the object.
-        Cancelled: the run was interrupted.
+        GpuformError: the object is still there at the deadline, a probe's result has failed, or the
+            run was interrupted; `label` names the object.
     """
 
     def probe_for_absence() -> PollResult[object]:
@@ -177,9 +177,9 @@ def format_duration(seconds: float) -> str:
     return f"{total_seconds // 3600}h{total_seconds % 3600 // 60:02d}m"
 
 
-def _get_value(look: PollResult[T] | None) -> T | None:
+def _get_value(result: PollResult[T] | None) -> T | None:
     """Return the value of a poll's result; None without a result."""
-    return None if look is None else look.value
+    return None if result is None else result.value
 
 
 def _probe_once(

@@ -151,6 +151,7 @@ class ProviderContext:
 
     def start_deadline(self, default_timeout: float) -> None:
         """Set the call's deadline by the user's timeout, else by `default_timeout` seconds."""
+        # Another process may have moved the emulator's clock since the last answer.
         self.clock.sleep(0, self.cancelled)
         self.deadline = self.clock.now() + (
             default_timeout if self.timeout is None else self.timeout

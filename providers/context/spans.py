@@ -1,12 +1,9 @@
 """Write a trace of where a run spends its time, for the trace viewers of browsers.
 
 The file is in the Trace Event Format (an array of complete events, `ph` X), which Perfetto,
-`chrome://tracing` and
-speedscope read: a track for each thread, nested spans, wall time and processor time of each. The
-file grows during
-the run, so that the trace of a killed run can be read, too. Spans contain methods, paths,
-operations and URNs, never
-a header, query or body.
+`chrome://tracing` and speedscope read: a track for each thread, nested spans, wall time and
+processor time of each. The file grows during the run, so that the trace of a killed run can be
+read, too. Spans contain methods, paths, operations and URNs, never a header, query or body.
 """
 
 import json

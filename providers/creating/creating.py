@@ -1,20 +1,16 @@
 """Create an object exactly once: never lose an object, and never take an object of somebody else.
 
 1. An intent of an earlier attempt of this resource is resolved first: its object is found by the id
-in the intent,
-   else by `evidence`, and nothing is sent. During the settle time after its request, lists and
-   lookups may lag behind:
-   they are repeated.
+   in the intent, else by `evidence`, and nothing is sent. During the settle time after its request,
+   lists and lookups may lag behind: they are repeated.
 2. List the objects of that name. An object that nothing shows to be ours belongs to somebody:
-NameTaken; where
-   an earlier attempt may have created the object, nobody can tell: AdoptionQuestion.
+   NameTaken; where an earlier attempt may have created the object, nobody can tell:
+   AdoptionQuestion.
 3. Write the intent, send once. A definite refusal removes the intent. After an unknown outcome
-search
-   as in 1; if nothing appears, the intent stays for the next run, which searches once more. After a
-   409, which may answer a repetition of our own request, search once.
+   search as in 1; if nothing appears, the intent stays for the next run, which searches once more.
+   After a 409, which may answer a repetition of our own request, search once.
 4. Store the id in the intent before anybody waits. Where answers have only hints (SCP), the id
-counts when the
-   platform shows the object under its name.
+   counts when the platform shows the object under its name.
 
 With several attempts (the platform may be out of capacity), each one is a round of 2 and 3 with its
 own intent. Only a definite refusal leads to the next attempt, so that one slot never gets two
@@ -110,7 +106,8 @@ class Creation:
     ) -> list[Candidate]:
         """Return the objects of the create's name in a region of one of its attempts.
 
-        Objects with the ids `ignored` are left out.
+        An object without a reported region counts. Objects that are being deleted, and objects with
+        the ids `ignored`, are left out.
         """
         regions = {attempt.region for attempt in self.attempts}
         return [
@@ -140,7 +137,7 @@ def create_once(context: ProviderContext, creation: Creation) -> str:
     context.exit_stack.enter_context(context.intents.claim(target))
     earlier = context.intents.find(context.urn, target)
     if earlier is not None:
-        object_id = _find_of_earlier_attempt(context, creation, earlier)
+        object_id = _find_object_of_earlier_attempt(context, creation, earlier)
         if object_id is not None:
             if not context.is_search_only:
                 context.on_progress(f"found {object_id} again, created by an earlier attempt")
@@ -159,7 +156,7 @@ def create_once(context: ProviderContext, creation: Creation) -> str:
     def create_by_attempt(attempt: Attempt) -> str:
         if first_listing:
             objects = first_listing.pop()
-        else:  # the world has changed since the first attempt
+        else:  # the platform's objects may have changed since the first attempt
             objects = creation.candidates()
             if conflicting_objects := creation.find_conflicting_objects(objects, ignored):
                 raise build_name_taken_error(target, conflicting_objects)
@@ -188,7 +185,10 @@ def _build_conflict_error(
 
 
 def _find_acknowledged_ids(earlier: Intent | None, present: Iterable[Candidate]) -> set[str]:
-    """Return the ids of the same-named objects beside which `--create-anew` creates one."""
+    """Return the ids of the same-named objects beside which `--create-anew` creates one.
+
+    Empty without the permission, and without an earlier attempt.
+    """
     if earlier is not None and (earlier.outcome == CREATE_ANEW or permissions.should_create_anew()):
         return {candidate.id for candidate in present}
     return set()
@@ -205,6 +205,7 @@ def _create_by_attempt(
     Raises:
         AdoptionQuestion: an object appeared, and nothing proves that it is ours.
         UnknownOutcome: nobody knows whether the object was created; the intent stays.
+        Conflict: the platform answered 409, and shows no new object; the intent stays.
         GpuformError: the platform refused; nothing was created.
     """
     target = creation.target
@@ -374,7 +375,7 @@ def _find_after_unknown_outcome(
     )
 
 
-def _find_of_earlier_attempt(
+def _find_object_of_earlier_attempt(
     context: ProviderContext, creation: Creation, intent: Intent
 ) -> str | None:
     """Return the id of the object which an earlier create made, or None if nothing was made.

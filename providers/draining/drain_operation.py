@@ -136,7 +136,7 @@ class DrainOperation:
         self._target = target
         self._find_scheduler = find_scheduler
         self._inputs = policy
-        self._drains = Drains.beside(context.intents)
+        self._drains = Drains.from_intents(context.intents)
         self._may_end_jobs = Permission.EVICT_JOBS in permissions.get_permissions()
         self._listed_at = 0.0
         self._names_ever_scheduled: set[str] = set()
@@ -168,7 +168,7 @@ class DrainOperation:
             scheduler=self._scheduler.name,
             on_busy=self._policy,
             wait_minutes=wait_minutes,
-            nodes=tuple(map(_to_leaving_node, removals)),
+            nodes=tuple(map(_to_removed_node, removals)),
         )
 
     @contextmanager
@@ -635,7 +635,7 @@ def undo_drain(
             f"be asked to uncordon ({_to_one_line(error)}); the next `up` or `refresh` does it"
         )
         return False
-    Drains.beside(context.intents).forget(drain.id)
+    Drains.from_intents(context.intents).forget(drain.id)
     return True
 
 
@@ -664,7 +664,7 @@ def finish_drain(
     # A cordoned node that was removed needs no uncordon; more cordoned than chosen ones are left
     # from an earlier attempt.
     if not kept_names and len(drain.cordoned) <= len(drain.chosen):
-        Drains.beside(context.intents).forget(drain.id)
+        Drains.from_intents(context.intents).forget(drain.id)
         return
     is_uncordoned = undo_drain(context, drain, find_scheduler)
     other_names = [name for name in drain.present if name not in (*present_names, *drain.chosen)]
@@ -719,7 +719,7 @@ def _is_uncordoned(worker: Worker) -> bool:
     return worker.scheduled_node is not None and not worker.is_cordoned
 
 
-def _to_leaving_node(removal: NodeRemoval) -> RemovedNode:
+def _to_removed_node(removal: NodeRemoval) -> RemovedNode:
     """Return a node to remove as a plan shows the node: name, reason and jobs."""
     worker = removal.worker
     return RemovedNode(name=worker.name, because=removal.reason, jobs=worker.jobs)

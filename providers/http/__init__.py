@@ -4,7 +4,7 @@ Platforms build their clients from this package; no other package imports httpx 
 """
 
 from gpuform.providers.http.answers import ErrorAnswers, compute_clock_ahead, parse_retry_after
-from gpuform.providers.http.client import ApiClient, Retry, build_path, httpx_errors
+from gpuform.providers.http.client import ApiClient, Retry, build_path, convert_httpx_errors
 from gpuform.providers.http.clients import (
     Clients,
     ProbeAnswer,
@@ -25,7 +25,7 @@ __all__ = [
     "build_contradiction_error",
     "build_path",
     "compute_clock_ahead",
-    "httpx_errors",
+    "convert_httpx_errors",
     "parse_retry_after",
     "probe_platform",
     "send_probe",

@@ -215,8 +215,8 @@ def _join_details(errors: list[Any]) -> tuple[str, str | None]:
     for error in filter(lambda item: isinstance(item, dict), errors):
         detail = error.get("detail")
         detail_texts = detail if isinstance(detail, list) else [detail]
-        texts += [each for each in detail_texts if isinstance(each, str)]
-        codes += [each for each in [error.get("code")] if isinstance(each, str)]
+        texts += [text for text in detail_texts if isinstance(text, str)]
+        codes += [code for code in [error.get("code")] if isinstance(code, str)]
     return "; ".join(texts), next(iter(codes), None)
 
 

@@ -95,12 +95,11 @@ class ApiClient:
     current call, so that it ends when the run is interrupted.
 
     `headers` gives the headers of a request when it is sent, credentials included; it may raise
-    MissingCredentials. `sign` gets every request as it is about to be sent, each attempt anew, and
-    returns it with what only the whole tells: a signature over `str(request.url)`, which is what
-    goes over the wire. `errors` turns the platform's error answers into ours, `on_answer` sees all
-    answers; `looks` are the paths whose POST changes nothing. `jitter` takes the longest pause and
-    returns the pause, in seconds; `transport`
-    replaces the network.
+    MissingCredentials. `sign` gets every request as it is about to be sent, at each attempt again,
+    and returns it with a signature over `str(request.url)`, the URL that goes over the wire.
+    `errors` turns the platform's error answers into ours, `on_answer` sees all answers; `looks` are
+    the paths whose POST changes nothing. `jitter` takes the longest pause and returns the pause, in
+    seconds; `transport` replaces the network.
     """
 
     ATTEMPTS = 5
@@ -262,7 +261,7 @@ class ApiClient:
             get_current_context().authorize_change()
         with (
             trace_span("request", label),
-            httpx_errors(label, self.base_url),
+            convert_httpx_errors(label, self.base_url),
             self._borrow_client() as http,
         ):
             response = http.request(
@@ -372,8 +371,14 @@ def _build_url(url: str, params: Mapping[str, str] | None) -> str:
 
 
 @contextmanager
-def httpx_errors(what: str, base_url: str) -> Iterator[None]:
-    """Convert httpx's errors in the block: Unreachable if nothing was sent, else UnknownOutcome."""
+def convert_httpx_errors(label: str, base_url: str) -> Iterator[None]:
+    """Convert httpx's errors in the block into gpuform's, with `label` in the messages.
+
+    Raises:
+        Unreachable: nothing was sent.
+        UnknownOutcome: the request may have arrived, and no answer came.
+        GpuformError: any other error of httpx.
+    """
     import httpx  # noqa: PLC0415 - only who sends requests pays for it
 
     try:
@@ -387,13 +392,13 @@ def httpx_errors(what: str, base_url: str) -> Iterator[None]:
         httpx.InvalidURL,
     ) as error:
         raise Unreachable(
-            f"{what}: no connection to {_extract_host(base_url)} ({type(error).__name__})",
+            f"{label}: no connection to {_extract_host(base_url)} ({type(error).__name__})",
             hint="check the network and the address",
         ) from None
     except httpx.TransportError as error:
-        raise UnknownOutcome(f"{what}: no answer ({type(error).__name__})") from None
+        raise UnknownOutcome(f"{label}: no answer ({type(error).__name__})") from None
     except httpx.HTTPError as error:
-        raise GpuformError(f"{what}: {type(error).__name__}") from None
+        raise GpuformError(f"{label}: {type(error).__name__}") from None
 
 
 def build_path(*parts: str) -> str:

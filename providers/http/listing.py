@@ -4,12 +4,9 @@ A list answers readers that asked before it was sent, and readers that accept an
 (`ProviderContext.fresh_since`): a refresh of any number of objects takes one list.
 
 An object is gone only if nothing contradicts. Its absence from a list is confirmed by a request for
-the object alone,
-because a list may lag behind. A 404 of the object is confirmed by the list, and by one other object
-of the list, the
-witness, that must be found: a list that fails or is itself not found, a list that still shows the
-object, and a
-witness that is not found either, are errors.
+the object alone, because a list may lag behind. A 404 of the object is confirmed by the list, and
+by one other object of the list, the witness, that must be found: a list that fails or is itself not
+found, a list that still shows the object, and a witness that is not found either, are errors.
 """
 
 import threading
@@ -72,8 +69,7 @@ class Listing(Generic[T]):
     """The objects of one kind that one client sees in one project; safe for many threads.
 
     At most one shared request is in progress at a time: `fetch_one` for a single reader,
-    `fetch_all` for several, or
-    `fetch_some` where the platform lists objects by their ids.
+    `fetch_all` for several, or `fetch_some` where the platform lists objects by their ids.
 
     Args:
         fetch_all: lists all objects.
@@ -216,7 +212,8 @@ class Listing(Generic[T]):
     def _join_round(self, id_: str | None) -> _Answer[T] | None:
         """Return the answer of the next shared request, together with its other readers.
 
-        None if the thread that sends the request was interrupted: the others ask again.
+        None if the thread that sends the request was interrupted: the others ask again. Raises the
+        request's error in every reader.
         """
         as_of = get_current_context().fresh_since
         with self._lock:

@@ -33,6 +33,11 @@ def find_changes(
 ) -> list[FieldChange]:
     """Return the changes that a plan of this resource shows and that decide about an update.
 
+    Beside the changes of `compare_inputs` these are: the claim of an unclaimed resource; the
+    resumption of a resource that is not ready, unless a change replaces the resource or another
+    change already acts (a stuck resource is always resumed); and, only if no other change acts, the
+    end of an interrupted removal of nodes or of an interrupted create of parts.
+
     Args:
         kind: the kind of the resource.
         old: the stored outputs.
@@ -40,31 +45,34 @@ def find_changes(
         is_interrupted: a removal of nodes has begun and has not ended.
         is_unclaimed: the program names a provider for the resource, and the state does not.
         begun_parts: the names of parts that an interrupted update may have created.
+
+    Raises:
+        GpuformError: a node that a person requests to repair cannot be repaired as requested.
     """
-    found_changes = compare_inputs(kind, old, declared)
+    changes = compare_inputs(kind, old, declared)
     if is_unclaimed:
         reason = "the state does not say which program manages the resource"
-        found_changes.append(_create_recorded_change(PROVIDER_KEY, Action.ADD, None, None, reason))
-    is_news = not requires_action(found_changes) or kind.is_stuck(old)
+        changes.append(_create_recorded_change(PROVIDER_KEY, Action.ADD, None, None, reason))
+    shows_resumption = not requires_action(changes) or kind.is_stuck(old)
     if (
         old.get("ready") is False
-        and is_news
-        and not any(change.replaces for change in found_changes)
+        and shows_resumption
+        and not any(change.replaces for change in changes)
     ):
         reason = f"{RESUME_PREFIX}{old.get('not_ready_reason') or 'not ready yet'}"
-        found_changes.append(_create_recorded_change("ready", Action.UPDATE, False, True, reason))
-    if is_interrupted and not requires_action(found_changes):
+        changes.append(_create_recorded_change("ready", Action.UPDATE, False, True, reason))
+    if is_interrupted and not requires_action(changes):
         reason = "a removal of nodes was interrupted: those that stay are uncordoned"
-        found_changes.append(FieldChange("drain", Action.UPDATE, "begun", "ended", because=reason))
-    if begun_parts and not requires_action(found_changes):
+        changes.append(FieldChange("drain", Action.UPDATE, "begun", "ended", because=reason))
+    if begun_parts and not requires_action(changes):
         reason = (
             f"an interrupted update may have created {', '.join(begun_parts)}: it is looked for, "
             "and deleted where it is not declared"
         )
-        found_changes.append(
+        changes.append(
             FieldChange(kind.parts_field, Action.UPDATE, "begun", "ended", because=reason)
         )
-    return found_changes
+    return changes
 
 
 def _create_recorded_change(
@@ -75,11 +83,18 @@ def _create_recorded_change(
 
 
 def compare_inputs(kind: Traits, old: Properties, declared: Properties) -> list[FieldChange]:
-    """Return the changes between stored and declared inputs; changes not sent replace nothing.
+    """Return the changes from stored to declared inputs, the kind's own changes and due repairs.
 
-    Not sent are gpuform's own fields; a required field (or the kind's import field) that the
-    platform never returns and an import has left out, whose declaration is believed; and a field
-    whose declared value an output already shows.
+    A stopped object that stays off adds an entry that is no change (KEEP), with the reason. If a
+    change replaces the object, values that are no longer declared count as removed.
+
+    Some changes are only recorded in the state: of gpuform's own fields; of a required field (or
+    the kind's import field) that the platform never returns and an import has left out, whose
+    declaration is believed; and of a field whose declared value an output already shows. The last
+    two replace nothing.
+
+    Raises:
+        GpuformError: a node that a person requests to repair cannot be repaired as requested.
     """
     echoed, rules = extract_inputs(kind, old), get_field_rules(kind.inputs)
     unreadable_fields = {
@@ -97,17 +112,16 @@ def compare_inputs(kind: Traits, old: Properties, declared: Properties) -> list[
         if change.path in unreadable_fields:
             because = "recorded: the platform does not return it"
             return only_recorded(replaces=False, because=because)
-        visible_changes = rules[change.path].observed_as if change.path in rules else ""
+        observed_output = rules[change.path].observed_as if change.path in rules else ""
         if (
-            visible_changes
+            observed_output
             and change.after is not None
-            and change.after == old.get(visible_changes)
+            and change.after == old.get(observed_output)
         ):
             return only_recorded(replaces=False, because="recorded: it is there already")
         return change
 
     current = apply_running_hours(kind, old, declared)
-    # What was declared before is most often what is declared now, and was checked with it.
     # Parsing is expensive, and most often the old declaration equals the new one.
     previous = declared if echoed == declared else parse_inputs(kind, echoed)
     planned = kind.get_planned_fields(current)
@@ -180,9 +194,11 @@ def _drop_fields(values: Properties, names: Collection[str]) -> Properties:
 
 
 def apply_running_hours(kind: Traits, old: Properties, declared: Properties) -> Properties:
-    """Return the inputs with the object kept stopped if stopped now outside its running hours.
+    """Return `declared`, with the power field set to off if the stopped object has to stay stopped.
 
-    The kind may keep an object stopped for other reasons (`should_stay_off`).
+    With a declared schedule, the object stays stopped outside of its running hours; without one, if
+    `should_stay_off` of the kind says so. If the object runs, or is to be started, the result is
+    `declared` itself.
     """
     if kind.power is None or not kind.is_off(old):
         return declared
@@ -196,8 +212,8 @@ def apply_running_hours(kind: Traits, old: Properties, declared: Properties) -> 
 def extract_inputs(kind: Traits, values: Mapping[str, Any]) -> Properties:
     """Return the properties of stored outputs that are inputs and no outputs of the kind.
 
-    An input with the name of an output is left out: there the state has the platform's value, not
-    the declared one.
+    Former names of inputs are replaced by the present ones. An input with the name of an output is
+    left out: there the state has the platform's value, not the declared one.
     """
     rules, computed = get_field_rules(kind.inputs), kind.outputs.model_fields
     values = kind.inputs.rename_former_fields(values)

@@ -107,13 +107,16 @@ def read_with_settle_time(
     object_id: str,
     known_inputs: Properties,
 ) -> Observed[Any] | None:
-    """Return the object; None once the platform has hidden the object for the settle time.
+    """Return the object, or None if it is gone: not shown during the whole settle time.
 
-    A replica that lags behind hides an object for a while, and its list agrees. An object that no
-    state has, and a preview, is read only once: neither is forgotten.
+    A replica that lags behind hides an object for a while, and its list agrees. So a missing object
+    is read again until the settle time is over. One answer suffices if the kind is not eventually
+    consistent, and if nothing would be forgotten: in a preview, and for an object that no state
+    has.
 
     Raises:
         NotEnoughEvidence: the deadline passed before the settle time.
+        GpuformError: the platform does not answer.
     """
     observed_object = open_operations().read(context, object_id, known_inputs)
     if (
@@ -192,10 +195,12 @@ def refuse_interrupted_creates(context: ProviderContext) -> None:
 
 
 def refuse_other_interrupted_creates(context: ProviderContext) -> None:
-    """Raise UnknownOutcome if the resource has an interrupted create of another object.
+    """Raise UnknownOutcome if an interrupted create of this resource may have made another object.
 
-    The declaration, for example its region, has changed since that create, and nobody has searched
-    for its object.
+    The caller has searched in vain for the object of the present declaration
+    (`context.searched_target`). An earlier declaration, for example with another region, has
+    another object, for which nobody has searched. Does nothing without a search, and with
+    `--create-anew`.
     """
     intents = (
         context.intents.list_for_urn(context.urn) if context.urn and context.searched_target else []

@@ -78,12 +78,10 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
     """The lifecycle of one kind of resource of one platform.
 
     Instances are stateless for pickle: a state file has the class's dotted path, which is therefore
-    fixed for ever.
-    Outputs are the declared inputs in their declared types, each with the value last observed, and
-    the computed outputs;
-    an output with the name of an input has the platform's value. `ready` alone says whether the
-    resource can be used.
-    Methods are thread-safe, do not change their arguments, and raise only GpuformError.
+    fixed for ever. Outputs are the declared inputs in their declared types, each with the value
+    last observed, and the computed outputs; an output with the name of an input has the platform's
+    value. `ready` alone says whether the resource can be used. Methods are thread-safe, do not
+    change their arguments, and raise only GpuformError.
     """
 
     serialize_as_secret_always = False  # there is no secret in a dotted path
@@ -95,9 +93,9 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
     @classmethod
     def with_settings(cls, settings: Settings) -> Self:
         """Return a lifecycle of this kind that uses these settings for address and credentials."""
-        made = cls()
-        made._settings = settings
-        return made
+        lifecycle = cls()
+        lifecycle._settings = settings
+        return lifecycle
 
     def __getstate__(self) -> None:
         """Pickle nothing: the configuration of an instance stays in its process."""
@@ -132,9 +130,9 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
                 )
             )
             if not problems:
-                actions = self._open_operations()
-                values, problems = self._completed(context, values)
-                problems = problems or list(actions.planning_problems(context, values))
+                operations = self._open_operations()
+                values, problems = self._complete_inputs(context, values)
+                problems = problems or list(operations.planning_problems(context, values))
             failures = [
                 CheckFailure(problem.path, context.redact(problem.reason)) for problem in problems
             ]
@@ -144,7 +142,10 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         """Return the changes between old outputs and new inputs, by which `diff` decides.
 
         Pure, except for the records of an interrupted removal of nodes and of interrupted creates
-        of parts of the object.
+        of parts of the object. Without `id_` these records do not count.
+
+        Raises:
+            GpuformError: a node that a person requests to repair cannot be repaired as requested.
         """
         return self._compute_changes(
             id_,
@@ -189,7 +190,10 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
     def diff_with_changes(
         self, _id: str, _olds: Properties, _news: Properties
     ) -> tuple[DiffResult, list[FieldChange]]:
-        """Return the answer of `diff`, and the changes by which `diff` decides."""
+        """Return the answer of `diff`, and the changes by which `diff` decides.
+
+        In a refresh, due repairs and the records of interrupted operations do not count.
+        """
         with self._create_host_boundary("diff", _olds, _news) as context:
             # Pulumi's hosts do not say whether somebody plans, or shows what a refresh found:
             # update and delete refuse what may not be done.
@@ -198,10 +202,12 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             )
             old, declared = to_properties(_olds), parse_inputs(self, to_properties(_news))
             recorded_for = "" if context.refreshing else _id
-            found = self._compute_changes(recorded_for, old, declared, _is_unclaimed(_olds, _news))
+            changes = self._compute_changes(
+                recorded_for, old, declared, _is_unclaimed(_olds, _news)
+            )
             if context.refreshing:  # that a node is broken is news, and no drift
-                found = [change for change in found if change.repair is None]
-            replaces = [change.path for change in found if change.replaces]
+                changes = [change for change in changes if change.repair is None]
+            replaces = [change.path for change in changes if change.replaces]
             if is_planning:
                 refuse_impossible(self, old, declared)
                 if replaces:
@@ -210,12 +216,12 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
                     )
                 else:
                     require_change_permission(self, old, declared)
-            decided = DiffResult(
-                changes=requires_action(found),
+            result = DiffResult(
+                changes=requires_action(changes),
                 replaces=replaces,
                 delete_before_replace=bool(replaces) and not self.should_create_first(declared),
             )
-            return decided, found
+            return result, changes
 
     def create(self, props: Properties) -> CreateResult:
         """Create the object, wait until the object is ready, and return its id and outputs.
@@ -230,9 +236,12 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             context.stored_properties = {}
             context.start_deadline(self.timeouts.create)
             declared = self._validate_declared(props)
-            actions, want = self._open_operations(), self.inputs.model_validate(declared)
+            operations, desired_inputs = (
+                self._open_operations(),
+                self.inputs.model_validate(declared),
+            )
             with context.exit_stack:
-                id_, outs = self._create_and_wait(context, actions, want, declared)
+                id_, outs = self._create_and_wait(context, operations, desired_inputs, declared)
             self._refuse_unready(context, outs)
             if context.urn is None:
                 # Nobody would settle the intent later. Another host may be gone before it gets this
@@ -245,8 +254,8 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
     def _create_and_wait(
         self,
         context: ProviderContext,
-        actions: ResourceOperations[Any, Any],
-        want: Any,
+        operations: ResourceOperations[Any, Any],
+        desired_inputs: Any,
         declared: Properties,
     ) -> tuple[str, Properties]:
         """Create the object, wait until it is ready, and return its id and outputs.
@@ -254,7 +263,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         Platforms answer a create before lookups show the object. A missing object is searched for
         like that of an interrupted create, until the settle time is over.
         """
-        id_ = actions.create(context, want)
+        id_ = operations.create(context, desired_inputs)
         began = context.clock.now()
         while True:
             context.just_created = True
@@ -268,7 +277,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
                 context.just_created, context.is_search_only = False, True
                 context.exit_stack.close()  # it claims the name again
                 try:
-                    id_ = actions.create(context, want)
+                    id_ = operations.create(context, desired_inputs)
                 except NothingMade:
                     raise gone from None
                 finally:
@@ -288,33 +297,40 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
     def recover_create(self, props: Properties) -> CreateResult | None:
         """Return the object that an interrupted create has made, or None if no object was made.
 
-        Sends no changing request. Waits only while lists may lag behind.
+        The outputs have `ready: false`, because nobody has waited for the object. Sends no changing
+        request. Waits only while lists may lag behind.
 
         Raises:
             AdoptionQuestion: nobody can tell which object is ours.
+            UnknownOutcome: an interrupted create under an earlier declaration may have made an
+                object.
+            GpuformError: the platform does not answer, or does not show the object that it listed.
         """
         with self._create_host_boundary("create", props) as context:
             context.is_search_only = True
             context.start_deadline(self.timeouts.create)
             declared = self._validate_declared(props)
-            actions, want = self._open_operations(), self.inputs.model_validate(declared)
+            operations, desired_inputs = (
+                self._open_operations(),
+                self.inputs.model_validate(declared),
+            )
             with context.exit_stack:
                 try:
-                    id_ = actions.create(context, want)
+                    id_ = operations.create(context, desired_inputs)
                 except NothingMade:
                     refuse_other_interrupted_creates(context)
                     return None
             context.stored_properties = {**declared, "ready": False}
-            observed = actions.read(context, id_, declared)
+            observed = operations.read(context, id_, declared)
             if observed is None:
                 raise GpuformError(
                     f"{id_} was found by its record, and then the platform did not show it",
                     hint="run it again: it looks once more before anything is forgotten",
                 )
             inputs = select_declared_fields(self.inputs, observed.inputs, declared)
-            seen = {**inputs, **extract_outputs(self, context, observed)}
+            observed_properties = {**inputs, **extract_outputs(self, context, observed)}
             unready = {"ready": False, "not_ready_reason": INTERRUPTED}
-            return CreateResult(id_, {**declared, **seen, **unready})
+            return CreateResult(id_, {**declared, **observed_properties, **unready})
 
     @classmethod
     def predict_outputs(cls, news: Properties) -> Properties:
@@ -326,12 +342,15 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         return {**validate_inputs(cls.inputs, to_properties(news))[0], **computed}
 
     def read(self, id_: str, props: Properties) -> ReadResult:
-        """Return the object as of now, as outputs and as inputs; an empty id without an object.
+        """Return the object as of now, as outputs and as inputs; an empty id if the object is gone.
 
         Known inputs get the platform's values where the platform returns them. Without known inputs
         (an import), the inputs are those that the platform reports, without documented defaults.
         Deletes the records of creates whose objects the state has. If the object is gone, nodes of
         an interrupted removal are uncordoned, except in a preview.
+
+        Raises:
+            GpuformError: the platform does not answer, or contradicts its own answer.
         """
         with self._create_host_boundary("read", props) as context:
             context.stored_properties = to_properties(props)
@@ -350,7 +369,9 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
     def update(self, _id: str, _olds: Properties, _news: Properties) -> UpdateResult:
         """Send the changed fields, if any, and wait until the object is as declared.
 
-        Safe to repeat: without a change the update only continues to wait. If the wait fails, the
+        Also ends an interrupted removal of nodes and interrupted creates of parts, and deletes the
+        records of creates whose objects the state has. Safe to repeat: without a change the update
+        only continues to wait. If the wait fails, or nobody knows whether a change is done, the
         outputs have `ready: false` and the reason.
 
         Raises:
@@ -365,12 +386,16 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             self._forget_stored_intents(context, _id)
             refuse_impossible(self, old, declared)
             require_change_permission(self, old, declared)
-            found = compare_inputs(self, old, declared)
-            sent = [change for change in found if change.is_sent]
-            if sent or _was_interrupted(context, _id) or self._find_begun_parts(context, _id, old):
-                want = self.inputs.model_validate(declared)
+            changes = compare_inputs(self, old, declared)
+            sent_changes = [change for change in changes if change.is_sent]
+            if (
+                sent_changes
+                or _was_interrupted(context, _id)
+                or self._find_begun_parts(context, _id, old)
+            ):
+                desired_inputs = self.inputs.model_validate(declared)
                 try:
-                    self._open_operations().update(context, _id, want, sent)
+                    self._open_operations().update(context, _id, desired_inputs, sent_changes)
                 except NotFound as error:
                     raise_if_gone(self._open_operations, context, _id, error.message)
                     raise
@@ -423,7 +448,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
                 self._uncordon_leftover_nodes(context, _id, known)
             else:
                 delete_and_confirm(self, self._open_operations, context, _id, known)
-                Drains.beside(context.intents).forget(_id)
+                Drains.from_intents(context.intents).forget(_id)
             context.intents.forget(urn=context.urn, id_=_id)
 
     def _uncordon_leftover_nodes(
@@ -433,10 +458,10 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
 
         Then deletes the record of the removal. Does nothing without such a record.
         """
-        actions = self._open_operations()
-        if _was_interrupted(context, id_) and isinstance(actions, NodeRemovalOperations):
-            actions.uncordon_leftover_nodes(context, id_, known)
-            Drains.beside(context.intents).forget(id_)
+        operations = self._open_operations()
+        if _was_interrupted(context, id_) and isinstance(operations, NodeRemovalOperations):
+            operations.uncordon_leftover_nodes(context, id_, known)
+            Drains.from_intents(context.intents).forget(id_)
 
     def _try_uncordon_leftover_nodes(
         self, context: ProviderContext, id_: str, known: Properties
@@ -452,8 +477,9 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
     def predict_removed_nodes(
         self, id_: str, olds: Properties, news: Properties
     ) -> RemovedNodes | None:
-        """Return the nodes that an update removes, and their jobs now; None if nobody knows.
+        """Return the nodes that an update removes, with their jobs now; None if none or unknown.
 
+        None, too, if the new inputs are invalid or partly unknown, and for a kind without nodes.
         `context.on_skipped_check` receives which scheduler could not be asked.
 
         Raises:
@@ -464,10 +490,10 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             values, problems = validate_inputs(self.inputs, to_properties(news))
             if problems or contains_unknown(values):
                 return None
-            actions, want = self._open_operations(), self.inputs.model_validate(values)
+            operations, desired_inputs = self._open_operations(), self.inputs.model_validate(values)
             return (
-                actions.predict_removed_nodes(context, id_, want)
-                if isinstance(actions, NodeRemovalOperations)
+                operations.predict_removed_nodes(context, id_, desired_inputs)
+                if isinstance(operations, NodeRemovalOperations)
                 else None
             )
 
@@ -481,14 +507,14 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         """
         with self._create_host_boundary("plan", olds) as context:
             context.stored_properties = to_properties(olds)
-            actions, known = (
+            operations, known = (
                 self._open_operations(),
                 parse_inputs(self, extract_inputs(self, context.stored_properties)),
             )
-            if not isinstance(actions, NodeRemovalOperations):
+            if not isinstance(operations, NodeRemovalOperations):
                 return None
             try:
-                return actions.predict_nodes_removed_with_object(context, id_, known, because)
+                return operations.predict_nodes_removed_with_object(context, id_, known, because)
             except Cancelled:
                 raise
             except GpuformError as error:
@@ -506,13 +532,13 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         with self._create_host_boundary("plan", olds) as context:
             context.stored_properties = to_properties(olds)
             try:
-                actions, known = (
+                operations, known = (
                     self._open_operations(),
                     parse_inputs(self, extract_inputs(self, context.stored_properties)),
                 )
-                if not isinstance(actions, ForeignObjectLookup):
+                if not isinstance(operations, ForeignObjectLookup):
                     return ()
-                return actions.find_foreign_objects(context, id_, known)
+                return operations.find_foreign_objects(context, id_, known)
             except Cancelled:
                 raise
             except GpuformError as error:
@@ -530,7 +556,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             if self.deletion_note:
                 context.on_warning(self.deletion_note)
 
-    def _completed(
+    def _complete_inputs(
         self,
         context: ProviderContext,  # noqa: ARG002 - a hook
         values: Properties,
@@ -562,14 +588,14 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             raise GpuformError("; ".join(f"{p.path}: {p.reason}" for p in problems))
         return values
 
-    def _create_host_boundary(self, verb: str, *given: Mapping[str, Any]) -> HostBoundary:
+    def _create_host_boundary(self, verb: str, *property_maps: Mapping[str, Any]) -> HostBoundary:
         """Return the context manager around a host's call, with the secrets to hide in messages.
 
-        `verb` names the call; `given` are its property maps.
+        `verb` names the call; the secret values in `property_maps` are hidden, too.
         """
         secrets = (self._settings or Settings()).list_secrets()
         names = self.list_secret_names()
-        values = (each.get(name) for each in given for name in names)
+        values = (properties.get(name) for properties in property_maps for name in names)
         return HostBoundary(verb, f"a {self.platform} {self.kind}", (*secrets, *values))
 
 
@@ -580,4 +606,4 @@ def _is_unclaimed(olds: Properties, news: Properties) -> bool:
 
 def _was_interrupted(context: ProviderContext, id_: str) -> bool:
     """Return True if the stack's records have an unfinished removal of the object's nodes."""
-    return bool(id_) and Drains.beside(context.intents).find(id_) is not None
+    return bool(id_) and Drains.from_intents(context.intents).find(id_) is not None

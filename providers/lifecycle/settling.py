@@ -39,9 +39,10 @@ def wait_and_build_outputs(
         computed: the outputs that were observed last.
 
     Raises:
-        GpuformError: the object is gone, or only the answer to a create has the id and the platform
-            does not show the object yet. The intent keeps such an id until the platform shows the
-            object.
+        ObjectGone: the platform no longer has the object.
+        GpuformError: only the answer to a create has the id, and the platform does not show the
+            object yet (Cancelled if the run was interrupted meanwhile). The intent keeps such an id
+            until the platform shows the object.
     """
     observed: Observed[Any] | None = None
     interruption: Cancelled[Any] | None = None
@@ -90,12 +91,14 @@ def _is_id_unconfirmed(context: ProviderContext, object_id: str) -> bool:
     )
 
 
-def _is_object_visible(reach: OpenOperations, context: ProviderContext, object_id: str) -> bool:
+def _is_object_visible(
+    open_operations: OpenOperations, context: ProviderContext, object_id: str
+) -> bool:
     """Read the object once, and return True if the platform shows the object now.
 
     False, too, if the platform does not answer.
     """
     try:
-        return reach().read(context, object_id, {}) is not None
+        return open_operations().read(context, object_id, {}) is not None
     except GpuformError:
         return False

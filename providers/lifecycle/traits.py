@@ -222,7 +222,8 @@ class Traits:
         """Return the platform's measurement of whether the object's GPUs are used now.
 
         None if the platform measures nothing, or if a scheduler reports before nodes are removed.
-        Use, and a measurement that proves nothing, are gaps of the observation.
+        Idle GPUs are an observation without `missing` texts: GPUs in use, and a measurement that
+        proves nothing, each add a text.
 
         Raises:
             GpuformError: the platform cannot be asked.
@@ -323,10 +324,10 @@ class Traits:
 
     @classmethod
     def find_write_refusal(cls, settings: Settings) -> str | None:  # noqa: ARG003 - a hook
-        """Return why the API key may not change objects of this kind; empty if allowed.
+        """Return why the API key may not change objects of this kind, or "" if allowed.
 
-        The text names the key's role. None if no platform reports that beforehand. Sends at most
-        one read-only request for each key and process.
+        The text names the key's role. None if the platform does not report permissions beforehand.
+        Sends at most one read-only request for each key and process.
 
         Raises:
             GpuformError: the platform does not answer.

@@ -43,7 +43,7 @@ class BatchRecords:
         self._records = records
 
     @classmethod
-    def beside(cls, intents: Intents) -> Self:
+    def from_intents(cls, intents: Intents) -> Self:
         """Return the stack's records of batch jobs, from the storage of `intents`."""
         return cls(intents.records)
 
@@ -88,7 +88,7 @@ class Verdicts:
         self._records = records
 
     @classmethod
-    def beside(cls, intents: Intents) -> Self:
+    def from_intents(cls, intents: Intents) -> Self:
         """Return the stack's records of verdicts, from the storage of `intents`."""
         return cls(intents.records)
 

@@ -52,8 +52,7 @@ class Intent:
         name: the name of the object, or of the resource that has the parts in `names`.
         region: the declared region.
         started_at: Unix time in seconds when the request was last about to be sent, by the
-            platform's clock if
-            `is_timed`, else by this machine's.
+            platform's clock if `is_timed`, else by this machine's.
         is_timed: `started_at` is by the platform's clock.
         looked_at: when a search first found nothing, by the same clock.
         present_ids: the objects of the name that existed before the request.
@@ -69,8 +68,7 @@ class Intent:
             the parts.
         missing: the names of parts that no list has shown yet.
         is_late: the answer came when another machine had taken over the stack, which may have
-            forgotten the intent and
-            created the object again.
+            forgotten the intent and created the object again.
     """
 
     urn: str | None
@@ -96,7 +94,8 @@ class Intent:
     def is_stored(self, stored: Collection[str] | None) -> bool:
         """Return True if the state has all objects that this create may have made.
 
-        `stored` are the ids of the parts in the state; None for an object without parts.
+        `stored` are the ids of the parts in the state, or None for an object without parts. A
+        create without parts always counts as stored.
         """
         if not self.names or stored is None:
             return True

@@ -1,11 +1,9 @@
 """Record drains, repairs, idle stops and quiet periods before their requests are sent.
 
 A killed run can then be continued, and nothing is requested twice. A drain is stored before the
-first node is
-cordoned, so that the next run, in any host, can continue or undo the drain: no node stays cordoned.
-Each record is
-under its object's id, which every host reports. Only `gpuform expire` records quiet periods; a
-preview stores nothing.
+first node is cordoned, so that the next run, in any host, can continue or undo the drain: no node
+stays cordoned. Each record is under its object's id, which every host reports. Only `gpuform
+expire` records quiet periods; a preview stores nothing.
 """
 
 import hashlib
@@ -47,7 +45,7 @@ class Drains:
         self._records = records
 
     @classmethod
-    def beside(cls, intents: Intents) -> Self:
+    def from_intents(cls, intents: Intents) -> Self:
         """Return the stack's records of node removals, from the storage of `intents`."""
         return cls(intents.records)
 
@@ -99,7 +97,7 @@ class Repairs:
         self._records = records
 
     @classmethod
-    def beside(cls, intents: Intents) -> Self:
+    def from_intents(cls, intents: Intents) -> Self:
         """Return the stack's records of node repairs, from the storage of `intents`."""
         return cls(intents.records)
 
@@ -154,7 +152,7 @@ class IdleStops:
         self._records = records
 
     @classmethod
-    def beside(cls, intents: Intents) -> Self:
+    def from_intents(cls, intents: Intents) -> Self:
         """Return the stack's records of idle stops, from the storage of `intents`."""
         return cls(intents.records)
 
@@ -233,12 +231,12 @@ class QuietPeriods:
         self._records = records
 
     @classmethod
-    def beside(cls, intents: Intents) -> Self:
+    def from_intents(cls, intents: Intents) -> Self:
         """Return the stack's records of quiet periods, from the storage of `intents`."""
         return cls(intents.records)
 
     def find(self, id_: str) -> QuietPeriod | None:
-        """Return the record since when an object has been quiet, or None."""
+        """Return the recorded quiet period of an object, or None."""
         return read_record(self._records, _build_quiet_period_record_name(id_), QuietPeriod)
 
     def record(self, quiet: QuietPeriod) -> None:

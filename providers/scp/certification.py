@@ -104,7 +104,7 @@ class NodeCertificationOperations(CertificationOperations[CertificationInputs]):
                 commands = create_command_runner(
                     inputs.slurm or SlurmInputs(), kubeconfig=kubeconfig, cluster=label
                 )
-                records = BatchRecords.beside(context.intents)
+                records = BatchRecords.from_intents(context.intents)
                 jobs = BatchQueue(commands, folder=inputs.folder or "")
                 return SlurmTester(jobs, records, object_id, inputs.name, inputs.categories, {})
             engine = find_engine(get_kubernetes_client(kubeconfig or "", label), f"of {label}")

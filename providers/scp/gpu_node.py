@@ -591,7 +591,7 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
         reason = f"{format_locked_nodes([node.gpu_node_name])}, and this change stops it"
         return Guard(Permission.UNLOCK, reason)
 
-    def _completed(
+    def _complete_inputs(
         self, context: ProviderContext, values: Mapping[str, Any]
     ) -> tuple[dict[str, Any], list[Problem]]:
         """Return the values with the `server_type_id` of a declared `gpu_type`, and problems.

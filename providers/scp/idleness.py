@@ -54,7 +54,7 @@ def judge_idleness(
         GpuformError: the scheduler or Lens cannot be asked.
     """
     looks, now, client = (
-        QuietPeriods.beside(context.intents),
+        QuietPeriods.from_intents(context.intents),
         context.clock.now(),
         client_for(settings),
     )
@@ -102,7 +102,7 @@ def record_stop(context: ProviderContext, id_: str, declared: Mapping[str, Any])
 
     Called before the request. Only `gpuform expire` declares nodes with `idle` as STOPPED.
     """
-    stops, idleness = IdleStops.beside(context.intents), read_idleness(declared)
+    stops, idleness = IdleStops.from_intents(context.intents), read_idleness(declared)
     if idleness is not None and declared.get("state") == "STOPPED":
         now = context.clock.now()
         reason = f"{IDLENESS_CAUSE}, each GPU used {idleness.text} up to {format_moment(now)}"
@@ -114,8 +114,8 @@ def record_stop(context: ProviderContext, id_: str, declared: Mapping[str, Any])
 
 def forget_idleness(context: ProviderContext, id_: str) -> None:
     """Forget the looks and the stop of deleted nodes."""
-    IdleStops.beside(context.intents).forget(id_)
-    QuietPeriods.beside(context.intents).forget(id_)
+    IdleStops.from_intents(context.intents).forget(id_)
+    QuietPeriods.from_intents(context.intents).forget(id_)
 
 
 def should_stay_stopped(old: Mapping[str, Any], declared: Mapping[str, Any]) -> bool:
@@ -131,7 +131,7 @@ def add_idle_stop(
 
     The reason is None for nodes that are not off or were stopped by somebody else.
     """
-    stop = IdleStops.beside(context.intents).find(id_) if is_off else None
+    stop = IdleStops.from_intents(context.intents).find(id_) if is_off else None
     stored_reason = context.stored_properties.get("stopped_by") if is_off else None
     stopped_by = (
         stop.because

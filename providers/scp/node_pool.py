@@ -177,7 +177,8 @@ class NodePoolOperations:
         )
         live_names = {node.gpu_node_name for node in nodes.all if not is_terminating(node.state)}
         repaired_names = (
-            repair.node for repair in Repairs.beside(context.intents).list_for_object(object_id)
+            repair.node
+            for repair in Repairs.from_intents(context.intents).list_for_object(object_id)
         )
         missing_names = [name for name in repaired_names if name not in live_names]
         observed_inputs = _add_interrupted_nodes(
@@ -301,7 +302,7 @@ class NodePoolOperations:
         )
         drainer.uncordon_nodes(())
         forget_idleness(context, object_id)
-        Repairs.beside(context.intents).forget(object_id)
+        Repairs.from_intents(context.intents).forget(object_id)
 
     def _uncordon_leftovers(
         self,
@@ -534,7 +535,7 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
         """Return the permission needed to delete or stop locked nodes, or None."""
         return find_change_guard(old_outputs, declared)
 
-    def _completed(
+    def _complete_inputs(
         self, context: ProviderContext, values: Mapping[str, Any]
     ) -> tuple[dict[str, Any], list[Problem]]:
         """Return the values with the `server_type_id` of a declared `gpu_type`, and problems.

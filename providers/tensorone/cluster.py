@@ -248,7 +248,7 @@ class ClusterOperations:
         )
         if stop_reason is None and known_inputs.get("idle") is not None:
             stop_reason = find_idle_stop_reason(
-                cluster, IdleStops.beside(context.intents), context.stored_properties
+                cluster, IdleStops.from_intents(context.intents), context.stored_properties
             )
         if stop_reason is not None:
             # a stop by the cluster's own limits is no change of the declared state
@@ -330,8 +330,8 @@ class ClusterOperations:
 
         label = f"cluster {known_inputs.get('name') or object_id}"
         wait_until_gone(context, poll, label=label, interval=self._client.poll_schedule)
-        IdleStops.beside(context.intents).forget(object_id)
-        Repairs.beside(context.intents).forget(object_id)
+        IdleStops.from_intents(context.intents).forget(object_id)
+        Repairs.from_intents(context.intents).forget(object_id)
 
     def _create_restart(
         self, context: ProviderContext, cluster_id: str, name: str

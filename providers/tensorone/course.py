@@ -119,7 +119,7 @@ class StartStopSequence:
     @property
     def _idle_stops(self) -> IdleStops:
         """Return the records of stops for idleness beside the run's intents."""
-        return IdleStops.beside(self._context.intents)
+        return IdleStops.from_intents(self._context.intents)
 
     def _record_idle_stop(self) -> None:
         """Record the reason if `gpuform expire` stops the cluster."""

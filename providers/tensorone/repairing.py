@@ -270,7 +270,7 @@ class ClusterRestart:
     @property
     def _records(self) -> Repairs:
         """Return the records of repairs beside the run's intents."""
-        return Repairs.beside(self.context.intents)
+        return Repairs.from_intents(self.context.intents)
 
     @property
     def _last_repair(self) -> Repair | None:

@@ -216,7 +216,7 @@ def _create_slurm_tester(
     workers = list_standard_workers(cluster)
     return SlurmTester(
         BatchQueue(commands, folder=inputs.folder or ""),
-        BatchRecords.beside(context.intents),
+        BatchRecords.from_intents(context.intents),
         id_,
         inputs.name,
         inputs.categories,

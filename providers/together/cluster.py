@@ -281,7 +281,7 @@ class ClusterOperations:
         )
         send = partial(self._send_changes, context, cluster_id, inputs)
         # without a new node count and without an interrupted drain no scheduler has to be asked
-        if wanted_gpus is None and Drains.beside(context.intents).find(cluster_id) is None:
+        if wanted_gpus is None and Drains.from_intents(context.intents).find(cluster_id) is None:
             send(changes)
             return
         cluster = self._find_cluster(cluster_id, inputs.project_id)
@@ -412,7 +412,7 @@ class ClusterOperations:
             if remaining_cluster is not None and remaining_cluster.status != ClusterStatus.DELETING:
                 raise build_contradiction_error(error, "it is still there") from None
         wait_until_gone(context, poll, label=label, interval=self._poll_schedule)
-        Repairs.beside(context.intents).forget(object_id)
+        Repairs.from_intents(context.intents).forget(object_id)
         # a volume is deleted right after its cluster: a volume still bound would refuse that
         for volume_id in sorted(volume_ids):
             wait_until_volume_is_released(

@@ -128,7 +128,7 @@ class ClusterRepairRun:
     @property
     def is_interrupted(self) -> bool:
         """Return True if an earlier run left a repair unfinished."""
-        drain = Drains.beside(self.context.intents).find(self.cluster_id)
+        drain = Drains.from_intents(self.context.intents).find(self.cluster_id)
         # the drain of a repair names every node that it chose; a removal also lists the nodes
         # present
         return drain is not None and not drain.present
@@ -356,7 +356,9 @@ class ClusterRepairRun:
 
         A repair still under way counts as not done: the run waits for the same one.
         """
-        last_repair = Repairs.beside(self.context.intents).find(cluster.cluster_id, repair.node)
+        last_repair = Repairs.from_intents(self.context.intents).find(
+            cluster.cluster_id, repair.node
+        )
         if (
             last_repair is None
             or last_repair.mode != repair.mode
@@ -412,7 +414,7 @@ class ClusterRepairRun:
         fault_key = (cluster.cluster_id, repair.instance, repair.cause, repair.since, repair.mode)
         if repair.cause != FaultCause.ASKED:
             return str(uuid.uuid5(_REQUEST_ID_NAMESPACE, "\n".join(fault_key)))
-        repairs, now = Repairs.beside(self.context.intents), self.context.clock.now()
+        repairs, now = Repairs.from_intents(self.context.intents), self.context.clock.now()
         last_repair = repairs.find(cluster.cluster_id, repair.node)
         is_same_repair = last_repair is not None and (last_repair.instance, last_repair.mode) == (
             repair.instance,
@@ -514,7 +516,7 @@ class ClusterRepairRun:
             GpuformError: the cluster is gone, or nodes stay cordoned.
         """
         cluster = self.require_cluster()
-        drain = Drains.beside(self.context.intents).find(self.cluster_id)
+        drain = Drains.from_intents(self.context.intents).find(self.cluster_id)
         if drain is not None:
             names = [worker.host_name for worker in list_standard_workers(cluster)]
             finish_drain(
@@ -524,7 +526,7 @@ class ClusterRepairRun:
 
 def _find_uncertified(context: ProviderContext, cluster: wire.Cluster) -> list[NodeFault]:
     """Return a fault for each worker with a recorded failed certification and no repair since."""
-    verdicts = Verdicts.beside(context.intents).list_for_cluster(cluster.cluster_id)
+    verdicts = Verdicts.from_intents(context.intents).list_for_cluster(cluster.cluster_id)
     return [*find_uncertified_workers(list_standard_workers(cluster), verdicts)]
 
 

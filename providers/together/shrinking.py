@@ -234,7 +234,7 @@ class NodeRemoval:
     @property
     def _drains(self) -> Drains:
         """Return the records of drains beside the run's intents."""
-        return Drains.beside(self.context.intents)
+        return Drains.from_intents(self.context.intents)
 
     @property
     def _standard_workers(self) -> Sequence[wire.GpuWorkerNode]:

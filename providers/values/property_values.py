@@ -230,8 +230,7 @@ def mark_echoed_secrets(outs: PropertyMap, ins: PropertyMap) -> PropertyMap:
     """Return a provider's outputs with the secrets of the inputs marked, as Pulumi does.
 
     For a key of both: two objects are compared key by key; otherwise any secret in the input, also
-    inside a list, makes
-    the whole output secret.
+    inside a list, makes the whole output secret.
     """
     marked = dict(outs)
     for key in outs.keys() & ins.keys():
@@ -246,10 +245,12 @@ def mark_echoed_secrets(outs: PropertyMap, ins: PropertyMap) -> PropertyMap:
 def mark_renamed_secrets(
     outs: PropertyMap, ins: PropertyMap, input_names: Iterable[str]
 ) -> PropertyMap:
-    """Return outputs with undeclared inputs marked, if a secret input is not among them.
+    """Return the outputs with renamed inputs marked as secret, if a secret was renamed.
 
     A declaration may write a secret under another name than the outputs have: `scale_down` is
-    `drain` there.
+    `drain` there. Where a declared secret input has no output of its name, every output is marked
+    that has the name of an input (`input_names`) which was not declared. Otherwise the outputs are
+    returned unchanged.
     """
     if not any(contains_secret(ins[key]) for key in ins.keys() - outs.keys()):
         return outs

@@ -1,12 +1,10 @@
 """Take secrets out of texts that others wrote, in whatever spelling the secrets come back.
 
 A platform that quotes a request in its error escapes the quotation: as JSON (perhaps twice), as a
-Python literal, for a
-URL or for HTML, in base64, with line feeds as blanks, or only a part of it. So every escape of a
-text is undone, step
-by step, with a map from each character to its position in the original; after each step the text is
-compared with all
-secrets, and matches are cut out of the original.
+Python literal, for a URL or for HTML, in base64, with line feeds as blanks, or only a part of it.
+So every escape of a text is undone, step by step, with a map from each character to its position in
+the original; after each step the text is compared with all secrets, and matches are cut out of the
+original.
 
 Found are all parts of `PART` characters or more in any case, and shorter secrets and lines as a
 whole. With separators between its characters, or read backwards, a secret is found by any
@@ -116,7 +114,7 @@ class _Text(NamedTuple):
     at: Sequence[int]
 
     @classmethod
-    def of(cls, text: str) -> Self:
+    def from_original(cls, text: str) -> Self:
         """Return a text in which each character's position is its own."""
         return cls(text, range(len(text) + 1))
 
@@ -184,7 +182,7 @@ class Redactor:
         parts, pattern = self._parts, self._pattern
         if len(text) < SHORTEST or not self.has_secrets:
             return
-        for step in _decode_layers(_Text.of(text)):
+        for step in _decode_layers(_Text.from_original(text)):
             compared = _normalize(step)
             folded = _fold_case(compared)
             for start in _find_starts(parts, PART, folded.text):
@@ -230,7 +228,7 @@ def redact_request(text: str, body: Mapping[str, Any]) -> str:
         rf"(?:\{{|(?<=\w)\() ?{member}(?:.*[}})]|.*)"
         rf"|(?<![\w-])'?{member}.*\b{name}'? ?[:=](?:.*[}})]| ?[^ ]*)"
     )
-    compared = map(_normalize, _decode_layers(_Text.of(text)))
+    compared = map(_normalize, _decode_layers(_Text.from_original(text)))
     spans = [
         (at[match.start()], at[match.end()])
         for compared_text, at in compared
@@ -257,7 +255,7 @@ def _build_search_terms(secret: str) -> _SearchTerms:
     stripped = secret.strip()
     patterns = {*_build_short_patterns(stripped)}
     for piece in _split_secret(secret):
-        for step in _decode_layers(_Text.of(piece), is_secret=True):
+        for step in _decode_layers(_Text.from_original(piece), is_secret=True):
             folded = _fold_case(_normalize(step))
             parts |= _slice_parts(folded.text)
             loose_parts |= _slice_loose_parts(folded.text)
@@ -279,7 +277,7 @@ _build_search_terms_cached = lru_cache(maxsize=64)(_build_search_terms)
 
 def _build_short_patterns(secret: str) -> Iterator[str]:
     """Yield patterns for a secret of `SHORTEST` to `PART - 1` characters, also encoded."""
-    for step in _decode_layers(_Text.of(secret), depth=0):
+    for step in _decode_layers(_Text.from_original(secret), depth=0):
         spelling = _normalize(step).text.strip()
         if SHORTEST <= len(spelling) < PART:
             pattern = (
@@ -333,7 +331,7 @@ def _collect_parts(texts: Iterable[str]) -> set[str]:
     """Return every sequence of characters in these texts that could be part of a secret."""
     parts: set[str] = set()
     for text in texts:
-        for step in _decode_layers(_Text.of(text)):
+        for step in _decode_layers(_Text.from_original(text)):
             folded = _fold_case(_normalize(step))
             parts |= _slice_parts(folded.text)
             joined = _join_letters(folded.text)

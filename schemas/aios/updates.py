@@ -105,10 +105,8 @@ class UpdateRequest:
         """Return other nodes' entries that this request seems to have changed, with the change.
 
         A request changes an entry by its index in the list, and the index belongs to another node
-        once
-        entries in front of it are removed. `before` is the record right before the request: an
-        entry that
-        had the values then did not get them from the request.
+        once entries in front of it are removed. `before` is the record right before the request: an
+        entry that had the values then did not get them from the request.
         """
         return [
             (entry, change)

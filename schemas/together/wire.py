@@ -1,9 +1,8 @@
 """Define the answers of Together's GPU cluster API, and of a cluster's Kubernetes about claims.
 
 Used by Together's clients. Types are the SDK's Cluster, ClusterStorage and Region. Only ids are
-required:
-older and newer servers leave other fields out. Statuses are text, since servers send values that no
-enumeration has ("Scheduled"); `statuses.py` lists the known ones.
+required: older and newer servers leave other fields out. Statuses are text, since servers send
+values that no enumeration has ("Scheduled"); `statuses.py` lists the known ones.
 
 Remediations are from the platform's SDKs (`clusters.remediations`); its reference lacks them. Modes
 and triggers are written without their common prefix, as in the platform's own command line:

@@ -25,7 +25,13 @@ from gpuform.providers.errors import (
     UnknownOutcome,
     Unreachable,
 )
-from gpuform.providers.http import ApiClient, ErrorAnswers, Retry, httpx_errors, parse_retry_after
+from gpuform.providers.http import (
+    ApiClient,
+    ErrorAnswers,
+    Retry,
+    convert_httpx_errors,
+    parse_retry_after,
+)
 from gpuform.providers.values import Redactor
 from gpuform.schemas.safe_text import escape_invisible
 from gpuform.stacks.review.summary_text import format_elapsed
@@ -319,7 +325,7 @@ class CodeHostClient(ApiClient):
         response = self._send_request("GET", path, may_redirect=True)
         if response.is_redirect:
             target = str(response.url.join(response.headers["location"]))
-            with httpx_errors(f"{self.platform}: GET a kept file", target):
+            with convert_httpx_errors(f"{self.platform}: GET a kept file", target):
                 response = httpx.get(target, timeout=60.0, follow_redirects=True)
             if not response.is_success:
                 message = f"{self.platform}: GET a kept file answered {response.status_code}"

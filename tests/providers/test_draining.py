@@ -83,7 +83,7 @@ def draining(
 
 
 def record_of(call: ProviderContext) -> Drain | None:
-    return Drains.beside(call.intents).find(ID)
+    return Drains.from_intents(call.intents).find(ID)
 
 
 class TestClear:

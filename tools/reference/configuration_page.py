@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from gpuform.providers.platform import Platform, list_own_platforms, plugin_key
+from gpuform.providers.platform import Platform, build_plugin_key, list_own_platforms
 from gpuform.stacks.engine.machine import list_ci_variables
 from tools.reference.markdown import escape_prose, join_as_code, render_page, render_table
 from tools.reference.variables import JOBS, VARIABLES, Variable
@@ -103,7 +103,7 @@ def _render_settings(platform: Platform) -> str:
     rows = [
         [
             f"`{setting.config}`",
-            f"`{plugin_key(setting.config)}`",
+            f"`{build_plugin_key(setting.config)}`",
             f"`{setting.variable}`" if setting.variable else "",
             escape_prose(setting.description),
             "yes" if setting.secret else "",

@@ -77,7 +77,7 @@ class NodeDrainer:
     @property
     def earlier_drain(self) -> Drain | None:
         """Return the record of a drain begun by this run or an earlier one, or None."""
-        return Drains.beside(self._context.intents).find(self._id)
+        return Drains.from_intents(self._context.intents).find(self._id)
 
     @property
     def chosen_names(self) -> Sequence[str]:

@@ -217,7 +217,7 @@ class NodeInspection:
 
     def list_verdicts(self) -> list[Verdict]:
         """List the failed certifications of nodes of SCP."""
-        return Verdicts.beside(self.context.intents).list_for_cluster(VERDICT_OWNER)
+        return Verdicts.from_intents(self.context.intents).list_for_cluster(VERDICT_OWNER)
 
     def get_conditions(self, nodes: Sequence[NodeOutputs]) -> dict[str, NodeCondition]:
         """Ask the scheduler for the conditions of nodes, and return the known ones by id.

@@ -71,7 +71,7 @@ class PoolRepairs:
         self._policy = parse_repair_policy(declared, RepairInputs)
         self._decision = decide_pool_repairs(context.stored_properties, declared)
         self._due_repairs = {repair.instance: repair for repair in self._decision.due_repairs}
-        self._records = Repairs.beside(context.intents)
+        self._records = Repairs.from_intents(context.intents)
 
     @property
     def node_ids(self) -> frozenset[str]:

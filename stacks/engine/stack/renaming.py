@@ -159,7 +159,7 @@ def _move_drains(root: Path, ids: Collection[str], intents: Intents) -> None:
         fields = _read_record(path)
         if fields.get("id") in ids:
             with raise_as_engine_errors():
-                Drains.beside(intents).record(build_record(fields, Drain, str(path)))
+                Drains.from_intents(intents).record(build_record(fields, Drain, str(path)))
             path.unlink(missing_ok=True)
 
 

@@ -88,7 +88,7 @@ class RepairRun:
     def _find_interrupted_repairs(self, entry: ResourceState) -> set[str]:
         """Return the requested nodes that an interrupted repair has deleted."""
         missing = self._requested_nodes - _list_nodes(entry) if entry.custom and entry.id else set()
-        repairs = Repairs.beside(self.stack.intents()) if missing else None
+        repairs = Repairs.from_intents(self.stack.intents()) if missing else None
         return {name for name in missing if repairs and repairs.find(entry.id, name)}
 
 

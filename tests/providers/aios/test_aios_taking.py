@@ -54,7 +54,7 @@ def without_first(declared: Any) -> Any:
 
 
 def is_settled(registry: Any, thing: Any, scheduler: Simulated) -> bool:
-    return not scheduler.cordoned and Drains.beside(registry.intents).find(thing.id) is None
+    return not scheduler.cordoned and Drains.from_intents(registry.intents).find(thing.id) is None
 
 
 def test_a_node_finishes_its_job(registry: Any, alone: Any, scheduler: Simulated) -> None:

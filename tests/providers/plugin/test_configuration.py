@@ -3,7 +3,7 @@
 import pytest
 
 from gpuform.providers.operations import Settings
-from gpuform.providers.platform import list_settings, plugin_key
+from gpuform.providers.platform import build_plugin_key, list_settings
 
 OWN, PLUGINS = "together:apiKey", "gpuform:togetherApiKey"
 VARIABLE = "TOGETHER_API_KEY"
@@ -28,7 +28,7 @@ def test_a_setting_is_read_under_the_platforms_or_the_plugins_key(
 
 
 def test_plugin_keys_and_setting_names_are_unique() -> None:
-    assert plugin_key(OWN) == PLUGINS
+    assert build_plugin_key(OWN) == PLUGINS
     assert len({setting.name for setting in list_settings()}) == len(list_settings())
     assert {setting.argument for setting in list_settings()} >= {
         "together_api_key",

@@ -248,7 +248,7 @@ def test_a_silent_lens_ends_the_quiet_time(watched: Watched) -> None:
     watched.told = Unreachable("lens is silent")
     with pytest.raises(GpuformError, match="lens is silent"):
         watched.look()
-    assert QuietPeriods.beside(watched.intents).find("pool") is None
+    assert QuietPeriods.from_intents(watched.intents).find("pool") is None
 
 
 def test_a_foreign_lens_is_told_of(watched: Watched) -> None:

@@ -113,7 +113,10 @@ def most_away(environment: Any) -> int:
 
 
 def assert_free(environment: Any, pool: Any, scheduler: Simulated) -> None:
-    assert (scheduler.cordoned, Drains.beside(environment.intents).find(pool.id)) == ([], None)
+    assert (scheduler.cordoned, Drains.from_intents(environment.intents).find(pool.id)) == (
+        [],
+        None,
+    )
 
 
 def test_a_failed_node_is_a_row_then_made_anew_then_nothing(

@@ -97,7 +97,10 @@ def test_one_at_a_time_and_under_no_job(environment: Any, pool: Any, scheduler: 
     assert not {node["id"] for node in rolled.nodes.values()} & set(ids.values())
     assert max(map(len, away)) <= 1
     assert all(deleted.get(name, ends[name]) >= ends[name] for name in ends)
-    assert (scheduler.cordoned, Drains.beside(environment.intents).find(pool.id)) == ([], None)
+    assert (scheduler.cordoned, Drains.from_intents(environment.intents).find(pool.id)) == (
+        [],
+        None,
+    )
     assert environment.list_changes(rolled, declared(pool)) == {}
 
 

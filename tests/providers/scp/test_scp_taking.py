@@ -43,7 +43,7 @@ def leaving(environment: Any, pool: Any, inputs: Properties) -> Any:
 
 
 def record_of(environment: Any, pool: Any) -> Any:
-    return Drains.beside(environment.intents).find(pool.id)
+    return Drains.from_intents(environment.intents).find(pool.id)
 
 
 def test_the_idle_one_goes_and_not_the_newest(

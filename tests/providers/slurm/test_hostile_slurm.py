@@ -39,7 +39,7 @@ def call(slurm: Slurm, tmp_path: Path) -> ProviderContext:
 
 
 def make_tester(call: ProviderContext, slurm: Slurm, category: CategoryInputs) -> SlurmTester:
-    jobs, records = BatchQueue(slurm, folder="/shared"), BatchRecords.beside(call.intents)
+    jobs, records = BatchQueue(slurm, folder="/shared"), BatchRecords.from_intents(call.intents)
     return SlurmTester(jobs, records, "default/fabric", "fabric", [category], {})
 
 
@@ -170,7 +170,7 @@ def test_the_name_of_a_node_is_no_figure(call: ProviderContext, slurm: Slurm) ->
     category = CategoryInputs.model_validate(
         {"domain": "d", "variant": "v", "floor": 300, "job": JOB_OF_ANY}
     )
-    jobs, records = BatchQueue(slurm, folder="/shared"), BatchRecords.beside(call.intents)
+    jobs, records = BatchQueue(slurm, folder="/shared"), BatchRecords.from_intents(call.intents)
     tester = SlurmTester(jobs, records, "default/x", "x", [category], {"w450": "w450"})
     with use_context(call):
         tester.begin_run(["w450"], "test")

@@ -66,7 +66,7 @@ def test_without_slurms_word_nothing_goes(
         shrink(call, cluster)
     httpx.post(url, json={"is_answering": True}, trust_env=False, verify=False).raise_for_status()
     assert open_everywhere(cluster)
-    assert Drains.beside(call.intents).find(cluster.id) is None
+    assert Drains.from_intents(call.intents).find(cluster.id) is None
 
 
 @pytest.mark.slow

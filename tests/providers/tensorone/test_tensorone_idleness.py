@@ -211,7 +211,7 @@ class TestStopped:
         assert on.outs["status"] == "running"
         assert "stopped_by" not in on.outs
         assert world.plan(on, idle.inputs) == {}
-        assert IdleStops.beside(world.intents).find(idle.id) is None
+        assert IdleStops.from_intents(world.intents).find(idle.id) is None
 
     def test_is_started_without_idle(self, world: Any, idle: Any) -> None:
         off = stop(world, idle)
@@ -247,9 +247,9 @@ class TestStopped:
 
     def test_is_forgotten_with_the_cluster(self, world: Any, idle: Any) -> None:
         off = stop(world, idle)
-        assert IdleStops.beside(world.intents).find(idle.id) is not None
+        assert IdleStops.from_intents(world.intents).find(idle.id) is not None
         world.delete(off)
-        assert IdleStops.beside(world.intents).find(idle.id) is None
+        assert IdleStops.from_intents(world.intents).find(idle.id) is None
 
     def test_a_change_that_takes_a_start_starts_it(self, world: Any, idle: Any) -> None:
         changed = world.update(stop(world, idle), {**idle.inputs, "gpu_count": 2})

@@ -76,7 +76,7 @@ def calls(world: Any) -> list[str]:
 
 
 def record(world: Any, thing: Any) -> Any:
-    return Repairs.beside(world.intents).find(thing.id, "train")
+    return Repairs.from_intents(world.intents).find(thing.id, "train")
 
 
 def notices(thing: Any, inputs: Json | None = None) -> list[str]:
