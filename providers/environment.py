@@ -162,7 +162,7 @@ def find_address(platform: str, settings: Settings) -> str | None:
     The URL has no credentials.
     """
     try:
-        url: str | None = platforms()[platform].import_module("client").address(settings)
+        url: str | None = platforms()[platform].import_module("client").get_base_url(settings)
         parts = urlsplit(url or "")
     except (GpuformError, ValueError):
         return None

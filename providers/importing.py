@@ -105,7 +105,7 @@ def import_object(kind: Kind, text: str, settings: Settings) -> ReadResult:
     existing_objects = list_existing_objects(kind.platform, settings) if public_names else ()
     listed_inputs = next(
         (
-            existing_object.told
+            existing_object.listed_inputs
             for existing_object in existing_objects
             if (existing_object.kind, existing_object.id) == (kind.kind, parsed_id)
         ),

@@ -1,11 +1,11 @@
-"""List what an account may declare on a platform, and what the account already holds there.
+"""List what an account may declare on a platform, and what the account already has there.
 
-A platform that offers something has a module `offered` with a function of this name, which raises
-GpuformError when the platform does not answer. `IS_DOCUMENTED` in it says that the platform has no
-such lists: the offers are those of its documentation, and nothing is asked.
+A platform with lists of GPU types, regions or images has a module `offer_list` with a function
+`list_offers`, which raises GpuformError when the platform does not answer. `IS_DOCUMENTED` in the
+module says that the offers are those of the platform's documentation, and nothing is requested.
 
-Each platform has a module `inventory` with a function `held`; it raises GpuformError when the
-platform does not answer, so that silence is never taken for emptiness.
+Each platform has a module `inventory` with a function `list_existing_objects`, which raises
+GpuformError when the platform does not answer, so that silence is never taken for emptiness.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -53,14 +53,16 @@ class Offer:
 def list_platforms_with_offers() -> list[str]:
     """Return the names of the platforms that can list GPU types and other offers."""
     return [
-        name for name, platform in platforms().items() if find_spec(f"{platform.package}.offered")
+        name
+        for name, platform in platforms().items()
+        if find_spec(f"{platform.package}.offer_list")
     ]
 
 
 def is_documented(platform: str) -> bool:
     """Return True if the platform's offers come from its documentation, without any request."""
     return bool(
-        getattr(require_platform(platform).import_module("offered"), "IS_DOCUMENTED", False)
+        getattr(require_platform(platform).import_module("offer_list"), "IS_DOCUMENTED", False)
     )
 
 
@@ -71,13 +73,13 @@ def list_offers(platform: str, settings: Settings, regions: Sequence[str] = ()) 
         MissingCredentials: nothing configures the access to the platform.
     """
     fetch_offers: Callable[[Settings, Sequence[str]], Iterable[Offer]]
-    fetch_offers = require_platform(platform).import_module("offered").offered
+    fetch_offers = require_platform(platform).import_module("offer_list").list_offers
     offers = fetch_offers(settings, regions)
     return [offer for offer in offers if not regions or not offer.region or offer.region in regions]
 
 
 @dataclass(frozen=True)
-class Held:
+class ExistingObject:
     """One existing object of an account. Facts that the platform does not report are None or empty.
 
     Args:
@@ -85,8 +87,8 @@ class Held:
         created_at: Unix time in seconds.
         hourly_cost: in `currency`.
         tags: labels, or names with values; None if the platform shows none.
-        told: inputs that only the platform's list reports.
-        made_of: the ids of the parts of a group, which costs nothing itself and ends with its
+        listed_inputs: inputs that only the platform's list reports.
+        part_ids: the ids of the parts of a group, which costs nothing itself and ends with its
             parts.
     """
 
@@ -101,13 +103,13 @@ class Held:
     created_at: float | None = None
     hourly_cost: float | None = None
     currency: str = ""
-    told: Mapping[str, Any] = field(default_factory=dict)
-    made_of: tuple[str, ...] = ()
+    listed_inputs: Mapping[str, Any] = field(default_factory=dict)
+    part_ids: tuple[str, ...] = ()
 
 
 def list_existing_objects(
     platform: str, settings: Settings, regions: Sequence[str] = ()
-) -> list[Held]:
+) -> list[ExistingObject]:
     """Return the objects of the account, without objects that are being deleted.
 
     A platform with an address for each region is asked in `regions`, or in the default region.
@@ -116,7 +118,7 @@ def list_existing_objects(
         MissingCredentials: nothing configures the access to the platform.
     """
     inventory = require_platform(platform).import_module("inventory")
-    fetch_objects: Callable[[Settings], Sequence[Held]] = inventory.held
+    fetch_objects: Callable[[Settings], Sequence[ExistingObject]] = inventory.list_existing_objects
     if not regions or not getattr(inventory, "ADDRESS_BY_REGION", False):
         return list(fetch_objects(settings))
     regional_objects = (fetch_objects(replace(settings, region=region)) for region in regions)

@@ -123,7 +123,7 @@ class ResourceOperations(Protocol[In_contra, Out]):
     def __init__(self, settings: Settings) -> None:
         """Create at most a client; send nothing."""
 
-    def planning_problems(
+    def find_planning_problems(
         self, context: ProviderContext, values: Mapping[str, Any]
     ) -> Iterable[Problem]:
         """Yield a problem for each declared value that the platform would refuse, while planning.

@@ -1,6 +1,6 @@
 """Call the AIOS clusters registry and its Parser: one method per endpoint, models in and out.
 
-Lifecycles and look-ups get the client from `client_for`. Facts are from the AIOS references
+Lifecycles and look-ups get the client from `get_client`. Facts are from the AIOS references
 'Clusters registry' and 'Parser'. Neither service needs a key.
 """
 
@@ -273,7 +273,7 @@ class AiosClient:
         """Return this machine's clock minus the registry's in seconds, None before an answer."""
         return self._registry.api.clock_ahead
 
-    def probe(self) -> ProbeAnswer:
+    def send_probe(self) -> ProbeAnswer:
         """Query a record which nobody has, and check that the Parser answers if it is configured.
 
         Raises:
@@ -391,7 +391,7 @@ def _raise_unexpected_form(method: str, path: str) -> NoReturn:
 _clients: Clients[AiosClient] = Clients()
 
 
-def client_for(settings: Settings) -> AiosClient:
+def get_client(settings: Settings) -> AiosClient:
     """Return the client for the addresses in `settings`, one per process and pair of addresses.
 
     A missing address is an error only when a request is sent there.
@@ -402,7 +402,7 @@ def client_for(settings: Settings) -> AiosClient:
     return _clients.get((registry, parser), registry or parser, make)
 
 
-def address(settings: Settings) -> str | None:
+def get_base_url(settings: Settings) -> str | None:
     """Return the address of the registry, which has the records; None if none is configured."""
     return _normalize_url(settings.get_value(REGISTRY_VARIABLE, REGISTRY_CONFIG))
 

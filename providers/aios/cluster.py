@@ -15,7 +15,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from gpuform.providers.aios.client import client_for
+from gpuform.providers.aios.client import get_client
 from gpuform.providers.aios.entry_removal import EntryRemoval
 from gpuform.providers.aios.records import (
     HARDWARE_STAYS,
@@ -156,9 +156,9 @@ class ClusterOperations:
     """The operations of a record."""
 
     def __init__(self, settings: Settings) -> None:
-        self._client = client_for(settings)
+        self._client = get_client(settings)
 
-    def planning_problems(
+    def find_planning_problems(
         self, context: ProviderContext, values: Mapping[str, Any]
     ) -> Iterator[Problem]:
         """Report a skipped check if a new record needs the Parser and AIOS_PARSER_URL is missing.

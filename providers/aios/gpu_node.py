@@ -8,7 +8,7 @@ corrected until they agree with the registry's answer, whoever adds nodes at the
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from gpuform.providers.aios.client import DuplicateId, client_for
+from gpuform.providers.aios.client import DuplicateId, get_client
 from gpuform.providers.aios.entry_removal import EntryRemoval
 from gpuform.providers.aios.records import (
     HARDWARE_STAYS,
@@ -59,9 +59,9 @@ class GpuNodeOperations:
     """The operations of an entry."""
 
     def __init__(self, settings: Settings) -> None:
-        self._client = client_for(settings)
+        self._client = get_client(settings)
 
-    def planning_problems(
+    def find_planning_problems(
         self,
         context: ProviderContext,  # noqa: ARG002 - the shape of ResourceOperations
         values: Mapping[str, Any],  # noqa: ARG002 - the shape of ResourceOperations

@@ -1,18 +1,18 @@
 """List the cluster records of an AIOS registry, with the nodes of each.
 
-`providers.offering` calls `held` to compare a platform with the states of stacks.
+`providers.offering` calls `list_existing_objects` to compare a platform with the states of stacks.
 """
 
-from gpuform.providers.aios.client import client_for
-from gpuform.providers.offering import Held
+from gpuform.providers.aios.client import get_client
+from gpuform.providers.offering import ExistingObject
 from gpuform.providers.operations import Settings
 from gpuform.schemas.aios import wire
 
 
-def held(settings: Settings) -> list[Held]:
+def list_existing_objects(settings: Settings) -> list[ExistingObject]:
     """Return every record, by one query; no price of the hardware is known."""
     return [
-        Held(
+        ExistingObject(
             "aios",
             "Cluster",
             cluster.id,
@@ -23,5 +23,5 @@ def held(settings: Settings) -> list[Held]:
             owner=(cluster.cluster_metadata and cluster.cluster_metadata.owner) or "",
             created_at=wire.parse_object_id_time(cluster.object_id),
         )
-        for cluster in client_for(settings).query_clusters({})
+        for cluster in get_client(settings).query_clusters({})
     ]

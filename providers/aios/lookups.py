@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpuform.providers.aios.client import Envelope, client_for
+from gpuform.providers.aios.client import Envelope, get_client
 from gpuform.providers.operations import get_lookup_settings
 from gpuform.schemas.aios.wire import Cluster
 
@@ -27,4 +27,4 @@ def clusters(
     Raises:
         GpuformError: the registry does not answer, or the filter cannot be checked.
     """
-    return client_for(get_lookup_settings()).query_clusters(filter or {}, envelope)
+    return get_client(get_lookup_settings()).query_clusters(filter or {}, envelope)

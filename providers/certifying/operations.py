@@ -87,7 +87,7 @@ class CertificationOperations(ABC, Generic[InputsT]):
             NotReady: the nodes cannot be reached yet.
         """
 
-    def planning_problems(
+    def find_planning_problems(
         self,
         context: ProviderContext,  # noqa: ARG002 - the shape of ResourceOperations
         values: Mapping[str, Any],  # noqa: ARG002 - the shape of ResourceOperations

@@ -70,7 +70,7 @@ class ProbeAnswer:
 class ProbingClient(Protocol):
     """A client that can be probed, as every platform's."""
 
-    def probe(self) -> ProbeAnswer:
+    def send_probe(self) -> ProbeAnswer:
         """Send the cheapest request that needs the credentials, and return the probe's answer.
 
         Raises GpuformError.
@@ -84,8 +84,8 @@ def probe_platform(platform: str, settings: Settings) -> ProbeAnswer:
         GpuformError: the error that a run would meet: MissingCredentials, AuthError, Unreachable
             and others.
     """
-    client: ProbingClient = platforms()[platform].import_module("client").client_for(settings)
-    return client.probe()
+    client: ProbingClient = platforms()[platform].import_module("client").get_client(settings)
+    return client.send_probe()
 
 
 def send_probe(

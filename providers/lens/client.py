@@ -1,6 +1,6 @@
 """Call Lens's clusters API: one method per endpoint, models out.
 
-Health gates, look-ups and repairs get the client from `client_for`. Facts are from the Lens
+Health gates, look-ups and repairs get the client from `get_client`. Facts are from the Lens
 reference, 'Clusters API'. The API can only be read and documents no key; a token is sent where one
 is configured.
 """
@@ -210,7 +210,7 @@ class LensClient:
         """Return the GPUs with the most power, heat and use: only the highest of each metric."""
         return self._request(wire.GpuHeatmap, _HEATMAP, retry=retry)
 
-    def probe(self) -> ProbeAnswer:
+    def send_probe(self) -> ProbeAnswer:
         """Fetch the overview once.
 
         Raises:
@@ -301,19 +301,19 @@ _clients: Clients[LensClient] = Clients()
 
 def is_configured(settings: Settings) -> bool:
     """Return True if an address of Lens is configured."""
-    return address(settings) is not None
+    return get_base_url(settings) is not None
 
 
-def client_for(settings: Settings) -> LensClient:
+def get_client(settings: Settings) -> LensClient:
     """Return the client for address and token of `settings`, shared by all callers in the process.
 
     Without an address, every request of the client raises MissingCredentials.
     """
-    url, token = address(settings), settings.get_value(TOKEN_VARIABLE, TOKEN_CONFIG)
+    url, token = get_base_url(settings), settings.get_value(TOKEN_VARIABLE, TOKEN_CONFIG)
     return _clients.get((url, token), url, partial(LensClient, url, token))
 
 
-def address(settings: Settings) -> str | None:
+def get_base_url(settings: Settings) -> str | None:
     """Return the API's address, ending in /api, or None if none is configured."""
     url = settings.get_value(URL_VARIABLE, URL_CONFIG)
     return append_path(url, "/api") if url else None

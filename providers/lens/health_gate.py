@@ -13,7 +13,7 @@ from gpuform.providers.errors import GpuformError
 from gpuform.providers.evidence import Observation, find_gaps
 from gpuform.providers.evidence.decisions import OPEN_HEALTH_GATE
 from gpuform.providers.http import Retry
-from gpuform.providers.lens.client import LensClient, client_for
+from gpuform.providers.lens.client import LensClient, get_client
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.operations import Observed, Settings, Timeouts
 from gpuform.schemas.changes import FieldChange
@@ -46,9 +46,9 @@ class HealthGateOperations:
     """The operations of a gate."""
 
     def __init__(self, settings: Settings) -> None:
-        self._client = client_for(settings)
+        self._client = get_client(settings)
 
-    def planning_problems(
+    def find_planning_problems(
         self,
         context: ProviderContext,  # noqa: ARG002 - the shape of ResourceOperations
         values: Mapping[str, Any],  # noqa: ARG002 - the shape of ResourceOperations

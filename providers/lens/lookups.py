@@ -8,7 +8,7 @@ GpuformError if Lens does not answer, or answers with an error, which has Lens's
 from collections.abc import Collection, Mapping, Sequence
 
 from gpuform.providers.http import Retry
-from gpuform.providers.lens.client import PAGE_SIZE, LensClient, client_for
+from gpuform.providers.lens.client import PAGE_SIZE, LensClient, get_client
 from gpuform.providers.operations import Settings, get_lookup_settings
 from gpuform.schemas.lens.conditions import Capacity, to_celsius
 from gpuform.schemas.lens.wire import Consumer, GpuHeatmap, Overview
@@ -44,7 +44,7 @@ def get_heatmap() -> GpuHeatmap:
 
 def _get_client() -> LensClient:
     """Return the client of Lens for the settings of look-ups, one per process."""
-    return client_for(get_lookup_settings())
+    return get_client(get_lookup_settings())
 
 
 def describe_overheated_nodes(
@@ -58,7 +58,7 @@ def describe_overheated_nodes(
     Raises:
         GpuformError: Lens cannot be asked.
     """
-    heatmap = client_for(settings).get_heatmap(retry=Retry.NEVER).temperature
+    heatmap = get_client(settings).get_heatmap(retry=Retry.NEVER).temperature
     hottest_by_node: dict[str, tuple[float, str]] = {}
     for point in heatmap.data:
         degrees = to_celsius(point.value, heatmap.unit)

@@ -132,7 +132,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             if not problems:
                 operations = self._open_operations()
                 values, problems = self._complete_inputs(context, values)
-                problems = problems or list(operations.planning_problems(context, values))
+                problems = problems or list(operations.find_planning_problems(context, values))
             failures = [
                 CheckFailure(problem.path, context.redact(problem.reason)) for problem in problems
             ]

@@ -26,7 +26,7 @@ from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.operations import Timeouts
 from gpuform.providers.readiness import CertificationName, EngineTester, find_engine
 from gpuform.providers.records import BatchRecords
-from gpuform.providers.scp.client import client_for
+from gpuform.providers.scp.client import get_client
 from gpuform.providers.scp.nodes import VERDICT_OWNER, is_terminating
 from gpuform.providers.slurm import BatchQueue, SlurmTester, create_command_runner
 from gpuform.schemas.changes import Action, FieldChange
@@ -77,7 +77,7 @@ class NodeCertificationOperations(CertificationOperations[CertificationInputs]):
 
         The list leaves out missing nodes and nodes under deletion.
         """
-        client = client_for(self._settings, inputs.region_id)
+        client = get_client(self._settings, inputs.region_id)
         kubeconfig = None
         if inputs.kubernetes is not None:
             kubeconfig = load_declared_kubeconfig(inputs.kubernetes, "kubernetes.")

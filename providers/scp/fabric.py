@@ -13,7 +13,7 @@ from gpuform.providers.errors import GpuformError
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.operations import Observed, Settings, Timeouts
 from gpuform.providers.scp import declared_fabrics, offers
-from gpuform.providers.scp.client import ScpClient, client_for
+from gpuform.providers.scp.client import ScpClient, get_client
 from gpuform.providers.scp.nodes import find_fabric
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.models import Problem
@@ -37,7 +37,7 @@ class FabricOperations:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
-    def planning_problems(
+    def find_planning_problems(
         self, context: ProviderContext, values: Mapping[str, Any]
     ) -> Iterator[Problem]:
         """Record the fabric as declared, and yield a problem if the vendor pool does not exist.
@@ -138,7 +138,7 @@ class FabricOperations:
 
     def _get_client(self, region: Any) -> ScpClient:
         """Return the client of a region; the default region's unless `region` is a text."""
-        return client_for(self._settings, region if isinstance(region, str) else None)
+        return get_client(self._settings, region if isinstance(region, str) else None)
 
 
 class FabricLifecycle(Lifecycle[FabricInputs, FabricOutputs]):

@@ -25,7 +25,7 @@ from gpuform.providers.permissions import Permission
 from gpuform.providers.records import Target
 from gpuform.providers.repairing import RepairDecision, parse_faults, parse_repair_policy
 from gpuform.providers.scp import offers
-from gpuform.providers.scp.client import ScpClient, client_for
+from gpuform.providers.scp.client import ScpClient, get_client
 from gpuform.providers.scp.idleness import (
     add_idle_stop,
     forget_idleness,
@@ -105,7 +105,7 @@ class GpuNodeOperations:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
-    def planning_problems(
+    def find_planning_problems(
         self, context: ProviderContext, values: Mapping[str, Any]
     ) -> Iterator[Problem]:
         """Yield problems of image and product, then problems of the fabric."""
@@ -426,11 +426,11 @@ class GpuNodeOperations:
     def _get_client(self, values: Mapping[str, Any]) -> ScpClient:
         """Return the client of the region in `values`; the default region's unless a text."""
         region = values.get("region_id")
-        return client_for(self._settings, region if isinstance(region, str) else None)
+        return get_client(self._settings, region if isinstance(region, str) else None)
 
     def _get_client_for_inputs(self, inputs: GpuNodeInputs) -> ScpClient:
         """Return the client of the declared region, or of the default region."""
-        return client_for(self._settings, inputs.region_id)
+        return get_client(self._settings, inputs.region_id)
 
 
 class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):

@@ -15,7 +15,7 @@ from gpuform.providers.context import ProviderContext
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.evidence import Observation, find_gaps
 from gpuform.providers.evidence.decisions import STOP_IDLE_NODES
-from gpuform.providers.lens.client import LensClient, client_for
+from gpuform.providers.lens.client import LensClient, get_client
 from gpuform.providers.lens.idle_gpus import fetch_answers, find_missing_proof
 from gpuform.providers.lifetime import (
     IDLENESS_CAUSE,
@@ -56,7 +56,7 @@ def judge_idleness(
     looks, now, client = (
         QuietPeriods.from_intents(context.intents),
         context.clock.now(),
-        client_for(settings),
+        get_client(settings),
     )
     gaps: list[str] = []
     try:

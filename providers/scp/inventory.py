@@ -1,15 +1,15 @@
 """List the GPU nodes that an account of SCP has in one region, and the fabrics and pools they form.
 
-`providers.offering` calls `held` for every region's address. A pool is gpuform's: nodes of one
-fabric whose names begin alike, `PREFIX-KEY`.
+`providers.offering` calls `list_existing_objects` for every region's address. A pool is gpuform's:
+nodes of one fabric whose names begin alike, `PREFIX-KEY`.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
-from gpuform.providers.offering import Held
+from gpuform.providers.offering import ExistingObject
 from gpuform.providers.operations import Settings
-from gpuform.providers.scp.client import client_for
+from gpuform.providers.scp.client import get_client
 from gpuform.providers.scp.nodes import is_terminating
 from gpuform.schemas.scp import wire
 from gpuform.schemas.scp.statuses import to_unix_time
@@ -17,7 +17,7 @@ from gpuform.schemas.scp.statuses import to_unix_time
 ADDRESS_BY_REGION = True
 
 
-def held(settings: Settings) -> list[Held]:
+def list_existing_objects(settings: Settings) -> list[ExistingObject]:
     """List nodes, fabrics and pools in the region of the settings; two lists are requested.
 
     Nodes that are being deleted are left out.
@@ -25,7 +25,7 @@ def held(settings: Settings) -> list[Held]:
     Raises:
         GpuformError: SCP does not answer, or refuses.
     """
-    client = client_for(settings)
+    client = get_client(settings)
     # A node that is being deleted is nothing that somebody could import or clean up.
     nodes = [node for node in client.list_nodes() if not is_terminating(node.state)]
     return [
@@ -35,9 +35,9 @@ def held(settings: Settings) -> list[Held]:
     ]
 
 
-def _summarize_node(node: wire.GpuNode) -> Held:
+def _summarize_node(node: wire.GpuNode) -> ExistingObject:
     """Return the node as an entry of an account's inventory, for import and orphans."""
-    return Held(
+    return ExistingObject(
         "scp",
         "GpuNode",
         node.id,
@@ -46,14 +46,14 @@ def _summarize_node(node: wire.GpuNode) -> Held:
         status=node.state,
         owner=node.created_by,
         created_at=to_unix_time(node.created_at),
-        told=_get_server_properties(node),
+        listed_inputs=_get_server_properties(node),
     )
 
 
-def _summarize_fabrics(fabrics: Iterable[wire.ClusterFabric]) -> Iterator[Held]:
+def _summarize_fabrics(fabrics: Iterable[wire.ClusterFabric]) -> Iterator[ExistingObject]:
     """Yield each fabric, with the ids of its nodes, as an entry of an account's inventory."""
     for fabric in fabrics:
-        yield Held(
+        yield ExistingObject(
             "scp",
             "Fabric",
             f"{fabric.node_pool_id}/{fabric.cluster_name}",
@@ -62,12 +62,12 @@ def _summarize_fabrics(fabrics: Iterable[wire.ClusterFabric]) -> Iterator[Held]:
             status=fabric.state,
             owner=fabric.created_by,
             created_at=to_unix_time(fabric.created_at),
-            told={"region_id": fabric.region_id} if fabric.region_id else {},
-            made_of=tuple(node.gpu_node_id for node in fabric.gpu_node_details),
+            listed_inputs={"region_id": fabric.region_id} if fabric.region_id else {},
+            part_ids=tuple(node.gpu_node_id for node in fabric.gpu_node_details),
         )
 
 
-def _group_pools(nodes: Iterable[wire.GpuNode]) -> Iterator[Held]:
+def _group_pools(nodes: Iterable[wire.GpuNode]) -> Iterator[ExistingObject]:
     """Yield a pool for all nodes with the same vendor pool, fabric and prefix of their names.
 
     Nodes without a prefix or a fabric belong to no pool.
@@ -80,14 +80,14 @@ def _group_pools(nodes: Iterable[wire.GpuNode]) -> Iterator[Held]:
         if prefix and node.cluster_fabric_name:
             nodes_by_pool[node.node_pool_id, node.cluster_fabric_name, prefix].append(node)
     for pool_key, members in nodes_by_pool.items():
-        yield Held(
+        yield ExistingObject(
             "scp",
             "NodePool",
             "/".join(pool_key),
             pool_key[-1],
             region=members[0].region_id,
-            told=_get_server_properties(members[0]),
-            made_of=tuple(node.id for node in members),
+            listed_inputs=_get_server_properties(members[0]),
+            part_ids=tuple(node.id for node in members),
         )
 
 

@@ -8,7 +8,7 @@ Every function raises GpuformError when the platform does not answer, or refuses
 from collections.abc import Sequence
 
 from gpuform.providers.operations import get_lookup_settings
-from gpuform.providers.scp.client import ScpClient, client_for
+from gpuform.providers.scp.client import ScpClient, get_client
 from gpuform.schemas.scp.wire import ClusterFabric, GpuNode, Image, Product, VendorPool
 
 
@@ -78,4 +78,4 @@ def gpu_nodes(  # noqa: PLR0913 - the document's filters
 
 def _get_client(region: str | None) -> ScpClient:
     """Return the client of a region, by the settings of look-ups; None is the default region."""
-    return client_for(get_lookup_settings(), region)
+    return get_client(get_lookup_settings(), region)

@@ -26,7 +26,7 @@ from gpuform.providers.permissions import Permission
 from gpuform.providers.records import Repairs
 from gpuform.providers.repairing import RepairDecision
 from gpuform.providers.scp import offers
-from gpuform.providers.scp.client import ScpClient, client_for
+from gpuform.providers.scp.client import ScpClient, get_client
 from gpuform.providers.scp.idleness import (
     add_idle_stop,
     forget_idleness,
@@ -92,7 +92,7 @@ class NodePoolOperations:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
-    def planning_problems(
+    def find_planning_problems(
         self, context: ProviderContext, values: Mapping[str, Any]
     ) -> Iterator[Problem]:
         """Yield problems of image, product and vendor pool, then problems of the fabric."""
@@ -385,11 +385,11 @@ class NodePoolOperations:
     def _get_client(self, values: Mapping[str, Any]) -> ScpClient:
         """Return the client of the region in `values`; the default region's unless a text."""
         region = values.get("region_id")
-        return client_for(self._settings, region if isinstance(region, str) else None)
+        return get_client(self._settings, region if isinstance(region, str) else None)
 
     def _get_client_for_inputs(self, inputs: NodePoolInputs) -> ScpClient:
         """Return the client of the declared region, or of the default region."""
-        return client_for(self._settings, inputs.region_id)
+        return get_client(self._settings, inputs.region_id)
 
 
 class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):

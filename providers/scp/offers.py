@@ -21,7 +21,7 @@ from gpuform.providers.context import ProviderContext
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.http import Retry
 from gpuform.providers.operations import Observed, Settings
-from gpuform.providers.scp.client import ScpClient, client_for
+from gpuform.providers.scp.client import ScpClient, get_client
 from gpuform.schemas.checking import find_nearest_name
 from gpuform.schemas.models import Problem
 from gpuform.schemas.resource_facts import Notice, NoticeKind
@@ -239,7 +239,7 @@ def add_server_type(
     if stored_id is not None or gpu is UNKNOWN:
         return {**values, "server_type_id": UNKNOWN if gpu is UNKNOWN else stored_id}, []
     region = values.get("region_id")
-    client = client_for(settings, region if isinstance(region, str) else None)
+    client = get_client(settings, region if isinstance(region, str) else None)
     try:
         products = list_products_once(client)
     except GpuformError as error:

@@ -1,6 +1,6 @@
 """Call TensorOne's cluster API: one method for each endpoint, with the age of each cached answer.
 
-The lifecycle, the lookups and the commands call `client_for`, which returns one client for each
+The lifecycle, the lookups and the commands call `get_client`, which returns one client for each
 address and API key. Facts are from TensorOne's documentation ('GPU Clusters'); that an update is a
 PUT of the changed fields is our reading of its table of limits. The base URL may end with or
 without `/v1`.
@@ -250,7 +250,7 @@ class TensorOneClient:
         """Return the seconds by which this machine's clock is ahead; None while unknown."""
         return self._api.clock_ahead
 
-    def probe(self) -> ProbeAnswer:
+    def send_probe(self) -> ProbeAnswer:
         """Send the cheapest request with the key.
 
         Raises:
@@ -313,12 +313,10 @@ def get_base_url(settings: Settings) -> str:
     return append_path(settings.get_value(BASE_URL_VARIABLE) or DEFAULT_BASE_URL, "/v1")
 
 
-address = get_base_url
-
 _clients: Clients[TensorOneClient] = Clients()
 
 
-def client_for(settings: Settings) -> TensorOneClient:
+def get_client(settings: Settings) -> TensorOneClient:
     """Return the client for these settings: one for each address and key in a process."""
     url = get_base_url(settings)
     key = settings.get_value(KEY_VARIABLE, KEY_CONFIG)

@@ -40,7 +40,7 @@ from gpuform.providers.operations import Observed, Settings, Timeouts
 from gpuform.providers.permissions import Permission
 from gpuform.providers.records import IdleStops, Repairs, Target
 from gpuform.providers.repairing import RepairDecision
-from gpuform.providers.tensorone.client import ClusterReading, client_for
+from gpuform.providers.tensorone.client import ClusterReading, get_client
 from gpuform.providers.tensorone.cluster_facts import (
     describe_cluster_access,
     describe_cluster_exposure,
@@ -97,9 +97,9 @@ class ClusterOperations:
     """The operations of a cluster."""
 
     def __init__(self, settings: Settings) -> None:
-        self._client = client_for(settings)
+        self._client = get_client(settings)
 
-    def planning_problems(
+    def find_planning_problems(
         self,
         context: ProviderContext,  # noqa: ARG002 - the shape of ResourceOperations
         values: Mapping[str, Any],  # noqa: ARG002 - the shape of ResourceOperations
@@ -455,7 +455,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
             GpuformError: the platform does not answer, or reports no use.
         """
         try:
-            cluster = client_for(settings).cluster_listing.read_alone(object_id).cluster
+            cluster = get_client(settings).cluster_listing.read_alone(object_id).cluster
         except NotFound:
             return 0.0
         if cluster.status == ClusterStatus.STOPPED:
@@ -472,7 +472,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
         None for a running cluster without metrics. A missing cluster gives an observation without
         use.
         """
-        client = client_for(settings)
+        client = get_client(settings)
         try:
             cluster = client.cluster_listing.read_alone(object_id).cluster
         except NotFound:
@@ -489,12 +489,12 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
         Raises:
             GpuformError: the platform does not answer.
         """
-        return evaluate_idleness(client_for(settings), object_id, idleness)
+        return evaluate_idleness(get_client(settings), object_id, idleness)
 
     @classmethod
     def read_live_metrics(cls, settings: Settings, ids: Sequence[str]) -> Mapping[str, Live]:
         """Return the metrics and the cost so far, by cluster id."""
-        return read_live_figures(client_for(settings), ids)
+        return read_live_figures(get_client(settings), ids)
 
     @classmethod
     def get_owner_name(cls, outputs: Mapping[str, Any]) -> str:

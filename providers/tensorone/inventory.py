@@ -1,16 +1,17 @@
 """List the clusters that exist in the account of the API key.
 
-`gpuform.providers.offering` calls `held` to compare an account with the states of stacks.
+`gpuform.providers.offering` calls `list_existing_objects` to compare an account with the states of
+stacks.
 """
 
-from gpuform.providers.offering import Held
+from gpuform.providers.offering import ExistingObject
 from gpuform.providers.operations import Settings
-from gpuform.providers.tensorone.client import client_for
+from gpuform.providers.tensorone.client import get_client
 from gpuform.schemas.tensorone import wire
 from gpuform.schemas.tensorone.statuses import ClusterStatus, to_unix_time
 
 
-def held(settings: Settings) -> list[Held]:
+def list_existing_objects(settings: Settings) -> list[ExistingObject]:
     """Return the clusters of the account, without clusters in deletion.
 
     Sends one request for each page of the list. `hourly_cost` is the current rate.
@@ -18,15 +19,19 @@ def held(settings: Settings) -> list[Held]:
     Raises:
         GpuformError: TensorOne does not answer.
     """
-    clusters = (reading.cluster for reading in client_for(settings).list_clusters())
-    return [_to_held(cluster) for cluster in clusters if cluster.status != ClusterStatus.DELETING]
+    clusters = (reading.cluster for reading in get_client(settings).list_clusters())
+    return [
+        _to_existing_object(cluster)
+        for cluster in clusters
+        if cluster.status != ClusterStatus.DELETING
+    ]
 
 
-def _to_held(cluster: wire.Cluster) -> Held:
+def _to_existing_object(cluster: wire.Cluster) -> ExistingObject:
     """Convert a cluster to an entry of an account's inventory."""
     cost = cluster.cost or wire.Cost()
     project = cluster.project_info
-    return Held(
+    return ExistingObject(
         "tensorone",
         "Cluster",
         cluster.id,

@@ -10,7 +10,7 @@ from typing import Final
 
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.operations import get_lookup_settings
-from gpuform.providers.tensorone.client import client_for
+from gpuform.providers.tensorone.client import get_client
 from gpuform.schemas.tensorone.wire import (
     Cluster,
     ClusterMetrics,
@@ -95,13 +95,13 @@ def metrics(cluster_id: str, window: str = "1h") -> ClusterMetrics:
     """Return the metrics and the cost of a cluster, now and over a window (1h, 6h, 24h, 7d)."""
     if window not in WINDOWS:
         raise GpuformError(f"tensorone: {window!r} is no window: give one of {', '.join(WINDOWS)}")
-    cluster = client_for(get_lookup_settings()).get_cluster(cluster_id, window).cluster
+    cluster = get_client(get_lookup_settings()).get_cluster(cluster_id, window).cluster
     return ClusterMetrics.from_cluster(cluster)
 
 
 def _list_clusters() -> Iterator[Cluster]:
     """Request all clusters, with secrets, by the settings of look-ups."""
-    return (reading.cluster for reading in client_for(get_lookup_settings()).list_clusters())
+    return (reading.cluster for reading in get_client(get_lookup_settings()).list_clusters())
 
 
 def _get_filter_values(cluster: Cluster) -> tuple[str | None, ...]:

@@ -32,7 +32,7 @@ from gpuform.providers.together.claims import (
     build_missing_cluster_error,
     connect_to_kubernetes,
 )
-from gpuform.providers.together.client import client_for
+from gpuform.providers.together.client import get_client
 from gpuform.providers.together.cluster_view import (
     GPUS_PER_NODE,
     decode_kube_config,
@@ -85,7 +85,7 @@ class ClusterCertificationOperations(CertificationOperations[CertificationInputs
         Raises:
             NotReady: the cluster has no Kubernetes API yet.
         """
-        client = client_for(self._settings)
+        client = get_client(self._settings)
         connection = connect_to_kubernetes(client, inputs.cluster_id)
         if connection is None:
             context.deleted_with_id = inputs.cluster_id

@@ -1,6 +1,6 @@
 """Call Together's GPU cluster API: one method for each endpoint, models in and out.
 
-Lifecycles, lookups and commands call `client_for`, which returns one client for each address and
+Lifecycles, lookups and commands call `get_client`, which returns one client for each address and
 API key. Facts are from document 003 ("REST API") and from the platform's SDK. The base URL may end
 with or without `/v1`.
 """
@@ -272,7 +272,7 @@ class TogetherClient:
         """Return the seconds by which this machine's clock is ahead; None while unknown."""
         return self._api.clock_ahead
 
-    def probe(self) -> ProbeAnswer:
+    def send_probe(self) -> ProbeAnswer:
         """Send the cheapest request with the key.
 
         Raises:
@@ -345,16 +345,13 @@ def get_base_url(settings: Settings) -> str:
     return append_path(settings.get_value(BASE_URL_VARIABLE) or DEFAULT_BASE_URL, "/v1")
 
 
-address = get_base_url
-
-
 def find_write_refusal(settings: Settings) -> str:
     """Return why the configured key may not change clusters and volumes; "" if writing is allowed.
 
     Raises:
         GpuformError: Together does not answer.
     """
-    if client_for(settings).may_write():
+    if get_client(settings).may_write():
         return ""
     return (
         "the Together key is a Member's, and the role Member may only look at clusters and "
@@ -365,7 +362,7 @@ def find_write_refusal(settings: Settings) -> str:
 _clients: Clients[TogetherClient] = Clients()
 
 
-def client_for(settings: Settings) -> TogetherClient:
+def get_client(settings: Settings) -> TogetherClient:
     """Return the client for these settings: one for each address and key in a process."""
     url = get_base_url(settings)
     key = settings.get_value(KEY_VARIABLE, KEY_CONFIG)

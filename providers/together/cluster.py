@@ -34,8 +34,8 @@ from gpuform.providers.records import Drains, Repairs, Target
 from gpuform.providers.repairing import RepairDecision
 from gpuform.providers.together import regions
 from gpuform.providers.together.client import (
-    client_for,
     find_write_refusal,
+    get_client,
     reject_unusable_volume,
     wait_until_volume_is_released,
 )
@@ -90,9 +90,9 @@ class ClusterOperations:
     """The operations of a cluster."""
 
     def __init__(self, settings: Settings) -> None:
-        self._settings, self._client = settings, client_for(settings)
+        self._settings, self._client = settings, get_client(settings)
 
-    def planning_problems(
+    def find_planning_problems(
         self, context: ProviderContext, values: Mapping[str, Any]
     ) -> Iterator[Problem]:
         """Yield problems with volume, region, GPU type and drivers, then problems of alternatives.

@@ -1,18 +1,19 @@
 """List the clusters and shared volumes that exist in the project of the API key.
 
-`gpuform.providers.offering` calls `held` to compare an account with the states of stacks.
+`gpuform.providers.offering` calls `list_existing_objects` to compare an account with the states of
+stacks.
 """
 
 from collections.abc import Iterator, Sequence
 
-from gpuform.providers.offering import Held
+from gpuform.providers.offering import ExistingObject
 from gpuform.providers.operations import Settings
-from gpuform.providers.together.client import client_for
+from gpuform.providers.together.client import get_client
 from gpuform.schemas.together import wire
 from gpuform.schemas.together.statuses import ClusterStatus, VolumeStatus, to_unix_time
 
 
-def held(settings: Settings) -> list[Held]:
+def list_existing_objects(settings: Settings) -> list[ExistingObject]:
     """Return the clusters and shared volumes of the project, without objects in deletion.
 
     Sends two list requests. A volume has the region of a cluster with that volume, or none, because
@@ -21,7 +22,7 @@ def held(settings: Settings) -> list[Held]:
     Raises:
         GpuformError: Together does not answer.
     """
-    client = client_for(settings)
+    client = get_client(settings)
     clusters = client.list_clusters()
     # the list of volumes has no region, the list of clusters has
     region_by_volume = {
@@ -30,11 +31,11 @@ def held(settings: Settings) -> list[Held]:
     return [*_list_clusters(clusters), *_list_volumes(client.list_volumes(), region_by_volume)]
 
 
-def _list_clusters(clusters: Sequence[wire.Cluster]) -> Iterator[Held]:
+def _list_clusters(clusters: Sequence[wire.Cluster]) -> Iterator[ExistingObject]:
     """Yield the clusters, without clusters in deletion, as entries of an account's inventory."""
     for cluster in clusters:
         if cluster.status != ClusterStatus.DELETING:
-            yield Held(
+            yield ExistingObject(
                 "together",
                 "Cluster",
                 cluster.cluster_id,
@@ -47,7 +48,7 @@ def _list_clusters(clusters: Sequence[wire.Cluster]) -> Iterator[Held]:
 
 def _list_volumes(
     volumes: Sequence[wire.Volume], region_by_volume: dict[str, str]
-) -> Iterator[Held]:
+) -> Iterator[ExistingObject]:
     """Yield the volumes, without volumes in deletion, as entries of an account's inventory.
 
     A volume missing in `region_by_volume` has an empty region.
@@ -55,7 +56,7 @@ def _list_volumes(
     for volume in volumes:
         if volume.status != VolumeStatus.DELETING:
             region = region_by_volume.get(volume.volume_id, "")
-            yield Held(
+            yield ExistingObject(
                 "together",
                 "SharedVolume",
                 volume.volume_id,
@@ -63,5 +64,5 @@ def _list_volumes(
                 region=region,
                 status=volume.status,
                 # only what Together reports may end up in a declaration
-                told={"region": region} if region else {},
+                listed_inputs={"region": region} if region else {},
             )

@@ -10,7 +10,7 @@ from typing import TypeVar
 from pydantic import SecretStr
 
 from gpuform.providers.operations import get_lookup_settings
-from gpuform.providers.together.client import client_for
+from gpuform.providers.together.client import get_client
 from gpuform.schemas.together.wire import Cluster, ListedVolume
 
 ClusterOrVolume = TypeVar("ClusterOrVolume", Cluster, ListedVolume)
@@ -62,7 +62,7 @@ def volumes(
         for volume in cluster.volumes:
             clusters_by_volume.setdefault(volume.volume_id, []).append(cluster)
     listed_volumes = []
-    for raw_volume in client_for(get_lookup_settings()).list_volumes(project_id):
+    for raw_volume in get_client(get_lookup_settings()).list_volumes(project_id):
         mounting_clusters = clusters_by_volume.get(raw_volume.volume_id, [])
         mount_details = {
             "region": mounting_clusters[0].region or None if mounting_clusters else None,
@@ -81,7 +81,7 @@ def volumes(
 
 def _list_clusters(project_id: str | None) -> Sequence[Cluster]:
     """Request the clusters of a project, with kubeconfigs, by the settings of look-ups."""
-    return client_for(get_lookup_settings()).list_clusters(project_id)
+    return get_client(get_lookup_settings()).list_clusters(project_id)
 
 
 def _matches(item: Cluster | ListedVolume, filters: dict[str, str | None]) -> bool:

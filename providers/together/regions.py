@@ -13,7 +13,7 @@ from gpuform.providers.context import ProviderContext
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.http import Retry
 from gpuform.providers.operations import get_lookup_settings
-from gpuform.providers.together.client import TogetherClient, client_for
+from gpuform.providers.together.client import TogetherClient, get_client
 from gpuform.schemas.checking import find_nearest_name
 from gpuform.schemas.models import Problem
 from gpuform.schemas.together.drivers import is_same_version, is_unknown_gpu_type
@@ -36,7 +36,7 @@ def get_regions() -> Sequence[Region]:
     Raises:
         GpuformError: the platform does not answer.
     """
-    return client_for(get_lookup_settings()).list_regions()
+    return get_client(get_lookup_settings()).list_regions()
 
 
 def find_region_problems(

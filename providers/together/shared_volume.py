@@ -21,7 +21,7 @@ from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.operations import Observed, Settings, Timeouts
 from gpuform.providers.records import Target
 from gpuform.providers.together import regions
-from gpuform.providers.together.client import client_for, find_write_refusal
+from gpuform.providers.together.client import find_write_refusal, get_client
 from gpuform.providers.together.cluster_facts import describe_volume_usage
 from gpuform.providers.together.cluster_view import describe_volume_credit
 from gpuform.schemas.changes import FieldChange
@@ -48,9 +48,9 @@ class SharedVolumeOperations:
     """The operations of a shared volume."""
 
     def __init__(self, settings: Settings) -> None:
-        self._client = client_for(settings)
+        self._client = get_client(settings)
 
-    def planning_problems(
+    def find_planning_problems(
         self, context: ProviderContext, values: Mapping[str, Any]
     ) -> Iterator[Problem]:
         """Yield a problem if the region does not exist.

@@ -31,7 +31,7 @@ from gpuform.providers.together.claims import (
     build_missing_cluster_error,
     connect_to_claims,
 )
-from gpuform.providers.together.client import client_for
+from gpuform.providers.together.client import get_client
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.ids import DEFAULT_NAMESPACE
 from gpuform.schemas.resource_facts import ResourceUsage
@@ -59,9 +59,9 @@ class VolumeClaimOperations:
     """The operations of a volume claim."""
 
     def __init__(self, settings: Settings) -> None:
-        self._client = client_for(settings)
+        self._client = get_client(settings)
 
-    def planning_problems(
+    def find_planning_problems(
         self,
         context: ProviderContext,  # noqa: ARG002 - the shape of ResourceOperations
         values: Mapping[str, Any],  # noqa: ARG002 - the shape of ResourceOperations

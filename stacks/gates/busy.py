@@ -13,7 +13,7 @@ from typing import Any, Final
 from gpuform.providers.catalog import load_lifecycle_class
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.http import Retry
-from gpuform.providers.lens.client import LensClient, client_for, is_configured
+from gpuform.providers.lens.client import LensClient, get_client, is_configured
 from gpuform.providers.operations import Settings
 from gpuform.schemas.lens.wire import Consumer
 from gpuform.schemas.plan import Plan, PlanAction, ResourceChange
@@ -135,7 +135,7 @@ class UsageMonitor:
     def _get_consumers(self, retry: Retry) -> Sequence[Consumer] | str:
         if self._consumers is None:
             try:
-                self._consumers = _ask_consumers(client_for(self.settings), retry)
+                self._consumers = _ask_consumers(get_client(self.settings), retry)
             except GpuformError as error:
                 self._consumers = _format_error(error)
         return self._consumers

@@ -9,7 +9,7 @@ from typing import Any, Final
 from gpuform.providers import importing
 from gpuform.providers.catalog import list_kinds, load_lifecycle_class
 from gpuform.providers.errors import UnsupportedKind
-from gpuform.providers.offering import Held
+from gpuform.providers.offering import ExistingObject
 from gpuform.schemas.checking import find_nearest_name
 from gpuform.schemas.topology import NAME_PATTERN, SECTIONS
 from gpuform.stacks.engine.errors import EngineError
@@ -67,7 +67,7 @@ class Filter:
     regions: Sequence[str] = ()
     tags: Sequence[str] = ()
 
-    def takes(self, held: Held) -> bool:
+    def takes(self, held: ExistingObject) -> bool:
         """Raises EngineError for tags where the platform shows none."""
         if self.tags and held.tags is None:
             raise NotImported(
@@ -82,7 +82,7 @@ class Filter:
             and all(_has(held.tags or {}, tag) for tag in self.tags)
         )
 
-    def refuse_what_fits_nothing(self, held: Sequence[Held]) -> None:
+    def refuse_what_fits_nothing(self, held: Sequence[ExistingObject]) -> None:
         """Raises EngineError for something given that no object has, with the nearest one."""
         tags = {tag for each in held for tag in each.tags or {}}
         for flag, given, known, fits in (
@@ -106,13 +106,15 @@ class Filter:
 _LOOK: Final = "the command without it and with --preview-only shows all that there is"
 
 
-def is_grouping(held: Held) -> bool:
+def is_grouping(held: ExistingObject) -> bool:
     """Whether it is one way of several to group its parts."""
     lifecycle = load_lifecycle_class(held.platform, held.kind)
-    return bool(held.made_of) and not lifecycle.is_bound
+    return bool(held.part_ids) and not lifecycle.is_bound
 
 
-def one(type_: str, name: str, id_: str, held: Iterable[Held], region: str = "") -> ImportChoice:
+def one(
+    type_: str, name: str, id_: str, held: Iterable[ExistingObject], region: str = ""
+) -> ImportChoice:
     """The object of an id. Raises EngineError for a type that there is not, and for a bad name."""
     platform, kind = kind_of(type_)
     if not re.fullmatch(NAME_PATTERN, name):
@@ -124,18 +126,20 @@ def one(type_: str, name: str, id_: str, held: Iterable[Held], region: str = "")
     id_ = importing.parse_object_id(lifecycle, text)
     found = next((each for each in held if (each.kind, each.id) == (kind, id_)), None)
     with raise_as_engine_errors():
-        told = importing.merge_import_inputs(lifecycle, text, found.told if found else {})
+        told = importing.merge_import_inputs(lifecycle, text, found.listed_inputs if found else {})
     if found is None:
         return ImportChoice(platform, kind, id_, name, region=region, told=told)
     return ImportChoice(platform, kind, id_, name, found.name, found.region or region, told)
 
 
-def all_of(held: Sequence[Held], wanted: Filter) -> list[ImportChoice]:
+def all_of(held: Sequence[ExistingObject], wanted: Filter) -> list[ImportChoice]:
     """What an account holds and the filter takes. Raises EngineError where that cannot be told."""
     taken = [each for each in held if wanted.takes(each)]
     wanted.refuse_what_fits_nothing(held)
     return [
-        ImportChoice(each.platform, each.kind, each.id, "", each.name, each.region, each.told)
+        ImportChoice(
+            each.platform, each.kind, each.id, "", each.name, each.region, each.listed_inputs
+        )
         for each in taken
     ]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from gpuform.providers.catalog import load_lifecycle_class, require_platform
 from gpuform.providers.context import get_clock
 from gpuform.providers.errors import GpuformError, MissingCredentials
-from gpuform.providers.offering import Held, list_existing_objects
+from gpuform.providers.offering import ExistingObject, list_existing_objects
 from gpuform.providers.operations import Settings
 from gpuform.providers.platform import platforms
 from gpuform.providers.records import Intent
@@ -51,7 +51,7 @@ class Orphan:
     `intent` is the create that made it, where a record names it.
     """
 
-    held: Held
+    held: ExistingObject
     age: float | None = None
     intent: Intent | None = None
 
@@ -117,7 +117,7 @@ def _platforms(question: Question) -> list[str]:
     return [*question.platforms] or [each for each in platforms() if holds(each)]
 
 
-def _still_held(held: Sequence[Held], question: Question) -> list[Held]:
+def _still_held(held: Sequence[ExistingObject], question: Question) -> list[ExistingObject]:
     """What a run deletes meanwhile has left its state: such objects are gone at a second look."""
     again: set[tuple[str, str, str]] = set()
     for platform in {each.platform for each in held}:
@@ -130,11 +130,11 @@ def _still_held(held: Sequence[Held], question: Question) -> list[Held]:
     return [each for each in held if _key(each) in again]
 
 
-def _key(held: Held) -> tuple[str, str, str]:
+def _key(held: ExistingObject) -> tuple[str, str, str]:
     return held.platform, held.kind, held.id
 
 
-def _held(platform: str, question: Question, found: Orphans) -> list[Held]:
+def _held(platform: str, question: Question, found: Orphans) -> list[ExistingObject]:
     try:
         held = list_existing_objects(platform, question.settings, question.regions)
     except MissingCredentials as error:
@@ -147,7 +147,7 @@ def _held(platform: str, question: Question, found: Orphans) -> list[Held]:
         found.failures.append(f"{platform} could not be asked: {error}")
         return []
     found.asked.append(platform)
-    return [each for each in held if not each.made_of]
+    return [each for each in held if not each.part_ids]
 
 
 def _owned(backend: Backend, found: Orphans) -> set[tuple[str, str, str]]:

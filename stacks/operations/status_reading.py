@@ -17,7 +17,7 @@ from gpuform.providers.catalog import Summary, summarize_resource
 from gpuform.providers.context import CLOCK_VARIABLE, get_clock, synchronize_clock
 from gpuform.providers.environment import Live
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.lens.client import client_for, is_configured
+from gpuform.providers.lens.client import get_client, is_configured
 from gpuform.providers.operations import Settings
 from gpuform.providers.plugin.interrupted_creates import describe_leftover, find_leftover_intents
 from gpuform.providers.records import EphemeralRecords, Intents
@@ -287,7 +287,7 @@ def _add_idleness(
 
 def _read_monitoring(settings: Settings) -> LensStatus:
     """Read overview, heatmap and consumers from Lens, or return the first error as the problem."""
-    client = client_for(settings)
+    client = get_client(settings)
     try:
         overview = client.get_overview()
         heatmap = client.get_heatmap()

@@ -35,7 +35,7 @@ def emulated(**options: Any) -> Iterator["Platform"]:
             yield Platform(server, http)
         variables = environment(server.url)
         for each in platforms().values():
-            each.import_module("client").client_for(Settings(environ=variables)).close()
+            each.import_module("client").get_client(Settings(environ=variables)).close()
         clock = get_clock(variables)
         if isinstance(clock, EmulatorClock):
             clock.close()

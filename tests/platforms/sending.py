@@ -54,7 +54,7 @@ CALLS: Final[Mapping[str, Calls]] = {
         "get_remediation": lambda it: it.get_remediation(ID, ID, ID),
         "create_remediation": lambda it: it.create_remediation(ID, ID, "id", "REBOOT_VM", "why"),
         "approve_remediation": lambda it: it.approve_remediation(ID, ID, ID),
-        "probe": lambda it: it.probe(),
+        "send_probe": lambda it: it.send_probe(),
         "may_write": lambda it: it.may_write(),
     },
     "scp": {
@@ -74,7 +74,7 @@ CALLS: Final[Mapping[str, Calls]] = {
         "list_images": lambda it: it.list_images("kr-west1"),
         "list_products": lambda it: it.list_products(),
         "list_node_pools": lambda it: it.list_node_pools(),
-        "probe": lambda it: it.probe(),
+        "send_probe": lambda it: it.send_probe(),
     },
     "tensorone": {
         "create": lambda it: it.create({}),
@@ -85,7 +85,7 @@ CALLS: Final[Mapping[str, Calls]] = {
         "start": lambda it: it.start(ID, {}),
         "stop": lambda it: it.stop(ID),
         "delete": lambda it: it.delete(ID, {}),
-        "probe": lambda it: it.probe(),
+        "send_probe": lambda it: it.send_probe(),
     },
     "aios": {
         "get_cluster": lambda it: it.get_cluster(ID),
@@ -94,13 +94,13 @@ CALLS: Final[Mapping[str, Calls]] = {
         "create_directly": lambda it: it.create_directly({}),
         "update_cluster": lambda it: it.update_cluster(ID, UpdateRequest({})),
         "delete_cluster": lambda it: it.delete_cluster(ID),
-        "probe": lambda it: it.probe(),
+        "send_probe": lambda it: it.send_probe(),
     },
     "lens": {
         "get_overview": lambda it: it.get_overview(),
         "list_consumers": lambda it: it.list_consumers(),
         "get_heatmap": lambda it: it.get_heatmap(),
-        "probe": lambda it: it.probe(),
+        "send_probe": lambda it: it.send_probe(),
     },
 }
 """Every method of a client that sends something."""

@@ -16,7 +16,7 @@ from gpuform.providers.errors import (
     PermissionDenied,
 )
 from gpuform.providers.operations import Settings
-from gpuform.providers.together.client import client_for
+from gpuform.providers.together.client import get_client
 from gpuform.providers.together.cluster import (
     ClusterLifecycle,
     decode_kube_config,
@@ -243,7 +243,7 @@ class TestVolumes:
         volume_id: str,
     ) -> None:
         with emulator.serving():
-            client_for(Settings()).delete_volume(volume_id)
+            get_client(Settings()).delete_volume(volume_id)
         other = {**cluster_inputs, "volume_id": volume_id}
         with emulator.serving("other"), pytest.raises(GpuformError, match="it is deleting"):
             lifecycle.create(other)

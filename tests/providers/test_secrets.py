@@ -10,7 +10,7 @@ import pytest
 from gpuform.providers.emulator.server import Server, environment, serve
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.operations import Settings
-from gpuform.providers.together.client import client_for
+from gpuform.providers.together.client import get_client
 from gpuform.providers.together.cluster import ClusterLifecycle
 
 KEY = "emulator-admin-key"
@@ -23,7 +23,7 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
             monkeypatch.setenv(name, value)
         monkeypatch.chdir(tmp_path)
         yield server
-        client_for(Settings()).close()
+        get_client(Settings()).close()
 
 
 @pytest.mark.slow
@@ -56,7 +56,7 @@ def test_over_a_port_at_the_highest_log_level(
 
 
 def test_in_no_repr() -> None:
-    client = client_for(Settings(environ={"TOGETHER_API_KEY": "a-secret-key"}))
+    client = get_client(Settings(environ={"TOGETHER_API_KEY": "a-secret-key"}))
     settings = Settings(environ={"TOGETHER_API_KEY": "a-secret-key"})
     parts = [each for each in vars(client).values() if hasattr(each, "__dict__")]
     inner = [value for part in parts for value in vars(part).values() if hasattr(value, "__dict__")]

@@ -1,14 +1,14 @@
 """Talk to Samsung SCP's Multi-node GPU Cluster API: credentials, signed requests and paged lists.
 
-Resources, look-ups and commands of the package get their `ScpClient` from `client_for`.
+Resources, look-ups and commands of the package get their `ScpClient` from `get_client`.
 """
 
-from gpuform.providers.scp.client.client import ScpClient, address, client_for
+from gpuform.providers.scp.client.client import ScpClient, get_base_url, get_client
 from gpuform.providers.scp.client.credentials import find_default_region
 
 __all__ = [
     "ScpClient",
-    "address",
-    "client_for",
     "find_default_region",
+    "get_base_url",
+    "get_client",
 ]

@@ -1,6 +1,6 @@
 """Call SCP's Multi-node GPU Cluster API 1.2: one method for each endpoint, models in and out.
 
-Resources and look-ups call `client_for`; requests are sent by `connection.Connection`. Endpoints
+Resources and look-ups call `get_client`; requests are sent by `connection.Connection`. Endpoints
 are those of the SCP reference; its gaps are named where they matter.
 """
 
@@ -282,7 +282,7 @@ class ScpClient:
         """Return how many seconds this machine's clock is ahead of SCP's; None if unknown."""
         return self._connection.clock_ahead
 
-    def probe(self) -> ProbeAnswer:
+    def send_probe(self) -> ProbeAnswer:
         """Check keys and connection by the cheapest signed request.
 
         Raises:
@@ -332,7 +332,7 @@ class ScpClient:
 _clients: Clients[ScpClient] = Clients()
 
 
-def address(settings: Settings) -> str:
+def get_base_url(settings: Settings) -> str:
     """Return the address of the API by `settings`, with `*` in place of the region.
 
     Raises:
@@ -341,7 +341,7 @@ def address(settings: Settings) -> str:
     return get_address_pattern(settings)
 
 
-def client_for(settings: Settings, region: str | None = None) -> ScpClient:
+def get_client(settings: Settings, region: str | None = None) -> ScpClient:
     """Return the client for `settings`: one for each process and credentials.
 
     The client speaks to the address of `region`; None is the default region. Wrong settings raise

@@ -2,7 +2,7 @@
 
 The environment comes first, then the stack's configuration, then the files of the official tools,
 `~/.scpconf/config.json` and `~/.scpconf/credentials.json` (official Terraform provider, config.go).
-Called by `client_for`.
+Called by `get_client`.
 """
 
 import json

@@ -8,7 +8,7 @@ import pytest
 from aios_document import CLUSTER, DECLARED, QUERY, UPDATE, typed
 
 from gpuform.providers.aios import clusters
-from gpuform.providers.aios.client import AiosClient, client_for
+from gpuform.providers.aios.client import AiosClient, get_client
 from gpuform.providers.context import use_context
 from gpuform.providers.errors import GpuformError, MissingCredentials, NotFound, ServerError
 from gpuform.providers.operations import Settings
@@ -123,11 +123,11 @@ def test_a_record_that_is_not_there() -> None:
 
 
 def test_without_an_address_it_says_which_one_is_missing() -> None:
-    client = client_for(Settings(environ={"AIOS_PARSER_URL": "http://parser.test"}))
+    client = get_client(Settings(environ={"AIOS_PARSER_URL": "http://parser.test"}))
     with pytest.raises(MissingCredentials, match="set AIOS_REGISTRY_URL") as caught:
         client.get_cluster("west")
     assert "aios:registryUrl" in str(caught.value)
-    client = client_for(Settings(environ={"AIOS_REGISTRY_URL": "http://registry.test"}))
+    client = get_client(Settings(environ={"AIOS_REGISTRY_URL": "http://registry.test"}))
     with pytest.raises(MissingCredentials, match="set AIOS_PARSER_URL"):
         client.create_by_parser({})
 

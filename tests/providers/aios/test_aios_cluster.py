@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from aios_document import CLUSTER, DECLARED, typed, without_mongo
 
-from gpuform.providers.aios.client import client_for
+from gpuform.providers.aios.client import get_client
 from gpuform.providers.context import use_context
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.operations import Settings
@@ -252,7 +252,7 @@ def test_a_record_that_appears_at_the_same_moment_is_not_ours(
     cluster: Any, registry: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody is between our look and our create: the registry refuses the second one."""
-    client = client_for(Settings())
+    client = get_client(Settings())
     create = client.create_by_parser
 
     def late(document: Any) -> Any:

@@ -9,7 +9,7 @@ from aios_document import CLUSTER, DECLARED, typed, without_mongo
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuform.providers.aios.client import client_for
+from gpuform.providers.aios.client import get_client
 from gpuform.providers.context import use_context
 from gpuform.providers.emulator.aios.mongo import apply_update
 from gpuform.providers.errors import GpuformError, NotAllowed
@@ -176,7 +176,7 @@ def test_the_values_of_a_node_that_moved_meanwhile_are_put_back(
     first.up(node(FIRST))
     second.up(node(SECOND))
     third.up(node({**SECOND, "id": "node-3"}, memory=333))
-    client = client_for(Settings())
+    client = get_client(Settings())
     update = client.update_cluster
 
     def late(cluster_id: str, request: Any) -> Any:
@@ -207,7 +207,7 @@ def test_an_entry_that_a_change_made_behind_the_last_node_is_removed(
     things = [gpu_node(name) for name in ("one", "two", "three")]
     for at, thing in enumerate(things):
         thing.up(node({**SECOND, "id": f"node-{at}"}))
-    client = client_for(Settings())
+    client = get_client(Settings())
     update = client.update_cluster
 
     def late(cluster_id: str, request: Any) -> Any:

@@ -356,8 +356,8 @@ def test_a_parser_that_only_takes_posts_is_there(registry: LaggingRegistry, clos
         return parser(request) if "/api/" in str(request.url) else registry.serve(request)
 
     client = AiosClient("http://aios.test", "http://aios.test", httpx.MockTransport(serve))
-    assert client.probe().address == "http://aios.test"
-    assert AiosClient("http://aios.test", None, httpx.MockTransport(serve)).probe()
+    assert client.send_probe().address == "http://aios.test"
+    assert AiosClient("http://aios.test", None, httpx.MockTransport(serve)).send_probe()
 
 
 def test_a_record_that_lacks_what_was_sent_was_made_by_somebody_else() -> None:

@@ -18,7 +18,7 @@ from gpuform.providers.kubernetes.client import KubernetesClient
 from gpuform.providers.operations import Settings
 from gpuform.providers.records import FolderRecords, Intents, Verdicts
 from gpuform.providers.together.certification import CertificationLifecycle
-from gpuform.providers.together.client import client_for
+from gpuform.providers.together.client import get_client
 
 URN = "urn:pulumi:dev::project::type::fabric"
 FOLDER = "/apis/nvcre.nvidia.com/v1alpha1/namespaces/default/certifications"
@@ -78,7 +78,7 @@ def world(cluster: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iter
     for name, value in environment(cluster.server.url).items():
         monkeypatch.setenv(name, value)
     yield World(cluster, tmp_path)
-    client_for(Settings()).close()
+    get_client(Settings()).close()
 
 
 def proven(outs: Mapping[str, Any]) -> list[str]:

@@ -15,7 +15,7 @@ from gpuform.providers.context.clock import Clock
 from gpuform.providers.emulator.server import environment
 from gpuform.providers.http import build_path
 from gpuform.providers.operations import Settings
-from gpuform.providers.together.client import client_for
+from gpuform.providers.together.client import get_client
 from tests.providers.kubernetes.test_certifications import ALL_REDUCE, FOLDER, World, proven
 
 ROOT = FOLDER.rpartition("/")[0]
@@ -120,7 +120,7 @@ def world(cluster: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iter
     for name, value in environment(cluster.server.url).items():
         monkeypatch.setenv(name, value)
     yield LyingWorld(cluster, tmp_path)
-    client_for(Settings()).close()
+    get_client(Settings()).close()
 
 
 def named(*entries: Mapping[str, str]) -> bytes:

@@ -9,7 +9,7 @@ import pytest
 from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.emulator.server import environment
 from gpuform.providers.operations import Settings
-from gpuform.providers.together.client import client_for
+from gpuform.providers.together.client import get_client
 from gpuform.providers.together.cluster import ClusterLifecycle
 from gpuform.schemas.policies.repair import FaultCause
 from tests.providers.kubernetes.test_certifications import World
@@ -23,7 +23,7 @@ def world(cluster: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iter
     for name, value in environment(cluster.server.url).items():
         monkeypatch.setenv(name, value)
     yield World(cluster, tmp_path)
-    client_for(Settings()).close()
+    get_client(Settings()).close()
 
 
 class Managed:

@@ -13,7 +13,7 @@ from gpuform.providers.errors import GpuformError, NameTaken
 from gpuform.providers.http import build_path
 from gpuform.providers.operations import Settings
 from gpuform.providers.records import FolderRecords, Intents
-from gpuform.providers.together.client import client_for
+from gpuform.providers.together.client import get_client
 from gpuform.providers.together.volume_claim import OWNER_ANNOTATION, VolumeClaimLifecycle
 
 FOLDER = "/api/v1/namespaces/default/persistentvolumeclaims"
@@ -31,7 +31,7 @@ def lifecycle(
     call.intents = Intents(FolderRecords(tmp_path / "intents"))
     with use_context(call):
         yield VolumeClaimLifecycle()
-    client_for(Settings()).close()
+    get_client(Settings()).close()
 
 
 def shared(cluster: Any, **fields: Any) -> dict[str, Any]:
@@ -155,7 +155,7 @@ def test_a_claim_that_pods_use_goes_when_they_have_ended(
 
 def test_a_claim_is_gone_with_its_cluster(cluster: Any, lifecycle: VolumeClaimLifecycle) -> None:
     made = lifecycle.create(shared(cluster))
-    client_for(Settings()).delete_cluster(cluster.id)
+    get_client(Settings()).delete_cluster(cluster.id)
     for seconds in (0, 3600):
         cluster.server.clock.advance(seconds)
         assert lifecycle.read(made.id, made.outs).id == ""

@@ -12,7 +12,7 @@ from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.context.transport import mount_transport
 from gpuform.providers.errors import InvalidRequest, MissingCredentials, ServerError
 from gpuform.providers.lens import capacity, get_consumers, get_heatmap, get_overview
-from gpuform.providers.lens.client import LensClient, client_for, is_configured
+from gpuform.providers.lens.client import LensClient, get_client, is_configured
 from gpuform.providers.operations import Settings
 from gpuform.schemas.lens import wire
 from gpuform.schemas.lens.conditions import Capacity, describe_violations
@@ -122,13 +122,13 @@ def test_a_token_is_sent_and_never_told() -> None:
 def test_where_it_is() -> None:
     assert not is_configured(Settings(environ={}))
     with pytest.raises(MissingCredentials, match="set LENS_URL") as caught:
-        client_for(Settings(environ={})).get_overview()
+        get_client(Settings(environ={})).get_overview()
     assert "lens:url" in str(caught.value)
     for url in (URL, f"{URL}/", f"{URL}/api", f"{URL}/api/"):
         with mount_transport(URL, httpx.MockTransport(always(OVERVIEW))):
             settings = Settings(config={"lens:url": url}.get, environ={})
             assert is_configured(settings)
-            assert client_for(settings).get_overview().total_nodes == 10
+            assert get_client(settings).get_overview().total_nodes == 10
 
 
 def test_programs_can_ask(monkeypatch: pytest.MonkeyPatch) -> None:

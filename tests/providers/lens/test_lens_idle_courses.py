@@ -117,7 +117,7 @@ def look(clock: FakeClock, cluster: Cluster, client: LensClient, intents: Intent
     with pytest.MonkeyPatch.context() as patch, use_context(call):
         patch.setattr(SCHEDULER, lambda *_: Simulated(clock, [NODE]))
         patch.setattr("time.time", lambda: clock.time)
-        patch.setattr(idleness, "client_for", lambda _: client)
+        patch.setattr(idleness, "get_client", lambda _: client)
         return idleness.judge_idleness(call, Settings(), "pool", taking, [node], IDLENESS)
 
 

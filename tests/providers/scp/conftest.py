@@ -25,7 +25,7 @@ from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.operations import Settings
 from gpuform.providers.records import FolderRecords, Intents
 from gpuform.providers.scp.certification import CertificationLifecycle
-from gpuform.providers.scp.client import ScpClient, client_for
+from gpuform.providers.scp.client import ScpClient, get_client
 from gpuform.providers.scp.fabric import FabricLifecycle
 from gpuform.providers.scp.gpu_node import GpuNodeLifecycle
 from gpuform.providers.scp.node_pool import NodePoolLifecycle
@@ -181,7 +181,7 @@ class EmulatedEnvironment:
     @property
     def client(self) -> ScpClient:
         """Return the client that other people use."""
-        return client_for(Settings())
+        return get_client(Settings())
 
     def call_emulator(self, method: str, path: str, body: Any = None) -> Any:
         answer = self.http.request(method, f"/_emulator/{path}", json=body)
@@ -248,7 +248,7 @@ URL = "http://scp.test"
 def scp_transport() -> Iterator[httpx.BaseTransport]:
     with closing(Store(None, seed="scp")) as store:
         yield create_wsgi_transport(create_app(store, Clock(store, start=1_800_000_000.0)))
-        client_for(Settings(environ=emulator_variables(URL))).close()
+        get_client(Settings(environ=emulator_variables(URL))).close()
 
 
 @pytest.fixture

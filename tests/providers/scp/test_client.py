@@ -36,7 +36,7 @@ from gpuform.providers.errors import (
     UnknownOutcome,
 )
 from gpuform.providers.operations import Settings
-from gpuform.providers.scp.client import ScpClient, client_for
+from gpuform.providers.scp.client import ScpClient, get_client
 from gpuform.providers.scp.client.connection import Connection
 from gpuform.providers.scp.client.credentials import Credentials, find_credentials
 
@@ -447,9 +447,9 @@ def test_an_old_version_ends_also_when_no_answer_says_so(
 
 def test_clients_are_shared_by_credentials(scp: EmulatedScp) -> None:
     variables = build_variables(scp.url)
-    client = client_for(Settings(environ=variables))
-    assert client_for(Settings(environ=dict(variables))) is client
-    other = client_for(Settings(environ={**variables, "SCP_TF_SECRET_KEY": "other"}))
+    client = get_client(Settings(environ=variables))
+    assert get_client(Settings(environ=dict(variables))) is client
+    other = get_client(Settings(environ={**variables, "SCP_TF_SECRET_KEY": "other"}))
     assert other is not client
     assert client.get_poll_schedule(5) is client.get_poll_schedule(5)
     assert client.get_poll_schedule(5) is not client.get_poll_schedule(6)
@@ -458,8 +458,8 @@ def test_clients_are_shared_by_credentials(scp: EmulatedScp) -> None:
 
 
 def test_without_keys_every_method_says_so() -> None:
-    client = client_for(Settings(environ={"HOME": "/nonexistent"}))
-    assert client_for(Settings(environ={"HOME": "/nonexistent"})) is client
+    client = get_client(Settings(environ={"HOME": "/nonexistent"}))
+    assert get_client(Settings(environ={"HOME": "/nonexistent"})) is client
     for method in (client.list_nodes, client.list_products, lambda: client.get_node("x")):
         with pytest.raises(MissingCredentials, match="SCP_TF_ACCESS_KEY"):
             method()
@@ -467,7 +467,7 @@ def test_without_keys_every_method_says_so() -> None:
 
 def test_a_wrong_region_is_told_by_every_method() -> None:
     keys = {"SCP_TF_ACCESS_KEY": "a", "SCP_TF_SECRET_KEY": "b", "HOME": "/nonexistent"}
-    client = client_for(Settings(environ={**keys, "SCP_TF_DEFAULT_REGION": "mars-1"}))
+    client = get_client(Settings(environ={**keys, "SCP_TF_DEFAULT_REGION": "mars-1"}))
     with pytest.raises(GpuformError, match="SCP has no region mars-1"):
         client.list_nodes()
 
@@ -475,8 +475,8 @@ def test_a_wrong_region_is_told_by_every_method() -> None:
 def test_each_region_has_a_client_of_its_own() -> None:
     keys = {"SCP_TF_ACCESS_KEY": "a", "SCP_TF_SECRET_KEY": "b", "HOME": "/nonexistent"}
     settings = Settings(environ={**keys, "SCP_TF_DEFAULT_REGION": "kr-south1"})
-    assert client_for(settings, "kr-south1") is client_for(settings)
-    assert client_for(settings, "kr-south2") is not client_for(settings)
+    assert get_client(settings, "kr-south1") is get_client(settings)
+    assert get_client(settings, "kr-south2") is not get_client(settings)
 
 
 def test_shared_readers_look_at_one_node_or_the_list(scp: EmulatedScp, ids: list[str]) -> None:

@@ -81,7 +81,7 @@ class Watched:
         self.scheduler = Simulated(self.clock, ["train-001"])
         self.intents = Intents(EphemeralRecords())
         self.monkeypatch.setattr(SCHEDULER, lambda *_: self.scheduler)
-        self.monkeypatch.setattr(idleness, "client_for", lambda _: self)
+        self.monkeypatch.setattr(idleness, "get_client", lambda _: self)
 
     def get_heatmap(self, retry: object) -> GpuHeatmap:
         if isinstance(self.told, GpuformError):

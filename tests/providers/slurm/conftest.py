@@ -14,7 +14,7 @@ from gpuform.providers.emulator.server import Server, environment, serve
 from gpuform.providers.kubernetes.client import get_kubernetes_client
 from gpuform.providers.operations import Settings
 from gpuform.providers.records import FolderRecords, Intents
-from gpuform.providers.together.client import client_for
+from gpuform.providers.together.client import get_client
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def cluster(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmCl
     for name, value in environment(server.url).items():
         monkeypatch.setenv(name, value)
     made = slurm_cluster(server)
-    with closing(get_kubernetes_client(made.kubeconfig, "train")), closing(client_for(Settings())):
+    with closing(get_kubernetes_client(made.kubeconfig, "train")), closing(get_client(Settings())):
         yield made
 
 

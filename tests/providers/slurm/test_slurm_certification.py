@@ -16,7 +16,7 @@ from gpuform.providers.operations import Settings
 from gpuform.providers.records import FolderRecords, Intents, Verdicts
 from gpuform.providers.slurm import BatchQueue
 from gpuform.providers.together.certification import CertificationLifecycle
-from gpuform.providers.together.client import client_for
+from gpuform.providers.together.client import get_client
 
 SCRIPT = "#!/bin/bash\nsrun all_reduce_perf -b 8G\n"
 JOB = {"script": SCRIPT, "result": r"Avg bus bandwidth\s*:\s*([\d.]+)"}
@@ -64,7 +64,7 @@ def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[World]:
             monkeypatch.setenv(name, value)
         with closing(get_kubernetes_client(made.kubeconfig, "train")):
             yield World(made, tmp_path)
-        client_for(Settings()).close()
+        get_client(Settings()).close()
 
 
 def proven(outs: Mapping[str, Any]) -> list[str]:

@@ -20,7 +20,7 @@ from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.tensorone import KEY
 from gpuform.providers.operations import Settings
 from gpuform.providers.records import FolderRecords, Intents
-from gpuform.providers.tensorone.client import TensorOneClient, client_for
+from gpuform.providers.tensorone.client import TensorOneClient, get_client
 from gpuform.providers.tensorone.cluster import ClusterLifecycle
 
 URL = "http://emulator.test"
@@ -107,7 +107,7 @@ class World:
 
     @property
     def client(self) -> TensorOneClient:
-        return client_for(Settings())
+        return get_client(Settings())
 
     def control(self, method: str, path: str, body: Any = None) -> Any:
         answer = self.http.request(method, f"/_emulator/{path}", json=body)
@@ -197,5 +197,5 @@ def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[World]:
         ):
             clock = EmulatorClock(URL)
             yield World(http, Intents(FolderRecords(tmp_path / "intents")), clock)
-            client_for(Settings()).close()
+            get_client(Settings()).close()
             clock.close()

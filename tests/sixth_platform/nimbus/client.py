@@ -76,7 +76,7 @@ class NimbusClient:
         """Begins the deletion; NotFound when it is gone."""
         self._api.request_model(Cluster, "DELETE", _CLUSTERS + build_path(id_))
 
-    def probe(self) -> ProbeAnswer:
+    def send_probe(self) -> ProbeAnswer:
         """The cheapest look that needs the key, for `gpuform doctor`."""
         return send_probe(self._api, "GET", _CLUSTERS)
 
@@ -93,7 +93,7 @@ class NimbusClient:
         return {"Authorization": f"Bearer {self._key}"}
 
 
-def address(settings: Settings) -> str:
+def get_base_url(settings: Settings) -> str:
     """The API's address."""
     return (settings.get_value("NIMBUS_URL") or "https://api.nimbus.example").rstrip("/")
 
@@ -101,7 +101,7 @@ def address(settings: Settings) -> str:
 _clients: Clients[NimbusClient] = Clients()
 
 
-def client_for(settings: Settings) -> NimbusClient:
+def get_client(settings: Settings) -> NimbusClient:
     """The client of these settings: one per process and credentials."""
-    url, key = address(settings), settings.get_value(KEY_VARIABLE, KEY_CONFIG)
+    url, key = get_base_url(settings), settings.get_value(KEY_VARIABLE, KEY_CONFIG)
     return _clients.get((url, key), url, partial(NimbusClient, url, key))

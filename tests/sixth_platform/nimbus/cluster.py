@@ -13,7 +13,7 @@ from gpuform.providers.records import Target
 from gpuform.schemas.changes import FieldChange
 from gpuform.schemas.models import Problem
 from gpuform.schemas.resource_facts import Expense, ResourceUsage
-from nimbus.client import client_for
+from nimbus.client import get_client
 from nimbus.schemas import Cluster, ClusterInputs, ClusterOutputs
 
 Seen = Observed[ClusterOutputs]
@@ -23,9 +23,9 @@ class ClusterActions:
     """The verbs of a cluster."""
 
     def __init__(self, settings: Settings) -> None:
-        self._client = client_for(settings)
+        self._client = get_client(settings)
 
-    def planning_problems(
+    def find_planning_problems(
         self, call: ProviderContext, values: Mapping[str, Any]
     ) -> Sequence[Problem]:
         """Nimbus has nothing to say beforehand."""

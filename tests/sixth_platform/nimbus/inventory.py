@@ -1,14 +1,16 @@
 """What an account of Nimbus holds."""
 
-from gpuform.providers.offering import Held
+from gpuform.providers.offering import ExistingObject
 from gpuform.providers.operations import Settings
-from nimbus.client import client_for
+from nimbus.client import get_client
 
 
-def held(settings: Settings) -> list[Held]:
+def list_existing_objects(settings: Settings) -> list[ExistingObject]:
     """All clusters, without those that are being deleted."""
     return [
-        Held("nimbus", "Cluster", each.id, each.name, region=each.region, status=each.status)
-        for each in client_for(settings).clusters()
+        ExistingObject(
+            "nimbus", "Cluster", each.id, each.name, region=each.region, status=each.status
+        )
+        for each in get_client(settings).clusters()
         if each.status != "deleting"
     ]

@@ -8,18 +8,18 @@ from collections.abc import Iterator, Sequence
 
 from gpuform.providers.offering import DRIVER, GPU_TYPE, REGION, Offer
 from gpuform.providers.operations import Settings
-from gpuform.providers.together.client import client_for
+from gpuform.providers.together.client import get_client
 from gpuform.schemas.together.drivers import format_driver_version
 from gpuform.schemas.together.wire import DriverVersion
 
 
-def offered(settings: Settings, _regions: Sequence[str]) -> Iterator[Offer]:
+def list_offers(settings: Settings, _regions: Sequence[str]) -> Iterator[Offer]:
     """Yield each region with GPU types and drivers, from one request.
 
     Raises:
         GpuformError: Together does not answer.
     """
-    for region in client_for(settings).list_regions():
+    for region in get_client(settings).list_regions():
         name = region.name
         yield Offer("together", REGION, name, "region", name)
         for gpu_type in region.supported_instance_types:

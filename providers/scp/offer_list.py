@@ -1,6 +1,6 @@
 """List what SCP offers: images, server types and their stock, and the vendor's node pools.
 
-`providers.offering` calls `offered` for overviews of all platforms.
+`providers.offering` calls `list_offers` for overviews of all platforms.
 """
 
 from collections.abc import Iterator, Sequence
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from gpuform.providers.errors import InvalidRequest
 from gpuform.providers.offering import IMAGE, NODE_POOL, REGION, SERVER_TYPE, Offer
 from gpuform.providers.operations import Settings
-from gpuform.providers.scp.client import ScpClient, client_for, find_default_region
+from gpuform.providers.scp.client import ScpClient, find_default_region, get_client
 from gpuform.providers.scp.offers import AVAILABLE
 from gpuform.schemas.scp.node_rules import REGIONS
 from gpuform.schemas.scp.wire import Product
@@ -16,7 +16,7 @@ from gpuform.schemas.scp.wire import Product
 _SCP_REGIONS = tuple(dict.fromkeys(region for regions in REGIONS.values() for region in regions))
 
 
-def offered(settings: Settings, regions: Sequence[str]) -> Iterator[Offer]:
+def list_offers(settings: Settings, regions: Sequence[str]) -> Iterator[Offer]:
     """Yield the offers of SCP's regions named in `regions`, else of the default region.
 
     Without either, a `regions` with other names yields nothing. An empty one asks the one address
@@ -29,11 +29,11 @@ def offered(settings: Settings, regions: Sequence[str]) -> Iterator[Offer]:
     region = find_default_region(settings)
     if scp_regions or region:
         for name in scp_regions or [str(region)]:
-            client = client_for(settings, name)
+            client = get_client(settings, name)
             yield from _list_images(client, name)
             yield from _list_servers_and_pools(client, name)
     elif not regions:
-        client = client_for(settings)
+        client = get_client(settings)
         yield from _list_servers_and_pools(client, "")
         for name in _SCP_REGIONS:
             try:

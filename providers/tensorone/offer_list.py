@@ -13,7 +13,7 @@ from gpuform.schemas.tensorone.inputs import GpuType, Region
 IS_DOCUMENTED = True
 
 
-def offered(_settings: Settings, _regions: Sequence[str]) -> Iterator[Offer]:
+def list_offers(_settings: Settings, _regions: Sequence[str]) -> Iterator[Offer]:
     """Yield the documented regions and GPU types without a request."""
     for region in get_args(Region):
         yield Offer("tensorone", REGION, region, "region", region)
