@@ -155,7 +155,10 @@ class CertificationLifecycle(Lifecycle[CertificationInputs, CertificationOutputs
     def find_planned_changes(
         cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
     ) -> Iterable[FieldChange]:
-        """Yield `certify again` for uncertified or new nodes, and the change of `node_ids`."""
+        """Yield `certify again` if nodes have no valid certification, and the change of `node_ids`.
+
+        A change that adds no nodes is for the state alone: nothing is tested.
+        """
         old_ids, declared_ids = old_outputs.get("node_ids") or [], declared.get("node_ids")
         is_unknown = contains_unknown(declared_ids)
         new_count = 0 if is_unknown else len({*(declared_ids or ())} - {*old_ids})

@@ -20,7 +20,7 @@ _lock = threading.Lock()
 
 
 def record_declared_fabric(context: ProviderContext, node_pool_id: str, name: str) -> None:
-    """Record a fabric as declared by the running program."""
+    """Record a fabric, by vendor pool and name, as declared by the running program."""
     with _lock:
         _get_declared_fabrics(context).add((node_pool_id, name))
 

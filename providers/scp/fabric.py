@@ -63,7 +63,7 @@ class FabricOperations:
         object_id: str,  # noqa: ARG002 - the shape of ResourceOperations
         inputs: FabricInputs,
     ) -> ObservedFabric:
-        """Wait until the fabric is RUNNING, or return at once without members.
+        """Wait until the fabric is RUNNING; a fabric without members is ready at once.
 
         Raises:
             NotReady: the fabric has failed, or the time is over.
@@ -110,7 +110,7 @@ class FabricOperations:
     ) -> None:
         """Wait until the fabric has ended with the last node; no deletion is requested.
 
-        A malformed id is no error.
+        A fabric without members, and a malformed id, are no errors.
 
         Raises:
             GpuformError: the fabric has members that nobody is deleting, or the time is over.
@@ -200,7 +200,7 @@ def build_poll_result(name: str, fabric: wire.ClusterFabric | None) -> PollResul
 
 
 def _refuse_members(fabric: wire.ClusterFabric) -> None:
-    """Raise GpuformError if the fabric has a member not under deletion."""
+    """Raise GpuformError if the fabric has a member that nobody is deleting."""
     member_names = [
         member.gpu_node_name
         for member in fabric.gpu_node_details

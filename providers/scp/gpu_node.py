@@ -108,7 +108,11 @@ class GpuNodeOperations:
     def find_planning_problems(
         self, context: ProviderContext, values: Mapping[str, Any]
     ) -> Iterator[Problem]:
-        """Yield problems of image and product, then problems of the fabric."""
+        """Yield problems of image and server type, then problems of the fabric.
+
+        Once SCP does not answer, no more problems are yielded, and the context gets a skipped
+        check.
+        """
         client = self._get_client(values)
         checks = (
             offers.find_offer_problems(client, values),
@@ -177,7 +181,8 @@ class GpuNodeOperations:
         """Send steps until the node is as declared: RUNNING, or STOPPED if declared; then uncordon.
 
         Raises:
-            NotReady: the node is gone, has failed, refuses a step, or may still be cordoned.
+            NotReady: the node is gone, has failed, refuses a step, may still be cordoned, or is not
+                as declared at the deadline.
         """
         client = self._get_client_for_inputs(inputs)
         node = SingleNode(client, object_id, _get_known_public_ip(context, inputs))
@@ -335,7 +340,9 @@ class GpuNodeOperations:
     def uncordon_leftover_nodes(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> None:
-        """Uncordon the name of a deleted node: another node may get the name.
+        """Uncordon the name of a deleted node if its drain is recorded: another may get the name.
+
+        The caller has checked that the node is gone.
 
         Raises:
             GpuformError: the name may still be cordoned.
@@ -424,7 +431,7 @@ class GpuNodeOperations:
         return nodes[0], faults
 
     def _get_client(self, values: Mapping[str, Any]) -> ScpClient:
-        """Return the client of the region in `values`; the default region's unless a text."""
+        """Return the client of the region in `values`; the default region's for no text."""
         region = values.get("region_id")
         return get_client(self._settings, region if isinstance(region, str) else None)
 
@@ -479,7 +486,7 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
     def judge_idleness(
         cls, settings: Settings, object_id: str, idleness: Idleness
     ) -> Verdict | None:
-        """Judge by the scheduler and by Lens whether the node is idle; never None.
+        """Judge by the stored node, the scheduler and Lens whether the node is idle; never None.
 
         Records this look, or forgets all looks if the node may be in use.
 
@@ -515,7 +522,7 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
 
     @classmethod
     def should_stay_off(cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]) -> bool:
-        """Return True if `gpuform expire` has stopped the node, still with `idle`, for idleness.
+        """Return True if `gpuform expire` stopped the node for idleness, and `idle` is declared.
 
         False with the permission `start-terminated`.
         """
@@ -535,7 +542,10 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
     def find_planned_changes(
         cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
     ) -> Iterable[FieldChange]:
-        """Yield the differences between the stored node and the declaration."""
+        """Yield the differences between the stored node and the declaration.
+
+        An unknown input gives a change. If no run has seen a node, the declarations are compared.
+        """
         node = parse_stored_node(old_outputs)
         unknown_fields = [name for name in PLANNED_FIELDS if contains_unknown(declared.get(name))]
         for name in unknown_fields:
@@ -561,7 +571,7 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
     def decide_repairs(
         cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
     ) -> RepairDecision:
-        """Decide whether a run deletes a broken node and creates another one."""
+        """Decide by the stored node whether a run deletes it as broken and creates another one."""
         node = parse_stored_node(old_outputs)
         faulty_ids = {fault.instance for fault in parse_faults(old_outputs)}
         # Stored outputs have no node id: the faults name it.

@@ -46,9 +46,11 @@ def judge_idleness(
     nodes: Sequence[NodeOutputs],
     idleness: Idleness,
 ) -> Verdict:
-    """Judge from a new look at the nodes, and from recorded looks, whether all are idle.
+    """Judge whether all nodes were idle for the declared time, by this look and recorded ones.
 
-    Records the look. A sign of use, and a source that cannot be asked, delete the recorded looks.
+    `nodes` are the nodes as stored; scheduler and Lens are asked. Records the look. A sign of use,
+    and a source that cannot be asked, delete the recorded looks. So does a gap of over
+    `MAX_LOOK_GAP_S` since the last look, another set of nodes, or another limit.
 
     Raises:
         GpuformError: the scheduler or Lens cannot be asked.
@@ -60,7 +62,7 @@ def judge_idleness(
     )
     gaps: list[str] = []
     try:
-        for observation in _observe(client, drainer, nodes, idleness, now):
+        for observation in _observe_activity(client, drainer, nodes, idleness, now):
             gaps = find_gaps(STOP_IDLE_NODES, observation)
             if gaps:  # one is enough: the others need not be asked
                 break
@@ -100,7 +102,8 @@ def _get_clock_ahead(context: ProviderContext, client: LensClient) -> float | No
 def record_stop(context: ProviderContext, id_: str, declared: Mapping[str, Any]) -> None:
     """Record a stop for idleness if nodes with `idle` are declared STOPPED; else forget the record.
 
-    Called before the request. Only `gpuform expire` declares nodes with `idle` as STOPPED.
+    An earlier record stays as it is. Called before the request. Only `gpuform expire` declares
+    nodes with `idle` as STOPPED.
     """
     stops, idleness = IdleStops.from_intents(context.intents), read_idleness(declared)
     if idleness is not None and declared.get("state") == "STOPPED":
@@ -119,7 +122,10 @@ def forget_idleness(context: ProviderContext, id_: str) -> None:
 
 
 def should_stay_stopped(old: Mapping[str, Any], declared: Mapping[str, Any]) -> bool:
-    """Return True if nodes stopped by `gpuform expire` must not be started without permission."""
+    """Return True if `gpuform expire` stopped the nodes for idleness, and `idle` is declared.
+
+    `old` has the outputs of the last run. False with the permission `start-terminated`.
+    """
     is_idle = declared.get("idle") is not None and is_idleness_cause(old.get("stopped_by"))
     return is_idle and Permission.START_TERMINATED not in permissions.get_permissions()
 
@@ -129,7 +135,7 @@ def add_idle_stop(
 ) -> Observed[Outputs]:
     """Return the observed nodes with the reason of a stop by `gpuform expire` in `stopped_by`.
 
-    The reason is None for nodes that are not off or were stopped by somebody else.
+    The reason is None if `is_off` is False, or if somebody else has stopped the nodes.
     """
     stop = IdleStops.from_intents(context.intents).find(id_) if is_off else None
     stored_reason = context.stored_properties.get("stopped_by") if is_off else None
@@ -143,17 +149,20 @@ def add_idle_stop(
     return replace(observed, outputs=observed.outputs.model_copy(update={"stopped_by": stopped_by}))
 
 
-def _observe(
+def _observe_activity(
     client: LensClient,
     drainer: NodeDrainer,
     nodes: Sequence[NodeOutputs],
     idleness: Idleness,
     now: float,
 ) -> Iterator[Observation]:
-    """Yield the observations of SCP, of the scheduler and of Lens, one after the other."""
+    """Yield the reasons against idleness that SCP, the scheduler and Lens give, one by one.
+
+    Each source is asked only when its observation is taken. Raises GpuformError without an answer.
+    """
     # SCP first: its nodes are known already and need no request.
     yield Observation("SCP", list(_find_activity_of_nodes(nodes, idleness.lasting, now)))
-    yield Observation("the scheduler", list(_find_gaps_of_jobs(drainer, nodes)))
+    yield Observation("the scheduler", list(_find_activity_by_scheduler(drainer, nodes)))
     names = {node.gpu_node_name for node in nodes}
     answers = fetch_answers(client)
     missing = find_missing_proof(answers, names, GPUS_PER_SERVER, idleness.below)
@@ -190,7 +199,9 @@ def _find_activity_of_node(node: NodeOutputs, lasting: float, now: float) -> Ite
             yield f"{name} was {event} at {format_moment(event_time)}"
 
 
-def _find_gaps_of_jobs(drainer: NodeDrainer, nodes: Sequence[NodeOutputs]) -> Iterator[str]:
+def _find_activity_by_scheduler(
+    drainer: NodeDrainer, nodes: Sequence[NodeOutputs]
+) -> Iterator[str]:
     """Yield reasons from the scheduler why nodes may not be idle: jobs, or an unknown node."""
     workers = drainer.observe_workers(nodes)
     if workers is None:

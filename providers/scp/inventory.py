@@ -92,7 +92,7 @@ def _group_pools(nodes: Iterable[wire.GpuNode]) -> Iterator[ExistingObject]:
 
 
 def _get_server_properties(node: wire.GpuNode) -> dict[str, str]:
-    """Return the `server_type_id` of a node.
+    """Return the `server_type_id` of a node; empty if SCP does not report a product.
 
     That a node's `product_type_id` is what a create calls `server_type_id` is our reading.
     """

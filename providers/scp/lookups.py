@@ -25,8 +25,8 @@ def products(
 ) -> Sequence[Product]:
     """List the server types; resources call the `id` of a server type server_type_id.
 
-    `type` is such as SCALE, `image_id` an image that the servers run. Those whose `state` is not
-    AVAILABLE are listed, too.
+    `type` is such as SCALE, `image_id` an image that the servers run. Server types whose `state` is
+    not AVAILABLE are listed, too.
     """
     return _get_client(region).list_products(type, image_id)
 
@@ -65,7 +65,10 @@ def gpu_nodes(  # noqa: PLR0913 - the document's filters
     *,
     region: str | None = None,
 ) -> Sequence[GpuNode]:
-    """List the nodes matching every given value, sorted by name."""
+    """List the nodes matching every given value, sorted by name.
+
+    Nodes that SCP shows as TERMINATED are listed only with that `state`.
+    """
     return _get_client(region).list_nodes(
         gpu_node_name=gpu_node_name,
         state=state,

@@ -29,7 +29,10 @@ from gpuform.schemas.values import UNKNOWN, parse_count
 
 
 def compute_pool_usage(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> ResourceUsage:
-    """Compute the resource usage of a pool: running servers and stopped ones."""
+    """Compute the resource usage of a pool: servers declared as running, and as stopped.
+
+    The number of GPUs is None while the number or the state of servers is unknown.
+    """
     nodes, pool_state = inputs.get("nodes"), find_text(inputs, "state")
     if nodes is UNKNOWN or inputs.get("count") is UNKNOWN or inputs.get("state") is UNKNOWN:
         # How many servers run is unknown until all values are.
@@ -54,7 +57,7 @@ def _get_declared_state(node: Any, pool_state: str) -> str:
 def _build_usage(
     inputs: Mapping[str, Any], outputs: Mapping[str, Any], server_counts: Mapping[str, int] | None
 ) -> ResourceUsage:
-    """Build the resource usage; `server_counts` has servers by state, None if unknown."""
+    """Build the resource usage from the number of servers by declared state, or None if unknown."""
     gpu_property = "server_type_id" if inputs.get("gpu_type") is None else "gpu_type"
     tags, gpu_type = list_member_names(inputs, "tags"), find_text(inputs, gpu_property)
     region = find_text(inputs, "region_id")
@@ -97,7 +100,7 @@ def _list_observed_states(outputs: Mapping[str, Any]) -> Iterable[str]:
 
 
 def describe_pool_placement(outputs: Mapping[str, Any]) -> ResourcePlacement:
-    """Describe the placement of a pool's nodes, each with the node's own fabric."""
+    """Return the placement of a pool's nodes, each with the node's own fabric."""
     nodes = outputs.get("gpu_nodes")
     node_outputs = nodes.values() if isinstance(nodes, Mapping) else ()
     name = find_text(outputs, "gpu_node_name_prefix")
@@ -107,7 +110,7 @@ def describe_pool_placement(outputs: Mapping[str, Any]) -> ResourcePlacement:
 
 
 def describe_node_placement(outputs: Mapping[str, Any]) -> ResourcePlacement:
-    """Describe the placement of one node."""
+    """Return the placement of one node."""
     return _build_placement(outputs, find_text(outputs, "gpu_node_name"), [outputs])
 
 
@@ -151,7 +154,7 @@ _RUNNING: Final = "RUNNING"
 
 
 def describe_pool_access(outputs: Mapping[str, Any]) -> Access:
-    """Describe how people reach the nodes of a pool: one SSH host for each node."""
+    """Return how people reach a pool's nodes: one SSH host for each, and no kubeconfig."""
     nodes = (outputs.get("gpu_nodes") or {}).values()
     hosts = sorted((_build_host(node, outputs) for node in nodes), key=lambda host: host.node)
     return Access(
@@ -163,7 +166,7 @@ def describe_pool_access(outputs: Mapping[str, Any]) -> Access:
 
 
 def describe_node_access(outputs: Mapping[str, Any]) -> Access:
-    """Describe how people reach one node by SSH, or why nobody can now."""
+    """Return how people reach one node by SSH, with the reason if nobody can now."""
     return Access(
         name=find_text(outputs, "gpu_node_name"),
         no_kubeconfig=_NO_KUBERNETES,

@@ -95,7 +95,11 @@ class NodePoolOperations:
     def find_planning_problems(
         self, context: ProviderContext, values: Mapping[str, Any]
     ) -> Iterator[Problem]:
-        """Yield problems of image, product and vendor pool, then problems of the fabric."""
+        """Yield problems of image, server type and vendor pool, then problems of the fabric.
+
+        Once SCP does not answer, no more problems are yielded, and the context gets a skipped
+        check.
+        """
         client = self._get_client(values)
         checks = (
             offers.find_offer_problems(client, values),
@@ -143,13 +147,16 @@ class NodePoolOperations:
     def read(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> ObservedPool | None:
-        """Read the pool's nodes by the ids in the state and in intents; import a pool by its id.
+        """Read the pool's nodes by the ids in the state and in the records of creates.
 
-        Uncordons nodes after an interrupted run, except in a preview. Returns None if no node
-        exists, or if the id is malformed.
+        A state that has never seen the pool is filled by an import: by the id, and by
+        `known_inputs` if there are any. Uncordons nodes after an interrupted run, except in a
+        preview. Returns None if no node exists, or if the id is malformed.
 
         Raises:
-            GpuformError: SCP does not show the nodes now, and may show them later.
+            UnknownOutcome: no node exists, and nobody knows whether some were created.
+            GpuformError: SCP does not show the nodes now, and may show them later. A preview
+                returns None then.
         """
         match = _ID_PATTERN.fullmatch(object_id)
         if match is None:
@@ -200,7 +207,8 @@ class NodePoolOperations:
     ) -> None:
         """Refuse impossible changes before anything is sent, and drain the nodes to remove.
 
-        Records whether a stop is for idleness. `wait_until_ready` sends the requests.
+        Does nothing if all nodes are gone. Records whether a stop is for idleness.
+        `wait_until_ready` sends the requests.
 
         Raises:
             GpuformError: a change is impossible, a permission is missing, or jobs keep a node.
@@ -254,7 +262,9 @@ class NodePoolOperations:
     def uncordon_leftover_nodes(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> None:
-        """Uncordon the names of deleted nodes after an interrupted removal.
+        """Uncordon the names of deleted nodes if an interrupted run has recorded their drain.
+
+        The caller has checked that the nodes are gone.
 
         Raises:
             GpuformError: a name may still be cordoned.
@@ -266,7 +276,8 @@ class NodePoolOperations:
     ) -> None:
         """Drain all nodes, delete them by one request, wait for the end, and forget the records.
 
-        After a refusal the nodes are uncordoned.
+        Nodes that appear late, from a create with an unknown outcome, are waited for and deleted,
+        too. After a refusal the nodes are uncordoned.
 
         Raises:
             GpuformError: SCP refuses a deletion, nodes must not be drained, the run may not unlock
@@ -325,7 +336,7 @@ class NodePoolOperations:
     def _build_pool_nodes(
         self, client: ScpClient, context: ProviderContext, id_: str, known_inputs: Mapping[str, Any]
     ) -> tuple[PoolNodes, NodeLedger]:
-        """Create the nodes, not listed yet, and the ledger of a pool, from id, inputs and state."""
+        """Return a pool's nodes and ledger, from id, inputs and state; no node is listed yet."""
         match = _ID_PATTERN.fullmatch(id_)
         node_pool_id, fabric, prefix = match.groups() if match else ("", "", "")
         node_ids, clock_ahead = (
@@ -339,7 +350,10 @@ class NodePoolOperations:
     def _import_pool(
         self, client: ScpClient, context: ProviderContext, id_: str, known_inputs: Mapping[str, Any]
     ) -> ObservedPool | None:
-        """Import the declared nodes of the id's fabric, or all nodes of the prefix."""
+        """Import the declared nodes in the fabric of the id; without inputs, all of the prefix.
+
+        With a declared `count`, too, all of the prefix are imported. None if there is no such node.
+        """
         node_pool_id, fabric, prefix = id_.split("/")
         declared = DeclaredPool.from_inputs(known_inputs) if known_inputs else None
 
@@ -383,7 +397,7 @@ class NodePoolOperations:
         return NodeInspection(context, self._settings, label, declared).find_faults(nodes.all)
 
     def _get_client(self, values: Mapping[str, Any]) -> ScpClient:
-        """Return the client of the region in `values`; the default region's unless a text."""
+        """Return the client of the region in `values`; the default region's for no text."""
         region = values.get("region_id")
         return get_client(self._settings, region if isinstance(region, str) else None)
 
@@ -441,7 +455,7 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
     def judge_idleness(
         cls, settings: Settings, object_id: str, idleness: Idleness
     ) -> Verdict | None:
-        """Judge by the scheduler and by Lens whether all nodes of the pool are idle; never None.
+        """Judge by the stored nodes, the scheduler and Lens whether all are idle; never None.
 
         Records this look, or forgets all looks if a node may be in use.
 
@@ -482,7 +496,7 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
 
     @classmethod
     def should_stay_off(cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]) -> bool:
-        """Return True if `gpuform expire` has stopped the pool, still with `idle`, for idleness.
+        """Return True if `gpuform expire` stopped the pool for idleness, and `idle` is declared.
 
         False with the permission `start-terminated`.
         """
@@ -504,7 +518,11 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
 
     @classmethod
     def describe_replacement(cls, names: Collection[str], declared: Mapping[str, Any]) -> str:
-        """Say how a replacement for an image or a server type could be avoided: by a rollout."""
+        """Return how a pool's replacement could be avoided: by a rollout.
+
+        Empty if a `rollout` is declared, or if `names`, the changed inputs, are not only image and
+        server type.
+        """
         if declared.get("rollout") is not None or not {*names} <= {*ROLLOUT_FIELDS}:
             return ""
         return "all its nodes go at once: with a `rollout` they are replaced some at a time"
@@ -520,7 +538,7 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
     def decide_repairs(
         cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
     ) -> RepairDecision:
-        """Decide which broken nodes a run deletes and creates again."""
+        """Decide by the stored nodes which broken ones a run deletes and creates again."""
         return decide_pool_repairs(old_outputs, declared)
 
     @classmethod
@@ -554,7 +572,10 @@ def _build_full_eviction(nodes: PoolNodes, reason: str) -> NodeEviction:
 def _describe_unready_nodes(
     nodes: Sequence[NodeOutputs], declared: DeclaredPool | None
 ) -> str | None:
-    """Describe the nodes in a state other than declared; None if all are as declared."""
+    """Describe the nodes in a state other than declared; None if all are as declared.
+
+    A node that is not declared is as declared when RUNNING or STOPPED.
+    """
 
     def is_as_declared(node: NodeOutputs) -> bool:
         if declared is None or not declared.has_node(node.gpu_node_name):
@@ -615,7 +636,8 @@ def _add_interrupted_nodes(
 def _build_import_inputs(member_nodes: Sequence[wire.GpuNode], prefix: str) -> dict[str, Any]:
     """Build the inputs that a program would declare for these nodes, without public IPs.
 
-    The platform returns no id of a public IP.
+    Equal nodes with numbers as names become a `count`, others `nodes`. The platform returns no id
+    of a public IP.
     """
     # All nodes of a pool share these values: the first node stands for all.
     first_node = member_nodes[0]

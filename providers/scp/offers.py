@@ -49,7 +49,7 @@ def yield_while_answered(
 ) -> Iterator[Problem]:
     """Yield the problems as long as the platform answers.
 
-    Without an answer nothing more is refused: the call reports that checks were not made.
+    An error of the platform ends them, and is reported to the context as skipped checks.
     """
     try:
         yield from problems
@@ -58,7 +58,11 @@ def yield_while_answered(
 
 
 def find_offer_problems(client: ScpClient, values: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield contradictions between `values` and SCP's lists; values may be UNKNOWN."""
+    """Yield contradictions between `values` and SCP's lists; unknown values are not checked.
+
+    Raises:
+        GpuformError: SCP does not answer; a list is asked for once in a process.
+    """
     image_id, product_id, node_pool_id, region_id, subnet_id = (
         value if isinstance(value := values.get(name), str) else None
         for name in ("image_id", "server_type_id", "node_pool_id", "region_id", "subnet_id")
@@ -199,9 +203,9 @@ def _get_cached_list(
 
 
 def report_unchecked(client: ScpClient, context: ProviderContext, reason: str) -> None:
-    """Report to the context which checks were not made because of `reason`.
+    """Report to the context that SCP's lists and fabrics were not checked because of `reason`.
 
-    In Pulumi's host, and without a resource, each client is reported once only.
+    In Pulumi's host, and without a resource, only the first report of each client is made.
     """
     # An engine collects these; Pulumi's hosts would show one per resource.
     if context.urn is None or context.is_pulumi_host:
@@ -222,8 +226,10 @@ def add_server_type(
 ) -> tuple[dict[str, Any], list[Problem]]:
     """Add the server_type_id of a declared gpu_type; return values and problems.
 
-    An id that was found for the same GPU stays, and nothing is requested. When the platform does
-    not answer, a new resource stays without an id: its create asks again (`get_server_type_id`).
+    The values are unchanged without a gpu_type, or with a problem. An id that was found for the
+    same GPU stays, and nothing is requested. When the platform does not answer, a new resource
+    stays without an id: its create asks again (`get_server_type_id`). For another GPU than the
+    stored one that is a problem.
     """
     gpu, declared_id, stored = (
         values.get("gpu_type"),
@@ -263,10 +269,12 @@ def add_server_type(
 
 
 def get_server_type_id(client: ScpClient, inputs: GpuNodeInputs | NodePoolInputs) -> str:
-    """Return the server_type_id for a create.
+    """Return the declared server_type_id, else the one of the only server type with the GPU.
+
+    Server types in stock are preferred.
 
     Raises:
-        GpuformError: no server type has the GPU, or several have it.
+        GpuformError: no server type has the GPU, several have it, or SCP does not answer.
     """
     if inputs.server_type_id is not None:
         return inputs.server_type_id
@@ -321,25 +329,30 @@ Out = TypeVar("Out", GpuNodeOutputs, NodePoolOutputs)
 
 
 def add_newer_image(
-    client: ScpClient, context: ProviderContext, values: Mapping[str, Any], seen: Observed[Out]
+    client: ScpClient, context: ProviderContext, values: Mapping[str, Any], observed: Observed[Out]
 ) -> Observed[Out]:
-    """Add the newest image of the node's kind to the outputs, if there is a newer one.
+    """Return the observed nodes with the newest image of their kind, if there is a newer one.
 
     The list is requested once for each region and process. Without an answer the stored value
     stays.
     """
     image, region = values.get("image_id"), values.get("region_id")
     if not isinstance(image, str) or not isinstance(region, str):
-        return seen
+        return observed
     try:
         newer_image = find_newer_image(list_images_once(client, region), image)
     except GpuformError:
         newer_image = _parse_stored_image(context.stored_properties.get("newer_image"))
-    return replace(seen, outputs=seen.outputs.model_copy(update={"newer_image": newer_image}))
+    return replace(
+        observed, outputs=observed.outputs.model_copy(update={"newer_image": newer_image})
+    )
 
 
 def find_newer_image(images: Sequence[wire.Image], image_id: str) -> NewerImageOutputs | None:
-    """Return the newest image of one kind; None if `image_id` is the newest, or not comparable."""
+    """Return the newest image of the same kind as `image_id`.
+
+    None if `image_id` is the newest, is not in `images`, or has no version to compare.
+    """
     current_image = next((image for image in images if image.id == image_id), None)
     current_version = _parse_image_version(current_image) if current_image else None
     if current_image is None or current_version is None:
@@ -353,13 +366,15 @@ def find_newer_image(images: Sequence[wire.Image], image_id: str) -> NewerImageO
     ]
     if not newer_images:
         return None
-    newest_image = max(newer_images, key=lambda each: (each[0], each[1].id))[1]
+    newest_image = max(
+        newer_images, key=lambda versioned_image: (versioned_image[0], versioned_image[1].id)
+    )[1]
     return NewerImageOutputs(id=newest_image.id, name=newest_image.name)
 
 
-def build_image_notices(seen: Mapping[str, Any]) -> Iterator[Notice]:
+def build_image_notices(outputs: Mapping[str, Any]) -> Iterator[Notice]:
     """Yield a notice if the stored outputs have a newer image."""
-    newer_image = seen.get("newer_image")
+    newer_image = outputs.get("newer_image")
     if isinstance(newer_image, Mapping) and newer_image.get("id"):
         yield Notice(
             kind=NoticeKind.IMAGE,

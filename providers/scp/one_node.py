@@ -28,7 +28,7 @@ class SingleNode:
         self.last = wire.GpuNode.model_construct(id=id_)
 
     def refresh(self) -> NodeOutputs | None:
-        """Read and return the node; None after the deletion.
+        """Read and return the node, and keep SCP's answer in `last`; None if the node is gone.
 
         Many readers at a time share their requests.
         """
@@ -93,7 +93,7 @@ def find_failure(node: NodeOutputs) -> str | None:
 
 
 def parse_stored_node(outputs: Mapping[str, Any]) -> NodeOutputs | None:
-    """Parse the node of stored outputs; None if no run has seen a node yet."""
+    """Parse the node of stored outputs, with an empty id; None if no run has seen a node yet."""
     if "policy_use_nat" not in outputs:
         return None
     field_names = (
@@ -110,10 +110,16 @@ def parse_stored_node(outputs: Mapping[str, Any]) -> NodeOutputs | None:
 
 
 def build_node_outputs(
-    node: wire.GpuNode, seen: NodeOutputs, reason: str | None, faults: Sequence[NodeFault] = ()
+    node: wire.GpuNode,
+    observed_node: NodeOutputs,
+    reason: str | None,
+    faults: Sequence[NodeFault] = (),
 ) -> GpuNodeOutputs:
-    """Build the outputs of the node; `reason` is None if the node is ready."""
-    fields = seen.model_dump(exclude={"id", "gpu_node_name", "cluster_fabric_id"})
+    """Build the outputs of the node from SCP's answer and the node as inspected.
+
+    `reason` says why the node is not ready, None if it is.
+    """
+    fields = observed_node.model_dump(exclude={"id", "gpu_node_name", "cluster_fabric_id"})
     return GpuNodeOutputs(
         ready=reason is None,
         not_ready_reason=reason,

@@ -72,7 +72,8 @@ class ScpClient:
     ) -> list[wire.GpuNode]:
         """List the nodes matching every given value, sorted by name.
 
-        A TERMINATED node is gone: only a filter by `state` returns it.
+        A TERMINATED node is gone: only a filter by `state` returns it. Answers are checked against
+        every filter but `ip`: the reference does not say which address of a node is meant.
         """
         exact_filters = {
             "gpu_node_name": gpu_node_name,
@@ -117,7 +118,7 @@ class ScpClient:
         return node
 
     def get_node_listing(self, cluster_fabric_name: str | None = None) -> Listing[wire.GpuNode]:
-        """Return the listing of the nodes of one fabric name, or of all nodes.
+        """Return the listing of the nodes of one fabric name, or of all nodes; sends nothing yet.
 
         A listing answers several readers at a time with one request.
         """
@@ -131,10 +132,10 @@ class ScpClient:
             return self._node_listings[cluster_fabric_name]
 
     def delete_nodes(self, node_ids: Sequence[str]) -> None:
-        """Delete nodes, without waiting.
+        """Delete nodes, without waiting; no error if all are under deletion or gone.
 
         Raises:
-            NotFound: one of the nodes is gone and others are not.
+            NotFound: one of the nodes is gone, and another one is neither gone nor under deletion.
         """
         body, has_effect = wire.build_node_selection(node_ids), _has_state(*DELETING_NODE_STATES)
         self._send_repeatable_request(
@@ -142,13 +143,13 @@ class ScpClient:
         )
 
     def start_nodes(self, node_ids: Sequence[str]) -> None:
-        """Start stopped nodes, without waiting; running nodes are no error."""
+        """Start stopped nodes, without waiting; no error if all run or start already."""
         body = wire.build_node_selection(node_ids)
         has_effect = _has_state(NodeState.STARTING, NodeState.RUNNING)
         self._send_repeatable_request("POST", f"{_NODES}/start", body, node_ids, has_effect)
 
     def stop_nodes(self, node_ids: Sequence[str]) -> None:
-        """Stop running nodes, without waiting; stopped nodes are no error."""
+        """Stop running nodes, without waiting; no error if all are stopped or stopping already."""
         body = wire.build_node_selection(node_ids)
         has_effect = _has_state(NodeState.STOPPING, NodeState.STOPPED)
         self._send_repeatable_request("POST", f"{_NODES}/stop", body, node_ids, has_effect)
@@ -162,7 +163,11 @@ class ScpClient:
         self._send_request(wire.NodeAnswer, "PUT", f"{_NODES}{build_path(node_id)}/unlock")
 
     def assign_nat(self, node_id: str, public_ip_address_id: str) -> None:
-        """Assign the address of a public IP to a node without one; do not wait."""
+        """Assign the address of a public IP to a node without one; do not wait.
+
+        SCP's refusal is no error while the node is EDITING: the request is then taken for sent
+        before.
+        """
         # Which public IP a node has is never told: only a change under way is taken for this one.
         body, has_effect = (
             wire.build_public_nat_ip(public_ip_address_id),
@@ -187,7 +192,10 @@ class ScpClient:
     def modify_members(
         self, before_fabric_id: str, after_fabric_id: str, node_ids: Sequence[str]
     ) -> None:
-        """Move nodes from one fabric to another fabric of one vendor pool, without waiting."""
+        """Move nodes from one fabric to another fabric of one vendor pool, without waiting.
+
+        SCP's refusal is no error if each node is EDITING or in the other fabric already.
+        """
 
         def has_effect(node: wire.GpuNode) -> bool:
             # The move is asynchronous (202): a node is EDITING, or is in the new fabric already.

@@ -40,7 +40,10 @@ KeptNode = tuple[NodeOutputs, DeclaredNode]
 def find_interruptions(
     kept_nodes: Sequence[KeptNode], fabric: TargetFabric
 ) -> Iterator[tuple[str, str]]:
-    """Yield name and action (stopped or moved) of each kept node whose jobs would end."""
+    """Yield name and action of each kept node that the declaration stops or moves.
+
+    Jobs end then. The action is "stopped" or "moved".
+    """
     for node, declared_node in kept_nodes:
         changes = {
             difference.field: difference.after
@@ -81,11 +84,15 @@ class NodeDrainer:
 
     @property
     def chosen_names(self) -> Sequence[str]:
-        """Return the names of drained nodes: the first to be removed."""
+        """Return the names of nodes that a recorded drain has chosen to remove first, if any."""
         return self.earlier_drain.chosen if self.earlier_drain else ()
 
     def build_eviction(self, plan: PoolPlan, fabric: TargetFabric) -> NodeEviction:
-        """Build the eviction from a plan for the nodes."""
+        """Return the eviction of the nodes that a plan deletes, replaces, stops or moves.
+
+        For a pool with a `count` the deleted nodes are not named: the drain chooses as many, by
+        their jobs or by `drain.nodes`.
+        """
         reasons = {replacement.name: "replaced" for replacement in plan.replace}
         reasons |= find_interruptions(plan.keep, fabric)
         # A pool with a count does not say which nodes are removed: the idle ones are chosen.
@@ -98,8 +105,12 @@ class NodeDrainer:
     ) -> Sequence[str] | None:
         """Choose the nodes to remove, cordon them, and wait until no job runs there.
 
-        Returns the names of the nodes that may be removed now; None if no scheduler is declared. An
-        empty eviction does nothing. The drain is recorded until `uncordon_nodes`.
+        The drain is recorded until `uncordon_nodes`.
+
+        Returns:
+            The names of the nodes that may be removed now: none for an empty eviction, which does
+            nothing. None if no scheduler is declared, or if it cannot be asked and the run may end
+            jobs.
 
         Raises:
             GpuformError: a declared name is wrong, or the nodes must not be removed; everything is
@@ -111,15 +122,21 @@ class NodeDrainer:
         self._refuse_wrong_names(eviction, nodes)
         if not self._drain_inputs.has_scheduler:
             return None
-        draining = self._build_draining(eviction, nodes)
-        drain = draining.drain_nodes(eviction)
-        return None if drain is None else draining.record_request(drain).chosen
+        operation = self._create_drain_operation(eviction, nodes)
+        drain = operation.drain_nodes(eviction)
+        return None if drain is None else operation.record_request(drain).chosen
 
     def observe_workers(self, nodes: Sequence[NodeOutputs]) -> Sequence[Worker] | None:
-        """Return the scheduler's view of the nodes; None if no scheduler is declared."""
+        """Return the nodes with their jobs, as the scheduler lists them now.
+
+        None if no scheduler is declared, or if it cannot be asked and the run may end jobs.
+
+        Raises:
+            GpuformError: the scheduler cannot be asked, and the run may not end jobs.
+        """
         if not self._drain_inputs.has_scheduler:
             return None
-        return self._build_draining(NodeEviction(), nodes).observe_workers()
+        return self._create_drain_operation(NodeEviction(), nodes).observe_workers()
 
     def predict_removed_nodes(
         self, eviction: NodeEviction, nodes: Sequence[NodeOutputs]
@@ -141,13 +158,13 @@ class NodeDrainer:
                 "scheduler is declared (drain.kubernetes or drain.slurm)"
             )
             return None
-        return self._build_draining(eviction, nodes).predict_removed_nodes(eviction)
+        return self._create_drain_operation(eviction, nodes).predict_removed_nodes(eviction)
 
     def uncordon_nodes(self, nodes: Sequence[NodeOutputs]) -> None:
-        """Uncordon the drained nodes, also under the names of deleted nodes.
+        """Uncordon the nodes of the recorded drain, also under the names of deleted nodes.
 
-        A node that comes back under such a name takes jobs again. While one of `nodes`, the
-        existing ones, is being deleted, nothing happens.
+        A node that comes back under such a name takes jobs again. Does nothing without a record, or
+        while one of `nodes`, the existing ones, is being deleted.
 
         Raises:
             GpuformError: nodes may still be cordoned.
@@ -173,10 +190,10 @@ class NodeDrainer:
         if messages:
             raise GpuformError(f"{self._label}: {'; '.join(messages)}")
 
-    def _build_draining(
+    def _create_drain_operation(
         self, eviction: NodeEviction, nodes: Sequence[NodeOutputs]
     ) -> DrainOperation:
-        """Create the drain operation, with locked nodes only if named, needed or permitted."""
+        """Return the drain of these nodes; locked ones only if named, needed or permitted."""
         # A locked node is chosen only by its name, or when there are too few others.
         named_nodes = {*eviction.requested_names, *eviction.reason_by_node}
         removable_nodes = [
@@ -186,8 +203,8 @@ class NodeDrainer:
         if Permission.UNLOCK in permissions.get_permissions() or needs_locked_nodes:
             # The permission is required before a locked node is deleted.
             removable_nodes = list(nodes)
-        subject = DrainTarget(self._id, self._label, _nodes_to_workers(removable_nodes))
-        return DrainOperation(self._context, subject, self._find_scheduler, self._drain_inputs)
+        target = DrainTarget(self._id, self._label, _nodes_to_workers(removable_nodes))
+        return DrainOperation(self._context, target, self._find_scheduler, self._drain_inputs)
 
     def _find_scheduler(self) -> Scheduler:
         """Return the scheduler of the drain inputs. Raises GpuformError if none can be reached."""
@@ -195,7 +212,7 @@ class NodeDrainer:
 
 
 def _nodes_to_workers(nodes: Sequence[NodeOutputs]) -> list[Worker]:
-    """Convert removable nodes to workers, the oldest first."""
+    """Convert nodes to workers, the oldest first, without nodes under deletion."""
     live_nodes = [node for node in nodes if not is_terminating(node.state)]
     live_nodes.sort(key=lambda node: (node.created_at or "", node.gpu_node_name))
     return [

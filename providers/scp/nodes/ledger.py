@@ -76,7 +76,7 @@ class NodeLedger:
 
     @property
     def has_uncertain_nodes(self) -> bool:
-        """Return True if the existence of a node is unknown."""
+        """Return True if a create has an unknown outcome, or a node of the pool is absent."""
         return bool(self.uncertain_names or self._absent_since)
 
     @property
@@ -94,7 +94,7 @@ class NodeLedger:
 
     @property
     def hinted_ids(self) -> set[str]:
-        """Return the ids from answers to creates of which not all nodes were found."""
+        """Return the ids in answers to creates that still lack nodes, without ids of the pool."""
         return {
             id_ for intent in self._intents.values() if intent.open_names for id_ in intent.hints
         } - self.ids
@@ -129,7 +129,10 @@ class NodeLedger:
         return max(seconds, first_missed_at + SETTLE - asked_at)
 
     def adopt_created_nodes(self, listed: Collection[wire.GpuNode], asked_at: float) -> None:
-        """Find the nodes of creates in a complete list, and forget creates without nodes.
+        """Add nodes that recorded creates have made to the pool, from a complete list of nodes.
+
+        `asked_at` is the platform's time when the list was requested. A create whose nodes are
+        missing after the settle time is forgotten, with a warning.
 
         Raises:
             AdoptionQuestion: nobody can say which of the nodes are the pool's.
@@ -194,9 +197,9 @@ class NodeLedger:
             self._forget_missing(intent, seconds)
 
     def _forget_missing(self, intent: Intent, seconds_left: float) -> None:
-        """Forget the nodes of a create after neither the list nor lookups have shown one; warn.
+        """Forget the nodes of a create which neither the list nor lookups have shown; warn.
 
-        Raises an error while the absence is not proven.
+        Raises NotEnoughEvidence while the absence is not proven.
         """
         missing_names = intent.open_names
         # Raises while the absence is not proven: a forgotten node would cost money unseen.
@@ -240,10 +243,10 @@ class NodeLedger:
 
     def record_answer(self, intent: Intent, ids: Iterable[str]) -> None:
         """Record durably the ids of the platform's answer to a create."""
-        self.store_intent(self._context.intents.record_answer(replace(intent, hints=tuple(ids))))
+        self.remember_intent(self._context.intents.record_answer(replace(intent, hints=tuple(ids))))
 
-    def store_intent(self, intent: Intent) -> None:
-        """Keep in memory the intent of a create with an unknown or known outcome."""
+    def remember_intent(self, intent: Intent) -> None:
+        """Replace the recorded intent of a create in memory; nothing is written to disk."""
         with self._lock:
             self._intents[build_record_name(intent)] = intent
 
@@ -254,14 +257,15 @@ class NodeLedger:
         self._context.intents.forget(intent=intent)
 
     def expect_deletion(self, ids: Iterable[str]) -> None:
-        """Note the nodes under deletion: a node missing from later lists is gone."""
+        """Note nodes under deletion: if a later list lacks one, it is gone without a wait."""
         self._ending_ids.update(ids)
 
     def record_absent(self, ids: Collection[str], asked_at: float) -> None:
-        """Record the nodes shown by neither list nor lookup; remove the proven ones from the pool.
+        """Record which nodes neither list nor lookup shows; remove the proven ones from the pool.
 
-        A node whose deletion was seen or requested is gone; another node only when the platform has
-        not shown it for the settle time, in several lists.
+        `ids` are all nodes absent now: others count as shown again. A node whose deletion was seen
+        or requested is gone; another node only when the platform has not shown it for the settle
+        time, in several lists.
         """
         # The settle time runs from the first list that lacked the node.
         self._absent_since = {id_: self._absent_since.get(id_, asked_at) for id_ in ids}
@@ -274,7 +278,7 @@ class NodeLedger:
 
     @property
     def absent_ids(self) -> Collection[str]:
-        """Return the ids of absent nodes; each may still exist."""
+        """Return the ids of nodes that the platform does not show; each may still exist."""
         return self._absent_since.keys()
 
     @property
@@ -298,7 +302,7 @@ class NodeLedger:
 
     def _save_intent(self, intent: Intent) -> Intent:
         """Store the intent in memory and on disk, add its ids to the pool; return the intent."""
-        self.store_intent(intent)
+        self.remember_intent(intent)
         self.ids.update(intent.ids)
         self._context.intents.record(intent)
         return intent
@@ -312,9 +316,10 @@ def _find_sibling(
 ) -> str | None:
     """Return the id of the one node created at the time of other nodes of the create.
 
-    The platform's own times agree whatever our clock says. `doubtful` are the nodes of one name
-    that the create may have made, `sibling_times` the creation times of the nodes that the answer's
-    ids have shown, `now` the platform's time when the list was requested.
+    None if there are several nodes, or if the node's time or properties do not fit. The platform's
+    own times agree whatever our clock says. `doubtful` are the nodes of one name that the create
+    may have made, `sibling_times` the creation times of the nodes that the answer's ids have shown,
+    `now` the platform's time when the list was requested.
     """
     if len(doubtful) != 1 or doubtful[0].find_differences(intent.sent):
         return None

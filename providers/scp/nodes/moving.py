@@ -75,7 +75,10 @@ def describe_other_pool(fabric: wire.ClusterFabric, node_pool_id: str) -> str:
 def find_pool_problems(
     client: ScpClient, context: ProviderContext, values: Mapping[str, Any]
 ) -> Iterator[Problem]:
-    """Yield problems of the fabrics declared, joined or left by a pool."""
+    """Yield problems of the fabrics declared, joined or left by a pool.
+
+    Nothing is checked while vendor pool or fabric are unknown.
+    """
     node_pool_id, name = values.get("node_pool_id"), values.get("cluster_fabric_name")
     fabric_id, stored = values.get("cluster_fabric_id"), context.stored_properties
     if (
@@ -135,7 +138,9 @@ def find_move_obstacle(
 ) -> str | None:
     """Return why nodes cannot move from one fabric to another, or None.
 
-    `names` are the names of the nodes, `source_id` is the fabric that they leave.
+    Obstacles are another vendor pool, and a source that the running program declares and that would
+    lose its last node. `names` are the names of the nodes, `source_id` is the fabric that they
+    leave; no obstacle if it is None, gone, or the target itself.
     """
     if source_id in (None, fabric.id):
         return None
@@ -164,7 +169,12 @@ def describe_missing_fabric(fabric_id: str) -> str:
 def refuse_unsafe_changes(
     client: ScpClient, context: ProviderContext, inputs: NodePoolInputs, plan: PoolPlan
 ) -> None:
-    """Raise GpuformError if an update would move nodes wrongly or end the pool's fabric."""
+    """Raise GpuformError if a plan moves nodes wrongly, or ends a fabric that it needs.
+
+    That is: the target of moved nodes does not exist or fit, a move empties a fabric that the
+    program declares, or the last node of a fabric is deleted and one new server cannot form it
+    again.
+    """
     fabric = DeclaredPool.from_inputs(inputs.dump_declared()).fabric
     moved_nodes = [node for node, _ in plan.keep if not fabric.contains(node)]
     if moved_nodes:
@@ -234,7 +244,10 @@ def _find_emptied_fabric_problems(
     name: str,
     own_names: Collection[str],
 ) -> Iterator[Problem]:
-    """Yield a problem if a move empties a fabric declared by the program."""
+    """Yield a problem if nodes with `own_names` are all members of a fabric which they leave.
+
+    Only for a fabric that the running program declares: any other may end with its last node.
+    """
     if is_declared(context, node_pool_id, name):
         fabric = find_fabric(client, node_pool_id, name)
         if fabric is not None and not _has_other_members(fabric, own_names):
@@ -255,7 +268,7 @@ def _has_other_members(fabric: wire.ClusterFabric, own_names: Collection[str | N
 
 
 def _list_possible_names(values: Mapping[str, Any]) -> set[str]:
-    """Return all possible names of the nodes of a pool."""
+    """Return all possible names of a pool's nodes: declared, or PREFIX-001 to -999."""
     prefix, nodes = values.get("gpu_node_name_prefix"), values.get("nodes")
     if isinstance(nodes, Mapping):
         named_nodes = ((key, node) for key, node in nodes.items() if isinstance(node, Mapping))

@@ -23,7 +23,7 @@ MIN_FABRIC_SIZE: Final = 2
 
 
 def split_into_batches(items: Sequence[T]) -> list[Sequence[T]]:
-    """Split the items, in order, into few and even batches.
+    """Split the items, in order, into few and even batches of at most five.
 
     No batch has one item, unless there is only one.
     """
@@ -52,7 +52,7 @@ def is_terminating(state: str) -> bool:
 
 
 def get_power_state(state: str) -> str | None:
-    """Return the power state, RUNNING or STOPPED, of a node state; None if open."""
+    """Return RUNNING or STOPPED for a node state that is or becomes so; None for any other."""
     return _POWER.get(state)
 
 
@@ -94,7 +94,7 @@ class TargetFabric:
     id: str | None = None
 
     def contains(self, node: NodeOutputs) -> bool:
-        """Return True if the node is in the fabric, or shows no fabric yet."""
+        """Return True if the node is in the fabric, or shows none yet, or none is declared."""
         # A new fabric has no id in the first answers (`cluster_fabric_id` is absent).
         if self.id is not None:
             return node.cluster_fabric_id in (None, self.id)
@@ -161,11 +161,14 @@ class DeclaredPool:
         )
 
     def has_node(self, name: str) -> bool:
-        """Return True if the declaration can mean a node of this name."""
+        """Return True if a node of this name is declared; always True for a pool with a count."""
         return self.count is not None or name in self.nodes
 
     def get_declared_node(self, name: str) -> DeclaredNode:
-        """Return the declaration of the node of this name."""
+        """Return the declaration of the node of this name.
+
+        For a pool with a `count`, that is the common one. The caller has checked `has_node`.
+        """
         if self.count is None:
             declared_node = self.nodes[name]
             return replace(
@@ -204,7 +207,7 @@ class Replacement:
 
     @property
     def is_repair(self) -> bool:
-        """Return True if a `repair`, or a person by the node's name, asks for the replacement."""
+        """Return True if a `repair` policy, or a person by name, asks for the replacement."""
         return self.field == REPAIR_FIELD
 
     @property
@@ -240,7 +243,7 @@ def plan_pool(
 ) -> PoolPlan:
     """Plan the creates, deletions and replacements from `nodes` to the declared pool.
 
-    Nodes whose ids are in `spared_ids` are not replaced.
+    Nodes under deletion count as gone. Nodes whose ids are in `spared_ids` are not replaced.
     """
     # Nodes that are being deleted count as gone, but their names are free only later.
     live_nodes = [node for node in nodes if not is_terminating(node.state)]
@@ -269,9 +272,11 @@ def plan_pool(
 
 
 def find_replacement(node: NodeOutputs, declared_node: DeclaredNode) -> Replacement | None:
-    """Return the replacement of a node with a value fixed at creation, or None.
+    """Return the replacement of a node that has to be created again, or None.
 
-    A value that the platform does not show counts as right.
+    That is a node whose repair is due, a failed node unless a `repair` is declared, or one with
+    another ip_address, image or server type than declared. A value that the platform does not show
+    counts as right.
     """
     # By id: the node that came in its place is not replaced again.
     if node.id in declared_node.recreated_ids:
@@ -309,11 +314,13 @@ def sort_for_removal(nodes: Sequence[NodeOutputs], declared: DeclaredPool) -> li
     return sorted(newest_first, key=rank)
 
 
-def _choose_names(declared: DeclaredPool, live: Sequence[NodeOutputs], count: int) -> Iterator[str]:
+def _choose_names(
+    declared: DeclaredPool, live_nodes: Sequence[NodeOutputs], count: int
+) -> Iterator[str]:
     """Yield the existing names, then the lowest free names, without removed ones."""
-    existing_names = {node.gpu_node_name for node in live}
+    existing_names = {node.gpu_node_name for node in live_nodes}
     yield from existing_names
-    missing_count = count - len(live)
+    missing_count = count - len(live_nodes)
     for number in numbers(1):
         if missing_count <= 0:
             return
@@ -379,6 +386,6 @@ def format_locked_nodes(names: Sequence[str]) -> str:
 
 
 def is_stopped_by_force(node: NodeOutputs, declared_node: DeclaredNode) -> bool:
-    """Return True if the declaration stops a locked node without unlocking."""
+    """Return True if the declaration stops a running locked node without unlocking it."""
     is_to_be_stopped = declared_node.state == "STOPPED" and get_power_state(node.state) == "RUNNING"
     return is_to_be_stopped and node.lock_enabled and declared_node.lock_enabled is not False

@@ -45,9 +45,9 @@ _MODES: Final = (REMAKE,)
 def decide_repairs(
     policy: RepairPolicy | None, outputs: Mapping[str, Any], nodes: Sequence[NodeOutputs]
 ) -> RepairDecision:
-    """Decide which of the nodes a run recreates, by the known faults in `outputs`.
+    """Decide which of the nodes a run recreates, by their states and the faults in `outputs`.
 
-    Without a policy every update recreates failed nodes, and none is left as broken.
+    Without a policy every update recreates failed nodes, and `unrepaired` is empty.
     """
     live_nodes = [node for node in nodes if not is_terminating(node.state)]
     known_faults = parse_faults(outputs)
@@ -107,7 +107,10 @@ def keep_known_faults(
 def find_unusable_nodes(
     nodes: Iterable[NodeOutputs], patience_s: float, now: float
 ) -> Iterator[NodeFault]:
-    """Yield a fault for each node unusable for the scheduler for `patience_s` seconds."""
+    """Yield a fault for each node that its scheduler could not use for `patience_s` seconds.
+
+    `now` is in Unix seconds. The node has the scheduler's reason in `trouble`.
+    """
     for node in nodes:
         since, created_at = to_unix_time(node.unusable_since), to_unix_time(node.created_at)
         if node.trouble and is_unusable_for(
@@ -125,7 +128,7 @@ def find_unusable_nodes(
 def find_uncertified_nodes(
     nodes: Iterable[NodeOutputs], verdicts: Iterable[Verdict]
 ) -> Iterator[NodeFault]:
-    """Yield a fault for each node with a failed certification."""
+    """Yield a fault for each node, by its id, that `verdicts` record as failed."""
     failures = [
         NodeFailure.model_validate(failure) for verdict in verdicts for failure in verdict.failures
     ]
@@ -147,7 +150,10 @@ def find_overheated_nodes(
     known_faults: Sequence[NodeFault],
     now: str,
 ) -> list[NodeFault]:
-    """Return a fault for each overheated node; `reasons` has the measurement by name."""
+    """Return a fault for each node in `reasons`, which has the measurement by name.
+
+    A fault that `known_faults` does not have begins at `now`.
+    """
     first_seen = {
         fault.instance: fault.since
         for fault in known_faults
@@ -183,8 +189,10 @@ class NodeInspection:
     ) -> tuple[Sequence[NodeOutputs], list[NodeFault]]:
         """Return the nodes with the scheduler's complaints, and the faults of broken nodes.
 
-        Only a call that only looks asks others than the platform, and only for a declared `repair`.
-        A source that cannot be asked is reported as unchecked and finds no fault.
+        Without a declared `repair` there are only faults that SCP reports. With one, a call that
+        may change nodes adds the known faults from the state, while a call that only reads asks the
+        scheduler, Lens and the certifications again about RUNNING nodes. A source that cannot be
+        asked is reported as unchecked and finds no fault.
         """
         known_faults, now = parse_faults(self.context.stored_properties), self.context.clock.now()
         faults = find_failed_nodes(nodes, known_faults, format_moment(now))
@@ -255,7 +263,10 @@ class NodeInspection:
     def _add_conditions(
         self, running_nodes: Sequence[NodeOutputs], known_faults: Sequence[NodeFault], now: str
     ) -> dict[str, NodeOutputs]:
-        """Return unusable nodes by id, with the scheduler's reason and the start time."""
+        """Return unusable nodes by id, with the scheduler's reason and the start time.
+
+        Empty, with a skipped check, if the scheduler cannot be asked or knows none of the nodes.
+        """
         try:
             conditions = self.get_conditions(running_nodes)
         # An interruption ends the call; it is no missing answer.
@@ -289,7 +300,10 @@ class NodeInspection:
 
     @staticmethod
     def _validate_since(node: NodeOutputs, since: str | None, now: str) -> str:
-        """Return `since` if the machine existed then: machines may share a name over time."""
+        """Return `since` if it is between the node's creation and `now`, else "".
+
+        Machines may share a name over time: an earlier time is of another machine.
+        """
         created, latest = to_unix_time(node.created_at), to_unix_time(now)
         assert latest is not None  # noqa: S101 - we have written it
         return accept_time_between(since, created, latest)

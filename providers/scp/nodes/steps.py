@@ -59,7 +59,7 @@ class NodeObserver(Protocol):
         """Record the public IP assigned to the node."""
 
     def expect_deletion(self, nodes: Sequence[NodeOutputs]) -> None:
-        """Note the nodes of a deletion before the request."""
+        """Note nodes whose deletion is about to be requested."""
 
 
 class NodeSteps:
@@ -75,13 +75,17 @@ class NodeSteps:
 
     @property
     def has_deleted(self) -> bool:
-        """Return True if this call has deleted nodes."""
+        """Return True if SCP has accepted a deletion from this call."""
         return any(step == "delete" for _, step in self._sent_steps)
 
     def delete_nodes(self, deleted_nodes: Sequence[NodeOutputs]) -> bool:
         """Delete nodes by one request, and return True if a request was sent.
 
-        Locked nodes are unlocked first, which needs a permission.
+        Nodes whose deletion was sent before or refused are skipped. Locked nodes are unlocked
+        first. A refusal is no error, and is in `refusals` afterwards.
+
+        Raises:
+            GpuformError: the platform does not answer, or the permission to unlock is missing.
         """
         nodes = [node for node in deleted_nodes if self._is_new(node, "delete")]
         if not nodes:
@@ -115,7 +119,10 @@ class NodeSteps:
     def find_next_step(
         self, node: NodeOutputs, declared_node: DeclaredNode, fabric: TargetFabric
     ) -> str:
-        """Return the next step of a node; empty if no step is needed or possible now."""
+        """Return the next step of a node; empty if no step is needed or possible now.
+
+        A step is unlock, start, stop, release_nat, assign_nat, move or lock.
+        """
         if node.state not in STABLE_NODE_STATES:
             return ""
         fields = {difference.field for difference in find_differences(node, declared_node, fabric)}
@@ -154,7 +161,10 @@ class NodeSteps:
             self._send_to_each(step, pairs)
 
     def _move_nodes(self, nodes: Sequence[NodeOutputs], fabric_id: str | None) -> None:
-        """Send a move request for each fabric with nodes to move; nothing without fabric ids."""
+        """Send one move request for each fabric that nodes leave.
+
+        Skips nodes without a known fabric; without `fabric_id`, the target, nothing is sent.
+        """
         before: dict[str, list[NodeOutputs]] = defaultdict(list)
         for node in nodes:
             # A request names one source fabric (reference, 'Modify Cluster Fabric Members').
@@ -186,7 +196,7 @@ class NodeSteps:
         _raise_first(run_in_parallel(jobs))
 
     def _unlock_nodes(self, nodes: Sequence[NodeOutputs]) -> None:
-        """Unlock nodes before deleting or stopping.
+        """Unlock the locked ones of the nodes before they are deleted or stopped.
 
         Raises:
             GpuformError: the run has no permission to unlock.
@@ -204,7 +214,7 @@ class NodeSteps:
         self._unlocked_ids.update(node.id for node in locked_nodes)
 
     def _is_new(self, node: NodeOutputs, step: str) -> bool:
-        """Return True if the node has not got the step from this call, and has no refusal."""
+        """Return True if this call has not sent the step to the node, and no step was refused."""
         return (node.id, step) not in self._sent_steps and node.gpu_node_name not in self.refusals
 
     def _send(self, step: str, nodes: Sequence[NodeOutputs], send: Callable[[], None]) -> None:

@@ -36,7 +36,7 @@ Values = Mapping[str, Any]
 
 
 def list_planned_fields(declared: Values) -> frozenset[str]:
-    """Return the inputs compared with a pool's nodes."""
+    """Return the inputs compared with a pool's nodes; with a rollout, image and type, too."""
     return (
         _PLANNED_FIELDS | {*ROLLOUT_FIELDS}
         if declared.get("rollout") is not None
@@ -59,7 +59,11 @@ def has_stopped_nodes(outputs: Values) -> bool:
 
 
 def find_pool_changes(stored: Values, declared: Values) -> Iterator[FieldChange]:
-    """Yield the changes of the planned inputs and of single nodes."""
+    """Yield the changes of the planned inputs and of single nodes, without repairs.
+
+    The stored nodes are compared with the declaration. While a planned input is unknown, or before
+    a run has seen a node, only stored and declared inputs are.
+    """
     nodes, planned_fields = parse_stored_nodes(stored), list_planned_fields(declared)
     unknown_fields = [
         name for name in sorted(planned_fields) if contains_unknown(declared.get(name))
@@ -113,7 +117,8 @@ def find_deletion_guard(outputs: Values) -> Guard | None:
 def find_change_guard(stored: Values, declared: Values) -> Guard | None:
     """Return the permission needed if a change deletes or stops locked nodes, or None.
 
-    While values are unknown the answer is None: the update checks again.
+    While values are unknown, or before a run has seen a node, the answer is None: the update checks
+    again.
     """
     nodes = parse_stored_nodes(stored)
     planned_fields = list_planned_fields(declared)

@@ -51,7 +51,7 @@ class PoolPreconditions:
         self._inputs = inputs
         self._ledger = ledger
 
-    def check(
+    def check_names_and_fabric(
         self, declared_nodes: Sequence[DeclaredNode]
     ) -> PollResult[wire.ClusterFabric | None]:
         """Check names and fabric of the first nodes; the result's value is the fabric to join.
@@ -78,15 +78,16 @@ class PoolPreconditions:
     def _find_fabric_to_join(
         self, terminating_nodes: Sequence[wire.GpuNode]
     ) -> wire.ClusterFabric | None:
-        """Return the existing fabric, declared or about to end, or None.
+        """Return the fabric declared by id, else one of the name that is about to end, or None.
 
         Raises:
-            NameTaken: the fabric of the name is not declared by its id.
+            NameTaken: a fabric of the name has members that stay, and is not declared by its id.
+            GpuformError: the fabric declared by id does not fit.
         """
-        want = self._inputs
-        if want.cluster_fabric_id is not None:
-            return self._get_declared_fabric(want.cluster_fabric_id)
-        fabric = find_fabric(self._client, want.node_pool_id, want.cluster_fabric_name)
+        inputs = self._inputs
+        if inputs.cluster_fabric_id is not None:
+            return self._get_declared_fabric(inputs.cluster_fabric_id)
+        fabric = find_fabric(self._client, inputs.node_pool_id, inputs.cluster_fabric_name)
         if fabric is not None and _has_lasting_member(fabric, terminating_nodes):
             raise NameTaken(
                 f"scp already has a fabric named {fabric.cluster_name!r} in {fabric.node_pool_id} "
@@ -120,7 +121,10 @@ class PoolPreconditions:
     def find_taken_names(
         self, listed_nodes: Sequence[wire.GpuNode], declared_nodes: Sequence[DeclaredNode]
     ) -> dict[str, str]:
-        """Return the ids, by name, of somebody else's nodes with declared names."""
+        """Return the ids, by name, of somebody else's nodes with declared names.
+
+        Nodes under deletion do not count.
+        """
         new_names = {declared_node.name for declared_node in declared_nodes}
         return {
             node.gpu_node_name: node.id
@@ -188,30 +192,32 @@ class PoolCreator:
         self.refusals: dict[str, str] = {}
 
     def create_first_nodes(self, declared_nodes: Sequence[DeclaredNode]) -> None:
-        """Create the first nodes of a new pool.
+        """Create the first batch of a new pool's nodes.
 
-        Waits while nodes of these names, or all nodes of the fabric, are being deleted.
+        Waits while nodes of these names, or all nodes of the fabric, are being deleted. After a
+        lost answer, nodes that the request has made are found.
 
         Raises:
+            NameTaken: somebody else has a node or a fabric of the name.
             GpuformError: no node was created.
             UnknownOutcome: nobody knows whether nodes were created.
         """
         # The first check is outside of the waiting, which goes on after an unanswered request.
-        result = self._preconditions.check(
+        result = self._preconditions.check_names_and_fabric(
             declared_nodes
         )  # who does not answer now is not waited for
         if not result.is_done:
-            what, rhythm = (
+            label, schedule = (
                 f"pool {self._inputs.gpu_node_name_prefix}",
                 self._client.get_poll_schedule(POLL_INTERVAL_S),
             )
             wait_until_done(
                 self._context,
-                lambda: self._preconditions.check(declared_nodes),
-                label=what,
-                interval=rhythm,
+                lambda: self._preconditions.check_names_and_fabric(declared_nodes),
+                label=label,
+                interval=schedule,
             )
-            result = self._preconditions.check(declared_nodes)
+            result = self._preconditions.check_names_and_fabric(declared_nodes)
         fabric = result.value
         if fabric is None:
             self._claim_fabric(declared_nodes)
@@ -259,7 +265,12 @@ class PoolCreator:
             self._join_fabric(fabric_id, declared_nodes)
 
     def _claim_fabric(self, declared_nodes: Sequence[DeclaredNode]) -> None:
-        """Claim a new fabric's name within this program, and require two servers for the fabric."""
+        """Claim a new fabric's name until the call ends, and require two servers for the fabric.
+
+        Raises:
+            NameTaken: another pool of this program has claimed the name.
+            GpuformError: one server alone is declared.
+        """
         name = self._inputs.cluster_fabric_name
         if len(declared_nodes) < MIN_FABRIC_SIZE:
             raise GpuformError(
@@ -294,10 +305,10 @@ class PoolCreator:
         return None
 
     def _join_fabric(self, fabric_id: str, declared_nodes: Sequence[DeclaredNode]) -> None:
-        """Send the batches for an existing fabric, with pauses while the fabric is not RUNNING.
+        """Send the batches for an existing fabric, all at once if it is RUNNING or gone.
 
-        The pauses are of `FABRIC_READY_TIMEOUT_S`, one before the first batch, too. A refusal is
-        final only if the fabric is RUNNING or gone.
+        Otherwise they are sent `FABRIC_READY_TIMEOUT_S` after the first call or the last attempt;
+        an earlier call sends nothing. Refusals are then not final.
         """
         fabric = find_fabric_by_id(self._client, fabric_id)
         is_ready = fabric is None or fabric.state in READY_FABRIC_STATES
@@ -315,8 +326,13 @@ class PoolCreator:
     ) -> None:
         """Send the create requests of all batches at the same time.
 
-        A definite refusal is recorded if `is_final`. Otherwise the refusal is dropped, because a
-        fabric that is not ready yet may be the cause, and the caller sends the batch again.
+        If `is_final`, definite refusals are recorded in `refusals`. Otherwise they are dropped: a
+        fabric that is not ready yet may be the cause, and the caller sends the batches again. Lost
+        answers stay in the ledger.
+
+        Raises:
+            Cancelled: the run was interrupted.
+            MissingCredentials: there are no keys.
         """
         outcomes = run_in_parallel(
             [partial(self._send_batch, fabric_id, batch) for batch in batches]
@@ -357,7 +373,7 @@ class PoolCreator:
             if is_refusal(error):
                 self._ledger.forget_create(timed_intent.intent)
             else:
-                self._ledger.store_intent(timed_intent.intent)
+                self._ledger.remember_intent(timed_intent.intent)
             raise
         self._ledger.record_answer(timed_intent.intent, ids)
 
@@ -369,30 +385,30 @@ class PoolCreator:
         Raises:
             GpuformError: no single server type has the declared GPU.
         """
-        want = self._inputs
-        server_type_id = offers.get_server_type_id(self._client, want)
+        inputs = self._inputs
+        server_type_id = offers.get_server_type_id(self._client, inputs)
         return wire.CreateGpuNodes(
             cluster_fabric_details=wire.ClusterFabricDetails(
-                cluster_fabric_name=want.cluster_fabric_name,
-                node_pool_id=want.node_pool_id,
+                cluster_fabric_name=inputs.cluster_fabric_name,
+                node_pool_id=inputs.node_pool_id,
                 cluster_fabric_id=fabric_id,
             ),
-            image_id=want.image_id,
-            os_user_id=want.os_user_id or "root",
-            os_user_password=want.os_user_password,
-            region_id=want.region_id,
+            image_id=inputs.image_id,
+            os_user_id=inputs.os_user_id or "root",
+            os_user_password=inputs.os_user_password,
+            region_id=inputs.region_id,
             server_details=tuple(
                 build_server_details(declared_node, server_type_id) for declared_node in batch
             ),
-            subnet_id=want.subnet_id,
-            vpc_id=want.vpc_id,
-            init_script=want.init_script,
+            subnet_id=inputs.subnet_id,
+            vpc_id=inputs.vpc_id,
+            init_script=inputs.init_script,
             # A node that has to be stopped first is locked afterwards.
             lock_enabled=all(
                 declared_node.lock_enabled and declared_node.state == "RUNNING"
                 for declared_node in batch
             ),
-            tags=build_tags(want.tags),
+            tags=build_tags(inputs.tags),
         )
 
     def _record_taken_names(self, declared_nodes: Sequence[DeclaredNode]) -> None:

@@ -61,13 +61,13 @@ class PoolNodes:
         client: ScpClient,
         context: ProviderContext,
         ledger: NodeLedger,
-        known: Mapping[str, Any],
+        stored_outputs: Mapping[str, Any],
         fabrics: Iterable[str],
     ) -> None:
         self._client = client
         self._context = context
         self._ledger = ledger
-        stored_nodes = parse_stored_nodes(known) or []
+        stored_nodes = parse_stored_nodes(stored_outputs) or []
         # During a move nodes are in the old fabric and in the new one.
         self._fabrics = {*fabrics, *(node.cluster_fabric_name or "" for node in stored_nodes)} - {
             ""
@@ -151,7 +151,7 @@ class PoolNodes:
         }
 
     def expect_deletion(self, nodes: Iterable[NodeOutputs]) -> None:
-        """Note the nodes of a deletion before the request."""
+        """Note nodes whose deletion is about to be requested."""
         self._ledger.expect_deletion(node.id for node in nodes)
 
     def record_public_ip(self, node: NodeOutputs, public_ip_address_id: str | None) -> None:
@@ -167,6 +167,9 @@ class PoolNodes:
 
         A list may lag behind, or a node be in another fabric. A node that this lookup does not find
         is gone by the platform's own word.
+
+        Raises:
+            GpuformError: a lookup was not answered.
         """
 
         def get_node(id_: str) -> wire.GpuNode | None:

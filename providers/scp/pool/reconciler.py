@@ -72,7 +72,7 @@ class PoolReconciler:
         self._drained_ids = set[str]()
         self._declared = DeclaredPool.from_inputs(inputs.dump_declared())
         limits = RolloutLimits(
-            inputs.rollout, self._repairs.parallel, self._repairs.unrepaired_reasons
+            inputs.rollout, self._repairs.max_parallel, self._repairs.unrepaired_reasons
         )
         self._rollout = Rollout(context, limits, self.drainer, self._repairs.is_due)
         target = self._record_target = build_target(
@@ -135,12 +135,14 @@ class PoolReconciler:
         return self._plan_observed_nodes()
 
     def drain_planned_nodes(self, plan: PoolPlan) -> PoolPlan:
-        """Drain the nodes removed by the plan; return the plan with idle nodes instead.
+        """Drain the nodes removed by a plan, and return a plan that removes the drained ones.
 
-        Of replacements that are rolled out the plan has only those that may begin now.
+        Draining takes time and chooses nodes, so nodes are listed and planned again. Of
+        replacements that are rolled out the plan has only those that may begin now. Without a
+        scheduler nothing is drained.
 
         Raises:
-            GpuformError: nodes must not be removed.
+            GpuformError: nodes must not be removed, or others go on changing the pool.
         """
         plan = self._plan_step(plan)
         for _ in range(_MAX_DRAIN_ATTEMPTS):
@@ -160,7 +162,11 @@ class PoolReconciler:
         raise GpuformError("its nodes change all the time: run it again")
 
     def predict_removed_nodes(self) -> RemovedNodes | None:
-        """Predict which nodes an update would remove now; None if none or without a scheduler."""
+        """Predict which nodes an update would remove, stop or move now.
+
+        None if there are none, or if no scheduler is declared, which is reported as a skipped
+        check.
+        """
         plan = self.plan_changes()
         eviction = self.drainer.build_eviction(plan, self._declared.fabric)
         return self._rollout.sort_removed_nodes(
@@ -191,7 +197,7 @@ class PoolReconciler:
     def _plan_observed_nodes(self) -> PoolPlan:
         """Plan with the observed nodes, without replacing nodes created by this call.
 
-        Nodes that have failed since the plan are spared, too.
+        Nodes that have failed since the plan are spared, too, unless their repair is due.
         """
         recreated_ids = self._repairs.node_ids
         spared_ids = {
@@ -276,7 +282,7 @@ class PoolReconciler:
         )
 
     def _find_problems(self, plan: PoolPlan) -> list[str]:
-        """Return the lasting differences from the declaration, grouped by reason."""
+        """Return why nodes do not become as declared in this run, grouped by reason."""
         uncertain_reason = "it is not known whether it was made; another run looks for it"
         reasons_by_name = dict.fromkeys(self._ledger.uncertain_names, uncertain_reason)
         reasons_by_name |= {**self._creator.refusals, **self._steps.refusals}

@@ -51,7 +51,7 @@ def decide_pool_repairs(outputs: Values, declared: Values) -> RepairDecision:
 
 
 def build_declared_pool(outputs: Values, declared: Values) -> DeclaredPool:
-    """Build the declaration with the nodes whose repair is due, by the stored outputs."""
+    """Build the declaration, with the ids of the stored nodes whose repair is due."""
     due_repairs = decide_pool_repairs(outputs, declared).due_repairs
     return replace(
         DeclaredPool.from_inputs(declared),
@@ -75,12 +75,12 @@ class PoolRepairs:
 
     @property
     def node_ids(self) -> frozenset[str]:
-        """Return the ids of the recreated nodes."""
+        """Return the ids of the nodes whose repair is due in this call."""
         return frozenset(self._due_repairs)
 
     @property
-    def parallel(self) -> int | None:
-        """Return how many nodes are recreated at a time; None if no repair is due."""
+    def max_parallel(self) -> int | None:
+        """Return how many nodes may be recreated at a time; None if no repair is due."""
         return self._decision.max_parallel if self._decision.due_repairs else None
 
     @property
@@ -91,9 +91,10 @@ class PoolRepairs:
         }
 
     def is_due(self, replacement: Replacement) -> bool:
-        """Return True if the node should be replaced now, after another look at the fault.
+        """Return True if a node should be replaced now, after another look at its fault.
 
-        Records a requested repair. A repair that is no longer needed is dropped with a warning.
+        Always True for a replacement that is no repair. Records a repair that people have requested
+        by name. A repair that is no longer needed is dropped with a warning.
 
         Raises:
             GpuformError: the scheduler or Lens cannot be asked.
@@ -145,7 +146,10 @@ class PoolRepairs:
         return "" if replacement.node.state in FAILED_NODE_STATES else "is no longer broken"
 
     def _record_request(self, repair: NodeRepair) -> str:
-        """Record a requested repair; return a reason if an interrupted run has done the repair."""
+        """Record a requested repair; return why it is not needed if an interrupted run has done it.
+
+        Empty if the repair is still to be done.
+        """
         last_repair, now = self._records.find(self._id, repair.node), self._context.clock.now()
         # The name has another server than the recorded one: the earlier run has recreated it.
         if (

@@ -50,7 +50,10 @@ class RolloutLimits:
         return self.rollout is not None or self.parallel_repairs is not None
 
     def get_max_unavailable(self, node_count: int) -> int:
-        """Return how many of `node_count` nodes may be unavailable at a time."""
+        """Return how many of `node_count` nodes may be unavailable: the lower one of both limits.
+
+        The caller has checked that there is a limit.
+        """
         limits = [] if self.rollout is None else [self.rollout.compute_max_unavailable(node_count)]
         return min([*limits, *([] if self.parallel_repairs is None else [self.parallel_repairs])])
 
@@ -87,13 +90,19 @@ class Rollout:
         self.is_joining = False
 
     def get_timeout(self, plan: PoolPlan) -> float:
-        """Return how many seconds the replacements may take, without the waits for jobs."""
+        """Return how many seconds the replacements may take, without the waits for jobs.
+
+        0 without limits: nothing is then replaced step by step.
+        """
         if not self._limits:
             return 0.0
         return len(plan.replace) * (STEP_TIMEOUT_S + JOIN_TIMEOUT_S + self._limits.pause_s)
 
     def sort_removed_nodes(self, removed: RemovedNodes | None) -> RemovedNodes | None:
-        """Sort the removed nodes by the order of the removal: idle nodes first."""
+        """Sort the removed nodes by the order of the removal: idle nodes first.
+
+        Without limits, or for None, they are returned unchanged.
+        """
         if not self._limits or removed is None:
             return removed
         nodes = sorted(removed.nodes, key=lambda node: bool(node.jobs))
@@ -104,7 +113,8 @@ class Rollout:
     ) -> PoolPlan:
         """Return the plan with only the node replacements that may begin now. The others wait.
 
-        Uncordons the successors of replaced nodes, and sleeps for the pause between two steps.
+        Uncordons the successors of replaced nodes, and sleeps for the pause between two steps. The
+        plan is returned unchanged without limits, or if nothing is or was replaced.
 
         `refusals` has the platform's reasons for nodes that were not created or deleted, by name.
 
@@ -167,10 +177,12 @@ class Rollout:
     def _has_changing_nodes(
         self, plan: PoolPlan, nodes: Sequence[NodeOutputs], refused_names: Collection[str]
     ) -> bool:
-        """Return True while nodes come or go.
+        """Return True while nodes are created, deleted, or neither RUNNING, STOPPED nor failed.
+
+        Names in `refused_names` are not waited for.
 
         Raises:
-            GpuformError: a node has not come back within STEP_TIMEOUT_S.
+            GpuformError: a node has been changing for longer than STEP_TIMEOUT_S.
         """
         changing_names = {declared_node.name for declared_node in plan.create} - {*refused_names}
         changing_names |= {node.gpu_node_name for node in nodes if is_terminating(node.state)}
@@ -233,7 +245,7 @@ class Rollout:
         return reasons
 
     def _find_undeleted_nodes(self, refusals: Mapping[str, str]) -> dict[str, str]:
-        """Return by name why replaced nodes still exist."""
+        """Return by name why nodes to be replaced still exist: SCP has refused their deletion."""
         return {
             name: f"was not deleted ({why})"
             for name, why in refusals.items()
@@ -243,7 +255,10 @@ class Rollout:
     def _refuse_next_step(
         self, unavailable_reasons: Mapping[str, str], remaining: Sequence[Replacement], slots: int
     ) -> None:
-        """Raise GpuformError if a replaced node has failed, or no slot is free."""
+        """Raise GpuformError if no slot is free for `remaining`, or if a replaced node has failed.
+
+        The failure counts if it stops the rollout, or if nothing remains to be replaced.
+        """
         failed_names = unavailable_reasons.keys() & self._replaced_names
         stops = self._limits.stops_on_failure or not remaining
         if not (failed_names and stops) and (slots > 0 or not remaining):
@@ -263,7 +278,7 @@ class Rollout:
     def _rank_replacement(
         self, replacement: Replacement, workers_by_name: Mapping[str, Worker] | None
     ) -> tuple[bool, bool, bool, str]:
-        """Rank a replacement: first nodes of an earlier run, then unusable, then idle ones."""
+        """Return a replacement's sort key: first of an earlier run, then broken, then idle."""
         worker = (workers_by_name or {}).get(replacement.name)
         is_failed = replacement.node.state in FAILED_NODE_STATES
         is_failed |= workers_by_name is not None and _is_unusable(workers_by_name, replacement.name)
@@ -283,7 +298,7 @@ class Rollout:
 
 
 def describe_rollout(declared: Mapping[str, Any], plan: PoolPlan, node_count: int) -> str:
-    """Describe the course of a rollout for plans; empty without a rollout."""
+    """Return the course of a rollout as text for plans; empty without a rollout."""
     if declared.get("rollout") is None or not plan.replace:
         return ""
     rollout = RolloutInputs.model_validate(declared["rollout"])
