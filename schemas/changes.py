@@ -86,6 +86,9 @@ def compute_changes(
 ) -> list[FieldChange]:
     """Return the changes of a resource's properties, in the order of the model.
 
+    A field that is no longer declared, and whose value the platform keeps, is an entry with the
+    action KEEP, which is no change.
+
     Args:
         model: the input model of the resource.
         observed: the fields declared last time, with the values last observed.
@@ -97,7 +100,7 @@ def compute_changes(
 
 
 def requires_action(changes: Sequence[FieldChange]) -> bool:
-    """Return True if a change updates the platform, replaces the resource or changes the state."""
+    """Return True if one of the changes has another action than KEEP, even if only in the state."""
     return any(change.action is not Action.KEEP for change in changes)
 
 
@@ -124,9 +127,10 @@ def select_declared_fields(
     """Return the observed values of the fields in ``declared``, the last operation's inputs.
 
     Values that the platform filled in are left out at every depth. Values that the platform does
-    not return (write-only, absent or None) stay as declared. Items of a keyed list keep the order
-    of ``declared``; an item that the platform no longer has is left out, and an item that only the
-    platform has is included if the list is `closed`.
+    not return (write-only, absent or None) stay as declared, and so do values of the same meaning
+    as the observed ones. Items of a keyed list keep the order of ``declared``; an item that the
+    platform no longer has is left out (unless it is declared as disabled), and an item that only
+    the platform has is included if the list is `closed`.
     """
     return _select_fields(get_field_rules(model), observed, declared)
 
@@ -154,6 +158,8 @@ def _format_size(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _FieldLocation:
+    """The property path of a field, and the rules of the field."""
+
     path: str
     rules: FieldRules
 

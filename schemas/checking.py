@@ -186,7 +186,8 @@ def validate_inputs(
             only doubles.
 
     Returns:
-        The typed values and the problems. With problems, the values are not normalized.
+        The typed values, without unknown names, and the problems. With problems the values are not
+        normalized, and wrong values stay as they are.
     """
     reader = _InputReader(refuses_null=model.refuses_null)
     typed_values = reader.read_object(model, values, ())
@@ -225,7 +226,11 @@ class _InputReader:
     def read_object(
         self, model: type[InputModel], values: Mapping[str, Any], location: ErrorLocation
     ) -> dict[str, Any]:
-        """Return a declared object's fields in their types; collect ``self.problems``."""
+        """Return an object's fields in their declared types; unknown names are left out.
+
+        Adds the unknown names to `self.problems`, and to `self.assumed` the fields that these
+        probably mean.
+        """
         rules, values = get_field_rules(model), model.rename_former_fields(values)
         for name, present_name in model.former_names.items():
             if values.get(name) is not None:

@@ -175,7 +175,11 @@ class GateInputs(InputModel):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
-        """Yield a problem unless the gate has one rule, and for `resources` beside a stack rule."""
+        """Yield a problem unless exactly one rule is declared.
+
+        Also one for `resources` beside max_hourly_cost or python, which are about the complete
+        plan.
+        """
         declared_rules = [name for name in cls.rules if values.get(name) is not None]
         if not declared_rules:
             yield Problem("", f"has no rule: give one of {', '.join(cls.rules)}")
@@ -200,7 +204,7 @@ class GatesInputs(InputModel):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
-        """Yield a problem for each name of a gate with special characters of a command line."""
+        """Yield a problem for each gate name with other characters than a-z, 0-9 and hyphens."""
         gates = values.get("gates")
         yield from find_gate_name_problems(gates if isinstance(gates, Mapping) else ())
 

@@ -71,14 +71,14 @@ _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 def _validate_kubernetes_name(text: str) -> str:
-    """Return ``text`` if valid as a DNS subdomain name, as most names in Kubernetes."""
+    """Return ``text`` if a DNS subdomain name, as most names in Kubernetes; else ValueError."""
     if not _NAME.fullmatch(text):
         raise ValueError(f"{text!r} is no name in Kubernetes: use a-z, 0-9 and -")
     return text
 
 
 def _validate_namespace(text: str) -> str:
-    """Return ``text`` if valid as a DNS label, the form of namespaces in Kubernetes."""
+    """Return ``text`` if a DNS label, the form of namespaces in Kubernetes; else ValueError."""
     if not _NAMESPACE.fullmatch(text):
         raise ValueError(f"{text!r} is no namespace: use a-z, 0-9 and -, at most 63 of them")
     return text

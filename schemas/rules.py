@@ -340,9 +340,10 @@ def _list_choices(annotation: Any) -> tuple[str, ...]:
 
 
 def describe_change_effect(rules: FieldRules) -> str:
-    """Return the effect of a field's change on the resource: "replaces" or "in place".
+    """Return the effect of a field's change on the resource, such as "replaces" or "in place".
 
-    Further rules that people need to know follow: grow-only, write-only, secret.
+    A field that is not sent, or only with a create, has a text that says so. Rules that people need
+    to know follow: grow-only, write-only, secret.
     """
     if rules.spelling:
         return "as the fields it stands for"
@@ -371,7 +372,8 @@ def append_change_effect(description: str, rules: FieldRules) -> str:
 def inherit_all_rules(rules: FieldRules, outer: FieldRules) -> FieldRules:
     """Return ``rules`` for a field inside an object field with ``outer`` rules.
 
-    Inherited are all rules that the reference shows, more than `FieldRules.inherit_rules` does.
+    Inherited are immutable, secret and state_only, as by `FieldRules.inherit_rules`, and also
+    local, create_only and write_only.
     """
     return replace(
         rules.inherit_rules(outer),

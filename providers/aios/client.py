@@ -35,7 +35,7 @@ from gpuform.providers.http import (
 from gpuform.providers.operations import Settings
 from gpuform.schemas.aios import wire
 from gpuform.schemas.aios.documents import Document
-from gpuform.schemas.aios.filters import Filter, find_filter_problems, matches
+from gpuform.schemas.aios.filters import Filter, find_filter_problems, matches_filter
 from gpuform.schemas.aios.updates import UpdateRequest
 from gpuform.schemas.safe_text import escape_invisible
 
@@ -141,7 +141,7 @@ class AiosClient:
         return [
             _parse_cluster(document)
             for document in self._post_query(body)
-            if matches(document, mongo_filter)
+            if matches_filter(document, mongo_filter)
         ]
 
     def create_by_parser(self, document: Document) -> wire.Cluster:

@@ -82,7 +82,7 @@ class GpuNodeOperations:
         def find_candidates() -> list[Candidate]:
             last_answer = self._client.get_last_answer(cluster_id)
             record = find_before_create(
-                context, self._client, cluster_id, lambda cluster: not cluster.entry(node_id)
+                context, self._client, cluster_id, lambda cluster: not cluster.find_entry(node_id)
             )
             if record is None:
                 context.refuse_creation()
@@ -185,7 +185,7 @@ class GpuNodeOperations:
 
         # A GET may be older than the last change, and show an earlier entry of the same id.
         record = self._client.get_last_answer(cluster_id) if context.just_created else None
-        if record is None or record.entry(inputs.node_id) is None or plan_change(record):
+        if record is None or record.find_entry(inputs.node_id) is None or plan_change(record):
             record = change_record(context, self._client, cluster_id, plan_change)
         warn_of_skipped_sums(context, record)
         entries = [node for node in record.nodes.node_data if node.id == inputs.node_id]
@@ -215,13 +215,13 @@ class GpuNodeOperations:
         def find_entry() -> ObservedNode | None:
             record = find_record(self._client, cluster_id)
             # The shared answer may be older than the entry: ask for this record alone.
-            if record is not None and record.entry(node_id) is None:
+            if record is not None and record.find_entry(node_id) is None:
                 record = fetch_record(self._client, cluster_id)
             if record and known_inputs and _is_changed(record, node_id, known_inputs):
                 record = confirm_record(context, self._client, record)
             # An entry without its record was deleted together with the record.
             context.deleted_with_id = "" if record else cluster_id
-            entry = require_nodes(record).entry(node_id) if record else None
+            entry = require_nodes(record).find_entry(node_id) if record else None
             if record is None or entry is None or was_recreated(context, entry.object_id):
                 return None
             # What kept it from being ready may have been the sums: `wait_until_ready` has to go on.
@@ -253,7 +253,7 @@ class GpuNodeOperations:
         node = {name: value for name, value in _to_entry(inputs).items() if name in names}
 
         def plan_change(record: wire.Cluster) -> UpdateRequest | None:
-            entry = record.entry(inputs.node_id)
+            entry = record.find_entry(inputs.node_id)
             if entry is None or was_recreated(context, entry.object_id):
                 raise build_recreated_error(f"node {object_id}")
             return build_node_change(record, node)
@@ -313,7 +313,7 @@ class GpuNodeOperations:
         removals: list[UpdateRequest] = []
 
         def plan_change(record: wire.Cluster) -> UpdateRequest | None:
-            entry = record.entry(node_id)
+            entry = record.find_entry(node_id)
             is_ours = entry is not None and not was_recreated(context, entry.object_id)
             if is_ours or not removals:  # a GET may be older than the entry
                 removals.append(build_node_removal(record, node_id, entry_object_id))
@@ -354,8 +354,8 @@ def _is_changed(record: wire.Cluster, node_id: str, known_inputs: Mapping[str, A
         name: value for name, value in known_inputs.items() if name not in _INPUTS_OUTSIDE_ENTRY
     }
     request = build_node_change(record, {"id": node_id, **declared})
-    # `placed` has the changes of the entry: without any, only the sums of the record differ.
-    return request is not None and bool(request.placed)
+    # Without changes of the entry itself, only the sums of the record differ.
+    return request is not None and bool(request.entry_changes)
 
 
 def _to_observed_node(cluster_id: str, entry: wire.Node, reason: str | None = None) -> ObservedNode:

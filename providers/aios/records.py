@@ -395,7 +395,7 @@ class _RecordChange:
                 return record
             # A change by position needs the order of this moment, which the answer to an empty PUT
             # shows.
-            if request is None or (request.placed and not is_confirmed):
+            if request is None or (request.entry_changes and not is_confirmed):
                 request = EMPTY_UPDATE
             answer = self._send_request(request, record)
             if answer is not None and fields and request.body == fields:
@@ -591,7 +591,7 @@ class _RecordChange:
                 answered = self._send_or_confirm(restore)
                 restorations += _list_restorations(restore, record, answered)
                 # The restoration hit yet another entry: this one is still to be restored.
-                if answered.entry(node_id) and not restore.is_applied_to(answered):
+                if answered.find_entry(node_id) and not restore.is_applied_to(answered):
                     restorations.append((node_id, former, fields))
                 record = answered
         for _ in range(MAX_SUM_UPDATES):
@@ -610,7 +610,7 @@ def _list_restorations(
 ) -> list[_Restoration]:
     """Return the entries which a request has wrongly hit, each with its former state and values."""
     strays = request.find_stray_entries(before, record)
-    return [(entry.id, before.entry(entry.id), placed.fields) for entry, placed in strays]
+    return [(entry.id, before.find_entry(entry.id), placed.fields) for entry, placed in strays]
 
 
 def _confirm_or_none(client: AiosClient, cluster_id: str) -> wire.Cluster | None:

@@ -225,7 +225,10 @@ def extract_inputs(kind: Traits, values: Mapping[str, Any]) -> Properties:
 
 
 def parse_inputs(kind: Traits, values: Properties) -> Properties:
-    """Return the valid ones of these inputs, in their declared types."""
+    """Return these inputs in their declared types, without names that the kind does not have.
+
+    Invalid values stay as they are; with one of them, nothing is normalized.
+    """
     return validate_inputs(kind.inputs, values)[0]
 
 

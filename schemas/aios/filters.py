@@ -29,15 +29,15 @@ def find_filter_problems(filter_: Any, path: str = "filter") -> Iterator[Problem
                 yield from find_filter_problems(part, f"{inner_path}[{index}]")
         elif name.startswith("$"):
             yield Problem(inner_path, f"is not known: use one of {', '.join(_LOGICAL)}")
-        elif _is_operators(condition):
+        elif _is_operator_object(condition):
             yield from _find_operator_problems(condition, inner_path)
 
 
-def matches(document: Any, filter_: Filter) -> bool:
+def matches_filter(document: Any, filter_: Filter) -> bool:
     """Return True if a record matches a filter without problems (see `find_filter_problems`)."""
     for name, condition in filter_.items():
         if name in _LOGICAL:
-            if not _LOGICAL[name](matches(document, part) for part in condition):
+            if not _LOGICAL[name](matches_filter(document, part) for part in condition):
                 return False
         elif not _matches_field(document, name, condition):
             return False
@@ -52,7 +52,7 @@ def _find_operator_problems(condition: Filter, path: str) -> Iterator[Problem]:
     for name, value in condition.items():
         inner_path = f"{path}.{name}"
         if name == "$not":
-            if _is_operators(value):
+            if _is_operator_object(value):
                 yield from _find_operator_problems(value, inner_path)
             else:
                 yield Problem(inner_path, "must be an object of operators, such as {$gt: 5}")
@@ -70,7 +70,7 @@ def _matches_field(document: Any, path: str, condition: Any) -> bool:
     A condition is an object of operators (`{$gt: 5}`), or a value to equal.
     """
     values = list(_find_values(document, path.split(".")))
-    if not _is_operators(condition):
+    if not _is_operator_object(condition):
         return _has_equal(values, condition)
     return all(_matches_operator(values, name, value) for name, value in condition.items())
 
@@ -159,7 +159,7 @@ def _require_same_type(compare: Callable[[Any, Any], bool]) -> Callable[[Any, An
     return compare_values
 
 
-def _is_operators(condition: Any) -> bool:
+def _is_operator_object(condition: Any) -> bool:
     """Return True if a condition is an object of Mongo operators, such as `{$gt: 5}`."""
     return isinstance(condition, Mapping) and any(key.startswith("$") for key in condition)
 

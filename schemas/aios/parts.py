@@ -112,7 +112,10 @@ def add_totals(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def find_total_problems(values: Values) -> Iterator[Problem]:
-    """Yield a problem for each declared sum that is not the sum over the declared nodes."""
+    """Yield a problem for each declared sum that is not the sum over the declared nodes.
+
+    Without declared nodes every declared sum is a problem.
+    """
     nodes = get_value(values, "nodes.node_data")
     sums = {} if nodes is None else sum_declared_nodes(nodes)
     for path in (NODE_COUNT, *SUM_PATHS):
@@ -135,7 +138,11 @@ def find_total_problems(values: Values) -> Iterator[Problem]:
 
 
 def find_gpu_problems(gpus: Values) -> Iterator[Problem]:
-    """Yield the problems of a node's GPUs, which are either listed one by one or counted."""
+    """Yield a problem for each missing or wrong number, memory or list of models of a node's GPUs.
+
+    Number and memory are required unless the GPUs are listed one by one. Beside such a list,
+    declared values have to be those of the list.
+    """
     listed: Any = gpus.get("gpus")
     computed = _summarize_gpus(listed)
     for name in ("count", "memory"):
@@ -227,7 +234,7 @@ class NodeGpusInputs(InputModel):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
-        """Yield the problems of a node's GPUs, which are either listed one by one or counted."""
+        """Yield a problem for each missing or wrong number, memory or model list of GPUs."""
         return find_gpu_problems(values)
 
 

@@ -78,18 +78,21 @@ class UpdateRequest:
     """The body of one update, its changes of entries by index, and the ids of added entries."""
 
     body: Body
-    placed: tuple[EntryChange, ...] = ()
-    added: tuple[str, ...] = ()
+    entry_changes: tuple[EntryChange, ...] = ()
+    added_ids: tuple[str, ...] = ()
 
     @property
     def is_repeatable(self) -> bool:
         """True if a repeated request has the effect of a single one."""
-        return not self.placed and set(self.body) <= REPEATABLE
+        return not self.entry_changes and set(self.body) <= REPEATABLE
 
     def is_applied_to(self, record: wire.Cluster) -> bool:
-        """Return True if `record` has the entries added and changed by this request."""
-        return all(map(record.entry, self.added)) and all(
-            change.is_in(record.entry(change.node_id)) for change in self.placed
+        """Return True if `record` has the entries added and changed by this request.
+
+        Removed entries and other fields of the record are not compared.
+        """
+        return all(map(record.find_entry, self.added_ids)) and all(
+            change.is_in(record.find_entry(change.node_id)) for change in self.entry_changes
         )
 
     def has_same_sums(self, record: wire.Cluster) -> bool:
@@ -110,11 +113,11 @@ class UpdateRequest:
         """
         return [
             (entry, change)
-            for change in self.placed
-            if not change.is_in(record.entry(change.node_id))
+            for change in self.entry_changes
+            if not change.is_in(record.find_entry(change.node_id))
             for entry in record.nodes.node_data
             if change.is_in(entry)
-            and not change.is_in(before.entry(entry.id))
+            and not change.is_in(before.find_entry(entry.id))
             and _may_have_moved(entry.id, change.index, before, record)
         ]
 
@@ -128,7 +131,7 @@ def build_field_changes(rules: Mapping[str, FieldRules], before: Values, after: 
 
     `before` has the fields declared last time with the values last observed, `after` the fields
     declared now. A field that is no longer declared returns to its default, or stays as it is
-    without one.
+    without one. Immutable fields are left out.
     """
     return _build_body(_find_differences(rules, before, after, "", ""))
 
@@ -233,7 +236,8 @@ def build_node_change(record: wire.Cluster, node: Values) -> UpdateRequest | Non
 def build_last_entry_removal(record: wire.Cluster, node: Values) -> UpdateRequest:
     """Return an update that removes the last one of several entries of the same node.
 
-    Without an id of Mongo's, the entry is found by all of its values.
+    The record must have an entry of the node. Without an id of Mongo's, the entry is found by all
+    of its values.
     """
     last_entry = [entry for entry in record.nodes.node_data if entry.id == node["id"]][-1]
     object_id = wire.parse_object_id(last_entry.object_id)
@@ -307,7 +311,10 @@ def _build_request_with_sums(
     removed_entries: Sequence[wire.Node] = (),
     entry_changes: Sequence[EntryChange] = (),
 ) -> UpdateRequest:
-    """Return an update with added, removed or changed entries and the new sums."""
+    """Return an update with added, removed or changed entries and the new sums.
+
+    `nodes` are the declared nodes to add or, with `entry_changes`, the declared nodes that change.
+    """
     resulting_nodes = [
         entry_to_declared(entry) for entry in record.nodes.node_data if entry not in removed_entries
     ]
@@ -322,11 +329,13 @@ def _build_request_with_sums(
         request = UpdateRequest(_build_removal(removed_entries))
     else:
         resulting_nodes = [*resulting_nodes, *map(dict, nodes)]
-        request = UpdateRequest(_build_addition(nodes), added=tuple(node["id"] for node in nodes))
+        request = UpdateRequest(
+            _build_addition(nodes), added_ids=tuple(node["id"] for node in nodes)
+        )
     return UpdateRequest(
         _merge_bodies(request.body, _build_sum_changes(record, resulting_nodes)),
-        request.placed,
-        request.added,
+        request.entry_changes,
+        request.added_ids,
     )
 
 

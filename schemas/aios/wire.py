@@ -153,7 +153,7 @@ class Cluster(AiosModel):
         """
         return "nodes" in self.model_fields_set and "node_data" in self.nodes.model_fields_set
 
-    def entry(self, node_id: str) -> Node | None:
+    def find_entry(self, node_id: str) -> Node | None:
         """Return the first node with this id, or None."""
         return next((entry for entry in self.nodes.node_data if entry.id == node_id), None)
 
@@ -184,7 +184,10 @@ def parse_object_id(object_id: object) -> str | None:
 
 
 def parse_object_id_time(object_id: object) -> float | None:
-    """Return when Mongo created an id, in Unix seconds: the id's first four bytes."""
+    """Return when Mongo created an id, in Unix seconds: the id's first four bytes.
+
+    None for anything else than an id of Mongo's.
+    """
     text = object_id if isinstance(object_id, str) else ""
     try:
         # an ObjectId has 24 hexadecimal digits, of which the first 8 are Unix seconds

@@ -52,7 +52,7 @@ def find_overview_contradictions(condition: ConditionInputs, overview: Overview)
 
 
 def find_heatmap_contradictions(condition: ConditionInputs, heatmap: GpuHeatmap) -> list[str]:
-    """Return a text for each impossible value in the heatmap's metrics for `condition`."""
+    """Return a text for each impossible value and repeated GPU in the metrics of `condition`."""
     bounds = set(condition.dump_declared())
     contradictions: list[str] = []
     if "max_temperature" in bounds:
@@ -161,7 +161,10 @@ def _find_rate_contradictions(name: str, rate: float | None) -> Iterator[str]:
 
 
 def _find_metric_contradictions(name: str, heatmap: Heatmap) -> Iterator[str]:
-    """Yield a text for each impossible value of a heatmap: no running GPU has 0 °C or takes 0 W."""
+    """Yield a text for each impossible value of a heatmap, and each GPU that is shown twice.
+
+    No running GPU has 0 °C or takes 0 W.
+    """
     for point in heatmap.data:
         if point.value is not None and point.value <= 0:
             yield f"{name}: GPU {point.gpu} has {point.value:g}, which cannot be"

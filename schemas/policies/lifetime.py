@@ -87,7 +87,10 @@ class RunningHours:
 
 
 def _find_moments_of_reading(clock_time: datetime, zone: ZoneInfo) -> tuple[float, float]:
-    """Return the first and the last moment (Unix seconds) when the zone's clocks show a time."""
+    """Return the first and the last moment (Unix seconds) when the zone's clocks show a time.
+
+    Both are the moment of the jump for a time that the clocks skip.
+    """
     first, last = (clock_time.replace(tzinfo=zone, fold=fold).timestamp() for fold in (0, 1))
     if last >= first:
         return first, last
@@ -119,7 +122,7 @@ _TTL: Final = re.compile(r"(?:(\d{1,5})w)?(?:(\d{1,5})d)?(?:(\d{1,5})h)?(?:(\d{1
 
 
 def parse_expiry(expires: str) -> float:
-    """Return the moment of `expires` in Unix seconds. A date ends with its last second in UTC.
+    """Return the moment of `expires` in Unix seconds; of a date, the midnight (UTC) at its end.
 
     Raises:
         ValueError: the text is neither a date nor a moment with an offset.

@@ -260,7 +260,7 @@ class RolloutInputs(InputModel):
         return resolve_node_count(self.max_unavailable or 1, nodes)
 
     @property
-    def seconds(self) -> float:
+    def pause_s(self) -> float:
         """The declared pause after each step of a rollout, in seconds."""
         return parse_duration(self.pause) if self.pause else 0.0
 
@@ -276,7 +276,8 @@ WaitMinutes = Annotated[
 def find_no_capacity_problems(values: Values, alternatives_text: str) -> Iterator[Problem]:
     """Yield a problem for an empty `on_no_capacity`, and each alternative equal to the inputs.
 
-    ``alternatives_text`` says in words which alternatives a kind of resource allows.
+    ``alternatives_text`` says in words, for the message, which alternatives a kind of resource
+    allows.
     """
     search = values.get("on_no_capacity")
     if not isinstance(search, Mapping):

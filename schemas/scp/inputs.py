@@ -416,7 +416,10 @@ class CertificationInputs(CertificationPolicy):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
-        """Yield the certification's problems, and one for each missing `slurm` or `kubernetes`."""
+        """Yield the certification's problems, and one for a missing `slurm` or `kubernetes`.
+
+        Batch jobs need `slurm`; other tests, and commands that are run in a pod, need `kubernetes`.
+        """
         yield from super().find_problems(values)
         categories = values.get("categories")
         known_categories = categories if isinstance(categories, list) else []

@@ -151,7 +151,7 @@ def find_nat_problems(values: Values) -> Iterator[Problem]:
 
 
 def find_gpu_node_problems(values: Values) -> Iterator[Problem]:
-    """Yield the problems between the inputs of one GPU node: server type, NAT and repair."""
+    """Yield the problems between the inputs of a GPU node: server type, NAT, repair, fabric id."""
     yield from find_server_type_problems(values)
     yield from find_nat_problems(values)
     yield from _find_repair_problems(values)
@@ -201,7 +201,7 @@ def get_node_name(key: str, node: Values, prefix: str) -> Any:
 
 
 def _find_repair_problems(values: Values) -> Iterator[Problem]:
-    """Yield a problem if repairs depend on a scheduler and no scheduler is declared.
+    """Yield a problem if `repair.on` has not_ready and `drain` names no scheduler.
 
     SCP reports no schedulers, so `not_ready` can only come from a declared one.
     """
@@ -277,7 +277,7 @@ RegionId = Annotated[str, AfterValidator(validate_region)]
 
 
 def build_service_url(region: str, environment: str) -> str:
-    """Return the base URL of SCP's API for a region of an environment, such as `samsungcloud`.
+    """Return the base URL of SCP's API for a region of an environment: `s`, `g` or `e`.
 
     Raises ValueError with all pairs of region and environment if there is no such pair.
     """

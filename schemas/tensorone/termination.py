@@ -19,10 +19,11 @@ _ROUNDING_HOURS: Final = 0.01
 
 
 def find_stopping_limit(cluster: Cluster) -> str | None:
-    """Return in words the auto-termination limit that stopped a cluster: `idle for 60 minutes`.
+    """Return in words that auto-termination has stopped a cluster, and by which limit.
 
-    The text begins with ``auto-termination,``. None for a cluster that is not stopped, or was
-    stopped otherwise.
+    Such as `auto-termination, idle for 60 minutes`; only `auto-termination` if no limit was reached
+    and the text of the status says so. None for a cluster that is not stopped, was stopped
+    otherwise, or has no auto-termination.
     """
     limits = cluster.auto_terminate
     if cluster.status != ClusterStatus.STOPPED or limits is None or not limits.enabled:
@@ -36,7 +37,7 @@ def find_stopping_limit(cluster: Cluster) -> str | None:
 
 
 def read_credit(outputs: Mapping[str, Any]) -> Credit | None:
-    """Return whether lack of credit has stopped a cluster, by the text of the status.
+    """Return a cluster's credit state: stopped for lack of credit by its status text, or runs.
 
     The error code INSUFFICIENT_CREDITS is documented; what the status says then is our reading.
     None without a status.

@@ -43,7 +43,11 @@ _SLURM_CALL: Final = re.compile(
 
 
 def find_script_problems(values: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield the problems of declared scripts. No problem shows the content of a script."""
+    """Yield a problem for each declared script that Slurm cannot run, or that would block jobs.
+
+    These are scripts without a shebang or with Windows' line ends, and shell scripts that call a
+    command of Slurm in a prolog. No problem shows the content of a script.
+    """
     for name in SCRIPTS:
         script = values.get(name)
         if not isinstance(script, str):
@@ -165,7 +169,7 @@ class SlurmStartupScriptsInputs(InputModel):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
-        """Yield the problems of the declared scripts, without their content."""
+        """Yield a problem for each script without a shebang, and each call of Slurm in a prolog."""
         yield from find_script_problems(values)
 
 

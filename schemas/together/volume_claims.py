@@ -122,7 +122,10 @@ class VolumeClaimInputs(InputModel):
             )
 
     def get_access_modes(self) -> list[str]:
-        """Return who may mount the volume, as declared or by default."""
+        """Return who may mount the volume, as Kubernetes names it: as declared, or by default.
+
+        The default is ReadWriteMany for a shared volume of the cluster, else ReadWriteOnce.
+        """
         if self.access_modes:
             return list(self.access_modes)
         return ["ReadWriteOnce" if self.volume_name is None else "ReadWriteMany"]

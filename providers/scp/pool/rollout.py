@@ -60,7 +60,7 @@ class RolloutLimits:
     @property
     def pause_s(self) -> float:
         """Return the pause after each step, in seconds."""
-        return 0.0 if self.rollout is None else self.rollout.seconds
+        return 0.0 if self.rollout is None else self.rollout.pause_s
 
     @property
     def stops_on_failure(self) -> bool:
@@ -310,7 +310,7 @@ def describe_rollout(declared: Mapping[str, Any], plan: PoolPlan, node_count: in
     drain_wait = drain.job_wait_s if has_scheduler and drain.policy != "fail" else 0.0
     longest_duration = (
         step_count * (drain_wait + STEP_TIMEOUT_S + (JOIN_TIMEOUT_S if has_scheduler else 0.0))
-        + (step_count - 1) * rollout.seconds
+        + (step_count - 1) * rollout.pause_s
     )
     order = ", those without jobs first" if has_scheduler and step_count > 1 else ""
     limit = f"it takes {format_duration(longest_duration)} at most"

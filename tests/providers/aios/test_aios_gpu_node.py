@@ -180,7 +180,7 @@ def test_the_values_of_a_node_that_moved_meanwhile_are_put_back(
     update = client.update_cluster
 
     def late(cluster_id: str, request: Any) -> Any:
-        if request.placed and registry.record(ID)["nodes"]["nodeData"][0]["id"] == "node-1":
+        if request.entry_changes and registry.record(ID)["nodes"]["nodeData"][0]["id"] == "node-1":
             registry.ask("PUT", PATH, {"$pull": {"nodes.nodeData": {"id": "node-1"}}})
         return update(cluster_id, request)
 
@@ -211,7 +211,7 @@ def test_an_entry_that_a_change_made_behind_the_last_node_is_removed(
     update = client.update_cluster
 
     def late(cluster_id: str, request: Any) -> Any:
-        if request.placed:
+        if request.entry_changes:
             gone = {"id": {"$in": ["node-0", "node-1"]}}
             registry.ask("PUT", PATH, {"$pull": {"nodes.nodeData": gone}})
         return update(cluster_id, request)
@@ -250,7 +250,7 @@ def test_after_any_history_the_sums_are_those_of_the_entries(entries: list[Any])
     record: dict[str, Any] = {"id": "c", "nodes": {"count": 0, "nodeData": []}}
     for entry in entries:
         found = wire.Cluster.model_validate(record)
-        present = found.entry(entry["id"])
+        present = found.find_entry(entry["id"])
         request = build_node_change(found, entry)
         if present is None:
             body = build_node_addition(found, entry).body

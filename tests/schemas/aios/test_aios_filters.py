@@ -8,19 +8,19 @@ from hypothesis import given, settings
 from mongo_strategies import DOCUMENTS, FILTERS
 from mongomock.filtering import filter_applies
 
-from gpuform.schemas.aios.filters import find_filter_problems, matches
+from gpuform.schemas.aios.filters import find_filter_problems, matches_filter
 
 
 @settings(deadline=None)
 @given(DOCUMENTS, FILTERS)
 def test_a_record_passes_as_it_does_in_mongomock(document: dict[str, Any], wanted: Any) -> None:
     assert list(find_filter_problems(wanted)) == []
-    assert matches(document, wanted) == bool(filter_applies(wanted, document))
+    assert matches_filter(document, wanted) == bool(filter_applies(wanted, document))
 
 
 def test_the_example_query_finds_the_example() -> None:
-    assert matches(CLUSTER, QUERY)
-    assert not matches({**CLUSTER, "gpus": {"count": 1}}, QUERY)
+    assert matches_filter(CLUSTER, QUERY)
+    assert not matches_filter({**CLUSTER, "gpus": {"count": 1}}, QUERY)
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_the_example_query_finds_the_example() -> None:
     ],
 )
 def test_filters_match_like_mongodb(document: Any, wanted: Any, passes: bool) -> None:
-    assert matches(document, wanted) is passes
+    assert matches_filter(document, wanted) is passes
 
 
 @pytest.mark.parametrize(
