@@ -1,8 +1,8 @@
 """Track resources that no longer exist on their platforms although this stack did not delete them.
 
 A few may have been deleted outside of gpuform. Many at once suggest that the run uses another
-account, project or base URL than the one where they exist, so the step executor asks this module
-before it removes them from the state.
+account, project or base URL than the one where they exist. Refreshes and deletions report missing
+objects here; the step executor asks for permission before it removes them from the state.
 """
 
 import threading
@@ -51,13 +51,13 @@ class OutsideDeletions:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, deletion: OutsideDeletion) -> None:
-        """Add a missing object; its entry stays in the state until `take_all`."""
+        """Add a missing object; the entry stays in the state until `take_all`."""
         with self._lock:
             self._undecided[id(deletion.step)] = deletion
             self._record_name(deletion.entry, deletion.cause)
 
     def contains_step(self, step: Step) -> bool:
-        """Return True if `step` found its object missing and the entry is still undecided."""
+        """Return True if `step` found no object and the entry is still undecided."""
         with self._lock:
             return id(step) in self._undecided
 
@@ -68,7 +68,7 @@ class OutsideDeletions:
             return [deletion.entry for deletion in self._undecided.values()]
 
     def count_replaced(self, entry: ResourceState, cause: str) -> None:
-        """Count a missing object that is about to be replaced.
+        """Count a missing object about to be replaced.
 
         Raises:
             EngineError: too many objects are missing and the user gave no permission.
@@ -80,9 +80,10 @@ class OutsideDeletions:
             raise permission_error
 
     def take_all(self) -> tuple[Sequence[OutsideDeletion], EngineError | None]:
-        """Remove and return the undecided deletions, and the error if they may not be forgotten.
+        """Remove and return the undecided deletions, with an error if the user has to permit them.
 
-        The error is None when their entries may be removed from the state.
+        The error is None when their entries may be removed from the state: fewer than
+        CONFIRMATION_THRESHOLD objects are missing, or the user gave the permission.
         """
         with self._lock:
             deletions = list(self._undecided.values())
@@ -90,7 +91,8 @@ class OutsideDeletions:
         return deletions, self._find_permission_error() if deletions else None
 
     def _record_name(self, entry: ResourceState, cause: str) -> None:
-        # A part of another object goes by that one's name, where it has one.
+        # A missing part of another object is listed under the name of the containing object, if
+        # the state has this object.
         if cause == entry.id or cause not in self._names_by_cause:
             self._names_by_cause[cause] = name_of(entry.urn)
 

@@ -19,7 +19,7 @@ from gpuform.stacks.engine.urn import is_provider
 def select_deletions(
     to_delete: Sequence[ResourceState], selection: Selection, base: Sequence[ResourceState]
 ) -> tuple[list[ResourceState], list[ResourceState]]:
-    """Return the entries that a run with `selection` deletes, and those that no target names.
+    """Return the entries to delete under `selection`, then the untargeted part of this list.
 
     `base` is the state that the last run left. The second list is empty unless targets were given
     without `--target-dependents`.
@@ -38,10 +38,11 @@ def find_forbidden_deletions(
     replaced: Collection[str],
     rules: Sequence[DeletionRule],
 ) -> Iterator[tuple[str, EngineError]]:
-    """Yield URN and error of each entry that must not be deleted or replaced while others stay.
+    """Yield URN and error of each deletion or replacement forbidden by `rules`.
 
     `replaced` holds the URNs that this run replaces; `rules` are asked about each entry and the
-    entries that stay.
+    entries
+    that stay. Components, external and retained objects are not asked about.
     """
     deleted_ids = set(map(id, to_delete))
     live_entries = [entry for entry in base if entry.custom and not entry.delete]
@@ -51,7 +52,7 @@ def find_forbidden_deletions(
         if id(entry) not in deleted_ids and entry.urn not in replaced
     ]
     ending_entries = [*to_delete, *(entry for entry in live_entries if entry.urn in replaced)]
-    # What a replacement deletes first is among both.
+    # The old entry of a replacement that deletes first is in both lists.
     for entry in {
         (ending_entry.urn, ending_entry.id): ending_entry for ending_entry in ending_entries
     }.values():
@@ -80,13 +81,16 @@ class DeletePhase:
         self._live_entries = graph.index_live(self.base)
 
     def run(self, to_delete: Sequence[ResourceState]) -> None:
-        """Delete `to_delete` layer by layer, and report every entry that has to stay."""
+        """Delete `to_delete` in layers, dependents first, and fail protected entries."""
         graph.extend_with_dependencies(self._kept_urns, self._live_entries, self.executor.failed)
         protected = [entry.urn for entry in to_delete if _is_protected(entry)]
+        # Pulumi's integrity check needs the dependencies of an entry in the state: they stay with
+        # it.
         staying_urns = self._kept_urns | graph.add_dependencies(self.base, protected)
         urns = {entry.urn for entry in to_delete} - staying_urns
         postponed_layers: list[list[ResourceState]] = []
         handled_count = 0
+        # Pulumi deletes in antichains: the next layer starts when the whole layer has ended.
         for layer in graph.group_for_deletion(to_delete):
             if self.executor.is_stopping:
                 break
@@ -98,10 +102,11 @@ class DeletePhase:
                 )
             handled_count = len(self.executor.outside_deletions.entries)
             ready: list[ResourceState] = []
-            # Dependents of an undecided entry are deleted before its provider and its parent
+            # Whether entries of missing objects leave the state is decided at the end of the phase.
+            # Until then their parents and providers have to stay.
             postponed_layers.append([])
             for entry in layer:
-                # No state has an entry without its provider and its parent.
+                # Pulumi refuses a checkpoint with an entry whose provider or parent is missing.
                 must_wait = entry.urn in self._urns_needed_by_missing and (
                     not entry.custom or is_provider(entry.type)
                 )
@@ -157,12 +162,14 @@ class DeletePhase:
 
 
 def _is_protected(entry: ResourceState) -> bool:
+    # Leftovers of a replacement were permitted when the replacement was planned.
     return entry.protect and not entry.delete and not entry.pending_replacement
 
 
 def _build_deletion_step(
     host: ProviderHost, entry: ResourceState, to_delete: Collection[str]
 ) -> Step:
+    # The object is deleted already: by Pulumi's rule its provider must not be called again.
     if entry.pending_replacement:
         return Step(Op.REMOVE_PENDING_REPLACE, entry.urn, entry)
     if entry.external:
@@ -171,6 +178,8 @@ def _build_deletion_step(
         Op.DELETE_REPLACED if entry.delete else Op.DELETE,
         entry.urn,
         entry,
+        # The object of `deleted_with` takes this one along: Pulumi makes no delete call for it.
         retain=entry.retain_on_delete or entry.deleted_with in to_delete,
+        # The plan shows the replacement, not the deletion of its old object.
         change=None if entry.delete else describe_change(host, Op.DELETE, entry, None),
     )

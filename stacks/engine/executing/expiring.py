@@ -32,9 +32,10 @@ Calendar = Callable[[ResourceState], DueChange | None]
 def find_due_changes(
     entries: Sequence[ResourceState], calendar: Calendar
 ) -> Mapping[str, DueChange]:
-    """Return the due changes by URN, as `calendar` finds them.
+    """Return the due changes by URN, as found by `calendar`.
 
-    Entries that already wait for their deletion or replacement are left to the next `up`.
+    Components and external objects have none. Entries that already wait for their deletion or
+    replacement are left to the next `up`.
     """
     live_entries = (
         candidate
@@ -42,7 +43,10 @@ def find_due_changes(
         if not (candidate.delete or candidate.pending_replacement)
     )
     change_by_urn = {
-        entry.urn: calendar(entry) for entry in live_entries if entry.custom and not entry.external
+        # Components have no object, and an object that is only read is not this stack's to change.
+        entry.urn: calendar(entry)
+        for entry in live_entries
+        if entry.custom and not entry.external
     }
     return {urn: change for urn, change in change_by_urn.items() if change is not None}
 
@@ -53,10 +57,12 @@ def apply_due_changes(
     due_changes: Mapping[str, DueChange],
     should_resume: Callable[[ResourceState], bool],
 ) -> None:
-    """Apply the due changes in parallel, and keep the other entries as they are.
+    """Apply the due changes in parallel, and keep all other entries unchanged.
 
     Dependencies of an entry are processed before the entry. Objects that an interrupted replacement
     deleted are created again if `should_resume` says so. A preview only plans the changes.
+    Deletions
+    are not made here: `due_changes` without inputs are kept for the delete phase.
     """
     updates_by_urn = {
         urn: due_change for urn, due_change in due_changes.items() if due_change.inputs is not None
@@ -75,6 +81,8 @@ def apply_due_changes(
     for layer in _group_into_layers(entries, updates_by_urn):
         layer_steps = [steps_by_entry[id(entry)] for entry in layer]
         for chain in layer_steps:
+            # Unchanged entries first: an update of the same layer may depend on one, and the state
+            # lists entries in the order of their completion.
             if chain[0].op is Op.SAME:
                 executor.run_layer(chain)
         updates = [chain[0] for chain in layer_steps if chain[0].op is Op.UPDATE]
@@ -82,14 +90,14 @@ def apply_due_changes(
             executor.run_layer(updates)
         for chain in layer_steps:
             if len(chain) > 1:
-                with suppress(StepError, Stopped):  # told already
+                with suppress(StepError, Stopped):  # the executor has reported the reason
                     executor.run_steps(chain)
 
 
 def _group_into_layers(
     entries: Sequence[ResourceState], changing_urns: Container[str]
 ) -> Iterator[list[ResourceState]]:
-    """Yield the entries in layers: each entry comes after all changing entries that it needs."""
+    """Yield the entries in layers, each entry after all changing dependencies."""
     level_by_urn: dict[str, int] = {}
     layers: dict[int, list[ResourceState]] = {}
     for entry in entries:
@@ -112,10 +120,10 @@ def _plan_change(
     due_change: DueChange,
     entries: Sequence[ResourceState],
 ) -> list[Step]:
-    """Return the steps that give `entry` the inputs of `wanted`.
+    """Return the steps giving `entry` the inputs of `due_change`.
 
-    The list is empty where the object already has them, or where the change is not allowed; then
-    the error is reported.
+    The list is empty if the provider sees no difference, or if the change is not allowed; then the
+    error is reported.
     """
     inputs = due_change.inputs or {}
     try:
@@ -141,7 +149,7 @@ def _plan_change(
 
 
 def _plan_recreation(executor: StepExecutor, entry: ResourceState) -> list[Step]:
-    """Return the steps that create again what an interrupted replacement has deleted."""
+    """Return the steps recreating an object deleted by an interrupted replacement."""
     goal = replace(entry, id="", outputs={}, pending_replacement=False)
     diff = Diff(changes=True, replaces=(), delete_before_replace=True)
     description = describe_change(executor.host, Op.REPLACE, entry, goal, diff)
@@ -158,10 +166,11 @@ def _plan_replacement(
     diff: Diff,
     entries: Sequence[ResourceState],
 ) -> list[Step]:
-    """Return the steps that delete the old object and then create its replacement.
+    """Return the steps to delete the old object and then create the replacement.
 
     A resource that others depend on is only replaced by a run of the program: the error is reported
-    and the list is empty.
+    and
+    the list is empty.
     """
     name = name_of(entry.urn)
     dependent_names = [

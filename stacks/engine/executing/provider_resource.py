@@ -39,11 +39,13 @@ class ProviderRequest:
     def default_name(self) -> str:
         """Name of the default provider in its URN, built as Pulumi builds it."""
         qualifiers = [part for part in (self.version, self.plugin_download_url) if part]
+        # Pulumi's form: `default_5_1_0` for version 5.1.0.
         return "_".join(["default", *(re.sub(r"\W", "_", part) for part in qualifiers)])
 
     def build_inputs(self, config: PropertyMap) -> PropertyMap:
         """Return the inputs of the default provider, taken from the stack's configuration."""
         if self.name == DYNAMIC_PACKAGE:
+            # Pulumi's GetPackageConfig gives dynamic providers the keys of all namespaces.
             return dict(config)
         prefix = f"{self.name}:"
         package_config = {
@@ -112,6 +114,7 @@ class DefaultProviders:
         if old is None:
             new.id = str(uuid.uuid4())
             return Step(Op.CREATE, urn, None, new)
+        # Every resource refers to its provider by URN and id: a new id would break the references.
         new.id = old.id
         diffs = find_changed_keys(old.inputs, new.inputs)
         return Step(Op.UPDATE if diffs else Op.SAME, urn, old, new, diffs=diffs)

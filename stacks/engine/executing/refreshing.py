@@ -38,12 +38,14 @@ def refresh_all(
     selected: SelectedResources,
     should_resume: Callable[[ResourceState], bool] = lambda _entry: False,
 ) -> list[ResourceState]:
-    """Read every selected resource, record the results and return the state that follows.
+    """Read every selected resource, record the results and return the resulting state.
 
     With `count_changes`, each result (same, update, delete) counts as a change of the run. One
-    resource that cannot be read does not stop the others, but the run ends after the refresh.
-    Entries of missing objects are removed at the end, when their number is known; an entry for
-    which `should_resume` returns True is kept to be created again.
+    resource
+    that cannot be read does not stop the others, but the run ends after the refresh. Entries of
+    missing
+    objects are removed at the end, when their number is known; an entry for which `should_resume`
+    returns True is kept to be created again.
     """
     record = executor.snapshot.record_refresh
     refresher = Refresher(
@@ -56,6 +58,7 @@ def refresh_all(
     with ThreadPoolExecutor(workers, thread_name_prefix="refresh") as pool:
         list(pool.map(refresher.refresh_entry, base))
     executor.forget_missing_objects(count_changes=count_changes)
+    # What was read is in the state; an operation on a half-refreshed state does not begin.
     if executor.failed:
         executor.stop()
     return executor.snapshot.rebuild()
@@ -102,15 +105,16 @@ class Refresher:
         executor.events.emit(StepDone(step, executor.preview, time.monotonic() - started_at))
 
     def run_step(self, step: Step) -> None:
-        """Report the start of the step and read its object, if a platform has it.
+        """Report the start of the step and read the object, if a platform has one.
 
-        A missing object marks the step as `skipped`.
+        The result is written into `step`; a missing object marks the step as `skipped`.
 
         Raises:
             EngineError: the platform did not answer, or the result exceeds the saved plan.
         """
         self._executor.events.emit(StepStarted(step, self._executor.preview))
         old = step.state
+        # Pulumi's no-ops of a refresh: components, providers, and entries whose object is deleted.
         if old.custom and not is_provider(old.type) and not old.pending_replacement:
             self._read_object(step, old)
 
@@ -138,7 +142,7 @@ class Refresher:
             step.new, step.result_op, step.skipped = None, Op.DELETE, True
             step.change = describe_drift(self._executor.host, old, None, None)
             self._check_constraint(step)
-            # Only an object that nobody of this stack was deleting is suspicious
+            # An object that an interrupted run was deleting is expected to be missing.
             if causes and not old.external and not self._executor.was_being_deleted(old):
                 seconds = time.monotonic() - started_at
                 self._executor.outside_deletions.add(OutsideDeletion(step, old, causes[0], seconds))
@@ -153,6 +157,7 @@ class Refresher:
             old,
             id=observed.id,
             outputs=outputs,
+            # As in Pulumi, a read without inputs leaves the declared ones.
             inputs=old.inputs if inputs is None else inputs,
             init_errors=list(observed.init_errors),
         )
@@ -176,7 +181,7 @@ class Refresher:
             constraint.check_step(step)
 
     def _ignore_expected_changes(self, old: ResourceState, new: ResourceState) -> ResourceState:
-        """Return the old entry of a read resource with the new values of outputs that are no drift.
+        """Return the old entry of a read resource, with new values of outputs free to change.
 
         These are outputs that change by themselves, and outputs that an older state does not have
         yet.
@@ -196,10 +201,12 @@ class Refresher:
 
     def _diff_drift(self, old: ResourceState, new: ResourceState) -> Diff:
         if old.external:
-            # Nobody declares it: only what it shows can have changed.
+            # No inputs are declared for an object that is only read: its outputs are compared.
             changes = not values.are_equal(old.outputs, new.outputs)
             return Diff(changes=changes, replaces=(), delete_before_replace=False)
         host = self._executor.host
+        # Pulumi's arguments for a refresh: the read outputs are the old side, the declared inputs
+        # the new side.
         diff = host.diff(old.urn, new.id, new.outputs, old.inputs, old.provider, refreshing=True)
         if diff.changes is None:
             inputs, _ = property_paths.ignore_changes(new.inputs, old.inputs, old.ignore_changes)
@@ -212,10 +219,10 @@ class Refresher:
         )
 
     def _compare_watched_outputs(self, old: ResourceState, new: ResourceState) -> list[FieldChange]:
-        """Return the changes of watched outputs, without outputs that the old state lacks."""
+        """Return the changes of watched outputs present in both states."""
         names = sorted(self._executor.host.get_drift_outputs(old) - {*old.ignore_changes})
         return [
-            # As a diff of a refresh: from what was found to what was known.
+            # In the direction of a refresh's diff: from the read value to the last known one.
             FieldChange(name, Action.UPDATE, new.outputs[name], old.outputs[name])
             for name in names
             if name in old.outputs and name in new.outputs

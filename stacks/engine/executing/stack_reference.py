@@ -16,6 +16,7 @@ from gpuform.stacks.engine.state import Checkpoint
 from gpuform.stacks.engine.urn import STACK_TYPE
 from gpuform.stacks.engine.values import Crypter, PropertyMap, PropertyValue, value_json
 
+# Pulumi's DIY backends have one organization, of this literal name.
 _ORGANIZATION = "organization"
 
 PlannedOutputs = Callable[[str, str], PropertyMap | None]
@@ -26,7 +27,7 @@ Values may be unknown. None means that the checkpoint of the stack has the outpu
 
 
 def qualify_stack_name(name: str, project: str) -> str:
-    """Return `organization/PROJECT/STACK` for a stack name as a program of `project` writes it.
+    """Return `organization/PROJECT/STACK` for a stack name in a program of `project`.
 
     Raises:
         EngineError: `name` is not a valid stack name.
@@ -35,12 +36,15 @@ def qualify_stack_name(name: str, project: str) -> str:
 
 
 def find_referenced_stacks(inputs: Iterable[PropertyMap], project: str) -> tuple[str, ...]:
-    """Return the sorted full names of the stacks that stack references with these inputs read."""
+    """Return the sorted full names of the stacks behind the inputs of stack references.
+
+    Invalid names are left out.
+    """
     full_names = set()
     for reference_inputs in inputs:
         name = reference_inputs.get("name")
         if isinstance(name, str):
-            with suppress(EngineError):  # what is no name was told where it was read
+            with suppress(EngineError):  # `StackReferences.read` reports an invalid name
                 full_names.add(qualify_stack_name(name, project))
     return tuple(sorted(full_names))
 
@@ -114,7 +118,7 @@ class StackReferences:
         return checkpoint
 
     def _decrypt_outputs(self, checkpoint: Checkpoint) -> tuple[PropertyMap, list[str]]:
-        """Return the stack's outputs, and the names of those that cannot be decrypted."""
+        """Return the stack's outputs, and the names of undecryptable outputs."""
         resources = checkpoint.latest.get("resources") or []
         root: dict[str, Any] = next((e for e in resources if e.get("type") == STACK_TYPE), {})
         secrets_provider = checkpoint.secrets_provider
@@ -124,6 +128,8 @@ class StackReferences:
         for key, item in (root.get("outputs") or {}).items():
             try:
                 if (
+                    # The derivation of the key takes about 0.3 s, so only outputs with a secret pay
+                    # for it.
                     crypter is None
                     and secrets_provider is not None
                     and values.SIGNATURE_KEY in str(item)

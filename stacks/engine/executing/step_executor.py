@@ -1,8 +1,9 @@
 """Execute steps: call providers, record each new state in the snapshot, publish events.
 
-The resource monitor and the delete phase hand over the steps of one resource at a time. A step
-waits for earlier steps of the same resource. A preview calls no provider to change something and
-records nothing; the program continues with the checked inputs, as under the Pulumi CLI.
+The resource monitor, refreshes and the delete phase hand over the steps of one resource at a time;
+`step_work` applies a single step. A step waits for earlier steps of the same resource. A preview
+calls no provider to change something and records nothing; the program continues with the checked
+inputs, as under the Pulumi CLI.
 """
 
 import threading
@@ -46,18 +47,18 @@ class StepWaiter:
     _has_changed: threading.Condition = field(default_factory=threading.Condition)
 
     def mark_finished(self, steps: Iterable[Step]) -> None:
-        """Mark the steps as finished, whether they succeeded or were abandoned."""
+        """Mark the steps as finished, whether successful or abandoned."""
         with self._has_changed:
             self._finished.update({id(step): step for step in steps})
             self._has_changed.notify_all()
 
     def wake_waiting_steps(self) -> None:
-        """Make all waiting steps check again whether they still have to wait."""
+        """Wake all waiting steps, so that each checks again whether the run is stopped."""
         with self._has_changed:
             self._has_changed.notify_all()
 
     def wait_until_finished(self, step: Step, is_stopped: Callable[[], bool]) -> None:
-        """Wait until `step` is finished or `stopped` returns True."""
+        """Wait until `step` is finished or `is_stopped` returns True."""
         with self._has_changed:
             self._has_changed.wait_for(lambda: id(step) in self._finished or is_stopped())
 
@@ -128,7 +129,7 @@ class StepExecutor:
         return self._stopping.is_set()
 
     def stop(self) -> None:
-        """Let no further step start; running steps finish."""
+        """Prevent further steps from starting; running steps finish."""
         self._stopping.set()
         self._step_waiter.wake_waiting_steps()
 
@@ -144,19 +145,23 @@ class StepExecutor:
         `seconds` is the time the step took.
         """
         self.report_failure(step.urn, error)
+        # As in Pulumi, the first failure lets running steps finish and starts no others.
         if not self.preview and not self.continue_on_error:
             self.stop()
         self.events.emit(StepFailed(step, seconds))
 
     def refuse_step(self, step: Step, error: EngineError) -> None:
-        """Report a step that is not allowed as a failed one; other steps continue."""
+        """Report a forbidden step as failed; other steps continue."""
         self.events.emit(StepStarted(step, self.preview))
         self.report_failure(step.urn, error)
         if not self.preview:
             self.events.emit(StepFailed(step))
 
     def skip_resource(self, urn: str) -> None:
-        """Leave a resource as it is because one of its dependencies failed."""
+        """Add the URN of a resource to `failed` without an error message.
+
+        The resource is left as it is because one of its dependencies failed.
+        """
         with self._lock:
             self.failed.add(urn)
 
@@ -186,6 +191,8 @@ class StepExecutor:
                 if self.is_stopping:
                     raise Stopped
                 self._run_step(step)
+                # The recreation of a dependent waits for this deletion, not for the rest of the
+                # chain.
                 if step.op is Op.DELETE_REPLACED:
                     self._step_waiter.mark_finished([step])
         finally:
@@ -206,11 +213,11 @@ class StepExecutor:
                 raise StepError from None
 
     def release_waiting_steps(self, steps: Iterable[Step]) -> None:
-        """Let no other step wait for these steps any more: they are done or abandoned."""
+        """Release all steps waiting for deletions among `steps`, done or abandoned."""
         self._step_waiter.mark_finished(step for step in steps if step.op is Op.DELETE_REPLACED)
 
     def _wait_for_prior_step(self, step: Step) -> None:
-        """Wait for the step named by `after`, and fail if it did not delete the object."""
+        """Wait for the step in `after`, and raise StepError if the old object still exists."""
         if step.after is None or self.preview:
             return
         self._step_waiter.wait_until_finished(step.after, self._stopping.is_set)
@@ -220,7 +227,7 @@ class StepExecutor:
             raise StepError
 
     def run_layer(self, steps: list[Step]) -> list[Step]:
-        """Run independent steps in parallel and return the steps that were not done."""
+        """Run independent steps in parallel and return the steps not done."""
         if len(steps) == 1 or self.parallel <= 1:
             done = [self._try_run(step) for step in steps]
         else:
@@ -245,14 +252,15 @@ class StepExecutor:
             self.fail_step(step, error, time.monotonic() - started_at)
             raise StepError from None
         if warnings:
-            # The object exists, and the state knows it; the step has failed all the same.
+            # Pulumi's partial failure: the object exists and is in the state with its init errors,
+            # and the step fails all the same.
             self.fail_step(step, EngineError("; ".join(warnings)), time.monotonic() - started_at)
             raise StepError
         if self.outside_deletions.contains_step(step):
             return
         self.count_step(step)
         self.warn_of_secret_id(step)
-        # A component is done when the program has registered its outputs.
+        # Pulumi reports a component as done at RegisterResourceOutputs, not at its registration.
         if is_preview or step.state.custom or step.op is Op.DELETE:
             self.events.emit(StepDone(step, is_preview, time.monotonic() - started_at))
 
@@ -284,7 +292,8 @@ class StepExecutor:
         if not shown_op.is_logical or is_provider(step.state.type) or step.is_unchanged_read:
             return
         with self._lock:
-            # As in Pulumi, a first read is no change of the stack's; the plan shows it.
+            # As in Pulumi, the first read of an external object does not count as a change of the
+            # stack; the plan shows the read.
             if step.op is not Op.READ or step.old is not None:
                 self.changes[shown_op] += 1
             if step.change is not None:
@@ -298,7 +307,7 @@ class StepExecutor:
             self.events.emit(Diagnostic("warning", message, step.urn))
 
     def _apply_step(self, step: Step) -> list[str]:
-        """Apply the step and return the reasons why its object exists but is not ready."""
+        """Apply the step and return its init errors: why the object exists without being ready."""
         if step.op is Op.REFRESH and self.refresh_step is not None:
             self.refresh_step(step)
             return []
@@ -307,6 +316,8 @@ class StepExecutor:
             self._applier.predict(step)
             return []
         reasons = self._applier.apply(step)
+        # gpuform's providers find the object of an interrupted create: its pending operation is
+        # settled now.
         if step.new is not None and self.host.can_find_created(step.new):
             self.snapshot.record_recovered(step.urn)
         return reasons
@@ -324,7 +335,8 @@ class StepExecutor:
         with self._provider_call_slots:
             if self.is_stopping:
                 raise Stopped
-            # the wait may have been long: the state may not be writable any more
+            # The wait for the slot may have been long, and the state may have become unwritable.
+            # An object that is created now could not be recorded.
             self.snapshot.check()
             self._report_start(step)
             yield

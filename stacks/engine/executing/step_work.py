@@ -68,11 +68,17 @@ class StepApplier:
         }
 
     def apply(self, step: Step) -> list[str]:
-        """Apply the step and return the reasons why its object exists but is not ready."""
+        """Apply the step and return its init errors: why the object exists without being ready.
+
+        Raises:
+            EngineError: the provider call failed, or too many objects are missing.
+        """
         return self._functions[step.op](step)
 
     def predict(self, step: Step) -> None:
-        """Fill in the predicted outputs of a step in a preview, and the nodes that it removes.
+        """Predict the outputs of a step in a preview, and the nodes and objects to be removed.
+
+        Changes `step.new` and `step.change`.
 
         Raises:
             EngineError: the provider does not allow the deletion, or an object to read does not
@@ -88,11 +94,14 @@ class StepApplier:
                     step.urn, deleted_entry.outputs, deleted_entry.provider, objects_of_others
                 )
             return
+        # Reads are made in previews too, as under the CLI.
         if step.op in (Op.READ, Op.READ_REPLACEMENT):
             self._read_object(step)
             return
         if step.op is Op.SAME and old is not None:
             new.id, new.outputs = old.id, _keep_outputs(old, new)
+        # As the CLI: the preview of an update returns only the checked inputs, not the old outputs,
+        # so that dependents see unknown values.
         elif step.op is Op.UPDATE and old is not None:
             new.id, new.outputs = old.id, dict(new.inputs) if new.custom else {}
         elif step.op in (Op.CREATE, Op.CREATE_REPLACEMENT):
@@ -100,7 +109,7 @@ class StepApplier:
         new.outputs = _mark_secret_outputs(new)
 
     def _predict_removed_nodes(self, step: Step) -> None:
-        """Add the nodes that the step removes, and the jobs on them, to its planned change."""
+        """Add the removed nodes and the affected jobs to the planned change of the step."""
         old, new, change = step.old, step.new, step.change
         if old is None or change is None or step.is_forget_only or not old.custom or old.external:
             return
@@ -119,7 +128,7 @@ class StepApplier:
             step.change = change.model_copy(update={"leaving": removed_nodes})
 
     def _find_objects_of_others(self, step: Step) -> Sequence[str]:
-        """Return what others created inside a removed object, and add the names to the plan."""
+        """Return objects of others inside a removed object, and add the names to the plan."""
         old, change = step.old, step.change
         if old is None or step.is_forget_only or not old.custom or old.external:
             return ()
@@ -136,6 +145,7 @@ class StepApplier:
         self.report_start(step)
         if step.skipped:
             return []
+        # Pulumi's "same" stores the new inputs and options with the old id, outputs and times.
         old, new = _require_both(step)
         new.id, new.outputs = old.id, _keep_outputs(old, new)
         new.outputs = _mark_secret_outputs(new)
@@ -167,7 +177,7 @@ class StepApplier:
         return list(created.init_errors)
 
     def _find_replaced_id(self, step: Step) -> str:
-        """Return the id of the old object beside its replacement, or an empty string."""
+        """Return the id of the old object while both objects exist, or an empty string."""
         old = step.old
         still_exists = old is not None and not self.snapshot.is_pending_replacement(old)
         return old.id if still_exists and old is not None else ""
@@ -176,9 +186,12 @@ class StepApplier:
         old = step.old
         if old is None:
             self.snapshot.record_create(new)
+        # The mark pendingReplacement stays until the replacement exists, so that a run that is
+        # killed before creates it next time.
         elif self.snapshot.is_pending_replacement(old):
             self.snapshot.record_replacement(old, new)
         else:
+            # Create first: the old entry stays with `delete: true` until the delete phase.
             self.snapshot.record_create_replacement(old, new)
 
     def _update_resource(self, step: Step) -> list[str]:
@@ -189,7 +202,7 @@ class StepApplier:
             if new.custom:
                 new.outputs = dict(new.inputs)
             else:
-                # The program registers its outputs anew.
+                # The outputs of a component come only from RegisterResourceOutputs of this run.
                 new.outputs, new.modified = {}, old.modified
             self.snapshot.record_replacement(old, new)
             return []
@@ -199,7 +212,8 @@ class StepApplier:
             )
             self._store_result(new, updated)
             if updated.init_errors:
-                # The old inputs stay, so that the next run compares with them and tries again.
+                # Pulumi's rule for a partly failed update: old inputs with new outputs, so that the
+                # next run finds the difference again.
                 new.inputs = old.inputs
             self.snapshot.record_replacement(old, new)
         return list(updated.init_errors)
@@ -232,13 +246,14 @@ class StepApplier:
         return list(new.init_errors)
 
     def _read_object(self, step: Step) -> None:
-        """Read the object that a program names by its id; previews read as well.
+        """Read the object named by an id in the program, in previews too, and fill in `step.new`.
 
         Raises:
             EngineError: the object does not exist.
         """
         new, old = _require_new(step), step.old
         read_result = None
+        # A preview: the id comes from a resource that does not exist yet.
         if new.id == values.UNKNOWN_TEXT:
             new.id = ""
             return
@@ -256,7 +271,8 @@ class StepApplier:
             self._store_result(new, read_result[0])
             new.id = read_result[0].id
         if old is not None:
-            # As in Pulumi: what `additional_secret_outputs` seals differs from what was read.
+            # Compared before secrets are marked, as in Pulumi: an output that
+            # `additional_secret_outputs` makes secret differs from the plain value that was read.
             read_outputs = new.outputs if read_result is None else read_result[0].outputs
             is_same = values.are_equal(new.inputs, old.inputs) and values.are_equal(
                 read_outputs, old.outputs
@@ -276,6 +292,8 @@ class StepApplier:
             if step.op is Op.DELETE_REPLACED and not old.delete:
                 for cause in () if self.was_being_deleted(old) else causes:
                     self.outside_deletions.count_replaced(old, cause)
+                # Marked only after the provider's delete has succeeded: the mark says that the
+                # object is gone.
                 self.snapshot.record_pending_replacement(old)
             elif causes and not self.was_being_deleted(old):
                 seconds = time.monotonic() - started_at
@@ -297,7 +315,7 @@ class StepApplier:
         return []
 
     def _report_only(self, step: Step) -> list[str]:
-        """Report the logical step of a replacement; the steps beside it make the provider calls."""
+        """Report the logical step of a replacement; other steps make the provider calls."""
         self.report_start(step)
         return []
 
@@ -306,14 +324,15 @@ class StepApplier:
         self, step: Step, kind: str, resource: ResourceState
     ) -> Iterator[None]:
         """Record a pending operation in the state, then hold a provider call slot."""
-        # Recorded before the call, so that a run that is killed meanwhile leaves a trace
+        # Recorded before the call: a run that is killed meanwhile leaves the pending operation.
         token = self.snapshot.begin(kind, resource)
         is_settled = True
         try:
             with self.limit_provider_calls(step):
                 yield
         except EngineError:
-            # Nobody knows what it has made: who finds it needs what was declared.
+            # The failed request may have created an object. The pending operation stays, because
+            # the search for this object needs the declared inputs.
             is_settled = kind != "creating" or not self.may_have_created(resource.urn)
             raise
         finally:
@@ -338,13 +357,14 @@ def _require_both(step: Step) -> tuple[ResourceState, ResourceState]:
 
 
 def _keep_outputs(old: ResourceState, new: ResourceState) -> PropertyMap:
-    """Return the old outputs, with the provider key of a resource that leaves plugin form."""
+    """Return the old outputs, plus the provider key for a resource leaving plugin form."""
     if not new.custom or PROVIDER_KEY not in new.inputs or PROVIDER_KEY in old.outputs:
         return old.outputs
     return {**old.outputs, PROVIDER_KEY: new.inputs[PROVIDER_KEY]}
 
 
 def _mark_secret_outputs(new: ResourceState) -> PropertyMap:
+    # Providers get and return plain values; the engine marks secrets again, by Pulumi's rules.
     return values.mark_secret_outputs(new.outputs, new.inputs, new.additional_secret_outputs)
 
 

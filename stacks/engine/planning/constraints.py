@@ -1,7 +1,7 @@
 """Check inputs by their provider, and keep a run within its saved plan and selection.
 
-The step generator checks inputs here; the step executor and the monitor check steps and
-declarations against the saved plan; `deployment` formats the notes on the selection.
+The step generator calls `check_inputs`. The step executor and the resource monitor compare steps
+and declarations with the saved plan. `deployment` prints the notes on the selection.
 """
 
 import json
@@ -45,7 +45,9 @@ def check_inputs(
     news: PropertyMap,
     provider: str = "",
 ) -> PropertyMap:
-    """Return the inputs as the provider checked them.
+    """Ask the provider to check the inputs of `registration`, and return the checked inputs.
+
+    `olds` are the inputs in the state, empty for a new object; `news` are the inputs to check.
 
     Raises:
         CheckFailed: the provider refused a property.
@@ -70,6 +72,7 @@ def _format_check_failure(registration: Registration, news: PropertyMap, failure
     value = news.get(property_paths.get_root(failure.property))
     unwrapped = unwrap_secrets(value)
     value_suffix = ""
+    # A secret must not appear in a message; a list or map would be too long.
     if unwrapped == value and isinstance(value, str | float | int | bool):
         is_float = isinstance(value, float)
         value_suffix = (
@@ -86,10 +89,11 @@ NEW_PLAN_HINT: Final = (
 )
 """The hint for a plan that cannot be applied any more."""
 
+# A saved plan is an upper bound: these effects may take the place of a planned one.
 _LESSER_EFFECTS = {
     "replace": {"update"},
     "delete": {"forget"},
-}  # what is less than something planned
+}
 _EFFECT_PARTICIPLES = {
     "create": "created",
     "update": "updated",
@@ -100,7 +104,7 @@ _EFFECT_PARTICIPLES = {
     "refresh": "taken over from its platform",
 }
 
-# Which resources a value comes from is known when the value is.
+# While an input is unknown, the list of resources that it comes from may be incomplete too.
 _PARTS_KNOWN_WITH_VALUES = {"dependencies", "property_dependencies"}
 
 
@@ -134,7 +138,12 @@ class PlanConstraint:
         return cls(plan.basis, changes, digest, bool(plan.stack_references))
 
     def find_basis_changes(self, now: Basis) -> Iterator[str]:
-        """Yield a message for each part of state and configuration that changed since the plan."""
+        """Yield one message per part of state and configuration changed since the plan.
+
+        After a change of the passphrase no digest can be compared; then the only message says so.
+        """
+        # Digests are keyed with the stack's passphrase, so that nobody can try values against a
+        # plan.
         if now.key != self.basis.key:
             yield "the stack's passphrase was changed"
             return
@@ -144,9 +153,12 @@ class PlanConstraint:
             yield f"configuration key {key} {_CONFIG_CHANGE_WORDS[kind]} since the plan"
 
     def find_excess(self, now: Basis, planned: Iterable[ResourceChange]) -> Iterator[str]:
-        """Yield a message for each change of a new preview that the plan does not contain.
+        """Yield messages about changes of a new preview outside of the saved plan.
 
-        `now` is the basis of the new preview, `planned` its changes.
+        `now` is the basis of the new preview, `planned` its changes. A resource with a changed
+        declaration
+        or an unplanned effect gets one message, any other resource one for each unplanned property
+        change.
         """
         reported: set[str] = set()
         for urn, message in self._find_changed_declarations(now):
@@ -162,7 +174,7 @@ class PlanConstraint:
                 yield from find_unplanned_changes(self.changes, change)
 
     def _find_changed_declarations(self, now: Basis) -> Iterator[tuple[str, str]]:
-        """Yield URN and message of each declaration that changed since the plan."""
+        """Yield URN and message of each declaration added, removed or changed since the plan."""
         for urn, kind in _compare_mappings(self.basis.program, now.program):
             if kind == "new":
                 yield urn, f"program: {urn} is declared, and was not"
@@ -170,7 +182,9 @@ class PlanConstraint:
                 yield urn, f"program: {urn} is declared no more"
             else:
                 before, after = self.basis.program[urn], now.program[urn]
-                if self.reads_others:  # which may have made since what was not known
+                # The other stacks may have been created since the plan: their outputs, unknown to
+                # the plan, are known to the new preview.
+                if self.reads_others:
                     before, after = _select_known_parts(before, after)
                 if before != after:
                     yield (
@@ -189,6 +203,7 @@ class PlanConstraint:
         )
         if planned_digests is None:
             raise _build_exceeded_error(f"{declaration.urn} is declared, and is not in the plan")
+        # A program registers the stack's outputs at its end, after all declarations.
         comparable_digests = {
             part: digest for part, digest in planned_digests.items() if part != EXPORTS
         }
@@ -200,7 +215,7 @@ class PlanConstraint:
             )
 
     def check_step(self, step: Step) -> None:
-        """Raise PlanExceeded for a step that the plan does not allow."""
+        """Raise PlanExceeded if the effect or a property change of `step` is not planned."""
         if not step.effect:
             return
         messages = list(self._find_unplanned_effects(step.urn, [step.effect]))
@@ -212,7 +227,8 @@ class PlanConstraint:
     def _find_unplanned_effects(self, urn: str, effects: Collection[str]) -> Iterator[str]:
         allowed = set(self.basis.effects.get(urn, ()))
         allowed.update(*(_LESSER_EFFECTS.get(effect, ()) for effect in [*allowed]))
-        # The first says all: with a replacement goes the deletion of its old object.
+        # A replacement has two effects, "replace" and "delete": the order of the participles puts
+        # the one that explains the other first.
         for effect in sorted({*effects} - allowed, key=[*_EFFECT_PARTICIPLES].index):
             yield f"{urn} would be {_EFFECT_PARTICIPLES[effect]}, which is not planned"
 
@@ -234,7 +250,7 @@ def _compare_mappings(
 
 
 def _describe_changed_parts(before: Mapping[str, str], after: Mapping[str, str]) -> str:
-    """Describe the parts of a registration that differ, such as its inputs and options."""
+    """Describe the changed parts of a registration, such as inputs, options and outputs."""
     changed_parts = [part for part, _ in _compare_mappings(before, after)]
     inputs = [part.removeprefix(INPUTS) for part in changed_parts if part.startswith(INPUTS)]
     inputs = ["its provider's code" if name == PROVIDER_KEY else name for name in inputs]
@@ -247,7 +263,7 @@ def _describe_changed_parts(before: Mapping[str, str], after: Mapping[str, str])
 def _select_known_parts(
     planned: Mapping[str, str], current: Mapping[str, str]
 ) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """Return planned and current parts of a registration without parts that were unknown then."""
+    """Return planned and current digests, both without the parts unknown to the plan."""
     unknown_parts = {part for part, digest in planned.items() if digest.startswith(UNKNOWN_MARK)}
     if unknown_parts:
         unknown_parts |= _PARTS_KNOWN_WITH_VALUES
@@ -277,7 +293,7 @@ class SelectionNotes:
     touched: Collection[str]
 
     def format_notes(self) -> Iterator[str]:
-        """Yield sentences about resources that the selection affects although nobody named them."""
+        """Yield sentences about resources affected by the selection without being named."""
         selection, base = self.selection, self.base
         named = selection.targets or selection.excludes
         urns = {entry.urn for entry in base if entry.urn in named}
@@ -308,6 +324,8 @@ class SelectionNotes:
                 yield f"{flags} leaves {noun}: {names}"
         elif selection.excludes:
             kept_urns = graph.add_dependents(base, urns) if selection.exclude_dependents else urns
+            # A refresh may read the dependencies of an excluded resource: reading changes no
+            # object.
             if self.operation != "refresh":
                 kept_urns = kept_urns | (
                     graph.add_dependencies(base, kept_urns) - set(self.declared)
@@ -321,7 +339,7 @@ class SelectionNotes:
         return [entry for entry in entries if not is_noise(entry.type)]
 
     def _list_unnamed(self, urns: Collection[str], named: Collection[str]) -> str:
-        """List the unnamed resources, each with a resource that needs it or is needed."""
+        """Format the unnamed resources among `urns`, each with a dependency or a dependent."""
         members = self._select_visible(urns)
         descriptions: list[str] = []
         position_by_urn: dict[str, int] = {}
@@ -349,7 +367,7 @@ class SelectionNotes:
 
 
 def _shorten_urn(target: str) -> str:
-    """Return the resource name of a URN, or the text itself if it is no URN."""
+    """Return the resource name of a URN; return any other text unchanged."""
     return name_of(target) if is_urn(target) else target
 
 

@@ -1,7 +1,7 @@
 """Match registrations to old state entries, and find Pulumi's dependent replacements.
 
-The step generator calls this module for every registration and before every replacement that
-deletes first.
+The step generator calls this module for every registration, and before every replacement in which
+the old object is deleted first. The provider host compares dependents with their changed inputs.
 """
 
 import heapq
@@ -36,23 +36,27 @@ class DependentReplacements:
     def find_dependents(
         self, root: ResourceState, spared: Collection[str]
     ) -> list[DependentReplacement]:
-        """Return the dependents that are replaced together with `root`, in the order of the state.
+        """Return the dependents to replace together with `root`, in the order of the state.
 
         Entries in `spared` are left out: this run has already planned them, so that they do not
-        depend on `root` any more. A dependent is replaced when it is `deleted_with` a replaced
-        resource, when its `replace_with` names `root`, or when its provider requires a replacement
-        for a property that comes from a replaced resource. Entries that wait for their deletion are
-        included, unless they are protected.
+        depend on
+        `root` any more. A dependent is replaced when it is `deleted_with` a replaced resource, when
+        its
+        `replace_with` names `root`, or when its provider requires a replacement for a property that
+        comes
+        from a replaced resource. Entries that wait for their deletion are included, unless they are
+        protected.
         """
         return self._find_replaced(root, spared)[0]
 
     def find_incomparable_roots(
         self, roots: Iterable[ResourceState], spared: Collection[str]
     ) -> Iterator[tuple[str, EngineError]]:
-        """Ask providers what would be replaced with each root; yield roots whose provider fails.
+        """Ask providers about the dependents of each root, and yield roots with failing providers.
 
         Each result is a URN with its error. Where each replaced resource depends on only one other,
-        its own dependents are known with it and are not asked about again.
+        its own
+        dependents are known with it and are not asked about again.
         """
         compared_urns: set[str] = set()
         for root in roots:
@@ -66,13 +70,17 @@ class DependentReplacements:
     def _find_replaced(
         self, root: ResourceState, spared: Collection[str]
     ) -> tuple[list[DependentReplacement], set[str]]:
-        """Return the dependents, and the replaced URNs if no dependent needs two of them."""
+        """Return the dependents of `root`, and the replaced URNs if they form a tree (else none).
+
+        In a tree each visited entry depends on one replaced resource only.
+        """
         if not self._user_positions:
             self._user_positions = graph.index_dependents(self.base)
         replaced = {root.urn}
         dependents: list[DependentReplacement] = []
-        # Only what needs a replaced one can be: the others need not be looked at.
-        waiting_positions = [*self._user_positions.get(root.urn, ())]  # a heap, of each place once
+        # Pulumi's calculateDependentReplacements walks all entries after the root in the order of
+        # the state. The heap keeps this order, and visits only users of a replaced resource.
+        waiting_positions = [*self._user_positions.get(root.urn, ())]
         visited_positions = set(waiting_positions)
         while waiting_positions:
             position = heapq.heappop(waiting_positions)
@@ -100,7 +108,7 @@ class DependentReplacements:
     def _find_replacing_keys(
         self, dependent: ResourceState, replaced: set[str]
     ) -> Sequence[str] | None:
-        """Return the properties that require a replacement of `dependent`, or None if it stays."""
+        """Return the properties forcing a replacement of `dependent`, or None if there is none."""
         if not dependent.custom:
             return None
         if dependent.deleted_with in replaced:
@@ -110,16 +118,21 @@ class DependentReplacements:
             for key, urns in dependent.property_dependencies.items()
             if key in dependent.inputs and not replaced.isdisjoint(urns)
         ]
+        # A dependency by `depends_on` alone replaces nothing, as in Pulumi.
         if not affected_keys:
             return None
+        # The comparison that Pulumi's engine makes: old inputs, with the properties that come from
+        # a replaced resource unknown.
         goal = replace(
             dependent, inputs={**dependent.inputs, **dict.fromkeys(affected_keys, UNKNOWN)}
         )
+        # Old init errors have nothing to do with the root: `#initerror` must not match here.
         diff = steps.compare_with_goal(self.host, replace(dependent, init_errors=[]), goal)
         return diff.replaces or None
 
 
 def _can_be_replaced(dependent: ResourceState) -> bool:
+    # Nobody can create again an object that is only read, and a provider resource has no object.
     if dependent.external or is_provider(dependent.type):
         return False
     return not (dependent.delete and dependent.protect)
@@ -142,6 +155,7 @@ class OldEntries:
 
     @classmethod
     def from_state(cls, stack: str, project: str, base: Iterable[ResourceState]) -> "OldEntries":
+        # An entry with `delete: true` has its replacement already and is never an old state.
         return cls(stack, project, {entry.urn: entry for entry in base if not entry.delete})
 
     def match_entry(self, declaration: Registration | Read) -> ResourceState | None:
@@ -165,6 +179,7 @@ class OldEntries:
                 "has it as an alias",
                 hint="remove the alias, or give the new resource another name",
             )
+        # Pulumi's order: the entry of the own URN, else the first alias that has an entry.
         for urn in (declaration.urn, *self._list_alias_urns(declaration)):
             if urn in self.entries:
                 if urn != declaration.urn:
@@ -173,7 +188,7 @@ class OldEntries:
         return None
 
     def keep_old_urn(self, old: ResourceState, declaration: Registration | Read) -> None:
-        """Keep the old URN of an entry that an alias matched, because no step touches the entry."""
+        """Undo the renaming of `old` by an alias, because no step touches the entry."""
         if self.new_urns.pop(old.urn, None) is not None:
             self.declared[old.urn] = declaration
 

@@ -1,8 +1,9 @@
-"""Publish the engine's events, and describe steps as changes of a plan.
+"""Define and publish the engine's events, and describe steps as changes of a plan.
 
-Views, logs and tests listen. Events arrive from many threads; `EventBus` passes them on one at a
-time, in order. Where the provider is one of gpuform's, its own property-level changes are
-described; otherwise the engine compares inputs. Secrets are masked.
+The executor, the monitor and `deployment` emit events from many threads; views, logs and tests
+listen, and `EventBus` calls them one event at a time. Descriptions of gpuform's own resources come
+from their providers' property-level diffs; for other resources the engine compares inputs. Secrets
+are masked.
 """
 
 import threading
@@ -129,7 +130,7 @@ class EventBus:
         return self._emitting == threading.get_ident()
 
     def redact_secrets(self, secrets: Iterable[str]) -> None:
-        """Replace these texts by `[secret]` in all further messages."""
+        """Replace `secrets` by `[secret]` in all further messages, instead of an earlier set."""
         self._redactor = Redactor(secrets)
 
     def emit(self, event: Event) -> None:
@@ -144,6 +145,8 @@ class EventBus:
         elif isinstance(event, Progress | SkippedCheck):
             event = replace(event, text=self._redactor.redact(event.text))
         with self._lock:
+            # A listener may emit an event itself: the lock is reentrant, and the outer mark comes
+            # back.
             outer, self._emitting = self._emitting, threading.get_ident()
             try:
                 for listener in self.listeners:
@@ -175,7 +178,7 @@ class GpuCounter(Protocol):
     """Knows how many GPUs a resource has; `ProviderHost` implements the protocol."""
 
     def count_gpus(self, resource: ResourceState) -> int | None:
-        """Return the number of GPUs, or None if it is unknown yet."""
+        """Return the number of GPUs of `resource`, or None while unknown."""
 
 
 def describe_change(
@@ -190,6 +193,7 @@ def describe_change(
     if subject is None:
         raise AssertionError("a step has an old or a new state")
     fields = list(_list_field_changes(op, old, new, diff))
+    # A retained object stays on its platform, and so do its GPUs.
     retained = bool(old and old.retain_on_delete and op in (Op.DELETE, Op.REPLACE))
     before = host.count_gpus(old) if old and not retained else 0
     after = host.count_gpus(new) if new else 0
@@ -212,13 +216,15 @@ def describe_change(
 def describe_drift(
     host: GpuCounter, old: ResourceState, new: ResourceState | None, diff: Diff | None
 ) -> ResourceChange:
-    """Return the drift that a refresh found, as a change from the last known values.
+    """Return the drift found by a refresh, as a planned change from the last known values.
 
     `new` is None if the object no longer exists.
     """
     fields: list[FieldChange] = []
     if new is not None and diff is not None:
         fields = [
+            # The diff of a refresh goes from the read values to the state; drift is shown the other
+            # way.
             FieldChange(
                 change.path,
                 change.action,
@@ -267,6 +273,7 @@ def _count_added_gpus(op: Op, before: int | None, after: int | None) -> int | No
         return 0
     if before is None or after is None:
         return None
+    # All GPUs of the new object are added, because all GPUs of the old one are removed.
     return after if op is Op.REPLACE else max(0, after - before)
 
 
@@ -277,6 +284,7 @@ def _choose_reason(op: Op, old: ResourceState | None, diff: Diff | None) -> Plan
         forced_reason = PlanReason.FIELD_FORCES_REPLACEMENT if diff and diff.replaces else None
         return (diff and diff.reason) or forced_reason or PlanReason.DEPENDENCY_REPLACED
     field_changes = (diff.fields if diff else None) or ()
+    # gpuform's providers report an object that is not usable yet as a change of `ready`.
     is_waiting = bool(field_changes) and all(field.path == "ready" for field in field_changes)
     has_init_errors = bool(old and old.init_errors and not (diff and diff.changes))
     return PlanReason.NOT_READY if is_waiting or has_init_errors else PlanReason.CHANGED
@@ -300,7 +308,7 @@ def _compare_properties(
     olds: PropertyMap, news: PropertyMap, replaces: Sequence[str] = ()
 ) -> Iterator[FieldChange]:
     changed = set(find_changed_keys(olds, news)) - {PROVIDER_KEY}
-    # The program's order reads better than the alphabet's.
+    # Properties in the order of the program are easier to read than in alphabetical order.
     for key in dict.fromkeys([*news, *olds]):
         if key in changed:
             before, after = _to_plan_value(olds.get(key)), _to_plan_value(news.get(key))
@@ -318,6 +326,7 @@ def _build_property_changes(
     for change in fields:
         root = property_paths.get_root(change.path)
         holders = [m for s in (old, new) if s for m in (s.inputs, s.outputs)]
+        # Providers get and return plain values, so that one copy may be marked and another not.
         secret = any(values.contains_secret(holder.get(root)) for holder in holders)
         yield PropertyChange.from_field_change(change, secret=secret)
 
@@ -327,6 +336,7 @@ def _to_plan_value(value: Any) -> Any:
         return _to_plan_value(value.value)
     if isinstance(value, values.Unknown):
         return PLAN_UNKNOWN
+    # Numbers are doubles in Pulumi's protocol: 1.0 is the 1 of the program.
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, list):

@@ -28,7 +28,9 @@ from gpuform.stacks.engine.urn import is_own, own_type
 
 
 def should_import(registration: Registration, old: ResourceState | None) -> bool:
-    """Return True if the object that `import_` names is not imported yet.
+    """Return True if the object named by `import_` is not in the state yet.
+
+    False for a registration without `import_`.
 
     Raises:
         EngineError: the resource already has another object in the state.
@@ -65,11 +67,13 @@ class OwnedObjects:
     _is_loaded: bool = False
 
     def claim_object(self, registration: Registration) -> None:
-        """Record the object of an import.
+        """Record the object of an import as owned by the registered resource.
 
         Raises:
             EngineError: another resource owns the object, or another stack cannot be read.
         """
+        # Several resources may share the id of an object that their provider neither creates nor
+        # deletes.
         if not self.host.is_bound(registration.urn, registration.inputs):
             key = _build_object_key(
                 registration.type, _parse_import_id(registration), registration.inputs
@@ -77,7 +81,11 @@ class OwnedObjects:
             self._claim(registration.urn, key)
 
     def claim_parts(self, imported: ResourceState) -> None:
-        """Record the parts of an imported object in the same way."""
+        """Record the parts of an imported object as owned by `imported`.
+
+        Raises:
+            EngineError: another resource owns a part, or another stack cannot be read.
+        """
         for key in self._list_part_keys(imported):
             self._claim(imported.urn, key)
 
@@ -99,7 +107,11 @@ class OwnedObjects:
             raise unreadable
         self._is_loaded = True
         own_entries = [
-            e for e in self.base if e.id and not e.external and not e.pending_replacement
+            # An external entry only reads its object; after the deletion for a replacement there is
+            # none.
+            e
+            for e in self.base
+            if e.id and not e.external and not e.pending_replacement
         ]
         owned_entries = [
             (owned_entry, f"{owned_entry.urn} of this stack") for owned_entry in own_entries
@@ -117,12 +129,15 @@ class OwnedObjects:
 
     def _list_part_keys(self, entry: ResourceState) -> list[_ObjectKey]:
         if not is_own(entry.type):
-            return []  # another program's provider is nothing to load
+            # Finding the parts of a foreign type would unpickle the provider of another program.
+            return []
         type_ = self.host.get_part_type(entry)
         return [(own_type(type_), id_, "") for id_ in self.host.list_part_ids(entry)]
 
 
 def _build_object_key(type_: str, id_: str, inputs: values.PropertyMap) -> _ObjectKey:
+    # All dynamic resources of other programs have one type token, so that their pickled provider
+    # has to tell them apart.
     provider = "" if is_own(type_) else values.unwrap_secrets(inputs.get(PROVIDER_KEY))
     return own_type(type_) or type_, id_, provider
 
@@ -146,6 +161,8 @@ def build_import_steps(
     object_id = _parse_import_id(registration)
     goal.inputs = check_inputs(host, registration, {}, registration.inputs, goal.provider)
     _refuse_contradicting_input(registration, goal)
+    # The stock host fails on a read without `__provider` (KeyError), so the declared inputs are
+    # sent as properties.
     read_result = host.read(
         goal.urn, object_id, goal.inputs, goal.inputs, provider=goal.provider, as_of=as_of
     )
@@ -184,7 +201,7 @@ def build_import_steps(
 
 
 def _parse_import_id(registration: Registration) -> str:
-    """Return the object id in `import_`, without the input that may follow the id."""
+    """Return the object id in `import_`, without the value of an input behind the id."""
     kind = _find_lifecycle_class(registration)
     return parse_object_id(kind, registration.import_id) if kind else registration.import_id
 
@@ -211,5 +228,5 @@ def _refuse_contradicting_input(registration: Registration, goal: ResourceState)
 
 
 def _overlay_outputs(goal: ResourceState, outputs: values.PropertyMap) -> values.PropertyMap:
-    """Return the declared inputs, with the object's own values where its outputs have them."""
+    """Return the declared inputs, overlaid with the object's outputs of equal name."""
     return {key: outputs.get(key, value) for key, value in goal.inputs.items()}

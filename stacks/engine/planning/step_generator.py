@@ -1,7 +1,8 @@
-"""Decide what to do about each registration, by Pulumi's step rules.
+"""Decide the steps of each registration, by Pulumi's step rules.
 
 The resource monitor calls the generator under one lock, as Pulumi's engine does, so that decisions
-are serial. The generator asks providers to check and to compare, never to change anything.
+are serial. The generator asks the provider host to check inputs and to compare them, never to
+change an object. `importing` plans imports, `dependent_replacements` finds replaced dependents.
 """
 
 import time
@@ -71,10 +72,12 @@ class StepGenerator:
     # id() of a dependent's entry -> its deletion
     _dependent_deletions: dict[int, Step] = field(default_factory=dict)
     _replaced_urns: set[str] = field(default_factory=set)
-    _goals: dict[str, ResourceState] = field(default_factory=dict)  # what this run has stepped
+    # URN -> the entry that the steps of this run leave
+    _goals: dict[str, ResourceState] = field(default_factory=dict)
     _skipped_urns: set[str] = field(default_factory=set)
     _handled_urns: set[str] = field(default_factory=set)
-    _needed_urns: set[str] = field(default_factory=set)  # by what is left as it is
+    # URNs that untouched entries depend on
+    _needed_urns: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._old_entries = OldEntries.from_state(self.stack, self.project, self.base)
@@ -85,7 +88,7 @@ class StepGenerator:
         )
 
     def generate_steps(self, registration: Registration, provider: str) -> list[Step]:
-        """Return the steps of one registration, in the order in which they have to run.
+        """Return the steps of one registration, in execution order.
 
         `provider` is the provider reference, empty for components.
 
@@ -97,6 +100,8 @@ class StepGenerator:
         registration = goal_state.inherit_options(
             registration, self._old_entries.declared.get(registration.parent)
         )
+        # Children inherit options from the parent's inherited ones, as in Pulumi's
+        # inheritFromParent.
         self._old_entries.declared[registration.urn] = registration
         goal = goal_state.registration_to_goal(registration, provider)
         program_step = (
@@ -107,8 +112,10 @@ class StepGenerator:
         if program_step is not None:
             self._handled_urns.add(registration.urn)
             return [program_step]
+        # Pulumi includes the stack and providers in every selection.
         is_always_included = goal.type == STACK_TYPE or is_provider(goal.type)
         is_targeted = is_always_included or self.selected.includes(goal)
+        # A dependent that a replacement has deleted is created again, targeted or not.
         if not is_targeted and not (old and old.urn in self._dependent_keys):
             steps = self._keep_untargeted(registration, old, goal)
         else:
@@ -128,7 +135,7 @@ class StepGenerator:
         return self._wait_for_dependent_deletion(old, [*read_first, *steps])
 
     def keep_skipped_resource(self, registration: Registration) -> None:
-        """Keep the entry of a resource that is skipped because one of its dependencies failed.
+        """Keep the old entry of a resource skipped because of a failed dependency.
 
         No provider is asked, as under the Pulumi CLI: the inputs lack the values of the failed
         resource.
@@ -144,9 +151,10 @@ class StepGenerator:
     def _build_program_step(
         self, registration: Registration, old: ResourceState | None, goal: ResourceState
     ) -> Step | None:
-        """Return the step of a resource that a program run for refresh or destroy leaves alone.
+        """Return the step of a resource in a refresh or destroy with the program.
 
-        The result is None for components and providers, which are planned as usual.
+        None for components and providers, which are planned as usual unless a dependency is
+        skipped.
         """
         is_planned_as_usual = not goal.custom or is_provider(goal.type)
         has_skipped_dependency = bool(graph.find_dependency_urns(goal) & self._skipped_urns)
@@ -160,7 +168,8 @@ class StepGenerator:
             self._old_entries.keep_old_urn(old, registration)
             is_read = self.run_program_operation == "refresh" and self.selected.includes(old)
             return _build_refresh_step(old) if is_read else build_same_step(old)
-        # Its deletion goes by the options that the program says, and by what is true of the object.
+        # The delete phase follows the options in the program (protect, retain_on_delete,
+        # deleted_with), but only the state knows inputs and condition of the object.
         goal.inputs, goal.external = old.inputs, old.external
         goal.pending_replacement = old.pending_replacement
         self.destroy_goals[id(old)] = goal
@@ -176,6 +185,7 @@ class StepGenerator:
         old = self._old_entries.match_entry(read)
         self._handled_urns.add(read.urn)
         new = goal_state.read_to_goal(read, provider)
+        # In a real run an unknown id belongs to a resource that failed or was skipped.
         is_id_missing = read.id == UNKNOWN_TEXT and not self.preview
         if (
             is_id_missing
@@ -200,7 +210,7 @@ class StepGenerator:
     def _wait_for_dependent_deletion(
         self, old: ResourceState | None, steps: list[Step]
     ) -> list[Step]:
-        """Return the steps; the first one waits for a deletion of its resource as a dependent."""
+        """Make the first step wait for the deletion of `old` as a dependent; return the steps."""
         steps[0].after = self._dependent_deletions.get(id(old))
         return steps
 
@@ -215,10 +225,11 @@ class StepGenerator:
         return self.declared_urns | self._needed_urns
 
     def compare_dependents(self, targets: Collection[str]) -> None:
-        """Ask providers what would be replaced together with the targets of a deletion.
+        """Ask providers to compare the dependents of the targets of a deletion.
 
-        The Pulumi CLI asks the same before deletions. An error of a provider is reported for its
-        URN.
+        The Pulumi CLI asks the same before deletions. The answers are not used; an error of a
+        provider is
+        reported for its URN.
         """
         entries = (entry for entry in self.base if entry.urn in targets)
         spared = {*self._handled_urns, *self._dependent_keys}
@@ -226,7 +237,11 @@ class StepGenerator:
             self.report_error(urn, error)
 
     def list_remaining_entries(self) -> list[ResourceState]:
-        """Return the old entries, marked as the planned steps would leave them."""
+        """Return the old entries, marked as left by the planned steps.
+
+        An entry whose replacement exists first has `delete`, a dependent that is deleted first has
+        `pending_replacement`. The entries of the state itself are not changed.
+        """
         return [
             replace(
                 entry,
@@ -241,6 +256,7 @@ class StepGenerator:
     def _generate_registration_steps(
         self, registration: Registration, old: ResourceState | None, goal: ResourceState
     ) -> list[Step]:
+        # The order of the following decisions is the order of Pulumi's generateSteps.
         if importing.should_import(registration, old):
             self._owned_objects.claim_object(registration)
             started_at = self._started_at
@@ -250,6 +266,7 @@ class StepGenerator:
             self._owned_objects.claim_parts(steps[0].state)
             return steps
         is_recreated = goal.urn in self._dependent_keys
+        # The CLI writes `taint` into the state; it asks for a replacement as `--replace` does.
         is_requested = goal.urn in self.selection.replace or (old is not None and old.taint)
         is_fresh, provider = is_requested or is_recreated, goal.provider
         goal.inputs, compared = self._check_inputs(registration, old, provider, fresh=is_fresh)
@@ -263,15 +280,17 @@ class StepGenerator:
             fields = self.host.find_field_changes(goal.urn, old.outputs, goal.inputs, goal.provider)
             return self._build_replacement_steps(old, goal, replace(diff, fields=fields))
         if old.external:
-            # The object stays where it is: nothing that goes with it has to be replaced.
+            # An external object that becomes a managed one is not deleted, so that nothing that
+            # depends on it has to be replaced either.
             return self._build_replacement_steps(old, goal, None, create_first=True)
         diff = self._diff_resource(old, replace(goal, inputs=compared), is_requested=is_requested)
         if self._is_deleted_for_replacement(old) or (diff.changes and diff.replaces):
             self._refuse_replacement(registration, old, goal, diff)
             if not is_requested:
-                # The second check is for the new object, which has no old inputs.
+                # Pulumi checks a second time for the new object, which has no old inputs.
                 goal.inputs, _ = self._check_inputs(registration, old, provider, fresh=True)
             return self._plan_replacement(registration, old, goal, diff)
+        # Init errors ask for an update without a difference, so that the provider tries again.
         op = Op.UPDATE if diff.changes or old.init_errors else Op.SAME
         if not goal.custom:
             return [Step(op, goal.urn, old, goal, diffs=find_changed_keys(old.inputs, compared))]
@@ -298,6 +317,7 @@ class StepGenerator:
                 self.events.emit(Diagnostic("info", message, registration.urn))
         if not registration.custom:
             return declared_inputs, compared
+        # As in Pulumi: what was only read so far, or is recreated, is checked like a new object.
         has_old_inputs = old is not None and not fresh and not old.external
         olds, news = (
             (old.inputs, compared) if old is not None and has_old_inputs else ({}, declared_inputs)
@@ -308,6 +328,7 @@ class StepGenerator:
     def _keep_untargeted(
         self, declared: Registration | Read, old: ResourceState | None, goal: ResourceState
     ) -> list[Step]:
+        # Pulumi's skipped create: the program continues with unknown outputs, in a real run too.
         if old is None or id(old) in self._dependent_deletions:
             self._skipped_urns.add(goal.urn)
             return [Step(Op.SAME, goal.urn, None, goal, skipped=True)]
@@ -326,7 +347,10 @@ class StepGenerator:
             ]
 
     def _refuse_missing_dependencies(self, steps: Sequence[Step]) -> None:
-        """Refuse steps that depend on a resource that is not created because no target names it."""
+        """Refuse steps with a dependency skipped for lack of a target.
+
+        Raises EngineError in a real run; a preview reports the error.
+        """
         for step in steps:
             if step.new is None or step.skipped:
                 continue
@@ -342,10 +366,11 @@ class StepGenerator:
                 if not self.preview:
                     raise error
                 self.report_error(step.urn, error)
+                # The preview reports each missing dependency once.
                 self._skipped_urns.discard(urn)
 
     def _refuse_cycle(self, old: ResourceState | None, goal: ResourceState) -> None:
-        """Raise EngineError if the goal depends on an untouched entry that depends on `old`."""
+        """Raise EngineError if the goal and an untouched entry would depend on each other."""
         blocking_urn = self._find_cycle(old, goal)
         if blocking_urn:
             raise EngineError(
@@ -361,7 +386,7 @@ class StepGenerator:
         return "is not among the targets" if self.selection.targets else "is excluded"
 
     def _find_cycle(self, old: ResourceState | None, goal: ResourceState) -> str:
-        """Return the URN of a dependency that cannot precede the resource, or an empty string."""
+        """Return the URN of a dependency unable to precede the resource, or an empty string."""
         if old is None or old.urn not in self._needed_urns:
             return ""
         for first in sorted(graph.find_dependency_urns(goal, provider=False)):
@@ -383,18 +408,19 @@ class StepGenerator:
         if not self.preview:
             resource_diff.refuse_unknown_trigger(goal)
         if is_requested:
-            return resource_diff.find_requested_replacement()
+            return resource_diff.build_requested_diff()
         forced_replacement = resource_diff.find_forced_replacement(old, goal, self._replaced_urns)
         return forced_replacement or resource_diff.compare_with_goal(self.host, old, goal)
 
     def _is_deleted_for_replacement(self, old: ResourceState) -> bool:
-        """Return True if an earlier run or this run deletes the object in order to replace it."""
+        """Return True if this or an earlier run deletes the object ahead of a replacement."""
         return old.pending_replacement or id(old) in self._dependent_deletions
 
     def _plan_replacement(
         self, registration: Registration, old: ResourceState, goal: ResourceState, diff: Diff
     ) -> list[Step]:
         self._replaced_urns.add(goal.urn)
+        # Pulumi's rule: the option where it is set, else the answer of the provider's diff.
         delete_first = registration.delete_before_replace
         if (
             delete_first is None
@@ -421,11 +447,13 @@ class StepGenerator:
                 f"{goal.urn}: {reason} would replace the object that import_ names",
                 hint="remove import_ if it is to be replaced",
             )
+        # As in Pulumi, one run may unprotect and replace: both sides have to be protected.
         if old.protect and goal.protect and not self._is_deleted_for_replacement(old):
             error = EngineError(
                 f"{goal.urn} is protected, and this change replaces it (because of {reason})",
                 hint=UNPROTECT,
             )
+            # A preview reports all protected resources and fails at its end, as the CLI does.
             if not self.preview:
                 raise error
             self.report_error(goal.urn, error)
@@ -443,6 +471,8 @@ class StepGenerator:
         change = self._describe_change(Op.REPLACE, goal, old, diff)
         create = Step(Op.CREATE_REPLACEMENT, goal.urn, old, goal, keys, diffs)
         logical = Step(Op.REPLACE, goal.urn, old, goal, keys, diffs, change)
+        # Pulumi's orders: create-replacement, replace; or, after a deletion, replace, create-
+        # replacement.
         if create_first:
             self._replaced_first.add(id(old))
             return [create, logical]
@@ -463,7 +493,10 @@ class StepGenerator:
                 )
 
     def _delete_dependents(self, root: ResourceState) -> list[Step]:
-        """Return the deletions of dependents that cannot outlive `root`, the farthest first."""
+        """Return deletion steps for the dependents of `root`, the farthest dependent first.
+
+        The deletions are recorded, so that the registrations of the dependents create them again.
+        """
         spared = {*self._handled_urns, *self._dependent_keys}
         replacements = self._dependents.find_dependents(root, spared)
         dependents = [
@@ -481,6 +514,7 @@ class StepGenerator:
                 hint=UNPROTECT,
             )
         for dependent in dependents:
+            # An entry with `delete: true` has its replacement already: nothing creates it again.
             if not dependent.resource.delete:
                 self._dependent_keys[dependent.resource.urn] = dependent.keys
         replaced = {root.urn, *(self._dependent_keys.keys() - self._handled_urns)}
@@ -507,7 +541,7 @@ class StepGenerator:
 
 
 def build_same_step(old: ResourceState) -> Step:
-    """Return the step that keeps an entry unchanged."""
+    """Return a step keeping the entry unchanged."""
     return Step(Op.SAME, old.urn, old, replace(old))
 
 
@@ -523,7 +557,7 @@ def _restore_old_inputs(registration: Registration, old: ResourceState | None) -
 def _build_replaced_deletion(
     old: ResourceState, keys: Sequence[str] = (), *, ends_with_other: bool = False
 ) -> Step:
-    # What waited for its deletion already is none of the stack's resources any more.
+    # The replacement of an entry with `delete: true` exists already: this is a plain deletion.
     op = Op.DELETE if old.delete else Op.DELETE_REPLACED
     return Step(op, old.urn, old, None, keys, retain=old.retain_on_delete or ends_with_other)
 

@@ -1,6 +1,7 @@
 """Define steps, the goal state of a registration and the diff between state and goal.
 
-The step generator decides steps with these functions; `executing` runs the steps.
+The step generator, imports and dependent replacements build steps with these functions; `executing`
+runs the steps. Comparisons ask the provider host.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,6 +46,7 @@ class Op(StrEnum):
         return self not in _PHYSICAL_ONLY
 
 
+# Pulumi's event log marks these as `logical: false`, and its summary does not count them.
 _PHYSICAL_ONLY = frozenset(
     {
         Op.CREATE_REPLACEMENT,
@@ -134,7 +136,7 @@ class Step:
 
     @property
     def is_unchanged_read(self) -> bool:
-        """True if a read returned the same outputs as the last read."""
+        """True if a read returned outputs equal to the outputs of the last read."""
         return (
             self.op is Op.READ
             and self.old is not None
@@ -143,7 +145,7 @@ class Step:
 
 
 def inherit_options(registration: Registration, parent: Registration | Read | None) -> Registration:
-    """Return the registration with the options that Pulumi inherits from the parent.
+    """Return the registration with options inherited from the parent, as in Pulumi.
 
     These are `protect`, `retain_on_delete` and `deleted_with`, where the registration leaves them
     open.
@@ -215,9 +217,10 @@ WRITING_ACTIONS: Final = frozenset(
 def find_unplanned_changes(
     planned: Mapping[str, Sequence[PropertyChange]], change: ResourceChange
 ) -> Iterator[str]:
-    """Yield a message for each property change that differs from the planned changes.
+    """Yield a message for each property change of `change` outside the planned changes.
 
-    `planned` maps URNs to the property changes of the saved plan.
+    `planned` maps URNs to the property changes of the saved plan. Deletions and reads yield
+    nothing.
     """
     if change.action not in WRITING_ACTIONS:
         return
@@ -245,7 +248,8 @@ def _contains_path(planned: str, path: str) -> bool:
 
 
 def _allows(planned: PropertyChange, change: PropertyChange) -> bool:
-    """Return True if a property gets its planned value, as far as the plan knows the value."""
+    """Return True if a property gets the planned value, as far as the plan contains one."""
+    # The plan file has no value to compare with.
     is_open = planned.secret or (planned.unknown and planned.after is None)
     if is_open or change.path != planned.path:
         return True
@@ -253,6 +257,7 @@ def _allows(planned: PropertyChange, change: PropertyChange) -> bool:
 
 
 def _matches_planned(planned: Any, value: Any) -> bool:
+    # Plans are saved as JSON, where an unknown inside a list or map is its repr.
     if planned == repr(UNKNOWN):
         return True
     if isinstance(planned, dict) and isinstance(value, dict):
@@ -264,13 +269,14 @@ def _matches_planned(planned: Any, value: Any) -> bool:
     return is_equal(planned, value)
 
 
+# Pulumi's special path in replace_on_changes: replaces an object whose initialization failed.
 _INIT_ERROR = "#initerror"
 
 
 def find_forced_replacement(
     old: ResourceState, goal: ResourceState, replaced: AbstractSet[str]
 ) -> Diff | None:
-    """Return the replacement that the options of the goal force, or None.
+    """Return the diff of a replacement forced by options of the goal, or None.
 
     No provider is asked. `replaced` holds the URNs that this run replaces.
     """
@@ -280,18 +286,19 @@ def find_forced_replacement(
         return build_dependent_diff(["replace_with"])
     if goal.deleted_with in replaced:
         return build_dependent_diff(["deleted_with"])
+    # A changed provider reference alone replaces nothing; getting or losing one does.
     if bool(old.provider) != bool(goal.provider):
         return _build_replacement_diff("provider", PlanReason.FIELD_FORCES_REPLACEMENT)
     return None
 
 
-def find_requested_replacement() -> Diff:
-    """Return the diff of a replacement that the user requests with `--replace`."""
+def build_requested_diff() -> Diff:
+    """Return the diff of a replacement requested by `--replace` or a `taint` in the state."""
     return _build_replacement_diff("id", PlanReason.REPLACEMENT_REQUESTED)
 
 
 def build_dependent_diff(keys: Sequence[str]) -> Diff:
-    """Return the diff of a replacement that follows the replacement of another resource.
+    """Return the diff of a replacement caused by the replacement of another resource.
 
     `keys` are the properties that refer to the other resource.
     """
@@ -306,6 +313,7 @@ def _build_replacement_diff(key: str, reason: PlanReason) -> Diff:
 def _is_replacement_triggered(old: ResourceState, goal: ResourceState) -> bool:
     before = values.unwrap_secrets(old.replacement_trigger)
     after = values.unwrap_secrets(goal.replacement_trigger)
+    # As in Pulumi, an unknown trigger counts as a different one.
     if values.contains_unknown(after):
         return True
     return before is not None and after is not None and not values.are_equal(before, after)
@@ -327,11 +335,13 @@ def compare_with_goal(
     As in Pulumi, `replace_on_changes` works only where the provider leaves the comparison to the
     engine: the stock host does not pass on which properties changed.
     """
+    # A component has no provider to ask.
     if not goal.custom:
         changed_paths = list(property_paths.find_differences(old.inputs, goal.inputs))
         return Diff(changes=bool(changed_paths), replaces=(), delete_before_replace=False)
     diff = host.diff(urn or goal.urn, old.id, old.outputs, goal.inputs, goal.provider)
     changed: list[Path] = []
+    # DIFF_UNKNOWN, the answer of Pulumi's base class: the engine compares the inputs itself.
     if diff.changes is None:
         changed = _find_changed_paths(old.inputs, goal.inputs, goal.ignore_changes)
         diff = replace(diff, changes=bool(changed))

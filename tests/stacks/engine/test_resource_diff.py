@@ -78,7 +78,7 @@ def test_other_differences_are_asked_about(old: Any, goal: Any):
 
 
 def test_a_replacement_that_the_user_asks_for_is_of_the_id():
-    found = steps.find_requested_replacement()
+    found = steps.build_requested_diff()
     assert found == Diff(
         True, ["id"], delete_before_replace=False, reason=PlanReason.REPLACEMENT_REQUESTED
     )
