@@ -58,7 +58,7 @@ class ClusterCertificationOperations(CertificationOperations[CertificationInputs
         return str(_build_id(inputs))
 
     def _parse_id(self, object_id: str) -> Mapping[str, Any]:
-        """Parse the id of a certification into inputs.
+        """Return the inputs `cluster_id`, `namespace` and `name` from the id of a certification.
 
         Raises:
             GpuformError: the id does not have three parts.
@@ -134,7 +134,11 @@ class CertificationLifecycle(Lifecycle[CertificationInputs, CertificationOutputs
     def find_planned_changes(
         cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
     ) -> Iterable[FieldChange]:
-        """Yield `certify again` if nodes are no longer proven or nodes are added."""
+        """Yield `certify again` if nodes are added or no longer proven, and a changed `num_gpus`.
+
+        A change to fewer nodes is written to the state only. An UNKNOWN `num_gpus` gives a change,
+        too.
+        """
         before, after = parse_count(old_outputs.get("num_gpus")), declared.get("num_gpus")
         num_gpus = parse_count(after)
         new_nodes = (
@@ -167,7 +171,10 @@ class CertificationLifecycle(Lifecycle[CertificationInputs, CertificationOutputs
 
 
 def _list_machines(cluster: wire.Cluster, kubernetes: KubernetesClient) -> list[Machine]:
-    """Return the standard workers with driver and system image, as Kubernetes reports both."""
+    """Return the standard workers with driver and system image, as Kubernetes reports both.
+
+    A worker that Kubernetes does not know has the cluster's driver version and no image.
+    """
     software = list_node_software(kubernetes)
     software_by_name = {
         name: software.get(name)

@@ -122,9 +122,9 @@ class ClusterClaims:
         self._kubernetes.patch_object(_build_claim_path(claim_id), body)
 
     def delete(self, claim_id: KubernetesObjectId, uid: str | None) -> None:
-        """Begin to delete the claim with this `uid`; None deletes whichever has the name.
+        """Begin to delete the claim with this `uid`; None deletes whichever claim has the name.
 
-        A missing claim is no error.
+        A missing claim is no error, and another claim of the name is left alone.
         """
         options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
         if uid:
@@ -137,7 +137,7 @@ class ClusterClaims:
             return
 
     def list_pods_using(self, claim_id: KubernetesObjectId) -> list[str]:
-        """Return the names of the running pods with a mount of the claim."""
+        """Return the names of the pods that mount the claim and have not ended."""
         pods = self._kubernetes.list_objects(
             f"{_CORE_API}/namespaces{build_path(claim_id.namespace)}/pods"
         )
@@ -146,8 +146,12 @@ class ClusterClaims:
         ]
         return [str(pod["metadata"]["name"]) for pod in using_pods]
 
-    def is_waiting_for_pod(self, claim: Claim) -> bool:
-        """Return True if the storage class binds a claim on first use by a pod."""
+    def has_first_use_binding(self, claim: Claim) -> bool:
+        """Return True if the claim's storage class binds claims when a pod first uses them.
+
+        False for a claim without a class, or of a missing class. Whether the claim is bound is not
+        asked.
+        """
         class_name = claim.spec.storage_class_name
         if not class_name:
             return False
@@ -160,7 +164,10 @@ class ClusterClaims:
         return storage_class.get("volumeBindingMode") == _BINDS_ON_FIRST_USE
 
     def explain_pending(self, claim: Claim) -> str:
-        """Return why a claim is not bound, as far as the named volume shows."""
+        """Return why a claim is not bound, as far as its volume shows.
+
+        The caller has checked that the claim is Pending.
+        """
         volume_name = claim.spec.volume_name
         if not volume_name:
             return "Pending"

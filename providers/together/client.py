@@ -90,7 +90,7 @@ class TogetherClient:
         self._poll_schedules: dict[float, PollSchedule] = {}
 
     def get_cluster_listing(self, project_id: str | None = None) -> Listing[wire.Cluster]:
-        """Return the clusters of a project for readers who may share requests.
+        """Return the listing of a project's clusters, by which readers share requests.
 
         `project_id` None means the project of the key, here and in the other methods.
         """
@@ -104,7 +104,7 @@ class TogetherClient:
             return self._clusters[project_id]
 
     def get_volume_listing(self, project_id: str | None = None) -> Listing[wire.Volume]:
-        """Return the shared volumes of a project for readers who may share requests."""
+        """Return the listing of a project's shared volumes, by which readers share requests."""
         with self._lock:
             if project_id not in self._volumes:
                 self._volumes[project_id] = Listing(
@@ -154,7 +154,7 @@ class TogetherClient:
     def update_cluster(
         self, cluster_id: str, inputs: ClusterInputs, changes: Sequence[FieldChange]
     ) -> wire.Cluster:
-        """Send the changed fields only; the platform keeps the others."""
+        """Send only the fields of `inputs` that `changes` name; the platform keeps the others."""
         body = requests.build_cluster_update(inputs, changes)
         return self._api.request_model(
             wire.Cluster, "PUT", _CLUSTERS_PATH + build_path(cluster_id), body=body
@@ -196,7 +196,7 @@ class TogetherClient:
         return self._api.request_model(wire.Volume, "GET", _VOLUMES_PATH + build_path(volume_id))
 
     def update_volume(self, volume_id: str, inputs: SharedVolumeInputs) -> wire.Volume:
-        """Grow a volume to the declared size."""
+        """Begin to grow a volume to the declared size."""
         body = requests.build_volume_update(volume_id, inputs)
         # the id is in the body, not in the path (document 003, "Update a Shared Volume")
         return self._api.request_model(wire.Volume, "PUT", _VOLUMES_PATH, body=body)
@@ -285,6 +285,9 @@ class TogetherClient:
 
         No endpoint reports the role. The client asks once, by an update without changes of a
         cluster that cannot exist: a key that may write gets another answer than 403.
+
+        Raises:
+            GpuformError: any other failure; the next call asks again.
         """
         with self._role_lock:
             if self._may_write is None:
@@ -385,13 +388,16 @@ VOLUME_RELEASE_TIMEOUT_S: Final = 600.0
 """Seconds to wait until Together releases the volume of a deleted cluster."""
 
 
-def reject_unusable_volume(client: TogetherClient, want: ClusterInputs) -> None:
-    """Raise GpuformError if the declared volume cannot be attached now."""
-    volume_id = want.volume_id
+def reject_unusable_volume(client: TogetherClient, inputs: ClusterInputs) -> None:
+    """Raise GpuformError if the declared volume does not exist or is neither available nor bound.
+
+    Does nothing without a declared `volume_id`.
+    """
+    volume_id = inputs.volume_id
     if volume_id is None:
         return
     try:
-        status = client.get_volume_listing(want.project_id).read_one(volume_id).status
+        status = client.get_volume_listing(inputs.project_id).read_one(volume_id).status
     except NotFound:
         raise GpuformError(
             f"volume_id: there is no shared volume {volume_id}",
@@ -411,7 +417,7 @@ def wait_until_volume_is_released(
     project_id: str | None,
     schedule: PollSchedule,
 ) -> None:
-    """Wait until the volume of a deleted cluster is released or attached to another cluster.
+    """Wait until the volume of a deleted cluster is no longer bound, or belongs to another cluster.
 
     A volume not released within `VOLUME_RELEASE_TIMEOUT_S` is a warning: deleting the volume waits
     again.

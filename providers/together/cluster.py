@@ -224,7 +224,7 @@ class ClusterOperations:
         observed = evaluate_cluster(cluster, standard_gpus, may_have_more=has_elastic_nodes).value
         inputs = dict(observed.inputs)
         if known_inputs:
-            # Where it is may be an alternative to what is declared: outputs say so, no change.
+            # The placement may be a declared alternative, which is no drift: only outputs show it.
             del inputs["region"], inputs["gpu_type"]
         if has_elastic_nodes and is_gpu_count_explained(known_inputs, cluster):
             del inputs["num_gpus"]
@@ -320,6 +320,9 @@ class ClusterOperations:
         """Predict the nodes to be removed or repaired by an update now.
 
         None for a missing cluster, without such nodes, or if no scheduler reports the jobs.
+
+        Raises:
+            InvalidNodeNames: declared names do not fit the nodes of the cluster.
         """
         cluster = self._find_cluster(object_id, inputs.project_id)
         if cluster is None:
@@ -360,7 +363,7 @@ class ClusterOperations:
         inputs: ClusterInputs,
         changes: Sequence[FieldChange],
     ) -> None:
-        """Send the changed fields in one request, repeated as declared while capacity is missing.
+        """Send the changed fields in one request; repeat it while capacity is missing, as declared.
 
         Raises:
             OutOfCapacity: there was no capacity in time.
@@ -426,7 +429,10 @@ class ClusterOperations:
         poll: Callable[[], PollResult[ObservedCluster]],
         last_cluster: Sequence[wire.Cluster],
     ) -> Callable[[], PollResult[ObservedCluster]]:
-        """Return `poll`, extended by the schedulers' word where workers were unusable before."""
+        """Return `poll`, or if workers were unusable before, one that also waits for workers.
+
+        `last_cluster` has the cluster that `poll` read last.
+        """
         if not has_failing_workers(context.stored_properties):
             return poll
         workers_polled_since: list[float] = []
@@ -483,7 +489,10 @@ class ClusterOperations:
     def _uncordon_leftovers(
         self, context: ProviderContext, cluster: wire.Cluster, known_inputs: Mapping[str, Any]
     ) -> None:
-        """Uncordon the leftover nodes of an interrupted removal, except in a preview."""
+        """Uncordon the leftover nodes of an interrupted removal, except in a preview.
+
+        A failure is only a warning.
+        """
         if context.preview:
             return
         try:
@@ -493,7 +502,7 @@ class ClusterOperations:
             context.on_warning(str(error))
 
     def _find_cluster(self, cluster_id: str, project_id: str | None) -> wire.Cluster | None:
-        """Return the cluster, or None if deleted.
+        """Return the cluster, or None if Together has none with the id.
 
         A ready cluster that a list shows without a kubeconfig is read alone.
         """
@@ -527,7 +536,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
 
     @classmethod
     def get_credit(cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Credit | None:
-        """Return the effect of a lack of credit: on-demand compute is paused first."""
+        """Return what a lack of credit has done to the cluster, and what it would do next."""
         return describe_cluster_credit(inputs, outputs)
 
     @classmethod
@@ -584,7 +593,10 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
 
     @classmethod
     def is_accepted(cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> bool:
-        """Return True if the declared acceptance tests prove every worker."""
+        """Return True if the declared acceptance tests prove every worker.
+
+        Without outputs, the tests only have to be declared.
+        """
         return are_workers_accepted(inputs, outputs)
 
     @classmethod
@@ -601,14 +613,17 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
 
     @classmethod
     def describe_replacement(cls, names: Collection[str], declared: Mapping[str, Any]) -> str:
-        """Return a sentence for the plan about which cluster exists first."""
+        """Return a sentence for the plan about which cluster exists first.
+
+        Returns "" if `names`, the changed fields, have the volume and no `rollout` is declared.
+        """
         if cls.should_create_first(declared):
             return (
                 "the new cluster is made first, and the old one goes when no job runs on it; both "
                 "cost money until then"
             )
         # the data is on the old volume, whichever cluster exists first
-        if "volume_id" in names:  # its data goes, whichever is there first
+        if "volume_id" in names:
             return ""
         return "with a `rollout` the new cluster is made before the old one goes"
 
@@ -626,7 +641,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
 
 
 def _extract_sent_values(inputs: ClusterInputs) -> dict[str, Any]:
-    """Return the distinguishing fields as the create request has them, without absent ones."""
+    """Return the values of `DISTINGUISHING_FIELDS` in the create request, without absent ones."""
     body = requests.build_cluster_create(inputs)
     return {name: body[name] for name in DISTINGUISHING_FIELDS if body.get(name) is not None}
 

@@ -70,7 +70,10 @@ def describe_cluster_access(outputs: Mapping[str, Any]) -> Access:
 
 
 def to_ssh_address(host_name: str) -> str:
-    """Return the address of a worker's SSH server; empty for an empty host name."""
+    """Return the address of a worker's SSH server: the host name with Together's domain.
+
+    Returns "" for an empty host name.
+    """
     is_complete = not host_name or host_name.endswith(_SSH_DOMAIN)
     return host_name if is_complete else host_name + _SSH_DOMAIN
 
@@ -101,49 +104,49 @@ _BILLING: Final = {
 _RUNNING_STATUSES: Final = (ClusterStatus.READY, ClusterStatus.DEGRADED)
 
 
-def describe_cluster_usage(values: Mapping[str, Any], outputs: Mapping[str, Any]) -> ResourceUsage:
+def describe_cluster_usage(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> ResourceUsage:
     """Return the resource usage and the expenses of a cluster.
 
     The observed region and GPU type count before the declared ones: a search for capacity may have
     placed the cluster elsewhere.
     """
-    placed_values = {**values, **extract_placement(outputs)}
+    placed_values = {**inputs, **extract_placement(outputs)}
     region, gpu_type = find_text(placed_values, "region"), find_text(placed_values, "gpu_type")
-    billing_type = find_text(values, "billing_type")
+    billing_type = find_text(inputs, "billing_type")
     # both fields set an end, but an on-demand cluster runs until it is deleted
-    reserved = any(values.get(name) for name in ("duration_days", "reservation_end_time"))
+    reserved = any(inputs.get(name) for name in ("duration_days", "reservation_end_time"))
     return ResourceUsage(
         region=region,
         gpu_types=(gpu_type,) if gpu_type else (),
-        expires=has_expiry(values) or (reserved and billing_type != "ON_DEMAND"),
+        expires=has_expiry(inputs) or (reserved and billing_type != "ON_DEMAND"),
         running=find_text(outputs, "status") in _RUNNING_STATUSES,
         reserved=billing_type == "RESERVED",
-        paid_until=find_text({**values, **outputs}, "reserved_until", "reservation_end_time"),
+        paid_until=find_text({**inputs, **outputs}, "reserved_until", "reservation_end_time"),
         unknown=list_unknown_fields(
             placed_values, region="region", gpu_types="gpu_type", expires="duration_days"
         ),
-        expenses=tuple(_list_expenses(values, outputs, region, gpu_type)),
+        expenses=tuple(_list_expenses(inputs, outputs, region, gpu_type)),
     )
 
 
-def describe_volume_usage(values: Mapping[str, Any]) -> ResourceUsage:
+def describe_volume_usage(inputs: Mapping[str, Any]) -> ResourceUsage:
     """Return the resource usage and the expense of a shared volume."""
-    region = find_text(values, "region")
+    region = find_text(inputs, "region")
     return ResourceUsage(
         region=region,
-        unknown=list_unknown_fields(values, region="region"),
-        expenses=(_build_storage_expense(values, region),),
+        unknown=list_unknown_fields(inputs, region="region"),
+        expenses=(_build_storage_expense(inputs, region),),
     )
 
 
 def _list_expenses(
-    values: Mapping[str, Any], outputs: Mapping[str, Any], region: str, gpu_type: str
+    inputs: Mapping[str, Any], outputs: Mapping[str, Any], region: str, gpu_type: str
 ) -> Iterator[Expense]:
     """Yield the expenses for GPUs by way of billing, the volume, and automatic scaling.
 
     An amount of None is unknown.
     """
-    for billing, amount in _count_gpus_by_billing(values, outputs):
+    for billing, amount in _count_gpus_by_billing(inputs, outputs):
         if amount != 0:
             yield Expense(
                 what="gpus",
@@ -153,17 +156,17 @@ def _list_expenses(
                 region=region,
                 billing=billing,
             )
-    volume = values.get("shared_volume")
+    volume = inputs.get("shared_volume")
     if isinstance(volume, Mapping):
         outlives = volume.get("is_lifecycle_independent") is True
         # a volume that is created with the cluster is deleted with it, unless declared otherwise
         storage = _build_storage_expense(volume, find_text(volume, "region"))
         yield storage.model_copy(update={"outlives": outlives})
     # GPUs that may be added by themselves are listed with their maximum, so that a budget sees them
-    if values.get("auto_scale") is True:
+    if inputs.get("auto_scale") is True:
         max_gpus, num_gpus = (
-            find_number(values, "auto_scale_max_gpus"),
-            find_number(values, "num_gpus"),
+            find_number(inputs, "auto_scale_max_gpus"),
+            find_number(inputs, "num_gpus"),
         )
         extra_gpus = None if max_gpus is None or num_gpus is None else max(0, max_gpus - num_gpus)
         yield Expense(
@@ -177,19 +180,19 @@ def _list_expenses(
 
 
 def _count_gpus_by_billing(
-    values: Mapping[str, Any], outputs: Mapping[str, Any]
+    inputs: Mapping[str, Any], outputs: Mapping[str, Any]
 ) -> Iterator[tuple[Billing, float | None]]:
     """Yield the number of GPUs for each way of billing; None for an unknown number."""
-    total, pooled = find_number(values, "num_gpus"), find_number(values, "num_capacity_pool_gpus")
-    declared = values.get("billing_type")
+    total, pooled = find_number(inputs, "num_gpus"), find_number(inputs, "num_capacity_pool_gpus")
+    declared = inputs.get("billing_type")
     billing = _BILLING.get(str(declared), Billing.ON_DEMAND)
     if declared is UNKNOWN:
         total = None
     own_gpus = None if total is None or pooled is None else max(0, total - pooled)
     yield Billing.CAPACITY_POOL, pooled
     # the reserved part is prepaid, the rest of the cluster is billed by the hour
-    if billing is Billing.RESERVED and values.get("num_reserved_gpus") is not None:
-        reserved = find_number(values, "num_reserved_gpus")
+    if billing is Billing.RESERVED and inputs.get("num_reserved_gpus") is not None:
+        reserved = find_number(inputs, "num_reserved_gpus")
         yield Billing.RESERVED, reserved
         on_demand_gpus = (
             None if own_gpus is None or reserved is None else max(0, own_gpus - reserved)
@@ -197,9 +200,9 @@ def _count_gpus_by_billing(
         yield Billing.ON_DEMAND, on_demand_gpus
     else:
         yield billing, own_gpus
-    desired_preemptible = find_number(values, "num_preemptible_gpus")
+    desired_preemptible = find_number(inputs, "num_preemptible_gpus")
     allocated_preemptible = find_number(outputs, "allocated_preemptible_gpus")
-    # What is wanted is paid for once it is there, which may be at any time.
+    # A requested preemptible GPU costs money once allocated, which may be at any time.
     yield (
         Billing.PREEMPTIBLE,
         None
@@ -208,11 +211,11 @@ def _count_gpus_by_billing(
     )
 
 
-def _build_storage_expense(values: Mapping[str, Any], region: str) -> Expense:
+def _build_storage_expense(declared: Mapping[str, Any], region: str) -> Expense:
     """Build the expense for the declared `size_tib`; the amount is None if unknown."""
     return Expense(
         what="storage",
-        amount=find_number(values, "size_tib"),
+        amount=find_number(declared, "size_tib"),
         unit="TiB",
         platform="together",
         region=region,
@@ -220,7 +223,7 @@ def _build_storage_expense(values: Mapping[str, Any], region: str) -> Expense:
 
 
 def describe_cluster_placement(outputs: Mapping[str, Any]) -> ResourcePlacement:
-    """Return the workers of a cluster with region and addresses.
+    """Return the named workers of a cluster with region and addresses.
 
     A cluster has its own Kubernetes and possibly its own Slurm.
     """

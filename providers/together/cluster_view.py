@@ -82,13 +82,13 @@ def collect_acceptance_results(
     return list(result_by_category.values())
 
 
-def are_workers_accepted(values: Mapping[str, Any], outputs: Mapping[str, Any]) -> bool:
+def are_workers_accepted(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> bool:
     """Return True if declared acceptance tests prove every worker in the outputs.
 
     Without outputs the answer is True as soon as the tests are declared: a new cluster that fails
     them never becomes Ready.
     """
-    tests = values.get("acceptance_tests_params")
+    tests = inputs.get("acceptance_tests_params")
     if not isinstance(tests, Mapping) or tests.get("enabled") is not True:
         return False
     if not outputs:
@@ -125,12 +125,12 @@ ObservedCluster = Observed[ClusterOutputs]
 def evaluate_cluster(
     cluster: wire.Cluster, num_gpus: int, *, may_have_more: bool = False
 ) -> PollResult[ObservedCluster]:
-    """Return whether a cluster is ready with `num_gpus` GPUs, with inputs and outputs.
+    """Return whether a cluster is ready with `num_gpus` GPUs or has failed, and its properties.
 
     Args:
         cluster: the cluster as the platform reports it.
         num_gpus: the number of GPUs to wait for, without preemptible ones.
-        may_have_more: more nodes than that are no reason to wait.
+        may_have_more: more nodes than that, and another reported GPU count, are no reason to wait.
     """
     node_count, wanted_nodes = len(list_live_workers(cluster)), num_gpus // GPUS_PER_NODE
     # Together calls a cluster Ready while nodes still join or leave, so the nodes are counted as
@@ -172,7 +172,7 @@ def evaluate_cluster(
 
 
 def decode_kube_config(encoded: str) -> str | None:
-    """Return the kubeconfig as YAML, or None while the cluster has none."""
+    """Return the kubeconfig as YAML, from base64 or from YAML; None for an empty text."""
     if not encoded:
         return None
     # the platform sends base64; a text that is none is taken for the YAML itself
@@ -228,8 +228,8 @@ def _dump_part(part: WireModel | None) -> dict[str, Any] | None:
 def is_elastic(declared: Mapping[str, Any], cluster: wire.Cluster) -> bool:
     """Return True if the platform changes the number of nodes on its own.
 
-    Preemptible nodes come and go beside the standard nodes that num_gpus counts (Together docs,
-    'Preemptible compute').
+    That is so with `auto_scale`, and with preemptible GPUs, which come and go beside the standard
+    nodes that num_gpus counts (Together docs, 'Preemptible compute').
     """
     return bool(
         declared.get("auto_scale")
@@ -240,7 +240,11 @@ def is_elastic(declared: Mapping[str, Any], cluster: wire.Cluster) -> bool:
 
 
 def is_gpu_count_explained(known_inputs: Mapping[str, Any], cluster: wire.Cluster) -> bool:
-    """Return True if scaling by the platform explains a GPU count other than the declared one."""
+    """Return True if the reported GPU count is the declared one or more, as far as scaling may add.
+
+    Preemptible GPUs and `auto_scale` may add GPUs; `auto_scale` without a maximum adds any number.
+    False without a declared count.
+    """
     declared = known_inputs.get("num_gpus")
     if declared is None:
         return False
@@ -276,7 +280,7 @@ def is_preemptible(node: wire.GpuWorkerNode) -> bool:
 
 
 def _find_failure(cluster: wire.Cluster) -> str | None:
-    """Return why the cluster cannot become Ready without help, or None."""
+    """Return why status, phase or a node keep the cluster from becoming Ready, or None."""
     if cluster.status in FAILED_CLUSTER_STATUSES:
         return STUCK_CLUSTER_MESSAGES.get(cluster.status, f"its status is {cluster.status}")
     if _get_last_phase(cluster.phase_transitions) in FAILED_CLUSTER_PHASES:
@@ -307,7 +311,7 @@ def _find_last_transition(
 
 
 def _find_pause_time(cluster: wire.Cluster) -> str | None:
-    """Return when the pause of a cluster began, or None if the cluster is not paused."""
+    """Return when the pause of a cluster began; None if not paused, or if no transition shows."""
     phase = PAUSED_PHASES.get(cluster.status)
     last_transition = _find_last_transition(
         transition for transition in cluster.phase_transitions if transition.phase == phase
@@ -327,10 +331,10 @@ def _format_driver_version(cluster: wire.Cluster) -> str | None:
 _PAUSED_STATUSES: Final = (ClusterStatus.ON_DEMAND_COMPUTE_PAUSED, ClusterStatus.PAUSED)
 
 
-def describe_cluster_credit(values: Mapping[str, Any], outputs: Mapping[str, Any]) -> Credit | None:
-    """Return the effect of a lack of credit on a cluster, or None if unknown."""
+def describe_cluster_credit(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Credit | None:
+    """Return what a lack of credit has done to a cluster, and what follows; None if unknown."""
     status, until = outputs.get("status"), str(outputs.get("reserved_until") or "")
-    is_reserved = values.get("billing_type") in ("RESERVED", "SCHEDULED_CAPACITY")
+    is_reserved = inputs.get("billing_type") in ("RESERVED", "SCHEDULED_CAPACITY")
     end = f"until {until}" if until else "until the end of its reservation"
     # reserved compute is prepaid: no lack of credit stops it before its end
     if status not in _PAUSED_STATUSES:
@@ -349,7 +353,7 @@ def describe_cluster_credit(values: Mapping[str, Any], outputs: Mapping[str, Any
 
 
 def describe_volume_credit(outputs: Mapping[str, Any]) -> Credit | None:
-    """Return the effect of a lack of credit on a volume, or None if unknown."""
+    """Return what a lack of credit has done to a volume, and what follows; None if unknown."""
     status = outputs.get("status")
     if status == VolumeStatus.ACCESS_REVOKED:
         text = "no credit is left: access to its data has been revoked"

@@ -42,10 +42,10 @@ def get_regions() -> Sequence[Region]:
 def find_region_problems(
     client: TogetherClient, context: ProviderContext, values: Mapping[str, Any]
 ) -> Iterator[Problem]:
-    """Yield where `values` contradict the list of regions.
+    """Yield a problem where `values` contradict Together's list of regions.
 
-    `values` may be UNKNOWN in places. Nothing is refused when Together does not answer: then the
-    function reports through `context` which checks are missing.
+    `values` may be UNKNOWN in places. If Together does not answer, no problem is yielded: `context`
+    gets a report of the missing checks, and a warning about an unknown GPU type.
     """
     regions = _list_regions_once(client)
     gpu_type = values.get("gpu_type")
@@ -68,7 +68,7 @@ def find_region_problems(
 
 
 def _list_regions_once(client: TogetherClient) -> Sequence[Region] | str:
-    """Return the regions, requested once for each client, or the message of the failed request."""
+    """Return the regions, or the message of the failed request; requested once for each client."""
     # the lock stays taken during the request, so that a plan of many clusters sends one
     with _lock:
         regions = cached_regions.get(client)

@@ -70,8 +70,9 @@ def add_faults(
 ) -> ObservedCluster:
     """Return an observed cluster with proposals and unusable, uncertified or hot nodes as faults.
 
-    Together is asked for the alerts behind each proposal. A source that cannot be asked is reported
-    through `context.on_skipped_check` and adds no fault.
+    Together is asked for the alerts behind each proposal, and Lens for temperatures where
+    `repair.max_temperature` is declared. A source that cannot be asked is reported through
+    `context.on_skipped_check` and adds no fault.
     """
     policy = parse_repair_policy(known_inputs, ClusterRepairInputs)
     workers = list_standard_workers(cluster)
@@ -127,7 +128,7 @@ class ClusterRepairRun:
 
     @property
     def is_interrupted(self) -> bool:
-        """Return True if an earlier run left a repair unfinished."""
+        """Return True if an earlier run left the record of nodes drained for a repair."""
         drain = Drains.from_intents(self.context.intents).find(self.cluster_id)
         # the drain of a repair names every node that it chose; a removal also lists the nodes
         # present
@@ -153,6 +154,8 @@ class ClusterRepairRun:
 
     def _count_allowed_repairs(self, remaining_repairs: Sequence[NodeRepair]) -> int:
         """Return how many of the repairs may run now, beside repairs started by others.
+
+        One at a time without a declared `repair`, or if people asked for all of them by name.
 
         Raises:
             GpuformError: none may run now.
@@ -194,7 +197,7 @@ class ClusterRepairRun:
         eviction = removal.build_repair_eviction(
             [needed_repair.node for needed_repair in needed_repairs]
         )
-        with removal.create_repair_draining().drain_during(eviction):
+        with removal.create_repair_drain().drain_during(eviction):
             remediations, refusals = self._request_repairs(needed_repairs)
         problems = [
             *refusals,
@@ -212,13 +215,14 @@ class ClusterRepairRun:
     def _request_repairs(
         self, repairs: Sequence[NodeRepair]
     ) -> tuple[dict[NodeRepair, Remediation], list[str]]:
-        """Request each repair still needed, now without jobs on the nodes.
+        """Request each repair that is still needed; the caller has drained the nodes.
 
         Returns:
-            The remediations, and a sentence for each refused one.
+            The remediations, and a sentence for each repair that could not be requested.
 
         Raises:
-            GpuformError: no repair has begun, or an answer was lost and nobody knows.
+            GpuformError: the answer was lost, or Together refused before any repair had begun.
+            Cancelled: the run was interrupted before any repair had begun.
         """
         remediations: dict[NodeRepair, Remediation] = {}
         refusals: list[str] = []
@@ -234,7 +238,7 @@ class ClusterRepairRun:
                     not remediations and (is_answered or isinstance(error, Cancelled))
                 ):
                     raise
-                # What was asked for goes on: it is waited for before anything is uncordoned.
+                # The repairs requested before go on: they end before any node is uncordoned.
                 refusals.append(f"{repair.node}: {error.message}")
         return remediations, refusals
 
@@ -244,7 +248,12 @@ class ClusterRepairRun:
         remediations: Mapping[NodeRepair, Remediation],
         names_before: set[str],
     ) -> list[str]:
-        """Wait until all repairs have ended and return a sentence for each failure."""
+        """Wait until all repairs have ended and nodes are back; return a sentence per failure.
+
+        Raises:
+            NotReady: a repair has not ended within `REPAIR_TIMEOUT_S`.
+            Cancelled: the run was interrupted.
+        """
         ended_repairs = self._wait_until_ended(cluster, remediations)
         problems = [*_describe_failures(ended_repairs)]
         succeeded = [
@@ -266,7 +275,8 @@ class ClusterRepairRun:
     ) -> None:
         """Raise GpuformError if more nodes are unhealthy than `repair.max_unhealthy` allows.
 
-        The cause may then be something other than the nodes.
+        The cause may then be something other than the nodes. Without a declared `repair`, and for
+        repairs that people asked for by name, nothing is refused.
         """
         policy = self.inputs.repair
         if policy is None or all(repair.cause == FaultCause.ASKED for repair in repairs):
@@ -286,10 +296,10 @@ class ClusterRepairRun:
             )
 
     def _is_needed(self, cluster: wire.Cluster, repair: NodeRepair) -> bool:
-        """Return True if the plan's reason for a repair still exists; else warn.
+        """Return True if the plan's reason for a repair still exists; else warn and return False.
 
         Raises:
-            GpuformError: it cannot be checked, or Together now proposes another repair.
+            GpuformError: the reason cannot be checked, or Together now proposes another repair.
         """
         worker = next(
             (
@@ -333,7 +343,7 @@ class ClusterRepairRun:
         return is_needed
 
     def _is_still_proposed(self, cluster: wire.Cluster, repair: NodeRepair) -> bool:
-        """Return whether Together's proposed repair has not ended; warn if ended.
+        """Return True if Together's proposed repair has not ended, approved or not; else warn.
 
         Raises GpuformError if another repair is proposed by now.
         """
@@ -372,7 +382,7 @@ class ClusterRepairRun:
                 cluster.cluster_id, last_repair.instance, last_repair.repair
             )
         except NotFound:
-            return True  # it was never asked for
+            return True  # the killed run never sent the request
         if remediation.state in ENDED:
             self.context.on_warning(
                 f"node {repair.node} was repaired at {format_moment(last_repair.at)} already: "
@@ -381,7 +391,10 @@ class ClusterRepairRun:
         return remediation.state not in ENDED
 
     def _request_repair(self, cluster: wire.Cluster, repair: NodeRepair) -> Remediation:
-        """Approve a proposed repair, or request a repair under an id against repetition."""
+        """Approve a proposed repair, or request one under an id that prevents a second one.
+
+        Returns the earlier remediation if the repair was approved or requested before.
+        """
         path = (cluster.cluster_id, repair.instance)
         if not repair.id:
             request_id = self._choose_request_id(cluster, repair)
@@ -389,12 +402,12 @@ class ClusterRepairRun:
             try:
                 return self.client.create_remediation(*path, request_id, repair.mode, reason)
             except Conflict:
-                try:  # nobody documents what a second request of one id is answered
+                try:  # no document has the answer to a second request with one id
                     return self.client.get_remediation(*path, request_id)
                 except NotFound:
                     pass
                 raise
-        # What was reviewed is said: a proposal could have changed since it was looked at.
+        # The reviewed mode is sent: the proposal may have changed since the plan.
         mode = "" if repair.mode in MODES_BEYOND_APPROVAL else repair.mode
         comment = f"gpuform: {repair.evidence}"[:500]
         try:
@@ -406,9 +419,9 @@ class ClusterRepairRun:
             return remediation
 
     def _choose_request_id(self, cluster: wire.Cluster, repair: NodeRepair) -> str:
-        """Return the id of a request, which a repeated run chooses again.
+        """Return the id under which to request a repair; a repeated run gets the same id.
 
-        The id for a repair that people ask for by name is recorded before the request.
+        For a repair that people ask for by name, the id is recorded first.
         """
         # one fault, one id: a repeated run requests the same remediation
         fault_key = (cluster.cluster_id, repair.instance, repair.cause, repair.since, repair.mode)
@@ -494,7 +507,7 @@ class ClusterRepairRun:
         )
 
     def _finish_interrupted_run(self) -> None:
-        """Wait for the repairs requested by an earlier run, and uncordon the nodes."""
+        """Wait for the repairs requested by an earlier run, if any, and uncordon the nodes."""
         if not self.is_interrupted:
             return
 

@@ -43,7 +43,7 @@ MODES_BEYOND_APPROVAL: Final = ("HOST_POWER_CYCLE",)
 def decide_cluster_repairs(
     outputs: Mapping[str, Any], declared: Mapping[str, Any]
 ) -> RepairDecision:
-    """Return the decision which broken nodes a run repairs, and which not, and why."""
+    """Return which broken nodes a run repairs under the declared `repair`, which not, and why."""
     policy = parse_repair_policy(declared, ClusterRepairInputs)
     reported_workers = outputs.get("gpu_worker_nodes")
     # the platform replaces preemptible nodes itself
@@ -115,7 +115,7 @@ def find_unusable_workers(
 def find_overheated_workers(
     workers: Iterable[GpuWorkerNodeOutputs], measurements: Mapping[str, str]
 ) -> Iterator[NodeFault]:
-    """Yield the overheated workers; `measurements` has the measured text by host name."""
+    """Yield a fault for each worker in `measurements`, which has the fault's text by host name."""
     for worker in workers:
         if worker.host_name in measurements:
             yield NodeFault(
@@ -129,7 +129,7 @@ def find_overheated_workers(
 def find_uncertified_workers(
     workers: Iterable[wire.GpuWorkerNode], verdicts: Iterable[Verdict]
 ) -> Iterator[NodeFault]:
-    """Yield the workers whose machine failed a certification and was not repaired since."""
+    """Yield a fault for each recorded failure of a present machine that was not repaired since."""
     worker_by_name = {live_worker.host_name: live_worker for live_worker in workers}
     for verdict in verdicts:
         for failure in map(NodeFailure.model_validate, verdict.failures):
@@ -151,7 +151,10 @@ def find_uncertified_workers(
 
 
 def _is_repaired_since(worker: wire.GpuWorkerNode, failed_text: str) -> bool:
-    """Return whether a repair of the worker succeeded after the failed certification's time."""
+    """Return True if a repair of the worker succeeded after the failed certification's time.
+
+    False if either time is unknown.
+    """
     latest, failed_at = worker.latest_remediation, to_unix_time(failed_text)
     # without both times nobody can tell which came first: the failure stands
     if latest is None or latest.state != SUCCEEDED or failed_at is None:
@@ -187,7 +190,7 @@ def _is_standard(node: Mapping[str, Any]) -> bool:
 
 
 def _describe_scheduler_trouble(node: GpuWorkerNodeOutputs) -> str:
-    """Return why a worker is unusable: Kubernetes' reason if NotReady there, else Slurm's."""
+    """Return why an unusable worker is so: Kubernetes' reason if NotReady there, else Slurm's."""
     if node.kubernetes is not None and node.kubernetes.startswith("NotReady"):
         return f"{node.kubernetes} (Kubernetes)"
     return f"{node.slurm} (Slurm)"

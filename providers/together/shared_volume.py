@@ -62,8 +62,11 @@ class SharedVolumeOperations:
     def create(self, context: ProviderContext, inputs: SharedVolumeInputs) -> str:
         """Create a shared volume and return its id.
 
-        Together reports no region of a volume (document 003, "Retrieve a Shared Volume"), so names
-        are compared over all regions.
+        A volume that an earlier attempt has created is found again. Together reports no region of a
+        volume (document 003, "Retrieve a Shared Volume"), so names are compared over all regions.
+
+        Raises:
+            GpuformError: Together refuses; see `create_once` for the others.
         """
 
         def list_candidates() -> list[Candidate]:
@@ -217,7 +220,7 @@ class SharedVolumeLifecycle(Lifecycle[SharedVolumeInputs, SharedVolumeOutputs]):
 
     @classmethod
     def get_credit(cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Credit | None:  # noqa: ARG003 - a hook
-        """Return the effect of a lack of credit on the volume; access is revoked last."""
+        """Return what a lack of credit has done to the volume; access is revoked last."""
         return describe_volume_credit(outputs)
 
     @classmethod
@@ -237,7 +240,7 @@ class SharedVolumeLifecycle(Lifecycle[SharedVolumeInputs, SharedVolumeOutputs]):
         inputs: Mapping[str, Any],
         outputs: Mapping[str, Any],  # noqa: ARG003 - a hook
     ) -> ResourceUsage:
-        """Return the storage occupied by the volume."""
+        """Return the region and the declared storage of the volume."""
         return describe_volume_usage(inputs)
 
     @classmethod
@@ -247,7 +250,7 @@ class SharedVolumeLifecycle(Lifecycle[SharedVolumeInputs, SharedVolumeOutputs]):
 
 
 def evaluate_volume(volume: wire.Volume, wanted_size_tib: int) -> PollResult[ObservedVolume]:
-    """Return whether a volume is ready at `wanted_size_tib`, with inputs and outputs."""
+    """Return whether a volume is ready at `wanted_size_tib` or has failed, and its properties."""
     # a resize leaves the status as it is, so the size is compared as well
     is_ready = volume.status in USABLE_VOLUME_STATUSES and volume.size_tib >= wanted_size_tib
     progress = volume.status or "no status"
@@ -266,7 +269,7 @@ def evaluate_volume(volume: wire.Volume, wanted_size_tib: int) -> PollResult[Obs
 
 
 def _build_still_attached_error(label: str) -> GpuformError:
-    """Build the error about a volume with a cluster, which cannot be deleted."""
+    """Build the error about a volume that cannot be deleted, because a cluster has it."""
     return GpuformError(
         f"{label} cannot be deleted: a cluster still has it",
         hint="delete that cluster first, or keep the volume",

@@ -57,7 +57,7 @@ class NodeRemoval:
 
     @property
     def earlier_drain(self) -> Drain | None:
-        """Return the record of a removal by an earlier run, or None."""
+        """Return the record of an earlier run's drain for a removal or repair, or None."""
         return self._drains.find(self.cluster.cluster_id)
 
     @property
@@ -88,10 +88,13 @@ class NodeRemoval:
         """Return the nodes to be removed or repaired by an update now, for a plan.
 
         None means that there are none, or that no scheduler reports their jobs.
+
+        Raises:
+            InvalidNodeNames: declared names do not fit the nodes of the cluster.
         """
         count = self.count_removed_nodes(num_gpus)
         removed_nodes = (
-            self._create_draining().predict_removed_nodes(self._build_partial_eviction(count))
+            self._create_drain().predict_removed_nodes(self._build_partial_eviction(count))
             if count
             else None
         )
@@ -99,7 +102,7 @@ class NodeRemoval:
             return removed_nodes
         eviction = self.build_repair_eviction(repaired_nodes)
         nodes_to_repair = (
-            self.create_repair_draining().predict_removed_nodes(eviction) if eviction else None
+            self.create_repair_drain().predict_removed_nodes(eviction) if eviction else None
         )
         if removed_nodes is None or nodes_to_repair is None:
             return removed_nodes or nodes_to_repair
@@ -114,51 +117,54 @@ class NodeRemoval:
             {node_name: "repaired" for node_name in node_names if node_name in present_names}
         )
 
-    def create_repair_draining(self) -> DrainOperation:
-        """Return the draining for nodes chosen one by one."""
-        return self._create_draining(self._standard_workers)
+    def create_repair_drain(self) -> DrainOperation:
+        """Return the drain operation for standard workers that the caller names."""
+        return self._create_drain(self._standard_workers)
 
     def predict_all_removed_nodes(self, reason: str) -> RemovedNodes | None:
-        """Return all nodes, for a plan to delete the cluster; None where no job can run."""
+        """Return all nodes with their jobs, for a plan to delete the cluster.
+
+        None without a control plane, or if no scheduler reports the jobs.
+        """
         eviction = self._build_full_eviction(reason)
         return (
-            self._create_draining(list_live_workers(self.cluster)).predict_removed_nodes(eviction)
+            self._create_drain(list_live_workers(self.cluster)).predict_removed_nodes(eviction)
             if eviction
             else None
         )
 
     def send_update(self, request: Callable[[], None], num_gpus: int | None) -> None:
-        """Send an update when no job runs on the nodes to be removed.
+        """Drain the nodes that an update removes, then call `request` to send the update.
 
         `num_gpus` are the new standard GPUs, or None if the update does not change them. If no node
         is removed, a drain of an earlier run whose request was never sent is undone first.
 
         Raises:
-            GpuformError: after a refusal everything is as before; after a lost answer the record
-                stays.
+            GpuformError: a job keeps a node, or the request fails. After a refusal everything is as
+                before; after a lost answer the record stays.
         """
         count = 0 if num_gpus is None else self.count_removed_nodes(num_gpus)
         if not count:
             self._undo_unsent_drain()
             request()
             return
-        with self._create_draining().drain_during(self._build_partial_eviction(count)):
+        with self._create_drain().drain_during(self._build_partial_eviction(count)):
             request()
 
     def send_deletion(self, request: Callable[[], None]) -> None:
-        """Send the deletion of the cluster when no job runs on any node.
+        """Drain all nodes, then call `request` to delete the cluster.
 
         Without a control plane the deletion is sent at once.
 
         Raises:
-            GpuformError: after a refusal everything is as before; after a lost answer the record
-                stays.
+            GpuformError: a job keeps a node, or the request fails. After a refusal everything is as
+                before; after a lost answer the record stays.
         """
         eviction = self._build_full_eviction("deleted")
         if not eviction:
             request()
             return
-        with self._create_draining(list_live_workers(self.cluster)).drain_during(eviction):
+        with self._create_drain(list_live_workers(self.cluster)).drain_during(eviction):
             request()
 
     def resume_earlier_drain(self, request: Callable[[FieldChange], None], num_gpus: int) -> None:
@@ -199,10 +205,11 @@ class NodeRemoval:
         )
 
     def connect_to_scheduler(self) -> Scheduler:
-        """Return the scheduler of the nodes' jobs.
+        """Return the scheduler of the nodes' jobs: Kubernetes, or both for a cluster of type SLURM.
 
         Raises:
-            GpuformError: no scheduler can be asked.
+            GpuformError: the cluster has no kubeconfig yet, or the declared access to Slurm is
+                unusable.
         """
         if not self.kube_config:
             raise GpuformError(
@@ -250,16 +257,21 @@ class NodeRemoval:
         live_workers = list_live_workers(self.cluster) if self.kube_config else ()
         return NodeEviction({_to_worker(node).name: reason for node in live_workers})
 
-    def _create_draining(self, all_nodes: Sequence[wire.GpuWorkerNode] = ()) -> DrainOperation:
-        """Create the drain of `all_nodes`; if empty, of standard workers for Together to choose."""
-        subject = DrainTarget(
+    def _create_drain(self, all_nodes: Sequence[wire.GpuWorkerNode] = ()) -> DrainOperation:
+        """Create the drain of `all_nodes`, or if empty, of standard workers.
+
+        Together itself then chooses the nodes to remove, among those that are cordoned.
+        """
+        drain_target = DrainTarget(
             id=self.cluster.cluster_id,
             label=self._label,
             workers=[_to_worker(node) for node in all_nodes or self._standard_workers],
             # Together picks the nodes of a smaller cluster itself, among those that are cordoned
             removes_cordoned=not all_nodes,
         )
-        return DrainOperation(self.context, subject, self.connect_to_scheduler, self.drain_inputs)
+        return DrainOperation(
+            self.context, drain_target, self.connect_to_scheduler, self.drain_inputs
+        )
 
     def _undo_unsent_drain(self) -> None:
         """Uncordon the nodes of an earlier run's drain whose request was never sent, or warn."""
@@ -277,14 +289,14 @@ def count_standard_gpus(cluster: wire.Cluster) -> int:
     return cluster.num_gpus - (preemptible_gpus if includes_preemptible else 0)
 
 
-def parse_drain_inputs(values: Mapping[str, Any]) -> ClusterDrainInputs:
-    """Return the declared `drain` of canonical inputs, or defaults."""
-    return ClusterDrainInputs.model_validate(values.get("drain") or {})
+def parse_drain_inputs(inputs: Mapping[str, Any]) -> ClusterDrainInputs:
+    """Return the declared `drain` of a cluster's inputs, or defaults."""
+    return ClusterDrainInputs.model_validate(inputs.get("drain") or {})
 
 
-def get_slurm_inputs(values: Mapping[str, Any]) -> SlurmInputs:
+def get_slurm_inputs(inputs: Mapping[str, Any]) -> SlurmInputs:
     """Return how the cluster's Slurm is reached: as declared, or as Together sets it up."""
-    return parse_drain_inputs(values).slurm or SlurmInputs()
+    return parse_drain_inputs(inputs).slurm or SlurmInputs()
 
 
 def _to_worker(node: wire.GpuWorkerNode) -> Worker:

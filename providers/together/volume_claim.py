@@ -176,6 +176,7 @@ class VolumeClaimOperations:
 
         Raises:
             GpuformError: the cluster or the claim is gone, or the claim to grow is not bound.
+            NotReady: the cluster has no Kubernetes API yet.
         """
         claim_id = KubernetesObjectId.parse(object_id, _ID_KIND)
         claims = self._require_claims(claim_id.cluster_id)
@@ -201,9 +202,13 @@ class VolumeClaimOperations:
         object_id: str,
         known_inputs: Mapping[str, Any],  # noqa: ARG002 - the shape of ResourceOperations
     ) -> None:
-        """Delete the claim and wait until no pod uses the claim any more.
+        """Delete the claim, and wait until no pod uses the claim and Kubernetes removes it.
 
         A missing or replaced claim, or a deleted cluster, is no error.
+
+        Raises:
+            NotReady: the cluster has no Kubernetes API, or a pod still uses the claim at the
+                deadline.
         """
         claim_id = KubernetesObjectId.parse(object_id, _ID_KIND)
         claims = connect_to_claims(self._client, claim_id.cluster_id)
@@ -326,7 +331,7 @@ def _determine_state(
             return phase, True, None
         return f"Bound to {capacity} of {wanted_storage}: its volume has to grow first", False, None
     # only the use by a pod binds the claim, which may come days later
-    if phase == "Pending" and claims.is_waiting_for_pod(claim):
+    if phase == "Pending" and claims.has_first_use_binding(claim):
         return phase, True, None
     return (claims.explain_pending(claim) if phase == "Pending" else phase), False, None
 
@@ -360,7 +365,10 @@ def _extract_inputs(claim: Claim) -> dict[str, Any]:
 
 
 def _is_replaced(claim: Claim, context: ProviderContext) -> bool:
-    """Return True if somebody has recreated the claim since the state was written."""
+    """Return True if somebody has recreated the claim since the state was written.
+
+    False if the state has no uid of the claim.
+    """
     known_uid = context.stored_properties.get("uid")
     return known_uid is not None and known_uid != claim.metadata.uid
 

@@ -73,8 +73,9 @@ def add_worker_states(
 ) -> ObservedCluster:
     """Return an observed cluster with the state of each worker in the schedulers.
 
-    A cluster is not ready while one of its workers is not. If no scheduler answers, the platform's
-    word stands, and `context.on_skipped_check` reports the missing check.
+    The cluster is not ready while a worker cannot be used. Without a kubeconfig, or in a status
+    without running schedulers, nothing is asked or changed. A scheduler that does not answer is
+    reported to `context.on_skipped_check`.
     """
     if cluster.status not in _STATUSES_WITH_SCHEDULERS or not cluster.kube_config:
         return observed
@@ -87,10 +88,10 @@ def add_worker_states(
 def add_worker_states_to_poll(
     poll_result: PollResult[ObservedCluster], states: WorkerStates, waited_s: float
 ) -> PollResult[ObservedCluster]:
-    """Return the poll result of a cluster with the state of each worker.
+    """Return a done poll result with workers' states; not done while a worker has a failure.
 
-    The result fails after `waited_s` of `READY_TIMEOUT_S` seconds in which only workers were
-    missing.
+    `waited_s` counts the seconds in which only workers were missing: from `READY_TIMEOUT_S` on, the
+    result has failed.
     """
     value = replace(
         poll_result.value, outputs=_build_outputs(poll_result.value, states, get_current_context())
@@ -107,7 +108,10 @@ def add_worker_states_to_poll(
 def read_worker_states(
     context: ProviderContext, cluster: wire.Cluster, slurm: SlurmInputs
 ) -> WorkerStates:
-    """Ask Kubernetes and Slurm for the workers, each without regard to the other's failure.
+    """Return the workers' states in Kubernetes and, for a cluster of type SLURM, in Slurm.
+
+    A scheduler that cannot be asked is named in `unreachable`. A Slurm that is reached through
+    Kubernetes is not asked if Kubernetes has failed.
 
     Raises:
         Cancelled: the run was interrupted.
@@ -164,7 +168,7 @@ def find_worker_notices(outputs: Mapping[str, Any]) -> Iterator[Notice]:
 
 
 def has_failing_workers(outputs: Mapping[str, Any]) -> bool:
-    """Return True if the outputs show an unusable worker."""
+    """Return True if a worker in the outputs is NotReady in Kubernetes or unusable in Slurm."""
     reported_workers = outputs.get("gpu_worker_nodes")
     nodes = reported_workers if isinstance(reported_workers, list) else []
     return any(
@@ -269,8 +273,8 @@ def _build_outputs(
             update={
                 "kubernetes": states.kubernetes.get(worker.host_name),
                 "slurm": states.slurm.get(worker.host_name),
-                # a first observation has no earlier time: the failure counts from now
-                # Nobody tells, or not of this machine: it is as long as we have seen it.
+                # Without a time from the scheduler or from an earlier read of this machine, the
+                # failure counts from now.
                 "unusable_since": (
                     states.failing_since.get(worker.host_name)
                     or accept_time_between(
