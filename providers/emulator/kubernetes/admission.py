@@ -39,7 +39,12 @@ _ACCESS_MODES = {"ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOnc
 
 
 def complete_new_object(objects: ClusterObjects, kind: Kind, new: Object, namespace: str) -> Object:
-    """Return a checked new object with the API server's additions. Raises `StatusError`."""
+    """Return a checked copy of a new object, with what the API server fills in; store nothing.
+
+    Added are the namespace, the `status`, and defaults of pods and claims; fields that the server
+    decides are removed. Raises `StatusError`:
+    400 for another namespace, 404 for a missing namespace, 422 for a broken rule.
+    """
     metadata = {**new.get("metadata", {})}
     name = metadata.get("name", "")
     if kind.is_namespaced:
@@ -72,7 +77,7 @@ def complete_new_object(objects: ClusterObjects, kind: Kind, new: Object, namesp
 
 
 def check_change(objects: ClusterObjects, kind: Kind, old: Object, new: Object) -> None:
-    """Raise `StatusError` if Kubernetes forbids the change of an object from `old` to `new`."""
+    """Raise `StatusError` 422 or 403 if Kubernetes forbids the change from `old` to `new`."""
     name = old["metadata"]["name"]
     for field in ("name", "namespace", "uid", "creationTimestamp"):
         if new["metadata"].get(field) != old["metadata"].get(field):
@@ -124,9 +129,11 @@ def _check_certification(new: Object) -> None:
 
 
 def _check_kueue(kind: Kind, new: Object) -> None:
-    """Raise `StatusError` 422 for a Kueue flavor or topology with invalid levels or labels.
+    """Raise `StatusError` 422 for an invalid Kueue object.
 
-    The rules are those of Kueue's own definitions (apis/kueue/v1beta2).
+    These are a flavor with a topology but without node labels, and a topology with too many,
+    repeated or malformed levels. The rules are those of
+    Kueue's own definitions (apis/kueue/v1beta2).
     """
     name, spec = new["metadata"]["name"], new.get("spec") or {}
     if kind is FLAVOR:
@@ -151,7 +158,8 @@ def _check_kueue(kind: Kind, new: Object) -> None:
 def _check_kueue_change(kind: Kind, old: Object, new: Object) -> None:
     """Raise `StatusError` 422 for a change of a Kueue object's immutable fields.
 
-    They are the topology of a flavor, and the levels of a topology above the host.
+    A flavor's topology never changes once set. A topology's levels change only if the host is the
+    lowest one before and after.
     """
     name = new["metadata"]["name"]
     before, after = old.get("spec") or {}, new.get("spec") or {}
@@ -179,7 +187,10 @@ def _complete_pod(new: Object) -> Object:
 
 
 def _complete_claim(objects: ClusterObjects, new: Object) -> Object:
-    """Return a new claim with defaults, protection and phase Pending. Raises `StatusError`."""
+    """Return a new claim with defaults, the protection finalizer and phase Pending.
+
+    Raises `StatusError` 422 without an access mode or a positive size.
+    """
     name, spec = new["metadata"]["name"], {**new.get("spec", {})}
     modes = spec.get("accessModes") or []
     requested_size = (spec.get("resources") or {}).get("requests", {}).get("storage")
@@ -205,7 +216,11 @@ def _complete_claim(objects: ClusterObjects, new: Object) -> Object:
 
 
 def _check_claim_change(objects: ClusterObjects, old: Object, new: Object) -> None:
-    """Raise `StatusError` for any change of a claim's spec but a bound claim's growth."""
+    """Raise `StatusError` for any change of a claim's spec but a bound claim's growth.
+
+    422 for a forbidden change or a smaller size, 403 where the storage class does not let claims
+    grow.
+    """
     name = old["metadata"]["name"]
     old_size, new_size = _get_requested_size(old), _get_requested_size(new)
     is_bound = old["status"]["phase"] == "Bound"
@@ -237,7 +252,7 @@ def _get_requested_size(claim: Object) -> Any:
 
 
 def _drop_size(claim: Object) -> dict[str, Any]:
-    """Return a claim's spec without the requested size, for comparison."""
+    """Return a claim's spec without `resources`, which has the requested size, for comparison."""
     return {key: value for key, value in claim["spec"].items() if key != "resources"}
 
 

@@ -43,7 +43,11 @@ from gpuform.providers.emulator.together.operations import TogetherOperations
 
 
 def run_controllers(store: Store, objects: ClusterObjects) -> None:
-    """Create missing pods of controllers, remove orphans, and update statuses; once."""
+    """Create the missing pods of all controllers once, update their statuses, remove orphans.
+
+    Controllers are daemon sets, replica sets, stateful sets and jobs. Surplus pods are not removed,
+    and a status counts the pods from before.
+    """
     _remove_orphans(objects)
     pods: dict[str, list[Object]] = {}
     for pod in objects.list_objects(POD):
@@ -83,9 +87,9 @@ def _list_missing_daemons(
 def _list_missing_replicas(
     store: Store, _: ClusterObjects, owner: Object, own_pods: list[Object]
 ) -> _MissingPods:
-    """Return names of new pods, up to the `replicas` of a replica set or such.
+    """Return names of new pods, as many as active pods are missing to a replica set's `replicas`.
 
-    Active pods count. Each name stands with None: the scheduler chooses the node.
+    Each name stands with None: the scheduler chooses the node.
     """
     missing = owner["spec"].get("replicas", 1) - sum(map(is_active, own_pods))
     return [(_create_pod_name(store, owner), None) for _ in range(missing)]
@@ -110,9 +114,9 @@ def _list_missing_members(
 def _list_missing_tasks(
     store: Store, _: ClusterObjects, owner: Object, own_pods: list[Object]
 ) -> _MissingPods:
-    """Return names of new pods for a job: up to `parallelism` and the remaining completions.
+    """Return names of new pods for a job: up to `parallelism`, no more than missing completions.
 
-    Each name stands with None: the scheduler chooses the node.
+    Each name stands with None: the scheduler chooses the node. Active pods count.
     """
     succeeded = sum(pod["status"].get("phase") == "Succeeded" for pod in own_pods)
     remaining = owner["spec"].get("completions", 1) - succeeded
@@ -182,7 +186,7 @@ def _remove_orphans(objects: ClusterObjects) -> None:
 
 
 def update_budgets(objects: ClusterObjects) -> None:
-    """Update the status of every disruption budget: how many pods may be evicted now."""
+    """Store the present status of every disruption budget: how many pods may be evicted now."""
     for budget in objects.list_objects(BUDGET):
         objects.replace(
             BUDGET, budget, {**budget, "status": _compute_budget_status(objects, budget)}
@@ -190,7 +194,7 @@ def update_budgets(objects: ClusterObjects) -> None:
 
 
 def list_budgets(objects: ClusterObjects, pod: Object) -> list[Object]:
-    """Return the disruption budgets of a pod."""
+    """Return the disruption budgets in the pod's namespace whose selector matches the pod."""
     labels = pod["metadata"].get("labels", {})
     return [
         budget
@@ -200,7 +204,10 @@ def list_budgets(objects: ClusterObjects, pod: Object) -> list[Object]:
 
 
 def _compute_budget_status(objects: ClusterObjects, budget: Object) -> dict[str, int]:
-    """Return the status of a budget: healthy, expected and desired pods, allowed disruptions."""
+    """Return the status of a budget: healthy, expected and desired pods, allowed disruptions.
+
+    Pods that have succeeded or failed do not count.
+    """
     selector = budget["spec"].get("selector")
     pods = [
         pod
@@ -274,7 +281,10 @@ _SLURM_PODS = {
 
 
 def sync_slurm_pods(objects: ClusterObjects, cluster: Cluster) -> None:
-    """Create the pods of Slurm's controller and login in a Slurm cluster; else remove both."""
+    """Create the pods of Slurm's controller and login, and their namespace, where missing.
+
+    In a cluster without Slurm both pods are removed instead.
+    """
     is_slurm = cluster.settings.cluster_type == "SLURM"
     if is_slurm and objects.get(NAMESPACE, _SLURM_NAMESPACE) is None:
         phase = {"phase": "Active"}
@@ -307,7 +317,7 @@ _PLUGIN = {"name": "nvidia-device-plugin", "namespace": _SYSTEM_NAMESPACE}
 
 
 def find_running_cluster(store: Store, cluster_id: str, now: float) -> Cluster | None:
-    """Return the cluster if present with a control plane, else None."""
+    """Return the cluster if all its control plane nodes run at `now`, else None."""
     try:
         cluster = TogetherOperations(store, now).get_cluster(cluster_id)
     except ApiError:
@@ -316,7 +326,12 @@ def find_running_cluster(store: Store, cluster_id: str, now: float) -> Cluster |
 
 
 def load_current_objects(store: Store, cluster: Cluster, now: float) -> ClusterObjects:
-    """Return the present objects of a cluster. Call this function within a transaction."""
+    """Bring a cluster's objects to `now`, store what has changed, and return the objects.
+
+    Nodes, volumes and Slurm's pods follow the platform, pods end, and all controllers run. A new
+    cluster gets its first objects. Call this
+    function within a transaction.
+    """
     objects = ClusterObjects(store, cluster.cluster_id, now)
     # No object was ever stored: this is the first look at a new cluster.
     if objects.version == 0:
@@ -357,7 +372,10 @@ def _create_initial_objects(objects: ClusterObjects) -> None:
 
 
 def _create_proxy_pods(objects: ClusterObjects) -> None:
-    """Create the static kube-proxy pod of each node. No API request can delete a static pod."""
+    """Create the static kube-proxy pod of each node without one.
+
+    No API request can delete a static pod.
+    """
     for node in objects.list_objects(NODE):
         name = node["metadata"]["name"]
         if objects.get(POD, f"kube-proxy-{name}", _SYSTEM_NAMESPACE) is None:

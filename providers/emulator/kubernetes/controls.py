@@ -58,9 +58,10 @@ class KubernetesControls(PlatformControls):
         )
 
     def _add_pod(self, cluster_id: str) -> Response:
-        """Create the pod in the body for a test, without the cluster's token.
+        """Create the pod in the body for a test, without the cluster's token, and answer the pod.
 
-        The pod's namespace is created if missing.
+        The pod's namespace is created if missing, and the pod has been scheduled if a node takes
+        it. Raises `StatusError`.
         """
         body = _PodBody.model_validate_json(request.get_data())
         objects = self._load_objects(cluster_id)
@@ -72,7 +73,10 @@ class KubernetesControls(PlatformControls):
         return answer_json(objects.get(POD, pod["metadata"]["name"], body.namespace), 201)
 
     def _set_node(self, cluster_id: str, name: str) -> Response:
-        """Set whether a node is Ready, as the request's body says, and answer the node."""
+        """Set whether a node is Ready, as the body says, and answer the node.
+
+        Raises `StatusError` 404.
+        """
         body = _NodeBody.model_validate_json(request.get_data())
         objects = self._load_objects(cluster_id)
         node = verbs.get_object(objects, ObjectAddress(NODE, name=name))
@@ -80,9 +84,9 @@ class KubernetesControls(PlatformControls):
         return answer_json(objects.replace(NODE, node, changed_node))
 
     def _list_ended_pods(self, cluster_id: str) -> Response:
-        """Answer for each ended pod of a cluster how the pod ended.
+        """Answer how each ended pod of a cluster ended, oldest first.
 
-        The answers stay after the deletion of the cluster.
+        The answers stay after the end of the cluster, which kills the pods that still ran.
         """
         now = self._clock.now()
         self._store.remove_expired(now)
@@ -96,14 +100,20 @@ class KubernetesControls(PlatformControls):
         return answer_json(list_ended_pods(self._store, cluster_id))
 
     def _remove_claim(self, cluster_id: str, namespace: str, name: str) -> Response:
-        """Remove a volume claim at once for a test, even while a pod uses the claim."""
+        """Remove a volume claim at once, even while a pod uses it, and answer its last state.
+
+        Raises `StatusError` 404.
+        """
         objects = self._load_objects(cluster_id)
         claim = verbs.get_object(objects, ObjectAddress(CLAIM, namespace, name))
         # Past the finalizers, as somebody with a hand on etcd would do it.
         return answer_json(objects.remove(CLAIM, claim))
 
     def _load_objects(self, cluster_id: str) -> ClusterObjects:
-        """Return the cluster's present objects. Raises `StatusError` 404."""
+        """Return the cluster's objects, brought to the clock's present time and stored.
+
+        Raises `StatusError` 404 without a running control plane.
+        """
         now = self._clock.now()
         self._store.remove_expired(now)
         cluster = find_running_cluster(self._store, cluster_id, now)

@@ -31,12 +31,12 @@ class Kind:
 
     @property
     def folder(self) -> str:
-        """Return the path of the kind's group and version."""
+        """Return the path of the kind's group and version, such as `apis/apps/v1` or `api/v1`."""
         return f"apis/{self.api_version}" if self.group else f"api/{self.version}"
 
     @property
     def resource(self) -> str:
-        """Return the name of the resource in messages."""
+        """Return the kind's plural with its group as in messages: `jobs.batch`, or `pods` alone."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
 
@@ -141,7 +141,11 @@ VERSION = {"major": "1", "minor": "32", "gitVersion": "v1.32.0", "platform": "li
 
 
 def find_discovery_document(path: str, engine: str) -> dict[str, Any] | None:
-    """Return the discovery document at a path, or None. `engine` is the engine's API group."""
+    """Return the discovery document at a path below the API's root, or None for another path.
+
+    `engine` is the readiness engine's API group; "" is a cluster without the engine, and without
+    its kinds.
+    """
     if path == "version":
         return VERSION
     if path == "api":
@@ -167,7 +171,10 @@ def find_discovery_document(path: str, engine: str) -> dict[str, Any] | None:
 
 
 def _build_group(kind: Kind, engine: str) -> dict[str, Any]:
-    """Return the discovery entry of a kind's API group: its name and its one version."""
+    """Return the discovery entry of a kind's API group: its name and its one version.
+
+    The readiness engine's group is named `engine`.
+    """
     name = engine if kind.group == ENGINE_GROUP else kind.group
     version = {"groupVersion": f"{name}/{kind.version}", "version": kind.version}
     return {"name": name, "versions": [version], "preferredVersion": version}
@@ -287,7 +294,7 @@ class StatusError(Refusal):
 def build_failure_status(
     status: int, message: str, *, reason: str | None = None, details: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return a Status object of a failure."""
+    """Return a Status object of a failure; without a `reason` the one that belongs to `status`."""
     return {
         "kind": "Status",
         "apiVersion": "v1",
@@ -307,7 +314,7 @@ def make_not_found(resource: str, name: str) -> StatusError:
 
 
 def make_conflict(resource: str, name: str) -> StatusError:
-    """Return the 409 for a change of an old version of the object."""
+    """Return the 409 for a change based on an old version, or on another object of the name."""
     message = (
         f'Operation cannot be fulfilled on {resource} "{name}": the object has been modified; '
         "please apply your changes to the latest version and try again"

@@ -42,7 +42,10 @@ def sync_nodes(objects: ClusterObjects, cluster: Cluster) -> dict[str, float]:
 
 
 def find_reboots(cluster: Cluster, now: float) -> dict[str, float]:
-    """Return when machines last began or ended a restart, by host name."""
+    """Return when each restarted machine last began or ended a restart, by host name.
+
+    Times are unix seconds. Restarts and ends after `now` do not count.
+    """
     reboots = {}
     for worker in (*cluster.workers, *cluster.preemptible):
         begun_spans = [span for span in worker.down if span[0] <= now]
@@ -53,9 +56,9 @@ def find_reboots(cluster: Cluster, now: float) -> dict[str, float]:
 
 
 def _apply_reboots(objects: ClusterObjects, node: Object, worker: Node) -> None:
-    """Set a node to not Ready while the worker's machine restarts, and to Ready afterwards.
+    """Store a node as not Ready while the worker's machine restarts, and as Ready afterwards.
 
-    A node made not Ready before the restart stays so, unless the worker was revived.
+    A node that was not Ready before the restart stays so, unless the restart revived the worker.
     """
     begun_spans = [span for span in worker.down if span[0] <= objects.now]
     if not begun_spans:
@@ -160,7 +163,7 @@ def _build_ready_condition(moment: float, *, ready: bool) -> dict[str, Any]:
 
 
 def list_cordoned_hosts(store: Store, cluster_id: str, now: float) -> frozenset[str]:
-    """Return the host names of a cluster's cordoned workers."""
+    """Return the host names of a cluster's cordoned workers, as the stored node objects say."""
     nodes = ClusterObjects(store, cluster_id, now).list_objects(NODE)
     return frozenset(
         node["metadata"]["name"] for node in nodes if node.get("spec", {}).get("unschedulable")

@@ -48,11 +48,11 @@ class ClusterObjects:
         self.version = int(store.get(f"{self._object_kind}/version", "") or 0)
 
     def get(self, kind: Kind, name: str, namespace: str = "") -> Object | None:
-        """Return an object, or None."""
+        """Return the stored object, or None; `namespace` is "" for cluster-wide kinds."""
         return self._objects.get(kind.plural, {}).get((namespace, name))
 
     def list_objects(self, kind: Kind, namespace: str | None = None) -> list[Object]:
-        """Return the objects of a kind, in all namespaces or one, by namespace and name."""
+        """Return a kind's objects in one namespace (None: in all), by namespace and name."""
         items = sorted(self._objects.get(kind.plural, {}).items())
         return [item for (item_namespace, _), item in items if namespace in {None, item_namespace}]
 
@@ -63,7 +63,10 @@ class ClusterObjects:
                 yield KIND_BY_PLURAL[plural], item
 
     def add(self, kind: Kind, new: Object) -> Object:
-        """Store a new object and return the object with uid, version and creation time."""
+        """Store a new object and return it with uid, version, creation time and generation 1.
+
+        A uid and a creation time in `new` stay as they are.
+        """
         metadata = {
             **new.get("metadata", {}),
             "uid": new.get("metadata", {}).get("uid") or self._store.create_id(),
@@ -75,9 +78,9 @@ class ClusterObjects:
         return self._save(kind, {**new, **identity, "metadata": metadata})
 
     def replace(self, kind: Kind, old: Object, new: Object) -> Object:
-        """Store `new` in place of `old` and return the stored object.
+        """Store `new` in place of `old` and return the stored object; `old` if nothing differs.
 
-        The version rises only if anything has changed.
+        Each change raises the version, a change of the spec the generation, too.
         """
         if _drop_version(old) == _drop_version(new):
             # A write that changes nothing gets no version, so that watches stay silent.
@@ -89,7 +92,7 @@ class ClusterObjects:
         return self._save(kind, {**new, "metadata": metadata})
 
     def remove(self, kind: Kind, old: Object) -> Object:
-        """Remove the object and return the last state, which watches still send."""
+        """Remove an object at once, and return its last state with a new version, for watches."""
         last = self._set_next_version(old)
         namespace, name = _get_key(old)
         del self._objects[kind.plural][namespace, name]
@@ -100,7 +103,10 @@ class ClusterObjects:
         return last
 
     def list_events(self, kind: Kind, since: int) -> list[WatchEvent]:
-        """Return the last change of each object of a kind after a version."""
+        """Return the last change of each object of a kind after the version `since`, oldest first.
+
+        An object that was added, changed and removed has one event: DELETED.
+        """
         changed = [
             WatchEvent(
                 "ADDED" if self._created[item["metadata"]["uid"]] > since else "MODIFIED",
@@ -159,7 +165,7 @@ def _get_key(content: Object) -> tuple[str, str]:
 
 
 def _drop_version(content: Object) -> Object:
-    """Return an object without version and generation, to compare contents."""
+    """Return an object without `resourceVersion` and `generation`, to compare contents."""
     metadata = {**content["metadata"], "resourceVersion": None, "generation": None}
     return {**content, "metadata": metadata}
 
@@ -190,7 +196,10 @@ _PRESENCE_TERM = re.compile(r"^\s*(!?)\s*([^\s!=,()]+)\s*$")
 
 
 def matches_labels(selector: str, labels: dict[str, str]) -> bool:
-    """Return whether labels match a `labelSelector`. Raises `StatusError` for a malformed one."""
+    """Return whether labels meet all requirements of a `labelSelector`; "" selects everything.
+
+    Raises `StatusError` 400 for a malformed selector.
+    """
     # Commas within parentheses separate values, not requirements.
     return all(
         _matches_label_term(term, labels) for term in re.split(r",(?![^(]*\))", selector) if term
@@ -198,7 +207,10 @@ def matches_labels(selector: str, labels: dict[str, str]) -> bool:
 
 
 def _matches_label_term(term: str, labels: dict[str, str]) -> bool:
-    """Return whether labels match one requirement of a `labelSelector`. Raises `StatusError`."""
+    """Return whether labels meet one requirement of a `labelSelector`, such as `app in (a,b)`.
+
+    Raises `StatusError` 400 for a malformed one.
+    """
     if match := _IN_TERM.match(term):
         key, operator, values = match.groups()
         is_in = labels.get(key) in {value.strip() for value in values.split(",")}
@@ -236,7 +248,10 @@ def _meets_requirement(requirement: dict[str, Any], labels: dict[str, str]) -> b
 
 
 def matches_fields(selector: str, content: dict[str, Any]) -> bool:
-    """Return whether an object matches a `fieldSelector`, on any field with a plain value."""
+    """Return whether an object meets a `fieldSelector`, on any field with a plain value.
+
+    A missing field equals "". Raises `StatusError` 400 for a malformed selector.
+    """
     for term in filter(None, selector.split(",")):
         match = _EQUAL_TERM.match(term)
         if match is None:

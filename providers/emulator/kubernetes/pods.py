@@ -37,7 +37,7 @@ def is_active(pod: Object) -> bool:
 
 
 def is_healthy(pod: Object) -> bool:
-    """Return whether the pod is ready and not being deleted, as disruption budgets count."""
+    """Return whether the pod is Running and not being deleted, as disruption budgets count."""
     return is_active(pod) and pod["status"].get("phase") == "Running"
 
 
@@ -48,14 +48,17 @@ def end_pods(
     departed_nodes: Mapping[str, float],
     rebooted: Mapping[str, float] = MappingProxyType({}),
 ) -> None:
-    """End pods for the first reason that is due: work done, deletion, loss of the node.
+    """End pods for the first reason that has come: work done, deletion, loss of the node.
+
+    How a pod ended is stored. Pods that have done their work stay, as Succeeded; any others are
+    removed.
 
     Args:
         store: keeps how pods ended.
         cluster_id: the cluster of `objects`.
         objects: the objects of the cluster.
-        departed_nodes: the nodes that have left, and when: their pods are killed.
-        rebooted: the nodes that restarted, and when: pods that ran there before are killed.
+        departed_nodes: when nodes have left, in unix seconds by name: their pods are killed.
+        rebooted: when nodes restarted, likewise: pods that ran there before are killed.
     """
     for pod in objects.list_objects(POD):
         node = pod["spec"].get("nodeName")
@@ -93,7 +96,11 @@ def _get_reboot_time(pod: Object, rebooted: Mapping[str, float]) -> float:
 
 
 def place_pods(objects: ClusterObjects) -> None:
-    """Start pending pods on ready, uncordoned nodes with enough free GPUs."""
+    """Start pending pods on ready, uncordoned nodes with enough free GPUs and usable claims.
+
+    A pod that names its node starts there in any state of the node, but fails for lack of GPUs. Any
+    other pod waits.
+    """
     waiting = [pod for pod in objects.list_objects(POD) if pod["status"].get("phase") == "Pending"]
     if not waiting:
         return
@@ -137,7 +144,7 @@ def count_gpus(pod: Object) -> int:
 
 
 def list_claims(pod: Object) -> list[str]:
-    """Return the names of the pod's claims."""
+    """Return the names of the volume claims that the pod uses, all in the pod's namespace."""
     volumes = pod["spec"].get("volumes") or []
     return [
         volume["persistentVolumeClaim"]["claimName"]
@@ -163,7 +170,10 @@ def mark_evicted(pod: Object, now: float) -> Object:
 
 
 def list_ended_pods(store: Store, cluster_id: str) -> list[dict[str, Any]]:
-    """Return how pods ended, in order: succeeded, evicted, deleted or killed."""
+    """Return how a cluster's pods ended, in order.
+
+    The member `how` is succeeded, evicted, deleted or killed.
+    """
     return [json.loads(body) for body in store.list_all(_get_ends_kind(cluster_id))]
 
 
@@ -193,7 +203,7 @@ def _get_ends_kind(cluster_id: str) -> str:
 
 
 def _mark_succeeded(pod: Object, now: float) -> Object:
-    """Return the pod in phase Succeeded since `now`, no longer ready."""
+    """Return the running pod in phase Succeeded since `now`, no longer ready."""
     annotations = {**pod["metadata"]["annotations"]}
     del annotations[_ENDS_AT]
     status = {
@@ -256,7 +266,7 @@ def _choose_node(pod: Object, nodes: list[Object], free_gpus: dict[str, int]) ->
 
 
 def _has_usable_claims(pod: Object, objects: ClusterObjects) -> bool:
-    """Return whether every claim of the pod exists and is bound, or waits for this pod."""
+    """Return whether every claim of the pod exists, and is bound or to be provisioned for it."""
     namespace = pod["metadata"]["namespace"]
     claims = [objects.get(CLAIM, name, namespace) for name in list_claims(pod)]
     return all(

@@ -76,7 +76,10 @@ class EngineSettings(PlatformSettings):
 
 
 def rename_engine_group(content: Object, group: str) -> Object:
-    """Return an object or a list with the engine's API group of this cluster."""
+    """Return an object or list of the engine with `group` as the API group in `apiVersion`.
+
+    Objects of other groups are returned unchanged.
+    """
     version = str(content.get("apiVersion", ""))
     if group == ENGINE_GROUP or not version.startswith(f"{ENGINE_GROUP}/"):
         return content
@@ -87,7 +90,10 @@ def rename_engine_group(content: Object, group: str) -> Object:
 
 
 def run_engine(store: Store, objects: ClusterObjects) -> None:
-    """Advance each certification of the cluster to the objects' time: workflows and statuses."""
+    """Advance each certification of the cluster to the objects' time: workflows and statuses.
+
+    Does nothing in clusters without the engine, and for certifications that are being deleted.
+    """
     certifications = objects.list_objects(CERTIFICATION)
     if not certifications:
         return
@@ -152,9 +158,9 @@ class _CertificationRun:
         self._certification = self._objects.replace(CERTIFICATION, self._certification, changed)
 
     def _advance_workflow(self, number: int, category: Object, options: Object) -> Object | None:
-        """Return the workflow of one category, started or finished if the time has come.
+        """Return the workflow of one category, begun or finished if the time has come.
 
-        None while other pods hold the nodes' GPUs.
+        None while other pods use the nodes' GPUs.
         """
         name = f"{self._name}-{number}-{category['variant']}"
         workflow = self._objects.get(WORKFLOW, name, self._namespace)
@@ -169,7 +175,10 @@ class _CertificationRun:
         return self._finish_workflow(workflow, category, options, start + self._settings.seconds)
 
     def _begin_workflow(self, name: str, options: Object) -> Object | None:
-        """Create and return the workflow of a category; None while pods use the nodes' GPUs."""
+        """Store and return the workflow of a category, with a config map of the nodes of each job.
+
+        None while pods use the nodes' GPUs.
+        """
         targets, excluded = self._choose_nodes()
         busy = {
             pod["spec"].get("nodeName")
@@ -213,7 +222,7 @@ class _CertificationRun:
         return self._objects.replace(WORKFLOW, workflow, changed)
 
     def _choose_nodes(self) -> tuple[list[str], list[str]]:
-        """Return the names of the target nodes to test, and of the cordoned target nodes."""
+        """Return the names of the target nodes to test, and of the cordoned ones to leave out."""
         target = self._certification["spec"]["target"]
         names, labels = target.get("nodeNames"), target.get("nodeSelector") or {}
         targeted_nodes = [
@@ -235,7 +244,10 @@ class _CertificationRun:
     def _finish_workflow(
         self, workflow: Object, category: Object, options: Object, end: float
     ) -> Object:
-        """Finish the workflow at `end`: results of groups and nodes, measurements, config maps."""
+        """Store the workflow as ended at `end`, with results of jobs and nodes, and return it.
+
+        Measurements and config maps with the nodes that passed and failed are added.
+        """
         orchestration = workflow["status"]["orchestration"]
         reference = workflow["status"]["groupNodesRef"]["name"]
         config_map = self._objects.get(CONFIG_MAP, reference, self._namespace) or {}
@@ -309,9 +321,10 @@ class _CertificationRun:
     def _find_failures(
         self, nodes: Sequence[str], category: Object, options: Object
     ) -> Iterator[dict[str, str]]:
-        """Yield the failed nodes of one job, each with its reason.
+        """Yield the failed nodes of one job, each with a reason.
 
-        All nodes of the job fail where a threshold is missed.
+        Only nodes broken by a test fail where there are any. Else all nodes fail if a threshold is
+        missed.
         """
         broken = [node for node in nodes if node in self._settings.broken_nodes]
         for node in broken:
@@ -327,7 +340,7 @@ class _CertificationRun:
             yield {"name": node, "reason": "ThresholdViolation", "message": violation}
 
     def _compute_figures(self, category: Object, nodes: Sequence[str]) -> dict[str, float]:
-        """Return the measures of a job on `nodes` by metric; {} for a category without measures."""
+        """Return what a job on `nodes` measures, by metric; {} if the category has no metrics."""
         if category["domain"] == "training":
             names = ("goodputRatio", "avgTFLOPsPerGPU", "avgStepTimeSec")
             return dict(zip(names, map(float, _GOODPUT.values()), strict=True))
@@ -351,7 +364,7 @@ class _CertificationRun:
     def _record_measurement(
         self, workflow: Object, job: str, category: Object, nodes: Sequence[str], end: float
     ) -> None:
-        """Add a measurement object of a finished job; nothing for a failed one."""
+        """Add a measurement object of a finished job; none for a job on a node broken by a test."""
         figures = self._compute_figures(category, nodes)
         # No figures without a finished job.
         if not figures or any(node in self._settings.broken_nodes for node in nodes):
@@ -407,7 +420,11 @@ def _build_groups(nodes: Sequence[str], options: Object) -> dict[str, list[str]]
 
 
 def _find_violation(thresholds: Mapping[str, str], figures: Mapping[str, float]) -> str:
-    """Return the engine's words for the first missed threshold, or "" when all are kept."""
+    """Return the engine's words for the first missed threshold, or "" if all are met.
+
+    Unknown metrics and malformed expressions count as missed. A threshold without a measured value
+    is met.
+    """
     if unknown := sorted({*thresholds} - _METRICS):
         return f'Unknown threshold key "{unknown[0]}"'
     for key, rule in sorted(thresholds.items()):

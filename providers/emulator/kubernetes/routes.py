@@ -82,7 +82,8 @@ class KubernetesApi(PlatformApi):
     def refuse_unauthorized(self, client_request: Request) -> Response | None:
         """Return a 401 if the request lacks the cluster's token, else None.
 
-        The connection is closed without an answer where no API server runs.
+        Where no API server runs, the request is marked to be dropped: the connection closes without
+        an answer.
         """
         cluster_id = (client_request.view_args or {}).get("cluster_id", "")
         with self._store.transaction():
@@ -103,7 +104,7 @@ class KubernetesApi(PlatformApi):
         return answer_json(build_failure_status(status, message), status)
 
     def list_objects(self) -> dict[str, list[dict[str, Any]]]:
-        """Return the claims: what users create through this API and pay for."""
+        """Return the volume claims of all clusters: users pay for these objects alone."""
         with self._store.transaction():
             now = self._clock.now()
             claims = [
@@ -118,7 +119,7 @@ class KubernetesApi(PlatformApi):
         }
 
     def _answer_request(self, cluster_id: str, path: str) -> Response:
-        """Answer any request to a cluster's API. Raises `StatusError`."""
+        """Answer any request to a cluster's API, except a missing token. Raises `StatusError`."""
         path, engine = path.strip("/"), EngineSettings.load(self._store).group
         if (group_part := path.split("/")[1:2]) and group_part[0] in ENGINE_GROUPS:
             if group_part[0] != engine:
@@ -150,7 +151,10 @@ class KubernetesApi(PlatformApi):
             return answer_json(rename_engine_group(_build_list(objects, address), engine))
 
     def _apply_phase_override(self, item: Object) -> Object:
-        """Return the object with an injected fault's `status.phase`, or unchanged."""
+        """Return the object with an injected fault's `status.phase`, and count the fault's use.
+
+        Without a fault the object is returned unchanged.
+        """
         path = request.path.removeprefix(self.prefix)
         rule = self._faults.take_overrides(request.method, path, [path], self.name).get(path)
         if rule is None:
@@ -159,7 +163,10 @@ class KubernetesApi(PlatformApi):
 
     @contextmanager
     def _load_objects(self, cluster_id: str) -> Iterator[ClusterObjects]:
-        """Give the cluster's present objects to the block. Raises `StatusError` 503."""
+        """Give the block the cluster's objects at the present time, within a transaction.
+
+        Raises `StatusError` 503 if the cluster has ended since the request was admitted.
+        """
         with self._store.transaction():
             now = self._clock.now()
             self._store.remove_expired(now)
@@ -193,7 +200,8 @@ class KubernetesApi(PlatformApi):
     def _run_command(self, cluster_id: str, address: ObjectAddress) -> Response:
         """Run the query's command in a container of a pod, with the answer sent by websocket.
 
-        Raises `StatusError` 404, 400 for an unknown container, 501 without an executor.
+        The returned response is never sent. Raises `StatusError`: 404 without the pod, 400 for an
+        unknown container, 501 without an executor.
         """
         with self._load_objects(cluster_id) as objects:
             pod = verbs.get_object(objects, address)
@@ -219,9 +227,9 @@ def _find_description(cluster_id: str, path: str, engine: str) -> Object | None:
 
 
 def _write_object(objects: ClusterObjects, address: ObjectAddress) -> tuple[Object, int]:
-    """Run the create, replace, patch, delete or eviction requested at an address.
+    """Run the create, replace, patch, delete or eviction of the present request at an address.
 
-    Returns content and status of the answer.
+    Returns content and status of the answer. Raises `StatusError`, 405 for another method.
     """
     method = request.method
     if method == "DELETE":
@@ -250,7 +258,7 @@ def _write_object(objects: ClusterObjects, address: ObjectAddress) -> tuple[Obje
 
 
 def _reload_object(objects: ClusterObjects, address: ObjectAddress, written: Object) -> Object:
-    """Return the present object after its change; a removed one in the last state."""
+    """Return what has become of the object `written`, or `written` if the object was removed."""
     metadata = written["metadata"]
     name, namespace = metadata.get("name", ""), metadata.get("namespace", "")
     current = objects.get(address.kind, name, namespace) if name else None
@@ -259,7 +267,7 @@ def _reload_object(objects: ClusterObjects, address: ObjectAddress, written: Obj
 
 
 def _build_list(objects: ClusterObjects, address: ObjectAddress) -> Object:
-    """Return the requested list; with `limit`, a part of the list and a token for the rest."""
+    """Return the list at an address; with the query's `limit` a page and a token for the next."""
     matches = _select_objects(objects, address)
     metadata: dict[str, Any] = {"resourceVersion": str(objects.version)}
     start = _parse_continue_token(request.args.get("continue", ""))
@@ -297,7 +305,10 @@ def _select_objects(objects: ClusterObjects, address: ObjectAddress) -> list[Obj
 
 
 def _is_selected(item: Object, address: ObjectAddress, parameters: dict[str, str]) -> bool:
-    """Return whether an object matches the address and the label and field selectors."""
+    """Return whether an object matches the address and the query's label and field selectors.
+
+    Raises `StatusError` 400 for a malformed selector.
+    """
     metadata = item["metadata"]
     return (
         address.namespace in {"", metadata.get("namespace")}
@@ -332,7 +343,10 @@ def _parse_address(path: str) -> ObjectAddress | None:
 
 
 def _parse_body(*, optional: bool = False) -> Any:
-    """Return the request's JSON object, {} without a body if `optional`. Raises `StatusError`."""
+    """Return the request's JSON object; {} without a body if `optional`.
+
+    A PATCH may also have a list. Raises `StatusError` 400 for any other body.
+    """
     raw_body = request.get_data()
     if optional and not raw_body:
         return {}

@@ -24,7 +24,11 @@ _WAIT_FOR_CONSUMER = "WaitForFirstConsumer"
 
 
 def sync_volumes(store: Store, objects: ClusterObjects, cluster: Cluster) -> None:
-    """Add the storage classes, and a PersistentVolume with the shared volume's name and size."""
+    """Store the two storage classes, and a PersistentVolume for the cluster's shared volume.
+
+    Name and present size are those of the shared volume; a cluster without one gets the classes
+    alone.
+    """
     for storage_class in (
         _build_class(LOCAL_CLASS, _WAIT_FOR_CONSUMER),
         _build_class(SHARED_CLASS, "Immediate", is_default=True),
@@ -44,7 +48,7 @@ def sync_volumes(store: Store, objects: ClusterObjects, cluster: Cluster) -> Non
 
 
 def sync_claims(objects: ClusterObjects) -> None:
-    """Bind and grow claims, remove deleted unused ones, and release volumes."""
+    """Bind waiting claims, resize bound ones, remove deleted unused ones, and release volumes."""
     pods = [pod for pod in objects.list_objects(POD) if not is_done(pod)]
     # A pod that is done uses no claim any more.
     used_keys = {(pod["metadata"]["namespace"], name) for pod in pods for name in list_claims(pod)}
@@ -71,7 +75,7 @@ def sync_claims(objects: ClusterObjects) -> None:
 
 
 def can_grow(objects: ClusterObjects, claim: Object) -> bool:
-    """Return whether the class of a claim lets the claim grow."""
+    """Return whether the storage class of a claim lets the claim grow; False without a class."""
     name = claim["spec"].get("storageClassName")
     storage_class = objects.get(STORAGE_CLASS, name) if name else None
     return bool(storage_class and storage_class.get("allowVolumeExpansion"))
@@ -89,7 +93,10 @@ def find_default_class(objects: ClusterObjects) -> str | None:
 
 
 def _bind_claim(objects: ClusterObjects, claim: Object, *, is_used: bool) -> None:
-    """Bind a claim to the named volume or a new one, or leave the claim waiting."""
+    """Bind a claim to the volume that it names or to a new one, and store both.
+
+    The claim stays as it is while the volume is missing or unsuitable, or a pod is awaited.
+    """
     volume_name = claim["spec"].get("volumeName")
     if volume_name:
         volume = objects.get(VOLUME, volume_name)
@@ -124,7 +131,10 @@ def _bind_claim(objects: ClusterObjects, claim: Object, *, is_used: bool) -> Non
 
 
 def _should_provision(objects: ClusterObjects, claim: Object, *, is_used: bool) -> bool:
-    """Return whether the claim's class provisions a volume now: at once, or when a pod uses it."""
+    """Return whether the claim's class provisions a volume now: at once, or when a pod uses it.
+
+    False without a known class.
+    """
     name = claim["spec"].get("storageClassName")
     storage_class = objects.get(STORAGE_CLASS, name) if name else None
     return storage_class is not None and (
@@ -146,7 +156,10 @@ def _is_suitable(volume: Object, claim: Object) -> bool:
 
 
 def _resize_claim(objects: ClusterObjects, claim: Object) -> Object:
-    """Return a bound claim with the volume's size; a provisioned volume grows with the claim."""
+    """Return a bound claim with its volume's size, or in phase Lost if the volume is gone.
+
+    A provisioned volume grows with the claim, and is stored.
+    """
     volume = objects.get(VOLUME, claim["spec"]["volumeName"])
     # The platform has deleted the volume under its claim.
     if volume is None:
@@ -164,7 +177,7 @@ def _resize_claim(objects: ClusterObjects, claim: Object) -> Object:
 
 
 def _release_volumes(objects: ClusterObjects) -> None:
-    """Release the volumes of removed claims; provisioned volumes are removed."""
+    """Make the volumes of removed claims available again; remove the provisioned ones."""
     uids = {claim["metadata"]["uid"] for claim in objects.list_objects(CLAIM)}
     for volume in objects.list_objects(VOLUME):
         holder = volume["spec"].get("claimRef")

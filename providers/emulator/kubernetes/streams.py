@@ -51,7 +51,11 @@ def stream_events(
 def _encode_event(
     event: WatchEvent, shown_uids: set[str], is_selected: Callable[[Object], bool]
 ) -> bytes | None:
-    """Return an event as a line of JSON, or None for an object outside of the watch."""
+    """Return an event as a line of JSON, or None for an object outside of the watch.
+
+    An object that is selected no longer is sent as DELETED. `shown_uids` is updated: the objects
+    that the client has.
+    """
     uid = event.object["metadata"]["uid"]
     kind = event.kind
     if not is_selected(event.object):

@@ -58,7 +58,11 @@ def apply_patch(old: dict[str, Any], patch: Any, content_type: str) -> dict[str,
 
 
 def _merge(old: Any, patch: Any, *, is_strategic: bool, name: str = "") -> Any:
-    """Return `old` with a merge patch applied; `name` is the field's, for lists."""
+    """Return a copy of `old` with a patch applied: null removes a member, objects are merged.
+
+    Other values replace old ones. Only a strategic patch merges lists, as the field `name` says,
+    and has directives.
+    """
     if is_strategic and isinstance(patch, list) and isinstance(old, list):
         return _merge_list(old, patch, name)
     if not isinstance(patch, dict):
@@ -83,7 +87,10 @@ def _is_deletion(value: Any) -> bool:
 
 
 def _merge_list(old: list[Any], patch: list[Any], name: str) -> list[Any]:
-    """Return a list after a strategic patch: merged by key, extended or replaced."""
+    """Return the list of the field `name` after a strategic patch: merged, extended or replaced.
+
+    Lists of objects with a known merge key are merged, finalizers extended, all others replaced.
+    """
     if name in _PLAIN_LISTS:
         return [*old, *(value for value in patch if value not in old)]
     key = _MERGE_KEYS.get(name)
@@ -102,7 +109,7 @@ def _merge_list(old: list[Any], patch: list[Any], name: str) -> list[Any]:
 
 
 def _apply_directive(new: dict[str, Any], directive: str, values: Any) -> None:
-    """Apply `$deleteFromPrimitiveList/...` or `$retainKeys` to `new`; ignore others."""
+    """Apply `$deleteFromPrimitiveList/...` or `$retainKeys` to `new`, in place; ignore others."""
     # The order of list items, which `$setElementOrder` gives, is of no consequence here.
     verb, _, name = directive.partition("/")
     if verb == "$deleteFromPrimitiveList" and name in new:
@@ -126,7 +133,10 @@ def _apply_json_patch(old: dict[str, Any], patch: Any) -> dict[str, Any]:
 
 
 def _apply_step(document: dict[str, Any], step: dict[str, Any]) -> None:
-    """Apply one step of a JSON patch to `document`, in place."""
+    """Apply one step of a JSON patch to `document` (`{"": object}`), in place.
+
+    Raises KeyError, IndexError, TypeError or ValueError for a step that cannot be applied.
+    """
     operation, path = step["op"], step["path"]
     if operation in {"move", "copy"}:
         value = deepcopy(_resolve_path(document, step["from"]))
@@ -151,7 +161,7 @@ def _apply_step(document: dict[str, Any], step: dict[str, Any]) -> None:
 
 
 def _apply_to_list(items: list[Any], last: str, step: dict[str, Any]) -> None:
-    """Add, replace or remove the item at index `last` (`-`: the end), as a JSON patch step says."""
+    """Add, replace or remove the item at index `last` (`-`: the end), in place, as a step says."""
     index = len(items) if last == "-" else int(last)
     if step["op"] != "add":
         del items[index]
@@ -166,7 +176,10 @@ def _resolve_parent(document: dict[str, Any], path: str) -> tuple[Any, str]:
 
 
 def _resolve_path(document: dict[str, Any], path: str) -> Any:
-    """Return the value at a JSON pointer in the document."""
+    """Return the value at a JSON pointer.
+
+    Raises KeyError, IndexError, TypeError or ValueError for a pointer to nothing.
+    """
     value: Any = document[""]
     for part in path.split("/")[1:]:
         value = value[int(part)] if isinstance(value, list) else value[_unescape(part)]
@@ -200,7 +213,10 @@ def get_object(objects: ClusterObjects, address: ObjectAddress) -> Object:
 
 
 def create_object(objects: ClusterObjects, address: ObjectAddress, body: Object) -> Object:
-    """Create an object in the address's namespace. Raises `StatusError` 409 for a taken name."""
+    """Store a new object in the address's namespace and return it with the server's additions.
+
+    Raises `StatusError`: 409 for a name in use, 400, 404 or 422 for an object that is refused.
+    """
     kind = address.kind
     if body.get("kind", kind.name) != kind.name:
         raise StatusError(400, f"the object provided is a {body['kind']}, not a {kind.name}")
@@ -218,7 +234,10 @@ def create_object(objects: ClusterObjects, address: ObjectAddress, body: Object)
 
 
 def replace_object(objects: ClusterObjects, address: ObjectAddress, body: Object) -> Object:
-    """Replace an object by the body. Raises `StatusError` 404, 409 or 422."""
+    """Replace an object by the body, at `status` only its status, and return the new object.
+
+    Raises `StatusError`: 404, 409 for an old version, 422 or 403 for a forbidden change.
+    """
     old = get_object(objects, address)
     return _store_change(objects, address, old, body)
 
@@ -226,7 +245,11 @@ def replace_object(objects: ClusterObjects, address: ObjectAddress, body: Object
 def patch_object(
     objects: ClusterObjects, address: ObjectAddress, body: Any, content_type: str
 ) -> Object:
-    """Patch an object. Raises `StatusError` 404, 409, 415 or 422."""
+    """Patch an object, at `status` only its status, and return the new object.
+
+    Raises `StatusError`: 404, 409 for an old version, 400, 415 or 422 for a bad patch, 422 or 403
+    for a forbidden change.
+    """
     old = get_object(objects, address)
     return _store_change(objects, address, old, apply_patch(old, body, content_type))
 
@@ -234,7 +257,11 @@ def patch_object(
 def _store_change(
     objects: ClusterObjects, address: ObjectAddress, old: Object, new: Object
 ) -> Object:
-    """Store a change of an object: `status` through its subresource, the rest without."""
+    """Store a change: `status` alone at that subresource, everything else at any other address.
+
+    Removes an object being deleted whose last finalizer is gone. Raises `StatusError`: 409 for an
+    old version, 422 or 403 for a forbidden change.
+    """
     new_metadata = new.get("metadata", {})
     # A client that sends the version it has read wants to know of a change in between.
     if new_metadata.get("resourceVersion") not in {None, "", old["metadata"]["resourceVersion"]}:
@@ -269,7 +296,12 @@ def _store_change(
 
 
 def delete_object(objects: ClusterObjects, address: ObjectAddress, options: Object) -> Object:
-    """Delete an object: pods after their grace period, others when finalizers are gone."""
+    """Delete an object and return its last state: pods after their grace period, others at once.
+
+    An object with finalizers is only marked, and removed with the last one. Objects of a deleted
+    namespace are removed. Raises `StatusError`:
+    404, 409 if a precondition in `options` fails.
+    """
     old = get_object(objects, address)
     _check_preconditions(address, old, options)
     if address.kind is POD:
@@ -287,7 +319,12 @@ def delete_object(objects: ClusterObjects, address: ObjectAddress, options: Obje
 
 
 def evict_pod(objects: ClusterObjects, address: ObjectAddress, body: Object) -> None:
-    """Delete a pod if the disruption budget allows an eviction, else raise 429."""
+    """Delete a pod after its grace period if the disruption budget allows an eviction.
+
+    A pod that does not run costs no budget. Raises `StatusError`: 429 if the budget forbids it,
+    404, 409 if a precondition fails, 500 for a pod
+    with two budgets.
+    """
     pod = get_object(objects, address)
     options = body.get("deleteOptions") or {}
     _check_preconditions(address, pod, options)
@@ -307,9 +344,9 @@ def _check_preconditions(address: ObjectAddress, old: Object, options: Object) -
 
 
 def _use_budget(objects: ClusterObjects, pod: Object) -> None:
-    """Count one disruption on the pod's budget.
+    """Count and store one disruption on the pod's budget, if there is one.
 
-    Raises `StatusError` 429 when the budget allows none.
+    Raises `StatusError`: 429 when the budget allows none, 500 for more than one budget.
     """
     budgets = list_budgets(objects, pod)
     # Kubernetes' own limitation.
@@ -339,7 +376,11 @@ def _use_budget(objects: ClusterObjects, pod: Object) -> None:
 
 
 def _end_pod(objects: ClusterObjects, pod: Object, grace: int | None) -> Object:
-    """Begin the grace period of a pod, or remove a pod without one. Return the pod."""
+    """Begin the grace period of a pod, or remove a pod at once; return the pod.
+
+    Without `grace` the pod's own seconds count. Pending and static pods, and those with 0 seconds,
+    are removed.
+    """
     seconds = pod["spec"].get("terminationGracePeriodSeconds", 30) if grace is None else grace
     is_waiting = pod["status"].get("phase") == "Pending"
     is_mirror = _MIRROR in pod["metadata"].get("annotations", {})

@@ -76,7 +76,10 @@ VERSIONS = (
 
 
 def choose_version(header: str | None) -> Version:
-    """Return the version of a `Scp-Api-Version` header, or the current one."""
+    """Return the version that a `Scp-Api-Version` header names; without a header the current one.
+
+    Raises `ApiError` 400 for an unknown version.
+    """
     if not header:
         return CURRENT
     for version in VERSIONS:
@@ -102,6 +105,7 @@ class KeyPair(BaseModel):
 
     @field_serializer("secret_key", when_used="json")
     def _serialize_secret(self, secret_key: SecretStr) -> str:
+        """Return the secret itself, for the store."""
         # Pydantic would store stars, and the settings have to survive a restart of the emulator.
         return secret_key.get_secret_value()
 
@@ -155,9 +159,11 @@ _REQUIRED_HEADERS = ("Scp-Accesskey", "Scp-Signature", "Scp-Timestamp", "Scp-Cli
 
 
 def check_access(request: Request, settings: ScpSettings, now: float) -> None:
-    """Raise `ApiError` 401 for a wrong signature, 403 for a write with a read-only key.
+    """Raise `ApiError` 401 if a request is not signed with a known key, 403 for a forbidden write.
 
-    `now` is the platform's real time in unix seconds, without its setting to be ahead.
+    401 is also for missing headers and a timestamp too far from the platform's clock, which is
+    `now` (real unix seconds) and the setting
+    `clock_ahead_seconds`.
     """
     _check_headers(request)
     pair = settings.keys.get(request.headers["Scp-Accesskey"])
@@ -229,7 +235,7 @@ def _check_time(timestamp: str, settings: ScpSettings, now: float) -> None:
 
 
 def _check_signature(request: Request, pair: KeyPair) -> None:
-    """Raise `ApiError` 401 for a wrong signature."""
+    """Raise `ApiError` 401 unless the request is signed with the secret key of `pair`."""
     headers = request.headers
     signed_request = SignedRequest(
         method=request.method,

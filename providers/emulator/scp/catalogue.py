@@ -25,6 +25,7 @@ class Image:
     priority: int
 
     def to_json(self) -> dict[str, Any]:
+        """Return the document's image."""
         return {
             "created_at": "2024-07-11 08:56:59",  # not RFC 3339: so it is in the document
             "id": self.image_id,
@@ -53,6 +54,7 @@ class Product:
     state: str = "AVAILABLE"
 
     def to_json(self) -> dict[str, Any]:
+        """Return the document's server type."""
         return {
             "created_at": _SINCE,
             "created_by": USER_ID,
@@ -182,7 +184,7 @@ def find_images(region: str) -> list[Image]:
 
 
 def find_products(product_type: str | None, image_id: str | None) -> list[Product]:
-    """Return the server types of a product type and for an image; None is any."""
+    """Return the server types of a product type that run an image; None is any of each."""
     return [
         product
         for product in PRODUCTS.values()

@@ -35,7 +35,12 @@ from gpuform.providers.emulator.scp.requests import (
 
 
 def create_nodes(context: RequestContext, body: CreateGpuNodes) -> list[GpuNode]:
-    """Create the nodes of a request, in the order of the servers. Raises `ApiError`."""
+    """Create a node for each server of a request and return the nodes in this order.
+
+    Without a fabric id, a new fabric is created, too. Nothing is stored if a rule is broken. Raises
+    `ApiError` 404 for an unknown fabric, 400
+    for everything else.
+    """
     check_new_nodes(body)
     fabric_details = body.cluster_fabric_details
     joined_fabric = None
@@ -62,7 +67,11 @@ def create_nodes(context: RequestContext, body: CreateGpuNodes) -> list[GpuNode]
 def _require_joinable_fabric(
     context: RequestContext, body: CreateGpuNodes, fabric_id: str
 ) -> Fabric:
-    """Return the requested fabric. Raises `ApiError` if nodes cannot join."""
+    """Return the fabric of `fabric_id`, to which the request adds nodes.
+
+    Raises `ApiError`: 404 if missing, 400 if the body's name or pool differs or nodes cannot join
+    now.
+    """
     fabric_details = body.cluster_fabric_details
     fabric = context.inventory.get_fabric(fabric_id)
     for name, requested_value, fabric_value in (
@@ -83,7 +92,10 @@ def _require_joinable_fabric(
 
 
 def _create_fabric(context: RequestContext, body: CreateGpuNodes) -> Fabric:
-    """Store a new fabric, which appears after two minutes. Raises `ApiError` for a used name."""
+    """Store a new fabric, which appears after two minutes, and return the fabric.
+
+    Raises `ApiError` 400 for a name in use within the pool.
+    """
     fabric_details, inventory = body.cluster_fabric_details, context.inventory
     if inventory.has_fabric_named(fabric_details.cluster_fabric_name, fabric_details.node_pool_id):
         raise make_bad_request(
@@ -114,7 +126,7 @@ def _create_fabric(context: RequestContext, body: CreateGpuNodes) -> Fabric:
 
 
 def _check_names_and_addresses(inventory: ScpInventory, body: CreateGpuNodes) -> None:
-    """Refuse names and addresses of live nodes, and duplicates within the request.
+    """Raise `ApiError` 400 for node names, addresses and public IPs in use or repeated.
 
     That names are unique is ours.
     """
@@ -142,7 +154,7 @@ def _check_names_and_addresses(inventory: ScpInventory, body: CreateGpuNodes) ->
 
 
 def _check_capacity(context: RequestContext, pool: Pool, count: int) -> None:
-    """Refuse more servers than the pool has free (400 is ours: the document names no code)."""
+    """Raise `ApiError` 400 (the code is ours) for more servers than the pool has free."""
     limit = context.settings.capacity.get(pool.pool_id, pool.capacity)
     live_nodes = context.inventory.list_live_nodes()
     used = sum(node.identity.node_pool_id == pool.pool_id for node in live_nodes)
@@ -190,4 +202,5 @@ def _build_nodes(
 
 
 def _is_failing(pattern: str | None, name: str) -> bool:
+    """Return whether an injected fault's pattern matches a node's name; without a pattern False."""
     return pattern is not None and re.search(pattern, name) is not None

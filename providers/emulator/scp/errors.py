@@ -35,7 +35,7 @@ class ApiError(Refusal):
         self.messages = messages
 
     def build_body(self, language: str, request_id: str) -> dict[str, Any]:
-        """Return the body of the answer in `language`."""
+        """Return the body of the answer, in `language` (an Accept-Language code)."""
         texts = [message.get_text(language) for message in self.messages]
         return {
             "errors": [

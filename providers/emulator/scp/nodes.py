@@ -105,7 +105,7 @@ class GpuNode(BaseModel, frozen=True):
         return self.appears_at <= now
 
     def is_live(self, now: float) -> bool:
-        """Return whether the node is not TERMINATED yet."""
+        """Return whether the node is in any state but TERMINATED."""
         return self.get_state(now) != "TERMINATED"
 
     def get_membership(self, now: float) -> Membership:
@@ -145,7 +145,10 @@ class GpuNode(BaseModel, frozen=True):
         return self.model_copy(update={"lock_enabled": enabled, "modified_at": now})
 
     def plan_nat(self, change: ChangeTiming, nat: Nat | None) -> Self:
-        """Return the node with a planned NAT, or with a planned release of the NAT for None."""
+        """Return the node with a public address from the end of the change on; None releases it.
+
+        The node is EDITING meanwhile. A change planned earlier does not come.
+        """
         node, done_at = self._plan_edit(change, _NAT_SECONDS)
         # A later change replaces a planned one: only what has happened stays.
         nats = select_past_steps(self.nats, change.now)
@@ -154,7 +157,10 @@ class GpuNode(BaseModel, frozen=True):
         )
 
     def plan_move(self, change: ChangeTiming, target: Membership) -> Self:
-        """Return the node with a planned move to another fabric."""
+        """Return the node in another fabric from the end of the change on, and EDITING meanwhile.
+
+        A move planned earlier does not come.
+        """
         node, done_at = self._plan_edit(change, _MOVE_SECONDS)
         past_memberships = select_past_steps(self.memberships, change.now)
         memberships = (
@@ -179,7 +185,7 @@ class GpuNode(BaseModel, frozen=True):
         )
 
     def set_state(self, now: float, state: str) -> Self:
-        """Return the node in `state` from `now` on, for good: a test's choice."""
+        """Return the node in `state` from `now` on; states that were planned do not come."""
         return self.model_copy(
             update={"states": [*select_past_steps(self.states, now), (now, state)]}
         )
@@ -195,9 +201,9 @@ class GpuNode(BaseModel, frozen=True):
         )
 
     def _plan_edit(self, change: ChangeTiming, seconds: float) -> tuple[Self, float | None]:
-        """Return the node EDITING for `seconds` and then in its old state, with the end's time.
+        """Return the node EDITING for `seconds` and then in its old state, and when this ends.
 
-        The time is None if the change is stuck.
+        The time is None for a stuck change, which never ends.
         """
         stages = (("EDITING", seconds), (self.get_state(change.now), 0.0))
         node = self._plan_states(change, stages)
@@ -225,7 +231,7 @@ class GpuNode(BaseModel, frozen=True):
         }
 
     def to_member_json(self, now: float) -> dict[str, Any]:
-        """Return the node as an entry of the fabric."""
+        """Return the node as the document's fabric lists its nodes."""
         return {
             "gpu_node_id": self.node_id,
             "gpu_node_name": self.name,
@@ -243,7 +249,10 @@ class GpuNode(BaseModel, frozen=True):
 
 
 def plan_creation(change: ChangeTiming, *, is_failing: bool) -> Timeline[str]:
-    """Return the states of a new node, which fails where a fault says so."""
+    """Return the states of a new node: CREATING, then RUNNING, or ERROR if `is_failing`.
+
+    A stuck node stays CREATING.
+    """
     stages = _FAILURE_STAGES if is_failing else _CREATION_STAGES
     return schedule_stages(stages[:1] if change.is_stuck else stages, change.now)
 
@@ -254,7 +263,7 @@ def format_timestamp(moment: float) -> str:
 
 
 def _list_current_and_planned(timeline: Timeline[T], now: float) -> list[T]:
-    """Return the value at `now` and all planned ones."""
+    """Return the value of `timeline` at `now` and all later ones."""
     return [get_value_at(timeline, now), *(value for at, value in timeline if at > now)]
 
 
@@ -279,7 +288,7 @@ class Fabric(BaseModel, frozen=True):
         return self.states[0][0]
 
     def has_appeared(self, now: float) -> bool:
-        """Return whether the fabric is visible by now."""
+        """Return whether lists and GET show the fabric by now."""
         return self.appears_at <= now
 
     def get_state(self, now: float) -> str:
@@ -369,7 +378,7 @@ class ScpInventory:
         self._store.put(_NODE, node.node_id, node.model_dump_json(), gone_at=node.gone_at)
 
     def remove_node(self, node_id: str) -> None:
-        """Remove the node at once, without a trace."""
+        """Remove a visible node at once, without TERMINATING. Raises `ApiError` 404."""
         node = self.get_node(node_id).model_copy(update={"gone_at": self.now})
         self.save_node(node)
         self._store.remove_expired(self.now)
@@ -388,7 +397,7 @@ class ScpInventory:
         return fabric
 
     def has_fabric_named(self, name: str, node_pool_id: str) -> bool:
-        """Return whether a fabric of the pool has the name, also before the fabric appears."""
+        """Return whether a fabric of the pool has the name, whether visible yet or not."""
         return any(
             (fabric.name, fabric.node_pool_id) == (name, node_pool_id)
             for fabric in self._fabrics.values()

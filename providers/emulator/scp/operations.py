@@ -49,7 +49,11 @@ class RequestContext:
         return self.inventory.now
 
     def start_change(self) -> ChangeTiming:
-        """Return the timing of a change, accepted now."""
+        """Return the timing of a change that is accepted now.
+
+        The setting `reaction_seconds` delays the first new state; a fault may keep the change from
+        ending.
+        """
         return ChangeTiming(
             now=self.now,
             since=self.now + self.settings.reaction_seconds,
@@ -58,7 +62,10 @@ class RequestContext:
 
 
 def require_nodes(inventory: ScpInventory, ids: Sequence[str]) -> list[GpuNode]:
-    """Return the live nodes of `ids`. Raises `ApiError`: 404 for a missing one, 400 for two."""
+    """Return the live, visible nodes of `ids` in their order.
+
+    Raises `ApiError`: 404 naming all missing ones, 400 for repeated ids.
+    """
     live_nodes = (node for node in inventory.list_live_nodes() if node.has_appeared(inventory.now))
     nodes = {node.node_id: node for node in live_nodes}
     missing = [node_id for node_id in ids if node_id not in nodes]
@@ -84,14 +91,14 @@ def check_each_node(
     code: str,
     problem: Callable[[GpuNode], Message],
 ) -> None:
-    """Raise `ApiError` 400 with a message for every node with a problem."""
+    """Raise `ApiError` 400 with `problem(node)` for every node that is not fine."""
     problems = [problem(node) for node in nodes if not is_fine(node)]
     if problems:
         raise make_bad_request(code, *problems)
 
 
 def check_states(nodes: Sequence[GpuNode], now: float, *allowed: str) -> None:
-    """Refuse nodes in other states than the `allowed` ones."""
+    """Raise `ApiError` 400 for nodes in another state at `now` than the `allowed` ones."""
     allowed_states = ", ".join(allowed)
     check_each_node(
         nodes,
@@ -106,7 +113,10 @@ def check_states(nodes: Sequence[GpuNode], now: float, *allowed: str) -> None:
 
 
 def check_unlocked(nodes: Sequence[GpuNode]) -> None:
-    """Refuse locked nodes (ours: the document does not say what a lock refuses)."""
+    """Raise `ApiError` 400 for locked nodes.
+
+    Ours: the document does not say what a lock refuses.
+    """
     check_each_node(
         nodes,
         lambda node: not node.lock_enabled,
@@ -119,9 +129,9 @@ def check_unlocked(nodes: Sequence[GpuNode]) -> None:
 
 
 def check_joinable(fabric: Fabric, context: RequestContext) -> None:
-    """Raise `ApiError` 400 if nodes are to join a fabric in another state than RUNNING.
+    """Raise `ApiError` 400 unless nodes may join the fabric: the fabric is RUNNING.
 
-    The setting `joining_while_creating` allows any state.
+    With the setting `joining_while_creating` nodes may join in any state.
     """
     state = fabric.get_state(context.now)
     if state != "RUNNING" and not context.settings.joining_while_creating:
@@ -135,7 +145,10 @@ def check_joinable(fabric: Fabric, context: RequestContext) -> None:
 
 
 def check_public_ips(inventory: ScpInventory, ids: Sequence[str]) -> None:
-    """Refuse public IPs in use: each serves one node, from the request on that assigns it."""
+    """Raise `ApiError` 400 for public IPs that are repeated or in use by a node.
+
+    A public IP is in use from the request on that assigns it.
+    """
     live_nodes = inventory.list_live_nodes()
     used_ids = {
         public_ip_id
@@ -154,7 +167,7 @@ def check_public_ips(inventory: ScpInventory, ids: Sequence[str]) -> None:
 
 
 def find_duplicates(values: Sequence[str], taken: Collection[str] = ()) -> list[str]:
-    """Return the repeated values and the ones in `taken`, each once."""
+    """Return the values that are repeated or in `taken`, each once."""
     duplicates = (value for value in values if value in taken or values.count(value) > 1)
     return list(dict.fromkeys(duplicates))
 
@@ -180,7 +193,10 @@ class AddressAllocator:
         self._free_addresses = (str(host) for host in hosts if str(host) not in taken)
 
     def allocate(self, server: ServerDetails) -> str:
-        """Return the address of a server. Raises `ApiError` 400 when the subnet is full."""
+        """Return the requested address of a server, or the lowest free one, never the same twice.
+
+        Raises `ApiError` 400 when the subnet is full.
+        """
         address = server.ip_address or next(self._free_addresses, None)
         if address is None:
             raise make_bad_request(
@@ -193,7 +209,7 @@ class AddressAllocator:
 
 
 def build_identity(body: CreateGpuNodes, server: ServerDetails, address: str) -> Identity:
-    """Return the unchanging part of a new node, with `address` in the subnet."""
+    """Return the unchanging part of a node for `server`, with `address` in the body's subnet."""
     product = PRODUCTS[server.server_type_id]
     return Identity(
         gpu_node_name=server.gpu_node_name,
@@ -213,7 +229,7 @@ def build_identity(body: CreateGpuNodes, server: ServerDetails, address: str) ->
 
 
 def build_nat(public_ip_address_id: str) -> Nat:
-    """Return the NAT of a public IP; the address is computed from the id."""
+    """Return the NAT of a public IP, with an address that is made up from the id."""
     digest = hashlib.sha256(public_ip_address_id.encode()).digest()
     offset = int.from_bytes(digest[:4]) % _PUBLIC_ADDRESS_COUNT
     return Nat(
@@ -236,9 +252,10 @@ _STABLE_STATES = ("RUNNING", "STOPPED")
 
 
 def delete_nodes(context: RequestContext, ids: Sequence[str]) -> None:
-    """Terminate the nodes of `ids`, in whatever state.
+    """Begin to terminate unlocked nodes, in any state.
 
-    A second delete is no error, which the document does not say.
+    A second delete changes nothing (ours). Raises `ApiError`: 404 for a missing node, 400 for a
+    locked or repeated one.
     """
     nodes = require_nodes(context.inventory, ids)
     check_unlocked(nodes)
@@ -252,7 +269,10 @@ def delete_nodes(context: RequestContext, ids: Sequence[str]) -> None:
 
 
 def stop_nodes(context: RequestContext, ids: Sequence[str]) -> None:
-    """Stop RUNNING and unlocked nodes. Raises `ApiError` for any other node."""
+    """Begin to stop RUNNING and unlocked nodes.
+
+    Raises `ApiError`: 404 for a missing node, 400 for any other one; then nothing changes.
+    """
     nodes = require_nodes(context.inventory, ids)
     check_unlocked(nodes)
     check_states(nodes, context.now, "RUNNING")
@@ -261,7 +281,10 @@ def stop_nodes(context: RequestContext, ids: Sequence[str]) -> None:
 
 
 def start_nodes(context: RequestContext, ids: Sequence[str]) -> None:
-    """Start STOPPED nodes. Raises `ApiError` for any other node."""
+    """Begin to start STOPPED nodes, locked or not.
+
+    Raises `ApiError`: 404 for a missing node, 400 for one in another state; then nothing changes.
+    """
     nodes = require_nodes(context.inventory, ids)
     check_states(nodes, context.now, "STOPPED")
     for node in nodes:
@@ -269,13 +292,19 @@ def start_nodes(context: RequestContext, ids: Sequence[str]) -> None:
 
 
 def lock_node(context: RequestContext, node_id: str, *, enabled: bool) -> None:
-    """Lock or unlock a node at once, in any state; a second time changes nothing."""
+    """Lock or unlock a node at once, in any state; a second time changes nothing.
+
+    Raises `ApiError` 404.
+    """
     (node,) = require_nodes(context.inventory, [node_id])
     context.inventory.save_node(node.set_lock(context.now, enabled=enabled))
 
 
 def assign_nat(context: RequestContext, node_id: str, public_ip_address_id: str) -> None:
-    """Assign a public IP to a stable node without NAT. Raises `ApiError`."""
+    """Begin to assign a public IP to a RUNNING or STOPPED node without one.
+
+    Raises `ApiError`: 404 without the node, 400 for another node, a malformed id or an IP in use.
+    """
     (node,) = require_nodes(context.inventory, [node_id])
     check_states([node], context.now, *_STABLE_STATES)
     if node.get_nat(context.now) is not None:
@@ -295,7 +324,10 @@ def assign_nat(context: RequestContext, node_id: str, public_ip_address_id: str)
 
 
 def release_nat(context: RequestContext, node_id: str) -> None:
-    """Release the NAT of a stable node. Raises `ApiError`."""
+    """Begin to release the public IP of a RUNNING or STOPPED node.
+
+    Raises `ApiError`: 404 without the node, 400 for another state or a node without a public IP.
+    """
     (node,) = require_nodes(context.inventory, [node_id])
     check_states([node], context.now, *_STABLE_STATES)
     if node.get_nat(context.now) is None:
@@ -310,7 +342,12 @@ def release_nat(context: RequestContext, node_id: str) -> None:
 
 
 def modify_members(context: RequestContext, body: ModifyMembers) -> None:
-    """Move nodes to another fabric within a node pool (user guide, 'Cluster fabric')."""
+    """Begin to move nodes from one fabric to another of the pool (user guide, 'Cluster fabric').
+
+    Raises `ApiError`: 404 for a missing node or fabric, 400 if a node is not in the first fabric or
+    in another state than RUNNING and STOPPED,
+    or the second fabric takes no nodes.
+    """
     inventory, now = context.inventory, context.now
     before = inventory.get_fabric(body.before_cluster_fabric_id)
     after = inventory.get_fabric(body.after_cluster_fabric_id)
@@ -333,7 +370,7 @@ def modify_members(context: RequestContext, body: ModifyMembers) -> None:
 
 
 def _check_same_pool(before: Fabric, after: Fabric) -> None:
-    """Refuse a move within one fabric, and between fabrics of different pools."""
+    """Raise `ApiError` 400 for a move within one fabric, or to a fabric of another pool."""
     if before.fabric_id == after.fabric_id:
         raise make_bad_request(
             "SameClusterFabric",

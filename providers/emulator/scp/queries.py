@@ -27,7 +27,10 @@ _DEFAULT_SORT = "created_at:desc"
 
 
 def read_parameters(args: MultiDict[str, str], *names: str) -> dict[str, str]:
-    """Return the parameters with a value. Raises `ApiError` for one that is not in `names`."""
+    """Return a request's parameters without empty and `null` ones.
+
+    Raises `ApiError` 400 for a parameter that is not in `names`.
+    """
     unknown = sorted(set(args) - set(names))
     if unknown:
         raise _make_invalid_parameter(
@@ -78,7 +81,10 @@ class ListQuery:
         )
 
     def filter_and_sort(self, views: Sequence[JsonObject]) -> list[JsonObject]:
-        """Return the matching views in order; equal ones by id, so pages never overlap."""
+        """Return the views that match the filters, sorted, and equal ones by id.
+
+        Pages of one list thus never overlap.
+        """
         matches = [
             view
             for view in views
@@ -101,9 +107,9 @@ class ListQuery:
 
 
 def _parse_number(values: dict[str, str], name: str, *, default: int, minimum: int) -> int:
-    """Return a whole-number parameter, or `default` if absent.
+    """Return a parameter as a whole number, or `default` if missing.
 
-    Raises `ApiError` 400 below `minimum`.
+    Raises `ApiError` 400 for no number, or a number below `minimum`.
     """
     argument = values.get(name)
     if argument is None:
@@ -124,7 +130,10 @@ Args = MultiDict[str, str]
 
 
 def list_images(args: Args) -> dict[str, Any]:
-    """List the images of a region. Raises `ApiError` 400 without a known region."""
+    """Return the answer with the images of the query's region, by priority.
+
+    Raises `ApiError` 400 without a known region.
+    """
     region = read_parameters(args, "region_id").get("region_id")
     if region not in REGIONS:
         known = ", ".join(REGIONS)
@@ -136,14 +145,20 @@ def list_images(args: Args) -> dict[str, Any]:
 
 
 def list_products(args: Args) -> dict[str, Any]:
-    """List the server types of a type and for an image. Raises `ApiError` 400."""
+    """Return the answer with the server types of the query's type, for the query's image.
+
+    Raises `ApiError` 400 for an unknown parameter.
+    """
     filters = read_parameters(args, "type", "image_id")
     products = find_products(filters.get("type"), filters.get("image_id"))
     return {"products": [product.to_json() for product in products]}
 
 
 def list_node_pools(args: Args, inventory: ScpInventory) -> dict[str, Any]:
-    """List the node pools, filtered by subnet, fabric or id. Raises `ApiError` 400."""
+    """Return the answer with the node pools that the query's subnet, fabric and id select.
+
+    Raises `ApiError` 400 for an unknown parameter.
+    """
     filters = read_parameters(args, "subnet_id", "cluster_fabric_id", "node_pool_id")
     pool_views = [_pool_to_json(pool, filters, inventory) for pool in POOLS.values()]
     pools = [view for view in pool_views if view is not None]
@@ -153,7 +168,7 @@ def list_node_pools(args: Args, inventory: ScpInventory) -> dict[str, Any]:
 def _pool_to_json(
     pool: Pool, filters: dict[str, str], inventory: ScpInventory
 ) -> dict[str, Any] | None:
-    """Return a node pool with the pool's fabrics, or None for a filtered pool."""
+    """Return a node pool with the visible fabrics in it, or None if a filter excludes the pool."""
     fabrics = [fabric for fabric in inventory.list_fabrics() if fabric.node_pool_id == pool.pool_id]
     matches = (
         filters.get("node_pool_id") in {None, pool.pool_id},

@@ -92,7 +92,10 @@ class AssignPublicNatIp(Body):
 
 
 def parse_body(model: type[_Body], data: bytes) -> _Body:
-    """Return the request body as `model`. Raises `ApiError` 400 with every problem."""
+    """Return the request body as `model`; unknown members and other types are refused.
+
+    Raises `ApiError` 400 with every problem.
+    """
     try:
         return model.model_validate_json(data)
     except ValidationError as error:
@@ -128,7 +131,10 @@ PUBLIC_IP_ID_PATTERN = r"[0-9a-f]{32}"
 
 
 def check_new_nodes(body: CreateGpuNodes) -> None:
-    """Raise `ApiError` 400 with every rule broken by the body alone."""
+    """Raise `ApiError` 400 with every rule that the body of a create breaks by itself.
+
+    Rules that depend on objects, and on the number of servers, are not checked here.
+    """
     problems = [
         *_find_name_problems(body),
         *_find_system_problems(body),
@@ -201,7 +207,10 @@ def _find_system_problems(body: CreateGpuNodes) -> Iterator[Message]:
 
 
 def _find_location_problems(body: CreateGpuNodes) -> Iterator[Message]:
-    """Yield the problems of region, image, pool, VPC and subnet."""
+    """Yield the problems of region, image, pool, VPC and subnet.
+
+    An unknown region is the only problem.
+    """
     region, pool_id = body.region_id, body.cluster_fabric_details.node_pool_id
     if region not in REGIONS:
         yield _make_unknown_message("region_id", region)
@@ -280,7 +289,7 @@ def _make_unknown_message(name: str, value: str) -> Message:
 
 
 def _is_in_subnet(address: str, subnet: Subnet) -> bool:
-    """Return whether a text is an IPv4 address within the subnet."""
+    """Return whether `address` is an IPv4 address within the subnet; False for any other text."""
     try:
         return IPv4Address(address) in subnet.network
     except AddressValueError:

@@ -118,7 +118,10 @@ class ScpApi(PlatformApi):
         )
 
     def refuse_unauthorized(self, client_request: Request) -> Response | None:
-        """Return 401, 403, or 400 for an unknown version. The list of versions is open."""
+        """Return the 401, 403 or 400 for a wrong signature, permission or version, else None.
+
+        The version is stored in `g`. The list of versions needs no signature.
+        """
         # A client asks for the versions before it can know which one to sign for.
         if client_request.path.rstrip("/") == self.prefix:
             return None
@@ -130,9 +133,11 @@ class ScpApi(PlatformApi):
         return None
 
     def answer_error(self, status: int, message: str) -> Response:
+        """Return an error in SCP's form, with `message` for both languages."""
         return self._answer_refusal(ApiError(status, "Error", Message(message, message)))
 
     def list_objects(self) -> dict[str, list[dict[str, Any]]]:
+        """Return the visible nodes and fabrics, as `gpu_nodes` and `fabrics`."""
         with self._store.transaction():
             inventory = self._load_platform().inventory
             now = inventory.now
@@ -152,11 +157,12 @@ class ScpApi(PlatformApi):
         return RequestContext(inventory, ScpSettings.load(self._store), get_fault_effects())
 
     def _answer_refusal(self, error: ApiError) -> Response:
+        """Return the answer for `error`, in the language that the request prefers."""
         language = request.accept_languages.best_match(_LANGUAGES, default=_LANGUAGES[0])
         return answer_json(error.build_body(language, self._create_request_id()), error.status)
 
     def _add_headers(self, response: Response) -> Response:
-        """Add the answering version, and the time of the signature check's clock."""
+        """Set the headers of the API's version and of the platform's time; return `response`."""
         if "version" in g:
             response.headers.update(g.version.build_headers())
         ahead = ScpSettings.load(self._store).clock_ahead_seconds
@@ -167,7 +173,7 @@ class ScpApi(PlatformApi):
         return f"req-{self._store.create_id()}"
 
     def _answer_accepted(self, resource_id: str) -> Response:
-        """Answer 202 with the document's AsyncResponse."""
+        """Answer 202 with the document's AsyncResponse for one id or several with commas."""
         content = {
             "account_id": ACCOUNT_ID,
             "request_id": self._create_request_id(),
@@ -178,6 +184,7 @@ class ScpApi(PlatformApi):
     # Nodes.
 
     def _create_nodes(self, context: RequestContext) -> Response:
+        """Create the body's nodes, and answer 202 with ids as the setting `create_answer` says."""
         nodes = create_nodes(context, parse_body(CreateGpuNodes, request.get_data()))
         ids = [node.node_id for node in nodes]
         answer_form, foreign_ids = context.settings.create_answer, [context.inventory.create_id()]
@@ -202,17 +209,19 @@ class ScpApi(PlatformApi):
     def _apply_to_nodes(
         self, context: RequestContext, action: Callable[[RequestContext, Sequence[str]], None]
     ) -> Response:
-        """Parse the ids of the body, apply `action` to all the nodes, and answer 202."""
+        """Call `action` with the ids of the body, and answer 202 with the ids."""
         body = parse_body(GpuNodeIds, request.get_data())
         action(context, body.gpu_node_ids)
         return self._answer_accepted(", ".join(body.gpu_node_ids))
 
     def _list_nodes(self, context: RequestContext) -> Response:
+        """Answer the page of visible nodes that the query asks for."""
         listing = ListQuery.parse(request.args, _NODE_FILTERS, _NODE_SORTS)
         views = [node.to_json(context.now) for node in context.inventory.list_nodes()]
         return self._answer_page(listing, views, _NODES, "gpu_nodes")
 
     def _show_node(self, context: RequestContext, gpu_node_id: str) -> Response:
+        """Answer a node, with an injected fault's state. Raises `ApiError` 404."""
         view = context.inventory.get_node(gpu_node_id).to_json(context.now)
         self._apply_status_overrides([view], _NODES, field="state")
         return answer_json(view)
@@ -237,6 +246,7 @@ class ScpApi(PlatformApi):
     # Fabrics.
 
     def _list_fabrics(self, context: RequestContext) -> Response:
+        """Answer the page of visible fabrics, each with its nodes, that the query asks for."""
         listing = ListQuery.parse(request.args, _FABRIC_FILTERS, _FABRIC_SORTS)
         inventory = context.inventory
         views = [
@@ -246,12 +256,17 @@ class ScpApi(PlatformApi):
         return self._answer_page(listing, views, _FABRICS, "cluster_fabrics")
 
     def _show_fabric(self, context: RequestContext, cluster_fabric_id: str) -> Response:
+        """Answer a fabric with its nodes, and with an injected fault's state.
+
+        Raises `ApiError` 404.
+        """
         fabric = context.inventory.get_fabric(cluster_fabric_id)
         view = fabric.to_json(context.now, context.inventory.list_members(fabric))
         self._apply_status_overrides([view], _FABRICS, field="state")
         return answer_json(view)
 
     def _modify_members(self, context: RequestContext) -> Response:
+        """Begin the move of nodes in the body, and answer 202 with the new fabric's id."""
         body = parse_body(ModifyMembers, request.get_data())
         modify_members(context, body)
         return self._answer_accepted(body.after_cluster_fabric_id)
@@ -268,12 +283,17 @@ class ScpApi(PlatformApi):
         return answer_json(list_node_pools(request.args, context.inventory))
 
     def _list_versions(self) -> Response:
+        """Answer the API's versions, each with the address of this API."""
         url = request.url_root.rstrip("/") + self.prefix
         return answer_json({"versions": [version.to_json(url) for version in VERSIONS]})
 
     def _answer_page(
         self, listing: ListQuery, views: list[JsonObject], folder: str, name: str
     ) -> Response:
+        """Answer the page of matching views as `name`, and how many views match as `count`.
+
+        Injected faults change the shown states of objects in `folder`, not the order.
+        """
         matches = listing.filter_and_sort(views)
         # The order goes by the true state; a fault changes only what the page shows.
         page = listing.select_page(matches)
@@ -300,20 +320,23 @@ class ScpControls(PlatformControls):
         )
 
     def _set_state(self, node_id: str) -> Response:
-        """Set the state of a node from now on, whatever was planned."""
+        """Set a node's state from now on, whatever was planned, and answer it.
+
+        Raises `ApiError` 404.
+        """
         body = _StateBody.model_validate_json(request.get_data())
         inventory = ScpInventory(self._store, self._clock.now())
         inventory.save_node(inventory.get_node(node_id).set_state(inventory.now, body.state))
         return answer_json({"id": node_id, "status": body.state})
 
     def _remove_node(self, node_id: str) -> Response:
-        """Remove a node at once, without TERMINATING."""
+        """Remove a node at once, without TERMINATING, and answer its id. Raises `ApiError` 404."""
         ScpInventory(self._store, self._clock.now()).remove_node(node_id)
         return answer_json({"id": node_id})
 
 
 def create_parts(store: Store, clock: Clock, faults: Faults) -> EmulatorParts:
-    """Return SCP's part of the emulator."""
+    """Return SCP's part of the emulator: the API, and the test controls under `scp`."""
     return EmulatorParts(
         (ScpApi(store, clock, faults),), {"scp": ScpControls(store, clock).create_blueprint()}
     )
