@@ -61,7 +61,10 @@ class Budget:
 
 
 def require_key(client_request: Request, settings: TensorOneSettings) -> tuple[str, ApiKey]:
-    """Return the key of a request and the key's tier and rights. Raises `ApiError` 401."""
+    """Return the text of a request's key, and the key with tier and rights.
+
+    Raises `ApiError` 401 without a known key.
+    """
     scheme, _, token = client_request.headers.get("Authorization", "").partition(" ")
     key = settings.keys.get(token)
     if scheme.lower() != "bearer" or key is None:
@@ -83,9 +86,10 @@ def check_permission(client_request: Request, key: ApiKey) -> None:
 def count_request(
     store: Store, name: str, key: ApiKey, endpoint: tuple[str, str], now: float
 ) -> Budget:
-    """Count one more request of a key and return the budget of the closest limit.
+    """Count one more request of a key, and return the budget of the closest of its limits.
 
-    A request that exceeds the limit is not counted. Call this function within a transaction.
+    A request beyond a limit is not counted, and has a budget with `remaining` below 0. Call this
+    function within a transaction.
 
     Args:
         store: keeps the counts.
@@ -113,7 +117,7 @@ def count_request(
 
 
 def make_rate_limit_error(budget: Budget, now: float) -> ApiError:
-    """Return the 429 of an exhausted budget, with the seconds to wait."""
+    """Return the 429 of an exhausted budget, with the seconds from `now` until the window ends."""
     wait_seconds = math.ceil(budget.reset - now)
     return ApiError(
         429,
@@ -138,7 +142,7 @@ def _load_usage(store: Store, name: str, window: int) -> _WindowUsage:
 
 
 def _list_limits(key: ApiKey, method: str, path: str) -> dict[str, int]:
-    """Return the limits of a request by name: the tier's and those of endpoints."""
+    """Return the limits that hold for a request, by name: the tier's, and those of its endpoint."""
     kind = "read" if method == "GET" else "write"
     limits = {kind: _TIERS[key.tier][kind]}
     for limited_method, pattern, limit in _ENDPOINTS:

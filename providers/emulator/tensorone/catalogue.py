@@ -137,7 +137,7 @@ class ApiError(Refusal):
         self.details = details
 
     def build_body(self, request_id: str, timestamp: str) -> dict[str, Any]:
-        """Return the body of the answer, with the error's details where there are any."""
+        """Return the body of the answer, with `details` if the error has any."""
         return {
             "error": CODES.get(self.status, "INTERNAL_ERROR"),
             "message": self.message,
@@ -149,17 +149,17 @@ class ApiError(Refusal):
 
 
 def make_invalid_field(field: str, reason: str) -> ApiError:
-    """Return the 400 for a field. The document's message has no reason; ours has."""
+    """Return the 400 for a field of a request; that the message has the reason is ours."""
     return ApiError(
         400, f"Request validation failed: {field}: {reason}", field=field, reason=reason
     )
 
 
 def make_not_found(resource: str, key: str) -> ApiError:
-    """Return the 404 for a missing resource of a kind and a key."""
+    """Return the 404 for a missing object of the kind `resource`, such as `cluster`, by its id."""
     return ApiError(404, f"{resource.capitalize()} not found", resource=resource, id=key)
 
 
 def make_conflict(message: str, current: str, required: str) -> ApiError:
-    """Return the 409 for an action in the wrong state of the cluster."""
+    """Return the 409 for an action that needs a cluster in the `required` state, not `current`."""
     return ApiError(409, message, current_state=current, required_state=required)

@@ -84,10 +84,12 @@ class AutoTerminateLimits(BaseModel, frozen=True):
     ) -> Iterator[Any]:
         """Yield when a session reaches each limit, with the reason, in any order.
 
+        Whether the limits are enabled is not looked at.
+
         Args:
             start: when the session began, in unix seconds.
             idle_since: since when the cluster has had no work; None while it works.
-            hourly: the cluster's price in an hour.
+            hourly: the cluster's price of an hour in USD.
         """
         if self.idle_minutes is not None and idle_since is not None:
             idle_at = max(start, idle_since) + self.idle_minutes * 60.0
@@ -159,7 +161,7 @@ class Cluster(BaseModel, frozen=True, ser_json_inf_nan="constants"):
         return [*sessions, (start, now)] if start is not None else sessions
 
     def compute_cost(self, spans: list[tuple[float, float]]) -> float:
-        """Return the cost of running in `spans` at the present rate, in USD."""
+        """Return the cost in USD of running in `spans` (unix seconds) at the present price."""
         return round(self.spec.hourly * sum(end - start for start, end in spans) / 3600.0, 2)
 
     def get_visible_variables(self) -> dict[str, str]:
@@ -174,7 +176,7 @@ class Cluster(BaseModel, frozen=True, ser_json_inf_nan="constants"):
         ]
 
     def compute_idle_minutes(self, now: float) -> int:
-        """Return the minutes without work until now, or until the cluster stopped."""
+        """Return the minutes without work in the last session; 0 for a cluster with work."""
         sessions = self.list_sessions(now)
         if self.idle_since is None or not sessions:
             return 0
@@ -184,7 +186,10 @@ class Cluster(BaseModel, frozen=True, ser_json_inf_nan="constants"):
         return max(0, int((end + 0.5 - max(start, self.idle_since)) // 60))
 
     def find_auto_stop(self) -> tuple[float, str] | None:
-        """Return when and why the running cluster stops by itself, or None without a limit."""
+        """Return when and why the cluster stops by itself, or None without enabled limits.
+
+        None, too, unless the last planned status is `running`.
+        """
         since, status = self.statuses[-1]
         limits = self.details.auto_terminate
         if status != "running" or not limits.enabled:
@@ -192,7 +197,7 @@ class Cluster(BaseModel, frozen=True, ser_json_inf_nan="constants"):
         return min(limits.list_end_times(since, self.idle_since, self.spec.hourly), default=None)
 
     def apply_auto_stop(self, now: float) -> Self:
-        """Return the cluster as of `now`: stopped, where a limit was reached."""
+        """Return the cluster as of `now`: stopping since a limit was reached, or unchanged."""
         auto_stop = self.find_auto_stop()
         # Nothing is due: the record is as it was stored.
         if auto_stop is None or auto_stop[0] > now:
@@ -209,9 +214,10 @@ class Cluster(BaseModel, frozen=True, ser_json_inf_nan="constants"):
         )
 
     def plan_start(self, now: float, *, is_new: bool, is_stuck: bool, is_failing: bool) -> Self:
-        """Return the cluster with a start planned.
+        """Return the cluster with a start planned: `starting`, then `running`.
 
-        A stuck cluster stays in the first status, a failing one ends in an error.
+        A new cluster is `pending` first. A stuck cluster stays in the first of these statuses, a
+        failing one ends in `error`.
         """
         last_stage = ("error", 0.0) if is_failing else ("running", 0.0)
         stages = (_PENDING, _STARTING, last_stage) if is_new else (_STARTING, last_stage)
@@ -219,11 +225,11 @@ class Cluster(BaseModel, frozen=True, ser_json_inf_nan="constants"):
         return self._plan_statuses(now, stages, is_stuck=is_stuck, message=message, idle_since=None)
 
     def plan_stopped_creation(self, now: float, *, is_stuck: bool) -> Self:
-        """Return the new cluster on the way to `stopped`, without a start."""
+        """Return the new cluster `pending`, and then `stopped` without a start unless stuck."""
         return self._plan_statuses(now, (_PENDING, ("stopped", 0.0)), is_stuck=is_stuck)
 
     def plan_stop(self, now: float, *, is_forced: bool, is_stuck: bool) -> Self:
-        """Return the cluster with a planned stop, faster if forced."""
+        """Return the cluster `stopping`, and then `stopped`: sooner if forced, never if stuck."""
         stages = (_FORCED_STOPPING if is_forced else _STOPPING, ("stopped", 0.0))
         return self._plan_statuses(now, stages, is_stuck=is_stuck, message="")
 
@@ -239,6 +245,10 @@ class Cluster(BaseModel, frozen=True, ser_json_inf_nan="constants"):
     def _plan_statuses(
         self, now: float, stages: tuple[tuple[str, float], ...], *, is_stuck: bool, **changes: Any
     ) -> Self:
+        """Return the cluster with `stages` (status, seconds) planned from `now` on, and `changes`.
+
+        Statuses planned earlier are dropped. A stuck cluster stays in the first stage.
+        """
         past_statuses = select_past_steps(self.statuses, now) if self.statuses else []
         plan = schedule_stages(stages[:1] if is_stuck else stages, now)
         return self.apply_changes(now, statuses=[*past_statuses, *plan], **changes)
@@ -270,13 +280,14 @@ class TensorOneInventory:
         store.remove_expired(now)
 
     def list_clusters(self) -> list[Cluster]:
-        """Return all clusters, oldest first."""
+        """Return all clusters, oldest first, stopped where a limit was reached."""
         return [
             _parse_cluster(body).apply_auto_stop(self.now)
             for body in self._store.list_all(_CLUSTER)
         ]
 
     def get_cluster(self, cluster_id: str) -> Cluster:
+        """Return a cluster, stopped if a limit was reached. Raises `ApiError` 404."""
         body = self._store.get(_CLUSTER, cluster_id)
         if body is None:
             raise make_not_found("cluster", cluster_id)
@@ -287,7 +298,7 @@ class TensorOneInventory:
         self._store.put(_CLUSTER, cluster.cluster_id, body, gone_at=cluster.gone_at)
 
     def list_snapshots(self, cluster_id: str | None = None) -> list[Snapshot]:
-        """Return all snapshots, or a cluster's own; a snapshot outlives the cluster."""
+        """Return the snapshots of a cluster, also of a deleted one; None: of all clusters."""
         snapshots = [Snapshot.model_validate_json(body) for body in self._store.list_all(_SNAPSHOT)]
         return [snapshot for snapshot in snapshots if cluster_id in {None, snapshot.cluster_id}]
 
@@ -309,7 +320,7 @@ class TensorOneInventory:
         self._store.remove_expired(self.now)
 
     def create_id(self, prefix: str) -> str:
-        """Return a new id with a prefix: cluster_0f3a9c51d2e8."""
+        """Return a new id with a prefix: `cluster_0f3a9c51d2e8`."""
         return f"{prefix}_{self._store.create_id().replace('-', '')[:12]}"
 
 

@@ -54,7 +54,11 @@ class RequestContext:
 
 
 def create_cluster(context: RequestContext, body: CreateCluster) -> Cluster:
-    """Create a cluster. Names are not unique: nothing documents that they are."""
+    """Store and return a new cluster, on the way to `running`, or `stopped` without `auto_start`.
+
+    Names are not unique: nothing documents that they are. Raises `ApiError`: 400 for an invalid
+    field, 422 without enough free GPUs.
+    """
     gpu = catalogue.GPU_TYPES.get(body.gpu_type)
     if gpu is None:
         raise make_invalid_field("gpu_type", "Invalid GPU type specified")
@@ -103,7 +107,11 @@ def create_cluster(context: RequestContext, body: CreateCluster) -> Cluster:
 
 
 def update_cluster(context: RequestContext, cluster_id: str, body: UpdateCluster) -> Cluster:
-    """Replace the details in the body (ours: no page documents an update)."""
+    """Replace the details in the body at once and return the cluster (ours: undocumented).
+
+    Members that are missing or null stay. Raises `ApiError`: 404, 409 for a cluster being deleted,
+    400 for a port given twice.
+    """
     cluster = context.inventory.get_cluster(cluster_id)
     _refuse_deleting(cluster, context.now)
     # Fields that are missing in the body keep their value; null counts as missing.
@@ -124,7 +132,11 @@ def update_cluster(context: RequestContext, cluster_id: str, body: UpdateCluster
 
 
 def start_cluster(context: RequestContext, cluster_id: str, body: StartCluster) -> Cluster:
-    """Start a stopped cluster, with the changes of the body."""
+    """Begin to start a stopped cluster, with the changes of the body, and return the cluster.
+
+    A snapshot to restore only has to exist. Raises `ApiError`: 404, 409 in another status, 400 for
+    invalid changes, 422 without enough free GPUs.
+    """
     cluster = context.inventory.get_cluster(cluster_id)
     status = cluster.get_status(context.now)
     if status != "stopped":
@@ -159,7 +171,10 @@ def start_cluster(context: RequestContext, cluster_id: str, body: StartCluster) 
 
 
 def stop_cluster(context: RequestContext, cluster_id: str, body: StopCluster) -> Cluster:
-    """Stop a running, starting or pending cluster, or a cluster in error (the latter is ours)."""
+    """Begin to stop a cluster, with a snapshot if asked for, and return the cluster.
+
+    Raises `ApiError`: 404, 409 unless running, starting, pending or in error (the last is ours).
+    """
     cluster = context.inventory.get_cluster(cluster_id)
     status = cluster.get_status(context.now)
     if status not in {"running", "starting", "pending", "error"}:
@@ -174,7 +189,12 @@ def stop_cluster(context: RequestContext, cluster_id: str, body: StopCluster) ->
 
 
 def delete_cluster(context: RequestContext, cluster_id: str, body: DeleteCluster) -> Cluster:
-    """Delete a cluster; a second delete changes nothing."""
+    """Begin to delete a cluster, and store or delete snapshots as the body says.
+
+    Returns the cluster; a second delete changes nothing. Raises `ApiError`: 404, 400 without the
+    confirmation, 409 for a running cluster
+    if the setting `delete_needs_stopped` is on and `force` is not.
+    """
     cluster = context.inventory.get_cluster(cluster_id)
     status = cluster.get_status(context.now)
     if body.confirm_deletion != "DELETE":
@@ -209,7 +229,10 @@ def _build_details(body: CreateCluster) -> Details:
 
 
 def _assign_ports(mappings: Sequence[NewPortMapping], old: Sequence[Port]) -> list[Port]:
-    """Return the mappings with external ports: requested, old, or the next free ones."""
+    """Return the mappings with external ports: requested, old, or the next free ones.
+
+    Raises `ApiError` 400 for an external port given twice.
+    """
     old_numbers = {(port.internal_port, port.protocol): port.external_port for port in old}
     ports: list[Port] = []
     for mapping in mappings:
@@ -228,13 +251,13 @@ def _assign_ports(mappings: Sequence[NewPortMapping], old: Sequence[Port]) -> li
 
 
 def _merge_limits(old: AutoTerminateLimits, body: AutoTerminate) -> AutoTerminateLimits:
-    """Return `old` with the limits of the body; the others stay (ours)."""
+    """Return `old` with the limits of the body; missing and null ones stay (ours)."""
     new_limits = {name: getattr(body, name) for name in body.model_fields_set}
     return old.model_copy(update={k: v for k, v in new_limits.items() if v is not None})
 
 
 def _apply_configuration(spec: Spec, configuration: Configuration) -> Spec:
-    """Return the hardware with the body's values.
+    """Return the hardware with the present values of the body.
 
     Raises `ApiError` 400 for less storage.
     """
@@ -280,6 +303,6 @@ def _refuse_deleting(cluster: Cluster, now: float) -> None:
 
 
 def _is_failing(context: RequestContext, name: str) -> bool:
-    """Return whether an injected fault names this cluster, whose start then fails."""
+    """Return whether an injected fault's pattern matches the name of a cluster to start."""
     pattern = context.effects.failing_pattern
     return pattern is not None and re.search(pattern, name) is not None

@@ -131,7 +131,10 @@ class DeleteCluster(Body):
 
 
 def parse_body(model: type[_Body], data: bytes) -> _Body:
-    """Return the request body as `model`; no body is an empty one. Raises `ApiError` 400."""
+    """Return the request body as `model`; no body is an empty one.
+
+    Raises `ApiError` 400 with the first problem, such as an unknown member or another type.
+    """
     try:
         return model.model_validate_json(data or b"{}")
     except ValidationError as error:
@@ -180,7 +183,11 @@ _BOUNDS: Mapping[str, Callable[[Cluster, str], bool]] = {
 def select_page(
     clusters: list[Cluster], query: Mapping[str, str], now: float
 ) -> tuple[list[Cluster], dict[str, int]]:
-    """Return the clusters and the numbers of the requested page. Raises `ApiError` 400."""
+    """Return the clusters of the query's page, and the page's numbers for the answer.
+
+    The query has filters, order, page number and page size. Raises `ApiError` 400 for a malformed
+    one; unknown parameters are ignored.
+    """
     matches = [cluster for cluster in clusters if _matches_query(cluster, query, now)]
     sort_field = query.get("sort_by", "created_at")
     if sort_field not in _SORTS:
@@ -208,7 +215,10 @@ def select_page(
 
 
 def _matches_query(cluster: Cluster, query: Mapping[str, str], now: float) -> bool:
-    """Return whether a cluster matches all filters and date bounds of a list request."""
+    """Return whether a cluster matches all filters, bounds and the search of a list request.
+
+    Raises `ApiError` 400 for a malformed bound.
+    """
     has_equal_values = all(
         query[name] == value(cluster, now) for name, value in _FILTERS.items() if name in query
     )
@@ -218,6 +228,7 @@ def _matches_query(cluster: Cluster, query: Mapping[str, str], now: float) -> bo
 
 
 def _parse_number(name: str, argument: str) -> int:
+    """Return a parameter as a number. Raises `ApiError` 400 naming the parameter."""
     try:
         return int(argument)
     except ValueError:

@@ -82,7 +82,10 @@ class CachedData:
 def get_cached(
     store: Store, key: str, now: float, seconds: float, compute: Callable[[], Any]
 ) -> CachedData:
-    """Return the cached data of `key` if at most `seconds` old, else compute and cache data."""
+    """Return the cached data of `key` if younger than `seconds`, else compute and cache data.
+
+    With 0 seconds nothing is cached.
+    """
     # No cache: nothing is stored, as long as no test wants one.
     if seconds == 0:
         return CachedData(compute())
@@ -119,7 +122,10 @@ class TensorOneApi(PlatformApi):
         )
 
     def refuse_unauthorized(self, client_request: Request) -> Response | None:
-        """Return 401, 429 or 403, in this order, or None. A 401 is not counted."""
+        """Return the 401, 429 or 403, in this order, for a client without the right, else None.
+
+        Counts the request, unless its key is unknown, and stores the key's budget in `g`.
+        """
         now = self._clock.now()
         path = client_request.path.removeprefix(self.prefix)
         try:
@@ -140,6 +146,7 @@ class TensorOneApi(PlatformApi):
         return self._answer_refusal(ApiError(status, message))
 
     def list_objects(self) -> dict[str, list[Json]]:
+        """Return the clusters, and the snapshots with their cluster's id."""
         with self._store.transaction():
             inventory = self._load_platform().inventory
             return {
@@ -166,6 +173,7 @@ class TensorOneApi(PlatformApi):
         return RequestContext(inventory, TensorOneSettings.load(self._store), get_fault_effects())
 
     def _answer_refusal(self, error: ApiError) -> Response:
+        """Return the answer for `error`, with Retry-After where the error has a time to wait."""
         response = answer_json(
             error.build_body(self._create_request_id(), format_timestamp(self._clock.now())),
             error.status,
@@ -175,7 +183,7 @@ class TensorOneApi(PlatformApi):
         return response
 
     def _add_headers(self, response: Response) -> Response:
-        """Add the headers of the rate limit, and the time of the clock."""
+        """Set the headers of the rate limit and the clock's time, and return `response`."""
         if "budget" in g:
             response.headers.update(g.budget.build_headers())
         response.headers["Date"] = http_date(self._clock.now())
@@ -185,10 +193,13 @@ class TensorOneApi(PlatformApi):
         return f"req_{self._store.create_id().replace('-', '')[:16]}"
 
     def _create_cluster(self, context: RequestContext) -> Response:
+        """Create the cluster in the body, and answer 201 with the cluster."""
         cluster = operations.create_cluster(context, parse_body(CreateCluster, request.get_data()))
         return self._answer_cluster(context, cluster, 201)
 
     def _list_clusters(self, context: RequestContext) -> Response:
+        """Answer the query's page of clusters, from the cache if enabled, with faults' statuses."""
+
         def compute_page() -> Json:
             page, paging = select_page(
                 context.inventory.list_clusters(), request.args.to_dict(), context.now
@@ -203,6 +214,10 @@ class TensorOneApi(PlatformApi):
         return self._answer_enveloped(cached_page)
 
     def _get_cluster(self, context: RequestContext, cluster_id: str) -> Response:
+        """Answer a cluster, from the cache if enabled, with an injected fault's status.
+
+        Raises `ApiError` 404, also for a removed cluster in the cache.
+        """
         # Gone is gone, whatever the cache remembers.
         cluster = context.inventory.get_cluster(cluster_id)
         cached_cluster = self._get_cached(context, lambda: self._cluster_to_json(context, cluster))
@@ -222,6 +237,7 @@ class TensorOneApi(PlatformApi):
         return self._answer_cluster(context, operations.stop_cluster(context, cluster_id, body))
 
     def _delete_cluster(self, context: RequestContext, cluster_id: str) -> Response:
+        """Begin to delete a cluster as the body says, and answer id and status `deleting`."""
         body = parse_body(DeleteCluster, request.get_data())
         deleted = operations.delete_cluster(context, cluster_id, body)
         return self._answer_enveloped(CachedData({"id": deleted.cluster_id, "status": "deleting"}))
@@ -232,7 +248,10 @@ class TensorOneApi(PlatformApi):
         return self._answer_enveloped(CachedData(self._cluster_to_json(context, cluster)), status)
 
     def _cluster_to_json(self, context: RequestContext, cluster: Cluster) -> Json:
-        """Return the cluster as JSON, with members replaced or hidden by tests."""
+        """Return the cluster as JSON, with members replaced or hidden by tests.
+
+        The query decides about metrics and costs. Raises `ApiError` 400 for a bad parameter.
+        """
         window = request.args.get("metrics_window", "1h")
         if window not in WINDOWS:
             raise make_invalid_field("metrics_window", f"must be one of {', '.join(WINDOWS)}")
@@ -247,11 +266,13 @@ class TensorOneApi(PlatformApi):
         return reduce(remove_member, cluster.hidden, merge_deeply(true_content, cluster.shown))
 
     def _get_cached(self, context: RequestContext, compute: Callable[[], Json]) -> CachedData:
+        """Return data for the present request's address, from the cache if enabled."""
         return get_cached(
             self._store, request.full_path, context.now, context.settings.cache_seconds, compute
         )
 
     def _answer_enveloped(self, cached_data: CachedData, status: int = 200) -> Response:
+        """Answer the data in the document's envelope, with their age in the cache."""
         meta = {
             "request_id": self._create_request_id(),
             "response_time_ms": 89,
@@ -262,6 +283,7 @@ class TensorOneApi(PlatformApi):
 
 
 def _parse_flag(name: str) -> bool:
+    """Return a parameter of the query as a flag, True if missing. Raises `ApiError` 400."""
     argument = request.args.get(name, "true")
     if argument not in {"true", "false"}:
         raise make_invalid_field(name, "must be true or false")
@@ -286,7 +308,10 @@ class TensorOneControls(PlatformControls):
         return (("POST", "/clusters/<cluster_id>", self._change_cluster),)
 
     def _change_cluster(self, cluster_id: str) -> Response:
-        """Take or give back a cluster's work, or replace and hide members of answers."""
+        """Take or give back a cluster's work, or replace and hide members of answers.
+
+        Answers the changes. Raises `ApiError` 404.
+        """
         body = _ChangeBody.model_validate_json(request.get_data())
         inventory = TensorOneInventory(self._store, self._clock.now())
         changes: Json = {}
@@ -302,7 +327,7 @@ class TensorOneControls(PlatformControls):
 
 
 def create_parts(store: Store, clock: Clock, faults: Faults) -> EmulatorParts:
-    """Return TensorOne's part of the emulator."""
+    """Return TensorOne's part of the emulator: the API, and the test controls under `tensorone`."""
     return EmulatorParts(
         (TensorOneApi(store, clock, faults),),
         {"tensorone": TensorOneControls(store, clock).create_blueprint()},

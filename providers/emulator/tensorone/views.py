@@ -41,7 +41,7 @@ def format_timestamp(moment: float) -> str:
 
 
 def merge_deeply(content: Json, replacements: Json) -> Json:
-    """Return `content` with `replacements`, member by member."""
+    """Return `content` with `replacements`: objects are merged, any other value is replaced."""
     parts = {
         name: merge_deeply(content[name], value)
         if isinstance(value, dict) and isinstance(content.get(name), dict)
@@ -52,7 +52,7 @@ def merge_deeply(content: Json, replacements: Json) -> Json:
 
 
 def remove_member(content: Json, path: str) -> Json:
-    """Return `content` without the member at a dotted path (`metrics.current`)."""
+    """Return `content` without the member at a dotted path (`metrics.current`), if there is one."""
     name, _, rest = path.partition(".")
     if rest and isinstance(content.get(name), dict):
         return {**content, name: remove_member(content[name], rest)}
@@ -189,13 +189,17 @@ class ClusterView:
         }
 
     def _build_gpu_history(self, window: str) -> Json:
-        """Return the history of GPU use: next to none, once idle for all of the window."""
+        """Return the history of GPU use: next to none if idle for all of the window, else busy."""
         since = self._cluster.idle_since
         if self._is_running and since is not None and self._now - since >= WINDOWS[window]:
             return _build_history(0.1, 0.0, 0.4, "stable")
         return _build_history(82.1, 15.3, 98.7, "increasing")
 
     def _build_current_metrics(self) -> Json:
+        """Return the document's metrics for a working cluster; zeros for any other.
+
+        A running cluster without work still draws some power.
+        """
         spec = self._cluster.spec
         watts = GPU_TYPES[spec.gpu_type].watts * spec.gpu_count
         if not self._is_working:
@@ -213,6 +217,7 @@ class ClusterView:
         }
 
     def _build_cost(self, sessions: list[tuple[float, float]], *, is_detailed: bool) -> Json:
+        """Return price, cost of the last session and of all `sessions`, and estimates, in USD."""
         cluster, hourly = self._cluster, self._cluster.spec.hourly
         start, end = sessions[-1] if sessions else (cluster.created_at, cluster.created_at)
         return {
@@ -258,6 +263,7 @@ class ClusterView:
         return {**RUNTIME, **({"cuda_version": template.cuda_version} if template else {})}
 
     def _build_auto_terminate(self) -> Json:
+        """Return the limits, the idle minutes, and when the longest run time ends, if ever."""
         cluster = self._cluster
         limits = cluster.details.auto_terminate
         hours, start = limits.max_runtime_hours, cluster.statuses[-1][0]

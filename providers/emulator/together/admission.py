@@ -35,7 +35,10 @@ _DEFAULT_CONFIG = {
 
 
 def check_new_cluster(body: CreateCluster, now: float) -> None:
-    """Raise `ApiError` 400 for the first rule broken by a new cluster's body."""
+    """Raise `ApiError` 400 for the first rule broken by a new cluster's body.
+
+    `now` is in unix seconds, for times of reservations. Volumes that exist are not looked at.
+    """
     _check_location(body)
     _check_sizes(body.num_gpus, body)
     if body.num_capacity_pool_gpus and body.capacity_pool_id is None:
@@ -55,7 +58,10 @@ def check_new_cluster(body: CreateCluster, now: float) -> None:
 
 
 def check_change(body: UpdateCluster, settings: ClusterSettings) -> None:
-    """Raise `ApiError` 400 for the first rule broken by a change of a cluster with `settings`."""
+    """Raise `ApiError` 400 for the first rule broken by a change of a cluster with `settings`.
+
+    Add-ons are not checked.
+    """
     num_gpus = settings.num_gpus if body.num_gpus is None else body.num_gpus
     _check_sizes(num_gpus, body)
     if body.num_capacity_pool_gpus is not None and settings.capacity_pool_id is None:
@@ -67,7 +73,7 @@ def check_change(body: UpdateCluster, settings: ClusterSettings) -> None:
 
 
 def _check_location(body: CreateCluster) -> None:
-    """Refuse an unknown region, and a GPU type or driver outside of the region's offer."""
+    """Raise `ApiError` 400 for an unknown region, or a GPU type or driver outside of its offer."""
     region = require_region(body.region)
     if body.gpu_type not in MACHINES:
         raise ApiError(400, f"gpu_type {body.gpu_type!r} is unknown; known: {', '.join(MACHINES)}")
@@ -81,7 +87,10 @@ def _check_location(body: CreateCluster) -> None:
 
 
 def _check_sizes(num_gpus: int, body: CreateCluster | UpdateCluster) -> None:
-    """Raise `ApiError` 400 unless numbers of GPUs are multiples of 8 and at most `num_gpus`."""
+    """Raise `ApiError` 400 for numbers of GPUs that are no multiples of 8, or too large parts.
+
+    `num_gpus` has to be positive; reserved and pooled GPUs are parts of it.
+    """
     # A worker is a whole host of eight GPUs; the document has no smaller step.
     if num_gpus <= 0 or num_gpus % GPUS_PER_WORKER:
         raise ApiError(400, f"num_gpus must be a positive multiple of 8, not {num_gpus}")
@@ -101,7 +110,10 @@ def _check_sizes(num_gpus: int, body: CreateCluster | UpdateCluster) -> None:
 
 
 def _check_reservation(body: CreateCluster, now: float) -> None:
-    """Raise `ApiError` 400 if reservation times do not fit the billing type."""
+    """Raise `ApiError` 400 if reservation times and days do not fit the billing type.
+
+    A reservation has to end after `now` (unix seconds) and after its start.
+    """
     if body.billing_type == "RESERVED":
         if body.duration_days is None:
             raise ApiError(400, "duration_days is required with billing_type RESERVED")
@@ -123,7 +135,7 @@ def _check_reservation(body: CreateCluster, now: float) -> None:
 
 
 def _check_storage(body: CreateCluster) -> None:
-    """Raise `ApiError` 400 for two volumes, or for a new volume in another region."""
+    """Raise `ApiError` 400 for both an existing and a new volume, or a new one elsewhere."""
     if body.shared_volume is None:
         return
     if body.volume_id is not None:
@@ -183,7 +195,10 @@ def build_add_ons(requested_add_ons: Iterable[NewAddOn]) -> list[AddOn]:
 
 
 def merge_add_ons(present: list[AddOn], changes: Iterable[ChangedAddOn]) -> list[AddOn]:
-    """Return the `present` add-ons with each change merged into the add-on of equal name."""
+    """Return the `present` add-ons with each change merged into the add-on of equal name.
+
+    Raises `ApiError` 400 for a name that no add-on has.
+    """
     add_ons_by_name = {add_on.name: add_on for add_on in present}
     for change in changes:
         if change.name not in add_ons_by_name:
@@ -196,7 +211,7 @@ def merge_add_ons(present: list[AddOn], changes: Iterable[ChangedAddOn]) -> list
 
 
 def merge_deeply(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `new` over `old`, with objects merged key by key."""
+    """Return `new` over `old`, with objects merged key by key; other values replace old ones."""
     result = dict(old)
     for name, value in new.items():
         old_value = result.get(name)

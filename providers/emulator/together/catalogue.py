@@ -37,6 +37,7 @@ class DriverVersion:
         return f"CUDA_{self.cuda_version.replace('.', '_')}_{self.nvidia_driver_version}"
 
     def to_json(self) -> dict[str, str]:
+        """Return the driver as an answer lists drivers of a region."""
         return {
             "id": self.key,
             "cuda_version": self.cuda_version,
@@ -54,6 +55,7 @@ class Region:
     drivers: tuple[DriverVersion, ...]
 
     def to_json(self) -> dict[str, object]:
+        """Return the region as an answer lists regions."""
         return {
             "name": self.name,
             "supported_instance_types": list(self.gpu_types),
@@ -153,9 +155,10 @@ class DriverChoice:
 
 
 def require_driver(region: Region, choice: DriverChoice) -> DriverVersion:
-    """Return the region's driver named by every present choice. Raises `ApiError` 400.
+    """Return the region's driver named by every present choice.
 
-    A bare pair of versions means Ubuntu 22.04 (SDK 3.1.1).
+    A bare pair of versions means Ubuntu 22.04 (SDK 3.1.1). Raises `ApiError` 400 if no driver has
+    all choices, and for half a pair or no choice.
     """
     pair = (choice.cuda_version, choice.nvidia_driver_version)
     by_name = choice.nvidia_version_id or choice.driver_version

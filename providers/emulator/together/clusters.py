@@ -70,7 +70,15 @@ def plan_preemptible_nodes(
 def plan_node_preemption(
     nodes: list[Node], gpus: int, name: str, now: float, new_id: IdFactory
 ) -> list[Node]:
-    """Return `nodes` with all running ones removed now, and as many planned to come back later."""
+    """Return `nodes` with all running ones removed now, and new ones planned in an hour.
+
+    Args:
+        nodes: the preemptible nodes of the cluster, also the removed ones.
+        gpus: how many GPUs the new nodes have.
+        name: the cluster's name, from which host names are made.
+        now: unix seconds.
+        new_id: returns a new id at each call.
+    """
     departed_nodes = [node for node in nodes if node.has_left(now)]
     preempted_nodes = [
         node.model_copy(update={"removed_at": now, "is_preempted": True})
@@ -108,7 +116,7 @@ _PHASES = {
 
 
 def status_to_phase(status: str) -> str | None:
-    """Return the phase of a status in the history, or None for an unknown status."""
+    """Return the phase by which the history of a cluster names a status, or None for any other."""
     return _PHASES.get(status)
 
 
@@ -178,13 +186,17 @@ class Cluster(BaseModel, frozen=True):
         return bool(self.control_plane) and all(node.is_running(now) for node in self.control_plane)
 
     def is_progressing(self) -> bool:
-        """Return whether the last planned status is `Ready`: the cluster is or will be usable."""
+        """Return whether the last planned status is `Ready`: the cluster is usable or will be."""
         return bool(self.statuses) and self.statuses[-1][1] == "Ready"
 
     def plan_creation(
         self, now: float, start: float, new_id: Callable[[], str], *, is_stuck: bool
     ) -> Self:
-        """Return the cluster with a planned creation: `Scheduled` until `start`, or for ever."""
+        """Return the cluster with a planned creation: `Scheduled` until `start`, for ever if stuck.
+
+        Workers, control plane and preemptible nodes are planned with it, with ids from `new_id`.
+        Times are unix seconds.
+        """
         # A creation that begins again keeps its history.
         past_statuses = (
             select_past_steps(self.statuses, now) if self.statuses else [(now, "Scheduled")]
@@ -223,10 +235,11 @@ class Cluster(BaseModel, frozen=True):
         *,
         is_stuck: bool,
     ) -> Self:
-        """Return the cluster with a planned change of size; the control plane runs on.
+        """Return the cluster with workers planned for `num_gpus`; the control plane runs on.
 
         When the cluster shrinks, the hosts named in `removed_first` are removed before the others,
-        the newest first.
+        the newest first. A stuck change adds and
+        removes no worker.
         """
         plan = schedule_stages((_DATA_PLANE, *_SOFTWARE), now)
         past_statuses = select_past_steps(self.statuses, now)
@@ -245,7 +258,11 @@ class Cluster(BaseModel, frozen=True):
         )
 
     def plan_preemptible(self, now: float, new_id: Callable[[], str]) -> Self:
-        """Return the cluster with the desired preemptible nodes planned, once there are workers."""
+        """Return the cluster with the desired preemptible nodes planned from `now` on.
+
+        They join after the first worker; a cluster without any planned worker is returned
+        unchanged.
+        """
         starts = [node.running_at for node in self.workers if node.running_at is not None]
         if not starts:
             return self
@@ -255,23 +272,26 @@ class Cluster(BaseModel, frozen=True):
         return self.model_copy(update={"preemptible": nodes})
 
     def plan_preemption(self, now: float, new_id: Callable[[], str]) -> Self:
-        """Return the cluster without preemptible nodes, which come back later."""
+        """Return the cluster without its preemptible nodes, and new ones planned in an hour."""
         num_gpus, name = self.settings.desired_preemptible_gpus, self.settings.cluster_name
         nodes = plan_node_preemption(self.preemptible, num_gpus, name, now, new_id)
         return self.model_copy(update={"preemptible": nodes})
 
     def plan_reinstallation(self, now: float, *, is_stuck: bool) -> Self:
-        """Return the cluster with the software installed again, for another cluster type."""
+        """Return the cluster with the software planned to be installed again; never done if stuck.
+
+        The caller has set another cluster type.
+        """
         plan = schedule_stages(_SOFTWARE, now)
         statuses = [*select_past_steps(self.statuses, now), *(plan[:1] if is_stuck else plan)]
         return self.model_copy(update={"statuses": statuses})
 
     def apply_credit(self, now: float, *, is_exhausted: bool) -> Self:
-        """Return the cluster paused without credit, or Ready when credit is there again.
+        """Return the cluster paused without credit, Ready when credit is there again, or unchanged.
 
-        Only compute on demand is paused. A cluster that is completely on demand is deleted after a
-        while (platform document, 'Credit Exhaustion': "paused then decommissioned"; the time is
-        ours).
+        Only a Ready cluster with compute on demand is paused. A cluster that is completely on
+        demand is deleted after a while (platform document,
+        'Credit Exhaustion': "paused then decommissioned"; the time is ours).
         """
         status, past_statuses = self.get_status(now), select_past_steps(self.statuses, now)
         # Only a Ready cluster is paused: the document is silent on one whose status is changing.
@@ -329,14 +349,20 @@ class Cluster(BaseModel, frozen=True):
         return self.model_copy(update={"workers": [*departed_nodes, *workers, *new_nodes]})
 
     def _split_workers(self, now: float) -> tuple[list[Node], list[Node]]:
-        """Return the departed workers, and the running ones without planned removals."""
+        """Return the workers that have left, and the running ones, without planned removals.
+
+        Workers that have not joined yet are dropped.
+        """
         departed_nodes = [node for node in self.workers if node.has_left(now)]
         running = [node for node in self.workers if node.is_running(now)]
         # A worker whose removal was only planned stays, for a new plan replaces the old one.
         return departed_nodes, [node.model_copy(update={"removed_at": None}) for node in running]
 
     def to_json(self, now: float, volume: Volume | None, kube_config: str) -> dict[str, Any]:
-        """Return the SDK's Cluster; fields without a value are left out."""
+        """Return the SDK's Cluster; fields without a value are left out.
+
+        `kube_config` is shown once the control plane runs, and "" until then.
+        """
         ready_times = [
             moment for moment, status in select_past_steps(self.statuses, now) if status == "Ready"
         ]
@@ -396,7 +422,10 @@ class Cluster(BaseModel, frozen=True):
         }
 
     def _list_events(self, node: Node, now: float) -> list[dict[str, str]]:
-        """Return a node's events; joining is an event only after the cluster was first ready."""
+        """Return a node's past events: joined, scaled down or preempted.
+
+        Events before the cluster was first ready are left out.
+        """
         leaves_as = "TogetherPreempted" if node.is_preempted else "TogetherScaledDown"
         moments = {"TogetherScaledUp": node.running_at, leaves_as: node.removed_at}
         # Nodes of the creation join without an event; a cluster that was never Ready has none.

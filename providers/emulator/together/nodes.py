@@ -58,9 +58,9 @@ class Node(BaseModel, frozen=True):
     def create(
         cls, ids: tuple[str, str], host_name: str, index: int, span: tuple[float, float | None]
     ) -> Self:
-        """Create a node, requested at `span[0]` and running from `span[1]` on (None: never).
+        """Return a node, requested at `span[0]` and running from `span[1]` on (None: never).
 
-        `ids` are the ids of the node and of its instance.
+        `ids` are the ids of the node and of its instance. Times are unix seconds.
         """
         start, running_at = span
         length = 0.0 if running_at is None else running_at - start
@@ -78,11 +78,11 @@ class Node(BaseModel, frozen=True):
 
     @property
     def slurm_name(self) -> str:
-        """Return the NodeName of the node in Slurm (slurm-worker-0)."""
+        """Return the node's NodeName in Slurm: `slurm-worker-0` for the host `train-worker-0`."""
         return "-".join(["slurm", *self.host_name.rsplit("-", 2)[1:]])
 
     def is_running(self, now: float) -> bool:
-        """Return whether the node has joined and not left."""
+        """Return whether the node has joined and not left; a machine that restarts counts."""
         return self.has_joined(now) and not self.has_left(now)
 
     def is_down(self, now: float) -> bool:
@@ -142,6 +142,7 @@ class Node(BaseModel, frozen=True):
         return view
 
     def _get_status(self, now: float) -> str:
+        """Return the node's status in answers: the present phase, or `Booting` in a restart."""
         if self.is_down(now):
             # A restart leaves no phase: only the status shows that the machine is away.
             return "Booting"

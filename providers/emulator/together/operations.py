@@ -64,7 +64,11 @@ class TogetherOperations:
     # Clusters.
 
     def create_cluster(self, body: CreateCluster, effects: FaultEffects) -> Cluster:
-        """Create a cluster, with a new or an existing volume. Raises `ApiError`."""
+        """Store and return a new cluster, with a new or an existing volume attached if asked for.
+
+        Raises `ApiError`: 400 for a broken rule, 402 without credit, 404 for a missing volume, 409
+        for a volume in another status or out of stock.
+        """
         now = self.now
         self._refuse_without_credit()
         check_new_cluster(body, now)
@@ -112,7 +116,12 @@ class TogetherOperations:
     def update_cluster(
         self, cluster_id: str, body: UpdateCluster, effects: FaultEffects
     ) -> Cluster:
-        """Set the fields of `body`; a change of size during another one starts again (ours)."""
+        """Set the fields of `body`, plan what follows, and return the cluster.
+
+        A change of size during another one starts again (ours). Raises `ApiError`: 404, 409 for a
+        cluster being deleted or out of stock,
+        400 for a broken rule.
+        """
         old = self.get_cluster(cluster_id)
         # Ours: the document does not say what an update does to a cluster that is leaving.
         if old.get_status(self.now) == "Deleting":
@@ -136,7 +145,12 @@ class TogetherOperations:
     def create_remediation(
         self, cluster_id: str, instance_id: str, remediation_id: str | None, body: CreateRemediation
     ) -> Remediation:
-        """Begin the repair of a machine on a user's request. Raises `ApiError`."""
+        """Begin the repair of a machine on a user's request, and return the repair.
+
+        A second request of the same id gets the first repair. Raises `ApiError`: 404 for a missing
+        cluster or machine, 409 if another repair has
+        the id or is open on the machine.
+        """
         cluster = self.get_cluster(cluster_id)
         remediation, planned = self.remediations.create(cluster, instance_id, remediation_id, body)
         self._save_cluster(planned)
@@ -145,7 +159,10 @@ class TogetherOperations:
     def approve_remediation(
         self, remediation: Remediation, body: ApproveRemediation
     ) -> Remediation:
-        """Begin a proposed repair. Raises `ApiError`."""
+        """Begin a proposed repair, and return the repair.
+
+        Raises `ApiError`: 404 without the cluster, 409 unless proposed, 400 for a power cycle.
+        """
         approved, planned = self.remediations.approve(
             self.get_cluster(remediation.cluster_id), remediation, body
         )
@@ -153,7 +170,10 @@ class TogetherOperations:
         return approved
 
     def cancel_remediation(self, remediation: Remediation) -> Remediation:
-        """Cancel a repair before the run. Raises `ApiError`."""
+        """Cancel a repair that is proposed or waits, and return the repair.
+
+        Raises `ApiError`: 404 without the cluster, 409 in another state.
+        """
         cancelled, planned = self.remediations.cancel(
             self.get_cluster(remediation.cluster_id), remediation
         )
@@ -161,13 +181,19 @@ class TogetherOperations:
         return cancelled
 
     def preempt(self, cluster: Cluster) -> Cluster:
-        """Remove the preemptible nodes of the cluster, for a while, and return the cluster."""
+        """Remove the running preemptible nodes of the cluster, and return the cluster.
+
+        New ones are planned in an hour.
+        """
         preempted = cluster.plan_preemption(self.now, self._store.create_id)
         self._save_cluster(preempted)
         return preempted
 
     def _plan_update(self, old: Cluster, new: Cluster, effects: FaultEffects) -> Cluster:
-        """Return `new` with statuses planned from `old`: scaling, creation or reinstallation."""
+        """Return `new` with the scaling, creation or reinstallation that a change from `old` needs.
+
+        Without such a change `new` is returned as it is.
+        """
         now = self.now
         if new.settings.num_gpus != old.settings.num_gpus or not old.is_progressing():
             if new.has_control_plane(now):
@@ -195,10 +221,11 @@ class TogetherOperations:
         return frozenset(name for name in names if re.search(effects.removed_first_pattern, name))
 
     def delete_cluster(self, cluster_id: str, effects: FaultEffects) -> None:
-        """Delete the cluster; the volume is free again when the cluster is gone.
+        """Begin to delete a cluster; its volume is free again when the cluster is gone.
 
-        A volume that was created with the cluster is deleted too, unless it is lifecycle
-        independent.
+        A volume that was created with the cluster is deleted, too, unless it is lifecycle
+        independent. A second delete changes nothing (ours).
+        Raises `ApiError` 404.
         """
         cluster = self.get_cluster(cluster_id)
         # A second delete is accepted and changes nothing (ours).
@@ -212,7 +239,7 @@ class TogetherOperations:
             )
 
     def cluster_to_json(self, cluster: Cluster, volume: Volume | None) -> dict[str, Any]:
-        """Return the API's view of a cluster with the cluster's volume."""
+        """Return the API's view of a cluster with `volume`, kubeconfig and latest repairs."""
         token = self._store.derive_token(cluster.cluster_id)
         server = f"{self._address}/kubernetes/{cluster.cluster_id}"
         credential = build_kubeconfig(server, cluster.settings.cluster_name, token)
@@ -226,7 +253,11 @@ class TogetherOperations:
     # Volumes.
 
     def create_volume(self, body: CreateVolume, effects: FaultEffects) -> Volume:
-        """Create a volume. Raises `ApiError`."""
+        """Store and return a new volume.
+
+        Raises `ApiError`: 402 without credit, 400 for an unknown region or another one than the
+        named cluster's, 404 for a missing cluster.
+        """
         now = self.now
         self._refuse_without_credit()
         require_region(body.region)
@@ -260,7 +291,11 @@ class TogetherOperations:
         return [volume for volume in volumes if project in {None, volume.project_id}]
 
     def update_volume(self, body: UpdateVolume, effects: FaultEffects) -> Volume:
-        """Resize a volume; an equal or missing size changes nothing. Raises `ApiError`."""
+        """Begin to resize a volume, and return the volume.
+
+        An equal or missing size changes nothing. Raises `ApiError`: 404, 400 for a smaller size
+        (ours), 409 while the volume is not available.
+        """
         now = self.now
         volume = self.get_volume(body.volume_id)
         size = get_value_at(volume.sizes, now)
@@ -276,7 +311,10 @@ class TogetherOperations:
         return resized
 
     def delete_volume(self, volume_id: str, effects: FaultEffects) -> None:
-        """Delete the volume; 409 while a cluster holds the volume (the code is ours)."""
+        """Begin to delete a volume; a second delete changes nothing.
+
+        Raises `ApiError`: 404, 409 while a cluster has the volume (the code is ours).
+        """
         volume = self.get_volume(volume_id)
         if volume.is_held(self.now):
             raise ApiError(409, f"volume {volume_id!r} is attached to a cluster")
@@ -289,7 +327,7 @@ class TogetherOperations:
         """Exhaust or restore the account's credit, with all consequences for clusters and volumes.
 
         Without credit, compute on demand is paused and later deleted, and access to volumes is
-        revoked last.
+        revoked last. A second time changes nothing.
         """
         # Doing it twice would begin the times of revocation again.
         if is_exhausted == self._is_exhausted:
@@ -324,7 +362,10 @@ class TogetherOperations:
             raise ApiError(402, "Insufficient credits")
 
     def _require_usable_volume(self, body: CreateCluster) -> Volume:
-        """Return the body's volume if in the cluster's region and available. Raises `ApiError`."""
+        """Return the volume that the body names; other clusters may have it, too.
+
+        Raises `ApiError`: 404, 400 in another region, 409 if neither available nor bound.
+        """
         volume = self.get_volume(str(body.volume_id))
         if volume.region != body.region:
             raise ApiError(400, "Shared volume does not exist in the datacenter")
@@ -366,7 +407,10 @@ def _compute_reservation(body: CreateCluster, now: float) -> dict[str, float | N
 
 
 def _apply_changes(cluster: Cluster, body: UpdateCluster) -> Cluster:
-    """Return the cluster with the body's fields; statuses and nodes stay."""
+    """Return the cluster with the body's fields set; statuses and nodes stay.
+
+    Raises `ApiError` 400 for an add-on that the cluster does not have.
+    """
     new_values = body.model_dump(exclude_none=True)
     names = ("num_gpus", "cluster_type", "num_capacity_pool_gpus", "num_reserved_gpus")
     changed = {name: new_values[name] for name in names if name in new_values}
@@ -408,7 +452,10 @@ users:
 
 
 def build_kubeconfig(server: str, cluster_name: str, token: str) -> str:
-    """Return the kubeconfig YAML in base64 (SDK 3.1.1, `clusters get-credentials`)."""
+    """Return a kubeconfig in base64, with a token for the API at `server`.
+
+    The form is the one that `clusters get-credentials` of SDK 3.1.1 reads.
+    """
     content = _KUBECONFIG_TEMPLATE.format(
         # A JSON string is a YAML string whatever the name holds.
         name=json.dumps(cluster_name),

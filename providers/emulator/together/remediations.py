@@ -75,7 +75,7 @@ class Remediation(BaseModel, frozen=True):
         return get_value_at(self.states, now)
 
     def is_open(self, now: float) -> bool:
-        """Return whether the repair has not ended."""
+        """Return whether the repair has not ended: it is proposed, waits or runs."""
         return self.get_state(now) not in _FINAL_STATES
 
     def plan_run(self, now: float) -> Self:
@@ -95,7 +95,10 @@ class Remediation(BaseModel, frozen=True):
         )
 
     def get_run_span(self) -> tuple[float, float]:
-        """Return the beginning and the end of the run, in unix seconds."""
+        """Return the beginning and the end of the planned run, in unix seconds.
+
+        Only for a remediation with a run: StopIteration otherwise.
+        """
         start = next(at for at, state in self.states if state == "RUNNING")
         return start, self.states[-1][0]
 
@@ -208,8 +211,10 @@ class Remediations:
     ) -> tuple[Remediation, Cluster]:
         """Begin a repair on a user's request; return the repair and the changed cluster.
 
-        A second request of the same id gets the first one's remediation; while another one is open
-        on the machine, the answer is 409.
+        The caller stores the cluster. A second request of the same id, machine and mode returns the
+        first repair and the cluster unchanged. Raises
+        `ApiError`: 404 without the running machine, 409 if another repair has the id or is open on
+        the machine.
         """
         worker = require_worker(cluster, instance_id, self._now)
         for other in self.list_remediations(cluster.cluster_id):
@@ -239,7 +244,11 @@ class Remediations:
         return self._begin(remediation, cluster)
 
     def propose(self, cluster: Cluster, proposal: ProposeRemediation) -> Remediation:
-        """Store a remediation of the platform: a proposal, or another state, which does nothing."""
+        """Store and return a repair for a test: a proposal, or one shown in another `state`.
+
+        A repair in another state has no effect on the machine. Raises `ApiError` 404 without the
+        worker.
+        """
         worker = next(
             (node for node in _list_workers(cluster) if node.host_name == proposal.instance_name),
             None,
@@ -273,7 +282,11 @@ class Remediations:
     def approve(
         self, cluster: Cluster, remediation: Remediation, body: ApproveRemediation
     ) -> tuple[Remediation, Cluster]:
-        """Begin a proposed repair, in the body's mode if any; return repair and changed cluster."""
+        """Begin a proposed repair, in the body's mode if any; return repair and changed cluster.
+
+        The caller stores the cluster. Raises `ApiError`: 409 unless proposed, 400 for a power
+        cycle.
+        """
         if body.mode == _POWER_CYCLE:
             raise ApiError(400, "mode HOST_POWER_CYCLE cannot be set by an approval")
         self._require_state(remediation, PROPOSED)
@@ -282,21 +295,30 @@ class Remediations:
         return self._begin(reviewed.model_copy(update={"mode": mode}), cluster)
 
     def reject(self, remediation: Remediation, comment: str | None) -> Remediation:
-        """Cancel a proposed repair, with the reviewer's comment."""
+        """Cancel a proposed repair, with the reviewer's comment, and return the repair.
+
+        Raises `ApiError` 409 unless proposed.
+        """
         self._require_state(remediation, PROPOSED)
         rejected = self._with_review(remediation, comment).set_final_state("CANCELLED", self._now)
         self._save(rejected)
         return rejected
 
     def cancel(self, cluster: Cluster, remediation: Remediation) -> tuple[Remediation, Cluster]:
-        """Cancel a waiting repair; return the repair and the changed cluster."""
+        """Cancel a repair that is proposed or waits; return the repair and the changed cluster.
+
+        The caller stores the cluster. Raises `ApiError` 409 in another state.
+        """
         self._require_state(remediation, PROPOSED, "PENDING")
         cancelled = remediation.set_final_state("CANCELLED", self._now)
         self._save(cancelled)
         return cancelled, _cancel_repair(cluster, remediation)
 
     def resolve(self, remediation_id: str) -> Remediation:
-        """Resolve a proposal by itself: its alerts have ended, so that nothing needs repair."""
+        """End a proposal as AUTO_RESOLVED, because its alerts have ended, and return it.
+
+        Raises `ApiError`: 404, 409 unless proposed.
+        """
         body = self._store.get(_REMEDIATION_KIND, remediation_id)
         if body is None:
             raise make_not_found("remediation", remediation_id)
@@ -308,15 +330,15 @@ class Remediations:
         return resolved
 
     def _get_planned_failure(self, name: str) -> str:
-        """Return why the next repair of a worker fails, if a test has said so, else ""."""
+        """Return the message with which a test lets new repairs of a worker fail, or ""."""
         return self._store.get(f"{_REMEDIATION_KIND}.fails", name) or ""
 
-    def fail_next(self, name: str, message: str) -> None:
-        """Let every new repair of this worker fail with `message`; empty: no longer."""
+    def set_failure(self, name: str, message: str) -> None:
+        """Let all repairs of the worker `name` that begin later fail with `message`; "": none."""
         self._store.put(f"{_REMEDIATION_KIND}.fails", name, message)
 
     def _begin(self, remediation: Remediation, cluster: Cluster) -> tuple[Remediation, Cluster]:
-        """Save the remediation with a planned run; return both objects, changed."""
+        """Store the repair with a planned run; return it and the cluster with the effects."""
         begun = remediation.plan_run(self._now)
         self._save(begun)
         return begun, _plan_repair(cluster, begun, self._store)
@@ -350,7 +372,11 @@ def _list_workers(cluster: Cluster) -> list[Node]:
 
 
 def _plan_repair(cluster: Cluster, remediation: Remediation, store: Store) -> Cluster:
-    """Return the cluster with the repair's effects on the worker planned."""
+    """Return the cluster with the effects of the repair's run planned: a restart or a removal.
+
+    A restart is for modes in place and for a repair that fails. Some modes add a new worker.
+    Preemptible workers stay as they are.
+    """
     start, end = remediation.get_run_span()
     replacements: list[Node] = []
     index = 1 + max(worker.index for worker in cluster.workers)
@@ -376,7 +402,7 @@ def _plan_repair(cluster: Cluster, remediation: Remediation, store: Store) -> Cl
 
 
 def _cancel_repair(cluster: Cluster, remediation: Remediation) -> Cluster:
-    """Return the cluster without the planned effects of a repair."""
+    """Return the cluster without the effects that were planned for a repair, if any."""
     run_starts = [at for at, state in remediation.states if state == "RUNNING"]
     if not run_starts:
         return cluster

@@ -95,12 +95,14 @@ class TogetherApi(PlatformApi):
         return None
 
     def answer_error(self, status: int, message: str) -> Response:
+        """Return an error in Together's form: message, type and code."""
         kind = _ERROR_TYPES.get(
             status, "server_error" if status >= 500 else "invalid_request_error"
         )
         return answer_json({"error": {"message": message, "type": kind, "code": status}}, status)
 
     def list_objects(self) -> dict[str, list[dict[str, Any]]]:
+        """Return the clusters and volumes of all projects."""
         with self._store.transaction():
             operations = self._load_platform()
             now = operations.now
@@ -130,15 +132,21 @@ class TogetherApi(PlatformApi):
         return TogetherOperations(self._store, now, _get_address())
 
     def _list_regions(self, _: TogetherOperations) -> Response:
+        """Answer all regions with GPU types and drivers."""
         return answer_json({"regions": [region.to_json() for region in REGIONS.values()]})
 
     def _create_cluster(self, operations: TogetherOperations) -> Response:
+        """Create the cluster in the body, and answer the cluster."""
         body = parse_body(CreateCluster, request.get_data())
         return self._answer_cluster(
             operations, operations.create_cluster(body, get_fault_effects())
         )
 
     def _list_clusters(self, operations: TogetherOperations) -> Response:
+        """Answer the clusters of the query's project, or all, with injected faults' statuses.
+
+        A fault may first preempt the nodes of all these clusters.
+        """
         clusters = operations.list_clusters(request.args.get("projectId"))
         # The nodes are taken before the answer, so that the client sees the loss in this very list.
         if get_fault_effects().is_preempted:
@@ -153,6 +161,7 @@ class TogetherApi(PlatformApi):
         return answer_json({"clusters": views})
 
     def _get_cluster(self, operations: TogetherOperations, cluster_id: str) -> Response:
+        """Answer a cluster; a fault may first preempt its nodes. Raises `ApiError` 404."""
         cluster = operations.get_cluster(cluster_id)
         return self._answer_cluster(
             operations, operations.preempt(cluster) if get_fault_effects().is_preempted else cluster
@@ -165,6 +174,7 @@ class TogetherApi(PlatformApi):
         )
 
     def _delete_cluster(self, operations: TogetherOperations, cluster_id: str) -> Response:
+        """Begin to delete a cluster, and answer its id."""
         operations.delete_cluster(cluster_id, get_fault_effects())
         return answer_json({"cluster_id": cluster_id})
 
@@ -173,6 +183,7 @@ class TogetherApi(PlatformApi):
         return self._answer_volume(operations, operations.create_volume(body, get_fault_effects()))
 
     def _list_volumes(self, operations: TogetherOperations) -> Response:
+        """Answer the volumes of the query's project, or all, with injected faults' statuses."""
         volumes = operations.list_volumes(request.args.get("projectId"))
         views = [volume.to_json(operations.now) for volume in volumes]
         self._show_overrides(operations, views, _VOLUMES, "volume_id")
@@ -182,6 +193,7 @@ class TogetherApi(PlatformApi):
         return self._answer_volume(operations, operations.get_volume(volume_id))
 
     def _update_volume(self, operations: TogetherOperations) -> Response:
+        """Begin to resize the volume that the body names, and answer the volume."""
         body = parse_body(UpdateVolume, request.get_data())
         return self._answer_volume(operations, operations.update_volume(body, get_fault_effects()))
 
@@ -202,9 +214,11 @@ class TogetherApi(PlatformApi):
     def _list_remediations(
         self, operations: TogetherOperations, cluster_id: str, instance_id: str
     ) -> Response:
-        """List remediations, the newest first unless `order_by` says `create_time`.
+        """Answer a page of a machine's remediations, the newest first by default.
 
-        The SDK has the parameter's name alone; its values are ours.
+        The query filters by mode, state and trigger, and sets order and page. The SDK has the name
+        of `order_by` alone; its values are ours.
+        Raises `ApiError`: 404 without the cluster, 400 for a bad parameter.
         """
         operations.get_cluster(cluster_id)
         remediations = operations.remediations.list_remediations(cluster_id, instance_id)
@@ -276,7 +290,7 @@ class TogetherApi(PlatformApi):
     def _show_overrides(
         self, operations: TogetherOperations, views: list[dict[str, Any]], folder: str, key: str
     ) -> None:
-        """Set the status of injected faults in `views`, and add the phase to the history."""
+        """Set statuses of injected faults in `views`, in place, and add phases to histories."""
         for view, rule in self._apply_status_overrides(views, folder, key=key):
             phase = rule.phase or status_to_phase(str(rule.status_override))
             if phase and "phase_transitions" in view:
@@ -301,6 +315,7 @@ def _parse_list(name: str) -> set[str]:
 
 
 def _parse_number(name: str, default: int) -> int:
+    """Return a parameter of the query as a number, or `default`. Raises `ApiError` 400."""
     argument = request.args.get(name) or str(default)
     if not argument.isdecimal():
         raise ApiError(400, f"{name}: {argument} is no number")
@@ -333,7 +348,10 @@ class TogetherControls(PlatformControls):
         )
 
     def _propose_remediation(self) -> Response:
-        """Let the platform propose the repair of a worker, or show a repair in another state."""
+        """Let the platform propose the repair of a worker, or show a repair in another state.
+
+        Answers 201 with the repair. Raises `ApiError` 404 without the cluster or worker.
+        """
         proposal = parse_body(ProposeRemediation, request.get_data())
         operations = self._create_operations()
         remediation = operations.remediations.propose(
@@ -342,17 +360,18 @@ class TogetherControls(PlatformControls):
         return answer_json(remediation.to_json(operations.now), 201)
 
     def _resolve_remediation(self, remediation_id: str) -> Response:
-        """Let the alerts of a proposal end, which resolves the proposal."""
+        """Let the alerts of a proposal end, and answer the proposal, which this resolves."""
         operations = self._create_operations()
         return answer_json(operations.remediations.resolve(remediation_id).to_json(operations.now))
 
     def _set_worker(self, name: str) -> Response:
-        """Let every repair of this worker fail with a message, or none if the message is empty."""
+        """Let every new repair of this worker fail with a message; "" lets none fail."""
         body = parse_body(_WorkerBody, request.get_data())
-        self._create_operations().remediations.fail_next(name, body.repair_fails)
+        self._create_operations().remediations.set_failure(name, body.repair_fails)
         return answer_json(body.model_dump())
 
     def _create_operations(self) -> TogetherOperations:
+        """Return Together's operations at the clock's present time, without expired objects."""
         now = self._clock.now()
         self._store.remove_expired(now)
         return TogetherOperations(self._store, now)
@@ -367,7 +386,10 @@ class TogetherControls(PlatformControls):
 
 
 def create_parts(store: Store, clock: Clock, faults: Faults) -> EmulatorParts:
-    """Return Together's part of the emulator, with the clusters' Kubernetes and Slurm."""
+    """Return Together's part of the emulator, with the clusters' Kubernetes and Slurm.
+
+    Test controls are under `together`, `kubernetes` and `slurm`.
+    """
     return EmulatorParts(
         (
             TogetherApi(store, clock, faults),

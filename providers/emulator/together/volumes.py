@@ -44,7 +44,7 @@ class Volume(BaseModel, frozen=True):
     gone_at: float | None = None
 
     def get_status(self, now: float) -> str:
-        """Return one of the SDK's statuses; an available volume with a cluster is `bound`."""
+        """Return one of the SDK's statuses; an available volume of a cluster is `bound`."""
         status = get_value_at(self.statuses, now)
         return "bound" if status == "available" and self.is_held(now) else status
 
@@ -64,7 +64,10 @@ class Volume(BaseModel, frozen=True):
         return self.model_copy(update={"holders": {**self.holders, cluster_id: None}})
 
     def release(self, cluster_id: str, moment: float | None) -> Self:
-        """Return the volume let go, or deleted with its cluster, at `moment` (None: never)."""
+        """Return the volume to be released by a cluster at `moment`; None: never.
+
+        A volume that was created with the cluster is gone then, unless it is lifecycle independent.
+        """
         is_deleted_too = self.is_inline and not self.is_lifecycle_independent
         return self.model_copy(
             update={
@@ -74,7 +77,10 @@ class Volume(BaseModel, frozen=True):
         )
 
     def plan_resize(self, size_tib: int, now: float, *, is_stuck: bool) -> Self:
-        """Return the volume with a planned resize; a stuck one never ends."""
+        """Return the volume with a new size in 20 seconds, or never if stuck.
+
+        Sizes planned earlier are dropped.
+        """
         # The old size shows until the new one is there: a resize takes time, and the status stays.
         sizes = [(now, get_value_at(self.sizes, now))]
         if not is_stuck:
@@ -82,7 +88,10 @@ class Volume(BaseModel, frozen=True):
         return self.model_copy(update={"sizes": sizes})
 
     def apply_credit(self, now: float, *, is_exhausted: bool) -> Self:
-        """Return the volume with access revoked a while after the credit, or restored."""
+        """Return the volume with access revoked in a week, restored, or unchanged.
+
+        Without credit, access to an available volume is revoked. With credit again, it is restored.
+        """
         past_statuses = select_past_steps(self.statuses, now)
         if is_exhausted and get_value_at(self.statuses, now) == "available":
             revocation = (now + _REVOCATION_SECONDS, "access_revoked")
@@ -112,5 +121,5 @@ class Volume(BaseModel, frozen=True):
 
 
 def plan_creation(now: float, *, is_stuck: bool) -> Timeline[str]:
-    """Return the statuses of a new volume."""
+    """Return the statuses of a new volume, available after a minute, or `scheduled` if stuck."""
     return schedule_stages(_CREATION_STAGES[:1] if is_stuck else _CREATION_STAGES, now)
