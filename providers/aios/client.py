@@ -335,9 +335,10 @@ class _Service:
 
 @contextmanager
 def _translate_refusals() -> Iterator[None]:
-    """Raise Mongoose's refusals as errors of the request.
+    """Replace a ServerError from the block that quotes a refusal by MongoDB or Mongoose.
 
-    The services answer them with 500, like any failure of their own.
+    DuplicateId is raised for a second record of an id, InvalidDocument for a refused document. The
+    services answer them with 500, like any failure of their own; other errors pass unchanged.
     """
     try:
         yield
@@ -369,7 +370,10 @@ def _build_parser_error(failure: str) -> ServerError:
 
 
 def _parse_cluster(document: object, method: str = "POST", path: str = _QUERY) -> wire.Cluster:
-    """Return a document as a record. Raises ForeignAnswer with method and path for another form."""
+    """Parse a document of an answer into a record.
+
+    Raises ForeignAnswer, with method and path, for another form.
+    """
     try:
         return wire.Cluster.model_validate(document)
     except ValidationError:

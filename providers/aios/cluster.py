@@ -115,8 +115,8 @@ def build_network_notices(
     """Yield a notice if the reputation has changed, and for each total that has.
 
     `before` and `observed` are old and new outputs. A value that was unknown before gives no
-    notice. Totals change with the nodes of other resources, too: one gives a notice only if the
-    record declares its nodes itself, or if the totals disagree with the nodes.
+    notice. Totals also change with the nodes of other resources. A changed total gives a notice
+    only if the record declares its nodes itself, or if the totals disagree with the nodes.
     """
     old, new = before.get("network_reputation"), observed.get("network_reputation")
     if old is not None and not is_equal(old, new):
@@ -483,7 +483,10 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
 
     @classmethod
     def get_access(cls, outputs: Mapping[str, Any]) -> Access | None:
-        """Return access without credentials: the registry has records alone."""
+        """Return the cluster's name, and why there are neither kubeconfig nor hosts.
+
+        The registry has records alone, and no credentials.
+        """
         reason = "the AIOS registry keeps a record of the cluster and no credentials for it"
         name = str(outputs.get("cluster_id") or "")
         return Access(name=name, no_kubeconfig=reason, no_hosts=reason)
@@ -518,10 +521,10 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
 
 
 def _warn_of_foreign_nodes(
-    context: ProviderContext, record: wire.Cluster, declared: Collection[str]
+    context: ProviderContext, record: wire.Cluster, declared_ids: Collection[str]
 ) -> None:
-    """Warn if a record has nodes which neither `declared` nor the stack's other resources name."""
-    foreign_nodes = list_foreign_nodes(context, record, declared)
+    """Warn if a record has nodes in neither `declared_ids` nor the stack's other resources."""
+    foreign_nodes = list_foreign_nodes(context, record, declared_ids)
     if foreign_nodes:
         context.on_warning(
             f"cluster {record.id}: somebody else has added {', '.join(foreign_nodes)} "
@@ -531,18 +534,18 @@ def _warn_of_foreign_nodes(
 
 
 def _select_declared_nodes(
-    inputs: Mapping[str, Any], declared: Collection[str]
+    inputs: Mapping[str, Any], declared_ids: Collection[str]
 ) -> Mapping[str, Any]:
-    """Return observed inputs without the entries of undeclared nodes."""
+    """Return observed inputs without the entries of nodes that are not in `declared_ids`."""
     entries = get_value(inputs, "nodes.node_data")
     if entries is None:
         return inputs
-    declared_entries = [entry for entry in entries if entry.get("id") in declared]
+    declared_entries = [entry for entry in entries if entry.get("id") in declared_ids]
     return set_value(inputs, "nodes.node_data", declared_entries)
 
 
 def _is_changed(record: wire.Cluster, known_inputs: Mapping[str, Any]) -> bool:
-    """Return True if a record differs from the inputs in the state, apart from the sums."""
+    """Return True if a record differs from the inputs in the state, sums over nodes aside."""
     if remove_sums(
         build_field_changes(
             get_field_rules(ClusterInputs), cluster_to_declared(record), known_inputs

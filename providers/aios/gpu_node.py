@@ -70,7 +70,7 @@ class GpuNodeOperations:
         return iter(())
 
     def create(self, context: ProviderContext, inputs: GpuNodeInputs) -> str:
-        """Add the entry exactly once and return the entry's id, `CLUSTER/NODE`.
+        """Add the entry and its share of the sums exactly once; return the id `CLUSTER/NODE`.
 
         Raises:
             GpuformError: the cluster has no record; else the errors of `create_once`.
@@ -169,7 +169,7 @@ class GpuNodeOperations:
         object_id: str,  # noqa: ARG002 - the shape of ResourceOperations
         inputs: GpuNodeInputs,
     ) -> ObservedNode:
-        """Change the record until the entry is as declared, and the sums are right.
+        """Change the record until the entry is as declared, and the sums are those over all nodes.
 
         Nothing is sent if the answer to this run's create shows both already.
 
@@ -242,7 +242,7 @@ class GpuNodeOperations:
         inputs: GpuNodeInputs,
         changes: Sequence[FieldChange],
     ) -> None:
-        """Send the changed paths of the entry, and the record's sums which depend on the paths.
+        """Send the changed paths of the entry, and the sums over the record's nodes that change.
 
         Raises:
             Unfinished: nobody knows whether the change is done.

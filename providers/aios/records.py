@@ -207,9 +207,9 @@ def _contains(document: Any, declared: Any) -> bool:
 
 
 def is_own_object_present(
-    context: ProviderContext, target: Target, present: Sequence[Candidate]
+    context: ProviderContext, target: Target, candidates: Sequence[Candidate]
 ) -> bool:
-    """Return True if one of `present` may come from the create recorded for this resource.
+    """Return True if one of `candidates` may come from the create recorded for this resource.
 
     A candidate's id alone proves nothing: people choose ids, and somebody may have created another
     object since. So a candidate with another creation time does not count, and without a recorded
@@ -218,7 +218,7 @@ def is_own_object_present(
     intent = context.intents.find(context.urn, target)
     return any(
         intent is not None and not has_other_creation_time(candidate, intent)
-        for candidate in present
+        for candidate in candidates
     )
 
 
@@ -273,13 +273,13 @@ def verify_deleted(
 
 
 def find_foreign_nodes(
-    context: ProviderContext, client: AiosClient, cluster_id: str, declared: Sequence[str]
+    context: ProviderContext, client: AiosClient, cluster_id: str, declared_ids: Sequence[str]
 ) -> list[str]:
     """Return the ids of nodes which somebody else has added to a record; none without a record.
 
-    A node is foreign if neither `declared`, the record's own inputs, nor another resource of the
-    stack has it. The record is read by a PUT without a change; a run that may only read sends a
-    GET.
+    A node is foreign if neither `declared_ids`, from the record's own inputs, nor another resource
+    of the stack has it. The record is read by a PUT without a change; a run that may only read
+    sends a GET.
 
     Raises:
         NotEnoughEvidence: the registry does not list the nodes.
@@ -294,13 +294,13 @@ def find_foreign_nodes(
         return []
     missing = () if record.has_node_list else ("it lists no nodes of the record",)
     require_evidence(REMOVE_RECORD, f"cluster {cluster_id}", Observation("the registry", missing))
-    return list_foreign_nodes(context, record, declared)
+    return list_foreign_nodes(context, record, declared_ids)
 
 
 def list_foreign_nodes(
-    context: ProviderContext, record: wire.Cluster, declared: Collection[str]
+    context: ProviderContext, record: wire.Cluster, declared_ids: Collection[str]
 ) -> list[str]:
-    """Return the ids of the nodes of `record` which are neither in `declared` nor in the stack.
+    """Return the ids of the record's nodes in neither `declared_ids` nor the stack.
 
     The stack's other resources may declare nodes of the record.
     """
@@ -308,12 +308,12 @@ def list_foreign_nodes(
     return [
         id_
         for id_ in ids
-        if id_ not in declared and not context.belongs_to_stack(f"{record.id}/{id_}")
+        if id_ not in declared_ids and not context.belongs_to_stack(f"{record.id}/{id_}")
     ]
 
 
 def warn_of_skipped_sums(context: ProviderContext, record: wire.Cluster) -> None:
-    """Warn if sums stay unchanged in the record because a node reports no number for them."""
+    """Warn if sums over a record's nodes stay unchanged because a node does not report a number."""
     gaps = [f"{node} tells no {path}" for node, path in _find_missing_numbers(record)]
     if find_gaps(WRITE_SUMS, Observation(f"cluster {record.id}", gaps)):
         paths = sorted(set(SUM_PATHS) - set(sum_reported_nodes(_to_declared_nodes(record))))
@@ -406,9 +406,9 @@ class _RecordChange:
     def _drop_contested_sums(
         self, request: UpdateRequest | None, record: wire.Cluster
     ) -> UpdateRequest | None:
-        """Return the request, or None if somebody else goes on setting the request's sums.
+        """Return the request; None, with a warning, if others go on changing the sums it would set.
 
-        In that case the user gets a warning.
+        Only a request that sets nothing but the sums over the nodes is ever dropped.
         """
         if request is None or request != build_sums_request(record):
             return request
@@ -642,7 +642,7 @@ def _to_declared_nodes(record: wire.Cluster) -> list[dict[str, Any]]:
 
 
 def _find_missing_numbers(record: wire.Cluster) -> list[tuple[str, str]]:
-    """Return the ids of nodes with missing numbers, each with the path of the number."""
+    """Return the id of each node that lacks a number for the sums, with the number's path."""
     return [
         (node.get("id") or "a node without an id", path)
         for node in _to_declared_nodes(record)
@@ -652,5 +652,5 @@ def _find_missing_numbers(record: wire.Cluster) -> list[tuple[str, str]]:
 
 
 def _is_detailed(record: wire.Cluster) -> bool:
-    """Return True if an answer lists the nodes, each with all numbers for the sums."""
+    """Return True if an answer lists the nodes, each with all numbers that are summed."""
     return record.has_node_list and not _find_missing_numbers(record)

@@ -41,13 +41,13 @@ def list_node_states(client: KubernetesClient) -> dict[str, NodeState]:
     return {name: get_node_state(node, now) for node in nodes if (name := _get_node_name(node))}
 
 
-def parse_time(written: Any) -> float | None:
+def parse_time(timestamp: Any) -> float | None:
     """Return the unix seconds of a Kubernetes time (RFC 3339), or None for anything else.
 
     None, too, without a time zone, and for times before 2014: Go writes an unset time as year 1.
     """
     try:
-        moment = datetime.fromisoformat(written)
+        moment = datetime.fromisoformat(timestamp)
     except (TypeError, ValueError):
         return None
     # Go writes a time that was never set as one of the year 1.
@@ -56,16 +56,16 @@ def parse_time(written: Any) -> float | None:
     return moment.timestamp()
 
 
-def accept_time_between(written: Any, earliest: float | None, latest: float) -> str:
-    """Return `written` if neither before `earliest` nor after `latest`, else "".
+def accept_time_between(timestamp: Any, earliest: float | None, latest: float) -> str:
+    """Return `timestamp` if neither before `earliest` nor after `latest`, else "".
 
-    Without `earliest`, the creation of the object, no time is accepted: nothing can have happened
-    to an object before its creation.
+    `earliest`, the creation of the object, and `latest` are in Unix seconds. Without `earliest` no
+    time is accepted: nothing can have happened to an object before its creation.
     """
-    moment = parse_time(written)
+    moment = parse_time(timestamp)
     if moment is None or earliest is None or not earliest <= moment <= latest:
         return ""
-    return str(written)
+    return str(timestamp)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ def record_declared_fabric(context: ProviderContext, node_pool_id: str, name: st
         _get_declared_fabrics(context).add((node_pool_id, name))
 
 
-def is_declared(context: ProviderContext, node_pool_id: str, name: str) -> bool:
+def is_fabric_declared(context: ProviderContext, node_pool_id: str, name: str) -> bool:
     """Return True if the running program has declared this fabric so far."""
     with _lock:
         return (node_pool_id, name) in _get_declared_fabrics(context)

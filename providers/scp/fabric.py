@@ -137,7 +137,7 @@ class FabricOperations:
         )
 
     def _get_client(self, region: Any) -> ScpClient:
-        """Return the client of a region; the default region's unless `region` is a text."""
+        """Return the client of a region; of the default region if `region` is no text."""
         return get_client(self._settings, region if isinstance(region, str) else None)
 
 

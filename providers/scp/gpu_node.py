@@ -431,7 +431,10 @@ class GpuNodeOperations:
         return nodes[0], faults
 
     def _get_client(self, values: Mapping[str, Any]) -> ScpClient:
-        """Return the client of the region in `values`; the default region's for no text."""
+        """Return the client of the `region_id` in `values`, else of the default region.
+
+        An unknown region counts as none.
+        """
         region = values.get("region_id")
         return get_client(self._settings, region if isinstance(region, str) else None)
 

@@ -49,8 +49,8 @@ def judge_idleness(
     """Judge whether all nodes were idle for the declared time, by this look and recorded ones.
 
     `nodes` are the nodes as stored; scheduler and Lens are asked. Records the look. A sign of use,
-    and a source that cannot be asked, delete the recorded looks. So does a gap of over
-    `MAX_LOOK_GAP_S` since the last look, another set of nodes, or another limit.
+    or a source that cannot be asked, deletes the recorded looks. The idle time begins again after a
+    gap of over `MAX_LOOK_GAP_S` between two looks, and for other nodes or another limit.
 
     Raises:
         GpuformError: the scheduler or Lens cannot be asked.
@@ -121,12 +121,12 @@ def forget_idleness(context: ProviderContext, id_: str) -> None:
     QuietPeriods.from_intents(context.intents).forget(id_)
 
 
-def should_stay_stopped(old: Mapping[str, Any], declared: Mapping[str, Any]) -> bool:
+def should_stay_stopped(old_outputs: Mapping[str, Any], declared: Mapping[str, Any]) -> bool:
     """Return True if `gpuform expire` stopped the nodes for idleness, and `idle` is declared.
 
-    `old` has the outputs of the last run. False with the permission `start-terminated`.
+    False with the permission `start-terminated`.
     """
-    is_idle = declared.get("idle") is not None and is_idleness_cause(old.get("stopped_by"))
+    is_idle = declared.get("idle") is not None and is_idleness_cause(old_outputs.get("stopped_by"))
     return is_idle and Permission.START_TERMINATED not in permissions.get_permissions()
 
 

@@ -55,9 +55,9 @@ _SEARCH_TIMEOUT_S, _SEARCH_INTERVAL_S = 30.0, 5.0
 
 _WRAPPER = """\
 script=$(mktemp) || exit 125
-cat > "$script" <<'{mark}' || exit 125
+cat > "$script" <<'{end_marker}' || exit 125
 {script}
-{mark}
+{end_marker}
 unset SLURM_EXPORT_ENV
 {interpreter} "$script"
 code=$?
@@ -416,4 +416,4 @@ def _wrap_script(script: str) -> str:
     # A digest of the text cannot be a line of the text: the here-document ends where it should.
     end_marker = f"SCRIPT_{hashlib.sha256(script.encode()).hexdigest()[:16]}"
     body = script.removesuffix("\n")
-    return _WRAPPER.format(mark=end_marker, script=body, interpreter=shlex.join(words))
+    return _WRAPPER.format(end_marker=end_marker, script=body, interpreter=shlex.join(words))

@@ -325,7 +325,7 @@ class SlurmTester:
                 yield _PlannedJob(category, nodes, BatchJob(name, job.script, slurm_names))
 
     def _to_job_result(self, planned: "_PlannedJob", state: "_JobState") -> JobResult:
-        """Return the result of a job.
+        """Return the result of a job: passed if Slurm and the output show success and a number.
 
         A failed job does not blame its node: a script can fail for many reasons.
         """

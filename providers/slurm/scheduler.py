@@ -37,7 +37,7 @@ from gpuform.schemas.slurm import SlurmInputs
 
 T = TypeVar("T")
 
-_OWNED_REASON = re.compile(r"gpuform: (?P<mark>.*?)(?:; before: (?P<before>.*))?")
+_OWNED_REASON = re.compile(r"gpuform: (?P<label>.*?)(?:; before: (?P<before>.*))?")
 
 
 class SlurmScheduler:
@@ -255,7 +255,7 @@ def _to_scheduled_node(node: SlurmNode, jobs: Iterable[RunningJob]) -> Scheduled
 def _get_owner_label(node: SlurmNode) -> str | None:
     """Return the label of the node's cordon; None if not drained, or drained by somebody else."""
     match = _OWNED_REASON.fullmatch(node.reason) if node.is_drained else None
-    return match and match["mark"]
+    return match and match["label"]
 
 
 def _get_previous_reason(node: SlurmNode) -> str | None:

@@ -101,10 +101,11 @@ def build_unauthorized_hint(source: str, clock_ahead_s: float | None) -> str:
 
 
 def find_version_end(response: "httpx.Response") -> str | None:
-    """Return the end of an answer's API version; None without a mark of deprecation.
+    """Return when the API version of an answer ends; None without a mark of deprecation.
 
-    The mark is the Deprecation header (RFC 9745) with Sunset (RFC 8594), or the word DEPRECATED in
-    one of the platform's own headers about the version: its document names none.
+    The result is a text: the header's date, or words for an unknown date. The mark is the
+    Deprecation header (RFC 9745) with Sunset (RFC 8594), or the word DEPRECATED in one of the
+    platform's own headers about the version: its document names none.
     """
     headers = response.headers
     deprecation = headers.get("deprecation", "").strip().lower()
@@ -303,8 +304,8 @@ def read_all_pages(
     """Read every item of a paged list once.
 
     Between two pages an item can move from one to the other and be missed. So a list of several
-    pages is read again until two passes see the same items; of a list that never rests, the items
-    of the last two passes are returned.
+    pages is read again until two passes see the same items. After `MAX_PASSES` passes, the items of
+    the last two are returned.
 
     Args:
         read_page: takes the number of a page, from 0; returns the total number of items and the

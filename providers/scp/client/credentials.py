@@ -249,10 +249,12 @@ def _select_default_region(settings: Settings, files: _ConfigFiles) -> str | Non
 
 
 def _resolve_environment(settings: Settings, files: _ConfigFiles, region: str) -> str:
-    """Return the letter of SCP's environment: from the address of IAM, else the only possible one.
+    """Return the letter of SCP's environment: as configured, else the region's only one.
+
+    For a region that SCP does not have, any letter is returned.
 
     Raises:
-        GpuformError: several environments have the region.
+        GpuformError: several environments have the region, or the address of IAM names none.
     """
     auth_url = settings.get_value(AUTH_URL_VARIABLE)
     if auth_url:

@@ -11,7 +11,7 @@ from typing import Any
 from gpuform.providers.context import ProviderContext
 from gpuform.providers.errors import AmbiguousObject, GpuformError, NotFound
 from gpuform.providers.scp.client import ScpClient
-from gpuform.providers.scp.declared_fabrics import is_declared
+from gpuform.providers.scp.declared_fabrics import is_fabric_declared
 from gpuform.providers.scp.nodes.planning import MIN_FABRIC_SIZE, DeclaredPool, PoolPlan
 from gpuform.schemas.models import Problem
 from gpuform.schemas.scp import wire
@@ -51,7 +51,7 @@ def find_fabric_by_id(client: ScpClient, fabric_id: str) -> wire.ClusterFabric |
 
 
 def describe_empty_fabric(name: str) -> str:
-    """Say why no node can move to a nonexistent fabric."""
+    """Return why no node can move to a fabric that does not exist, as text for messages."""
     return (
         f"fabric {name} has no members, so it does not exist: nodes move to a fabric that has "
         "members; create a node there first"
@@ -65,7 +65,7 @@ def refuse_other_pool(fabric: wire.ClusterFabric, node_pool_id: str) -> None:
 
 
 def describe_other_pool(fabric: wire.ClusterFabric, node_pool_id: str) -> str:
-    """Say why nodes of a vendor pool cannot use a fabric of another one."""
+    """Return why nodes of a vendor pool cannot use a fabric of another one, for messages."""
     return (
         f"fabric {fabric.cluster_name} ({fabric.id}) is of vendor pool {fabric.node_pool_id}, the "
         f"nodes are of {node_pool_id}: use a fabric of that one"
@@ -151,15 +151,15 @@ def find_move_obstacle(
     if source.node_pool_id != fabric.node_pool_id:
         return describe_other_pool(fabric, source.node_pool_id)
     # A fabric that nobody declares may end with its last node: then that is meant.
-    if is_declared(context, source.node_pool_id, source.cluster_name) and not _has_other_members(
-        source, names
-    ):
+    if is_fabric_declared(
+        context, source.node_pool_id, source.cluster_name
+    ) and not _has_other_members(source, names):
         return _describe_emptied_fabric(source.cluster_name)
     return None
 
 
 def describe_missing_fabric(fabric_id: str) -> str:
-    """Say why a node cannot join a nonexistent fabric."""
+    """Return why a node cannot join a fabric that does not exist, as text for messages."""
     return (
         f"there is no fabric {fabric_id}: a fabric exists from its first node to its last, and "
         f"{NEEDS_NODE_POOL}"
@@ -189,7 +189,9 @@ def refuse_unsafe_changes(
             member.gpu_node_id not in leaving_ids for member in source_fabric.gpu_node_details
         ):
             continue
-        if moved_nodes and is_declared(context, inputs.node_pool_id, source_fabric.cluster_name):
+        if moved_nodes and is_fabric_declared(
+            context, inputs.node_pool_id, source_fabric.cluster_name
+        ):
             raise GpuformError(_describe_emptied_fabric(source_fabric.cluster_name))
         # The fabric ends with its last node, and a new one needs two servers at once.
         new_count = len(plan.create) + len(plan.replace)
@@ -248,14 +250,14 @@ def _find_emptied_fabric_problems(
 
     Only for a fabric that the running program declares: any other may end with its last node.
     """
-    if is_declared(context, node_pool_id, name):
+    if is_fabric_declared(context, node_pool_id, name):
         fabric = find_fabric(client, node_pool_id, name)
         if fabric is not None and not _has_other_members(fabric, own_names):
             yield Problem("cluster_fabric_name", _describe_emptied_fabric(name))
 
 
 def _describe_emptied_fabric(name: str) -> str:
-    """Say why a move must not take the last node from a fabric declared by the program."""
+    """Return why a move must not take the last node from a declared fabric, for messages."""
     return (
         f"the move would take the last node from fabric {name}, which this program declares and "
         "which would be gone: leave a node there, or remove the declaration of the fabric"
