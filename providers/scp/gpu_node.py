@@ -491,7 +491,8 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
     ) -> Verdict | None:
         """Judge by the stored node, the scheduler and Lens whether the node is idle; never None.
 
-        Records this look, or forgets all looks if the node may be in use.
+        Idle means: quiet now, and in recorded observations over the declared time. Records this
+        observation, or deletes the recorded ones if the node may be in use.
 
         Raises:
             GpuformError: the scheduler or Lens cannot be asked.

@@ -116,7 +116,10 @@ def record_stop(context: ProviderContext, id_: str, declared: Mapping[str, Any])
 
 
 def forget_idleness(context: ProviderContext, id_: str) -> None:
-    """Forget the looks and the stop of deleted nodes."""
+    """Delete the recorded looks at nodes, and the record of their stop for idleness.
+
+    The caller has deleted the nodes.
+    """
     IdleStops.from_intents(context.intents).forget(id_)
     QuietPeriods.from_intents(context.intents).forget(id_)
 

@@ -36,7 +36,7 @@ def list_existing_objects(settings: Settings) -> list[ExistingObject]:
 
 
 def _summarize_node(node: wire.GpuNode) -> ExistingObject:
-    """Return the node as an entry of an account's inventory, for import and orphans."""
+    """Return the node as an object of the account, for imports and for finding orphans."""
     return ExistingObject(
         "scp",
         "GpuNode",
@@ -51,7 +51,7 @@ def _summarize_node(node: wire.GpuNode) -> ExistingObject:
 
 
 def _summarize_fabrics(fabrics: Iterable[wire.ClusterFabric]) -> Iterator[ExistingObject]:
-    """Yield each fabric, with the ids of its nodes, as an entry of an account's inventory."""
+    """Yield each fabric as an object of the account, made of the nodes that are its members."""
     for fabric in fabrics:
         yield ExistingObject(
             "scp",

@@ -460,7 +460,8 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
     ) -> Verdict | None:
         """Judge by the stored nodes, the scheduler and Lens whether all are idle; never None.
 
-        Records this look, or forgets all looks if a node may be in use.
+        Idle means: quiet now, and in recorded observations over the declared time. Records this
+        observation, or deletes the recorded ones if a node may be in use.
 
         Raises:
             GpuformError: the scheduler or Lens cannot be asked.

@@ -19,8 +19,9 @@ _SCP_REGIONS = tuple(dict.fromkeys(region for regions in REGIONS.values() for re
 def list_offers(settings: Settings, regions: Sequence[str]) -> Iterator[Offer]:
     """Yield the offers of SCP's regions named in `regions`, else of the default region.
 
-    Without either, a `regions` with other names yields nothing. An empty one asks the one address
-    that is set (an override) for server types, vendor pools, and the images of every region of SCP.
+    If there is no default region either, `regions` with names of other platforms yield nothing.
+    Empty `regions` then ask the one address that is set (an override) for server types, vendor
+    pools, and the images of every region of SCP.
 
     Raises:
         GpuformError: SCP does not answer, or refuses.
@@ -68,5 +69,5 @@ def _list_servers_and_pools(client: ScpClient, region: str) -> Iterator[Offer]:
 
 
 def _is_in_stock(product: Product) -> bool | None:
-    """Return True if SCP calls the product AVAILABLE; None if SCP does not tell the state."""
+    """Return True if SCP calls the product AVAILABLE; None if SCP does not report the state."""
     return product.state == AVAILABLE if product.state else None

@@ -81,7 +81,10 @@ class NodeLedger:
 
     @property
     def may_miss_nodes(self) -> bool:
-        """Return True if the settle time of a create, or of an absent node, is not over."""
+        """Return True while the platform may lack existing nodes, of a create or absent so far.
+
+        The settle time is then not over.
+        """
         return self.has_uncertain_nodes and self.get_seconds_to_wait(self.get_platform_time()) > 0
 
     def refuse_while_uncertain(self) -> None:
@@ -344,7 +347,7 @@ def node_to_candidate(node: wire.GpuNode) -> Candidate:
 
 
 def request_to_node_fields(body: wire.CreateGpuNodes) -> Mapping[str, Any]:
-    """Return a request's properties under the field names of nodes."""
+    """Return image, VPC, network and fabric of a create request, under the names of node fields."""
     return {
         "image_id": body.image_id,
         "vpc_id": body.vpc_id,

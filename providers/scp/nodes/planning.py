@@ -296,7 +296,10 @@ def find_replacement(node: NodeOutputs, declared_node: DeclaredNode) -> Replacem
 
 
 def sort_for_removal(nodes: Sequence[NodeOutputs], declared: DeclaredPool) -> list[NodeOutputs]:
-    """Sort the nodes by who is removed first: named, then failed, then stopped, then the newest."""
+    """Sort the nodes in the order of removal: drained, named, failed, stopped, then the newest.
+
+    Stopped nodes come early only in a pool that is declared RUNNING.
+    """
     first_names = [*declared.drained_names, *declared.remove]
 
     def rank(node: NodeOutputs) -> tuple[int, int]:
@@ -317,7 +320,10 @@ def sort_for_removal(nodes: Sequence[NodeOutputs], declared: DeclaredPool) -> li
 def _choose_names(
     declared: DeclaredPool, live_nodes: Sequence[NodeOutputs], count: int
 ) -> Iterator[str]:
-    """Yield the existing names, then the lowest free names, without removed ones."""
+    """Yield the existing names, then free names PREFIX-001 and on, up to `count` nodes.
+
+    A name that the declaration removes is not given to a new node.
+    """
     existing_names = {node.gpu_node_name for node in live_nodes}
     yield from existing_names
     missing_count = count - len(live_nodes)

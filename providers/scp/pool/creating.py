@@ -233,10 +233,11 @@ class PoolCreator:
             self._find_lost_nodes(error)
 
     def create_missing_nodes(self, declared_nodes: Sequence[DeclaredNode]) -> None:
-        """Create missing nodes, as far as possible now; the others wait for a later look.
+        """Send the creates of missing nodes that can be sent now; a later call sends the others.
 
-        Names of others are recorded in `refusals`. While a node of the pool is absent from the
-        lists, nothing is created.
+        Nodes whose names are in use, refused or of an unknown outcome are skipped. Names of others'
+        nodes are recorded in `refusals`. While a node of the pool is absent from the lists, nothing
+        is created.
         """
         self._record_taken_names(declared_nodes)
         existing_names = {node.gpu_node_name for node in self._nodes.all}
@@ -419,10 +420,10 @@ class PoolCreator:
             self.refusals[name] = self._preconditions.build_name_error({name: id_}).message
 
     def _find_lost_nodes(self, error: GpuformError) -> None:
-        """Adopt the nodes of a create whose answer was lost.
+        """List the nodes again, to adopt the nodes of a create whose answer was lost.
 
         Raises:
-            UnknownOutcome: no node has appeared.
+            UnknownOutcome: no node has appeared; `error` is the lost answer.
         """
         reason = error.message
         try:
@@ -442,7 +443,7 @@ class PoolCreator:
 
 
 def build_server_details(declared_node: DeclaredNode, server_type_id: str) -> wire.ServerDetails:
-    """Build a create's request for one node."""
+    """Build the part of a create request for one server."""
     return wire.ServerDetails(
         gpu_node_name=declared_node.name,
         server_type_id=server_type_id,

@@ -233,7 +233,7 @@ class PoolReconciler:
         )
         self._creator.create_missing_nodes(plan.create)
         problems, progress = self._find_problems(plan), self._describe_progress(plan)
-        if has_sent or self._is_busy(plan):
+        if has_sent or self._has_pending_changes(plan):
             return PollResult(None, progress)
         if problems:
             return PollResult(None, progress, failure="; ".join(problems))
@@ -255,8 +255,8 @@ class PoolReconciler:
             raise GpuformError(f"cluster_fabric_name: {describe_empty_fabric(fabric.name or '')}")
         return target_fabric.id
 
-    def _is_busy(self, plan: PoolPlan) -> bool:
-        """Return True if anything is under way, or waits for a turn."""
+    def _has_pending_changes(self, plan: PoolPlan) -> bool:
+        """Return True while nodes change, wait for their turn, or may appear late."""
         refused_names = (
             self._creator.refusals.keys()
             | self._steps.refusals.keys()

@@ -64,7 +64,7 @@ class RolloutLimits:
 
     @property
     def stops_on_failure(self) -> bool:
-        """Return True if the failure of a new node stops the rollout."""
+        """Return True if the failure of a new node stops the rollout; always for repairs alone."""
         return self.rollout is None or self.rollout.on_failure != "continue"
 
 
