@@ -78,9 +78,8 @@ class Clock:
         """Move the clock forward to `moment` (unix seconds) and return the new time.
 
         A moment in the past changes nothing, so that many sleepers that wait for one time move the
-        clock once. Scheduled actions on the way are
-        called first, each with the clock at the action's own time; no other thread moves the clock
-        meanwhile.
+        clock once. Scheduled actions on the way are called first, each with the clock at the
+        action's own time; no other thread moves the clock meanwhile.
         """
         with self._move_lock:
             while self._scheduled_actions and self._scheduled_actions[0][0] <= moment:

@@ -187,9 +187,8 @@ class Faults:
         """Return the fault to apply to a request, or None, and count the request in the rules.
 
         The oldest matching rule with nothing left to skip is applied, and removed when used up.
-        Matching rules before that one count the request
-        as skipped. Rules with a status override are left alone: `take_overrides` applies them to
-        answers.
+        Matching rules before that one count the request as skipped. Rules with a status override
+        are left alone: `take_overrides` applies them to answers.
         """
         # Nearly no request meets a rule, and a transaction writes to the file.
         if not self.list_live():

@@ -87,8 +87,7 @@ def environment(url: str, identity: str = "") -> dict[str, str]:
     """Return the environment variables for clients of the emulator at `url` (`Server.url`).
 
     They point all emulated platforms and the clock at `url`, and keep local requests off a proxy.
-    With the emulator's `identity`, gpuform
-    refuses another emulator that answers at `url`.
+    With the emulator's `identity`, gpuform refuses another emulator that answers at `url`.
     """
     platform_variables = (platform.emulated.items() for platform in platforms().values())
     variables = {
@@ -308,8 +307,7 @@ class _RequestHandler(WSGIRequestHandler):
         """Answer one request from the application, as one body or as a stream of chunks.
 
         A dropped answer closes the connection without a word. Any other error closes it, too, is
-        answered with 500 if nothing was sent yet, and
-        is raised.
+        answered with 500 if nothing was sent yet, and is raised.
         """
         environ = self.make_environ()
         head: list[tuple[str, list[tuple[str, str]]]] = []

@@ -36,9 +36,9 @@ class StoreError(Exception):
 class Store:
     """State in memory (`path` None) or in a SQLite file that outlives the process.
 
-    Safe for many threads of one process and for several processes on one file. `seed` makes ids
-    and tokens repeatable; it counts only when the store is new. Raises `StoreError` when the file
-    is not a store of this version.
+    Safe for many threads of one process and for several processes on one file. `seed` makes ids and
+    tokens repeatable; it counts only when the store is new. Raises `StoreError` when the file is
+    not a store of this version.
     """
 
     def __init__(self, path: Path | None, *, seed: str | None = None) -> None:

@@ -102,8 +102,8 @@ def build_record(values: Document, new_id: Callable[[], str]) -> Document:
     """Return a new record of a cluster: `values` cast, completed and checked as by Mongoose.
 
     Added are defaults, addresses derived from `publicHostname`, ids made by `new_id`, and the
-    version `__v`. Raises `ApiError` 500 for a value
-    that cannot be cast, and for required fields without a value.
+    version `__v`. Raises `ApiError` 500 for a value that cannot be cast, and for required fields
+    without a value.
     """
     record: Document = _cast_value(CLUSTER_SCHEMA, values, "")
     config = record.get("config")
@@ -123,8 +123,8 @@ def cast_update(update: Document) -> dict[str, Document]:
     """Return a Mongo update with operands cast to the schema; plain fields become `$set`.
 
     Fields that the schema does not have are dropped, and operands of `$unset` and `$pull` stay as
-    they are. Raises `ApiError` 500 for plain
-    fields beside operators, and for a value that cannot be cast.
+    they are. Raises `ApiError` 500 for plain fields beside operators, and for a value that cannot
+    be cast.
     """
     plain = [name for name in update if not name.startswith("$")]
     if plain and len(plain) < len(update):
@@ -309,8 +309,7 @@ class RegistryRecords:
         """Apply a Mongo update to a cluster's record, and return the changed record.
 
         Raises `ApiError` 404 without a record, and 500 for a refused update, which changes nothing.
-        An update may change the cluster's id to one
-        without a record.
+        An update may change the cluster's id to one without a record.
         """
         before = self.get(cluster_id)
         after = add_ids(apply_update(before, cast_update(update)), self._create_id)

@@ -116,8 +116,7 @@ class AiosApi(PlatformApi):
         """Answer the records matching the body's Mongo filter.
 
         The setting `query_envelope` decides whether the filter stands in `query`. Where it has to,
-        a bare filter counts as empty and matches all
-        records.
+        a bare filter counts as empty and matches all records.
         """
         body, envelope = _parse_body(), AiosSettings.load(self._store).query_envelope
         is_wrapped = set(body) == {"query"} and isinstance(body["query"], dict)
@@ -135,8 +134,8 @@ class AiosApi(PlatformApi):
         """Run the Parser's action `createCluster`: add a record of the values in the body.
 
         A record that is refused, or the setting `parser_failure`, is answered with 200 and `[false,
-        message]` as the result. Other actions answer
-        400; a body without values raises `ApiError` 500.
+        message]` as the result. Other actions answer 400; a body without values raises `ApiError`
+        500.
         """
         if action != "createCluster":
             message = f"Action {action} is not implemented"

@@ -42,8 +42,8 @@ def complete_new_object(objects: ClusterObjects, kind: Kind, new: Object, namesp
     """Return a checked copy of a new object, with what the API server fills in; store nothing.
 
     Added are the namespace, the `status`, and defaults of pods and claims; fields that the server
-    decides are removed. Raises `StatusError`:
-    400 for another namespace, 404 for a missing namespace, 422 for a broken rule.
+    decides are removed. Raises `StatusError`: 400 for another namespace, 404 for a missing
+    namespace, 422 for a broken rule.
     """
     metadata = {**new.get("metadata", {})}
     name = metadata.get("name", "")
@@ -132,8 +132,8 @@ def _check_kueue(kind: Kind, new: Object) -> None:
     """Raise `StatusError` 422 for an invalid Kueue object.
 
     These are a flavor with a topology but without node labels, and a topology with too many,
-    repeated or malformed levels. The rules are those of
-    Kueue's own definitions (apis/kueue/v1beta2).
+    repeated or malformed levels. The rules are those of Kueue's own definitions
+    (apis/kueue/v1beta2).
     """
     name, spec = new["metadata"]["name"], new.get("spec") or {}
     if kind is FLAVOR:

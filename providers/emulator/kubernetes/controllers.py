@@ -329,8 +329,7 @@ def load_current_objects(store: Store, cluster: Cluster, now: float) -> ClusterO
     """Bring a cluster's objects to `now`, store what has changed, and return the objects.
 
     Nodes, volumes and Slurm's pods follow the platform, pods end, and all controllers run. A new
-    cluster gets its first objects. Call this
-    function within a transaction.
+    cluster gets its first objects. Call this function within a transaction.
     """
     objects = ClusterObjects(store, cluster.cluster_id, now)
     # No object was ever stored: this is the first look at a new cluster.

@@ -299,8 +299,7 @@ def delete_object(objects: ClusterObjects, address: ObjectAddress, options: Obje
     """Delete an object and return its last state: pods after their grace period, others at once.
 
     An object with finalizers is only marked, and removed with the last one. Objects of a deleted
-    namespace are removed. Raises `StatusError`:
-    404, 409 if a precondition in `options` fails.
+    namespace are removed. Raises `StatusError`: 404, 409 if a precondition in `options` fails.
     """
     old = get_object(objects, address)
     _check_preconditions(address, old, options)
@@ -322,8 +321,7 @@ def evict_pod(objects: ClusterObjects, address: ObjectAddress, body: Object) -> 
     """Delete a pod after its grace period if the disruption budget allows an eviction.
 
     A pod that does not run costs no budget. Raises `StatusError`: 429 if the budget forbids it,
-    404, 409 if a precondition fails, 500 for a pod
-    with two budgets.
+    404, 409 if a precondition fails, 500 for a pod with two budgets.
     """
     pod = get_object(objects, address)
     options = body.get("deleteOptions") or {}

@@ -224,8 +224,7 @@ def _build_hottest(
     """Return one part of the heatmap: the `HOTTEST_COUNT` GPUs with the highest values.
 
     `span` is the value of an idle and of a fully used GPU, `axis` the largest and smallest value of
-    the chart, `serial` and `unit` are the
-    document's.
+    the chart, `serial` and `unit` are the document's.
     """
     low, high = span
     points = [

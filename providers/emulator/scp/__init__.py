@@ -1,8 +1,8 @@
 """Emulate Samsung Cloud Platform's Multi-node GPU Cluster API 1.2. Users need only the keys.
 
 `routes` speaks HTTP, `access` checks who asks and which version, `requests` and `queries` parse and
-check what is asked, `creating` and `operations` change objects, `nodes` models what an object is
-at a time, `catalogue` lists what each region offers.
+check what is asked, `creating` and `operations` change objects, `nodes` models what an object is at
+a time, `catalogue` lists what each region offers.
 """
 
 ACCESS_KEY = "emulator-scp-access-key"

@@ -162,8 +162,7 @@ def check_access(request: Request, settings: ScpSettings, now: float) -> None:
     """Raise `ApiError` 401 if a request is not signed with a known key, 403 for a forbidden write.
 
     401 is also for missing headers and a timestamp too far from the platform's clock, which is
-    `now` (real unix seconds) and the setting
-    `clock_ahead_seconds`.
+    `now` (real unix seconds) and the setting `clock_ahead_seconds`.
     """
     _check_headers(request)
     pair = settings.keys.get(request.headers["Scp-Accesskey"])

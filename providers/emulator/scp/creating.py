@@ -38,8 +38,7 @@ def create_nodes(context: RequestContext, body: CreateGpuNodes) -> list[GpuNode]
     """Create a node for each server of a request and return the nodes in this order.
 
     Without a fabric id, a new fabric is created, too. Nothing is stored if a rule is broken. Raises
-    `ApiError` 404 for an unknown fabric, 400
-    for everything else.
+    `ApiError` 404 for an unknown fabric, 400 for everything else.
     """
     check_new_nodes(body)
     fabric_details = body.cluster_fabric_details

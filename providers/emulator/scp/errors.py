@@ -25,8 +25,8 @@ class Message:
 class ApiError(Refusal):
     """Raised where SCP refuses: answered as `{"errors": [...]}` with this status.
 
-    `detail` is a text for one message and a list of texts for several: clients of the platform
-    meet both forms.
+    `detail` is a text for one message and a list of texts for several: clients of the platform meet
+    both forms.
     """
 
     def __init__(self, status: int, code: str, *messages: Message) -> None:

@@ -345,8 +345,7 @@ def modify_members(context: RequestContext, body: ModifyMembers) -> None:
     """Begin to move nodes from one fabric to another of the pool (user guide, 'Cluster fabric').
 
     Raises `ApiError`: 404 for a missing node or fabric, 400 if a node is not in the first fabric or
-    in another state than RUNNING and STOPPED,
-    or the second fabric takes no nodes.
+    in another state than RUNNING and STOPPED, or the second fabric takes no nodes.
     """
     inventory, now = context.inventory, context.now
     before = inventory.get_fabric(body.before_cluster_fabric_id)

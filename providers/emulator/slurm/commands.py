@@ -41,9 +41,8 @@ def run_command(slurm: SlurmCluster, command: Sequence[str]) -> CommandResult:
     """Run one command as Slurm's administrator and return its result; the caller saves `slurm`.
 
     Known are scontrol, squeue, sinfo, sbatch and scancel, `tail` of a job's output file and `id
-    -u`, also behind `sudo` and `env`. A program
-    that is not known has exit code 127; a refused command, and one without an answering controller,
-    has 1.
+    -u`, also behind `sudo` and `env`. A program that is not known has exit code 127; a refused
+    command, and one without an answering controller, has 1.
     """
     words = list(command)
     # The document writes `sudo scontrol`; clients may also set variables with `env`.
@@ -220,9 +219,8 @@ def run_sbatch(slurm: SlurmCluster, arguments: list[str]) -> str:
     """Run `sbatch`: submit the script of --wrap as a job, and return the line with its number.
 
     `sleep SECONDS` and `sleep infinity` last by the emulator's clock. Any other script is a
-    measurement: its length, exit code and output are
-    those that tests have set for its nodes (`Measure`), followed by the lines that the script
-    echoes with its `$code`. Raises
+    measurement: its length, exit code and output are those that tests have set for its nodes
+    (`Measure`), followed by the lines that the script echoes with its `$code`. Raises
     `CommandRefused` without --wrap, for an unknown node and for a malformed number.
     """
     parsed_options, scripts = gnu_getopt(arguments, _SBATCH_SHORT_OPTIONS, _SBATCH_LONG_OPTIONS)

@@ -1,9 +1,9 @@
 """Check keys, and limit how often each may ask (documentation, 'Rate Limits').
 
 `routes` calls this module before every request. Windows are whole hours of the emulator's clock.
-How the limits of endpoints go with those of tiers is not documented: here both hold, the
-endpoints' five times as high for pro and fifty times for enterprise, as 'Increasing Rate Limits'
-says. The headers of an answer show the limit that is closer.
+How the limits of endpoints go with those of tiers is not documented: here both hold, the endpoints'
+five times as high for pro and fifty times for enterprise, as 'Increasing Rate Limits' says. The
+headers of an answer show the limit that is closer.
 """
 
 import math

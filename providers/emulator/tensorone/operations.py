@@ -192,8 +192,8 @@ def delete_cluster(context: RequestContext, cluster_id: str, body: DeleteCluster
     """Begin to delete a cluster, and store or delete snapshots as the body says.
 
     Returns the cluster; a second delete changes nothing. Raises `ApiError`: 404, 400 without the
-    confirmation, 409 for a running cluster
-    if the setting `delete_needs_stopped` is on and `force` is not.
+    confirmation, 409 for a running cluster if the setting `delete_needs_stopped` is on and `force`
+    is not.
     """
     cluster = context.inventory.get_cluster(cluster_id)
     status = cluster.get_status(context.now)

@@ -238,8 +238,7 @@ class Cluster(BaseModel, frozen=True):
         """Return the cluster with workers planned for `num_gpus`; the control plane runs on.
 
         When the cluster shrinks, the hosts named in `removed_first` are removed before the others,
-        the newest first. A stuck change adds and
-        removes no worker.
+        the newest first. A stuck change adds and removes no worker.
         """
         plan = schedule_stages((_DATA_PLANE, *_SOFTWARE), now)
         past_statuses = select_past_steps(self.statuses, now)
@@ -290,8 +289,8 @@ class Cluster(BaseModel, frozen=True):
         """Return the cluster paused without credit, Ready when credit is there again, or unchanged.
 
         Only a Ready cluster with compute on demand is paused. A cluster that is completely on
-        demand is deleted after a while (platform document,
-        'Credit Exhaustion': "paused then decommissioned"; the time is ours).
+        demand is deleted after a while (platform document, 'Credit Exhaustion': "paused then
+        decommissioned"; the time is ours).
         """
         status, past_statuses = self.get_status(now), select_past_steps(self.statuses, now)
         # Only a Ready cluster is paused: the document is silent on one whose status is changing.

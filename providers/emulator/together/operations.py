@@ -1,8 +1,8 @@
 """Do what Together's API does, without HTTP: check the documented rules, then change the store.
 
 `routes` calls this module, and so do the emulated Kubernetes, Slurm and Lens for clusters, nodes
-and volumes. Where the platform's documents are silent (which status code, what a second change
-does to one under way) the choice is ours and said at the place.
+and volumes. Where the platform's documents are silent (which status code, what a second change does
+to one under way) the choice is ours and said at the place.
 """
 
 import base64
@@ -119,8 +119,7 @@ class TogetherOperations:
         """Set the fields of `body`, plan what follows, and return the cluster.
 
         A change of size during another one starts again (ours). Raises `ApiError`: 404, 409 for a
-        cluster being deleted or out of stock,
-        400 for a broken rule.
+        cluster being deleted or out of stock, 400 for a broken rule.
         """
         old = self.get_cluster(cluster_id)
         # Ours: the document does not say what an update does to a cluster that is leaving.
@@ -148,8 +147,7 @@ class TogetherOperations:
         """Begin the repair of a machine on a user's request, and return the repair.
 
         A second request of the same id gets the first repair. Raises `ApiError`: 404 for a missing
-        cluster or machine, 409 if another repair has
-        the id or is open on the machine.
+        cluster or machine, 409 if another repair has the id or is open on the machine.
         """
         cluster = self.get_cluster(cluster_id)
         remediation, planned = self.remediations.create(cluster, instance_id, remediation_id, body)
@@ -224,8 +222,7 @@ class TogetherOperations:
         """Begin to delete a cluster; its volume is free again when the cluster is gone.
 
         A volume that was created with the cluster is deleted, too, unless it is lifecycle
-        independent. A second delete changes nothing (ours).
-        Raises `ApiError` 404.
+        independent. A second delete changes nothing (ours). Raises `ApiError` 404.
         """
         cluster = self.get_cluster(cluster_id)
         # A second delete is accepted and changes nothing (ours).

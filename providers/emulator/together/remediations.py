@@ -212,9 +212,8 @@ class Remediations:
         """Begin a repair on a user's request; return the repair and the changed cluster.
 
         The caller stores the cluster. A second request of the same id, machine and mode returns the
-        first repair and the cluster unchanged. Raises
-        `ApiError`: 404 without the running machine, 409 if another repair has the id or is open on
-        the machine.
+        first repair and the cluster unchanged. Raises `ApiError`: 404 without the running machine,
+        409 if another repair has the id or is open on the machine.
         """
         worker = require_worker(cluster, instance_id, self._now)
         for other in self.list_remediations(cluster.cluster_id):

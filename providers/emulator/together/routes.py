@@ -217,8 +217,8 @@ class TogetherApi(PlatformApi):
         """Answer a page of a machine's remediations, the newest first by default.
 
         The query filters by mode, state and trigger, and sets order and page. The SDK has the name
-        of `order_by` alone; its values are ours.
-        Raises `ApiError`: 404 without the cluster, 400 for a bad parameter.
+        of `order_by` alone; its values are ours. Raises `ApiError`: 404 without the cluster, 400
+        for a bad parameter.
         """
         operations.get_cluster(cluster_id)
         remediations = operations.remediations.list_remediations(cluster_id, instance_id)

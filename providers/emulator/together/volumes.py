@@ -26,8 +26,7 @@ class Volume(BaseModel, frozen=True):
     """A volume as it is stored.
 
     `holders` are the clusters that have the volume, each with the time at which it lets go, if that
-    is
-    known. `is_inline`: the volume was created with its cluster, and is deleted with it unless
+    is known. `is_inline`: the volume was created with its cluster, and is deleted with it unless
     lifecycle independent.
     """
 
