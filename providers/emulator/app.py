@@ -64,7 +64,7 @@ class _LazyRoute(Rule):
     """
 
     def _compile_builder(self, append_unknown: bool = True) -> Callable[..., tuple[str, str]]:
-        """Return a URL builder whose code Werkzeug compiles at each call, and not in advance."""
+        """Return a URL builder; Werkzeug compiles its code at each call, and not in advance."""
         compile_now = super()._compile_builder
 
         def build_address(rule: Rule, **values: object) -> tuple[str, str]:

@@ -130,7 +130,7 @@ class LiveFaultRule(FaultRule):
     def count_match(self) -> "list[LiveFaultRule]":
         """Return the rule after one more matching request, in a list: [] when used up.
 
-        While requests are to be skipped, one fewer is; then one fewer gets the fault.
+        `skip` is lowered first, and `count` once `skip` is 0. A `count` of None stays.
         """
         if self.skip:
             return [self.model_copy(update={"skip": self.skip - 1})]
@@ -167,7 +167,7 @@ class Faults:
     def count_applications(self) -> dict[int, int]:
         """Return how many requests each rule was applied to, by the rule's number.
 
-        Used up rules are included; rules that were never applied are not.
+        Used up and cleared rules are included; rules that were never applied are not.
         """
         stored_counts = self._store.get_setting(_APPLICATIONS_SETTING)
         return _COUNTS.validate_json(stored_counts) if isinstance(stored_counts, str) else {}
@@ -178,7 +178,7 @@ class Faults:
         return _RULES.validate_json(stored_rules) if isinstance(stored_rules, str) else []
 
     def clear(self) -> None:
-        """Remove all fault rules; the numbers of requests that they were applied to stay."""
+        """Remove all fault rules; their numbers of applications stay."""
         self._save([])
 
     def take(

@@ -50,10 +50,11 @@ class PlatformSettings(BaseModel):
         return cls() if stored_settings is None else cls.model_validate_json(stored_settings)
 
     def save(self, store: Store) -> None:
+        """Store the settings in place of earlier ones."""
         store.put(self.kind, _SETTINGS_KEY, self.model_dump_json())
 
     def to_public_dict(self) -> dict[str, Any]:
-        """Return the settings as the controls show them, in which subclasses leave secrets out."""
+        """Return the settings as test controls show them; subclasses leave secrets out."""
         return self.model_dump(mode="json")
 
 
@@ -153,6 +154,7 @@ class PlatformApi:
         return call_view
 
     def _answer_refusal(self, error: Any) -> Response:
+        """Return the platform's answer for a `Refusal` raised by a view."""
         return self.answer_error(error.status, error.message)
 
     def _apply_status_overrides(
@@ -234,4 +236,5 @@ class PlatformControls:
 
 
 def _answer_refusal(error: Refusal) -> Response:
+    """Return the answer of test controls for a `Refusal`: `{"error": message}`."""
     return answer_json({"error": error.message}, error.status)

@@ -245,14 +245,14 @@ class _HttpServer(ThreadedWSGIServer):
         self._is_closing = False
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Remember the connection for `close_connections`, and serve it in a thread of its own."""
+        """Remember the connection for `close_connections`, and serve the connection in a thread."""
         # Werkzeug forgets a connection once its thread runs, and `close` has to reach it.
         with self._connections_lock:
             self._connections.add(request)
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        """Forget the connection and close it."""
+        """Forget the connection and close the connection."""
         with self._connections_lock:
             self._connections.discard(request)
         super().shutdown_request(request)

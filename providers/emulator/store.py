@@ -147,7 +147,7 @@ class Store:
 
     @property
     def identity(self) -> str:
-        """Return 12 digits that name this store, derived from the seed and not from an address."""
+        """Return 12 hexadecimal digits that name this store, wherever the store is served."""
         return self.derive_token("identity")[:12]
 
     def create_id(self) -> str:

@@ -250,7 +250,7 @@ def _cast_scalar(kind: str, value: Json, path: str) -> Json:
 
 
 def _find_missing(kind: Kind, value: Json, path: str) -> list[str]:
-    """Return the dotted paths of required fields of the schema that are missing, null or ""."""
+    """Return the dotted paths of required fields whose value is missing, null or ""."""
     if isinstance(kind, list):
         items = value if isinstance(value, list) else []
         return [

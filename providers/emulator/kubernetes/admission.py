@@ -39,7 +39,7 @@ _ACCESS_MODES = {"ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOnc
 
 
 def complete_new_object(objects: ClusterObjects, kind: Kind, new: Object, namespace: str) -> Object:
-    """Return a checked copy of a new object, with what the API server fills in; store nothing.
+    """Return a checked copy of a new object, with the API server's additions; store nothing.
 
     Added are the namespace, the `status`, and defaults of pods and claims; fields that the server
     decides are removed. Raises `StatusError`: 400 for another namespace, 404 for a missing

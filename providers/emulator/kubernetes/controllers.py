@@ -229,7 +229,7 @@ def _compute_budget_status(objects: ClusterObjects, budget: Object) -> dict[str,
 def _count_expected_pods(objects: ClusterObjects, pods: list[Object]) -> int:
     """Return how many pods the owners of `pods` should run in all.
 
-    A pod without an owner counts as one.
+    Of an owner without `replicas`, and for a pod without a known owner, one pod is expected.
     """
     owners = {
         owner["uid"]: (owner["kind"], owner["name"], pod["metadata"]["namespace"])
@@ -326,7 +326,7 @@ def find_running_cluster(store: Store, cluster_id: str, now: float) -> Cluster |
 
 
 def load_current_objects(store: Store, cluster: Cluster, now: float) -> ClusterObjects:
-    """Bring a cluster's objects to `now`, store what has changed, and return the objects.
+    """Bring a cluster's objects to `now`, store all changes, and return the objects.
 
     Nodes, volumes and Slurm's pods follow the platform, pods end, and all controllers run. A new
     cluster gets its first objects. Call this function within a transaction.
@@ -346,7 +346,7 @@ def load_current_objects(store: Store, cluster: Cluster, now: float) -> ClusterO
 
 
 def reconcile_objects(store: Store, objects: ClusterObjects) -> None:
-    """Run all controllers once: pods, claims, placement, budgets, the engine."""
+    """Run all controllers once and store the changes: pods, claims, placement, budgets, engine."""
     _create_proxy_pods(objects)
     run_controllers(store, objects)
     sync_claims(objects)

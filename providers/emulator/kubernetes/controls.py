@@ -100,7 +100,7 @@ class KubernetesControls(PlatformControls):
         return answer_json(list_ended_pods(self._store, cluster_id))
 
     def _remove_claim(self, cluster_id: str, namespace: str, name: str) -> Response:
-        """Remove a volume claim at once, even while a pod uses it, and answer its last state.
+        """Remove a volume claim at once, even one in use, and answer the claim's last state.
 
         Raises `StatusError` 404.
         """

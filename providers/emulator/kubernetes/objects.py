@@ -63,7 +63,7 @@ class ClusterObjects:
                 yield KIND_BY_PLURAL[plural], item
 
     def add(self, kind: Kind, new: Object) -> Object:
-        """Store a new object and return it with uid, version, creation time and generation 1.
+        """Store a new object and return the object with uid, version, creation time and generation.
 
         A uid and a creation time in `new` stay as they are.
         """
@@ -137,7 +137,7 @@ class ClusterObjects:
         return new
 
     def _set_next_version(self, new: Object) -> Object:
-        """Raise the cluster's version by 1 and return the object with this `resourceVersion`."""
+        """Raise and store the cluster's version; return the object with this `resourceVersion`."""
         self.version += 1
         self._store.put(f"{self._object_kind}/version", "", str(self.version))
         return {**new, "metadata": {**new["metadata"], "resourceVersion": str(self.version)}}

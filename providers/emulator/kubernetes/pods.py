@@ -85,7 +85,7 @@ def end_pods(
 def _get_reboot_time(pod: Object, rebooted: Mapping[str, float]) -> float:
     """Return when the pod's node restarted after the pod's start; infinity if never.
 
-    `rebooted` has the restart times in unix seconds by node name.
+    Infinity, too, for a static pod. `rebooted` has the restart times in unix seconds by node name.
     """
     moment = rebooted.get(pod["spec"].get("nodeName"))
     started = pod.get("status", {}).get("startTime")
@@ -250,9 +250,10 @@ def _build_conditions(now: float, *, ready: bool) -> list[dict[str, str]]:
 
 
 def _choose_node(pod: Object, nodes: list[Object], free_gpus: dict[str, int]) -> str | None:
-    """Return the name of the node for a pod: the most free GPUs among suitable nodes.
+    """Return the name of the node for a pod: the one with the most free GPUs.
 
-    None if no node has enough; `free_gpus` is by node name.
+    Only nodes with the labels of the pod's `nodeSelector` count. None if no node has enough;
+    `free_gpus` is by node name.
     """
     required_labels = pod["spec"].get("nodeSelector") or {}
     names = [
@@ -266,7 +267,7 @@ def _choose_node(pod: Object, nodes: list[Object], free_gpus: dict[str, int]) ->
 
 
 def _has_usable_claims(pod: Object, objects: ClusterObjects) -> bool:
-    """Return whether every claim of the pod exists, and is bound or to be provisioned for it."""
+    """Return whether every claim of the pod exists, and is bound or still to be provisioned."""
     namespace = pod["metadata"]["namespace"]
     claims = [objects.get(CLAIM, name, namespace) for name in list_claims(pod)]
     return all(

@@ -118,7 +118,10 @@ class _CertificationRun:
         self._name = certification["metadata"]["name"]
 
     def run(self) -> None:
-        """Advance the categories in order, and write the certification's status."""
+        """Advance the categories in order, and store the certification's status.
+
+        Does nothing for a certification that has ended.
+        """
         # An ended certification never changes again.
         if _find_final_condition(self._certification) is not None:
             return
@@ -244,7 +247,7 @@ class _CertificationRun:
     def _finish_workflow(
         self, workflow: Object, category: Object, options: Object, end: float
     ) -> Object:
-        """Store the workflow as ended at `end`, with results of jobs and nodes, and return it.
+        """Store and return the workflow as ended at `end`, with results of jobs and nodes.
 
         Measurements and config maps with the nodes that passed and failed are added.
         """
@@ -284,9 +287,9 @@ class _CertificationRun:
         ]
         orchestration = {**orchestration, "groups": finished_groups}
         if is_searching:
-            suspects = sorted({each["name"] for each in failed})
+            suspects = sorted({failure_entry["name"] for failure_entry in failed})
             orchestration["diagnose"] = {"stage": "complete", "round": 1, "suspectNodes": suspects}
-        named_nodes = {each["name"] for each in failed}
+        named_nodes = {failure_entry["name"] for failure_entry in failed}
         nodes_of_failed_groups = {
             node
             for group in finished_groups
@@ -294,7 +297,7 @@ class _CertificationRun:
             for node in groups.get(group["name"], [])
         }
         passed = sorted(
-            {node for each in groups.values() for node in each}
+            {node for group_nodes in groups.values() for node in group_nodes}
             - named_nodes
             - nodes_of_failed_groups
         )
@@ -340,7 +343,7 @@ class _CertificationRun:
             yield {"name": node, "reason": "ThresholdViolation", "message": violation}
 
     def _compute_figures(self, category: Object, nodes: Sequence[str]) -> dict[str, float]:
-        """Return what a job on `nodes` measures, by metric; {} if the category has no metrics."""
+        """Return the values by metric that a job on `nodes` measures; {} for a category without."""
         if category["domain"] == "training":
             names = ("goodputRatio", "avgTFLOPsPerGPU", "avgStepTimeSec")
             return dict(zip(names, map(float, _GOODPUT.values()), strict=True))
@@ -422,8 +425,8 @@ def _build_groups(nodes: Sequence[str], options: Object) -> dict[str, list[str]]
 def _find_violation(thresholds: Mapping[str, str], figures: Mapping[str, float]) -> str:
     """Return the engine's words for the first missed threshold, or "" if all are met.
 
-    Unknown metrics and malformed expressions count as missed. A threshold without a measured value
-    is met.
+    `thresholds` are expressions such as `value >= 300`, by metric. Unknown metrics and malformed
+    expressions count as missed. A threshold without a measured value is met.
     """
     if unknown := sorted({*thresholds} - _METRICS):
         return f'Unknown threshold key "{unknown[0]}"'

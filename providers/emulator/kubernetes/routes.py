@@ -119,7 +119,10 @@ class KubernetesApi(PlatformApi):
         }
 
     def _answer_request(self, cluster_id: str, path: str) -> Response:
-        """Answer any request to a cluster's API, except a missing token. Raises `StatusError`."""
+        """Answer an admitted request to a cluster's API: discovery, objects, lists, watch or exec.
+
+        Raises `StatusError`.
+        """
         path, engine = path.strip("/"), EngineSettings.load(self._store).group
         if (group_part := path.split("/")[1:2]) and group_part[0] in ENGINE_GROUPS:
             if group_part[0] != engine:
@@ -258,7 +261,7 @@ def _write_object(objects: ClusterObjects, address: ObjectAddress) -> tuple[Obje
 
 
 def _reload_object(objects: ClusterObjects, address: ObjectAddress, written: Object) -> Object:
-    """Return what has become of the object `written`, or `written` if the object was removed."""
+    """Return the stored successor of the object `written`, or `written` if it was removed."""
     metadata = written["metadata"]
     name, namespace = metadata.get("name", ""), metadata.get("namespace", "")
     current = objects.get(address.kind, name, namespace) if name else None

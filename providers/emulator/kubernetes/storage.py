@@ -93,7 +93,7 @@ def find_default_class(objects: ClusterObjects) -> str | None:
 
 
 def _bind_claim(objects: ClusterObjects, claim: Object, *, is_used: bool) -> None:
-    """Bind a claim to the volume that it names or to a new one, and store both.
+    """Bind a claim to its named volume or to a new one, and store claim and volume.
 
     The claim stays as it is while the volume is missing or unsuitable, or a pod is awaited.
     """
@@ -197,7 +197,7 @@ def _is_provisioned(volume: Object) -> bool:
 
 
 def _build_class(name: str, mode: str, *, is_default: bool = False) -> Object:
-    """Return a storage class object; `mode` says when volumes are bound."""
+    """Return a storage class object; `mode` is `volumeBindingMode`."""
     return {
         "metadata": {
             "name": name,

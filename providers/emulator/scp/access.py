@@ -85,12 +85,12 @@ def choose_version(header: str | None) -> Version:
     for version in VERSIONS:
         if header == f"{_SERVICE} {version.number}":
             return version
-    known = ", ".join(f"{_SERVICE} {version.number}" for version in VERSIONS)
+    known_versions = ", ".join(f"{_SERVICE} {version.number}" for version in VERSIONS)
     raise make_bad_request(
         "UnsupportedApiVersion",
         Message(
-            f"지원하지 않는 {VERSION_HEADER}입니다: {header} (지원: {known})",
-            f"{VERSION_HEADER} {header!r} is not supported; supported: {known}",
+            f"지원하지 않는 {VERSION_HEADER}입니다: {header} (지원: {known_versions})",
+            f"{VERSION_HEADER} {header!r} is not supported; supported: {known_versions}",
         ),
     )
 

@@ -60,7 +60,7 @@ def create_nodes(context: RequestContext, body: CreateGpuNodes) -> list[GpuNode]
             (context.now, hidden_membership),
             (fabric.appears_at, fabric.to_membership()),
         ]
-    return _build_nodes(context, body, memberships)
+    return _store_nodes(context, body, memberships)
 
 
 def _require_joinable_fabric(
@@ -170,10 +170,13 @@ def _check_capacity(context: RequestContext, pool: Pool, count: int) -> None:
         )
 
 
-def _build_nodes(
+def _store_nodes(
     context: RequestContext, body: CreateGpuNodes, memberships: Timeline[Membership]
 ) -> list[GpuNode]:
-    """Store the nodes of all servers of the request and return the nodes."""
+    """Store the nodes of all servers of the request and return the nodes.
+
+    Raises `ApiError` 400 when the subnet has no free address left.
+    """
     inventory, now = context.inventory, context.now
     addresses = AddressAllocator(body, inventory.list_live_nodes())
     nodes = [

@@ -145,7 +145,7 @@ class GpuNode(BaseModel, frozen=True):
         return self.model_copy(update={"lock_enabled": enabled, "modified_at": now})
 
     def plan_nat(self, change: ChangeTiming, nat: Nat | None) -> Self:
-        """Return the node with a public address from the end of the change on; None releases it.
+        """Return the node with another public address from the end of the change on, or with none.
 
         The node is EDITING meanwhile. A change planned earlier does not come.
         """
@@ -201,7 +201,7 @@ class GpuNode(BaseModel, frozen=True):
         )
 
     def _plan_edit(self, change: ChangeTiming, seconds: float) -> tuple[Self, float | None]:
-        """Return the node EDITING for `seconds` and then in its old state, and when this ends.
+        """Return the node EDITING for `seconds` and then in its old state, and the time of the end.
 
         The time is None for a stuck change, which never ends.
         """

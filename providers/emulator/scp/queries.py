@@ -53,7 +53,10 @@ class ListQuery:
     def parse(
         cls, args: MultiDict[str, str], filters: dict[str, str], sortable: Collection[str]
     ) -> "ListQuery":
-        """Parse a list request. Raises `ApiError` 400.
+        """Return the parsed parameters of a list request.
+
+        Raises `ApiError` 400 for an unknown parameter, another sort field or order, and a bad
+        number.
 
         Args:
             args: the parameters of the request.
@@ -101,6 +104,7 @@ class ListQuery:
         return views[start : start + self.size]
 
     def _get_sort_key(self, view: JsonObject) -> tuple[bool, Any]:
+        """Return the sort key of a view: those without a value in the sort field come first."""
         value = view[self.field]
         # Without a value first: fields may be null, and Python does not compare None.
         return (value is not None, "" if value is None else value)
@@ -136,10 +140,13 @@ def list_images(args: Args) -> dict[str, Any]:
     """
     region = read_parameters(args, "region_id").get("region_id")
     if region not in REGIONS:
-        known = ", ".join(REGIONS)
+        known_regions = ", ".join(REGIONS)
         raise make_bad_request(
             "InvalidParameter",
-            Message(f"region_id: 필수 항목입니다({known}).", f"region_id: one of {known}"),
+            Message(
+                f"region_id: 필수 항목입니다({known_regions}).",
+                f"region_id: one of {known_regions}",
+            ),
         )
     return {"images": [image.to_json() for image in find_images(region)]}
 

@@ -91,6 +91,7 @@ class ScpApi(PlatformApi):
     prefix = "/scp"
 
     def create_blueprint(self) -> Blueprint:
+        """Return the routes of the API, and of the list of versions, with SCP's headers."""
         routes = super().create_blueprint()
         routes.after_request(self._add_headers)
         for path in ("", "/"):
@@ -153,6 +154,7 @@ class ScpApi(PlatformApi):
             }
 
     def _load_platform(self) -> RequestContext:
+        """Return the objects at the clock's present time, the settings and the fault's effects."""
         inventory = ScpInventory(self._store, self._clock.now())
         return RequestContext(inventory, ScpSettings.load(self._store), get_fault_effects())
 
@@ -198,12 +200,15 @@ class ScpApi(PlatformApi):
         return self._answer_accepted(", ".join(ids_by_form.get(answer_form, ())))
 
     def _delete_nodes(self, context: RequestContext) -> Response:
+        """Begin to terminate the nodes that the body names, and answer 202 with the ids."""
         return self._apply_to_nodes(context, delete_nodes)
 
     def _start_nodes(self, context: RequestContext) -> Response:
+        """Begin to start the nodes that the body names, and answer 202 with the ids."""
         return self._apply_to_nodes(context, start_nodes)
 
     def _stop_nodes(self, context: RequestContext) -> Response:
+        """Begin to stop the nodes that the body names, and answer 202 with the ids."""
         return self._apply_to_nodes(context, stop_nodes)
 
     def _apply_to_nodes(
@@ -235,11 +240,13 @@ class ScpApi(PlatformApi):
         return answer_json({"gpu_node_id": gpu_node_id})
 
     def _assign_nat(self, context: RequestContext, gpu_node_id: str) -> Response:
+        """Begin to assign the body's public IP to a node, and answer 202 with the node's id."""
         body = parse_body(AssignPublicNatIp, request.get_data())
         assign_nat(context, gpu_node_id, body.public_ip_address_id)
         return answer_json({"gpu_node_id": gpu_node_id}, 202)
 
     def _release_nat(self, context: RequestContext, gpu_node_id: str) -> Response:
+        """Begin to release a node's public IP, and answer 202 with the node's id."""
         release_nat(context, gpu_node_id)
         return answer_json({"gpu_node_id": gpu_node_id}, 202)
 
@@ -320,7 +327,7 @@ class ScpControls(PlatformControls):
         )
 
     def _set_state(self, node_id: str) -> Response:
-        """Set a node's state from now on, whatever was planned, and answer it.
+        """Set a node's state from now on, whatever was planned, and answer id and state.
 
         Raises `ApiError` 404.
         """

@@ -94,7 +94,7 @@ class SlurmCluster:
         self._state.drained[name] = True
 
     def resume(self, name: str, *, also_down: bool) -> None:
-        """End the drain of a node, and start waiting jobs; `also_down` ends its being down, too.
+        """End the drain of a node, with `also_down` also a take-down, and start waiting jobs.
 
         The reason is removed unless the node stays down.
         """

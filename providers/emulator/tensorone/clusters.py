@@ -165,12 +165,12 @@ class Cluster(BaseModel, frozen=True, ser_json_inf_nan="constants"):
         return round(self.spec.hourly * sum(end - start for start, end in spans) / 3600.0, 2)
 
     def get_visible_variables(self) -> dict[str, str]:
-        """Return the environment variables whose values answers show."""
+        """Return the environment variables that answers show: all but the secret ones."""
         pairs = self.details.environment_variables.items()
         return {name: value for name, value in pairs if not name.endswith(_SECRET_SUFFIXES)}
 
     def list_secret_variables(self) -> list[str]:
-        """Return the names of secret variables: keys, tokens, passwords, by their endings."""
+        """Return the names of secret environment variables, such as `HF_TOKEN`."""
         return [
             name for name in self.details.environment_variables if name.endswith(_SECRET_SUFFIXES)
         ]
@@ -312,7 +312,7 @@ class TensorOneInventory:
         self._store.put(_SNAPSHOT, snapshot.snapshot_id, snapshot.model_dump_json())
 
     def delete_snapshots(self, cluster_id: str) -> None:
-        """Delete all snapshots of a cluster."""
+        """Delete all snapshots of a cluster at once."""
         for snapshot in self.list_snapshots(cluster_id):
             body = snapshot.model_dump_json()
             self._store.put(_SNAPSHOT, snapshot.snapshot_id, body, gone_at=self.now)

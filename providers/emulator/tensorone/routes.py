@@ -143,6 +143,7 @@ class TensorOneApi(PlatformApi):
         return None
 
     def answer_error(self, status: int, message: str) -> Response:
+        """Return an error in TensorOne's form, flat with code and request id."""
         return self._answer_refusal(ApiError(status, message))
 
     def list_objects(self) -> dict[str, list[Json]]:
@@ -169,6 +170,7 @@ class TensorOneApi(PlatformApi):
             }
 
     def _load_platform(self) -> RequestContext:
+        """Return the objects at the clock's present time, the settings and the fault's effects."""
         inventory = TensorOneInventory(self._store, self._clock.now())
         return RequestContext(inventory, TensorOneSettings.load(self._store), get_fault_effects())
 
@@ -225,14 +227,17 @@ class TensorOneApi(PlatformApi):
         return self._answer_enveloped(cached_cluster)
 
     def _update_cluster(self, context: RequestContext, cluster_id: str) -> Response:
+        """Replace details of a cluster by the body's, and answer the cluster."""
         body = parse_body(UpdateCluster, request.get_data())
         return self._answer_cluster(context, operations.update_cluster(context, cluster_id, body))
 
     def _start_cluster(self, context: RequestContext, cluster_id: str) -> Response:
+        """Begin to start a cluster, with the body's changes, and answer the cluster."""
         body = parse_body(StartCluster, request.get_data())
         return self._answer_cluster(context, operations.start_cluster(context, cluster_id, body))
 
     def _stop_cluster(self, context: RequestContext, cluster_id: str) -> Response:
+        """Begin to stop a cluster as the body says, and answer the cluster."""
         body = parse_body(StopCluster, request.get_data())
         return self._answer_cluster(context, operations.stop_cluster(context, cluster_id, body))
 
@@ -272,7 +277,7 @@ class TensorOneApi(PlatformApi):
         )
 
     def _answer_enveloped(self, cached_data: CachedData, status: int = 200) -> Response:
-        """Answer the data in the document's envelope, with their age in the cache."""
+        """Answer the data in the document's envelope, with the data's age in the cache."""
         meta = {
             "request_id": self._create_request_id(),
             "response_time_ms": 89,

@@ -112,6 +112,7 @@ class ClusterView:
         }
 
     def _build_status_details(self) -> Json:
+        """Return the message for the status, the time of its change, and the health checks."""
         health = "healthy" if self._is_running else "unknown"
         names = ("gpu_health", "storage_health", "network_health", "docker_health")
         return {
@@ -239,6 +240,7 @@ class ClusterView:
         }
 
     def _build_storage(self) -> Json:
+        """Return a root volume of up to 100 GB, a data volume of the rest, and the snapshots."""
         size_gb = self._cluster.spec.storage_gb
         # The first 100 GB are the root volume, as in the document; the rest is /data.
         root_gb = min(ROOT_VOLUME_GB, size_gb)

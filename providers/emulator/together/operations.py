@@ -116,7 +116,7 @@ class TogetherOperations:
     def update_cluster(
         self, cluster_id: str, body: UpdateCluster, effects: FaultEffects
     ) -> Cluster:
-        """Set the fields of `body`, plan what follows, and return the cluster.
+        """Set the fields of `body`, plan the resulting changes, and return the cluster.
 
         A change of size during another one starts again (ours). Raises `ApiError`: 404, 409 for a
         cluster being deleted or out of stock, 400 for a broken rule.

@@ -314,7 +314,7 @@ class Remediations:
         return cancelled, _cancel_repair(cluster, remediation)
 
     def resolve(self, remediation_id: str) -> Remediation:
-        """End a proposal as AUTO_RESOLVED, because its alerts have ended, and return it.
+        """End a proposal as AUTO_RESOLVED, because its alerts have ended; return the proposal.
 
         Raises `ApiError`: 404, 409 unless proposed.
         """
@@ -337,7 +337,7 @@ class Remediations:
         self._store.put(f"{_REMEDIATION_KIND}.fails", name, message)
 
     def _begin(self, remediation: Remediation, cluster: Cluster) -> tuple[Remediation, Cluster]:
-        """Store the repair with a planned run; return it and the cluster with the effects."""
+        """Store the repair with a planned run; return both objects with the run's effects."""
         begun = remediation.plan_run(self._now)
         self._save(begun)
         return begun, _plan_repair(cluster, begun, self._store)

@@ -198,6 +198,7 @@ class TogetherApi(PlatformApi):
         return self._answer_volume(operations, operations.update_volume(body, get_fault_effects()))
 
     def _delete_volume(self, operations: TogetherOperations, volume_id: str) -> Response:
+        """Begin to delete a volume, and answer `{"success": true}`."""
         operations.delete_volume(volume_id, get_fault_effects())
         return answer_json({"success": True})
 
@@ -231,7 +232,7 @@ class TogetherApi(PlatformApi):
                 raise ApiError(
                     400, f"{name}: {', '.join(sorted(allowed_values - known_values))} is no {name}"
                 )
-            views = [each for each in views if not allowed_values or each[name] in allowed_values]
+            views = [view for view in views if not allowed_values or view[name] in allowed_values]
         order = request.args.get("order_by", "create_time desc")
         if order not in ("create_time", "create_time asc", "create_time desc"):
             raise ApiError(400, f"order_by: {order} cannot be ordered by")
@@ -377,7 +378,7 @@ class TogetherControls(PlatformControls):
         return TogetherOperations(self._store, now)
 
     def _set_credit(self) -> Response:
-        """Exhaust or restore the account's credit; lost objects stay lost."""
+        """Exhaust or restore the account's credit; objects that are gone do not come back."""
         body = _CreditBody.model_validate_json(request.get_data())
         now = self._clock.now()
         self._store.remove_expired(now)

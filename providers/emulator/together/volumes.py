@@ -59,7 +59,7 @@ class Volume(BaseModel, frozen=True):
         return get_value_at(self.statuses, now) == "available"
 
     def attach(self, cluster_id: str) -> Self:
-        """Return the volume held by a cluster, until further notice."""
+        """Return the volume attached to a cluster, until `release` says when this ends."""
         return self.model_copy(update={"holders": {**self.holders, cluster_id: None}})
 
     def release(self, cluster_id: str, moment: float | None) -> Self:
