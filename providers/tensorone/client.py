@@ -149,7 +149,7 @@ class TensorOneClient:
 
     @property
     def cluster_listing(self) -> Listing[ClusterReading]:
-        """Return the clusters for readers who may share requests."""
+        """Return the listing of the account's clusters, by which readers share requests."""
         return self._cluster_listing
 
     @property
@@ -210,7 +210,10 @@ class TensorOneClient:
         return ClusterReading(answer.data, compute_read_time(answer.meta, sent_at))
 
     def update(self, cluster_id: str, body: Mapping[str, Any]) -> wire.Cluster:
-        """Send only the changed fields and return the cluster; the platform keeps the others."""
+        """Send `body`, the changed fields of a cluster, and return the cluster.
+
+        The platform keeps the fields that are not sent.
+        """
         return self._send_change("PUT", _CLUSTERS_PATH + build_path(cluster_id), body)
 
     def start(self, cluster_id: str, body: Mapping[str, Any]) -> wire.Cluster:
@@ -234,7 +237,7 @@ class TensorOneClient:
         )
 
     def delete(self, cluster_id: str, body: Mapping[str, Any]) -> None:
-        """Begin to delete a cluster.
+        """Begin to delete a cluster; `body` may request a last snapshot.
 
         Raises:
             NotFound: the cluster does not exist.
@@ -269,7 +272,7 @@ class TensorOneClient:
     def _send_change(
         self, method: str, path: str, body: Mapping[str, Any], retry: Retry = Retry.SAFE
     ) -> wire.Cluster:
-        """Send a change of a cluster, record the time of the change, and return the cluster."""
+        """Send a change of a cluster, record its time in `writes`, and return the cluster."""
         cluster = self._send_request(wire.ClusterAnswer, method, path, body=body, retry=retry).data
         # readings from before this moment are not believed any more
         self.writes.record(cluster.id, get_current_context().clock.now())
@@ -324,7 +327,7 @@ def get_client(settings: Settings) -> TensorOneClient:
 
 
 def _find_hint(response: "httpx.Response") -> str | None:
-    """Return the hint for the error code in an answer's body, or None."""
+    """Return the hint for the error code in an answer's body; None for any other code."""
     try:
         body = response.json()
     except ValueError:

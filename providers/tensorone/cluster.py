@@ -122,8 +122,8 @@ class ClusterOperations:
         )
 
         def list_candidates() -> list[Candidate]:
-            # The list may be older than its answer. A search for what an earlier request has made
-            # needs one that is newer than that request.
+            # A cached list may lack a cluster that an earlier request has just created: the search
+            # for this cluster needs a list newer than the request.
             is_search = context.intents.find(context.urn, target) is not None
             readings = (
                 self._list_fresh_clusters(context)
@@ -167,8 +167,9 @@ class ClusterOperations:
     ) -> ObservedCluster:
         """Wait until a cluster runs or is stopped as declared, with all changes applied.
 
-        Changes that only a start applies are applied by stops and starts. Records the end of a
-        restart.
+        Changes that only a start applies are applied by stops and starts. A running cluster also
+        has to pass the declared health checks. A cluster that its own limits stopped may stay
+        stopped. Records the end of a restart.
 
         Raises:
             NotReady: the cluster is gone or has failed, ignores a field, or the time is over.
@@ -276,9 +277,9 @@ class ClusterOperations:
         inputs: ClusterInputs,
         changes: Sequence[FieldChange],
     ) -> None:
-        """Send changes in place, if there are any; `wait_until_ready` does the rest.
+        """Send the changes that need no start, and stop a broken cluster that is to be repaired.
 
-        A broken cluster is stopped, and `wait_until_ready` starts it.
+        `wait_until_ready` applies the other changes and starts the cluster again.
 
         Raises:
             GpuformError: TensorOne refuses, or a cluster to restart may be in use.
@@ -319,7 +320,7 @@ class ClusterOperations:
             if refusal is None or is_stale or status == ClusterStatus.DELETING:
                 return PollResult(None, status)
             if status == ClusterStatus.RUNNING and not was_stopped:
-                with suppress(Conflict):  # it stops already: the next look says so
+                with suppress(Conflict):  # already stopping: the next poll shows the status
                     self._client.stop(object_id)
                 was_stopped = True
             elif status in (ClusterStatus.STOPPED, ClusterStatus.ERROR):
@@ -357,7 +358,11 @@ class ClusterOperations:
             raise to_out_of_capacity(error) from None
 
     def _begin_deletion(self, cluster_id: str, body: Mapping[str, Any]) -> Conflict | None:
-        """Send the deletion and return the conflict of a cluster to be stopped first, or None."""
+        """Send the deletion and return the conflict of a cluster to be stopped first, or None.
+
+        A missing cluster is no error. Raises GpuformError if a 404 contradicts what reads still
+        show.
+        """
         try:
             self._client.delete(cluster_id, body)
         except NotFound as error:
@@ -379,7 +384,7 @@ class ClusterOperations:
         try:
             reading = self._client.cluster_listing.read_one(cluster_id)
             if reading.cluster.status in STABLE_STATUSES and not reading.cluster.is_whole:
-                # Nothing says that lists have everything: look at the cluster alone.
+                # No document says that lists have every field: read the cluster alone.
                 reading = self._client.cluster_listing.read_alone(cluster_id)
         except NotFound:
             return None
@@ -467,10 +472,13 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
 
     @classmethod
     def observe_gpu_work(cls, settings: Settings, object_id: str) -> Observation | None:
-        """Return the measured GPU use: TensorOne reports nothing else about work.
+        """Return an observation whose gap says how GPUs may be used, by TensorOne's metrics.
 
-        None for a running cluster without metrics. A missing cluster gives an observation without
-        use.
+        TensorOne reports nothing else about work. None for a running cluster without metrics; no
+        gap for a missing, stopped or idle one.
+
+        Raises:
+            GpuformError: the platform does not answer.
         """
         client = get_client(settings)
         try:
@@ -493,7 +501,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
 
     @classmethod
     def read_live_metrics(cls, settings: Settings, ids: Sequence[str]) -> Mapping[str, Live]:
-        """Return the metrics and the cost so far, by cluster id."""
+        """Return the metrics and the cost so far, by cluster id, without missing clusters."""
         return read_live_figures(get_client(settings), ids)
 
     @classmethod
@@ -510,12 +518,15 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     def decide_repairs(
         cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
     ) -> RepairDecision:
-        """Return the decision to restart a broken cluster."""
+        """Return whether a run restarts a broken cluster under the declared `repair`."""
         return decide_cluster_repairs(old_outputs, declared)
 
     @classmethod
     def get_credit(cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Credit | None:  # noqa: ARG003 - a hook
-        """Return what the status message says about credit, or None."""
+        """Return whether lack of credit stopped the cluster, by the text of its status.
+
+        None without a status.
+        """
         return read_credit(outputs)
 
     @classmethod
@@ -530,7 +541,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
 
     @classmethod
     def get_exposure(cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Exposure | None:
-        """Return the ports open to everybody, from the firewall rules; None if there are none."""
+        """Return the ports open to everybody, or why they are unknown; None if no port is."""
         return describe_cluster_exposure(inputs, outputs)
 
     @classmethod
@@ -547,7 +558,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     def find_planned_changes(
         cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
     ) -> Iterator[FieldChange]:
-        """Yield a start or stop, and the changes applied by a start."""
+        """Yield a start or stop, and the changes applied by a start, with the effect of each."""
         yield from plan_state_changes(old_outputs, declared)
         parts = (
             {k: v for k, v in values.items() if k in FIELDS_APPLIED_BY_START}
@@ -567,9 +578,9 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
 def _remove_placement(
     inputs: Mapping[str, Any], known_inputs: Mapping[str, Any], known_outputs: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return inputs without a placement chosen from the declared alternatives.
+    """Return inputs without a region or GPU type of the known or an alternative placement.
 
-    The outputs show the placement; an alternative is no change of the declaration.
+    Both are no change of the declaration: outputs show the placement.
     """
     alternatives = [alternative for _, alternative in iterate_alternatives(known_inputs)]
     placement_fields = {

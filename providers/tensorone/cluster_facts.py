@@ -103,15 +103,16 @@ _OUTBOUND_DIRECTIONS: Final = ("outbound", "egress")
 
 
 def describe_cluster_exposure(
-    values: Mapping[str, Any], outputs: Mapping[str, Any]
+    inputs: Mapping[str, Any], outputs: Mapping[str, Any]
 ) -> Exposure | None:
-    """Return the ports open to every address, or None.
+    """Return the ports open to every address, and why more may be open; None if neither applies.
 
-    For a cluster that does not exist yet nobody knows the ports, unless the declaration opens none.
+    Ports are unknown for a cluster that does not exist yet, unless the declaration opens none, and
+    while a declared change of ports or security groups is not applied.
     """
     if not outputs:
-        opens_ports = any(values.get(name) not in (None, []) for name in _PORT_OPENING_FIELDS)
-        is_closed = values.get("ssh_enabled") is False and not opens_ports
+        opens_ports = any(inputs.get(name) not in (None, []) for name in _PORT_OPENING_FIELDS)
+        is_closed = inputs.get("ssh_enabled") is False and not opens_ports
         text = "TensorOne shows the firewall rules of a cluster once it is there"
         return None if is_closed else Exposure(unknown=text)
     rules = outputs.get("firewall_rules")
@@ -119,14 +120,17 @@ def describe_cluster_exposure(
         return Exposure(unknown="they were not seen yet: run `gpuform refresh`")
     ports = tuple(dict.fromkeys(_list_open_ports(rules)))
     # the observed rules do not show yet what this plan changes
-    changed_fields = [name for name in _PORT_OPENING_FIELDS if _is_changed(values, outputs, name)]
+    changed_fields = [name for name in _PORT_OPENING_FIELDS if _may_differ(inputs, outputs, name)]
     text = f"a change of {' and '.join(changed_fields)} may open some" if changed_fields else ""
     return Exposure(ports=ports, unknown=text) if ports or text else None
 
 
-def _is_changed(values: Mapping[str, Any], outputs: Mapping[str, Any], name: str) -> bool:
-    """Return True if a declared list differs, or may differ, from the observed one in any order."""
-    declared, observed = values.get(name), outputs.get(name)
+def _may_differ(inputs: Mapping[str, Any], outputs: Mapping[str, Any], name: str) -> bool:
+    """Return True if the declared list `name` may differ from the observed one, whatever the order.
+
+    False for an undeclared list; True for an unknown or unobserved one.
+    """
+    declared, observed = inputs.get(name), outputs.get(name)
     if declared is None:
         return False
     if contains_unknown(declared) or not isinstance(observed, list):
@@ -135,7 +139,10 @@ def _is_changed(values: Mapping[str, Any], outputs: Mapping[str, Any], name: str
 
 
 def _list_open_ports(rules: list[Any]) -> Iterator[str]:
-    """Yield the ports open to every address, as `22/tcp`."""
+    """Yield the ports that inbound rules open to every address, as `22/tcp`.
+
+    A rule without a source opens its ports to every address.
+    """
     for rule in rules:
         if not isinstance(rule, Mapping):
             continue
@@ -164,43 +171,43 @@ _PRICED_FIELDS: Final = (
 _TERMINATION_LIMITS: Final = ("idle_minutes", "max_runtime_hours", "cost_limit_usd")
 
 
-def describe_cluster_usage(values: Mapping[str, Any], outputs: Mapping[str, Any]) -> ResourceUsage:
+def describe_cluster_usage(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> ResourceUsage:
     """Return the resource usage and the expenses of a cluster.
 
     The observed region and GPU type count before the declared ones: a search for capacity may have
     placed the cluster elsewhere.
     """
-    values, outputs = (
-        {**values, **extract_placement(outputs)},
+    inputs, outputs = (
+        {**inputs, **extract_placement(outputs)},
         {**outputs, **extract_placement(outputs)},
     )
-    region, gpu_type = find_text(values, "region"), find_text(values, "gpu_type")
-    tags = list_member_names(values, "tags")
+    region, gpu_type = find_text(inputs, "region"), find_text(inputs, "gpu_type")
+    tags = list_member_names(inputs, "tags")
     is_running = find_text(outputs, "status") == "running"
     return ResourceUsage(
         region=region,
         gpu_types=(gpu_type,) if gpu_type else (),
         tags=tags,
-        expires=has_expiry(values)
+        expires=has_expiry(inputs)
         or EXPIRES in tags
-        or _has_termination_limit(values.get("auto_terminate")),
+        or _has_termination_limit(inputs.get("auto_terminate")),
         running=is_running,
         unknown=list_unknown_fields(
-            values, region="region", gpu_types="gpu_type", tags="tags", expires="auto_terminate"
+            inputs, region="region", gpu_types="gpu_type", tags="tags", expires="auto_terminate"
         ),
-        expenses=_list_expenses(values, outputs, region, gpu_type),
+        expenses=_list_expenses(inputs, outputs, region, gpu_type),
     )
 
 
 def _list_expenses(
-    values: Mapping[str, Any], outputs: Mapping[str, Any], region: str, gpu_type: str
+    inputs: Mapping[str, Any], outputs: Mapping[str, Any], region: str, gpu_type: str
 ) -> tuple[Expense, ...]:
     """Return the expenses for GPUs and storage, at the reported rate if valid, else unpriced."""
     location = {"platform": "tensorone", "region": region}
     hourly_rate = outputs.get("current_hourly_rate")
-    # float) and | the reported rate is for the cluster as it is: after a change of anything priced
-    # only the price book can tell
-    if isinstance(hourly_rate, int | float) and _is_reported_rate_valid(values, outputs):
+    # The reported rate is for the cluster as it is: after a change of a priced field only the price
+    # book has the rate.
+    if isinstance(hourly_rate, int | float) and _is_reported_rate_valid(inputs, outputs):
         is_stopped = find_text(outputs, "status") == "stopped"
         billing = Billing.STOPPED if is_stopped else Billing.ON_DEMAND
         count, size = find_number(outputs, "gpu_count"), find_number(outputs, "storage_gb")
@@ -214,21 +221,21 @@ def _list_expenses(
             Expense(what="whole", amount=count, **rate_details, **reported_details),
             Expense(
                 what="storage", amount=size, unit="GB", hourly=0.0, **reported_details
-            ),  # in that price
+            ),  # the hourly rate of the cluster includes the storage
         )
-    is_stopped = find_text(values, "state") == "stopped"
+    is_stopped = find_text(inputs, "state") == "stopped"
     billing = Billing.STOPPED if is_stopped else Billing.ON_DEMAND
-    count, size = find_number(values, "gpu_count"), find_number(values, "storage_gb")
+    count, size = find_number(inputs, "gpu_count"), find_number(inputs, "storage_gb")
     return (
         Expense(what="gpus", amount=count, gpu_type=gpu_type, billing=billing, **location),
         Expense(what="storage", amount=size, unit="GB", **location),
     )
 
 
-def _is_reported_rate_valid(values: Mapping[str, Any], outputs: Mapping[str, Any]) -> bool:
-    """Return True if every field behind the rate is declared as observed."""
-    declared_fields = (name for name in _PRICED_FIELDS if values.get(name) is not None)
-    return all(is_equal(values[name], outputs.get(name)) for name in declared_fields)
+def _is_reported_rate_valid(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> bool:
+    """Return True if every declared field behind the hourly rate equals the observed one."""
+    declared_fields = (name for name in _PRICED_FIELDS if inputs.get(name) is not None)
+    return all(is_equal(inputs[name], outputs.get(name)) for name in declared_fields)
 
 
 def _has_termination_limit(limits: Any) -> bool:
@@ -312,7 +319,7 @@ def _format_money(value: float, cost: wire.Cost) -> str:
 
 
 def find_cluster_notices(outputs: Mapping[str, Any], now: float) -> Iterator[Notice]:
-    """Yield the end expected by the platform, and a newer version of the template.
+    """Yield notices of the coming auto-termination of a running cluster, and of a newer template.
 
     `estimated_termination` and `template_version` are from TensorOne's documentation ('Get Cluster
     Details'). That a cluster keeps the version of its creation is our reading.
@@ -350,7 +357,12 @@ def _get_text(outputs: Mapping[str, Any], name: str) -> str:
 def plan_state_changes(
     outputs: Mapping[str, Any], declared: Mapping[str, Any]
 ) -> Iterator[FieldChange]:
-    """Yield whether the next run starts or stops a cluster, from outputs and declaration."""
+    """Yield the change of `state` if the next run starts or stops the cluster.
+
+    A cluster stopped by auto-termination gets the action KEEP without the permission
+    `start-terminated`. Nothing is yielded while `gpuform expire` keeps a cluster with a declared
+    `idle` stopped.
+    """
     status, state = outputs.get("status"), declared.get("state", "running")
     # between two states the last recorded one counts: the cluster is on its way
     observed_state = status if status in STABLE_STATUSES else outputs.get("state", "running")
@@ -359,8 +371,8 @@ def plan_state_changes(
         because = KNOWN_AFTER_APPLY
         yield FieldChange("state", Action.UPDATE, recorded_state, state, because=because)
     elif is_idleness_cause(stop_reason) and declared.get("idle") is not None and state == "stopped":
-        # the cluster stays as `gpuform expire` left it
-        return  # as `gpuform expire` has left it: who declares idle cannot declare that
+        # `idle` excludes a declared `state: stopped`: only `gpuform expire` sets both
+        return
     elif stop_reason and not (is_idleness_cause(stop_reason) and declared.get("idle") is None):
         yield _plan_change_after_termination(stop_reason, state)
     elif recorded_state != state:
@@ -370,7 +382,10 @@ def plan_state_changes(
 
 
 def _plan_change_after_termination(stop_reason: str, state: str) -> FieldChange:
-    """Return the change for a cluster stopped by auto-termination."""
+    """Return the change of `state` for a cluster stopped by auto-termination.
+
+    The action is KEEP if the cluster may not be started.
+    """
     because = f"stopped by {stop_reason}"
     if state == "stopped":
         return FieldChange("state", Action.UPDATE, "running", state, because=because)
@@ -384,7 +399,7 @@ def _plan_change_after_termination(stop_reason: str, state: str) -> FieldChange:
 def describe_start_effect(
     path: str, outputs: Mapping[str, Any], declared: Mapping[str, Any]
 ) -> str:
-    """Return the plan's words for a change applied by a start only."""
+    """Return the plan's words for the stops and starts by which a change is applied."""
     is_stopped = outputs.get("status") == ClusterStatus.STOPPED
     if declared.get("state") == "stopped":
         if path == "restore_snapshot":

@@ -50,10 +50,13 @@ class StartStopSequence:
         """The declared snapshot, once the cluster was started from it."""
 
     def request_next_step(self, cluster: wire.Cluster) -> str | None:
-        """Request the next step of a cluster at rest; return `start`, `stop`, or None if done.
+        """Request the next step to the declaration; return `start`, `stop`, or None if done.
+
+        The caller has checked that the cluster is at rest. A step without effect so far is
+        returned, and requested again only after a while.
 
         Raises:
-            OutOfCapacity: there are no GPUs for a start.
+            OutOfCapacity: there were no GPUs for a start within the declared wait.
             GpuformError: the platform refuses the step or does not answer.
         """
         step = self._choose_next_step(cluster)
@@ -76,13 +79,16 @@ class StartStopSequence:
             else:
                 self._start_cluster(cluster)
         except OutOfCapacity as error:
-            self._wait_for_capacity(error, cluster)
+            self._report_capacity_wait(error, cluster)
         except Conflict:
-            pass  # it is on its way already: the next look shows where to
+            pass  # the status is changing already: the next poll shows the new one
         return step
 
     def describe_unmet_inputs(self, cluster: wire.Cluster) -> str | None:
-        """Return which declared fields the platform started the cluster without, or None."""
+        """Return a sentence about declared start fields that the cluster lacks, or None.
+
+        The caller has checked that no step remains, so the platform ignored these fields.
+        """
         unmet_inputs = find_start_changes(cluster, self._inputs)
         if not unmet_inputs:
             return None
@@ -92,7 +98,8 @@ class StartStopSequence:
     def find_accepted_stop_reason(self, cluster: wire.Cluster) -> str | None:
         """Return why a cluster may stay stopped in spite of the declaration, or None.
 
-        The permission `start-terminated` allows the start of a cluster that its own limits stopped.
+        The reason is a stop by `gpuform expire` or by the cluster's own limits. With the permission
+        `start-terminated` a cluster declared as running may not stay stopped.
         """
         outputs = self._context.stored_properties
         if self._inputs.idle is not None:
@@ -122,7 +129,7 @@ class StartStopSequence:
         return IdleStops.from_intents(self._context.intents)
 
     def _record_idle_stop(self) -> None:
-        """Record the reason if `gpuform expire` stops the cluster."""
+        """Record why this run stops the cluster if the run is `gpuform expire`."""
         idleness = read_idleness(self._inputs.dump_declared())
         # a declaration with `idle` is never declared as stopped: only `gpuform expire` does that
         if idleness is not None and self._inputs.state == "stopped":
@@ -156,8 +163,8 @@ class StartStopSequence:
         declared_snapshot = self._inputs.restore_snapshot
         return None if declared_snapshot == self.restored_snapshot else declared_snapshot
 
-    def _wait_for_capacity(self, error: OutOfCapacity, cluster: wire.Cluster) -> None:
-        """Report that a start waits for capacity, or raise the error when the wait is over."""
+    def _report_capacity_wait(self, error: OutOfCapacity, cluster: wire.Cluster) -> None:
+        """Report that a start waits for capacity; raise OutOfCapacity when the wait is over."""
         now = self._context.clock.now()
         if self._short_of_capacity_since is None:
             self._short_of_capacity_since = now
@@ -217,7 +224,10 @@ def to_out_of_capacity(error: ApiError) -> ApiError:
 def build_out_of_stock_error(
     error: OutOfCapacity, inputs: ClusterInputs, placements: Iterable[tuple[str, str]], verb: str
 ) -> OutOfCapacity:
-    """Return the error about the GPU types and regions in which TensorOne has no capacity."""
+    """Return the error about the GPU types and regions in which TensorOne has no capacity.
+
+    `verb` says what failed: `created` or `started`.
+    """
     plural = "s" * (inputs.gpu_count != 1)
     requested_capacity = [
         f"{inputs.gpu_count} {gpu_type} GPU{plural} free in {region}"

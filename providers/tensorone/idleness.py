@@ -62,7 +62,7 @@ def evaluate_idleness(client: TensorOneClient, id_: str, idleness: Idleness) -> 
 
 
 def describe_idle_stop(idleness: Idleness, now: float) -> str:
-    """Return the recorded reason of a stop for idleness, requested now."""
+    """Return the reason to record for a stop for idleness that is requested now."""
     return f"{IDLENESS_CAUSE}, each GPU used {idleness.text} up to {format_moment(now)}"
 
 
@@ -143,7 +143,10 @@ class _IdlenessCheck:
             yield self._format_use(maximum, f"within the last {self._window}")
 
     def _find_activity_doubts(self) -> Iterator[str]:
-        """Yield contradictions to idleness beside the metrics."""
+        """Yield activity within the required idle time: a start, an access, or a short idle count.
+
+        A cluster that reports neither uptime nor its last change of status is a doubt, too.
+        """
         cluster, required_s = self._cluster, self._idleness.lasting
         changed, uptime = cluster.status_details.last_status_change, cluster.uptime_seconds
         # without either, the cluster may have been started a minute ago

@@ -62,7 +62,7 @@ def clusters(
 
 
 def templates() -> Sequence[ListedTemplate]:
-    """Return the templates of existing clusters by id; the API cannot list all templates."""
+    """Return the templates of existing clusters, by id; the API cannot list all templates."""
     clusters_by_template: dict[str, list[Cluster]] = {}
     for cluster in _list_clusters():
         if cluster.template_info.template_id:

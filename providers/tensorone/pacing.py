@@ -25,7 +25,7 @@ RENEWAL_GRACE_S = 60.0
 
 
 def get_request_kind(method: str, path: str) -> str:
-    """Return the kind of a request, which has a limit of its own, as `create` or `action`."""
+    """Return `create`, `action`, or the method of any other request: each kind has a limit."""
     if method == "POST":
         return "create" if path.endswith("/clusters") else "action"
     return method
@@ -48,7 +48,7 @@ class RateLimits:
         self._windows: dict[str, _LimitWindow] = {}
 
     def wait_for_turn(self, request: "httpx.Request") -> "httpx.Request":
-        """Return the request as soon as the limits allow the request to be sent.
+        """Wait until the limits allow the request, count the request as sent, and return it.
 
         Raises:
             RateLimited: the wait would pass the deadline of the operation.
@@ -75,7 +75,7 @@ class RateLimits:
         return request
 
     def record_answer(self, response: "httpx.Response") -> None:
-        """Record the limit reported by an answer."""
+        """Record the limit that an answer reports for its kind of request, if any."""
         now = get_current_context().clock.now()
         kind = get_request_kind(response.request.method, response.request.url.path)
         reported_window = _parse_window(response, now)
@@ -92,7 +92,7 @@ class RateLimits:
             self._windows[kind] = reported_window
 
     def compute_read_spacing(self, now: float) -> float:
-        """Return the seconds between two polls, as the remaining reads allow; 0 for any.
+        """Return the seconds to keep between two polls for the remaining reads to last; or 0.
 
         Polls are spaced once half of the reads are used: the rest has to last until the window
         ends.
@@ -142,7 +142,10 @@ class RateLimitedPollSchedule(PollSchedule):
 
 
 def _parse_window(response: "httpx.Response", now: float) -> _LimitWindow | None:
-    """Return the limit window reported by an answer, or None."""
+    """Return the limit window reported by an answer, or None.
+
+    A refusal (429) gives a window without remaining requests.
+    """
     headers = response.headers
     limit, remaining, reset = (
         _parse_number(headers.get(f"x-ratelimit-{name}"))

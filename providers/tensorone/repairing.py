@@ -100,7 +100,7 @@ def find_faults(
     since_by_reason = {fault.because: fault.since for fault in known_faults}
     since = cluster.status_details.last_status_change
     # the time of a health check is not reported: the first observation counts
-    if cluster.status == ClusterStatus.RUNNING:  # it tells no date of its health
+    if cluster.status == ClusterStatus.RUNNING:
         since = since_by_reason.get(trouble, format_moment(now))
     return [
         NodeFault(
@@ -114,7 +114,10 @@ def find_faults(
 
 
 def observe_use(cluster: wire.Cluster, now: float) -> Observation | None:
-    """Return measurements of a cluster's GPUs at `now`, or None without any."""
+    """Return an observation whose gap says how the cluster's GPUs may be used at `now`.
+
+    None for a running cluster without metrics. An idle or stopped cluster gives no gap.
+    """
     if cluster.metrics is None and cluster.status == ClusterStatus.RUNNING:
         return None
     possible_use, gpu_use = describe_possible_use(cluster, now), None
@@ -126,9 +129,10 @@ def observe_use(cluster: wire.Cluster, now: float) -> Observation | None:
 
 
 def describe_possible_use(cluster: wire.Cluster, now: float) -> str | None:
-    """Return why a cluster may be in use, or None for an idle or a stopped one.
+    """Return why a GPU of a cluster may be in use, or None for an idle or a stopped cluster.
 
-    TensorOne reports one figure for all GPUs, and one of them may do all the work.
+    An unknown or old measurement is a reason. TensorOne reports one figure for all GPUs, and one of
+    them may do all the work.
     """
     if cluster.status in (ClusterStatus.STOPPED, ClusterStatus.STOPPING):
         return None
@@ -160,7 +164,11 @@ def _describe_trouble(cluster: wire.Cluster, *, is_interrupted: bool) -> str:
 
 
 def _explain_hold(outputs: Mapping[str, Any]) -> str:
-    """Return why a broken cluster is not restarted now; "" if a restart may run."""
+    """Return why a broken cluster is not restarted now; "" if a restart may run.
+
+    The reasons are a restart that did not help, and possible use without the permission to evict
+    jobs.
+    """
     # a second restart would not help either: people have to decide
     if outputs.get("restarted_at"):
         return f"it was restarted at {outputs['restarted_at']}, and that did not help"
@@ -211,7 +219,7 @@ class ClusterRestart:
         """Stop a broken or named cluster, for `wait_until_ready` to start again.
 
         Records the restart before the stop, and waits for the stop. A restart no longer needed is
-        only a warning.
+        only a warning. Does nothing for a missing or a stopped cluster.
 
         Raises:
             GpuformError: the cluster may be in use, or cannot be stopped.
@@ -228,7 +236,10 @@ class ClusterRestart:
             self._stop_cluster(reading)
 
     def record_end(self) -> None:
-        """Record the end of a restart, once the cluster is as declared again."""
+        """Record the end of a restart, if one is recorded as begun.
+
+        The caller has seen the cluster as declared again.
+        """
         last_repair = self._last_repair
         if last_repair is not None and last_repair.repair == _BEGUN:
             self._records.record(replace(last_repair, repair=_ENDED))
@@ -287,10 +298,10 @@ class ClusterRestart:
         changed_at = to_unix_time(reading.cluster.status_details.last_status_change)
         return (
             changed_at is not None and changed_at <= last_repair.at + STOP_TIMEOUT_S
-        )  # later, it was somebody else
+        )  # a later stop is somebody else's
 
     def _find_restart_time(self, reading: ClusterReading) -> str:
-        """Return the time of a restart because of a fault; empty without one."""
+        """Return when the last recorded restart began, if the restart is over; else ""."""
         last_repair = self._last_repair
         if last_repair is None:
             return ""

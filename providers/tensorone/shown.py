@@ -59,7 +59,10 @@ def extract_inputs(cluster: wire.Cluster, known_inputs: Mapping[str, Any]) -> di
 
 
 def find_start_changes(cluster: wire.Cluster, inputs: ClusterInputs) -> dict[str, Any]:
-    """Return the declared fields to be changed by a start, where the platform differs."""
+    """Return the declared values of fields that differ on the platform and change by a start only.
+
+    A field that the platform does not report is left out.
+    """
     observed, declared = extract_inputs(cluster, {"is": "known"}), inputs.dump_declared()
     return {
         name: declared[name]
@@ -157,7 +160,10 @@ def find_failed_checks(cluster: wire.Cluster, required: Sequence[str]) -> str | 
 
 
 def _extract_variables(cluster: wire.Cluster) -> dict[str, str] | None:
-    """Return the environment variables whose values the platform reports, or None."""
+    """Return the environment variables with the values that the platform reports.
+
+    None if the platform reports no environment.
+    """
     if cluster.environment is None:
         return None
     variables = cluster.environment.variables.items()
@@ -180,7 +186,10 @@ def _extract_network(
 def _match_ports(
     declared: Sequence[Mapping[str, Any]] | None, actual: Sequence[wire.PortMapping]
 ) -> list[dict[str, Any]]:
-    """Return the existing declared ports, in order and then the other ports."""
+    """Return the existing ports as inputs: the declared ones in declared order, then the others.
+
+    A declared port has its declared fields only.
+    """
     unmatched_ports = {(port.internal_port, port.protocol or "tcp"): port for port in actual}
     matched_ports = []
     for declared_port in declared or ():
