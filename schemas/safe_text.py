@@ -81,7 +81,7 @@ _NEEDS_JSON_ESCAPE: Final = re.compile(r"[^ -~\n\t]|(?<=#)#")
 
 
 def format_json(value: Any, *, indent: int | None = None, compact: bool = False) -> str:
-    """Return ``value`` as JSON with invisible characters escaped.
+    """Return ``value`` as JSON with invisible characters escaped; ``compact`` leaves out blanks.
 
     The second of two `#` is escaped, too: some CI systems look for commands behind `##`.
     """

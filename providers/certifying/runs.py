@@ -24,7 +24,7 @@ from gpuform.providers.certifying.verdicts import (
 from gpuform.providers.context import PollResult, ProviderContext, wait_until_done, wait_until_gone
 from gpuform.providers.errors import NotReady
 from gpuform.providers.lifetime import format_moment
-from gpuform.providers.records import digest
+from gpuform.providers.records import compute_digest
 from gpuform.schemas.policies.certification import (
     CategoryInputs,
     CertificationOutputs,
@@ -338,7 +338,7 @@ def _reject_single_node_result(job: JobResult) -> JobResult:
 def _compute_purpose(machines: Sequence[Machine], categories: Sequence[CategoryInputs]) -> str:
     """Return the digest of machines and categories, by which a later run recognizes this one."""
     machine_lines = sorted("\n".join(astuple(machine)) for machine in machines)
-    return digest("\n".join((compute_categories_digest(categories), *machine_lines)))
+    return compute_digest("\n".join((compute_categories_digest(categories), *machine_lines)))
 
 
 def remove_run(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gpuform.providers.errors import GpuformError
-from gpuform.providers.records import digest
+from gpuform.providers.records import compute_digest
 from gpuform.schemas.changes import Action, FieldChange
 from gpuform.schemas.policies.certification import (
     CategoryInputs,
@@ -82,7 +82,9 @@ def select_current_evidence(
 
 def compute_categories_digest(categories: Sequence[CategoryInputs]) -> str:
     """Return a digest which changes with any category or option."""
-    return digest(json.dumps([category.dump_declared() for category in categories], sort_keys=True))
+    return compute_digest(
+        json.dumps([category.dump_declared() for category in categories], sort_keys=True)
+    )
 
 
 def _find_gap_reason(

@@ -96,6 +96,7 @@ class EmulatorClock:
             OtherEmulator: another emulator answers.
         """
         if not cancelled.is_set():
+            # A moment, not a step: waiters for the same moment move the clock once.
             self._request_time("POST", {"until": self.now() + max(0.0, seconds)})
 
     def get_identity(self) -> str:
@@ -190,6 +191,7 @@ def get_clock(environ: Mapping[str, str]) -> Clock:
         return SystemClock()
     expected = environ.get(EMULATOR_VARIABLE, "")
     with _clocks_lock:
+        # An emulator in this process and one behind the network may have the same address.
         key = url, expected, find_mounted_transport(url)
         return _clocks.setdefault(key, EmulatorClock(url, expected))
 

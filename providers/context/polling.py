@@ -78,6 +78,7 @@ class PollSchedule:
         while interval > waited / 4 and interval / 2 >= self.SHORTEST:
             interval /= 2
         remaining = interval - (now - self._started_at) % interval
+        # A waiter that wakes up a little early would otherwise poll twice in a row.
         return remaining if remaining > interval / 10 else remaining + interval
 
 
@@ -112,6 +113,7 @@ def wait_until_done(
     phase = reported_phase = ""
     pause = 0.0
     if isinstance(interval, PollSchedule) and context.just_created:
+        # A new object is not ready at once: its first poll joins those of the other waiters.
         pause = interval.compute_delay(started, 0)
     while True:
         try:
@@ -126,6 +128,7 @@ def wait_until_done(
                 return result.value
             if result is not None and result.failure is not None:
                 raise NotReady(f"{label}: {result.failure}", last=result.value)
+            # One line for each phase: a wait of an hour must not fill the log.
             if phase != reported_phase:
                 context.on_progress(f"{phase} ({waited})")
                 reported_phase = phase
@@ -138,6 +141,7 @@ def wait_until_done(
             else:
                 pause = interval
             pause -= context.clock.now() - probed_at
+        # The last observed value must not be lost: the caller stores it.
         except Cancelled:
             reason = f"{label}: interrupted after {format_duration(context.clock.now() - started)}"
             reason += f"; last seen: {phase}" if phase else ""
@@ -193,6 +197,8 @@ def _probe_once(
     try:
         result = probe()
     except TRANSIENT_ERRORS as error:
+        # Before any answer of the platform, a foreign one means a wrong address: waiting would be
+        # in vain.
         if is_first and isinstance(error, ForeignAnswer):
             raise
         return None, f"no answer: {error.message}"

@@ -168,6 +168,7 @@ class ProviderContext:
 
         When the block ends, the deadline moves back by the seconds that the block did not use.
         """
+        # A timeout that a user has set is never extended.
         began, extra = self.clock.now(), seconds if self.timeout is None else 0.0
         self._move_deadline(extra)
         try:
@@ -212,6 +213,7 @@ class ProviderContext:
                 unknown.
         """
         if self.clock.is_platforms:
+            # Another process may have moved the emulator's clock.
             self.clock.sleep(0, self.cancelled)
             return self.clock.now(), True
         return self.clock.now() - (clock_ahead or 0.0), clock_ahead is not None
@@ -230,6 +232,7 @@ class ProviderContext:
                 f"nothing is changed on a platform: {READS_ONLY} is set",
                 hint="this process may only read; a person does what is to be done",
             )
+        # Another machine may have taken over the stack while this process slept.
         self.check_lock()
         _before_change.get()()
 
@@ -279,6 +282,7 @@ def get_current_context() -> ProviderContext:
     if urn is None:
         return ProviderContext()
     context = create_hosted_context(urn)
+    # Pulumi's dynamic host stores nothing of a create that fails.
     context.can_store_unready = False
     host = stock_host.find_host()
     return context if host is None else _connect_to_host(host, context, urn)
@@ -370,6 +374,7 @@ class HostBoundary(AbstractContextManager[ProviderContext]):
 
 def describe_unexpected_error(label: str, error: Exception) -> str:
     """Return the message for an unknown error: its type alone; the frames go to the log."""
+    # The text of another library's error may contain values: only its type and frames are kept.
     frames = "".join(traceback.format_tb(error.__traceback__))
     logger.debug("%s failed with %s:\n%s", label, type(error).__name__, frames)
     return f"{label} failed: unexpected {type(error).__name__} (this is an error in gpuform)"

@@ -31,6 +31,7 @@ class Tracer:
         thread = threading.current_thread()
         tid = threading.get_native_id()
         with self._lock:
+            # Viewers take a track's name from an event of its own.
             if tid not in self._named_threads:
                 self._named_threads.add(tid)
                 name_event = {"name": "thread_name", "ph": "M", "args": {"name": thread.name}}

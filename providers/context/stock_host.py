@@ -110,6 +110,7 @@ def find_thread_pool(frame: FrameType | None) -> Executor | None:
 def _shadow_names(module: ModuleType, host: StockHost) -> None:
     """Replace `traceback` and `empty_pb2` in the host's module by gpuform's stand-ins."""
     names = vars(module)
+    # A host that has something else under this name is another version, and keeps its behaviour.
     if names.get("traceback") is traceback:
         names["traceback"] = _Traceback()
     messages = names.get("empty_pb2")

@@ -24,8 +24,8 @@ def try_until_capacity(
     """Return the result of the first attempt that is not out of capacity.
 
     All attempts are tried in turn, again every `ROUND` seconds for `patience` seconds, but not past
-    the deadline of the context. Each progress message names all alternatives, because a log may
-    show any single line of a round.
+    the deadline of the context; only once without a deadline. Each progress message names all
+    alternatives, because a log may show any single line of a round.
 
     Args:
         context: its deadline and cancellation end the attempts.
@@ -51,7 +51,9 @@ def try_until_capacity(
                 if names and at > 0:
                     context.on_progress(f"took {names[at]}{_describe_exhausted(names[:at])}")
                 return result
+            # An interrupted run must not create anything more.
             context.raise_if_cancelled()
+        # Without a deadline there is no second round.
         remaining = min(until - context.clock.now(), context.compute_remaining_seconds() or 0.0)
         if remaining <= 0:
             raise last_error

@@ -135,6 +135,7 @@ def create_once(context: ProviderContext, creation: Creation) -> str:
     target = creation.target
     # Two resources of one program must not create the same name at once.
     context.exit_stack.enter_context(context.intents.claim(target))
+    # First of all: an interrupted create may have made the object already.
     earlier = context.intents.find(context.urn, target)
     if earlier is not None:
         object_id = _find_object_of_earlier_attempt(context, creation, earlier)
@@ -144,6 +145,7 @@ def create_once(context: ProviderContext, creation: Creation) -> str:
             # The id is stored before anybody waits: a crash now loses nothing.
             context.intents.record_id(earlier, object_id)
             return object_id
+    # A call that may only search ends here: nothing was found.
     context.refuse_creation(target)
     first_listing: list[Sequence[Candidate]] = [creation.candidates()]
     ignored = {context.replaced_id, *_find_acknowledged_ids(earlier, first_listing[0])}
@@ -222,17 +224,22 @@ def _create_by_attempt(
         tried_gpu_type=attempt.gpu_type,
     )
     earlier = context.intents.find(context.urn, target)
+    # The last moment at which nothing has to be recorded.
     context.raise_if_cancelled()
+    # Stored before the request: if the process dies from here on, the next run searches for the
+    # object.
     timed_intent = TimedIntent(context, intent, creation.clock_ahead)
     if earlier is not None and (earlier.urn is None) != (intent.urn is None):
         context.intents.forget(intent=earlier)  # of the other engine, and now settled
     try:
+        # A request that waits for its turn is sent much later than its record says.
         with context.run_before_each_change(timed_intent.refresh_start):
             object_id = attempt.send()
     except Conflict as error:
         if is_refusal(error):
             context.intents.forget(intent=timed_intent.intent)
             raise
+        # A 409 may answer a repetition of our own request, whose first copy made the object.
         object_id = _find_after_conflict(context, creation, timed_intent.intent, error)
     except (ApiError, MissingCredentials, Unreachable, UnknownOutcome) as error:
         if is_refusal(error):
@@ -242,6 +249,7 @@ def _create_by_attempt(
             context, creation, timed_intent.intent, error.message
         )
     else:
+        # The id of the answer may be another object's: the platform has to show the object first.
         if creation.has_hints:
             object_id = _confirm_created(context, creation, timed_intent.intent, object_id)
     context.intents.record_id(timed_intent.intent, object_id)
@@ -284,6 +292,7 @@ def _find_after_conflict(
     now, _ = context.get_platform_time(creation.clock_ahead())
     try:
         verdict = judge_candidates(context, intent, creation.candidates(), now)
+    # Without a list nobody knows: the 409 is reported, and the intent stays.
     except TRANSIENT_ERRORS:
         raise error from None
     own_object = verdict.ours
@@ -296,6 +305,7 @@ def _find_after_conflict(
         raise build_adoption_question(
             intent, verdict.doubtful if own_object is None else [own_object]
         )
+    # A documented lack of capacity is definite: the next attempt may follow.
     if isinstance(error, OutOfCapacity):
         context.intents.forget(intent=intent)
     raise error

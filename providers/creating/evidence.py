@@ -59,14 +59,17 @@ class Candidate:
         return all(mine == theirs or not (mine and theirs) for mine, theirs in pairs)
 
     def find_differences(self, sent: Mapping[str, Any]) -> list[str]:
-        """Return the names of sent properties whose value on this object is another one."""
+        """Return the names of sent properties whose value on this object is another one.
+
+        A property that the platform's list does not show is no difference.
+        """
         return [
             name
             for name, value in sent.items()
             if not shows_sent_value(self.shown.get(name), value)
         ]
 
-    def shows_any(self, sent: Mapping[str, Any]) -> bool:
+    def shows_any_sent(self, sent: Mapping[str, Any]) -> bool:
         """Return True if the platform's list shows one of the sent properties on this object."""
         return any(sent[name] is not None and self.shown.get(name) is not None for name in sent)
 
@@ -108,8 +111,10 @@ def judge_candidates(
         candidate.id: candidate for candidate in present if not candidate.leaving
     }.values()
     for candidate in present_candidates:
+        # A person's word counts before all evidence, except for an object of another stack.
         if candidate.id in adopted_ids and not context.belongs_to_other_stack(candidate.id):
             return Verdict(candidate)
+    # Several creates may be open at once: none may take the object of another one.
     ids_of_others = {
         id_ for other in context.intents.list_all() if other != intent for id_ in other.made
     }
@@ -132,6 +137,7 @@ def judge_candidates(
         for candidate in new_candidates
         if candidate not in proven_candidates and _may_be_ours(candidate, intent, now)
     ]
+    # With a second proven object, or one that may be ours as well, the choice would be a guess.
     if len(proven_candidates) == 1 and not rivals:
         return Verdict(proven_candidates[0])
     return Verdict(None, new_candidates)
@@ -195,10 +201,11 @@ def _is_in_time(candidate: Candidate, intent: Intent, now: float) -> bool:
     """
     made_at = find_credible_time(candidate, intent, now)
     if made_at is not None:
+        # By one and the same clock only rounding makes an object look older than its request.
         early = ROUNDING_S if intent.is_timed else CLOCK_SKEW_S
         is_in_time = -early <= made_at - intent.started_at <= LONGEST_EFFECT_S
         return is_in_time and (intent.looked_at is None or made_at < intent.looked_at - ROUNDING_S)
-    is_likely = candidate.created_at is None or candidate.shows_any(intent.sent)
+    is_likely = candidate.created_at is None or candidate.shows_any_sent(intent.sent)
     return is_likely and now - intent.started_at <= SETTLE + 1
 
 

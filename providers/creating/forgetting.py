@@ -34,8 +34,8 @@ def require_absence(
     missing = [] if failure is None else [failure.message]
     if seconds_left > 0:
         missing.append(f"it may lack what is new for another {format_duration(seconds_left)}")
-    seen = Observation(f"the list of {intent.platform}", missing)
-    require_evidence(FORGET_CREATE, f"{intent.kind} {', '.join(names)}", seen)
+    observation = Observation(f"the list of {intent.platform}", missing)
+    require_evidence(FORGET_CREATE, f"{intent.kind} {', '.join(names)}", observation)
 
 
 def is_refusal(error: GpuformError) -> bool:

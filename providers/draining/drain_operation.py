@@ -50,7 +50,7 @@ from gpuform.providers.evidence import (
 )
 from gpuform.providers.evidence.decisions import REMOVE_NODE
 from gpuform.providers.permissions import Permission
-from gpuform.providers.records import Drain, Drains, digest
+from gpuform.providers.records import Drain, Drains, compute_digest
 from gpuform.schemas.policies.drain import (
     DEFAULT_WAIT_MINUTES,
     DrainInputs,
@@ -112,7 +112,7 @@ class DrainTarget:
     @property
     def owner_label(self) -> str:
         """Return the label which a cordon writes on nodes, identical for each attempt."""
-        return f"gpuform-scale-down-{digest(self.id)[:12]}"
+        return f"gpuform-scale-down-{compute_digest(self.id)[:12]}"
 
     def match_workers(self, nodes: Iterable[ScheduledNode]) -> list[Worker]:
         """Return the object's workers, each with the matching node among `nodes`."""

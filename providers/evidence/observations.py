@@ -41,6 +41,7 @@ def find_gaps(decision: Decision, *observations: Observation) -> list[str]:
         for text in observation.missing
     ]
     limit = decision.max_age_s
+    # Something may have changed since an old answer: it proves nothing about now.
     if limit is not None:
         gaps += [
             f"{observation.source}: the answer is {observation.age_s:.0f} s old, more than "

@@ -88,10 +88,13 @@ class ErrorAnswers:
         """
         status = response.status_code
         message, code = _extract_message(response)
+        # The search for secrets takes time in proportion to the text.
         message = message[:LONGEST_READ]
         kind = _CLASSES.get(status, ServerError if status >= 500 else ApiError)
+        # Decided before secrets are cut out of the message, which could change its words.
         is_out_of_capacity = self.is_capacity(status, message)
         message = _shorten(self.redact(redact_request(message, body or {}), body))
+        # A proxy answers 404 as well, and so does a wrong base URL: objects must not count as gone.
         if kind is NotFound and not self._is_gone(response):
             return build_foreign_answer_error(self.platform, response, method, path, message)
         if is_out_of_capacity:
@@ -182,10 +185,10 @@ def compute_clock_ahead(response: "httpx.Response", now: float) -> float | None:
 
 
 def _extract_message(response: "httpx.Response") -> tuple[str, str | None]:
-    """Return the platform's message and code: `error.message`, `error`, `message` or plain text.
+    """Return the platform's message (`error.message`, `error`, `message` or text) and error code.
 
     Also reads `errors`, each with a `detail` that is a text or a list of texts. The rest of a body
-    is withheld: the body may be a page of a proxy, or contain what was sent.
+    is withheld: the body may be a page of a proxy, or contain what was sent. The code may be None.
     """
     try:
         body = response.json()

@@ -177,6 +177,7 @@ class ApiClient:
         """
         import tenacity  # noqa: PLC0415 - only who sends requests pays for it
 
+        # Once for all attempts: missing credentials are reported before anything is sent.
         headers = self._headers()
         retrying = tenacity.Retrying(
             sleep=lambda seconds: get_current_context().sleep(seconds),
@@ -186,6 +187,7 @@ class ApiClient:
             reraise=True,
         )
         response = retrying(self._send, method, path, body=body, params=params, headers=headers)
+        # The new address may be another host's, which must not get the credentials.
         if response.is_redirect and not may_redirect:
             raise self._build_error(response, method, path, body)
         return response
@@ -278,6 +280,7 @@ class ApiClient:
         get_current_context().on_clock_skew(self.platform, self.clock_ahead)
         # Clients read rate limits and other headers here, of error answers too.
         self._on_answer(response)
+        # Lifecycles take an accepted deletion as proof that the object is gone.
         if method == "DELETE" and response.is_success:
             get_current_context().accepted_deletions += 1
         if response.is_success or response.is_redirect:
@@ -311,6 +314,7 @@ class ApiClient:
         """Yield, for one request, the HTTP client with the fewest requests in progress."""
         with self._lock:
             pool = min(self._pools, key=lambda known_pool: known_pool.requests, default=None)
+            # Another pool is opened only while all of them are busy.
             if pool is None or (pool.requests and len(self._pools) < _POOLS):
                 pool = _Pool(self._create_http_client())
                 self._pools.append(pool)
@@ -339,6 +343,7 @@ class ApiClient:
         error = state.outcome.exception() if state.outcome else None
         asked = error.retry_after if isinstance(error, RateLimited | ServerError) else None
         if asked is not None:
+            # A platform may ask for hours.
             return min(asked, self.LONGEST_PAUSE)
         return self._jitter(
             min(self.FIRST_BACKOFF * 2 ** (state.attempt_number - 1), self.LONGEST_BACKOFF)
@@ -357,6 +362,8 @@ class ApiClient:
         if isinstance(error, Unreachable):
             return True
         if isinstance(error, RateLimited):
+            # A platform that names a time for the repetition has done nothing: then a create is
+            # repeated, too.
             return retry is Retry.SAFE or error.retry_after is not None
         if retry is Retry.CREATE:
             return False
@@ -395,6 +402,7 @@ def convert_httpx_errors(label: str, base_url: str) -> Iterator[None]:
             f"{label}: no connection to {_extract_host(base_url)} ({type(error).__name__})",
             hint="check the network and the address",
         ) from None
+    # The request may have left this machine, and the platform may have acted on it.
     except httpx.TransportError as error:
         raise UnknownOutcome(f"{label}: no answer ({type(error).__name__})") from None
     except httpx.HTTPError as error:

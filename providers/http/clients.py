@@ -40,6 +40,7 @@ class Clients(Generic[C]):
 
         `create_client` receives the transport that serves `url` in this process, or None.
         """
+        # Clients of an emulator in this process and of the network must not share connections.
         transport = find_mounted_transport(url or "")
         with self._lock:
             if (key, transport) not in self._clients:

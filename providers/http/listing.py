@@ -118,6 +118,7 @@ class Listing(Generic[T]):
             answer = self._read(id_)
         except NotFound as error:
             self._refuse_contradicted(id_, error)
+            # Many readers raise this one object: each would add its frames to those of the others.
             raise error.with_traceback(None) from None
         if id_ in answer.items:
             return answer.items[id_]
@@ -173,6 +174,7 @@ class Listing(Generic[T]):
         gaps = find_gaps(FORGET_OBJECT, Observation("its answer"), Observation("its list", missing))
         if gaps:
             raise build_contradiction_error(error, "; ".join(gaps))
+        # Once for each list, however many of its objects are missed.
         with listed.vouching:
             if not listed.is_vouched and listed.doubt is None:
                 try:
@@ -196,6 +198,7 @@ class Listing(Generic[T]):
             return
         try:
             self._fetch_checked(witness)
+        # The witness may just have been deleted: only a list that still shows it contradicts.
         except NotFound:
             if witness in self._index_by_id(self._fetch_list(self._fetch_all)):
                 raise build_contradiction_error(
@@ -217,6 +220,7 @@ class Listing(Generic[T]):
         """
         as_of = get_current_context().fresh_since
         with self._lock:
+            # A refresh accepts any list that was sent after it began.
             if as_of is not None and self._kept_answer and self._kept_answer.sent_at >= as_of:
                 return self._kept_answer
             round_ = self._next_round
@@ -253,12 +257,14 @@ class Listing(Generic[T]):
         Only this thread raises an own interruption.
         """
         try:
+            # Readers come in waves: a short wait lets one request serve more of them.
             if self._is_crowded:
                 time.sleep(min(GATHERING, self._last_duration / 2))
             with self._lock:
                 self._next_round = self._create_round()
                 round_.sent_at = time.monotonic()
             round_.answer = self._fetch_round(round_)
+        # This reader's interruption is none of the others': one of them sends the request again.
         except Cancelled:
             raise
         except GpuformError as error:
@@ -277,6 +283,7 @@ class Listing(Generic[T]):
         """Return a shared request's answer: one object, the requested ones, or the list."""
         first = round_.as_of is None or round_.as_of != self._last_as_of
         self._last_as_of = round_.as_of
+        # A second reader of the same moment announces more: then one list serves all of them.
         if round_.only is not None and first:
             return _Answer(round_.sent_at, {round_.only: self._fetch_checked(round_.only)})
         if self._fetch_some is not None and round_.as_of is None and not round_.wants_all:

@@ -53,6 +53,7 @@ def find_changes(
     if is_unclaimed:
         reason = "the state does not say which program manages the resource"
         changes.append(_create_recorded_change(PROVIDER_KEY, Action.ADD, None, None, reason))
+    # An update that acts also waits until the object is ready: one entry of the plan is enough.
     shows_resumption = not requires_action(changes) or kind.is_stuck(old)
     if (
         old.get("ready") is False
@@ -61,6 +62,7 @@ def find_changes(
     ):
         reason = f"{RESUME_PREFIX}{old.get('not_ready_reason') or 'not ready yet'}"
         changes.append(_create_recorded_change("ready", Action.UPDATE, False, True, reason))
+    # Any update ends the removal: an entry of its own is needed only if nothing else acts.
     if is_interrupted and not requires_action(changes):
         reason = "a removal of nodes was interrupted: those that stay are uncordoned"
         changes.append(FieldChange("drain", Action.UPDATE, "begun", "ended", because=reason))
@@ -96,19 +98,21 @@ def compare_inputs(kind: Traits, old: Properties, declared: Properties) -> list[
     Raises:
         GpuformError: a node that a person requests to repair cannot be repaired as requested.
     """
-    echoed, rules = extract_inputs(kind, old), get_field_rules(kind.inputs)
+    stored_inputs, rules = extract_inputs(kind, old), get_field_rules(kind.inputs)
     unreadable_fields = {
         name
         for name, field in kind.inputs.model_fields.items()
         if (field.is_required() or name == kind.import_field)
         and rules[name].write_only
-        and name not in echoed
+        and name not in stored_inputs
     }
 
     def classify_change(change: FieldChange) -> FieldChange:
         only_recorded = partial(replace, change, state_only=True)
         if rules[change.path.split(".")[0].split("[")[0]].state_only:
             return only_recorded(because="gpuform's own: nothing is sent")
+        # An import cannot read the value: a replacement because of it would destroy the imported
+        # object.
         if change.path in unreadable_fields:
             because = "recorded: the platform does not return it"
             return only_recorded(replaces=False, because=because)
@@ -123,9 +127,9 @@ def compare_inputs(kind: Traits, old: Properties, declared: Properties) -> list[
 
     current = apply_running_hours(kind, old, declared)
     # Parsing is expensive, and most often the old declaration equals the new one.
-    previous = declared if echoed == declared else parse_inputs(kind, echoed)
+    previous = declared if stored_inputs == declared else parse_inputs(kind, stored_inputs)
     planned = kind.get_planned_fields(current)
-    before, after = (_drop_fields(each, planned) for each in (previous, current))
+    before, after = (_drop_fields(values, planned) for values in (previous, current))
     field_changes_found = field_changes(kind.inputs, before, after)
     resting = (
         [_describe_rest(kind.power, old, declared)]
@@ -141,8 +145,9 @@ def compare_inputs(kind: Traits, old: Properties, declared: Properties) -> list[
         *map(classify_change, field_changes_found),
         *kind.find_planned_changes(old, current),
     ]
+    # A new object has no values of the old one, so undeclared values mean something else now.
     if any(change.replaces for change in (*visible_changes, *repairs)):
-        before, after = (_select_fields(each, planned) for each in (previous, current))
+        before, after = (_select_fields(values, planned) for values in (previous, current))
         visible_changes = list(
             _adjust_for_replacement(visible_changes, field_changes(kind.inputs, before, after))
         )
@@ -169,6 +174,7 @@ def _adjust_for_replacement(
     ):
         if change.action is not Action.KEEP:
             yield change
+        # KEEP is the platform's value of the old object; the new one begins without it.
         elif change.path not in reported_paths:
             reported_paths.add(change.path)
             reason = "no longer declared: the new one is made without it"
@@ -216,6 +222,7 @@ def extract_inputs(kind: Traits, values: Mapping[str, Any]) -> Properties:
     left out: there the state has the platform's value, not the declared one.
     """
     rules, computed = get_field_rules(kind.inputs), kind.outputs.model_fields
+    # A state that an older version wrote has fields under their former names.
     values = kind.inputs.rename_former_fields(values)
     return {
         name: value
@@ -240,6 +247,8 @@ def select_import_inputs(kind: Traits, observed: Mapping[str, Any]) -> Propertie
     rules, fields = get_field_rules(kind.inputs), kind.inputs.model_fields
 
     def is_worth_declaring(key: str, value: Any) -> bool:
+        # A documented default holds without a declaration, too, and would only lengthen the
+        # program.
         default = rules[key].default
         return bool(value) and not (default and is_equal(default.value, value))
 

@@ -75,6 +75,8 @@ def check_before_deletion(
     observed = read_with_settle_time(kind, open_operations, context, object_id, known_inputs)
     context.was_already_deleted = observed is None
     if observed is not None:
+        # What the platform shows now comes last: the state may be older than the object's
+        # protection.
         current = {
             **context.stored_properties,
             **observed.inputs,
@@ -126,6 +128,7 @@ def read_with_settle_time(
         or "ready" not in context.stored_properties
     ):
         return observed_object
+    # Counted from the first miss: nobody knows when the object was deleted.
     missed_at = context.clock.now()
     context.on_progress(
         f"{kind.platform} does not show {object_id}: looking again before it counts as gone"
@@ -137,6 +140,8 @@ def read_with_settle_time(
                 f"it was missed {format_duration(SETTLE - remaining)} ago for the first time"
             ]
             observed = Observation("its list and its lookup", missing if remaining > 0 else [])
+            # At the deadline, too: `require_evidence` then raises, because the object was not
+            # missed long enough.
             if remaining <= 0 or context.compute_remaining_seconds() == 0:
                 require_evidence(FORGET_OBJECT, f"{kind.platform}: {object_id}", observed)
                 break
@@ -164,6 +169,7 @@ def delete_and_confirm(
     while True:
         accepted = context.accepted_deletions
         open_operations().delete(context, object_id, known_inputs)
+        # An accepted DELETE proves the end; a 404 may come from a replica that lags behind.
         if context.accepted_deletions > accepted or not kind.is_eventually_consistent:
             return
         if read_with_settle_time(kind, open_operations, context, object_id, known_inputs) is None:
@@ -181,6 +187,7 @@ def refuse_interrupted_creates(context: ProviderContext) -> None:
     """
     if context.can_store_unready or not context.is_pulumi_host:
         return
+    # Decided once: the deletes of the destroy change the state from which the answer follows.
     with _deciding:
         if not _decided:
             try:
@@ -242,6 +249,7 @@ def raise_if_gone(
     """
     try:
         observed = open_operations().read(context, object_id, {})
+    # The error of the caller's own request says more than a failed second look.
     except GpuformError:
         return
     if observed is None:

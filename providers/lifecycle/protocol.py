@@ -112,8 +112,9 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
     def check(self, _olds: Properties, news: Properties) -> CheckResult:
         """Return the declared inputs in normal form, and each problem with its property path.
 
-        Unknown values are skipped. The platform is asked only if it can be, and only if the inputs
-        are right by themselves.
+        Unknown values are skipped. Only inputs that have no problem by themselves are completed and
+        checked by the kind's operations, which ask the platform if it can be asked. Warns of former
+        names of inputs.
         """
         with self._create_host_boundary("check", _olds, news) as context:
             context.stored_properties = to_properties(_olds)
@@ -121,6 +122,8 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             for name, now in self.inputs.former_names.items():
                 if news.get(name) is not None:
                     context.on_warning(f"{name} is called {now} now: write {now}")
+            # One group of problems after the other: each check needs inputs that passed the one
+            # before.
             problems = problems or find_refused_changes(
                 self.inputs, extract_inputs(self, context.stored_properties), values
             )
@@ -159,7 +162,8 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
     ) -> list[FieldChange]:
         """Return the changes between stored outputs and declared inputs of the object `id_`.
 
-        Interrupted operations in the stack's records count as changes, too.
+        Interrupted operations in the stack's records count as changes, too, and so does a resource
+        that the state does not attribute to a program (`is_unclaimed`).
         """
         context = get_current_context()
         return find_changes(
@@ -240,6 +244,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
                 self._open_operations(),
                 self.inputs.model_validate(declared),
             )
+            # Holds the claim on the name until the object is visible under it.
             with context.exit_stack:
                 id_, outs = self._create_and_wait(context, operations, desired_inputs, declared)
             self._refuse_unready(context, outs)
@@ -274,6 +279,8 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             except ObjectGone as gone:
                 if context.clock.now() - began > SETTLE:
                     raise
+                # The platform answered with an id: from now on only search, because a second
+                # request could make a second object.
                 context.just_created, context.is_search_only = False, True
                 context.exit_stack.close()  # it claims the name again
                 try:
@@ -329,6 +336,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
                 )
             inputs = select_declared_fields(self.inputs, observed.inputs, declared)
             observed_properties = {**inputs, **extract_outputs(self, context, observed)}
+            # Not ready, so that the next update compares the object and waits for it.
             unready = {"ready": False, "not_ready_reason": INTERRUPTED}
             return CreateResult(id_, {**declared, **observed_properties, **unready})
 
@@ -354,14 +362,17 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         """
         with self._create_host_boundary("read", props) as context:
             context.stored_properties = to_properties(props)
-            known = parse_inputs(self, extract_inputs(self, context.stored_properties))
-            observed = read_with_settle_time(self, self._open_operations, context, id_, known)
+            known_inputs = parse_inputs(self, extract_inputs(self, context.stored_properties))
+            observed = read_with_settle_time(
+                self, self._open_operations, context, id_, known_inputs
+            )
+            # The state has the id by now: nobody has to search for the object any more.
             self._forget_stored_intents(context, id_)
             if observed is None:
-                self._try_uncordon_leftover_nodes(context, id_, known)
+                self._try_uncordon_leftover_nodes(context, id_, known_inputs)
                 return ReadResult("", {})
-            if known:
-                inputs = select_declared_fields(self.inputs, observed.inputs, known)
+            if known_inputs:
+                inputs = select_declared_fields(self.inputs, observed.inputs, known_inputs)
             else:
                 inputs = select_import_inputs(self, observed.inputs)
             return ReadResult(id_, {**inputs, **extract_outputs(self, context, observed)}, inputs)
@@ -399,8 +410,10 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
                 except NotFound as error:
                     raise_if_gone(self._open_operations, context, _id, error.message)
                     raise
+                # The old outputs stay, so that the next run computes the same changes again.
                 except Unfinished as error:
                     return UpdateResult(self._build_unfinished_outputs(context, old, error))
+            # Stored again if the wait fails before it has observed the object.
             computed = {key: old[key] for key in self.outputs.model_fields if key in old}
             outs = wait_and_build_outputs(
                 self, self._open_operations, context, _id, declared, computed
@@ -438,16 +451,17 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         """
         with self._create_host_boundary("delete", _props) as context:
             context.stored_properties = to_properties(_props)
-            known = parse_inputs(self, extract_inputs(self, context.stored_properties))
+            known_inputs = parse_inputs(self, extract_inputs(self, context.stored_properties))
             require_deletion_permission(self, context.stored_properties, "this deletes it")
             refuse_interrupted_creates(context)
             context.start_deadline(self.timeouts.delete)
             if not self.is_bound:
-                check_before_deletion(self, self._open_operations, context, _id, known)
+                check_before_deletion(self, self._open_operations, context, _id, known_inputs)
+            # Nodes of a deleted object may live on in their scheduler, cordoned.
             if context.was_already_deleted:
-                self._uncordon_leftover_nodes(context, _id, known)
+                self._uncordon_leftover_nodes(context, _id, known_inputs)
             else:
-                delete_and_confirm(self, self._open_operations, context, _id, known)
+                delete_and_confirm(self, self._open_operations, context, _id, known_inputs)
                 Drains.from_intents(context.intents).forget(_id)
             context.intents.forget(urn=context.urn, id_=_id)
 
@@ -467,6 +481,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         self, context: ProviderContext, id_: str, known: Properties
     ) -> None:
         """Uncordon nodes left by an interrupted removal, except in a preview; warn on failure."""
+        # A preview changes nothing, not even a scheduler.
         if context.preview:
             return
         try:
@@ -507,16 +522,20 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         """
         with self._create_host_boundary("plan", olds) as context:
             context.stored_properties = to_properties(olds)
-            operations, known = (
+            operations, known_inputs = (
                 self._open_operations(),
                 parse_inputs(self, extract_inputs(self, context.stored_properties)),
             )
             if not isinstance(operations, NodeRemovalOperations):
                 return None
             try:
-                return operations.predict_nodes_removed_with_object(context, id_, known, because)
+                return operations.predict_nodes_removed_with_object(
+                    context, id_, known_inputs, because
+                )
             except Cancelled:
                 raise
+            # A plan without the jobs is better than none: the operation itself asks again, and
+            # refuses.
             except GpuformError as error:
                 context.on_skipped_check(
                     f"which nodes go with it, and which jobs run on them: {error.message}"
@@ -532,13 +551,13 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         with self._create_host_boundary("plan", olds) as context:
             context.stored_properties = to_properties(olds)
             try:
-                operations, known = (
+                operations, known_inputs = (
                     self._open_operations(),
                     parse_inputs(self, extract_inputs(self, context.stored_properties)),
                 )
                 if not isinstance(operations, ForeignObjectLookup):
                     return ()
-                return operations.find_foreign_objects(context, id_, known)
+                return operations.find_foreign_objects(context, id_, known_inputs)
             except Cancelled:
                 raise
             except GpuformError as error:
@@ -578,6 +597,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
     def _open_operations(self) -> ResourceOperations[Any, Any]:
         """Return the kind's operations in the stack's own environment. Raises WrongEnvironment."""
         settings = self._settings or Settings()
+        # Before any request: a run on the emulator must never reach a real platform.
         enter_environment(get_current_context(), self.platform, settings)
         return type(self).operations(settings)
 

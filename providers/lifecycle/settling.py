@@ -69,7 +69,9 @@ def wait_and_build_outputs(
             f"{reason}; it was created as {object_id}, and the platform has not shown it yet",
             hint="run it again: it looks for it before anything is made",
         )
+    # A reason of an earlier wait is not the reason of this one.
     computed = {key: value for key, value in computed.items() if key != "not_ready_reason"}
+    # An output with the name of an input has the platform's value, not the declared one.
     outs = {**computed, **declared, **computed, "ready": reason is None}
     if reason is not None:
         reason = context.redact(reason)

@@ -83,7 +83,10 @@ class Traits:
 
     @classmethod
     def count_gpus(cls, properties: Mapping[str, Any]) -> int | None:
-        """Return the number of GPUs in these inputs or outputs; None if unknown yet."""
+        """Return the number of GPUs in these inputs or outputs; None if unknown yet.
+
+        0 for a kind without GPUs.
+        """
         return parse_count(properties.get(cls.gpus_field)) if cls.gpus_field else 0
 
     @classmethod
@@ -319,7 +322,7 @@ class Traits:
         inputs: Mapping[str, Any],  # noqa: ARG003 - a hook
         outputs: Mapping[str, Any],  # noqa: ARG003 - a hook
     ) -> Credit | None:
-        """Return the effect of missing credit on the resource; None if not reported."""
+        """Return what missing credit has done or may do to the resource; None if not reported."""
         return None
 
     @classmethod
@@ -342,9 +345,10 @@ MESSAGES: Final = frozenset(
 
 
 def extract_outputs(kind: Traits, context: ProviderContext, observed: Observed[Any]) -> Properties:
-    """Return computed outputs as unwrapped values, without those that are None.
+    """Return computed outputs as unwrapped values, without outputs that are None.
 
-    Adds the secret outputs to the secrets of the context.
+    Adds the secret outputs to the secrets of the context, and masks secrets in the platform's
+    messages (`MESSAGES`).
     """
     dumped: Properties = observed.outputs.model_dump(mode="json", exclude_none=True)
     context.add_secrets(dumped.get(name) for name in kind.outputs.get_secret_names())

@@ -27,7 +27,7 @@ from gpuform.providers.records.node_operations import (
     QuietPeriods,
     Repair,
     Repairs,
-    digest,
+    compute_digest,
 )
 from gpuform.providers.records.storing import (
     EphemeralRecords,
@@ -68,7 +68,7 @@ __all__ = [
     "Verdicts",
     "build_record",
     "build_record_name",
-    "digest",
+    "compute_digest",
     "parse_record",
     "read_record",
     "to_dynamic_urn",

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, Self
 
 from gpuform.providers.records.intents import Intents
-from gpuform.providers.records.node_operations import digest
+from gpuform.providers.records.node_operations import compute_digest
 from gpuform.providers.records.storing import Records, read_record
 
 _BATCHES_PREFIX: Final = "batch-"
@@ -62,7 +62,7 @@ class BatchRecords:
 
 def _build_batches_record_name(certification: str) -> str:
     """Return the name of the record of a certification's batch jobs."""
-    return f"{_BATCHES_PREFIX}{digest(certification)}"
+    return f"{_BATCHES_PREFIX}{compute_digest(certification)}"
 
 
 _VERDICT_PREFIX: Final = "verdict-"
@@ -108,6 +108,7 @@ class Verdicts:
         A verdict without failures deletes the earlier one.
         """
         name = _build_verdict_record_name(verdict.cluster, verdict.certification)
+        # Readers look for failures only: no record means that there is none.
         if verdict.failures:
             fields = {
                 "cluster": verdict.cluster,
@@ -125,9 +126,9 @@ class Verdicts:
 
 def _build_name_prefix(cluster: str) -> str:
     """Return the beginning of the names of all verdict records of a cluster."""
-    return f"{_VERDICT_PREFIX}{digest(cluster)}-"
+    return f"{_VERDICT_PREFIX}{compute_digest(cluster)}-"
 
 
 def _build_verdict_record_name(cluster: str, certification: str) -> str:
     """Return the name of the record of a certification's verdict about a cluster."""
-    return f"{_build_name_prefix(cluster)}{digest(certification)}"
+    return f"{_build_name_prefix(cluster)}{compute_digest(certification)}"

@@ -134,6 +134,7 @@ class Intents:
     def record(self, intent: Intent) -> None:
         """Store the record of a create, in place of an earlier one of the same create."""
         name = build_record_name(intent)
+        # First the storage: what could not be stored must not look stored here.
         self.records.write(name, asdict(intent))
         with self._lock:
             self._load()[name] = intent
@@ -156,6 +157,7 @@ class Intents:
         try:
             self.record(intent)
         except GpuformError as error:
+            # A record of its own name: those of the other machine must stay as they are.
             late = replace(intent, is_late=True)
             self.records.add(build_record_name(late), asdict(late))
             made = ", ".join(intent.made or intent.hints)
@@ -240,6 +242,7 @@ class Intents:
                 if not candidate_intent.is_late or candidate_intent.id == id_
             ]
         if id_:
+            # Hosts that report no URN record creates without one: only the id identifies them.
             others = self._list_for_urn_or_unknown(urn) if urn else self.list_all()
             resolved_intents += [
                 candidate_intent
@@ -263,6 +266,7 @@ class Intents:
                 }
                 if name in intents_by_name
             ]
+        # Without the lock: the storage may be far away.
         if names:
             self.records.delete(*names)
         with self._lock:
@@ -282,6 +286,7 @@ class Intents:
         Raises:
             NameTaken: another resource of the program is creating the name.
         """
+        # Another stack may create an object of the same name at the same time.
         key = (self.records.place, repr(target))
         with _under_way_lock:
             if key in _under_way:
@@ -305,6 +310,7 @@ class Intents:
             intents_by_name = self._load()
             names = {
                 name
+                # A create that was recorded without a URN may be this resource's.
                 for owner_urn in (urn, None)
                 for name in self._by_owner.get(_build_owner_key(owner_urn), ())
             }
@@ -340,6 +346,7 @@ def build_record_name(intent: Intent) -> str:
     """Return the name of an intent's record: one for each create of a resource's object."""
     owner = _shorten_digest(to_dynamic_urn(intent.urn)) if intent.urn else "no-urn"
     parts = f"-{_shorten_digest(' '.join(intent.names))}" if intent.names else ""
+    # A late answer must not replace the record of the intent that it answers.
     late = (
         f"-{_shorten_digest(' '.join((intent.id or '', *intent.hints)))}" if intent.is_late else ""
     )

@@ -62,14 +62,14 @@ class Drains:
         self._records.delete(_build_drain_record_name(id_))
 
 
-def digest(id_: str) -> str:
+def compute_digest(id_: str) -> str:
     """Return the first 24 hexadecimal digits of an id's SHA-256 digest, for names and labels."""
     return hashlib.sha256(id_.encode()).hexdigest()[:24]
 
 
 def _build_drain_record_name(id_: str) -> str:
     """Return the name of the record of an object's removal of nodes."""
-    return f"{DRAIN_PREFIX}{digest(id_)}"
+    return f"{DRAIN_PREFIX}{compute_digest(id_)}"
 
 
 _REPAIR_PREFIX: Final = "repair-"
@@ -125,12 +125,12 @@ class Repairs:
 
 def _build_name_prefix(id_: str) -> str:
     """Return the beginning of the names of all repair records of an object."""
-    return f"{_REPAIR_PREFIX}{digest(id_)}-"
+    return f"{_REPAIR_PREFIX}{compute_digest(id_)}-"
 
 
 def _build_repair_record_name(id_: str, node: str) -> str:
     """Return the name of the record of a node's repair."""
-    return f"{_build_name_prefix(id_)}{digest(node)}"
+    return f"{_build_name_prefix(id_)}{compute_digest(node)}"
 
 
 _IDLE_STOP_PREFIX: Final = "idle-"
@@ -171,7 +171,7 @@ class IdleStops:
 
 def _build_idle_stop_record_name(id_: str) -> str:
     """Return the name of the record of an object's stop for idleness."""
-    return f"{_IDLE_STOP_PREFIX}{digest(id_)}"
+    return f"{_IDLE_STOP_PREFIX}{compute_digest(id_)}"
 
 
 _QUIET_LOOK_PREFIX: Final = "quiet-"
@@ -218,7 +218,9 @@ class QuietPeriod:
             return new_period
         times = [self.at - last.at]
         if last.ahead is not None and ahead is not None:
+            # Corrected by the monitor's clock: this machine's clock may have jumped meanwhile.
             times.append(times[0] - (ahead - last.ahead))
+        # Time went backwards, or nobody has looked for too long: use in between is possible.
         if min(times) < -_ROUNDING or max(times) > gap:
             return new_period
         return replace(new_period, since=last.since, lasted=last.lasted + max(min(times), 0.0))
@@ -250,4 +252,4 @@ class QuietPeriods:
 
 def _build_quiet_period_record_name(id_: str) -> str:
     """Return the name of the record of an object's quiet period."""
-    return f"{_QUIET_LOOK_PREFIX}{digest(id_)}"
+    return f"{_QUIET_LOOK_PREFIX}{compute_digest(id_)}"

@@ -73,6 +73,7 @@ def build_record(fields: Fields, kind: type[Record], where: str) -> Record:
     Raises GpuformError if they do not fit. `where` is the record's place, for messages.
     """
     try:
+        # JSON has no tuples, and the dataclasses have no lists.
         lists = {key: tuple(value) for key, value in fields.items() if isinstance(value, list)}
         return kind(**{**fields, **lists})
     except TypeError:
@@ -116,7 +117,7 @@ class FolderRecords:
 
     def read(self, name: str) -> Fields | None:
         """Return the fields of one record's file, or None without the file."""
-        path = self._path(name)
+        path = self._get_path(name)
         with suppress(FileNotFoundError):
             return parse_record(path.read_bytes(), str(path))
         return None
@@ -126,12 +127,14 @@ class FolderRecords:
 
         Creates the folder if missing.
         """
-        path = self._path(name)
+        path = self._get_path(name)
         path.parent.mkdir(parents=True, exist_ok=True)
+        # A crash leaves the old record or the new one, never a part.
         temporary = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}.tmp")
         with temporary.open("w", encoding="utf-8") as file:
             json.dump(fields, file, indent=1)
             file.flush()
+            # The request follows at once: its record has to survive a power failure.
             os.fsync(file.fileno())
         temporary.replace(path)
         _sync_directory(path.parent)
@@ -143,13 +146,13 @@ class FolderRecords:
     def delete(self, *names: str) -> None:
         """Delete the files of these records, if they exist."""
         for name in names:
-            self._path(name).unlink(missing_ok=True)
+            self._get_path(name).unlink(missing_ok=True)
 
     def stored(self) -> StoredObjects | None:
         """Return None: records in a folder do not know the state."""
         return None
 
-    def _path(self, name: str) -> Path:
+    def _get_path(self, name: str) -> Path:
         """Return the path of a record's JSON file."""
         return self._folder / f"{name}.json"
 
@@ -169,7 +172,10 @@ class EphemeralRecords:
         return [name for name in all_names if self._own.get(name, {}) is not None]
 
     def read(self, name: str) -> Fields | None:
-        """Return the fields of a record written by this process, else of the base's record."""
+        """Return the fields of a record written by this process, else of the base's record.
+
+        None without such a record, and for a record that this process has deleted.
+        """
         if name in self._own or self._base is None:
             return self._own.get(name)
         return self._base.read(name)
@@ -184,10 +190,11 @@ class EphemeralRecords:
 
     def delete(self, *names: str) -> None:
         """Hide records from this process's reads; the base keeps its records."""
+        # None hides the base's record of this name.
         self._own.update(dict.fromkeys(names))
 
     def stored(self) -> StoredObjects | None:
-        """Return the objects in the state of the base."""
+        """Return URN and id of each object in the base's state; None without a base or state."""
         return self._base.stored() if self._base else None
 
 

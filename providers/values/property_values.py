@@ -174,6 +174,7 @@ def are_equal(a: PropertyValue, b: PropertyValue) -> bool:
 
 def _is_same_file(a: Asset | Archive, b: Asset | Archive) -> bool:
     """Return True if two files have the same hash or, if one lacks a hash, the same source."""
+    # With both hashes known, the contents decide, wherever they come from.
     if type(a) is not type(b) or (a.hash and b.hash):
         return type(a) is type(b) and a.hash == b.hash
     if isinstance(a, Archive) and isinstance(b, Archive) and a.assets and b.assets:
@@ -223,6 +224,7 @@ def _collect_numbers(value: Any) -> Iterator[str]:
         for item in value:
             yield from _collect_numbers(item)
     elif isinstance(value, int | float) and not isinstance(value, bool):
+        # As messages show a double: 16, not 16.0.
         yield f"{value:.15g}"
 
 
@@ -286,6 +288,7 @@ def keep_ciphertexts(new: PropertyValue, old: PropertyValue) -> PropertyValue:
         return old if isinstance(old, Secret) and are_equal(old, new) else new
     if isinstance(new, dict) and isinstance(old, dict):
         return {key: keep_ciphertexts(item, old.get(key)) for key, item in new.items()}
+    # Items are compared by position, which a longer or shorter list does not allow.
     if isinstance(new, list) and isinstance(old, list) and len(new) == len(old):
         return [keep_ciphertexts(*pair) for pair in zip(new, old, strict=True)]
     return new
@@ -320,10 +323,12 @@ def from_special(fields: Mapping[str, Any]) -> PropertyValue:
     if kind == SECRET_SIGNATURE and "value" in fields:
         return make_secret(fields["value"])
     if kind == OUTPUT:
+        # An output value without `value` is not known yet.
         inner: PropertyValue = fields.get("value", UNKNOWN)
         return make_secret(inner) if fields.get("secret") is True else inner
     if kind == REFERENCE and isinstance(fields.get("urn"), str):
         identity = unwrap(fields.get("id"))
+        # The wire has an empty id for a resource that is not created yet.
         if identity == "":
             identity = UNKNOWN
         if identity is None or isinstance(identity, str | Unknown):
@@ -347,6 +352,7 @@ def _build_file(fields: Mapping[str, Any]) -> Asset | Archive:
     name = "asset" if fields[SIGNATURE_KEY] == ASSET else "archive"
     contents = ("text" if name == "asset" else "assets", "path", "uri")
     contents_given = {key: fields[key] for key in contents if fields.get(key) is not None}
+    # The CLI leaves an empty text out: only its hash is there.
     if not contents_given and name == "asset" and fields.get("hash") == HASH_OF_NOTHING:
         contents_given = {"text": ""}
     if len(contents_given) != 1:

@@ -63,7 +63,7 @@ _COMMON: Final = (
     *("insecure-skip-tls-verify: true", "server: https://", "http://", "#!/bin/bash"),
     *("password", "passphrase", "emulator", "kubeconfig", "together", "tensorone", "training"),
     *("production", "development", "registry"),
-    *(2 * PART * each for each in "-=#*_~."),
+    *(2 * PART * character for character in "-=#*_~."),
 )
 """Texts that reveal nothing, although secrets contain them."""
 
@@ -161,6 +161,7 @@ class Redactor:
         """Return the text with `[secret]` in place of secrets, and of 8 characters of one."""
         if not self.contains_secret(text):
             return text
+        # A mask from an earlier search stays as it is.
         return MASK.join(
             _cut_spans(segment, self._find_spans(segment), MASK) for segment in text.split(MASK)
         )
@@ -219,10 +220,10 @@ def redact_request(text: str, body: Mapping[str, Any]) -> str:
     A quotation, in whatever spelling, is an object or a call with one of the body's members, or a
     member that others follow; the cut goes to the last end of an object or call.
     """
-    members = sorted({each for each in _iterate_members(body) if each[0]}, key=repr)
+    members = sorted({member for member in _iterate_members(body) if member[0]}, key=repr)
     if not members:
         return text
-    member = f"(?:{'|'.join(_build_member_pattern(*each) for each in members)})"
+    member = f"(?:{'|'.join(_build_member_pattern(*member) for member in members)})"
     name = f"(?:{'|'.join(re.escape(name) for name, _ in members)})"
     pattern = re.compile(
         rf"(?:\{{|(?<=\w)\() ?{member}(?:.*[}})]|.*)"
@@ -434,6 +435,7 @@ def _decode_encodings(text: _Text, *, is_secret: bool) -> Iterator[_Text]:
     for match in chain(_BASE64.finditer(text.text), _BASE64_LINES.finditer(text.text)):
         run_text, at = _substitute(_BREAKS, lambda _: "", _slice_text(text, *match.span()))
         run = run_text.translate(_FROM_URL_SAFE)
+        # A quoted secret may begin anywhere in a group of four characters.
         for start in range(1 if is_secret else 4):
             length = len(run) - start
             length -= length % 4 == 1
@@ -443,6 +445,7 @@ def _decode_encodings(text: _Text, *, is_secret: bool) -> Iterator[_Text]:
                 yield _join_decoded_bytes(data, [*positions, at[start + length]])
     for match in _HEX.finditer(text.text):
         run, at = _substitute(_BREAKS, lambda _: "", _slice_text(text, *match.span()))
+        # The first digit may belong to the text before the secret.
         for start in range(1 if is_secret else 2):
             end = start + (len(run) - start) // 2 * 2
             data = bytes.fromhex(run[start:end])
@@ -516,9 +519,9 @@ _TO_URL_SAFE: Final = str.maketrans("+/", "-_")
 _FROM_URL_SAFE: Final = str.maketrans("-_", "+/")
 _COMMON_PARTS: Final = frozenset(
     part
-    for each in _COMMON
+    for common_text in _COMMON
     for part in (
-        *_slice_parts(f" {each.lower()} "),
-        *_slice_loose_parts(each.lower()),
+        *_slice_parts(f" {common_text.lower()} "),
+        *_slice_loose_parts(common_text.lower()),
     )
 )

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gpuform.providers.records import Records, digest
+from gpuform.providers.records import Records, compute_digest
 from gpuform.stacks.topology_export.model import (
     HOST,
     Node,
@@ -220,7 +220,7 @@ class WrittenRecords:
 
 
 def _name(kubernetes: str, form: str) -> str:
-    return f"{PREFIX}{digest(f'{form} {kubernetes}')}"
+    return f"{PREFIX}{compute_digest(f'{form} {kubernetes}')}"
 
 
 def _nodes(found: Any) -> dict[str, Values]:

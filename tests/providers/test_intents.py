@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpuform.providers.errors import GpuformError, NameTaken
-from gpuform.providers.records import Drains, FolderRecords, Intent, Intents, Target, digest
+from gpuform.providers.records import Drains, FolderRecords, Intent, Intents, Target, compute_digest
 
 TARGET = Target("together", "Cluster", "train", "us-central-8")
 
@@ -32,7 +32,7 @@ def test_a_damaged_record_is_named(tmp_path: Path, text: str) -> None:
         Intents(records).list_all()
     assert "compare with the platform" in str(refused.value)
     assert file.read_bytes() == damaged
-    (tmp_path / f"drain-{digest('i')}.json").write_bytes(damaged)
+    (tmp_path / f"drain-{compute_digest('i')}.json").write_bytes(damaged)
     with pytest.raises(GpuformError, match="is damaged"):
         Drains(records).find("i")
 
