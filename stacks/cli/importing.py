@@ -36,8 +36,8 @@ def import_and_show(options: ImportOptions, session: Session, *, yes: bool) -> i
         screen.write(result.entries)
     for run_result in result.runs:
         print_reason(run_result, screen, preview_only=run_result.preview)
-    if result.left and result.adopted:
+    if result.remaining and result.imported:
         screen.warn(
-            f"error: {counted(len(result.left), 'object')} not adopted: run the command again"
+            f"error: {counted(len(result.remaining), 'object')} not adopted: run the command again"
         )
     return EXIT_CODES[result.reason]

@@ -31,16 +31,16 @@ from gpuform.stacks.engine.stack import Workspace
 from gpuform.stacks.engine.store import build_full_name
 from gpuform.stacks.engine.values import PropertyMap
 from gpuform.stacks.operations.multi_stack.stack_process import (
-    AsksOutputs,
-    AsksPassphrase,
     Cancel,
-    Ended,
-    FromProcess,
     Hello,
-    Line,
-    Passphrase,
-    PlannedOutputs,
+    OutputLine,
+    OutputsRequest,
+    OutputsResponse,
+    PassphraseRequest,
+    PassphraseResponse,
+    ProcessMessage,
     Task,
+    TaskResult,
     decode_task_message,
     encode_message,
     pack_outputs,
@@ -51,7 +51,7 @@ from gpuform.stacks.operations.opening.variables import set_variables
 from gpuform.stacks.operations.runs.callbacks import OperationCallbacks, RunEnded, RunStarted
 from gpuform.stacks.operations.runs.options import RunOptions
 from gpuform.stacks.operations.runs.results import ExitReason, RunResult
-from gpuform.stacks.operations.runs.runner import run
+from gpuform.stacks.operations.runs.runner import run_operation
 from gpuform.stacks.operations.runs.saved_plans import SavedPlan
 from gpuform.stacks.operations.status_reading import DriftResult, find_drift
 from gpuform.stacks.review.paint import Paint
@@ -74,13 +74,13 @@ def main() -> None:
             ended = _run_task(task, channel)
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - told here, once
             code, lines = describe_failure(error, verbose=task.debug)
-            ended = Ended(code=code, text="\n".join(lines).removeprefix("error: "))
+            ended = TaskResult(code=code, summary="\n".join(lines).removeprefix("error: "))
         is_clean = ended.is_clean
         channel.end(ended)
     sys.exit(SUCCESS)
 
 
-def _run_task(task: Task, channel: "Channel") -> Ended:
+def _run_task(task: Task, channel: "Channel") -> TaskResult:
     """Run the task in its folder and with its variables.
 
     The result is not `is_clean` where a program ran: its code may leave anything behind in the
@@ -102,7 +102,7 @@ class Channel:
     target: BinaryIO
     _sending: threading.Lock = field(default_factory=threading.Lock)
     _numbers: Iterator[int] = field(default_factory=itertools.count)
-    _waiting: dict[int, "queue.SimpleQueue[PlannedOutputs | Passphrase | None]"] = field(
+    _waiting: dict[int, "queue.SimpleQueue[OutputsResponse | PassphraseResponse | None]"] = field(
         default_factory=dict
     )
     _running: list[tuple[Callable[[], None], Callable[[], None]]] = field(default_factory=list)
@@ -122,7 +122,7 @@ class Channel:
         os.dup2(2, 1)
         return cls(source, target)
 
-    def send(self, message: FromProcess) -> None:
+    def send(self, message: ProcessMessage) -> None:
         """Send a message. If nobody reads it, the work continues to its end."""
         with self._sending, contextlib.suppress(OSError, ValueError):
             self.target.write(encode_message(message))
@@ -135,7 +135,7 @@ class Channel:
         self.planned_with = {}
         return task
 
-    def end(self, ended: Ended) -> None:
+    def end(self, ended: TaskResult) -> None:
         """Send the result of the task."""
         self._is_at_work = False
         self.send(ended)
@@ -146,7 +146,7 @@ class Channel:
             message = decode_task_message(line)
             if isinstance(message, Task):
                 self._tasks.put(message)
-            elif isinstance(message, PlannedOutputs | Passphrase):
+            elif isinstance(message, OutputsResponse | PassphraseResponse):
                 self._waiting[message.number].put(message)
             elif isinstance(message, Cancel):
                 self._cancel()
@@ -160,10 +160,14 @@ class Channel:
         """Cancel the task from a signal handler, in another thread."""
         threading.Thread(target=self._cancel, name="cancel", daemon=True).start()
 
-    def ask(self, make: Callable[[int], FromProcess]) -> PlannedOutputs | Passphrase | None:
+    def ask(
+        self, make: Callable[[int], ProcessMessage]
+    ) -> OutputsResponse | PassphraseResponse | None:
         """Send a question and return the answer, or None once the task is cancelled."""
         number = next(self._numbers)
-        answers: queue.SimpleQueue[PlannedOutputs | Passphrase | None] = queue.SimpleQueue()
+        answers: queue.SimpleQueue[OutputsResponse | PassphraseResponse | None] = (
+            queue.SimpleQueue()
+        )
         self._waiting[number] = answers
         if not self.is_cancelled:
             self.send(make(number))
@@ -172,8 +176,10 @@ class Channel:
 
     def read_planned_outputs(self, project: str, stack: str) -> PropertyMap | None:
         """Return the planned outputs of another stack; None where its state has them."""
-        answer = self.ask(lambda number: AsksOutputs(number=number, project=project, stack=stack))
-        if not isinstance(answer, PlannedOutputs):
+        answer = self.ask(
+            lambda number: OutputsRequest(number=number, project=project, stack=stack)
+        )
+        if not isinstance(answer, OutputsResponse):
             raise EngineError("the run was interrupted")
         if answer.error:
             raise EngineError(answer.error)
@@ -184,10 +190,10 @@ class Channel:
 
     def ask_passphrase(self, prompt: str) -> str:
         """Ask a person for a passphrase and return the answer."""
-        answer = self.ask(lambda number: AsksPassphrase(number=number, prompt=prompt))
-        if not isinstance(answer, Passphrase):
+        answer = self.ask(lambda number: PassphraseRequest(number=number, prompt=prompt))
+        if not isinstance(answer, PassphraseResponse):
             raise EngineError("the run was interrupted")
-        return answer.text
+        return answer.passphrase
 
     @contextlib.contextmanager
     def register(self, cancel: Callable[[], None], leave: Callable[[], None]) -> Iterator[None]:
@@ -230,7 +236,7 @@ class _LineStream(TextIOBase):
         with self._lock:
             *lines, self._begun = (self._begun + text).split("\n")
             for line in lines:
-                self._channel.send(Line(to=self._to, text=line))
+                self._channel.send(OutputLine(stream=self._to, content=line))
         return len(text)
 
 
@@ -286,7 +292,7 @@ def _ignore_event(_event: Event) -> None:
     """Show nothing of the event."""
 
 
-def _run_operation(task: Task, workspace: Workspace, channel: Channel) -> Ended:
+def _run_operation(task: Task, workspace: Workspace, channel: Channel) -> TaskResult:
     lines = [cast("TextIO", _LineStream(channel, to)) for to in ("out", "err")]
     screen = Screen(lines[0], lines[1], Paint(task.color), interactive=False)
     options = RunOptions(**task.options)
@@ -297,10 +303,10 @@ def _run_operation(task: Task, workspace: Workspace, channel: Channel) -> Ended:
     selected = SelectedStack(
         workspace,
         workspace.resolve(task.stack),
-        ask_passphrase=channel.ask_passphrase if task.asks else None,
+        ask_passphrase=channel.ask_passphrase if task.can_ask_passphrase else None,
         lock_timeout=task.lock_timeout,
         debug=task.debug,
-        foreseen=channel.read_planned_outputs if task.foresees else None,
+        planned_outputs=channel.read_planned_outputs if task.uses_planned_outputs else None,
     )
     if task.drift:
         return _report_drift(find_drift(selected, (), callbacks, emulate=False))
@@ -310,12 +316,12 @@ def _run_operation(task: Task, workspace: Workspace, channel: Channel) -> Ended:
         saved_plan = SavedPlan.from_plan(
             Path(task.source), task.plan, project, selected.name, operation
         )
-    result = run(selected, options, callbacks, saved_plan)
+    result = run_operation(selected, options, callbacks, saved_plan)
     if options.preview_only:
         return _report_plan(result, channel.planned_with)
     print_reason(result, screen, preview_only=False)
-    return Ended(
-        code=EXIT_CODES[result.reason], reason=result.reason, text=_summarize_result(result)
+    return TaskResult(
+        code=EXIT_CODES[result.reason], reason=result.reason, summary=_summarize_result(result)
     )
 
 
@@ -324,28 +330,30 @@ def _create_view(task: Task, options: RunOptions, screen: Screen) -> View:
         return (PreviewJson if task.form == "json" else EventLines)(screen)
     if options.preview_only:
         return _PlanningView(screen)
-    return _AppliedView(HumanView(screen, DisplayOptions(**task.showing)), screen)
+    return _AppliedView(HumanView(screen, DisplayOptions(**task.view_options)), screen)
 
 
-def _report_plan(result: RunResult, planned_with: Mapping[str, str]) -> Ended:
+def _report_plan(result: RunResult, planned_with: Mapping[str, str]) -> TaskResult:
     """Return the result of a preview; a plan that gates stop is one, for its dependents."""
     if result.plan is None or result.reason in (ExitReason.FAILED, ExitReason.CANCELLED):
         text = _join_errors(result.diagnostics) or "the preview was interrupted"
-        return Ended(code=FAILED, reason=result.reason, text=text)
-    return Ended(
+        return TaskResult(code=FAILED, reason=result.reason, summary=text)
+    return TaskResult(
         code=SUCCESS,
         reason=result.reason,
-        plan=result.seal(planned_with) if result.seal is not None else None,
-        outputs=pack_outputs(result.foreseen),
-        text=format_planned_operations(result.plan.summary),
+        plan=result.seal_plan(planned_with) if result.seal_plan is not None else None,
+        outputs=pack_outputs(result.planned_outputs),
+        summary=format_planned_operations(result.plan.summary),
     )
 
 
-def _report_drift(result: DriftResult) -> Ended:
+def _report_drift(result: DriftResult) -> TaskResult:
     text = _join_errors(result.diagnostics)
     code = SUCCESS if result.succeeded else FAILED
     summary = format_planned_operations(result.plan.summary) if result.succeeded else text
-    return Ended(code=code, plan=result.plan, text=summary or "not every resource could be read")
+    return TaskResult(
+        code=code, plan=result.plan, summary=summary or "not every resource could be read"
+    )
 
 
 def _join_errors(diagnostics: Iterable[Diagnostic]) -> str:

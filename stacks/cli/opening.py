@@ -49,7 +49,7 @@ def create_message_callbacks(screen: Screen) -> OperationCallbacks:
 
     def tell(event: OperationEvent) -> None:
         if isinstance(event, Message):
-            screen.warn(event.text)
+            screen.warn(event.message)
         elif isinstance(event, Interrupted):
             screen.warn(INTERRUPTED_MESSAGE)
 

@@ -46,7 +46,7 @@ from gpuform.stacks.operations.runs.callbacks import (
     RunStarted,
 )
 from gpuform.stacks.operations.runs.results import ExitReason, RunResult
-from gpuform.stacks.operations.runs.runner import run as run_operation
+from gpuform.stacks.operations.runs.runner import run_operation
 from gpuform.stacks.review.summary_text import format_gate
 
 _MODULE = "gpuform.stacks.cli"
@@ -63,7 +63,7 @@ def will_continue_in_virtualenv(project: Project) -> bool:
     if os.environ.pop(MOVED, None):
         return False
     environment = find_program_environment(project)
-    if environment is None or environment.is_running:
+    if environment is None or environment.is_current:
         return False
     python = environment.find_python()
     # Once the command's folder is given back, its arguments mean what they meant at first.
@@ -78,7 +78,7 @@ def _exec_in_virtualenv(environment: ProgramEnvironment, python: Path) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     command = [str(python), "-P", "-m", _MODULE, *sys.argv[1:]]
-    variables = {**environment.activate(), MOVED: "1"}
+    variables = {**environment.build_activated_variables(), MOVED: "1"}
     if os.name == "nt":  # exec there returns to the shell before the command has ended
         sys.exit(subprocess.run(command, check=False, env=variables).returncode)  # noqa: S603 - ours
     os.execve(python, command, variables)  # noqa: S606 - arguments need no shell
@@ -161,9 +161,9 @@ class EventPrinter:
         elif not isinstance(event, Message):
             self._listen(event)
         elif event.severity == "info" and self._tells:
-            self._screen.print(event.text)
+            self._screen.print(event.message)
         else:
-            self._screen.warn(event.text)
+            self._screen.warn(event.message)
 
 
 def print_reason(result: RunResult, screen: Screen, *, preview_only: bool) -> None:

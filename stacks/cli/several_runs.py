@@ -27,7 +27,7 @@ from gpuform.stacks.operations.multi_stack.runner import (
     run_multi_stack,
 )
 from gpuform.stacks.operations.multi_stack.schedule import NOT_STARTED
-from gpuform.stacks.operations.multi_stack.stack_process import Ended, Form, Line
+from gpuform.stacks.operations.multi_stack.stack_process import Form, OutputLine, TaskResult
 from gpuform.stacks.operations.runs.options import RunOptions
 from gpuform.stacks.operations.runs.results import ExitReason
 from gpuform.stacks.review.facts import Review
@@ -100,12 +100,12 @@ def find_drift(
         drift=True,
     )
 
-    def warn_of_failure(name: str, result: Ended, _preview: bool) -> None:
+    def warn_of_failure(name: str, result: TaskResult, _preview: bool) -> None:
         if result.code != 0:
-            session.screen.warn(escape_invisible_lines(f"error: {name}: {result.text}"))
+            session.screen.warn(escape_invisible_lines(f"error: {name}: {result.summary}"))
 
-    def print_line(name: str, line: Line) -> None:
-        session.screen.warn(f"{name}: {line.text}")
+    def print_line(name: str, line: OutputLine) -> None:
+        session.screen.warn(f"{name}: {line.content}")
 
     ask_person = session.screen.create_passphrase_prompt()
     callbacks = MultiStackCallbacks(
@@ -153,30 +153,34 @@ class _MultiStackPrinter:
     file: Path | None
     documents: dict[str, list[str]] = field(default_factory=dict)
 
-    def print_line(self, name: str, line: Line) -> None:
+    def print_line(self, name: str, line: OutputLine) -> None:
         """Print a line of a stack."""
-        if line.to == "err":
-            self.screen.warn(f"{name}: {line.text}")
+        if line.stream == "err":
+            self.screen.warn(f"{name}: {line.content}")
         elif not self.arguments.json:
-            self.screen.print(f"{name}: {line.text}" if line.text else "")
+            self.screen.print(f"{name}: {line.content}" if line.content else "")
         elif self.arguments.options.preview_only:
-            self.documents.setdefault(name, []).append(line.text)
-        elif line.text:
-            self.screen.print(format_json({"stack": name, **json.loads(line.text)}))
+            self.documents.setdefault(name, []).append(line.content)
+        elif line.content:
+            self.screen.print(format_json({"stack": name, **json.loads(line.content)}))
 
-    def print_stack_end(self, name: str, ended: Ended, preview: bool) -> None:
+    def print_stack_end(self, name: str, ended: TaskResult, preview: bool) -> None:
         """Print how a stack ended."""
         if self.arguments.json and ended.code != 0:
-            self.screen.warn(f"error: {name}: {escape_invisible(ended.text)}")
+            self.screen.warn(f"error: {name}: {escape_invisible(ended.summary)}")
         elif self.arguments.json:
             return
         elif ended.code == 0:
-            self.screen.print(f"{name}: {'planned' if preview else 'done'}: {ended.text}")
+            self.screen.print(f"{name}: {'planned' if preview else 'done'}: {ended.summary}")
         elif preview:
-            self.screen.print(self.screen.paint("error", f"{name}: {_get_first_line(ended.text)}"))
+            self.screen.print(
+                self.screen.paint("error", f"{name}: {_get_first_line(ended.summary)}")
+            )
         elif ended.code != NOT_STARTED and not ended.reason:  # else its run has told it
             self.screen.warn(
-                self.screen.paint("error", f"error: {name}: {escape_invisible_lines(ended.text)}")
+                self.screen.paint(
+                    "error", f"error: {name}: {escape_invisible_lines(ended.summary)}"
+                )
             )
 
     def print_plan(self, plan: StacksPlan) -> None:
@@ -217,12 +221,12 @@ class _MultiStackPrinter:
             self.screen.print(paint(style, f"    {name:<{width}}  {escape_invisible(how)}"))
 
 
-def _describe_end(ended: Ended) -> tuple[str, str]:
+def _describe_end(ended: TaskResult) -> tuple[str, str]:
     if ended.code == 0:
-        return f"done: {ended.text}", ""
+        return f"done: {ended.summary}", ""
     if ended.code == NOT_STARTED:
-        return ended.text, "warning"
-    return f"failed: {_get_first_line(ended.text)}", "error"
+        return ended.summary, "warning"
+    return f"failed: {_get_first_line(ended.summary)}", "error"
 
 
 def _get_first_line(text: str) -> str:

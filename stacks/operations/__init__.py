@@ -1,10 +1,9 @@
-"""What can be done with a stack, for commands and programs alike: options in, a result out.
+"""Offer the operations on a stack to commands and programs: options in, a typed result out.
 
-Nothing here prints, asks a terminal, handles signals or ends the process. While an operation runs,
-its variables are in the environment of this process, and its program is run in it: one operation
-at a time. Events go to `on_event`, questions to `confirm` and `ask_passphrase`.
-
-A name is loaded when it is used: the engine is not loaded by what only looks at options.
+Python programs and the command line import these names. Nothing here prints, asks a terminal,
+handles signals or ends the process. While an operation runs, its variables are set in the
+environment of this process, and the program of the stack runs in this process: one operation at a
+time. Events go to `on_event`, questions to `confirm` and `ask_passphrase`.
 """
 
 import importlib
@@ -108,6 +107,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    # Imported at the first use: `import gpuform.stacks.operations` loads neither grpc nor pulumi.
     for home, names in _HOMES.items():
         if name in names.split():
             return getattr(importlib.import_module(f"{__name__}.{home}"), name)

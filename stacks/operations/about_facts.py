@@ -20,7 +20,8 @@ Sections = Mapping[str, Mapping[str, Any]]
 def collect_facts(directory: Path, environ: Mapping[str, str], stack: str | None) -> Sections:
     """Return facts by section and name, without a request to a platform.
 
-    A fact that cannot be read is an `error` in its section.
+    A fact that cannot be read is an `error` in its section. `stack` is the name of a stack, or None
+    for the selected one.
     """
     sections: dict[str, dict[str, Any]] = {
         "gpuform": {
@@ -42,6 +43,7 @@ def collect_facts(directory: Path, environ: Mapping[str, str], stack: str | None
     sections["backend"] = {"url": describe_user(project, environ)["url"], "user": get_user()}
     if project is not None:
         sections["stack"] = dict(_iterate_stack_facts(project, environ, stack))
+    # Names only: PULUMI_CONFIG_PASSPHRASE is among these variables.
     set_variables = sorted(name for name in environ if name.startswith(("PULUMI_", "GPUFORM_")))
     sections["environment"] = {"set": set_variables}
     return sections
@@ -65,6 +67,7 @@ def _iterate_stack_facts(
         return
     yield "name", name
     try:
+        # Read without opening the stack: a report of facts asks for no passphrase.
         data = Backend.open(get_backend_url(environ, project), environ).read(project.name, name)
         latest = None if data is None else load_checkpoint(data).latest
     except EngineError as error:

@@ -21,7 +21,7 @@ from gpuform.stacks.operations.runs.callbacks import (
 )
 from gpuform.stacks.operations.runs.options import ImportOptions, RunOptions
 from gpuform.stacks.operations.runs.results import OutputValue, RunResult, convert_outputs
-from gpuform.stacks.operations.runs.runner import run
+from gpuform.stacks.operations.runs.runner import run_operation
 from gpuform.stacks.operations.status_reading import DriftResult, find_drift, read_status
 from gpuform.stacks.operations.transfer import export_deployment, import_deployment
 from gpuform.stacks.review.text.status_text import Status
@@ -42,13 +42,16 @@ def preview(
     on_event: OnEvent | None = None,
     cancellation: Cancellation | None = None,
 ) -> RunResult:
-    """Return the changes that `up` would make, without making them.
+    """Perform a dry run of `up`, and return the pending changes.
+
+    Nothing changes on the platforms or in the state. `options.config` is written to the stack's
+    settings file, and `options.save_plan` names the file of the plan.
 
     Raises:
-        EngineError: the run cannot begin.
+        EngineError: the run cannot begin. A failure during the run is in the result instead.
     """
     options = replace(options, operation="update", preview_only=True)
-    return run(stack, options, _build_callbacks(on_event, None, cancellation))
+    return run_operation(stack, options, _build_callbacks(on_event, None, cancellation))
 
 
 def up(
@@ -59,17 +62,17 @@ def up(
     confirm: Confirm | None = None,
     cancellation: Cancellation | None = None,
 ) -> RunResult:
-    """Create, update and delete resources until they are as the program declares.
+    """Create, update and delete the stack's resources as the program declares.
 
-    Without `confirm` the plan is applied without a question.
+    A preview comes first, unless `options.skip_preview` is set. `confirm` receives the plan of the
+    preview; without `confirm` the plan is applied without a question.
 
     Raises:
         EngineError: the run cannot begin. A failure during the run is in the result instead, and
-            the
-            changes made until then are in the state.
+            the changes made until then are in the state.
     """
     options = replace(options, operation="update")
-    return run(stack, options, _build_callbacks(on_event, confirm, cancellation))
+    return run_operation(stack, options, _build_callbacks(on_event, confirm, cancellation))
 
 
 def refresh(
@@ -80,9 +83,12 @@ def refresh(
     confirm: Confirm | None = None,
     cancellation: Cancellation | None = None,
 ) -> RunResult:
-    """Read every resource from its platform into the state; change nothing on the platforms."""
+    """Read every resource from its platform, and store the differences in the stack's state.
+
+    Nothing changes on the platforms. `confirm` and errors are as for `up`.
+    """
     options = replace(options, operation="refresh")
-    return run(stack, options, _build_callbacks(on_event, confirm, cancellation))
+    return run_operation(stack, options, _build_callbacks(on_event, confirm, cancellation))
 
 
 def destroy(
@@ -93,9 +99,13 @@ def destroy(
     confirm: Confirm | None = None,
     cancellation: Cancellation | None = None,
 ) -> RunResult:
-    """Delete every resource of the stack, dependents first."""
+    """Delete all resources of the stack, dependents first.
+
+    The stack, its history and its configuration stay, unless `options.remove` is set. `confirm` and
+    errors are as for `up`.
+    """
     options = replace(options, operation="destroy")
-    return run(stack, options, _build_callbacks(on_event, confirm, cancellation))
+    return run_operation(stack, options, _build_callbacks(on_event, confirm, cancellation))
 
 
 def expire(
@@ -106,9 +116,12 @@ def expire(
     confirm: Confirm | None = None,
     cancellation: Cancellation | None = None,
 ) -> RunResult:
-    """Destroy expired resources, and stop or start those with running hours."""
+    """Destroy expired resources, and stop or start resources by idle limits and running hours.
+
+    A preview with something due returns `ExitReason.DUE`. `confirm` and errors are as for `up`.
+    """
     options = replace(options, operation="expire")
-    return run(stack, options, _build_callbacks(on_event, confirm, cancellation))
+    return run_operation(stack, options, _build_callbacks(on_event, confirm, cancellation))
 
 
 def repair(
@@ -119,9 +132,16 @@ def repair(
     confirm: Confirm | None = None,
     cancellation: Cancellation | None = None,
 ) -> RunResult:
-    """Repair broken nodes by their `repair` policy, or `repair_nodes`; no node that runs a job."""
+    """Repair the broken nodes, or the nodes of `options.repair_nodes`, by the `repair` policy.
+
+    A node is repaired only after its jobs have ended. A preview with something to repair returns
+    `ExitReason.DUE`. `confirm` and errors are as for `up`.
+
+    Raises:
+        EngineError: also where the stack has no node of a requested name.
+    """
     options = replace(options, operation="repair")
-    return run(stack, options, _build_callbacks(on_event, confirm, cancellation))
+    return run_operation(stack, options, _build_callbacks(on_event, confirm, cancellation))
 
 
 def import_resources(
@@ -132,7 +152,13 @@ def import_resources(
     confirm: Confirm | None = None,
     cancellation: Cancellation | None = None,
 ) -> ImportResult:
-    """Import existing objects into the stack, and write entries to its topology or program."""
+    """Import existing objects into the state, and declare the objects in the topology or program.
+
+    No object is changed on a platform. `confirm` is asked before the state changes.
+
+    Raises:
+        EngineError: the import cannot begin, or no object was imported; the files are unchanged.
+    """
     return run_import(stack, options, _build_callbacks(on_event, confirm, cancellation))
 
 
@@ -146,7 +172,10 @@ def drift(
 ) -> DriftResult:
     """Return the changes made outside of Pulumi, to all resources or to `targets`.
 
-    Write nothing.
+    `targets` are URNs, names and patterns. Nothing is locked and nothing is written.
+
+    Raises:
+        EngineError: a target fits no resource, or the stack cannot be opened.
     """
     return find_drift(
         stack, targets, _build_callbacks(on_event, None, cancellation), emulate=emulate
@@ -154,8 +183,9 @@ def drift(
 
 
 def outputs(stack: SelectedStack) -> dict[str, OutputValue]:
-    """Return the stack's outputs as of its last run."""
-    with stack.environment():
+    """Return the stack's outputs as of the last run; empty before the first run."""
+    with stack.begin_operation():
+        # The root resource of a stack has the stack's outputs, as under the Pulumi CLI.
         resources = stack.open().snapshot.resources
     stack_outputs = next(
         (resource.outputs for resource in resources if resource.type == STACK_TYPE), {}
@@ -164,15 +194,22 @@ def outputs(stack: SelectedStack) -> dict[str, OutputValue]:
 
 
 def status(stack: SelectedStack, *, refresh: bool = False, emulate: bool = False) -> Status:
-    """Return the stack's resources with state, GPUs and cost; with `refresh` ask the platforms."""
+    """Return the stack's resources with state, GPUs and cost; with `refresh` ask the platforms.
+
+    Nothing is locked and nothing is written. With `emulate` the platforms are those of the
+    project's emulator.
+    """
     return read_status(stack, refresh=refresh, emulate=emulate)
 
 
 def export_stack(
     stack: SelectedStack, *, show_secrets: bool = False, on_event: OnEvent | None = None
 ) -> dict[str, Any]:
-    """Return the stack's state as Pulumi's deployment JSON, with secrets encrypted by default."""
-    with stack.environment():
+    """Return the stack's state as Pulumi's deployment JSON, with secrets encrypted by default.
+
+    `on_event` receives warnings about the journal of an interrupted run.
+    """
+    with stack.begin_operation():
         report = _build_callbacks(on_event, None, None).warn
         return export_deployment(stack, report, show_secrets=show_secrets)
 
@@ -184,12 +221,13 @@ def import_stack(
     force: bool = False,
     on_event: OnEvent | None = None,
 ) -> int:
-    """Replace the stack's state by an exported one, and return its number of resources.
+    """Replace the stack's state by an exported deployment, and return the number of resources.
 
     Raises:
-        EngineError: the deployment breaks a rule or belongs to another stack; `force` imports it.
+        EngineError: the deployment breaks a rule or belongs to another stack; `force` imports the
+            deployment anyway.
     """
-    with stack.environment():
+    with stack.begin_operation():
         deployment_json = json.dumps(deployment).encode()
         report = _build_callbacks(on_event, None, None).warn
         return import_deployment(stack, deployment_json, "the deployment", report, force=force)

@@ -51,7 +51,7 @@ class ConfigSetting:
         secret: bool = False,
         plaintext: bool = False,
     ) -> "ConfigSetting":
-        """Find the declaration of `key`, and decide whether its value is encrypted.
+        """Find the declaration of `key`, and decide whether to encrypt the value.
 
         Args:
             by_path: `key` is a path into a value, such as `cluster.nodes[0]`.
@@ -71,54 +71,60 @@ class ConfigSetting:
             )
         return cls(workspace, stack, config_key, root, path, secret or config_key.secret)
 
-    def set(self, text: str, ask: AskPassphrase | None) -> None:
+    def set(self, value_text: str, ask_passphrase: AskPassphrase | None) -> None:
         """Write the value to the stack's settings file, encrypted if the key is secret.
 
         Args:
-            text: the value as the user wrote it.
-            ask: asks for the stack's passphrase; None where nobody can answer.
+            value_text: the value as the user wrote it.
+            ask_passphrase: asks for the stack's passphrase; None where nobody can answer.
 
         Raises:
-            EngineError: the value has another type than the declared one.
+            EngineError: the value has another type than the declared one, or the passphrase is
+                wrong or missing.
         """
         if not self.is_secret:
             settings = StackSettings.load(self.workspace.project, self.stack)
-            leaf = config_paths.parse_leaf(text) if self.path else text
-            self._save_value(settings, leaf, text)
+            leaf = config_paths.parse_leaf(value_text) if self.path else value_text
+            self._save_value(settings, leaf, value_text)
             return
+        # The declared type is that of the complete value: a part of one has no type of its own.
         if not self.path:
-            self.config_key.check(text)
+            self.config_key.check(value_text)
         # Opening the stack finds its encryption, and writes the salt to the file if it was lost.
-        opened = self.workspace.open(self.stack, create_passphrase_finder(self.workspace, ask))
-        self._save_value(opened.settings, {SECURE: opened.crypter.encrypt(text)}, text)
+        opened = self.workspace.open(
+            self.stack, create_passphrase_finder(self.workspace, ask_passphrase)
+        )
+        self._save_value(opened.settings, {SECURE: opened.crypter.encrypt(value_text)}, value_text)
 
-    def _save_value(self, settings: StackSettings, leaf: Json, text: str) -> None:
+    def _save_value(self, settings: StackSettings, leaf: Json, value_text: str) -> None:
         value = leaf
         if self.path:
             value = config_paths.set_value_at(settings.get(self.root), self.path, leaf, self.root)
+        # An encrypted value was checked before its encryption.
         if not is_secure(value):
-            self.config_key.check(to_config_text(value, None) if self.path else text)
+            self.config_key.check(to_config_text(value, None) if self.path else value_text)
         settings.set(self.root, value)
         settings.save()
 
 
 def set_config_values(
     selected: SelectedStack,
-    pairs: tuple[tuple[str, str], ...],
+    values: tuple[tuple[str, str], ...],
     *,
     by_path: bool,
     report: Callable[[str], None],
 ) -> None:
     """Write the values of a run's `--config` flags to the stack's settings file.
 
-    `report` receives one line for each value. Every key is checked before the first value is
-    written, so that a wrong key changes nothing.
+    `values` are pairs of key and value; with `by_path` the keys are paths. `report` receives one
+    line for each value. Every key is checked before the first value is written, so that a wrong key
+    changes nothing.
     """
     workspace, stack = selected.workspace, selected.name
-    settings = [ConfigSetting.from_key(workspace, stack, key, by_path=by_path) for key, _ in pairs]
-    for setting, (key, value_text) in zip(settings, pairs, strict=True):
+    settings = [ConfigSetting.from_key(workspace, stack, key, by_path=by_path) for key, _ in values]
+    for setting, (key, value_text) in zip(settings, values, strict=True):
         setting.set(value_text, selected.ask_passphrase)
-        outcome = (
+        description = (
             f"is set, encrypted ({setting.config_key.declared})" if setting.is_secret else "is set"
         )
-        report(f"{key} {outcome} in {workspace.project.settings_path(stack).name}")
+        report(f"{key} {description} in {workspace.project.settings_path(stack).name}")

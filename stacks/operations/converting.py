@@ -1,4 +1,4 @@
-"""Convert declarations: topology, program, state and Terraform to YAML or Python.
+"""Convert a topology, program, state or Terraform configuration to YAML or Python.
 
 `gpuform convert` calls this module and writes the files; nothing is written here.
 """
@@ -43,25 +43,25 @@ class ConvertOptions:
 
 @dataclass(frozen=True, slots=True)
 class ConvertResult:
-    """The text of the new file, with notes for the user.
+    """The content of the new file, with notes for the user.
 
     `secrets` are values that the stack's configuration needs, by key. `is_complete` is False where
     something of Terraform's was left out.
     """
 
-    text: str
+    content: str
     notes: tuple[str, ...] = ()
     secrets: Mapping[str, str] = field(default_factory=dict)
     is_complete: bool = True
 
 
 def convert(options: ConvertOptions, select: Callable[[], SelectedStack]) -> ConvertResult:
-    """Convert the source of `options`, and return the text of the new file.
+    """Convert the source of `options`, and return the content of the new file.
 
     `select` returns the stack; it is called for conversions from a state or a program.
 
     Raises:
-        EngineError: the source cannot be read.
+        EngineError: the source cannot be read, or declares nothing.
         NotConverted: the result's form cannot express something of the source.
     """
     if options.kind == "topology":
@@ -86,6 +86,7 @@ def _read_state_declarations(
     stack = selected.open()
     config, secret_keys = stack.settings.program_config(stack.crypter)
     project_keys = (key for key in secret_keys if key.startswith(f"{stack.project.name}:"))
+    # A value of the state that is a secret of the configuration becomes a reference to its key.
     secret_names = {config[key]: key.partition(":")[2] for key in project_keys}
     return topology_of_state(stack.snapshot.resources, secret_names)
 
@@ -101,6 +102,7 @@ def _read_program_declarations(
 def _convert_terraform(options: ConvertOptions) -> ConvertResult:
     conversion = topology_of_terraform(options.source or Path())
     write = program_text if options.form == "python" else topology_text
+    # Omissions without a line of their own have line 0, which is left out.
     omissions = [f"  {omission}".replace(":0:1: ", ": ") for omission in conversion.left]
     notes = (
         ["What is not taken over, or not as it is written there:", *omissions] if omissions else []
@@ -116,9 +118,10 @@ def _convert_terraform(options: ConvertOptions) -> ConvertResult:
 
 
 def convert_topology_to_python(file: Path, stack: str | None, folder: Path) -> str:
-    """Return the program that declares the same resources as a topology file.
+    """Return a Python program with the resources of a topology file.
 
-    `folder` is where the program will be.
+    `folder` is where the program will be. `stack` is the name of a stack, or None for the selected
+    one.
 
     Raises:
         NotConverted: the file has problems; the error lists all of them.
@@ -131,7 +134,7 @@ def convert_topology_to_python(file: Path, stack: str | None, folder: Path) -> s
 
 
 def _find_secret_keys(file: Path) -> set[str]:
-    """Return the configuration keys that a stack of the project keeps encrypted."""
+    """Return the configuration keys with an encrypted value in any stack of the project."""
     try:
         project = find_project(file.parent)
     except ProjectError:
@@ -140,6 +143,7 @@ def _find_secret_keys(file: Path) -> set[str]:
     for path in project.directory.glob("Pulumi.*.y*ml"):
         settings = StackSettings.load(project, path.name.split(".", 1)[1].rsplit(".", 1)[0])
         secret_keys |= {key for key, value in settings.config.items() if is_secure(value)}
+    # Keys of other namespaces, such as `together:apiKey`, are no configuration of the program.
     return {key.rpartition(":")[2] for key in secret_keys if _is_project_key(key, project.name)}
 
 

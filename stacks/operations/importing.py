@@ -1,8 +1,8 @@
 """Import existing objects into a stack and into its declarations.
 
-`gpuform import` and the Python API call this module. Each entry names the object's id until the
-state has the object: after an interruption the next import, or any `up`, continues from the files
-and the state.
+`gpuform import` and the Python API call this module; it runs an update with the engine. The entry
+of each object names the object's id until the state has the object: after an interruption the next
+import, or any `up`, continues from the files and the state.
 """
 
 import contextlib
@@ -47,7 +47,7 @@ _CONFIG: Final = re.compile(r"\s*\{\{\s*config\.([A-Za-z_][A-Za-z0-9_]*)\s*\}\}\
 
 
 def build_request(options: ImportOptions, stack: Stack, environ: Mapping[str, str]) -> Request:
-    """Ask the platform for its objects, and build the request for those that `options` select.
+    """List the platform's objects, and build the request for the ones selected by `options`.
 
     Raises:
         EngineError: no object fits the options.
@@ -60,11 +60,12 @@ def build_request(options: ImportOptions, stack: Stack, environ: Mapping[str, st
 
     declarations = read_place()
     parent, reference = _find_parent(options.parent, stack, declarations)
+    # Expressions name the project's own keys without the project: `{{ config.region }}`.
     project_prefix = f"{stack.project.name}:"
     choices = Choices(
         protect=options.protect,
         parent=reference,
-        given={name: _parse_set_value(name, value_text) for name, value_text in options.given},
+        given={name: _parse_set_value(name, value_text) for name, value_text in options.set_values},
         config={key.removeprefix(project_prefix): value_text for key, value_text in config.items()},
         defaults=declarations.defaults,
     )
@@ -93,30 +94,32 @@ def _choose_objects(options: ImportOptions, settings: Settings) -> list[ImportCh
     return chosen.all_of(list_existing_objects(platform, settings, options.regions), object_filter)
 
 
-def _parse_set_value(name: str, text: str) -> Value:
+def _parse_set_value(name: str, value_text: str) -> Value:
     """Return the value of a `--set` flag: YAML, or a reference to a configuration value."""
-    config_match = _CONFIG.fullmatch(text)
+    config_match = _CONFIG.fullmatch(value_text)
     if config_match:
         return ConfigValue(config_match[1])
     problems = Diagnostics()
-    value = to_plain_value(read_text(f"value: {text}", f"--set {name}", problems)).get("value")
-    if problems or has_expression(text):
+    value = to_plain_value(read_text(f"value: {value_text}", f"--set {name}", problems)).get(
+        "value"
+    )
+    if problems or has_expression(value_text):
         raise NotImported(
-            f"--set {name}: {text} is no value",
+            f"--set {name}: {value_text} is no value",
             hint="write it as in a topology file, or '{{ config.NAME }}'",
         )
     return value
 
 
 def _find_parent(
-    parent_name: str | None, stack: Stack, place: DeclarationPlace
+    parent_name: str | None, stack: Stack, declarations: DeclarationPlace
 ) -> tuple[str, Reference | None]:
     if parent_name is None:
         return "", None
     for resource in stack.snapshot.resources:
         if parent_name in (resource.urn, name_of(resource.urn)):
             platform, _, kind = short_type(resource.type).partition(":")
-            reference = place.reference(platform, kind, name_of(resource.urn))
+            reference = declarations.reference(platform, kind, name_of(resource.urn))
             if reference is not None:
                 return resource.urn, reference
     raise NotImported(
@@ -127,16 +130,18 @@ def _find_parent(
 
 @dataclass(frozen=True, slots=True)
 class ImportResult:
-    """How an import ended. `adopted` and `left` are the URNs of imported and of remaining objects.
+    """The result of an import.
+
+    `imported` and `remaining` are the URNs of imported and of remaining objects.
 
     `entries` is the text that a preview would write. `runs` are the results of the update that
-    adopts the objects and of the preview that verifies that nothing changes.
+    imports the objects and of the preview that verifies that nothing changes.
     """
 
     reason: ExitReason
     entries: str = ""
-    adopted: Sequence[str] = ()
-    left: Sequence[str] = ()
+    imported: Sequence[str] = ()
+    remaining: Sequence[str] = ()
     runs: Sequence[RunResult] = ()
 
     @property
@@ -147,14 +152,17 @@ class ImportResult:
 def run_import(
     selected: SelectedStack, options: ImportOptions, callbacks: OperationCallbacks
 ) -> ImportResult:
-    """Import the objects that `options` select.
+    """Import the objects selected by `options`.
+
+    With `options.preview_only` nothing is written. Without an object to import the result is
+    SUCCEEDED.
 
     Raises:
-        EngineError: the import cannot begin, or no object was adopted; the files are unchanged.
+        EngineError: the import cannot begin, or no object was imported; the files are unchanged.
     """
     workspace, name = selected.workspace, selected.name
     with contextlib.ExitStack() as resources:
-        resources.enter_context(selected.environment())
+        resources.enter_context(selected.begin_operation())
         lock = None
         if not options.preview_only:
             lock_timeout = selected.build_lock_timeout(callbacks.warn)
@@ -167,7 +175,7 @@ def run_import(
         import_run.emulated = resources.enter_context(
             enter_environment(stack, emulate=options.emulate)
         )
-        stack = recover_earlier_runs(selected, stack, callbacks, lock, makes=True)
+        stack = recover_earlier_runs(selected, stack, callbacks, lock, creates_objects=True)
         adoption = adoption_of(build_request(options, stack, os.environ))
         return import_run.run(stack, adoption)
 
@@ -196,33 +204,35 @@ class _ImportRun:
         if self.options.preview_only:
             entries = adoption.request.place.text(adoption.made.declared)
             return ImportResult(ExitReason.SUCCEEDED, entries=entries)
-        adopted: list[Target] = []
+        imported: list[Target] = []
         if adoption.targets:
-            result, adopted = self._adopt(stack, adoption)
+            result, imported = self._import_objects(stack, adoption)
             self.runs.append(result)
-            if not adopted:
+            if not imported:
+                # Nothing was imported: the files are as before, and nothing is left to verify.
                 remaining_urns = [target.urn for target in adoption.targets]
                 return ImportResult(
-                    _choose_failure_reason(result), left=remaining_urns, runs=self.runs
+                    _choose_failure_reason(result), remaining=remaining_urns, runs=self.runs
                 )
-        self._remove_ids(adoption, [*adopted, *adoption.finished])
-        return self._verify_no_changes(adoption.targets, adopted)
+        self._remove_ids(adoption, [*imported, *adoption.finished])
+        return self._verify_no_changes(adoption.targets, imported)
 
-    def _adopt(self, stack: Stack, adoption: Adoption) -> tuple[RunResult, list[Target]]:
-        """Write the entries, run the update, and return the objects that the state has in the end.
+    def _import_objects(self, stack: Stack, adoption: Adoption) -> tuple[RunResult, list[Target]]:
+        """Write the entries, run the update, and return the result and the imported objects.
 
-        Without a single adopted object the files are restored, however the update ended.
+        Without a single imported object the files are restored, however the update ended.
         """
-        adopted: list[Target] = []
+        imported: list[Target] = []
         try:
             self._write_entries(stack, adoption)
             result = self._run_update(stack, adoption.targets)
         finally:
-            adopted = adoption.adopted(self.open().snapshot.resources)
-            if not adopted:
+            # The state decides, not the result: an update may fail after some of the imports.
+            imported = adoption.adopted(self.open().snapshot.resources)
+            if not imported:
                 for edit in reversed(self.edits):
                     edit.undo()
-        return result, adopted
+        return result, imported
 
     def _write_entries(self, stack: Stack, adoption: Adoption) -> None:
         made = adoption.made
@@ -231,6 +241,8 @@ class _ImportRun:
         if made.secrets:
             settings = stack.settings
             before = settings.text
+            # An entry refers to a secret by its configuration key: no file has the secret in plain
+            # text.
             for variable, value in made.secrets.items():
                 settings.set(variable, {SECURE: stack.crypter.encrypt(value)})
             self.edits.append(Edit(settings.path, before, settings.text))
@@ -252,6 +264,7 @@ class _ImportRun:
     def _create_run(
         self, options: RunOptions, stack: Stack, check_preview: Callable[[Outcome], None]
     ) -> PlannedRun:
+        # Gates judge changes of platforms, and an import makes none.
         evaluator = PlanEvaluator.load_prices(stack)
         return PlannedRun(
             self.selected,
@@ -267,7 +280,7 @@ class _ImportRun:
         )
 
     def _remove_ids(self, adoption: Adoption, targets: Sequence[Target]) -> None:
-        """Remove the ids from the entries of objects that the state has."""
+        """Remove the ids from the entries of imported objects."""
         declarations = adoption.request.read_place()
         for edit in declarations.finished(
             (target.platform, target.kind, target.name) for target in targets
@@ -275,36 +288,38 @@ class _ImportRun:
             edit.apply()
 
     def _verify_no_changes(
-        self, targets: Sequence[Target], adopted: Sequence[Target]
+        self, targets: Sequence[Target], imported: Sequence[Target]
     ) -> ImportResult:
-        """Preview the adopted objects, and report an unexpected change as the result's reason."""
+        """Preview the imported objects, and report an unexpected change as the result's reason."""
         reason = ExitReason.SUCCEEDED
-        if adopted:
+        if imported:
             options = RunOptions(
                 "update",
                 preview_only=True,
                 expect_no_changes=True,
                 parallel=self.options.parallel,
-                target=tuple(target.urn for target in adopted),
+                target=tuple(target.urn for target in imported),
             )
             result = self._create_run(options, self.open(), lambda _outcome: None).run()
             self.runs.append(result)
             reason = result.reason
-        adopted_urns = [target.urn for target in adopted]
-        remaining_urns = [target.urn for target in targets if target.urn not in adopted_urns]
+        imported_urns = [target.urn for target in imported]
+        remaining_urns = [target.urn for target in targets if target.urn not in imported_urns]
         if remaining_urns:
             reason = ExitReason.FAILED
-        return ImportResult(reason, adopted=adopted_urns, left=remaining_urns, runs=self.runs)
+        return ImportResult(
+            reason, imported=imported_urns, remaining=remaining_urns, runs=self.runs
+        )
 
 
-def _choose_failure_reason(run: RunResult) -> ExitReason:
-    """Return why no object was adopted, even where the update itself succeeded."""
-    is_user_choice = run.reason in (ExitReason.DECLINED, ExitReason.CANCELLED)
-    return run.reason if is_user_choice else ExitReason.FAILED
+def _choose_failure_reason(result: RunResult) -> ExitReason:
+    """Return why no object was imported, even where the update itself succeeded."""
+    is_user_choice = result.reason in (ExitReason.DECLINED, ExitReason.CANCELLED)
+    return result.reason if is_user_choice else ExitReason.FAILED
 
 
 def _reject_changes(outcome: Outcome) -> None:
-    """Raise EngineError where the update would change an object: an import changes nothing."""
+    """Raise EngineError if the update would change an object: an import changes nothing."""
     for resource in outcome.planned:
         for change in resource.changes:
             if change.is_sent:

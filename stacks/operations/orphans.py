@@ -35,7 +35,7 @@ class Account:
     ask_passphrase: AskPassphrase | None = None
 
     def read_config(self) -> tuple[Mapping[str, str], Sequence[str]]:
-        """Return the stack's configuration and its secret keys; both are empty without a stack."""
+        """Return the stack's configuration and the secret keys, both empty without a stack."""
         workspace = self.workspace
         if self.stack is None and workspace.selected() not in workspace.stacks():
             return {}, []
@@ -48,7 +48,7 @@ def build_orphan_question(
 ) -> Question:
     """Build the search for objects without an owner.
 
-    `older_than` is the least age of a reported object, in seconds.
+    `older_than` is the least age of a reported object, in seconds. Nothing is asked yet.
 
     Raises:
         UnsupportedKind: a platform is unknown.
@@ -70,18 +70,21 @@ def build_orphan_question(
 def read_offers(
     account: Account | None, platforms: Sequence[str], regions: Sequence[str], *, emulate: bool
 ) -> tuple[Offers, PriceBook]:
-    """Return the platforms' offers and the project's price book.
+    """Ask the platforms for offers, and return the offers and the project's price book.
 
-    The project stores the offers for a day. Without an `account` only the environment is read.
+    The project stores the offers for a day, unless `emulate` or `regions` are given. Without an
+    `account` only the environment is read, and nothing is stored.
     """
     if account is None:
-        with tempfile.TemporaryDirectory() as folder, run_emulator(Path(folder), wanted=emulate):
+        # The emulator keeps its objects in a folder; without a project there is none.
+        with tempfile.TemporaryDirectory() as folder, run_emulator(Path(folder), emulate=emulate):
             return _query_offers({}, (), platforms, regions), PriceBook()
     project_folder = account.workspace.project.directory
     config, secret_keys = account.read_config()
     book = PriceBook.read(project_folder)
-    with run_emulator(project_folder, wanted=emulate):
+    with run_emulator(project_folder, emulate=emulate):
         offers = _query_offers(config, [config[key] for key in secret_keys], platforms, regions)
+    # Stored offers are what completion and `validate` read: only complete lists of real platforms.
     if not emulate and not regions:
         keep(project_folder, offers.found, [*offers.asked, *offers.documented], time())
     return offers, book
@@ -96,4 +99,5 @@ def _query_offers(
     settings = Settings(config=config.get)
     redact = Redactor([*settings.list_secrets(), *secrets]).redact
     offers = ask(settings, platforms, regions)
+    # A platform's error message may repeat a key of the request.
     return replace(offers, failures=list(map(redact, offers.failures)))

@@ -1,6 +1,6 @@
-"""Read one past run of a stack: its entry in the history, and its log.
+"""Read a past run of a stack: the entry in the history, and the log.
 
-The commands that show past runs call this module; it reads the stack's backend.
+`gpuform logs` and `gpuform stack history` call this module; it reads the stack's backend.
 """
 
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class PastRun:
 
 
 def read_run(workspace: Workspace, stack: str, number: int | None) -> PastRun:
-    """Return run `number` of the stack, or its latest run where `number` is None.
+    """Return run `number` of the stack, or the latest run where `number` is None.
 
     Raises:
         EngineError: the stack has no run of this number, or no run at all.
@@ -36,6 +36,7 @@ def read_run(workspace: Workspace, stack: str, number: int | None) -> PastRun:
     names = runs.names
     if not names:
         raise EngineError(f"nothing was done to stack {stack} yet")
+    # Runs count from 1, the oldest: a number stays the same while further runs follow.
     number = number or len(names)
     if number > len(names):
         raise EngineError(

@@ -63,14 +63,17 @@ def read_status(
     emulate: bool = False,
     root: Path | None = None,
 ) -> Status:
-    """Return the stack's status from its state, or with `refresh` from the platforms.
+    """Return the stack's status by its state, or with `refresh` by the platforms.
 
     Nothing is locked and nothing is changed. `root` is the folder of a multi-stack workspace, whose
     emulator is used by projects without their own.
+
+    Raises:
+        EngineError: the stack cannot be opened, or belongs to the other environment.
     """
-    with selected.environment():
+    with selected.begin_operation():
         stack = selected.open()
-        # The state alone can be shown without a word about its world.
+        # The stored state alone is shown without --emulate: no platform is asked.
         is_implied = not refresh and CLOCK_VARIABLE not in os.environ
         shows_state = not emulate and is_implied and is_recorded_emulated(stack)
         with enter_environment(
@@ -78,7 +81,7 @@ def read_status(
         ) as emulated:
             lock_holder = describe_lock_holder(selected.workspace, stack.name)
             return build_status(
-                stack, os.environ, refresh=refresh, emulated=emulated, at_work=lock_holder
+                stack, os.environ, refresh=refresh, emulated=emulated, lock_holder=lock_holder
             )
 
 
@@ -88,14 +91,17 @@ def build_status(
     *,
     refresh: bool,
     emulated: bool,
-    at_work: str,
+    lock_holder: str,
     now: Callable[[], float] = time.time,
 ) -> Status:
-    """Build the status of an open stack, from its state or with `refresh` from the platforms.
+    """Build the status of an open stack from its state, or with `refresh` from the platforms.
+
+    Lens is asked wherever it is configured, also without `refresh`. A platform that cannot be asked
+    is a problem in the status, not an error.
 
     Args:
         emulated: the stack's objects are on an emulator.
-        at_work: who holds the stack's lock; empty if nobody does.
+        lock_holder: who holds the stack's lock; empty if nobody does.
         now: the current time, for the age of the state.
     """
     config = read_config(stack)
@@ -115,6 +121,7 @@ def build_status(
     settings = Settings(config=config.get, environ=environ)
     clock = synchronize_clock(get_clock(environ))
     live_metrics = _read_live_metrics(resources, settings) if refresh else {}
+    # Idle times are not recorded here: looking at a status must not count as a check of `expire`.
     watch = IdleWatch(settings, clock, Intents(EphemeralRecords(stack.intents().records)))
     statuses = [
         _build_resource_status(resource, book, live_metrics.get(resource.entry.urn))
@@ -125,7 +132,9 @@ def build_status(
             _add_idleness(resource_status, resource, watch)
             for resource_status, resource in zip(statuses, resources, strict=True)
         ]
+    # A resource that is gone has no outputs, and no notices either.
     existing_entries = [resource.entry for resource in resources if resource.entry.outputs]
+    # What differs from the state alone is a notice only where the platforms were asked.
     stored_outputs = {entry.urn: entry.outputs for entry in entries} if refresh else {}
     notices = list_entry_notices(
         existing_entries, clock.now(), stored_outputs, is_emulated=clock.is_platforms
@@ -135,6 +144,7 @@ def build_status(
     )
     monitoring = _read_monitoring(settings) if is_configured(settings) else None
     is_priced = book.prices is not None or cost.amounts
+    # The clock of the machine that wrote the state may be ahead.
     age = max(0.0, now() - _parse_time(stack.snapshot.manifest.time))
     shown_cost = cost if is_priced else None
     return Status(
@@ -145,14 +155,15 @@ def build_status(
         notices,
         age,
         is_live=refresh,
-        running_change=at_work,
+        running_change=lock_holder,
         emulated=emulated,
-        unsettled=[] if at_work else _describe_leftovers(stack),
+        # A run in progress has creates of its own, which are not left behind.
+        unsettled=[] if lock_holder else _describe_leftovers(stack),
     )
 
 
 def _describe_leftovers(stack: Stack) -> list[str]:
-    """Return a line for each object that an interrupted create may have left behind.
+    """Return a line for each object possibly left behind by an interrupted create.
 
     An engine asks no provider about a stack without resources, and `pulumi destroy` forgets these
     objects: no other command reports them.
@@ -164,10 +175,10 @@ def _describe_leftovers(stack: Stack) -> list[str]:
     ]
 
 
-def _parse_time(text: str) -> float:
-    """Return the time of a checkpoint in Unix seconds, or 0 for a text that is not a time."""
+def _parse_time(timestamp: str) -> float:
+    """Return a checkpoint's time in Unix seconds, or 0 where `timestamp` is not a time."""
     try:
-        return datetime.fromisoformat(text).timestamp()
+        return datetime.fromisoformat(timestamp).timestamp()
     except ValueError:
         return 0.0
 
@@ -184,10 +195,13 @@ class _ObservedResource:
 def _read_resources(
     stack: Stack, config: Mapping[str, str], entries: list[ResourceState]
 ) -> list[_ObservedResource]:
-    """Return each resource as its platform reports it, or as stored where a request failed."""
+    """Ask the platforms for each resource; a resource is as stored where a request failed.
+
+    A resource without an object on its platform has no outputs, and `is_gone`.
+    """
     resources = []
-    objects = [entry for entry in entries if _has_platform_object(entry)]
-    answers = iter(read_resources(stack, config, objects))
+    platform_entries = [entry for entry in entries if _has_platform_object(entry)]
+    answers = iter(read_resources(stack, config, platform_entries))
     for entry in entries:
         if not _has_platform_object(entry):
             resources.append(_ObservedResource(entry))
@@ -207,7 +221,7 @@ def _read_resources(
 
 
 def _has_platform_object(entry: ResourceState) -> bool:
-    """Return False for components and stack references: no platform knows them."""
+    """Return False for components and stack references, which no platform knows."""
     return entry.custom and entry.type != STACK_REFERENCE_TYPE
 
 
@@ -235,15 +249,15 @@ def _read_live_metrics(
             and not (resource.problem or resource.is_gone)
         ):
             kinds.setdefault(lifecycle, {})[resource.entry.urn] = resource.entry.id
-    measured: dict[str, _LiveMetrics] = {}
+    metrics_by_urn: dict[str, _LiveMetrics] = {}
     for lifecycle, ids in kinds.items():
         try:
             live = lifecycle.read_live_metrics(settings, sorted(set(ids.values())))
         except GpuformError as error:
-            measured |= dict.fromkeys(ids, _LiveMetrics(None, str(error)))
+            metrics_by_urn |= dict.fromkeys(ids, _LiveMetrics(None, str(error)))
         else:
-            measured |= {urn: _LiveMetrics(live.get(id_)) for urn, id_ in ids.items()}
-    return measured
+            metrics_by_urn |= {urn: _LiveMetrics(live.get(id_)) for urn, id_ in ids.items()}
+    return metrics_by_urn
 
 
 def _build_resource_status(
@@ -255,14 +269,14 @@ def _build_resource_status(
     summary = summarize_resource(platform, kind, shown(outputs)) if outputs else Summary()
     is_own = entry.custom and not entry.external
     footprint = compute_current_usage(entry) if outputs and is_own else ResourceUsage()
-    name, priced_ = name_of(entry.urn), price_usage(footprint, book)
+    name, priced_usage = name_of(entry.urn), price_usage(footprint, book)
     return ResourceStatus(
         name,
         type_,
         entry.id,
         summary,
         resource.problem,
-        priced_,
+        priced_usage,
         is_gone=resource.is_gone,
         live=live_metrics.live if live_metrics else None,
         live_problem=live_metrics.problem if live_metrics else "",
@@ -272,7 +286,7 @@ def _build_resource_status(
 def _add_idleness(
     status: ResourceStatus, resource: _ObservedResource, watch: IdleWatch
 ) -> ResourceStatus:
-    """Return the status with a line on whether `gpuform expire` would stop the idle resource."""
+    """Return the status with a line about whether `gpuform expire` would stop the idle resource."""
     is_there = resource.entry.custom and not (resource.problem or resource.is_gone)
     verdict = watch(resource.entry) if is_there else None
     if verdict is None:
@@ -314,31 +328,32 @@ class StatusQuery:
 
 
 def read_stack_statuses(
-    members: Sequence[WorkspaceStack], query: StatusQuery
+    stacks: Sequence[WorkspaceStack], query: StatusQuery
 ) -> Iterator[StackStatus]:
-    """Yield the status of each stack in turn; a stack that cannot be read yields its problem."""
-    for member in members:
-        yield _read_stack_status(member, query)
+    """Yield the status of each stack in turn, or the problem of a stack which cannot be read."""
+    for workspace_stack in stacks:
+        yield _read_stack_status(workspace_stack, query)
 
 
-def _read_stack_status(member: WorkspaceStack, query: StatusQuery) -> StackStatus:
+def _read_stack_status(workspace_stack: WorkspaceStack, query: StatusQuery) -> StackStatus:
     ask = query.ask_passphrase
-    ask_own = None if ask is None else lambda prompt: ask(member.name, prompt)
+    ask_passphrase = None if ask is None else lambda prompt: ask(workspace_stack.name, prompt)
     try:
-        workspace = member.open_workspace(query.environ)
-        if member.stack not in workspace.stacks():
+        workspace = workspace_stack.open_workspace(query.environ)
+        if workspace_stack.stack not in workspace.stacks():
             backend_url = strip_credentials(workspace.backend.url)
+            # Not an error: before its first run a stack of the workspace does not exist.
             problem = f"It does not exist in {backend_url} yet."
-            return StackStatus(member.name, None, problem, exists=False)
-        selected = SelectedStack(workspace, member.stack, ask_passphrase=ask_own)
+            return StackStatus(workspace_stack.name, None, problem, exists=False)
+        selected = SelectedStack(workspace, workspace_stack.stack, ask_passphrase=ask_passphrase)
         status = read_status(
             selected, refresh=query.refresh, emulate=query.emulate, root=query.root
         )
-    except StackNotFound as error:  # it went meanwhile
-        return StackStatus(member.name, None, str(error), exists=False)
+    except StackNotFound as error:  # another command has removed it meanwhile
+        return StackStatus(workspace_stack.name, None, str(error), exists=False)
     except UserError as error:
-        return StackStatus(member.name, None, str(error))
-    return StackStatus(member.name, status)
+        return StackStatus(workspace_stack.name, None, str(error))
+    return StackStatus(workspace_stack.name, status)
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,17 +372,22 @@ class DriftResult:
 def find_drift(
     selected: SelectedStack, targets: Sequence[str], callbacks: OperationCallbacks, *, emulate: bool
 ) -> DriftResult:
-    """Compare the stack's resources, or those of `targets`, with their platforms.
+    """Compare the stack's resources, or the resources of `targets`, with the platforms.
 
-    Nothing is locked and nothing is written.
+    Nothing is locked and nothing is written. A resource that cannot be read is in the result's
+    diagnostics.
+
+    Raises:
+        EngineError: a target fits no resource, or the stack belongs to the other environment.
     """
     with contextlib.ExitStack() as resources:
-        resources.enter_context(selected.environment())
+        resources.enter_context(selected.begin_operation())
         stack = selected.open()
         emulated = resources.enter_context(enter_environment(stack, emulate=emulate))
         evaluator = PlanEvaluator.load(stack, os.environ, ())
         record = RunRecord()
         selection = Selection(targets=UrnPatterns(targets))
+        # A misspelt target would be no drift at all, and the command would succeed.
         selection.require_matches(entry.urn for entry in stack.snapshot.resources)
         options = Options(operation="refresh", preview=True, selection=selection)
         subject = stack.subject()

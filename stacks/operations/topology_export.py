@@ -1,7 +1,7 @@
 """Export the network topology of a stack's nodes for schedulers.
 
-`gpuform topology` and the Python API call this module. It prints a format's text, or writes labels
-and objects into a cluster's Kubernetes.
+`gpuform topology` and the Python API call this module. It returns a format's text, or writes labels
+and objects into a cluster's Kubernetes through `stacks/topology_export`.
 """
 
 import os
@@ -79,12 +79,15 @@ class AppliedTopology:
 
 
 def read_topology(selected: SelectedStack, options: TopologyOptions) -> TopologyResult:
-    """Return where the stack's nodes are, in the chosen format. Lock nothing and change nothing.
+    """Return the topology of the stack's nodes in the chosen format.
+
+    Nothing is locked and nothing is changed.
 
     Raises:
         NoTopology: the format cannot express the stack's topology.
+        EngineError: the stack cannot be opened, or belongs to the other environment.
     """
-    with selected.environment(), ExitStack() as resources:
+    with selected.begin_operation(), ExitStack() as resources:
         stack = selected.open()
         is_implied = not options.refresh and CLOCK_VARIABLE not in os.environ
         shows_state = not options.emulate and is_implied and is_recorded_emulated(stack)
@@ -109,19 +112,23 @@ def apply_topology(
     options: TopologyOptions,
     *,
     confirm: Callable[[AppliedTopology], bool] | None = None,
-    tell: Callable[[str], None] = lambda _: None,
+    report: Callable[[str], None] = lambda _: None,
     remove: bool = False,
 ) -> AppliedTopology:
     """Write labels, annotations or objects into the nodes' Kubernetes, under the stack's lock.
 
+    The platforms are asked for the nodes, whatever `options.refresh` says.
+
     Args:
-        confirm: is shown the changes and returns whether to write them; not called without changes.
+        confirm: receives the changes and returns whether to write them; not called without changes.
             None writes them without a question.
-        tell: receives a line while another command holds the lock.
+        report: receives a line while another command holds the lock.
         remove: remove everything that an earlier run wrote in this format.
 
     Raises:
-        NoTopology: the format is a text only, or cannot express the topology.
+        NoTopology: the format is a text only, or cannot express the topology, or another resource
+            of the same Kubernetes is not selected.
+        EngineError: a resource cannot be read, or another command holds the lock.
         GpuformError: Kubernetes or a platform refused a request.
     """
     if options.form not in APPLIED:
@@ -131,13 +138,15 @@ def apply_topology(
         )
     workspace = selected.workspace
     lock = workspace.backend.lock(
-        workspace.project.name, selected.name, selected.build_lock_timeout(tell)
+        workspace.project.name, selected.name, selected.build_lock_timeout(report)
     )
-    with selected.environment(), lock, ExitStack() as resources:
+    with selected.begin_operation(), lock, ExitStack() as resources:
         passphrase = create_passphrase_finder(workspace, selected.ask_passphrase)
+        # Exclusive: the objects written are recorded beside the state.
         stack = workspace.open(selected.name, passphrase, exclusive=True)
         resources.enter_context(enter_environment(stack, emulate=options.emulate))
         resources.enter_context(raise_as_engine_errors())
+        # A stored state may name nodes that were replaced since.
         placements = _list_placements(stack, replace(options, refresh=True))
         _require_readable(placements)
         _require_all_of_kubernetes(stack, placements, options)
@@ -164,7 +173,7 @@ def _list_placements(stack: Stack, options: TopologyOptions) -> list[Placed]:
 
 
 def _require_readable(placements: Sequence[Placed]) -> None:
-    """Raise EngineError for an unreadable resource: outdated facts must not be written."""
+    """Raise EngineError for an unreadable resource, because outdated facts must not be written."""
     for placement in placements:
         if placement.problem:
             raise EngineError(f"{placement.name} could not be looked at: {placement.problem}")
@@ -173,9 +182,10 @@ def _require_readable(placements: Sequence[Placed]) -> None:
 def _require_all_of_kubernetes(
     stack: Stack, placements: Sequence[Placed], options: TopologyOptions
 ) -> None:
-    """Raise NoTopology where another resource of the same Kubernetes is not selected.
+    """Raise NoTopology if an unselected resource may be in the selected ones' Kubernetes.
 
-    Its nodes' labels would be removed: an export replaces all nodes of a Kubernetes.
+    An export replaces the labels of all nodes of a Kubernetes: the labels of the unselected
+    resource would be removed.
     """
     if placements[0].placement.has_own_scheduler:
         return
@@ -183,18 +193,18 @@ def _require_all_of_kubernetes(
         {placement.urn for placement in placements},
         placements[0].placement.kubernetes,
     )
-    missing_names = [
+    unselected_names = [
         placement.name
         for placement in placed_resources(stack, read_config(stack), (), refresh=False)
         if placement.urn not in chosen_urns and not placement.placement.has_own_scheduler
         if options.kubernetes is not None or placement.placement.kubernetes == declared_kubernetes
     ]
-    if missing_names:
+    if unselected_names:
         selected_names = [placement.name for placement in placements]
         raise NoTopology(
-            f"{', '.join(missing_names)} may be in the same Kubernetes, whose nodes are written "
+            f"{', '.join(unselected_names)} may be in the same Kubernetes, whose nodes are written "
             "together",
-            hint=f"name them as well: {', '.join([*selected_names, *missing_names])}",
+            hint=f"name them as well: {', '.join([*selected_names, *unselected_names])}",
         )
 
 
@@ -206,6 +216,7 @@ def _build_manifests(
     manifests = list(form.manifests(topology, options.namespace))
     if options.form != "kueue":
         return manifests
+    # Kueue versions differ in the API version of Topology that they serve.
     version = served_version(kubernetes.client, GROUP, VERSION, "Kueue")
     return [
         replace(manifest, api_version=version) if isinstance(manifest, WholeObject) else manifest

@@ -18,16 +18,19 @@ from gpuform.stacks.operations.opening.selected_stack import (
 
 
 def export_deployment(
-    selected: SelectedStack, tell: Callable[[str], None], *, show_secrets: bool
+    selected: SelectedStack, report: Callable[[str], None], *, show_secrets: bool
 ) -> dict[str, Any]:
-    """Return the stack's state, with the entries of an interrupted run's journal.
+    """Return the stack's state as a deployment, including the journal of an interrupted run.
 
-    Secrets stay encrypted unless `show_secrets` is set. `tell` receives warnings.
+    Secrets stay encrypted unless `show_secrets` is set. `report` receives warnings.
     """
     workspace, name = selected.workspace, selected.name
     with add_backup_hint(workspace.backend, workspace.project.name, name):
-        state = read_sealed_state(workspace, name, tell)
+        # Sealed secrets are copied as they are: an export works without the passphrase.
+        state = read_sealed_state(workspace, name, report)
     if show_secrets or state.snapshot.has_plain_secrets():
+        # Secrets that the state has in plain text are encrypted with the stack's key on the way
+        # out.
         opened = selected.open(with_journal=state.fault is None)
         data = opened.snapshot.to_json(opened.crypter, show_secrets=show_secrets)
     else:
@@ -41,25 +44,27 @@ def export_deployment(
 
 def import_deployment(
     selected: SelectedStack,
-    text: bytes,
-    where: str,
-    tell: Callable[[str], None],
+    deployment_json: bytes,
+    source: str,
+    report: Callable[[str], None],
     *,
     force: bool,
 ) -> int:
-    """Replace the stack's state by an exported one, and return its number of resources.
+    """Replace the stack's state by an exported deployment, and return the number of resources.
 
     Args:
-        text: the deployment JSON.
-        where: the name of the text's source, for messages.
-        tell: receives warnings, and who holds the lock.
+        deployment_json: the deployment JSON.
+        source: the name of the deployment's source, for messages.
+        report: receives warnings, and who holds the lock.
         force: import a deployment that breaks a rule or belongs to another stack.
 
     Raises:
         EngineError: the deployment breaks a rule or belongs to another stack.
     """
     workspace, name = selected.workspace, selected.name
-    lock = workspace.backend.lock(workspace.project.name, name, selected.build_lock_timeout(tell))
+    lock = workspace.backend.lock(workspace.project.name, name, selected.build_lock_timeout(report))
     with lock:
         passphrase = create_passphrase_finder(workspace, selected.ask_passphrase)
-        return StackImport(workspace, name, passphrase, tell, force=force).run(text, where)
+        return StackImport(workspace, name, passphrase, report, force=force).run(
+            deployment_json, source
+        )

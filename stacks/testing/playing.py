@@ -319,7 +319,7 @@ class _Stage:
                 self._plan = mask_plan(event.plan, self.secrets)
                 self._tell(self._plan)
         elif isinstance(event, Message) and event.severity == "warning":
-            self._warnings.append(event.text)
+            self._warnings.append(event.message)
 
     def _report(self, result: RunResult) -> Report:
         said = result.diagnostics

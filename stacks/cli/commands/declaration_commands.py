@@ -94,7 +94,7 @@ def convert(
         _refuse_needless(source, kind, form)
         options = ConvertOptions(kind, form, source, folder, current.stack, given["emulate"])
         result = convert_to(options, lambda: select_stack(current, find_workspace(current)))
-        _write(result.text, target, current)
+        _write(result.content, target, current)
         for line in result.notes:
             current.screen.warn(line)
         if result.secrets:

@@ -45,7 +45,7 @@ def doctor(as_json: bool, emulate: bool) -> int:
     from gpuform.stacks.doctor.examining import examine  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.opening.interpreter import find_other_interpreter  # noqa: PLC0415 - as above
 
-    with open_session() as current, run_emulator(_project_folder(), wanted=emulate):
+    with open_session() as current, run_emulator(_project_folder(), emulate=emulate):
         findings = examine(Path.cwd(), os.environ, current.stack, find_other_interpreter)
         return show_findings(findings, current.screen, as_json=as_json)
 
@@ -123,7 +123,7 @@ def orphans(
         workspace = find_workspace(current, runs_program=False)
         account = Account(workspace, current.stack, current.screen.create_passphrase_prompt())
         question = build_orphan_question(account, platforms, regions, older_than)
-        with run_emulator(workspace.project.directory, wanted=emulate):
+        with run_emulator(workspace.project.directory, emulate=emulate):
             found = find(question)
         screen, redact = current.screen, Redactor(question.secrets).redact
         if as_json:

@@ -307,5 +307,5 @@ def mcp(run_programs: bool, emulate: bool) -> None:
     with open_session():
         require_emulator()
         folder = Path.cwd()
-        with run_emulator(folder, wanted=emulate):
+        with run_emulator(folder, emulate=emulate):
             serve(folder, runs_programs=run_programs)

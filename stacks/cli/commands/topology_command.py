@@ -189,7 +189,9 @@ def _write(
         return is_confirmed(screen, "Write this?", yes=yes)
 
     with raise_on_signals():
-        found = apply_topology(selected, options, confirm=confirm, tell=screen.warn, remove=remove)
+        found = apply_topology(
+            selected, options, confirm=confirm, report=screen.warn, remove=remove
+        )
     problems = list(render_label_problems(found.changes))
     if as_json:
         document = build_changes_document(found.kubernetes, found.changes, found.unknown)

@@ -141,7 +141,7 @@ class HumanView(_ScreenView):
         doing = f"Previewing {title.operation}" if title.preview else _DOING[title.operation]
         self._print_title(f"{doing} ({format_stack_name(title.stack, emulated=title.emulated)})")
         self._watch = self._make_watch()  # by the clock of the world that the run is in
-        self._watch.synchronise()
+        self._watch.synchronize_clock()
         self._watch.start(self)
         self._progress = self._create_progress()
         return self._progress
@@ -218,7 +218,7 @@ class HumanView(_ScreenView):
         if record.unchecked and not self._has_shown_plan:
             yield list(render_unchecked(tuple(record.unchecked), paint))
         lines = render_resource_counts(
-            record.counts, preview=False, errored=record.errored, paint=paint
+            record.counts, preview=False, errored=record.error_count, paint=paint
         )
         yield [*lines, self._format_duration(outcome)]
         if not outcome.succeeded:

@@ -1,4 +1,4 @@
-"""Combine several stacks: their plans, costs, gates, permissions and emulators.
+"""Combine the stacks of a multi-stack run: plans, costs, gates, permissions and emulators.
 
 Multi-stack runs and reviews call this module.
 """
@@ -24,23 +24,27 @@ from gpuform.stacks.pricing.footprints import compute_current_usage
 
 
 def read_unplanned_costs(
-    estate: MultiStackWorkspace, planned: Mapping[str, object], environ: Mapping[str, str]
+    workspace: MultiStackWorkspace, planned: Mapping[str, object], environ: Mapping[str, str]
 ) -> Iterator[tuple[str, StackCost]]:
-    """Yield the current cost of each stack without a plan, by its name and from its last state."""
-    for name, member in estate.stacks.items():
+    """Yield the name and current cost of each stack without a plan, by the last state.
+
+    A stack that cannot be read has an unknown cost with the reason.
+    """
+    for name, stack in workspace.stacks.items():
         if name not in planned:
             try:
-                yield name, _read_current_cost(member, environ)
+                yield name, _read_current_cost(stack, environ)
             except UserError as error:
                 yield name, StackCost(unknown=(f"cannot be read: {error.message}",))
 
 
-def _read_current_cost(member: WorkspaceStack, environ: Mapping[str, str]) -> StackCost:
-    workspace = member.open_workspace(environ)
-    if not workspace.backend.exists(member.project.name, member.stack):
+def _read_current_cost(stack: WorkspaceStack, environ: Mapping[str, str]) -> StackCost:
+    workspace = stack.open_workspace(environ)
+    # A stack before its first run costs nothing.
+    if not workspace.backend.exists(stack.project.name, stack.stack):
         return StackCost()
-    state = read_sealed(workspace.backend, member.project.name, member.stack)
-    book = PriceBook.read(member.project.directory)
+    state = read_sealed(workspace.backend, stack.project.name, stack.stack)
+    book = PriceBook.read(stack.project.directory)
     existing_entries = [
         entry
         for entry in state.snapshot.resources
@@ -54,7 +58,7 @@ def _read_current_cost(member: WorkspaceStack, environ: Mapping[str, str]) -> St
 
 def evaluate_workspace_gates(
     plan: StacksPlan,
-    estate: MultiStackWorkspace,
+    workspace: MultiStackWorkspace,
     allowed: Collection[str],
     environ: Mapping[str, str],
 ) -> StacksPlan:
@@ -65,46 +69,55 @@ def evaluate_workspace_gates(
     Raises:
         EngineError: stacks.yaml or a price book is wrong.
     """
-    gates = read_workspace_gates(estate)
+    gates = read_workspace_gates(workspace)
+    # A refresh changes no platform, and passes no gate.
     if not gates or all(stack_plan.operation == "refresh" for stack_plan in plan.plans):
         return plan
     unplanned_costs: list[tuple[str, StackCost]] = []
+    # Only this rule looks at stacks without a plan, whose states cost a request each.
     if any(gate.rule == "max_hourly_cost" for gate in gates):
         planned = {_format_stack_name(stack_plan): stack_plan for stack_plan in plan.plans}
-        unplanned_costs = list(read_unplanned_costs(estate, planned, environ))
+        unplanned_costs = list(read_unplanned_costs(workspace, planned, environ))
     combined_plan = _merge_plans(plan.plans, unplanned_costs)
     gate_permissions = {gate.permission for gate in gates}
     evaluator = GateEvaluator(
-        gates, {permission for permission in allowed if permission in gate_permissions}, estate.root
+        # Permissions for the gates of single projects are no matter of the gates over all.
+        gates,
+        {permission for permission in allowed if permission in gate_permissions},
+        workspace.root,
     )
     return plan.model_copy(update={"gates": evaluator.evaluate(combined_plan).gates})
 
 
-def read_workspace_gates(estate: MultiStackWorkspace) -> Sequence[Gate]:
+def read_workspace_gates(workspace: MultiStackWorkspace) -> Sequence[Gate]:
     """Return the gates of stacks.yaml. Raises EngineError if the file is wrong."""
-    return () if estate.file is None else read_stacks_gates(estate.file)
+    return () if workspace.file is None else read_stacks_gates(workspace.file)
 
 
 def assign_permissions(
-    estate: MultiStackWorkspace, allowed: Collection[str]
+    workspace: MultiStackWorkspace, allowed: Collection[str]
 ) -> dict[str, list[str]]:
-    """Return each stack's permissions: the run's, without gates that its project lacks.
+    """Return each stack's permissions, without permissions for gates which its project lacks.
 
     Raises:
-        EngineError: a permission lifts a gate that no project and no stacks.yaml declares.
+        EngineError: a permission is for a gate that no project and no stacks.yaml declares.
     """
-    lifted = {each for each in allowed if each.startswith(permissions.GATE)}
-    others = sorted(set(allowed) - lifted)
-    known_gates = {gate.permission for gate in read_workspace_gates(estate)} if lifted else set()
+    gate_permissions = {
+        permission for permission in allowed if permission.startswith(permissions.GATE)
+    }
+    others = sorted(set(allowed) - gate_permissions)
+    known_gates = (
+        {gate.permission for gate in read_workspace_gates(workspace)} if gate_permissions else set()
+    )
     assigned: dict[str, list[str]] = {}
-    for name, member in estate.stacks.items():
-        gates = read_project_gates(member.project.directory) if lifted else ()
+    for name, stack in workspace.stacks.items():
+        gates = read_project_gates(stack.project.directory) if gate_permissions else ()
         project_gate_names = {gate.permission for gate in gates}
-        assigned[name] = [*others, *sorted(project_gate_names & lifted)]
+        assigned[name] = [*others, *sorted(project_gate_names & gate_permissions)]
         known_gates |= project_gate_names
-    if lifted - known_gates:
+    if gate_permissions - known_gates:
         raise EngineError(
-            f"{', '.join(sorted(lifted - known_gates))}: there is no such gate",
+            f"{', '.join(sorted(gate_permissions - known_gates))}: there is no such gate",
             hint=f"gates are lifted by {', '.join(sorted(known_gates))}"
             if known_gates
             else "there are none",
@@ -113,7 +126,7 @@ def assign_permissions(
 
 
 def _merge_plans(plans: Sequence[Plan], unplanned_costs: Sequence[tuple[str, StackCost]]) -> Plan:
-    """Return the plans merged into one, for gates; each name starts with its stack's name."""
+    """Merge the plans into one for gates, with resources named `PROJECT/STACK RESOURCE`."""
     changes = [_add_stack_name(change, plan) for plan in plans for change in plan.changes]
     costs = [(_format_stack_name(plan), plan.cost or _build_unknown_cost(plan)) for plan in plans]
     costs += [
@@ -131,7 +144,7 @@ def _merge_plans(plans: Sequence[Plan], unplanned_costs: Sequence[tuple[str, Sta
 
 
 def _build_unknown_cost(plan: Plan) -> PlanCost:
-    """Return the cost of a stack without prices: unknown where its plan adds paid resources."""
+    """Return the cost of a stack without prices, unknown where the plan adds paid resources."""
     adds_expenses = any(
         change.after is not None and change.after.expenses for change in plan.changes
     )
@@ -161,19 +174,19 @@ def _sum_costs(costs: Iterable[tuple[str, StackCost]]) -> StackCost:
 
 @contextmanager
 def run_emulators(
-    estate: MultiStackWorkspace, names: Iterable[str], *, wanted: bool
+    workspace: MultiStackWorkspace, names: Iterable[str], *, emulate: bool
 ) -> Iterator[Mapping[str, Mapping[str, str]]]:
-    """Run the stacks' emulators, and yield the variables that lead each process to its own.
+    """Run the stacks' emulators, and yield by stack the variables which lead to its emulator.
 
-    Stacks of projects without an emulator share one in the workspace's folder. Without `wanted` no
+    Stacks of projects without an emulator share one in the workspace's folder. Without `emulate` no
     emulator runs, and there are no variables.
     """
-    if not wanted:
+    if not emulate:
         yield {}
         return
-    folders = {name: estate.stacks[name].project.directory for name in names}
+    folders = {name: workspace.stacks[name].project.directory for name in names}
     stores: dict[str, Path] = {
-        name: find_shared_store(folder, estate.root) for name, folder in folders.items()
+        name: find_shared_store(folder, workspace.root) for name, folder in folders.items()
     }
     with ExitStack() as resources:
         variables = resources.enter_context(serve_emulators(sorted(set(stores.values()))))

@@ -23,12 +23,12 @@ from gpuform.stacks.operations.multi_stack.combined_plan import (
 )
 from gpuform.stacks.operations.multi_stack.schedule import Schedule
 from gpuform.stacks.operations.multi_stack.stack_process import (
-    Ended,
     Form,
     Interpreter,
-    Line,
+    OutputLine,
     ProcessPool,
     Task,
+    TaskResult,
     find_interpreters,
 )
 from gpuform.stacks.operations.plans.plan_file import PlanRefused, read_stacks_plan, write_plan
@@ -48,11 +48,17 @@ _FORWARDED_OPTIONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class MultiStackOptions:
-    """The options of a multi-stack run. `run` applies to each stack; its files hold all plans.
+    """The options of a multi-stack run.
 
-    `names` are the chosen stacks. With `drift` a refresh only looks. `jobs` is the number of stacks
-    at a time; None means one per processor while planning, and more while applying. `form`,
-    `color`, `showing`, `lock_timeout` and `debug` are passed on to the processes.
+    Attributes:
+        run: the options of each stack's run; `plan` and `save_plan` are files with the plans of all
+            stacks.
+        names: the chosen stacks.
+        jobs: how many stacks run at a time; None for one per processor while planning, and more
+            while applying.
+        form: the format of the output, passed on to the processes, as are `color`, `view_options`,
+            `lock_timeout` and `debug`.
+        drift: a refresh only looks for changes made outside of Pulumi.
     """
 
     run: RunOptions
@@ -60,7 +66,7 @@ class MultiStackOptions:
     jobs: int | None = None
     form: Form = "text"
     color: bool = False
-    showing: Mapping[str, bool] = field(default_factory=dict)
+    view_options: Mapping[str, bool] = field(default_factory=dict)
     lock_timeout: float = 0.0
     debug: bool = False
     drift: bool = False
@@ -68,15 +74,16 @@ class MultiStackOptions:
 
 @dataclass(frozen=True, slots=True)
 class MultiStackCallbacks:
-    """The user of a multi-stack run: sees its events, confirms changes, and may interrupt it.
+    """The callbacks of a multi-stack run, which show the run, confirm it and interrupt it.
 
     `report_line` receives the lines of each stack, `on_stack_ended` the result of each stack and
     whether the run was a preview, `show_plan` the combined plan. Without `confirm` the plan is
-    applied without a question. `ask_passphrase` asks for a passphrase.
+    applied without a question. `ask_passphrase` receives a stack and a prompt, and returns the
+    passphrase.
     """
 
-    report_line: Callable[[str, Line], None]
-    on_stack_ended: Callable[[str, Ended, bool], None]
+    report_line: Callable[[str, OutputLine], None]
+    on_stack_ended: Callable[[str, TaskResult, bool], None]
     show_plan: Callable[[StacksPlan], None]
     interruptions: Interruptions
     confirm: Callable[[StacksPlan], bool] | None = None
@@ -85,11 +92,15 @@ class MultiStackCallbacks:
 
 @dataclass(frozen=True, slots=True)
 class MultiStackResult:
-    """How a multi-stack run ended; `stacks` has the result of each stack that was applied."""
+    """The result of a multi-stack run.
+
+    `stacks` has the result of each stack: of the apply, or of the plan where nothing was applied
+    because planning failed.
+    """
 
     reason: ExitReason
     plan: StacksPlan | None = None
-    stacks: Mapping[str, Ended] = field(default_factory=dict)
+    stacks: Mapping[str, TaskResult] = field(default_factory=dict)
 
     @property
     def succeeded(self) -> bool:
@@ -99,7 +110,9 @@ class MultiStackResult:
 def run_multi_stack(
     order: StackOrder, options: MultiStackOptions, callbacks: MultiStackCallbacks
 ) -> MultiStackResult:
-    """Plan the chosen stacks, and apply the plan if it is confirmed.
+    """Plan the chosen stacks, and apply the plan once confirmed.
+
+    With `options.run.plan` the saved plan is applied instead of a new one.
 
     Raises:
         EngineError: the run cannot begin; nothing was changed.
@@ -108,12 +121,14 @@ def run_multi_stack(
     saved_plan = None if options.run.plan is None else read_stacks_plan(options.run.plan)
     if saved_plan is not None:
         names = _select_planned_names(saved_plan, order, options, names)
+    # Found before the first process starts: a missing virtualenv must not stop the run halfway.
     interpreters = find_interpreters({name: order.workspace.stacks[name] for name in names})
     allowed = assign_permissions(order.workspace, _get_permissions(options.run))
-    with run_emulators(order.workspace, names, wanted=options.run.emulate) as emulator_variables:
+    with run_emulators(order.workspace, names, emulate=options.run.emulate) as emulator_variables:
         variables = {
             name: {
                 **emulator_variables.get(name, {}),
+                # A process refuses permissions for gates that its project lacks.
                 permissions.VARIABLE: ",".join(allowed[name]),
             }
             for name in names
@@ -128,8 +143,8 @@ def run_multi_stack(
             processes.close()
 
 
-def _get_permissions(run: RunOptions) -> frozenset[str]:
-    return permissions.get_permissions() | permissions.parse_permissions(",".join(run.allow))
+def _get_permissions(options: RunOptions) -> frozenset[str]:
+    return permissions.get_permissions() | permissions.parse_permissions(",".join(options.allow))
 
 
 def _select_planned_names(
@@ -138,7 +153,7 @@ def _select_planned_names(
     options: MultiStackOptions,
     chosen_names: Sequence[str],
 ) -> list[str]:
-    """Return the stacks of the saved plan that the user chose.
+    """Return the chosen stacks of the saved plan.
 
     Raises:
         PlanRefused: the plan belongs to another workspace or to another operation.
@@ -164,7 +179,7 @@ def _select_planned_names(
 def _require_planned_together(
     saved_plan: StacksPlan, selected_names: Collection[str], options: MultiStackOptions
 ) -> None:
-    """Raise PlanRefused for a stack planned with outputs of a plan that is not applied now."""
+    """Raise PlanRefused for a stack planned with the outputs of an unselected stack's plan."""
     seals = {
         build_full_name(plan.project, plan.stack): plan.basis.seal if plan.basis else ""
         for plan in saved_plan.plans
@@ -203,17 +218,18 @@ class _MultiStackRun:
         options = self.options.run
         plan = self.saved_plan
         if plan is None:
-            ended, is_cancelled = self._preview()
-            plan = self._combine_plans(ended)
+            results, is_cancelled = self._preview()
+            plan = self._combine_plans(results)
             if self.options.drift:
-                return self._report_drift(plan, ended, is_cancelled=is_cancelled)
+                return self._report_drift(plan, results, is_cancelled=is_cancelled)
             if plan is None or plan.has_failed or is_cancelled:
                 if plan is not None:
                     self.callbacks.show_plan(plan)
                 reason = ExitReason.CANCELLED if is_cancelled else ExitReason.FAILED
-                return MultiStackResult(reason, plan, ended)
+                return MultiStackResult(reason, plan, results)
         else:
             plan = self._select_plans(plan)
+        # Also for a saved plan: gates of today judge it.
         plan = evaluate_workspace_gates(
             plan, self.order.workspace, _get_permissions(options), os.environ
         )
@@ -232,51 +248,61 @@ class _MultiStackRun:
             return MultiStackResult(ExitReason.DECLINED, plan)
         return self._apply(plan)
 
-    def _preview(self) -> tuple[dict[str, Ended], bool]:
-        """Plan every stack with the planned outputs of the stacks that it reads.
+    def _preview(self) -> tuple[dict[str, TaskResult], bool]:
+        """Plan every stack with the planned outputs of the stacks read by its program.
 
         Returns the results, and whether the run was cancelled.
         """
         run = self.options.run
-        foresees = run.operation == "update"
+        uses_planned_outputs = run.operation == "update"
         dependencies = (
-            self._find_dependencies({}) if foresees else {name: set[str]() for name in self.names}
+            self._find_dependencies({})
+            if uses_planned_outputs
+            else {name: set[str]() for name in self.names}
         )
+        # The processes show no plan of their own: the person reviews the combined one.
         reviewed = run.preview_only or self.callbacks.confirm is not None
 
-        def task(name: str) -> Task:
+        def build_task(name: str) -> Task:
             return self._build_task(
-                name, {"preview_only": True, "reviewed": reviewed}, foresees=foresees
+                name,
+                {"preview_only": True, "reviewed": reviewed},
+                uses_planned_outputs=uses_planned_outputs,
             )
 
-        return self._run_schedule(dependencies, os.cpu_count() or 1, task, preview=True)
+        return self._run_schedule(dependencies, os.cpu_count() or 1, build_task, preview=True)
 
-    def _combine_plans(self, ended: Mapping[str, Ended]) -> StacksPlan | None:
-        """Return the combined plan, in the order of application; None without any plan."""
-        plans = {name: result.plan for name, result in ended.items() if result.plan is not None}
+    def _combine_plans(self, results: Mapping[str, TaskResult]) -> StacksPlan | None:
+        """Return the combined plan, in the order of application; None without any plan.
+
+        A stack whose plan failed has a plan with errors at the end.
+        """
+        plans = {name: result.plan for name, result in results.items() if result.plan is not None}
         if not plans:
             return None
-        root = self.order.workspace.root.name
+        workspace_name = self.order.workspace.root.name
         names = sort_by_dependencies(self._find_apply_order(plans))
-        for name, result in ended.items():
-            if name not in plans:  # a plan that is not whole is not applied: it says why
+        for name, result in results.items():
+            if (
+                name not in plans
+            ):  # a stack without a complete plan is not applied: its errors are shown
                 project, _, stack = name.rpartition("/")
-                updates = {"errors": (result.text,), "operation": self.options.run.operation}
+                updates = {"errors": (result.summary,), "operation": self.options.run.operation}
                 plans[name] = Plan.from_changes(project, stack, ()).model_copy(update=updates)
                 names.append(name)
-        return StacksPlan(name=root, plans=tuple(plans[name] for name in names))
+        return StacksPlan(name=workspace_name, plans=tuple(plans[name] for name in names))
 
     def _report_drift(
-        self, plan: StacksPlan | None, ended: Mapping[str, Ended], *, is_cancelled: bool
+        self, plan: StacksPlan | None, results: Mapping[str, TaskResult], *, is_cancelled: bool
     ) -> MultiStackResult:
         """Show the changes made outside of Pulumi, also where a stack could not be read."""
         if plan is not None:
             self.callbacks.show_plan(plan)
         if is_cancelled:
-            return MultiStackResult(ExitReason.CANCELLED, plan, ended)
-        is_complete = all(result.code == 0 for result in ended.values())
+            return MultiStackResult(ExitReason.CANCELLED, plan, results)
+        is_complete = all(result.code == 0 for result in results.values())
         reason = ExitReason.SUCCEEDED if is_complete else ExitReason.FAILED
-        return MultiStackResult(reason, plan, ended)
+        return MultiStackResult(reason, plan, results)
 
     def _select_plans(self, plan: StacksPlan) -> StacksPlan:
         selected_plans = tuple(
@@ -286,6 +312,7 @@ class _MultiStackRun:
             raise PlanRefused(
                 f"{self.options.run.plan} plans none of the stacks that --filter leaves"
             )
+        # Gates over all stacks were evaluated over the complete plan, and are evaluated again.
         return plan.model_copy(update={"plans": selected_plans, "gates": None})
 
     def _find_stop_reason(self, plan: StacksPlan) -> ExitReason | None:
@@ -308,44 +335,46 @@ class _MultiStackRun:
         reviewed = run.plan is not None or self.callbacks.confirm is not None
         source = str(run.plan or "of all stacks")
 
-        def task(name: str) -> Task:
+        def build_task(name: str) -> Task:
             stack_plan = plans[name]
             task_options: dict[str, Any] = {"operation": stack_plan.operation, "reviewed": reviewed}
             return self._build_task(name, task_options, plan=stack_plan, source=source)
 
         dependencies = self._find_apply_order(plans)
+        # References found by the plans may close a cycle that the files do not show.
         for cycle in find_cycles(dependencies):
             path = " -> ".join(cycle)
             raise EngineError(
                 f"these stacks need each other by their states: {path}",
                 hint="do one of them by itself first, in its folder",
             )
-        ended, is_cancelled = self._run_schedule(
-            dependencies, _APPLIED_AT_ONCE, task, preview=False
+        results, is_cancelled = self._run_schedule(
+            dependencies, _APPLIED_AT_ONCE, build_task, preview=False
         )
-        return MultiStackResult(self._choose_reason(ended, is_cancelled, plan), plan, ended)
+        return MultiStackResult(self._choose_reason(results, is_cancelled, plan), plan, results)
 
     def _choose_reason(
-        self, ended: Mapping[str, Ended], is_cancelled: bool, plan: StacksPlan
+        self, results: Mapping[str, TaskResult], is_cancelled: bool, plan: StacksPlan
     ) -> ExitReason:
-        reasons = {result.reason for result in ended.values()}
-        if is_cancelled and any(result.code != 0 for result in ended.values()):
+        reasons = {result.reason for result in results.values()}
+        if is_cancelled and any(result.code != 0 for result in results.values()):
             return ExitReason.CANCELLED
         if ExitReason.OUT_OF_CREDIT in reasons:
             return ExitReason.OUT_OF_CREDIT
-        if any(result.code != 0 for result in ended.values()):
+        if any(result.code != 0 for result in results.values()):
             return ExitReason.FAILED
         unexpected = self.options.run.expect_no_changes and plan.has_changes
         return ExitReason.UNEXPECTED_CHANGES if unexpected else ExitReason.SUCCEEDED
 
     def _find_apply_order(self, plans: Mapping[str, Plan]) -> dict[str, set[str]]:
-        """Return the stacks that are applied before each stack.
+        """Return, for each stack, the stacks to apply before.
 
         These are the stacks that the stack reads. Where a stack is destroyed the order is reversed.
         """
         dependencies = self._find_dependencies(plans)
         if all(plan.operation != "destroy" for plan in plans.values()):
             return dependencies
+        # Destroyed in reverse: what reads a stack is deleted before it.
         dependents: dict[str, set[str]] = {name: set() for name in dependencies}
         for name, required_names in dependencies.items():
             for other in required_names:
@@ -353,16 +382,16 @@ class _MultiStackRun:
         return dependents
 
     def _find_dependencies(self, plans: Mapping[str, Plan]) -> dict[str, set[str]]:
-        """Return the stacks that each stack reads, by its files and by its plan's references."""
-        members = self.order.workspace.stacks
+        """Return the chosen stacks read by each stack, by files and by references of the plans."""
+        stacks = self.order.workspace.stacks
         names = [name for name in self.names if not plans or name in plans]
         dependencies: dict[str, set[str]] = {}
         for name in names:
-            # What runs no program goes by the states: the files may be of later.
+            # A refresh or destroy runs no program: the files may be newer than the states.
             is_run = self.options.run.operation == "update" and not plans
-            required_names = set(self.order.dependencies[name] if is_run else members[name].after)
+            required_names = set(self.order.dependencies[name] if is_run else stacks[name].after)
             for stack in plans[name].stack_references if plans else ():
-                other = self.order.workspace.find(members[name].backend, stack)
+                other = self.order.workspace.find(stacks[name].backend, stack)
                 required_names |= {other.name} if other is not None else set()
             dependencies[name] = (required_names - {name}) & set(names)
         return dependencies
@@ -371,20 +400,20 @@ class _MultiStackRun:
         self,
         dependencies: Mapping[str, set[str]],
         jobs: int,
-        task: Callable[[str], Task],
+        build_task: Callable[[str], Task],
         *,
         preview: bool,
-    ) -> tuple[dict[str, Ended], bool]:
+    ) -> tuple[dict[str, TaskResult], bool]:
         callbacks = self.callbacks
         schedule = Schedule(
             self.order,
             dependencies,
             self.options.jobs or jobs,
-            task,
+            build_task,
             self.interpreters,
             self.processes,
             callbacks.report_line,
-            lambda name, ended: callbacks.on_stack_ended(name, ended, preview),
+            lambda name, result: callbacks.on_stack_ended(name, result, preview),
             callbacks.ask_passphrase or (lambda _name, _prompt: None),
         )
         with callbacks.interruptions.register(schedule.cancel, schedule.terminate):
@@ -397,30 +426,30 @@ class _MultiStackRun:
         *,
         plan: Plan | None = None,
         source: str = "",
-        foresees: bool = False,
+        uses_planned_outputs: bool = False,
     ) -> Task:
         options = self.options
-        member = self.order.workspace.stacks[name]
+        workspace_stack = self.order.workspace.stacks[name]
         return Task(
-            folder=member.project.directory,
-            stack=member.stack,
+            folder=workspace_stack.project.directory,
+            stack=workspace_stack.stack,
             variables=dict(self.variables[name]),
             options={**_collect_forwarded_options(options.run), **task_options},
             plan=plan,
             source=source,
-            foresees=foresees,
-            asks=self.callbacks.ask_passphrase is not None,
+            uses_planned_outputs=uses_planned_outputs,
+            can_ask_passphrase=self.callbacks.ask_passphrase is not None,
             form=options.form,
             color=options.color,
-            showing=dict(options.showing),
+            view_options=dict(options.view_options),
             lock_timeout=options.lock_timeout,
             debug=options.debug,
             drift=options.drift,
         )
 
 
-def _collect_forwarded_options(run: RunOptions) -> dict[str, Any]:
-    """Return the options of the run that each stack's process gets, without defaults."""
+def _collect_forwarded_options(options: RunOptions) -> dict[str, Any]:
+    """Return the options passed on to each stack's process, without defaults."""
     defaults = {option.name: option.default for option in fields(RunOptions)}
-    values = {name: getattr(run, name) for name in _FORWARDED_OPTIONS}
+    values = {name: getattr(options, name) for name in _FORWARDED_OPTIONS}
     return {name: value for name, value in values.items() if value != defaults[name]}

@@ -1,6 +1,7 @@
 """Schedule the processes of a multi-stack run, in parallel and in order of dependencies.
 
-A multi-stack run makes one pass to plan its stacks and one to apply them.
+A multi-stack run makes one pass to plan its stacks and one to apply them. All decisions are made in
+the thread of `Schedule.run`; the threads that listen to processes only queue messages.
 """
 
 import queue
@@ -11,18 +12,18 @@ from typing import Final
 
 from gpuform.stacks.multi_stack import StackOrder, find_cycles
 from gpuform.stacks.operations.multi_stack.stack_process import (
-    AsksOutputs,
-    AsksPassphrase,
     Cancel,
-    Ended,
-    FromProcess,
     Interpreter,
-    Line,
-    Passphrase,
-    PlannedOutputs,
+    OutputLine,
+    OutputsRequest,
+    OutputsResponse,
+    PassphraseRequest,
+    PassphraseResponse,
+    ProcessMessage,
     ProcessPool,
     StackProcess,
     Task,
+    TaskResult,
     Terminate,
     pack_outputs,
 )
@@ -33,7 +34,7 @@ _TERMINATE_TIMEOUT_S: Final = 5.0
 NOT_STARTED: Final = -1
 """The code of a stack that was not started."""
 
-_ReceivedMessage = tuple[StackProcess, FromProcess] | None
+_ReceivedMessage = tuple[StackProcess, ProcessMessage] | None
 """A message of a process; None when the run is cancelled."""
 
 
@@ -42,21 +43,21 @@ class Schedule:
     """One pass over the stacks: a stack is started once its dependencies have succeeded.
 
     `dependencies` has the names of the stacks that come before each stack. `jobs` is the number of
-    stacks at a time, without those that wait for another stack. `task` returns the task of a stack.
-    `report_line` receives a line of a stack, `on_stack_ended` its result; `ask_passphrase` asks a
-    person for a passphrase.
+    stacks at a time, without those that wait for another stack. `build_task` returns the task of a
+    stack. `report_line` receives a line of a stack, `on_stack_ended` its result; `ask_passphrase`
+    asks a person for a passphrase.
     """
 
     order: StackOrder
     dependencies: Mapping[str, set[str]]
     jobs: int
-    task: Callable[[str], Task]
+    build_task: Callable[[str], Task]
     interpreters: Mapping[str, Interpreter]
     processes: ProcessPool
-    report_line: Callable[[str, Line], None]
-    on_stack_ended: Callable[[str, Ended], None]
+    report_line: Callable[[str, OutputLine], None]
+    on_stack_ended: Callable[[str, TaskResult], None]
     ask_passphrase: Callable[[str, str], str | None]
-    results: dict[str, Ended] = field(default_factory=dict)
+    results: dict[str, TaskResult] = field(default_factory=dict)
     is_cancelled: bool = False
     _running: dict[str, StackProcess] = field(default_factory=dict)
     _pending_questions: dict[str, dict[int, str]] = field(default_factory=dict)
@@ -66,8 +67,11 @@ class Schedule:
     _messages: "queue.SimpleQueue[_ReceivedMessage]" = field(default_factory=queue.SimpleQueue)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def run(self) -> dict[str, Ended]:
-        """Run until every stack has ended or cannot be started, and return the results by name."""
+    def run(self) -> dict[str, TaskResult]:
+        """Run until every stack has ended or cannot be started, and return the results by name.
+
+        A stack that was not started has the code `NOT_STARTED`.
+        """
         self._start_ready_stacks()
         while self._running:
             received = self._messages.get()
@@ -80,13 +84,14 @@ class Schedule:
         for name in self.dependencies:
             if name not in self.results:
                 self._record_result(
-                    name, Ended(code=NOT_STARTED, text=self._explain_not_started(name))
+                    name, TaskResult(code=NOT_STARTED, summary=self._explain_not_started(name))
                 )
         return self.results
 
     def cancel(self) -> None:
         """Start no further stack, and cancel the running ones. Callable from any thread."""
         self.is_cancelled = True
+        # Wakes the thread of `run`, which alone sends the cancellations.
         self._messages.put(None)
 
     def terminate(self) -> None:
@@ -101,6 +106,8 @@ class Schedule:
 
     def _start_ready_stacks(self) -> None:
         for name in self.dependencies:
+            # A process that waits for another stack does no work: if it counted, `jobs` of 1 would
+            # wait for ever.
             if self.is_cancelled or len(self._running) - len(self._pending_questions) >= self.jobs:
                 return
             if name not in self.results and name not in self._running and self._can_start(name):
@@ -115,36 +122,40 @@ class Schedule:
         with self._lock:
             self._running[name] = process
         try:
-            process.run_task(name, self.task(name), self._enqueue_message)
+            process.run_task(name, self.build_task(name), self._queue_message)
         except OSError as error:
             problem = f"its process cannot be started: {error.strerror}"
-            self._enqueue_message(process, Ended(code=1, text=problem))
+            # Queued like the end of a task, so that dependents are skipped in the same way.
+            self._queue_message(process, TaskResult(code=1, summary=problem))
 
-    def _enqueue_message(self, process: StackProcess, message: FromProcess) -> None:
+    def _queue_message(self, process: StackProcess, message: ProcessMessage) -> None:
         self._messages.put((process, message))
 
-    def _handle_message(self, name: str, process: StackProcess, message: FromProcess) -> None:
-        if isinstance(message, Line):
+    def _handle_message(self, name: str, process: StackProcess, message: ProcessMessage) -> None:
+        if isinstance(message, OutputLine):
             self.report_line(name, message)
-        elif isinstance(message, AsksPassphrase):
+        elif isinstance(message, PassphraseRequest):
             answer = self.ask_passphrase(name, message.prompt)
-            process.send(Passphrase(number=message.number, text=answer or ""))
-        elif isinstance(message, AsksOutputs):
+            process.send(PassphraseResponse(number=message.number, passphrase=answer or ""))
+        elif isinstance(message, OutputsRequest):
             self._handle_outputs_question(name, process, message)
-        elif isinstance(message, Ended):
+        elif isinstance(message, TaskResult):
             with self._lock:
                 del self._running[name]
             self._pending_questions.pop(name, None)
+            # A process that has imported the project's code could see modules of another stack's
+            # project.
             if message.is_clean and not self.is_cancelled:
                 self.processes.release(process)
             else:
                 process.close()
             self._record_result(name, message)
 
-    def _record_result(self, name: str, result: Ended) -> None:
+    def _record_result(self, name: str, result: TaskResult) -> None:
         self.results[name] = result
         self.on_stack_ended(name, result)
         for asking_stack, questions in list(self._pending_questions.items()):
+            # Programs that asked for this stack's outputs have waited for its end.
             for number in [
                 number for number, asked_stack in questions.items() if asked_stack == name
             ]:
@@ -153,7 +164,7 @@ class Schedule:
             self._skip_dependents(name)
 
     def _skip_dependents(self, failed: str) -> None:
-        """Record the dependents of a failed stack as not started.
+        """Record the dependents of a failed stack as not started, and their dependents in turn.
 
         At once, because a process may wait for the outputs of a stack that will never be started.
         """
@@ -161,18 +172,21 @@ class Schedule:
             is_waiting = name not in self.results and name not in self._running
             if failed in required_names and is_waiting:
                 self._record_result(
-                    name, Ended(code=NOT_STARTED, text=self._explain_not_started(name))
+                    name, TaskResult(code=NOT_STARTED, summary=self._explain_not_started(name))
                 )
 
     def _handle_outputs_question(
-        self, name: str, process: StackProcess, question: AsksOutputs
+        self, name: str, process: StackProcess, question: OutputsRequest
     ) -> None:
-        """Answer a program's question for another stack's outputs, or wait for that stack."""
+        """Answer a program's question for another stack's outputs, now or after the other's end.
+
+        A stack outside of this run is answered by its state.
+        """
         asked_stack = f"{question.project}/{question.stack}"
         backend = self.order.workspace.stacks[name].backend
         other = self.order.workspace.find(backend, asked_stack)
         if other is None or asked_stack not in self.dependencies:
-            process.send(PlannedOutputs(number=question.number))
+            process.send(OutputsResponse(number=question.number))
             return
         self._pending_questions.setdefault(name, {})[question.number] = asked_stack
         if asked_stack in self.results or self._find_cycle(name):
@@ -186,23 +200,24 @@ class Schedule:
             del self._pending_questions[name]
         self._running[name].send(self._find_planned_outputs(number, asked_stack, cycle))
 
-    def _find_planned_outputs(self, number: int, asked_stack: str, cycle: str) -> PlannedOutputs:
+    def _find_planned_outputs(self, number: int, asked_stack: str, cycle: str) -> OutputsResponse:
+        # Every stack of the cycle gets the same error, whichever asked first.
         for name in cycle.split(" -> ") if cycle else ():
             self._cycles[name] = cycle
         if asked_stack in self._cycles:
             error = f"these stacks need each other: {self._cycles[asked_stack]}"
-            return PlannedOutputs(number=number, error=error)
+            return OutputsResponse(number=number, error=error)
         result = self.results[asked_stack]
         if result.code != 0:
-            return PlannedOutputs(
+            return OutputsResponse(
                 number=number, error=f"there is no plan of stack {asked_stack}, which it reads"
             )
         basis = result.plan.basis if result.plan is not None else None
         outputs = result.outputs or pack_outputs({})
-        return PlannedOutputs(number=number, outputs=outputs, seal=basis.seal if basis else "")
+        return OutputsResponse(number=number, outputs=outputs, seal=basis.seal if basis else "")
 
     def _find_cycle(self, name: str) -> str:
-        """Return the cycle by which the stack waits for itself, as text; empty if there is none."""
+        """Return the cycle in which the stack waits for itself, as text; empty without a cycle."""
         waiting = {
             stack: set(required_names)
             for stack, required_names in self.dependencies.items()
@@ -215,7 +230,8 @@ class Schedule:
     def _cancel_processes(self) -> None:
         for name, process in self._running.items():
             for number in self._pending_questions.pop(name, {}):
-                process.send(PlannedOutputs(number=number, error="the run was interrupted"))
+                # A program that waits for outputs would wait for ever.
+                process.send(OutputsResponse(number=number, error="the run was interrupted"))
             process.send(Cancel())
 
     def _explain_not_started(self, name: str) -> str:
@@ -225,6 +241,8 @@ class Schedule:
             if other in self.results and self.results[other].code != 0
         )
         if failed:
-            how = "was not begun" if self.results[failed[0]].code == NOT_STARTED else "has failed"
-            return f"not begun: {failed[0]} {how}"
+            outcome = (
+                "was not begun" if self.results[failed[0]].code == NOT_STARTED else "has failed"
+            )
+            return f"not begun: {failed[0]} {outcome}"
         return "not begun: the run was interrupted"

@@ -37,10 +37,16 @@ class _Message(BaseModel):
 class Task(_Message):
     """The next task of a process: an operation on a stack of the project in `folder`.
 
-    The process sets `variables` for the task. `options` are fields of RunOptions. `plan` limits the
-    changes, and `source` is the plan's name in messages. With `foresees` the process asks for the
-    planned outputs of other stacks, with `asks` for passphrases. With `drift` it only looks for
-    changes made outside of Pulumi. `form` is the format of its output.
+    Attributes:
+        variables: environment variables that the process sets for the task.
+        options: fields of RunOptions.
+        plan: the plan that limits the changes.
+        source: the name of the plan in messages.
+        uses_planned_outputs: the process asks for the planned outputs of other stacks.
+        can_ask_passphrase: the process may ask for passphrases.
+        drift: only look for changes made outside of Pulumi.
+        form: the format of the output.
+        view_options: options of the views of the output.
     """
 
     kind: Literal["task"] = "task"
@@ -50,36 +56,36 @@ class Task(_Message):
     options: dict[str, Any]
     plan: Plan | None = None
     source: str = ""
-    foresees: bool = False
+    uses_planned_outputs: bool = False
     drift: bool = False
-    asks: bool = False
+    can_ask_passphrase: bool = False
     form: Form = "text"
     color: bool = False
-    showing: dict[str, bool] = Field(default_factory=dict)
+    view_options: dict[str, bool] = Field(default_factory=dict)
     lock_timeout: float = 0.0
     debug: bool = False
 
 
-class PlannedOutputs(_Message):
-    """The planned outputs of another stack, in answer to AsksOutputs.
+class OutputsResponse(_Message):
+    """The planned outputs of another stack, in answer to an OutputsRequest.
 
     `outputs` is None where the stack's state has them. `error` says why they are unknown. `seal` is
     the seal of the plan that they come from.
     """
 
-    kind: Literal["foretold"] = "foretold"
+    kind: Literal["outputs-response"] = "outputs-response"
     number: int
     outputs: str | None = None
     seal: str = ""
     error: str = ""
 
 
-class Passphrase(_Message):
-    """The passphrase that a person entered, in answer to AsksPassphrase."""
+class PassphraseResponse(_Message):
+    """The passphrase that a person entered, in answer to a PassphraseRequest; empty without one."""
 
-    kind: Literal["passphrase"] = "passphrase"
+    kind: Literal["passphrase-response"] = "passphrase-response"
     number: int
-    text: str
+    passphrase: str
 
 
 class Cancel(_Message):
@@ -91,7 +97,7 @@ class Cancel(_Message):
 class Terminate(_Message):
     """End the process at once; operations in progress stay in the state as pending."""
 
-    kind: Literal["leave"] = "leave"
+    kind: Literal["terminate"] = "terminate"
 
 
 class Hello(_Message):
@@ -101,52 +107,56 @@ class Hello(_Message):
     version: str
 
 
-class AsksOutputs(_Message):
+class OutputsRequest(_Message):
     """A question for the outputs of a stack that the program reads."""
 
-    kind: Literal["asks-outputs"] = "asks-outputs"
+    kind: Literal["outputs-request"] = "outputs-request"
     number: int
     project: str
     stack: str
 
 
-class AsksPassphrase(_Message):
+class PassphraseRequest(_Message):
     """A question for the passphrase of a stack's secrets."""
 
-    kind: Literal["asks-passphrase"] = "asks-passphrase"
+    kind: Literal["passphrase-request"] = "passphrase-request"
     number: int
     prompt: str
 
 
-class Line(_Message):
+class OutputLine(_Message):
     """A line to show on stdout or stderr."""
 
-    kind: Literal["line"] = "line"
-    to: Literal["out", "err"]
-    text: str
+    kind: Literal["output-line"] = "output-line"
+    stream: Literal["out", "err"]
+    content: str
 
 
-class Ended(_Message):
+class TaskResult(_Message):
     """The last message of a task: `code` is the exit code of a command with the same result.
 
-    A preview sends its `plan` and its planned `outputs`; `text` is a short summary. With `is_clean`
-    the task ran no code of the project, and the process can take another task.
+    A preview sends its `plan` and its planned `outputs`; `summary` is a short text for people. With
+    `is_clean` the task ran no code of the project, and the process can take another task.
     """
 
-    kind: Literal["ended"] = "ended"
+    kind: Literal["task-result"] = "task-result"
     code: int
     reason: str = ""
     plan: Plan | None = None
     outputs: str | None = None
-    text: str = ""
+    summary: str = ""
     is_clean: bool = False
 
 
-FromProcess = Hello | AsksOutputs | AsksPassphrase | Line | Ended
-ToProcess = Task | PlannedOutputs | Passphrase | Cancel | Terminate
+ProcessMessage = Hello | OutputsRequest | PassphraseRequest | OutputLine | TaskResult
+TaskMessage = Task | OutputsResponse | PassphraseResponse | Cancel | Terminate
 
-_FROM: Final = TypeAdapter[FromProcess](Annotated[FromProcess, Field(discriminator="kind")])
-_TO: Final = TypeAdapter[ToProcess](Annotated[ToProcess, Field(discriminator="kind")])
+_PROCESS_MESSAGES: Final = TypeAdapter[ProcessMessage](
+    Annotated[ProcessMessage, Field(discriminator="kind")]
+)
+_TASK_MESSAGES: Final = TypeAdapter[TaskMessage](
+    Annotated[TaskMessage, Field(discriminator="kind")]
+)
 
 
 def encode_message(message: BaseModel) -> bytes:
@@ -154,14 +164,14 @@ def encode_message(message: BaseModel) -> bytes:
     return message.model_dump_json(exclude_defaults=False).encode() + b"\n"
 
 
-def decode_process_message(line: bytes) -> FromProcess:
+def decode_process_message(line: bytes) -> ProcessMessage:
     """Return the message of a process. Raises ValueError for a line that is no such message."""
-    return _FROM.validate_json(line)
+    return _PROCESS_MESSAGES.validate_json(line)
 
 
-def decode_task_message(line: bytes) -> ToProcess:
+def decode_task_message(line: bytes) -> TaskMessage:
     """Return the message to a process. Raises ValueError for a line that is no such message."""
-    return _TO.validate_json(line)
+    return _TASK_MESSAGES.validate_json(line)
 
 
 def pack_outputs(outputs: PropertyMap) -> str:
@@ -169,15 +179,15 @@ def pack_outputs(outputs: PropertyMap) -> str:
     return base64.b64encode(to_struct(outputs).SerializeToString()).decode()
 
 
-def unpack_outputs(text: str) -> PropertyMap:
-    """Return the outputs that `pack_outputs` made into a text."""
-    return from_struct(struct_pb2.Struct.FromString(base64.b64decode(text)))
+def unpack_outputs(packed_outputs: str) -> PropertyMap:
+    """Return the outputs packed by `pack_outputs`."""
+    return from_struct(struct_pb2.Struct.FromString(base64.b64decode(packed_outputs)))
 
 
-_MODULE: Final = "gpuform.stacks.cli.one_of_several"
-_FAILED: Final = 1
+_PROCESS_MODULE: Final = "gpuform.stacks.cli.one_of_several"
+_FAILURE_CODE: Final = 1
 
-MessageListener = Callable[["StackProcess", FromProcess], None]
+MessageListener = Callable[["StackProcess", ProcessMessage], None]
 """Receives a process's messages in a thread of its own; a task's last message is Ended."""
 
 
@@ -196,9 +206,9 @@ class Interpreter:
             EngineError: the interpreter is missing or has no gpuform.
         """
         environment = find_program_environment(project)
-        if environment is None or environment.is_running:
+        if environment is None or environment.is_current:
             return cls(sys.executable)
-        return cls(str(environment.find_python()), environment.activate())
+        return cls(str(environment.find_python()), environment.build_activated_variables())
 
 
 @dataclass(slots=True, eq=False)
@@ -213,7 +223,9 @@ class StackProcess:
     _sending: threading.Lock = field(default_factory=threading.Lock)
 
     def run_task(self, name: str, task: Task, listener: MessageListener) -> None:
-        """Send the process its next task, and start the process for its first one.
+        """Send the process a task, and start the process before its first task.
+
+        `listener` receives the messages of this task in a thread of its own.
 
         Raises:
             OSError: the process cannot be started.
@@ -224,24 +236,26 @@ class StackProcess:
             threading.Thread(target=self._listen, name="stack process", daemon=True).start()
         self.send(task)
 
-    def send(self, message: ToProcess) -> None:
-        """Send the process a message; a process that has ended ignores it."""
+    def send(self, message: TaskMessage) -> None:
+        """Send the process a message, or do nothing if the process has ended."""
         process = self._process
         if process is None or process.stdin is None:
             return
+        # Answers and cancellations come from different threads, and a line must not be torn.
         with self._sending, contextlib.suppress(OSError, ValueError):
             process.stdin.write(encode_message(message))
             process.stdin.flush()
 
     def close(self) -> None:
-        """Send no more tasks: the process ends after its current one."""
+        """Send no more tasks, so that the process ends after its current one."""
         process = self._process
         if process is not None and process.stdin is not None:
+            # The process reads the end of its input as the end of its work.
             with self._sending, contextlib.suppress(OSError, ValueError):
                 process.stdin.close()
 
     def wait(self, seconds: float) -> None:
-        """Wait until the process has ended, at most so many seconds."""
+        """Wait until the process has ended, at most `seconds`."""
         if self._process is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(seconds)
@@ -253,11 +267,12 @@ class StackProcess:
 
     def _start(self) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(  # noqa: S603 - gpuform itself
-            [self.interpreter.python, "-P", "-m", _MODULE],
+            # -P: a module in the working directory must not hide one of gpuform's.
+            [self.interpreter.python, "-P", "-m", _PROCESS_MODULE],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, **self.interpreter.variables},
-            # A signal of the terminal is for the run of all, which tells its processes.
+            # A signal of the terminal is for the multi-stack run, which cancels its processes.
             start_new_session=os.name == "posix",
             creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
         )
@@ -277,7 +292,7 @@ class StackProcess:
             if isinstance(message, Hello):
                 problem = self._reject_other_version(message)
                 continue
-            if isinstance(message, Ended):
+            if isinstance(message, TaskResult):
                 self._has_task = False
             self.listener(self, message)
         code = process.wait()
@@ -285,9 +300,10 @@ class StackProcess:
             if stream is not None:
                 with contextlib.suppress(OSError):
                     stream.close()
+        # A process that was killed sends no result of its own.
         if self._has_task:
-            text = problem or f"its process ended with {code}"
-            self.listener(self, Ended(code=_FAILED, text=text))
+            summary = problem or f"its process ended with {code}"
+            self.listener(self, TaskResult(code=_FAILURE_CODE, summary=summary))
 
     def _reject_other_version(self, hello: Hello) -> str:
         """Kill a process with another release of gpuform; return the error or an empty text.
@@ -298,8 +314,8 @@ class StackProcess:
         if hello.version == own:
             return ""
         self.kill()
-        text = f"{self.interpreter.python} has gpuform {hello.version}, and this is {own}"
-        return f"{text}: install the same there"
+        message = f"{self.interpreter.python} has gpuform {hello.version}, and this is {own}"
+        return f"{message}: install the same there"
 
 
 class ProcessPool:
@@ -309,7 +325,7 @@ class ProcessPool:
         self._idle: list[StackProcess] = []
 
     def acquire(self, interpreter: Interpreter) -> StackProcess:
-        """Return an idle process with this interpreter, or a new one that is not started yet."""
+        """Return an idle process with this interpreter, or a new process, not yet started."""
         for process in self._idle:
             if process.interpreter == interpreter:
                 self._idle.remove(process)
@@ -317,25 +333,25 @@ class ProcessPool:
         return StackProcess(interpreter)
 
     def release(self, process: StackProcess) -> None:
-        """Put back a process that can run another task."""
+        """Put an idle process back for another task."""
         self._idle.append(process)
 
     def close(self) -> None:
-        """End all idle processes."""
+        """Close all idle processes, so that they end."""
         while self._idle:
             self._idle.pop().close()
 
 
-def find_interpreters(members: Mapping[str, WorkspaceStack]) -> dict[str, Interpreter]:
+def find_interpreters(stacks: Mapping[str, WorkspaceStack]) -> dict[str, Interpreter]:
     """Return the interpreter of each stack's program.
 
     Raises:
         EngineError: an interpreter is missing; the error names the stack.
     """
     interpreters = {}
-    for name, member in members.items():
+    for name, workspace_stack in stacks.items():
         try:
-            interpreters[name] = Interpreter.for_project(member.project)
+            interpreters[name] = Interpreter.for_project(workspace_stack.project)
         except EngineError as error:
             raise EngineError(f"{name}: {error.message}", error.hint) from error
     return interpreters

@@ -1,1 +1,1 @@
-"""Select and open what an operation works on: project, stack, interpreter and environment."""
+"""Select and open a stack in the right environment, emulator and interpreter."""

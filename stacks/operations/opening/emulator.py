@@ -1,4 +1,7 @@
-"""Run the emulator of `--emulate` in this process, for the length of a command."""
+"""Run the emulator of `--emulate` in this process, for the length of a command.
+
+Operations call this module; it serves `providers/emulator`.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -13,14 +16,18 @@ _PACKAGES = ("flask", "werkzeug", "wsproto")
 
 
 def run_emulator(
-    directory: Path, *, wanted: bool, root: Path | None = None
+    directory: Path, *, emulate: bool, root: Path | None = None
 ) -> AbstractContextManager[None]:
-    """Run the emulator of a project, with its objects in a file; do nothing without `wanted`.
+    """Run the emulator of a project with its objects in a file; do nothing without `emulate`.
 
     The file is the nearest one upwards (see `create_shared_store`), else the project's own, or for
-    a stack of a workspace the one of its `root`.
+    a stack of a workspace the one of its `root`. The variables of the emulator are set in this
+    process until the context ends.
+
+    Raises:
+        EngineError: the packages of the emulator are missing, or the file's folder cannot be made.
     """
-    if not wanted:
+    if not emulate:
         return nullcontext()
     require_emulator()
     store = _find_store(directory)
@@ -30,7 +37,7 @@ def run_emulator(
 def require_emulator() -> None:
     """Raise EngineError if the packages of the emulator are missing."""
     if missing := [name for name in _PACKAGES if find_spec(name) is None]:
-        # Only here: most runs have nothing to do with how gpuform was installed.
+        # Imported here, because only this error says how gpuform was installed.
         from gpuform.stacks.engine.machine import get_pip_requirement  # noqa: PLC0415
 
         raise EngineError(
@@ -40,11 +47,12 @@ def require_emulator() -> None:
 
 
 def create_shared_store(folder: Path) -> Path:
-    """Create the file of emulated objects for all projects of a folder, and return its path."""
+    """Create the file of emulated objects for all projects of a folder, and return the path."""
     from gpuform.providers.emulator.server import serve  # noqa: PLC0415 - Flask
 
     store = folder / _STORE
     _make_folder(store)
+    # The server writes the file when it starts.
     with serve(store_path=store):
         return store
 
@@ -57,7 +65,10 @@ def find_shared_store(directory: Path, root: Path) -> Path:
 
 @contextmanager
 def serve_emulators(stores: Sequence[Path]) -> Iterator[Mapping[Path, Mapping[str, str]]]:
-    """Serve an emulator for each file, and yield the variables that lead other processes to it."""
+    """Serve an emulator for each file, and yield each one's variables by file.
+
+    The variables lead another process to the emulator; in this process they are not set.
+    """
     require_emulator()
     from gpuform.providers.emulator.server import serve  # noqa: PLC0415 - Flask
 

@@ -1,4 +1,4 @@
-"""Start, ask and stop an emulator that runs in a process of its own.
+"""Start, find and stop an emulator that runs in a process of its own.
 
 `gpuform emulator start|env|status|stop` call this module; the process runs `gpuform emulator`.
 """
@@ -37,7 +37,7 @@ class RunningEmulator:
 
 
 def start_emulator(port: int, store: Path | None, speed: float) -> RunningEmulator:
-    """Start an emulator in the background and wait until it serves.
+    """Start an emulator in the background, and wait until the emulator answers.
 
     Args:
         port: on the loopback interface; 0 takes a free one.
@@ -45,13 +45,14 @@ def start_emulator(port: int, store: Path | None, speed: float) -> RunningEmulat
         speed: seconds of its clock in a real one; 0 for a clock that others move.
 
     Raises:
-        EngineError: it ended, or did not serve in time; with what it said.
+        EngineError: the process ended, or did not serve in time; the error has what it printed.
     """
+    # -P: a module in the working directory must not hide one of gpuform's.
     command = [sys.executable, "-P", "-m", "gpuform.stacks.cli", "emulator"]
     command += ["--port", str(port), "--speed", f"{speed:g}"]
     command += [] if store is None else ["--store", str(store.absolute())]
     log_descriptor, log_name = tempfile.mkstemp(prefix="gpuform-emulator-", suffix=".log")
-    # A file rather than a pipe: the process outlives this one, and its shell's `$( )` with it.
+    # A file, not a pipe: the process outlives this one, and `$(gpuform emulator start)` would wait.
     with os.fdopen(log_descriptor, "w") as log:
         process = subprocess.Popen(  # noqa: S603 - our own command
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
@@ -59,6 +60,7 @@ def start_emulator(port: int, store: Path | None, speed: float) -> RunningEmulat
     try:
         url = _wait_for_address(process, Path(log_name))
         return require_emulator_at(url)
+    # Also after Ctrl-C: nobody would know of the process.
     except BaseException:
         process.kill()
         process.wait()
@@ -68,12 +70,13 @@ def start_emulator(port: int, store: Path | None, speed: float) -> RunningEmulat
 
 
 def find_emulator_at(url: str) -> RunningEmulator | None:
-    """Return the emulator that answers at `url`; None if nobody does, or somebody else."""
+    """Return the emulator which answers at `url`, or None if nobody or another server answers."""
     import httpx  # noqa: PLC0415 - only who uses an emulator pays for it
 
     try:
         answer = httpx.get(
             f"{url}/_emulator/clock",
+            # Proxies of the environment are not meant for this machine's own ports.
             trust_env=False,
             verify=get_trust(url),
             timeout=ANSWER_TIMEOUT_S,
@@ -85,7 +88,7 @@ def find_emulator_at(url: str) -> RunningEmulator | None:
 
 
 def require_emulator_at(url: str) -> RunningEmulator:
-    """Return the emulator at `url`, which may be starting right now.
+    """Return the emulator at `url`, waiting up to 10 s for an emulator that is starting.
 
     Raises:
         EngineError: no emulator answers there in time.
@@ -100,12 +103,14 @@ def require_emulator_at(url: str) -> RunningEmulator:
     return emulator
 
 
-def stop_emulator(url: str, expected: str) -> RunningEmulator | None:
-    """Stop the emulator at `url` and wait until it has ended; None if none answers there.
+def stop_emulator(url: str, expected_identity: str) -> RunningEmulator | None:
+    """Stop the emulator at `url` and wait for the end; return None where no emulator answers.
+
+    The wait ends after 10 s, also where the emulator still answers.
 
     Args:
         url: its address.
-        expected: its identity, as the shell's variables have it; empty for any.
+        expected_identity: its identity, as the shell's variables have it; empty for any.
 
     Raises:
         EngineError: another emulator answers, or one that is part of another program.
@@ -115,10 +120,11 @@ def stop_emulator(url: str, expected: str) -> RunningEmulator | None:
     emulator = find_emulator_at(url)
     if emulator is None:
         return None
-    if expected and emulator.identity != expected:
+    # Another emulator may have taken the port since; stopping one needs its identity.
+    if expected_identity and emulator.identity != expected_identity:
         raise EngineError(
             f"the emulator at {url} is {emulator.identity}, and {EMULATOR_VARIABLE} names "
-            f"{expected}: it is left running",
+            f"{expected_identity}: it is left running",
             hint="to stop it: `gpuform emulator stop --port PORT`",
         )
     answer = httpx.post(
@@ -140,12 +146,16 @@ def stop_emulator(url: str, expected: str) -> RunningEmulator | None:
 
 
 def get_emulator_address(environ: Mapping[str, str]) -> str | None:
-    """Return the address of the emulator that a shell's variables lead to; None if none."""
+    """Return the address of the emulator set in a shell's variables, or None."""
     return environ.get(CLOCK_VARIABLE, "").rstrip("/") or None
 
 
 def _wait_for_address(process: "subprocess.Popen[bytes]", log: Path) -> str:
-    """Return the address that a new emulator prints into `log` when it serves."""
+    """Return the address printed into `log` by a starting emulator.
+
+    Raises:
+        EngineError: the process ended, or printed no address within `START_TIMEOUT_S`.
+    """
     deadline = time.monotonic() + START_TIMEOUT_S
     while True:
         has_ended = process.poll() is not None
@@ -154,6 +164,6 @@ def _wait_for_address(process: "subprocess.Popen[bytes]", log: Path) -> str:
         if ready and not has_ended:
             return ready[1]
         if has_ended or time.monotonic() >= deadline:
-            why = log_text.strip().removeprefix("Error: ").removeprefix("error: ")
-            raise EngineError(f"the emulator did not start: {why or 'it says nothing'}")
+            reason = log_text.strip().removeprefix("Error: ").removeprefix("error: ")
+            raise EngineError(f"the emulator did not start: {reason or 'it says nothing'}")
         time.sleep(_PAUSE_S)

@@ -1,6 +1,7 @@
-"""Enter the environment of a command: the platforms that its variables name, or the emulator.
+"""Enter the environment of a command: real platforms at given base URLs, or the emulator.
 
-A stack's records say where its objects are; a command in the other environment is refused.
+Operations call this module. The records of a stack name the environment of its objects; a command
+in the other environment is refused.
 """
 
 import os
@@ -33,7 +34,7 @@ from gpuform.stacks.resource_rules import lifecycle_of
 def enter_environment(
     stack: Stack, *, emulate: bool, root: Path | None = None, shows_state: bool = False
 ) -> Iterator[bool]:
-    """Yield whether the stack's platforms are emulated, with the emulator running if wanted.
+    """Yield True if the stack's platforms are emulated; with `emulate` run the emulator meanwhile.
 
     `root` is the workspace's folder, as in `run_emulator`. With `shows_state` no platform is asked:
     any emulator is accepted.
@@ -43,9 +44,11 @@ def enter_environment(
     """
     with raise_as_engine_errors():
         recorded = read_environment(stack.intents().records)
+        # Checked before the emulator starts: an emulator started for a refused command would leave
+        # a file.
         if emulate:
             _require_emulated(stack, recorded)
-    with run_emulator(stack.project.directory, wanted=emulate, root=root):
+    with run_emulator(stack.project.directory, emulate=emulate, root=root):
         with raise_as_engine_errors():
             emulated = emulate or _check_environment(stack, recorded)
             if emulated and recorded is not None and not shows_state:
@@ -54,7 +57,7 @@ def enter_environment(
 
 
 def is_recorded_emulated(stack: Stack) -> bool:
-    """Return True if the stack's records say that it lives on the emulator."""
+    """Return True if the stack's records name the emulator as its environment."""
     with raise_as_engine_errors():
         recorded = read_environment(stack.intents().records)
     return recorded is not None and recorded.emulated
@@ -85,15 +88,17 @@ def _check_environment(stack: Stack, recorded: StackEnvironment | None) -> bool:
         WrongEnvironment: the stack's records name another environment.
     """
     settings = Settings(config=lambda key: read_config(stack).get(key))
-    follows_emulator = bool(os.environ.get(CLOCK_VARIABLE))
-    if recorded is not None and recorded.emulated and not follows_emulator:
+    # GPUFORM_CLOCK is among the variables of `gpuform emulator env`.
+    has_emulator_clock = bool(os.environ.get(CLOCK_VARIABLE))
+    if recorded is not None and recorded.emulated and not has_emulator_clock:
         raise build_wrong_environment_error(recorded, "this run would ask real platforms")
     if recorded is not None and not recorded.emulated:
         refuse_foreign_clock(os.environ, "the stack lives on real platforms")
+    # An address may have been set since: a platform at another address is another environment.
     for platform in recorded.addresses if recorded else ():
         if (address := find_address(platform, settings)) is not None:
             merge_environment(recorded, platform, address, settings)
-    if recorded is not None or not follows_emulator:
+    if recorded is not None or not has_emulator_clock:
         return recorded is not None and recorded.emulated
     addresses = [find_address(platform, settings) for platform in platforms()]
     if not any(is_emulated(address) for address in addresses if address):

@@ -28,13 +28,15 @@ _UV_FILES = ("uv.lock", "pyproject.toml")
 
 
 def find_other_interpreter(project: Project) -> Path | None:
-    """Return the interpreter of the project's virtualenv, or None if no other one is needed.
+    """Return the interpreter of the project's virtualenv, or None if this process runs in it.
+
+    None also stands for a project without a virtualenv.
 
     Raises:
         EngineError: the interpreter is missing or has no gpuform.
     """
     environment = find_program_environment(project)
-    return None if environment is None or environment.is_running else environment.find_python()
+    return None if environment is None or environment.is_current else environment.find_python()
 
 
 def refuse_other_interpreter(project: Project) -> None:
@@ -53,38 +55,44 @@ class ProgramEnvironment:
 
     folder: Path
     toolchain: str
-    where: str
+    file_name: str
     node: Node
 
     @property
-    def is_running(self) -> bool:
-        # Not the interpreters: one of a virtualenv is often a link to another's.
+    def is_current(self) -> bool:
+        # Folders are compared: a virtualenv's interpreter is often a link to another one's.
         with suppress(OSError):
             return Path(sys.prefix).samefile(self.folder)
         return False
 
     def find_python(self) -> Path:
-        """Return the virtualenv's interpreter, and check that it can import gpuform."""
+        """Return the virtualenv's interpreter, after a check that gpuform can be imported.
+
+        Raises:
+            EngineError: there is no virtualenv, or its interpreter cannot be run or has no gpuform.
+        """
         pythons = [self.folder / name for name in _PYTHONS if (self.folder / name).is_file()]
         if not pythons:
             raise self.build_error(f"there is no virtualenv in {self.folder}", _CREATE_HINTS)
         try:
-            done = subprocess.run(  # noqa: S603 - the project names it, as for the Pulumi CLI
+            process = subprocess.run(  # noqa: S603 - the project names it, as for the Pulumi CLI
                 [str(pythons[0]), "-P", "-c", _PROBE],
                 capture_output=True,
                 check=False,
-                env=self.activate(),
+                env=self.build_activated_variables(),
             )
         except OSError as error:
             raise self.build_error(f"{pythons[0]} cannot be run: {error.strerror}") from error
-        if done.returncode != 0:
+        if process.returncode != 0:
             raise self.build_error(
                 f"the project's virtualenv {self.folder} has no gpuform", _INSTALL_HINTS
             )
         return pythons[0]
 
-    def activate(self) -> dict[str, str]:
-        """Return this process's environment variables as the activated virtualenv has them."""
+    def build_activated_variables(self) -> dict[str, str]:
+        """Return this process's environment variables, changed as by an activated virtualenv."""
+        # As a virtualenv's own `activate`: PYTHONHOME would lead its interpreter to another
+        # library.
         variables = {name: value for name, value in os.environ.items() if name != "PYTHONHOME"}
         path = [str(self.folder / name) for name in ("bin", "Scripts")]
         variables["PATH"] = os.pathsep.join([*path, variables.get("PATH", os.defpath)])
@@ -97,7 +105,7 @@ class ProgramEnvironment:
             hint = (
                 f"{remedies[self.toolchain].format(self.folder, get_pip_requirement())}; or {hint}"
             )
-        return yaml_text.locate_error(self.where, self.node, message, hint)
+        return yaml_text.locate_error(self.file_name, self.node, message, hint)
 
 
 _CREATE_HINTS = {
@@ -114,41 +122,44 @@ _INSTALL_HINTS = {
 
 
 def find_program_environment(project: Project) -> ProgramEnvironment | None:
-    """Return the virtualenv that the `runtime` options of Pulumi.yaml name, or None.
+    """Return the virtualenv named by the `runtime` options of Pulumi.yaml, or None.
 
     The file is parsed again, because the project keeps no line numbers for errors.
+
+    Raises:
+        EngineError: the toolchain is unknown, or Poetry is missing or has no virtualenv.
     """
-    where = str(project.path)
-    options = _read_runtime_options(project.path, where)
+    file_name = str(project.path)
+    options = _read_runtime_options(project.path, file_name)
     toolchain = options.get("toolchain")
     name = str(toolchain.value) if isinstance(toolchain, ScalarNode) else "pip"
     node = options.get("virtualenv", toolchain)
     if toolchain is not None and name not in _CREATE_HINTS:
         choice = "one of pip, poetry and uv"
         raise yaml_text.locate_error(
-            where, toolchain, f"the toolchain must be {choice}, not {name!r}"
+            file_name, toolchain, f"the toolchain must be {choice}, not {name!r}"
         )
     if node is None:
         return None
     folder = project.virtualenv
     if name == "poetry":
-        folder = _find_poetry_virtualenv(project.program, where, node)
+        folder = _find_poetry_virtualenv(project.program, file_name, node)
     elif name == "uv" and folder is None:
         folder = _find_uv_virtualenv(project.directory)
     if folder is None:
         return None
-    # As written, without the dots: links stay, as they do for the Pulumi CLI.
-    return ProgramEnvironment(Path(os.path.abspath(folder)), name, where, node)  # noqa: PTH100 - resolves
+    # Only dots are resolved: links stay, as they do for the Pulumi CLI.
+    return ProgramEnvironment(Path(os.path.abspath(folder)), name, file_name, node)  # noqa: PTH100 - resolves
 
 
-def _read_runtime_options(path: Path, where: str) -> dict[str, Node]:
-    node: Node | None = yaml_text.parse(read_text(path), where)
+def _read_runtime_options(path: Path, file_name: str) -> dict[str, Node]:
+    node: Node | None = yaml_text.parse(read_text(path), file_name)
     for key in ("runtime", "options"):
-        entries = yaml_text.get_entries(node, where) if isinstance(node, MappingNode) else {}
+        entries = yaml_text.get_entries(node, file_name) if isinstance(node, MappingNode) else {}
         node = entries[key][1] if key in entries else None
     if not isinstance(node, MappingNode):
         return {}
-    return {key: value for key, (_, value) in yaml_text.get_entries(node, where).items()}
+    return {key: value for key, (_, value) in yaml_text.get_entries(node, file_name).items()}
 
 
 def _find_uv_virtualenv(directory: Path) -> Path:
@@ -160,21 +171,24 @@ def _find_uv_virtualenv(directory: Path) -> Path:
     return directory / ".venv"
 
 
-def _find_poetry_virtualenv(program: Path, where: str, node: Node) -> Path:
-    """Ask Poetry for the project's virtualenv: its place depends on the user's settings."""
+def _find_poetry_virtualenv(program: Path, file_name: str, node: Node) -> Path:
+    """Ask Poetry for the project's virtualenv, whose folder depends on the user's settings."""
     poetry = shutil.which("poetry")
     if poetry is None:
         raise yaml_text.locate_error(
-            where, node, "the toolchain is poetry, which is not on the PATH", hint="install Poetry"
+            file_name,
+            node,
+            "the toolchain is poetry, which is not on the PATH",
+            hint="install Poetry",
         )
     folder = program if program.is_dir() else program.parent
-    done = subprocess.run(  # noqa: S603 - the project names it, as for the Pulumi CLI
+    process = subprocess.run(  # noqa: S603 - the project names it, as for the Pulumi CLI
         [poetry, "env", "info", "--path"], cwd=folder, capture_output=True, text=True, check=False
     )
-    path = done.stdout.strip()
-    if done.returncode != 0 or not path:
+    path = process.stdout.strip()
+    if process.returncode != 0 or not path:
         raise yaml_text.locate_error(
-            where,
+            file_name,
             node,
             "Poetry has no virtualenv for this project",
             hint="make it: `poetry install`",

@@ -1,4 +1,7 @@
-"""Select a stack, find its passphrase and open it; commands and the Python API call this module."""
+"""Select a stack, find its passphrase and open it.
+
+Commands and the Python API call this module; it opens the stack with the engine's `Workspace`.
+"""
 
 import functools
 import os
@@ -21,27 +24,29 @@ AskPassphrase = Callable[[str], str]
 
 
 def create_passphrase_finder(
-    workspace: Workspace, ask: AskPassphrase | None, *, twice: bool = False
+    workspace: Workspace, ask_passphrase: AskPassphrase | None, *, twice: bool = False
 ) -> Callable[[], str]:
-    """Return a function that finds the stack's passphrase when it is first called.
+    """Return a function for the stack's passphrase, which finds or asks for it at the first call.
 
-    `ask` is None where nobody can answer. `twice` asks a second time, for a new passphrase.
+    `ask_passphrase` is None where nobody can answer. `twice` asks a second time, for a new
+    passphrase.
     """
 
     def ask_twice(prompt: str) -> str:
-        if ask is None:
+        if ask_passphrase is None:
             raise AssertionError("somebody is asked only where somebody can answer")
-        first = ask(prompt)
-        if ask("Enter it again") != first:
+        first = ask_passphrase(prompt)
+        if ask_passphrase("Enter it again") != first:
             raise EngineError("the two passphrases differ", hint="run the command again")
         return first
 
+    # Secrets of other stacks need the passphrase again; a person is asked once.
     @functools.cache
-    def find() -> str:
-        ask_person = ask_twice if twice and ask is not None else ask
+    def find_cached_passphrase() -> str:
+        ask_person = ask_twice if twice and ask_passphrase is not None else ask_passphrase
         return find_passphrase(workspace.environ, workspace.project.directory, ask_person)
 
-    return find
+    return find_cached_passphrase
 
 
 _OPERATION_LOCK = threading.Lock()
@@ -51,12 +56,13 @@ _OPERATION_LOCK = threading.Lock()
 class SelectedStack:
     """A stack of a project, and the settings with which operations open it.
 
-    `env_vars` are set in the environment while an operation runs. `ask_passphrase` is None where
-    nobody
-    can answer: then the environment must hold the passphrase. `lock_timeout` is how many seconds an
-    operation waits for the stack's lock. With `debug` debug messages are events, too. `foreseen`
-    returns
-    the planned outputs of other stacks, in a multi-stack run.
+    Attributes:
+        env_vars: variables set in the environment while an operation runs.
+        ask_passphrase: asks for the passphrase; None where nobody can answer: then the environment
+            must hold the passphrase.
+        lock_timeout: how many seconds an operation waits for the stack's lock.
+        debug: debug messages are events, too.
+        planned_outputs: returns the planned outputs of other stacks, in a multi-stack run.
     """
 
     workspace: Workspace
@@ -65,28 +71,31 @@ class SelectedStack:
     ask_passphrase: AskPassphrase | None = None
     lock_timeout: float = 0.0
     debug: bool = False
-    foreseen: PlannedOutputs | None = None
+    planned_outputs: PlannedOutputs | None = None
 
     def open(self, *, exclusive: bool = False, with_journal: bool = True) -> Stack:
         """Open the stack: its settings, secrets and last state.
 
         `exclusive` is for the holder of the stack's lock. Without `with_journal` the entries of an
         interrupted run's journal are not added to the state.
+
+        Raises:
+            EngineError: the state is damaged, or the passphrase is wrong or missing.
         """
         passphrase = create_passphrase_finder(self.workspace, self.ask_passphrase)
         stack = self.workspace.open(
             self.name, passphrase, exclusive=exclusive, with_journal=with_journal
         )
-        stack.foreseen = self.foreseen
+        stack.foreseen = self.planned_outputs
         return stack
 
-    def build_lock_timeout(self, tell: Callable[[str], None]) -> LockTimeout:
-        """Return how long to wait for the lock; `tell` receives its holder."""
-        return LockTimeout(self.lock_timeout, tell)
+    def build_lock_timeout(self, report: Callable[[str], None]) -> LockTimeout:
+        """Return how long to wait for the stack's lock; `report` receives who holds the lock."""
+        return LockTimeout(self.lock_timeout, report)
 
     @contextmanager
-    def environment(self) -> Iterator[None]:
-        """Set the stack's variables in this process's environment while an operation runs.
+    def begin_operation(self) -> Iterator[None]:
+        """Begin an operation: set the stack's variables in this process until the context ends.
 
         Raises:
             EngineError: another operation runs in this process, and would see these variables.
@@ -117,6 +126,7 @@ def select_stack(
 
     Raises:
         StackNotFound: the project has no such stack.
+        EngineError: the project is wrong, or its program needs another Python interpreter.
     """
     workspace = _find_workspace(work_dir, env_vars)
     name = workspace.resolve(stack_name)
@@ -137,7 +147,7 @@ def create_stack(
     `secrets_provider` is `passphrase`, the default, or the URL of a key.
 
     Raises:
-        EngineError: the stack exists.
+        EngineError: the stack exists, or the project is wrong or needs another Python interpreter.
     """
     workspace = _find_workspace(work_dir, env_vars)
     passphrase = create_passphrase_finder(workspace, ask_passphrase, twice=True)
@@ -153,7 +163,11 @@ def create_or_select_stack(
     ask_passphrase: AskPassphrase | None = None,
     lock_timeout: float = 0.0,
 ) -> SelectedStack:
-    """Return the stack of this name, and create it if it does not exist."""
+    """Select the stack of this name, or create an empty stack if none exists.
+
+    Raises:
+        EngineError: the project is wrong, or its program needs another Python interpreter.
+    """
     try:
         return select_stack(
             stack_name,
@@ -174,6 +188,7 @@ def create_or_select_stack(
 
 def _find_workspace(work_dir: str | Path, env_vars: Mapping[str, str] | None) -> Workspace:
     workspace = Workspace.find(Path(work_dir).resolve(), {**os.environ, **(env_vars or {})})
+    # The command line starts the project's interpreter; a library cannot change its own process.
     refuse_other_interpreter(workspace.project)
     return workspace
 
@@ -184,7 +199,7 @@ def describe_lock_holder(workspace: Workspace, name: str) -> str:
 
 
 def warn_of_recovery(changes: int, report: Callable[[str], None]) -> None:
-    """Report how many changes of an interrupted run were recovered from its journal, if any."""
+    """Report how many changes of an interrupted run were recovered from the journal, if any."""
     if changes:
         report(
             f"warning: the last run was interrupted; {changes} changes that it made were "
@@ -195,7 +210,10 @@ def warn_of_recovery(changes: int, report: Callable[[str], None]) -> None:
 def read_sealed_state(
     workspace: Workspace, name: str, report: Callable[[str], None]
 ) -> SealedState:
-    """Return the stack's state with sealed secrets, and warn of a doubtful journal."""
+    """Return the stack's state with sealed secrets, and warn of a doubtful journal.
+
+    No passphrase is needed.
+    """
     backend, project = workspace.backend, workspace.project.name
     state = read_sealed(backend, project, name)
     uncertainty = state.describe_uncertainty(backend.journal(project, name).where)

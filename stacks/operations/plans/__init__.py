@@ -1,1 +1,1 @@
-"""The plan that a run makes: appraised, masked, saved, and kept to."""
+"""Make, evaluate, mask, save and read the plan of a run."""

@@ -34,15 +34,17 @@ class PlanEvaluator:
 
     @classmethod
     def load(cls, stack: Stack, environ: Mapping[str, str], allowed: Collection[str]) -> Self:
-        """Read the project's price book and its gates.
+        """Read the project's price book and gates.
 
-        `allowed` names the permissions of the run, among them the gates that it lifts.
+        `allowed` names the permissions of the run, among them permissions for gates which stop no
+        plan then.
 
         Raises:
             EngineError: a file is wrong; the error names the line.
         """
         directory = stack.project.directory
         settings = Settings(config=read_config(stack).get, environ=environ)
+        # A replaced object that waits for its deletion has the URN of its successor.
         ids = {entry.urn: entry.id for entry in stack.snapshot.resources if not entry.delete}
         gates = read_project_gates(directory)
         monitoring = UsageMonitor(settings, ids)
@@ -51,7 +53,7 @@ class PlanEvaluator:
 
     @classmethod
     def load_prices(cls, stack: Stack) -> Self:
-        """Read the project's price book alone, for a run that changes nothing on a platform."""
+        """Read the price book without gates, for a run which changes nothing on a platform."""
         gate_evaluator = GateEvaluator((), (), stack.project.program)
         return cls(
             PriceBook.read(stack.project.directory),
@@ -66,7 +68,8 @@ class PlanEvaluator:
     def evaluate(self, plan: Plan, steps: Iterable[Step]) -> Plan:
         """Return the plan with costs, notices and the results of the gates.
 
-        `steps` are all steps of the run that made the plan, with those of unchanged resources.
+        `steps` are all steps of the run that made the plan, including steps of unchanged resources.
+        Gates about usage ask the platforms.
         """
         steps = list(steps)
         schedule_notices = list_step_notices(
@@ -78,8 +81,10 @@ class PlanEvaluator:
             *find_option_changes(steps),
             *find_renames(steps),
         )
+        # Proofs are part of the plan only where a gate asks for them.
         proofs = check_certifications(steps) if self.gate_evaluator.has_rule("certified") else None
         evidence = {"exposures": list_step_exposures(steps), "proofs": proofs}
+        # Costs and notices come first: gates judge the plan by them.
         plan = add_costs(plan, steps, self.book).model_copy(update={"notices": notices, **evidence})
         plan = self.gate_evaluator.evaluate(plan)
         monitoring = self.gate_evaluator.monitoring

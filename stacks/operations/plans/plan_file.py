@@ -19,7 +19,7 @@ class PlanRefused(EngineError):
 
 
 def write_plan(path: Path, plan: Plan | StacksPlan) -> None:
-    """Write the plan to a file that only its owner can read, and replace an existing file.
+    """Write the plan to a file with permissions for the owner alone, replacing an existing file.
 
     The file is replaced in one step: a reader finds the old plan or the new one.
 
@@ -27,6 +27,7 @@ def write_plan(path: Path, plan: Plan | StacksPlan) -> None:
         PlanRefused: the file cannot be written.
     """
     try:
+        # `replace_file` keeps the permissions of an existing file.
         if path.is_file():
             path.chmod(_OWNER_ONLY)
         replace_file(path, plan.model_dump_json(indent=2).encode() + b"\n", mode=_OWNER_ONLY)
@@ -35,7 +36,7 @@ def write_plan(path: Path, plan: Plan | StacksPlan) -> None:
 
 
 def read_plan(path: Path) -> Plan:
-    """Return the plan of one stack that the file holds.
+    """Return the single-stack plan of a file.
 
     Raises:
         EngineError: the file cannot be read, or holds no such plan; the error says what it holds.
@@ -44,7 +45,7 @@ def read_plan(path: Path) -> Plan:
 
 
 def read_stacks_plan(path: Path) -> StacksPlan:
-    """Return the multi-stack plan that the file holds.
+    """Return the multi-stack plan of a file.
 
     Raises:
         EngineError: the file cannot be read, or holds no such plan; the error says what it holds.

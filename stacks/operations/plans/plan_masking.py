@@ -15,7 +15,7 @@ _Model = TypeVar("_Model", bound=BaseModel)
 
 
 def mask_plan(plan: Plan, secrets: Iterable[str]) -> Plan:
-    """Return the plan with every occurrence of the secrets masked, however they are encoded.
+    """Return the plan with every occurrence of the secrets masked, in any encoding.
 
     Parts without a secret are not copied.
     """
@@ -38,7 +38,7 @@ def mask_plan(plan: Plan, secrets: Iterable[str]) -> Plan:
         plan,
         changes=tuple(changes),
         outputs=tuple(_mask_change(output, redactor) for output in plan.outputs),
-        unchecked=tuple(redactor.redact(text) for text in plan.unchecked),
+        unchecked=tuple(redactor.redact(note) for note in plan.unchecked),
         notices=_redact_value(plan.notices, redactor),
         cost=_redact_value(plan.cost, redactor),
         gates=None if plan.gates is None else _redact_value(plan.gates, redactor),
@@ -58,6 +58,7 @@ def _mask_change(change: _Change, redactor: Redactor) -> _Change:
         if _contains_secret(getattr(change, name), redactor)
     }
     if masked_values:
+        # Marked as secret as well, so that views treat the change as that of a declared secret.
         change = _copy_with(change, secret=True, **masked_values)
     if isinstance(change, PropertyChange):
         return _copy_with(change, because=redactor.redact(change.because))
@@ -76,7 +77,7 @@ def _contains_secret(value: Any, redactor: Redactor) -> bool:
 
 
 def _redact_value(value: Any, redactor: Redactor) -> Any:
-    """Return the value with the secrets masked in all of its texts.
+    """Return the value with the secrets masked in all strings, also of nested models and tuples.
 
     Enumerations are gpuform's own words, and stay.
     """

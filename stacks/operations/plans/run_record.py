@@ -1,6 +1,6 @@
 """Collect the events of a run, for the plan and the summary that follow.
 
-A run passes its events to a `RunRecord`; results, views and the log of the run read it.
+A run passes its events to a `RunRecord`; results, views and the log of the run read the record.
 """
 
 from collections import Counter
@@ -38,7 +38,7 @@ class RunRecord:
     unchecked: list[str] = field(default_factory=list)
     _operation: str = ""
     _counted_steps: dict[tuple[str, Op], Step] = field(default_factory=dict)
-    _replaced_with_others: dict[str, Step] = field(default_factory=dict)
+    _deleted_for_replacements: dict[str, Step] = field(default_factory=dict)
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, Prelude):
@@ -52,10 +52,10 @@ class RunRecord:
 
     def _record_step(self, step: Step) -> None:
         if step.op is Op.DELETE_REPLACED and step.change is not None:
-            self._replaced_with_others[step.urn] = step
-        elif step.op is Op.REMOVE_PENDING_REPLACE and step.urn in self._replaced_with_others:
-            # It fell with another resource, and nothing comes in its place.
-            deletion = replace(self._replaced_with_others.pop(step.urn), op=Op.DELETE)
+            self._deleted_for_replacements[step.urn] = step
+        elif step.op is Op.REMOVE_PENDING_REPLACE and step.urn in self._deleted_for_replacements:
+            # A resource that depends on a replaced one, and is not created again: a deletion.
+            deletion = replace(self._deleted_for_replacements.pop(step.urn), op=Op.DELETE)
             self._counted_steps[step.urn, Op.DELETE] = deletion
         elif self._is_counted(step):
             self._counted_steps[step.urn, step.op] = step
@@ -63,11 +63,12 @@ class RunRecord:
     def _is_counted(self, step: Step) -> bool:
         if is_noise(step.state.type) or not step.op.is_logical:
             return False
+        # A refresh before an update is no change of its own: its differences are in the update.
         return step.op is not Op.REFRESH or self._operation == "refresh"
 
     @property
     def steps(self) -> Collection[Step]:
-        """Return the counted steps, with those of unchanged resources."""
+        """Return the counted steps, including steps of unchanged resources."""
         return self._counted_steps.values()
 
     @property
@@ -76,17 +77,18 @@ class RunRecord:
         return Counter(str(step.shown_op) for step in self._counted_steps.values())
 
     @property
-    def errored(self) -> int:
-        """Return the number of resources that failed."""
+    def error_count(self) -> int:
+        """Return the number of failed resources."""
         return len({d.urn for d in self.diagnostics if d.severity == "error" and d.urn})
 
     def build_plan(self, project: str, stack: str, outcome: Outcome) -> Plan:
-        """Return the plan of the run, with components, which no provider reports.
+        """Return the plan of the run, including components, which no provider reports.
 
         `outcome` is the engine's result of the same run.
         """
         planned = [*outcome.planned, *self._list_component_changes()]
         planned_actions = {(change.urn, change.action) for change in planned}
+        # Among these are resources that fell with a replaced one and do not come back.
         planned += [c for c in self._list_deletions() if (c.urn, c.action) not in planned_actions]
         changes = [change for change in planned if not is_noise(change.type)]
         if self._operation == "destroy":
@@ -105,13 +107,15 @@ class RunRecord:
             "notices": notices,
             "stack_references": outcome.stack_references,
         }
-        if same := self.counts.get(str(Op.SAME)):
-            updates["summary"] = {**plan.summary, PlanAction.SAME: same}
+        if unchanged_count := self.counts.get(str(Op.SAME)):
+            updates["summary"] = {**plan.summary, PlanAction.SAME: unchanged_count}
         return plan.model_copy(update=updates)
 
     def _list_deletions(self) -> list[ResourceChange]:
         return [
-            s.change for (_, op), s in self._counted_steps.items() if op is Op.DELETE and s.change
+            step.change
+            for (_, op), step in self._counted_steps.items()
+            if op is Op.DELETE and step.change
         ]
 
     def _list_component_changes(self) -> list[ResourceChange]:
@@ -127,11 +131,13 @@ class RunRecord:
                 **build_relations(step.state),
             )
             for step in self._counted_steps.values()
+            # A step without a change of a provider is that of a component.
             if step.change is None and step.op in _REASONS
         ]
 
 
 def _set_expired_reason(change: ResourceChange) -> ResourceChange:
+    # What is gone from its platform did not expire; only the state changes.
     if change.action is not PlanAction.DELETE or change.reason is PlanReason.GONE:
         return change
     return change.model_copy(update={"reason": PlanReason.EXPIRED})

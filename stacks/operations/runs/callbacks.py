@@ -39,7 +39,7 @@ class RunEnded:
 
     @property
     def plan(self) -> Plan:
-        """Return the plan of the run. Built once, because its gates may send requests."""
+        """Return the plan of the run, built at the first use because gates may send requests."""
         if self.outcome is None:
             raise AssertionError("a run without an outcome made no plan")
         if self._plan is None:
@@ -57,7 +57,7 @@ class Message:
     """A message to the user, beside the events of a run."""
 
     severity: Literal["info", "warning"]
-    text: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +73,11 @@ class Interruptions(Protocol):
     """The source of an operation's interruptions, such as signals."""
 
     def register(
-        self, cancel: Callable[[], None], leave: Callable[[], None]
+        self, cancel: Callable[[], None], terminate: Callable[[], None]
     ) -> AbstractContextManager[None]:
-        """Call `cancel` or `leave` on interruptions, until the context ends.
+        """Call `cancel` or `terminate` on interruptions, until the context ends.
 
-        `cancel` ends the work in good order; `leave` ends the work at once, with pending
+        `cancel` ends the work in good order; `terminate` ends the work at once, with pending
         operations. Both are called in other threads.
         """
 
@@ -97,13 +97,14 @@ class Cancellation:
         """
         with self._lock:
             self._is_cancelled = True
+            # Called without the lock: the end of an operation takes the lock to unregister.
             running = list(self._running)
         for cancel in running:
             cancel()
 
     @contextmanager
-    def register(self, cancel: Callable[[], None], leave: Callable[[], None]) -> Iterator[None]:
-        del leave  # nobody ends the process here
+    def register(self, cancel: Callable[[], None], terminate: Callable[[], None]) -> Iterator[None]:
+        del terminate  # nobody ends the process here
         with self._lock:
             self._running.append(cancel)
             is_cancelled = self._is_cancelled
@@ -128,10 +129,10 @@ class OperationCallbacks:
     confirm: Callable[[Plan], bool] | None = None
     interruptions: Interruptions = field(default_factory=Cancellation)
 
-    def report(self, text: str) -> None:
-        """Report something that was done."""
-        self.on_event(Message("info", text))
+    def report(self, message: str) -> None:
+        """Send `message` to the user as information."""
+        self.on_event(Message("info", message))
 
-    def warn(self, text: str) -> None:
-        """Report something that the user should look at."""
-        self.on_event(Message("warning", text))
+    def warn(self, message: str) -> None:
+        """Send `message` to the user as a warning."""
+        self.on_event(Message("warning", message))

@@ -1,6 +1,7 @@
-"""The part of `gpuform expire` in a run: what is due, and the records of expired resources.
+"""Plan `gpuform expire` runs, and keep the records of expired resources.
 
-Every run creates an `Expiry`, because an update must not recreate what has expired.
+Every run creates an `Expiry`, because an update must not recreate an expired resource. Times and
+idle checks are those of `stacks/schedule`.
 """
 
 import os
@@ -37,11 +38,11 @@ class Expiry:
     expired: ExpiredResources
     idle: IdleWatch
     _refusals: dict[str, GpuformError] = field(default_factory=dict)
-    _previewed: Mapping[str, bool] | None = None
+    _previewed_deletions: Mapping[str, bool] | None = None
 
     @classmethod
     def for_stack(cls, stack: Stack, clock: Clock) -> Self:
-        # Read when something is asked: most runs do not need the configuration in the clear here.
+        # Decrypted when a value is asked for: most runs need no configuration here.
         settings = Settings(config=lambda key: read_config(stack).get(key), environ=os.environ)
         watch = IdleWatch(settings, clock, Intents(EphemeralRecords(stack.intents().records)))
         return cls(stack, clock, clock.now(), ExpiredResources(stack), watch)
@@ -49,17 +50,24 @@ class Expiry:
     def build_options(self, options: Options) -> Options:
         """Return the engine's options of an `expire` run.
 
-        The run refreshes the resources with an expiry time or running hours.
+        The run refreshes the resources with an expiry time or running hours. After a preview only
+        the deletions of the preview are due.
         """
         urns = [entry.urn for entry in select_timed(self.stack.snapshot.resources)]
         dependents = options.selection.target_dependents
         intents = self.stack.intents()
         self.idle.intents = (
+            # A preview's idle checks are not recorded: looking must not shorten the idle time.
             Intents(EphemeralRecords(intents.records)) if options.preview else intents
         )
-        later = synchronize_clock(self.clock).now()
+        # A person may take hours to confirm: what is due must still be due now.
+        synchronized_now = synchronize_clock(self.clock).now()
         table = TimeTable(
-            self.now, self._previewed, self.idle, later, is_emulated=self.clock.is_platforms
+            self.now,
+            self._previewed_deletions,
+            self.idle,
+            synchronized_now,
+            is_emulated=self.clock.is_platforms,
         )
         observer = ExpiryObserver(self.idle.settings, self.clock)
         return replace(
@@ -75,9 +83,13 @@ class Expiry:
 
         Recorded before the deletion, so that an interrupted run does not recreate them.
         """
-        self._previewed = {change.urn: change.action == "delete" for change in outcome.planned}
+        self._previewed_deletions = {
+            change.urn: change.action == "delete" for change in outcome.planned
+        }
         entries = [
-            entry for entry in self.stack.snapshot.resources if self._previewed.get(entry.urn)
+            entry
+            for entry in self.stack.snapshot.resources
+            if self._previewed_deletions.get(entry.urn)
         ]
         self.expired.add(entries, self.now)
 
@@ -89,7 +101,7 @@ class Expiry:
             f"{error.message}\n  {error.hint}" if error.hint else error.message for error in errors
         ]
 
-    def list_names_without_end(self, outcome: Outcome) -> list[str]:
+    def list_names_with_unknown_end(self, outcome: Outcome) -> list[str]:
         """Return the names of resources with a time to live whose creation time is unknown."""
         return [
             name_of(entry.urn)
@@ -98,7 +110,7 @@ class Expiry:
         ]
 
     def forget_existing(self, outcome: Outcome) -> None:
-        """Remove the records of expired resources that exist after the run."""
+        """Remove the records of expired resources which exist after the run."""
         self.expired.forget_recreated(_list_urns(outcome))
 
 

@@ -12,31 +12,43 @@ from gpuform.stacks.engine.state import Selection, UrnPatterns
 class RunOptions:
     """The options of `preview`, `up`, `refresh`, `destroy`, `expire` and `repair`.
 
-    The called function sets `operation`; with `preview_only` nothing is changed.
+    Attributes:
+        operation: set by the called function.
+        preview_only: change nothing, and return the pending changes.
+        skip_preview: apply without a preview, unless gates or limited API keys need one.
+        parallel: how many resource operations run at a time; None for the engine's own limit.
+        refresh: refresh the resources before an update or destroy; None for the project's setting.
+        expect_no_changes: return UNEXPECTED_CHANGES if there are any.
+        emulate: run on the emulator of the project.
+        allow: names of permissions.
+        event_log: the file of Pulumi's event log.
+        profile: the file of a trace of the run's requests.
+        target: URNs, names and patterns of the resources that the run is limited to.
+        target_dependents: include the dependents of the targets.
+        exclude: URNs, names and patterns of resources that are left alone.
+        exclude_dependents: leave the dependents of excluded resources alone, too.
+        replace: URNs, names and patterns of resources that are replaced.
+        target_replace: resources that are targeted and replaced.
+        continue_on_error: go on with the resources that do not depend on a failed one.
+        save_plan: the file that gets a preview's plan.
+        plan: the file of a plan that limits the changes.
+        digest: the digest that this plan must have.
+        message: a message for the history.
+        adopt: ids of objects that the user attributes to interrupted creates.
+        create_anew: no object belongs to an interrupted create: create again.
+        require_checks: fail if a check could not be made.
+        config: keys and values that are set in the stack's settings file before the run.
+        config_path: the keys of `config` are paths into values.
+        exclude_protected: leave protected resources alone.
+        remove: remove the stack after its resources were destroyed.
+        run_program: a refresh or destroy runs the program, for its components and providers.
+        clear_pending_creates: a refresh forgets interrupted creates that no provider can look for.
+        repair_nodes: the nodes to repair, each as NODE or NODE=MODE; empty for all broken ones.
+        reviewed: whether a person sees the plan, where the caller asks elsewhere; None derives it
+            from `confirm`.
 
-    `parallel` None: the engine's own limit. `allow` holds names of permissions; `target`, `exclude`
-    and
-    `replace` hold URNs, names and patterns; `target_replace` holds resources that are targeted and
-    replaced. `event_log` is the file of Pulumi's event log, `profile` the file of a trace,
-    `save_plan`
-    the file of a preview's plan, `plan` the file of a plan that limits the changes, and `digest`
-    the
-    digest that this plan must have. `message` is for the history. `adopt` holds ids of objects that
-    the
-    user attributes to interrupted creates; `create_anew` says that no object is one. `config` is
-    set in
-    the stack's file before the run, by paths with `config_path`. `exclude_protected` excludes
-    protected
-    resources. With `remove` a destroyed stack is removed, too. With `run_program` a refresh or
-    destroy
-    takes components and providers from the program; with `clear_pending_creates` a refresh forgets
-    interrupted creates that nothing can look for. With `require_checks` a plan fails if a check
-    could
-    not be made. `repair_nodes` are the nodes to repair, each as NODE or NODE=MODE; empty for all
-    broken
-    ones. `reviewed` says whether a person sees the plan, where a caller asks elsewhere. `refresh`
-    None:
-    as the project says.
+    Raises:
+        EngineError: `preview_only` and `skip_preview` are both set.
     """
 
     operation: Literal["update", "refresh", "destroy", "expire", "repair"] = "update"
@@ -82,7 +94,7 @@ class RunOptions:
 
     @property
     def selection(self) -> Selection:
-        """Return the resources that the run is limited to."""
+        """Return the resources selected for the run."""
         return Selection(
             targets=UrnPatterns((*self.target, *self.target_replace)),
             excludes=UrnPatterns(self.exclude),
@@ -96,8 +108,18 @@ class RunOptions:
 class ImportOptions:
     """One object by `type_`, `name` and `id_`, or `everything` in a platform's account.
 
-    `types`, `names`, `regions` and `tags` filter `everything`; `given` are inputs, as texts, that
-    no platform reports; `out` is the file that gets the entries.
+    Attributes:
+        types: with `everything`, the types of the objects to import; empty for all.
+        names: with `everything`, patterns of names; empty for all.
+        regions: the regions to list; empty for all.
+        tags: with `everything`, tags that an object must have.
+        set_values: names of inputs that no platform reports, and their values as on the command
+            line.
+        parent: the name or URN of the parent resource.
+        protect: protect the imported resources from deletion.
+        out: the file that gets the entries; None for the topology or program of the stack.
+        python: write statements of a Python program.
+        preview_only: return the entries, and write nothing.
     """
 
     type_: str | None = None
@@ -109,7 +131,7 @@ class ImportOptions:
     names: tuple[str, ...] = ()
     regions: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
-    given: tuple[tuple[str, str], ...] = ()
+    set_values: tuple[tuple[str, str], ...] = ()
     parent: str | None = None
     protect: bool = False
     out: Path | None = None

@@ -1,4 +1,4 @@
-"""Recover interrupted runs, check the rights of keys, and forget deleted objects.
+"""Recover interrupted runs, check the rights of API keys, and forget deleted objects.
 
 Every run calls this module; it calls the engine's recovery, and edits the user's SSH and kubeconfig
 files.
@@ -30,7 +30,7 @@ from gpuform.stacks.resource_rules import lifecycle_of, write_refusal
 
 
 def build_adoption_variables(adopt: Sequence[str], *, create_anew: bool) -> Mapping[str, str]:
-    """Return the variables from which both engines read the answers to an AdoptionQuestion."""
+    """Return the variables with the user's answers to an AdoptionQuestion, for both engines."""
     variables = {permissions.ADOPT_VARIABLE: ",".join(adopt)} if adopt else {}
     return {**variables, permissions.ANEW_VARIABLE: "1"} if create_anew else variables
 
@@ -41,28 +41,32 @@ def recover_earlier_runs(
     callbacks: OperationCallbacks,
     lock: StackLock | None,
     *,
-    makes: bool = False,
+    creates_objects: bool = False,
 ) -> Stack:
-    """Return the stack with the objects that interrupted runs have created.
+    """Return the stack with the objects created by interrupted runs.
 
-    Under its lock the state is saved; without a `lock` the stack is only as it would be. `makes`
-    says that the run creates objects, and may recreate some of these.
+    Under its lock the state is saved; without a `lock` the stack is only shown as recovered.
+    `creates_objects` says that the run creates objects, and finds some of the interrupted creates
+    itself.
 
     Raises:
         Unsettled: an object may have been created, and nothing can tell.
     """
     if lock is not None:
+        # Earlier releases kept intents beside the project; only the lock's holder may move them.
         move_local_records(stack)
+    # A preview during another run leaves the intents alone: they are of creates in progress.
     if not (stack.intents().list_all() or stack.overtaken) or (
         lock is None and _has_active_run(selected.workspace, stack)
     ):
         return stack
     cancelled = threading.Event()
-    leave = lock.release if lock is not None else cancelled.set
-    with callbacks.interruptions.register(cancelled.set, leave):
+    # A second signal ends the process: the lock must not stay behind.
+    terminate = lock.release if lock is not None else cancelled.set
+    with callbacks.interruptions.register(cancelled.set, terminate):
         save = None if lock is None else stack.save
         recovered = settle(
-            stack.subject(), save, callbacks.warn, cancelled, stack.overtaken, makes=makes
+            stack.subject(), save, callbacks.warn, cancelled, stack.overtaken, makes=creates_objects
         )
     if stack.overtaken and lock is not None:
         callbacks.warn(
@@ -70,6 +74,7 @@ def recover_earlier_runs(
             f"that run is kept in {stack.set_journal_aside()}"
         )
     if recovered is not None and lock is not None:
+        # The saved state has a digest and a journal that the open stack does not know.
         return selected.open(exclusive=True)
     if recovered is not None:
         stack.snapshot = recovered
@@ -79,9 +84,10 @@ def recover_earlier_runs(
 def forget_pending_creates(
     selected: SelectedStack, stack: Stack, callbacks: OperationCallbacks
 ) -> Stack:
-    """Remove interrupted creates that nothing can look for from the state, and return the stack.
+    """Remove all pending creates from the state, warn of each, and return the stack opened again.
 
-    The caller holds the stack's lock.
+    The caller holds the stack's lock, and has recovered interrupted runs: only creates that no
+    provider can look for are left.
     """
     pending = stack.snapshot.pending_operations
     pending_urns = [operation.resource.urn for operation in pending if operation.type == "creating"]
@@ -100,6 +106,7 @@ def recover_leftovers(
     """Recover interrupted runs under the stack's lock; open the stack only if there are any."""
     workspace, name = selected.workspace, selected.name
     backend, project = workspace.backend, workspace.project.name
+    # Looked for without opening the stack, which may ask for a passphrase.
     leftovers = (
         open_intents(backend, project, name).list_all() or backend.journal(project, name).read()
     )
@@ -115,44 +122,44 @@ def _has_active_run(workspace: Workspace, stack: Stack) -> bool:
     return any(not holder.has_ended for holder in holders)
 
 
-def forget_deleted_objects(stack: Stack, after: Snapshot, tell: Callable[[str], None]) -> None:
+def forget_deleted_objects(stack: Stack, after: Snapshot, report: Callable[[str], None]) -> None:
     """Remove deleted clusters and machines from the user's kubeconfig and SSH files.
 
-    `stack` is as it was before the run. A failure is a warning with the command that does it: the
-    run itself has succeeded by now.
+    `stack` is as it was before the run, `after` the state after it. A failure is a warning with the
+    command that does it: the run itself has succeeded by now.
     """
-    gone = deleted_ids(stack.snapshot, after)
-    if not gone:
+    deleted = deleted_ids(stack.snapshot, after)
+    if not deleted:
         return
 
     def remove_contexts() -> None:
-        for context in forget_contexts(gone, os.environ):
-            tell(f"context {context.context}: taken out of {context.path}, its cluster is gone")
+        for context in forget_contexts(deleted, os.environ):
+            report(f"context {context.context}: taken out of {context.path}, its cluster is gone")
 
     def remove_hosts() -> None:
         state_location = state_of(stack.backend, stack.project.name, stack.name)
-        path = forget_hosts(gone, stack.project.name, stack.name, state_location)
+        path = forget_hosts(deleted, stack.project.name, stack.name, state_location)
         if path is not None:
-            tell(f"{path}: without the hosts that are gone")
+            report(f"{path}: without the hosts that are gone")
 
-    _try_removal(remove_contexts, "gpuform kubeconfig --remove", tell)
-    _try_removal(remove_hosts, "gpuform ssh-config", tell)
+    _try_removal(remove_contexts, "gpuform kubeconfig --remove", report)
+    _try_removal(remove_hosts, "gpuform ssh-config", report)
 
 
-def _try_removal(task: Callable[[], None], command: str, tell: Callable[[str], None]) -> None:
+def _try_removal(remove: Callable[[], None], command: str, report: Callable[[str], None]) -> None:
     try:
-        task()
+        remove()
     except EngineError as error:
-        tell(f"warning: what is left of deleted clusters could not be taken out: {error.message}")
-        tell(f"  `{command}` does it")
+        report(f"warning: what is left of deleted clusters could not be taken out: {error.message}")
+        report(f"  `{command}` does it")
     except RuntimeError:  # an account without a home has no such files
         return
 
 
-_WRITING: Final = frozenset({"create", "update", "replace", "delete"})
+_CHANGING_EFFECTS: Final = frozenset({"create", "update", "replace", "delete"})
 """The effects of steps that send a platform a request to change something."""
 
-_SHOWN: Final = 5
+_SHOWN_NAMES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,13 +174,13 @@ class KeyRights:
 
     @property
     def are_limited(self) -> bool:
-        """Return True if a key may not change some kind: then every run needs a preview."""
+        """Return True if an API key may not change some kind, so that every run needs a preview."""
         return any(
             write_refusal(load_lifecycle_class(*kind), self.settings) for kind in list_kinds()
         )
 
     def require_allowed(self, outcome: Outcome) -> None:
-        """Raise EngineError when the preview has a change that the keys do not allow.
+        """Raise EngineError when the preview has a change which the API keys do not allow.
 
         Previews are possible with any key, as in a pull request: only runs that apply call this
         method.
@@ -181,11 +188,11 @@ class KeyRights:
         refused: dict[str, list[str]] = {}
         unsent = {change.urn for change in outcome.planned if _is_unsent(change)}
         for urn, effects in outcome.effects.items():
-            if urn in unsent or not _WRITING & set(effects):
+            if urn in unsent or not _CHANGING_EFFECTS & set(effects):
                 continue
             lifecycle = lifecycle_of(type_of(urn))
-            if lifecycle is not None and (because := write_refusal(lifecycle, self.settings)):
-                refused.setdefault(because, []).append(name_of(urn))
+            if lifecycle is not None and (reason := write_refusal(lifecycle, self.settings)):
+                refused.setdefault(reason, []).append(name_of(urn))
         if refused:
             raise EngineError(
                 "; ".join(_describe_refusals(refused)), hint="nothing of it was begun"
@@ -193,13 +200,15 @@ class KeyRights:
 
 
 def _describe_refusals(refused: Mapping[str, list[str]]) -> Iterator[str]:
-    for because, names in refused.items():
-        more = len(names) - _SHOWN
-        listed = ", ".join(sorted(names)[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
-        yield f"{because}. This changes {listed}"
+    for reason, names in refused.items():
+        omitted_count = len(names) - _SHOWN_NAMES
+        listed = ", ".join(sorted(names)[:_SHOWN_NAMES]) + (
+            f" and {omitted_count} more" if omitted_count > 0 else ""
+        )
+        yield f"{reason}. This changes {listed}"
 
 
 def _is_unsent(change: ResourceChange) -> bool:
-    """Return True for an update that changes the state alone, or continues to wait."""
+    """Return True for an update of the state alone, or one which only waits."""
     is_update = change.action is PlanAction.UPDATE
-    return is_update and not any(each.is_sent for each in change.changes)
+    return is_update and not any(property_change.is_sent for property_change in change.changes)

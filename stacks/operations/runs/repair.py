@@ -1,4 +1,8 @@
-"""Build `gpuform repair` runs, and limit the repairs of any run to those of its plan."""
+"""Build `gpuform repair` runs, and limit the repairs of any run to the repairs of its plan.
+
+The runner of operations calls this module; the lifecycle of a platform decides which nodes are
+broken.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -17,7 +21,7 @@ from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.pricing.footprints import to_plain_properties
 from gpuform.stacks.resource_rules import lifecycle_of
 
-_SHOWN = 10
+_SHOWN_NODES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +47,9 @@ class RepairRun:
             node_names = sorted(name for names in nodes.values() for name in names)
             raise EngineError(
                 f"{', '.join(missing)}: there is no such node in stack {self.stack.name}",
-                hint=f"its nodes are {', '.join(node_names[:_SHOWN]) or 'none'}"
-                f"{', ...' if len(node_names) > _SHOWN else ''}; `gpuform refresh` looks for new "
-                "ones",
+                hint=f"its nodes are {', '.join(node_names[:_SHOWN_NODES]) or 'none'}"
+                f"{', ...' if len(node_names) > _SHOWN_NODES else ''}; `gpuform refresh` looks for "
+                "new ones",
             )
         urns = [
             urn
@@ -64,8 +68,7 @@ class RepairRun:
         """Return True for a requested node whose repair replaces the object itself.
 
         If the object is gone, an interrupted repair or somebody else deleted it: the repair
-        continues with
-        a new object.
+        continues with a new object.
         """
         lifecycle = lifecycle_of(entry.type)
         is_recreated = lifecycle is not None and lifecycle.is_recreated_by_repair
@@ -75,10 +78,10 @@ class RepairRun:
         lifecycle = lifecycle_of(entry.type)
         if lifecycle is None:
             return None
-        decided = lifecycle.decide_repairs(
+        decision = lifecycle.decide_repairs(
             to_plain_properties(entry.outputs), to_plain_properties(entry.inputs)
         )
-        is_due = bool(decided.due_repairs) or bool(self._find_interrupted_repairs(entry))
+        is_due = bool(decision.due_repairs) or bool(self._find_interrupted_repairs(entry))
         return DueChange("a node is repaired", entry.inputs) if is_due else None
 
     @property
@@ -86,22 +89,23 @@ class RepairRun:
         return {argument.partition("=")[0] for argument in self.node_arguments}
 
     def _find_interrupted_repairs(self, entry: ResourceState) -> set[str]:
-        """Return the requested nodes that an interrupted repair has deleted."""
+        """Return the requested nodes deleted by an interrupted repair."""
         missing = self._requested_nodes - _list_nodes(entry) if entry.custom and entry.id else set()
         repairs = Repairs.from_intents(self.stack.intents()) if missing else None
         return {name for name in missing if repairs and repairs.find(entry.id, name)}
 
 
 def build_preview_variables(*, is_reviewed: bool) -> Mapping[str, str]:
-    """Return the variable with which a preview shows the repairs that a person may allow."""
+    """Return the permission for repairs if a person reviews the preview, else no variables."""
+    # Without a reviewer only automatic repairs may happen, and the preview shows those.
     if not is_reviewed:
         return {}
-    granted = {*permissions.get_permissions(), Permission.REPAIR}
-    return {permissions.VARIABLE: ",".join(sorted(granted))}
+    permission_names = {*permissions.get_permissions(), Permission.REPAIR}
+    return {permissions.VARIABLE: ",".join(sorted(permission_names))}
 
 
 def build_reviewed_variables(plan: Plan) -> Mapping[str, str]:
-    """Return the variable with which a run makes only the repairs that the plan shows."""
+    """Return the variable which limits a run to the repairs of `plan`."""
     keys = (
         permissions.compute_repair_key(node_repair)
         for change in plan.changes
@@ -113,31 +117,34 @@ def build_reviewed_variables(plan: Plan) -> Mapping[str, str]:
 def describe_unplanned_repairs(
     saved_plan: Plan, new_changes: Iterable[ResourceChange]
 ) -> list[str]:
-    """Return a text for each repair of a new preview that the saved plan lacks or has otherwise."""
+    """Describe each repair of a new preview which the saved plan lacks or has otherwise."""
     planned_repairs = {
         (change.urn, node_repair.node): node_repair
         for change in saved_plan.changes
         for node_repair in change.repairs
     }
-    texts = []
+    differences = []
     for change in new_changes:
         for node_repair in change.repairs:
-            before = planned_repairs.get((change.urn, node_repair.node))
-            if before is None or _get_compared_fields(before) != _get_compared_fields(node_repair):
+            planned_repair = planned_repairs.get((change.urn, node_repair.node))
+            if planned_repair is None or _get_compared_fields(
+                planned_repair
+            ) != _get_compared_fields(node_repair):
                 difference = (
                     "not planned"
-                    if before is None
-                    else f"another one than planned: {_describe_repair(before)}"
+                    if planned_repair is None
+                    else f"another one than planned: {_describe_repair(planned_repair)}"
                 )
-                texts.append(
+                differences.append(
                     f"{name_of(change.urn)}: the repair of node {node_repair.node} by "
                     f"{node_repair.mode} ({node_repair.evidence}) is {difference}"
                 )
-    return texts
+    return differences
 
 
 def _get_compared_fields(node_repair: NodeRepair) -> tuple[str, ...]:
     return (
+        # Without `because` and `since`, which describe the fault and not the repair.
         node_repair.mode,
         node_repair.cause,
         node_repair.id,
@@ -152,6 +159,7 @@ def _describe_repair(node_repair: NodeRepair) -> str:
 
 def _list_nodes(entry: ResourceState) -> set[str]:
     lifecycle = lifecycle_of(entry.type)
+    # An external resource was only looked up: whoever created the object repairs it.
     if lifecycle is None or not entry.custom or entry.delete or entry.external:
         return set()
     return {

@@ -53,16 +53,19 @@ class OutputValue:
 class RunResult:
     """The result of `preview`, `up`, `refresh`, `destroy`, `expire` or `repair`.
 
-    It describes the last run: with `preview` nothing was changed. `changes` counts operations by
-    Pulumi's names: create, update, same, ... `gates` are the gates that stop the plan, `unchecked`
-    the
-    checks that could not be made, `unknown_ends` the names of resources with an unknown expiry
-    time,
-    `refusals` the reasons why `expire` left something due unchanged. `seal` returns the plan that
-    limits
-    a later run, with the seals of other stacks' plans that it depends on; `foreseen` are the
-    planned
-    outputs in the engine's form, with secrets and unknown values.
+    Attributes:
+        preview: the last run was a preview: nothing was changed.
+        outputs: the stack's outputs, without values that a preview cannot know.
+        changes: the number of operations by Pulumi's names: create, update, same, ...
+        gates: the gates that stop the plan.
+        unchecked: the checks that could not be made, where they stop the plan.
+        unknown_ends: the names of resources with an unknown expiry time.
+        refusals: the reasons why `expire` left something due unchanged.
+        seconds: the duration of the last run.
+        build_plan: builds `plan`; None where a preview failed.
+        seal_plan: returns the plan that limits a later run; receives the seals of the plans of
+            other stacks that the plan depends on.
+        planned_outputs: the planned outputs in the engine's form, with secrets and unknown values.
     """
 
     reason: ExitReason
@@ -76,9 +79,9 @@ class RunResult:
     unknown_ends: Sequence[str] = ()
     refusals: Sequence[str] = ()
     seconds: float = 0.0
-    make_plan: Callable[[], Plan] | None = field(default=None, repr=False)
-    seal: Callable[[Mapping[str, str]], Plan] | None = field(default=None, repr=False)
-    foreseen: PropertyMap = field(default_factory=dict, repr=False)
+    build_plan: Callable[[], Plan] | None = field(default=None, repr=False)
+    seal_plan: Callable[[Mapping[str, str]], Plan] | None = field(default=None, repr=False)
+    planned_outputs: PropertyMap = field(default_factory=dict, repr=False)
 
     @property
     def succeeded(self) -> bool:
@@ -86,12 +89,12 @@ class RunResult:
 
     @cached_property
     def plan(self) -> Plan | None:
-        """Return what was planned or done, with secrets masked; None where a preview failed."""
-        return None if self.make_plan is None else self.make_plan()
+        """Return the planned or made changes, with secrets masked; None where a preview failed."""
+        return None if self.build_plan is None else self.build_plan()
 
 
 def convert_outputs(outputs: PropertyMap) -> dict[str, OutputValue]:
-    """Return a stack's outputs in plain text, without those that a preview cannot know."""
+    """Return a stack's outputs in plain text, without outputs unknown in a preview."""
     return {
         name: OutputValue(unwrap_secrets(value), contains_secret(value))
         for name, value in drop_unknowns(outputs).items()

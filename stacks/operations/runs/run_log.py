@@ -1,4 +1,8 @@
-"""Log the events of a run and their durations, for `gpuform logs`."""
+"""Log the events of a run and their durations, for `gpuform logs`.
+
+The runner of operations creates a `RunLogger` for each run that applies something, and stores the
+log in the stack's backend.
+"""
 
 import threading
 import time
@@ -42,24 +46,25 @@ class Stopwatch:
         """Return True for this machine's clock, and False for an emulator's."""
         return isinstance(self._clock, SystemClock)
 
-    def synchronise(self) -> None:
-        """Update an emulator's clock; switch to this machine's if the emulator does not answer."""
+    def synchronize_clock(self) -> None:
+        """Update an emulator's clock, or switch to this machine's if no emulator answers."""
         try:
             self._clock.sleep(0, threading.Event())
         except GpuformError:
             self._clock = SystemClock()
 
-    def start(self, what: object) -> None:
-        """Start the measurement of `what`."""
-        self._starts[what] = self._now()
+    def start(self, key: object) -> None:
+        """Start the measurement of `key`."""
+        self._starts[key] = self._read_clock()
 
-    def get_elapsed(self, what: object) -> float:
-        """Return the seconds since `what` was started; 0 if it never was."""
-        return max(0.0, self._now() - self._starts.get(what, self._now()))
+    def get_elapsed(self, key: object) -> float:
+        """Return the seconds since the start of `key`, or 0 if `key` was never started."""
+        return max(0.0, self._read_clock() - self._starts.get(key, self._read_clock()))
 
-    def _now(self) -> float:
+    def _read_clock(self) -> float:
         try:
             return self._clock.now()
+        # An emulator that was stopped: a duration must not fail the run.
         except GpuformError:
             return time.time()
 
@@ -69,14 +74,14 @@ MAX_PRINTED_LINES: Final = 1000
 
 
 def is_platform_request(step: Step, *, planning: bool) -> bool:
-    """Return True for a step that calls a platform; a plan's steps only do if they refresh."""
+    """Return True for a step which calls a platform; while planning only refreshes do."""
     if is_noise(step.state.type) or not step.state.custom or not step_text.has_description(step.op):
         return False
     return not planning or step.op is Op.REFRESH
 
 
 def is_worth_showing(event: StepDone | StepFailed) -> bool:
-    """Return False for the end of a refresh step that found no difference."""
+    """Return False for a step which ended without a change or difference."""
     return not (isinstance(event, StepDone) and event.step.shown_op is Op.SAME)
 
 
@@ -88,7 +93,7 @@ class RunLogger:
         self._now = now
         self._lines: list[LogLine] = []
         self._running: set[str] = set()
-        self._printed = 0
+        self._printed_lines = 0
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, StepStarted) and is_platform_request(
@@ -108,30 +113,33 @@ class RunLogger:
         """Return the logged lines, with the plan of the run, and secrets masked.
 
         Secrets of the configuration are masked in every line. Secrets of the state and of the
-        outputs, of
-        which there may be as many as resources, are masked in messages only: programs print there.
+        outputs are masked in messages only, because programs print there: there may be as many
+        secrets as resources. Adds a line about omitted lines of the program: call once.
         """
-        configured = stack.subject().program.secrets()
-        if self._printed > MAX_PRINTED_LINES:
-            omitted_count = self._printed - MAX_PRINTED_LINES
+        config_secrets = stack.subject().program.secrets()
+        if self._printed_lines > MAX_PRINTED_LINES:
+            omitted_count = self._printed_lines - MAX_PRINTED_LINES
             self._add_line(
                 event="message", severity="info", text=f"... and {omitted_count} lines more"
             )
         messages = [line.text for line in self._lines if line.event == "message"]
         all_secrets = (
-            {*configured, *collect_secrets(outcome.snapshot, outcome.outputs)} if messages else ()
+            {*config_secrets, *collect_secrets(outcome.snapshot, outcome.outputs)}
+            if messages
+            else ()
         )
         line_redactor, message_redactor = (
-            Redactor(configured),
+            Redactor(config_secrets),
             Redactor(all_secrets, within=messages),
         )
         lines = tuple(
             _redact_line(line, message_redactor if line.event == "message" else line_redactor)
             for line in self._lines
         )
-        changed = tuple(change for change in plan.changes if change.action is not PlanAction.SAME)
-        plan = plan.model_copy(update={"changes": changed})
-        return RunLog(plan=mask_plan(plan, configured), lines=lines)
+        # Unchanged resources would make the log as large as the state.
+        changes = tuple(change for change in plan.changes if change.action is not PlanAction.SAME)
+        plan = plan.model_copy(update={"changes": changes})
+        return RunLog(plan=mask_plan(plan, config_secrets), lines=lines)
 
     def _start(self, step: Step) -> None:
         self._running.add(step.urn)
@@ -154,8 +162,8 @@ class RunLogger:
     def _add_message(self, event: Diagnostic) -> None:
         severity = event.severity.partition("#")[0]
         if severity == "info":
-            self._printed += 1
-            if self._printed > MAX_PRINTED_LINES:
+            self._printed_lines += 1
+            if self._printed_lines > MAX_PRINTED_LINES:
                 return
         self._add_line(event="message", urn=event.urn, severity=severity, text=event.message)
 
@@ -164,7 +172,7 @@ class RunLogger:
 
 
 def collect_secrets(snapshot: Snapshot, outputs: PropertyMap) -> set[str]:
-    """Return the texts that the state and the outputs of a run mark as secret."""
+    """Return the texts marked as secret in the state and the outputs of a run."""
     secrets = {*collect_secret_texts(outputs)}
     for entry in snapshot.resources:
         secrets.update(collect_secret_texts(entry.inputs))

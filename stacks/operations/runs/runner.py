@@ -1,7 +1,7 @@
 """Run the operations `preview`, `up`, `refresh`, `destroy`, `expire` and `repair`.
 
-Commands and the Python API call `run`. It opens the stack, recovers interrupted runs, and has the
-engine make a preview and, if it is confirmed, the update.
+Commands and the Python API call `run_operation`. It opens the stack, recovers interrupted runs, and
+has the engine make a preview and, if it is confirmed, the update.
 """
 
 import contextlib
@@ -81,7 +81,7 @@ def _apply_project_refresh(options: RunOptions, project: Project) -> RunOptions:
     return replace(options, refresh=is_refreshing) if options.refresh is None else options
 
 
-def run(
+def run_operation(
     selected: SelectedStack,
     options: RunOptions,
     callbacks: OperationCallbacks,
@@ -89,10 +89,12 @@ def run(
 ) -> RunResult:
     """Run the operation of `options` on the stack.
 
-    `saved` is a plan that limits the changes, in place of the file that `options.plan` names.
+    `saved_plan` is a plan that limits the changes; the file of `options.plan` replaces it.
 
     Raises:
-        EngineError: the run cannot begin; nothing was changed.
+        EngineError: the run cannot begin, a check of the preview fails, or a saved plan does not
+            fit; nothing was changed. The removal of the stack with `options.remove` may fail after
+            the run.
     """
     workspace, name = selected.workspace, selected.name
     if workspace.project.required_version:
@@ -106,7 +108,7 @@ def run(
     if saved_plan is not None:
         options = saved_plan.merge_options(options)
     with contextlib.ExitStack() as resources:
-        resources.enter_context(selected.environment())
+        resources.enter_context(selected.begin_operation())
         resources.enter_context(set_variables(_build_permission_variables(options)))
         if options.repair_nodes:
             repair_variables = {permissions.REPAIR_VARIABLE: ",".join(options.repair_nodes)}
@@ -115,12 +117,14 @@ def run(
             options.adopt, create_anew=options.create_anew
         )
         resources.enter_context(set_variables(adoption_variables))
+        # A preview takes no lock: it may run while another command changes the stack.
         lock = None
         if not options.preview_only:
             lock_timeout = selected.build_lock_timeout(callbacks.warn)
             lock = resources.enter_context(
                 workspace.backend.lock(workspace.project.name, name, lock_timeout)
             )
+        # Opened under the lock: what is read now is what the run changes.
         stack = selected.open(exclusive=lock is not None)
         lock_holder = "" if lock else describe_lock_holder(workspace, name)
         _warn_of_other_runs(callbacks, lock_holder, stack.recovered)
@@ -152,6 +156,7 @@ def run(
             restart_log=restart_log,
         ).run()
     if options.remove and not options.preview_only and result.succeeded:
+        # After the run has given its lock back: the removal takes the lock itself.
         workspace.remove(name, force=False, patience=selected.build_lock_timeout(callbacks.warn))
         callbacks.report(f"Stack {name} is removed.")
     return result
@@ -170,25 +175,27 @@ def _prepare_stack(
 
     Raises:
         EngineError: the stack lacks a selected resource.
+        Unsettled: an interrupted create of unknown result.
     """
     if options.config:
         set_config_values(
             selected, options.config, by_path=options.config_path, report=callbacks.report
         )
+        # The values were written to the file, not to the settings of the open stack.
         stack.settings = StackSettings.load(stack.project, stack.name)
-    makes = options.operation == "update"
-    if makes:
+    creates_objects = options.operation == "update"
+    if creates_objects:
         _warn_of_plaintext_secrets(stack, callbacks)
-    stack = recover_earlier_runs(selected, stack, callbacks, lock, makes=makes)
+    stack = recover_earlier_runs(selected, stack, callbacks, lock, creates_objects=creates_objects)
     if options.clear_pending_creates and lock is not None:
         stack = forget_pending_creates(selected, stack, callbacks)
-    if not makes and not is_planned:  # a plan says better what moved
+    if not creates_objects and not is_planned:  # a saved plan reports changed targets itself
         options.selection.require_matches(entry.urn for entry in stack.snapshot.resources)
     return stack
 
 
 def _warn_of_other_runs(callbacks: OperationCallbacks, lock_holder: str, recovered: int) -> None:
-    """Warn of a run in progress, else of one that was interrupted."""
+    """Warn of a run in progress, else of an interrupted run."""
     if lock_holder:
         callbacks.warn(f"{lock_holder}: what is shown may be overtaken")
     else:
@@ -196,7 +203,7 @@ def _warn_of_other_runs(callbacks: OperationCallbacks, lock_holder: str, recover
 
 
 def _warn_of_plaintext_secrets(stack: Stack, callbacks: OperationCallbacks) -> None:
-    """Warn of secrets that the stack's settings hold in plain text.
+    """Warn of secrets stored in plain text in the stack's settings.
 
     A topology reports its own keys, also under the Pulumi CLI: they are left out here.
     """
@@ -205,7 +212,7 @@ def _warn_of_plaintext_secrets(stack: Stack, callbacks: OperationCallbacks) -> N
 
 
 def _build_permission_variables(options: RunOptions) -> dict[str, str]:
-    """Return the variable from which both engines read permissions, with those of the options."""
+    """Return the variable from which both engines read permissions; empty without any."""
     permission_names = _get_permissions(options)
     return {permissions.VARIABLE: ",".join(sorted(permission_names))} if permission_names else {}
 
@@ -216,7 +223,7 @@ def _get_permissions(options: RunOptions) -> frozenset[str]:
 
 @contextlib.contextmanager
 def _open_event_log(path: Path | None) -> Iterator[tuple[tuple[Listener, ...], Callable[[], None]]]:
-    """Yield a listener that writes Pulumi's event log, and a function that empties the file.
+    """Yield a listener which writes Pulumi's event log, and a function which empties the file.
 
     As under the Pulumi CLI the file holds the last run alone: the update, not the preview before
     it.
@@ -235,7 +242,7 @@ def _open_event_log(path: Path | None) -> Iterator[tuple[tuple[Listener, ...], C
 
 @contextlib.contextmanager
 def _write_profile(path: Path | None) -> Iterator[None]:
-    """Write a trace to the file, if there is a path."""
+    """Write a trace of the run to the file, or nothing without a path."""
     if path is None:
         yield
         return
@@ -243,11 +250,11 @@ def _write_profile(path: Path | None) -> Iterator[None]:
         yield
 
 
-def _open_file(path: Path, what: str) -> TextIO:
+def _open_file(path: Path, label: str) -> TextIO:
     try:
         return path.open("w", encoding="utf-8")
     except OSError as error:
-        raise EngineError(f"the {what} {path} cannot be written: {error.strerror}") from error
+        raise EngineError(f"the {label} {path} cannot be written: {error.strerror}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,6 +262,7 @@ class PlannedRun:
     """One operation on an open stack, which is locked if anything may change.
 
     `check_preview` receives the preview's outcome, and raises an error to stop the operation.
+    `restart_log` empties the event log before each run of the engine.
     """
 
     selected: SelectedStack
@@ -273,32 +281,42 @@ class PlannedRun:
     restart_log: Callable[[], None] = lambda: None
 
     def run(self) -> RunResult:
+        """Preview the operation where needed, have the plan confirmed, and apply the plan.
+
+        Raises:
+            EngineError: a saved plan does not fit, `check_preview` refuses the preview, or the API
+                keys do not allow a change.
+        """
         options, saved_plan = self.options, self.saved_plan
         reviewed_variables: Mapping[str, str] = {}
         constraint = saved_plan.require_current(options, self.stack) if saved_plan else None
         if options.preview_only or not options.skip_preview or saved_plan or self._must_be_planned:
             with set_variables(build_preview_variables(is_reviewed=self._is_reviewed)):
-                ended, outcome = self._deploy(preview=True)
+                run_ended, outcome = self._run_deployment(preview=True)
             if not outcome.succeeded:
-                return self._build_result(ended, outcome)
+                return self._build_result(run_ended, outcome)
             self.check_preview(outcome)
             if saved_plan and constraint:
-                saved_plan.reject_additional_changes(constraint, ended.plan, outcome)
+                # A saved plan is an upper bound: the new preview may do less, and never more.
+                saved_plan.reject_additional_changes(constraint, run_ended.plan, outcome)
             if options.preview_only:
-                self._save_plan(ended, outcome)
-                return self._build_result(ended, outcome, self._find_stop_reason(ended))
-            if stop_reason := self._find_stop_reason(ended):
-                return self._build_result(ended, outcome, stop_reason)
+                self._save_plan(run_ended, outcome)
+                return self._build_result(run_ended, outcome, self._find_stop_reason(run_ended))
+            if stop_reason := self._find_stop_reason(run_ended):
+                return self._build_result(run_ended, outcome, stop_reason)
             if self._must_pass_gates and constraint is None and options.operation == "update":
-                # What is only known later must not be more than what the gates have seen.
-                constraint = build_constraint(ended.plan, options, self.stack, outcome)
+                # What only the run knows must not lead to more changes than the gates have judged.
+                constraint = build_constraint(run_ended.plan, options, self.stack, outcome)
+            # A refresh writes the state alone, which needs no rights of a platform.
             if options.operation != "refresh":
                 self.rights.require_allowed(outcome)
-            if not self._is_confirmed(ended, outcome):
-                return self._build_result(ended, outcome, ExitReason.DECLINED)
+            if not self._is_confirmed(run_ended, outcome):
+                return self._build_result(run_ended, outcome, ExitReason.DECLINED)
             if options.operation == "expire":
                 self.expiry.record_expired(outcome)
-            reviewed_variables = build_reviewed_variables(ended.plan) if self._is_reviewed else {}
+            reviewed_variables = (
+                build_reviewed_variables(run_ended.plan) if self._is_reviewed else {}
+            )
         with set_variables(reviewed_variables):
             return self._apply(constraint)
 
@@ -307,18 +325,21 @@ class PlannedRun:
         if options.preview_only or self.lock is None:
             raise AssertionError("a run that only previews, or holds no lock, applies nothing")
         origin = build_origin(self.stack, os.environ, options.message, self.saved_plan)
+        # The history names the run before its first change, also if the process is killed.
         history_run = self.stack.begin(options.operation, origin)
         logger = RunLogger(Stopwatch(get_clock(os.environ)))
-        ended, outcome = self._deploy(preview=False, constraint=constraint, logger=logger)
-        log = logger.build_log(ended.plan, self.stack, outcome)
+        run_ended, outcome = self._run_deployment(
+            preview=False, constraint=constraint, logger=logger
+        )
+        log = logger.build_log(run_ended.plan, self.stack, outcome)
         self.stack.finish(history_run, outcome, log.model_dump_json(exclude_defaults=True).encode())
         forget_deleted_objects(self.stack, outcome.snapshot, self.callbacks.warn)
         self.expiry.forget_existing(outcome)
-        return self._build_result(ended, outcome)
+        return self._build_result(run_ended, outcome)
 
     @property
     def _is_reviewed(self) -> bool:
-        """Return True if a person sees the plan before it is applied."""
+        """Return True if a person sees the plan before the run applies the plan."""
         options = self.options
         if options.reviewed is not None:
             return options.reviewed
@@ -327,31 +348,32 @@ class PlannedRun:
 
     @property
     def _must_be_planned(self) -> bool:
-        """Return True if gates, checks or permissions need a preview, whatever the options say."""
+        """Return True if gates, checks, new targets or limited API keys need a preview."""
         if self.options.operation == "refresh":
             return False
         urns = [entry.urn for entry in self.stack.snapshot.resources]
-        is_open = self.options.operation == "update" and any(
+        has_unmatched_patterns = self.options.operation == "update" and any(
             self.options.selection.find_unmatched_errors(urns)
         )
-        is_wanted = self._must_pass_gates or self.options.require_checks
-        return is_open or is_wanted or self.rights.are_limited
+        is_required = self._must_pass_gates or self.options.require_checks
+        return has_unmatched_patterns or is_required or self.rights.are_limited
 
     @property
     def _must_pass_gates(self) -> bool:
-        """Return True if there are gates; no option skips them."""
+        """Return True if the project has gates, which no option skips; a refresh passes none."""
         return self.evaluator.has_gates and self.options.operation != "refresh"
 
-    def _find_stop_reason(self, ended: RunEnded) -> ExitReason | None:
+    def _find_stop_reason(self, run_ended: RunEnded) -> ExitReason | None:
         """Return why the plan must not be applied, or None."""
+        # A refresh changes no platform: gates do not stop it.
         if self.options.operation == "refresh":
             return None
-        if list_blocking_gates(ended.plan):
+        if list_blocking_gates(run_ended.plan):
             return ExitReason.POLICY_VIOLATION
-        is_unchecked = self.options.require_checks and ended.plan.unchecked
+        is_unchecked = self.options.require_checks and run_ended.plan.unchecked
         return ExitReason.UNCHECKED if is_unchecked else None
 
-    def _is_confirmed(self, ended: RunEnded, outcome: Outcome) -> bool:
+    def _is_confirmed(self, run_ended: RunEnded, outcome: Outcome) -> bool:
         """Return True if the plan may be applied.
 
         A plan without changes needs no confirmation: the run updates the state alone.
@@ -359,51 +381,58 @@ class PlannedRun:
         confirm = self.callbacks.confirm
         if confirm is None or self.options.skip_preview or not outcome.has_changes:
             return True
-        return confirm(ended.plan)
+        return confirm(run_ended.plan)
 
-    def _save_plan(self, ended: RunEnded, outcome: Outcome) -> None:
+    def _save_plan(self, run_ended: RunEnded, outcome: Outcome) -> None:
         path = self.options.save_plan
         if path is not None:
-            write_plan(path, self._seal_plan(ended, outcome, {}))
+            write_plan(path, self._seal_plan(run_ended, outcome, {}))
             command = "up" if self.options.operation == "update" else self.options.operation
             self.callbacks.report(
                 f"Plan saved to {path}: `gpuform {command} --plan {path}` applies it."
             )
 
     def _seal_plan(
-        self, ended: RunEnded, outcome: Outcome, planned_with: Mapping[str, str]
+        self, run_ended: RunEnded, outcome: Outcome, planned_with: Mapping[str, str]
     ) -> Plan:
-        plan = ended.plan.model_copy(update={"planned_with": dict(planned_with)})
+        plan = run_ended.plan.model_copy(update={"planned_with": dict(planned_with)})
         return build_sealed_plan(plan, self.options, self.stack, outcome)
 
     def _build_result(
-        self, ended: RunEnded, outcome: Outcome, reason: ExitReason | None = None
+        self, run_ended: RunEnded, outcome: Outcome, reason: ExitReason | None = None
     ) -> RunResult:
-        """Report idle resources, and return the result of the run."""
+        """Report idle resources, and return the result of the run.
+
+        `reason` says why the run ended early; None derives the reason from the outcome.
+        """
         for line in self.expiry.idle.format_verdicts():
             self.callbacks.report(line)
         is_stopped = reason in (ExitReason.POLICY_VIOLATION, ExitReason.UNCHECKED)
         reason = reason or self._choose_reason(outcome)
-        unknown = (
-            self.expiry.list_names_without_end(outcome) if reason is ExitReason.END_UNKNOWN else ()
+        unknown_ends = (
+            self.expiry.list_names_with_unknown_end(outcome)
+            if reason is ExitReason.END_UNKNOWN
+            else ()
         )
         secrets = self.stack.subject().program.secrets
-        plan = ended.plan if outcome.succeeded or not ended.started.preview else None
+        plan = run_ended.plan if outcome.succeeded or not run_ended.started.preview else None
         return RunResult(
             reason,
-            ended.started.preview,
+            run_ended.started.preview,
             outputs=convert_outputs(outcome.outputs),
             changes=dict(outcome.changes),
             has_changes=outcome.has_changes,
-            diagnostics=ended.record.diagnostics,
-            gates=list_blocking_gates(ended.plan) if is_stopped else (),
-            unchecked=ended.plan.unchecked if is_stopped and self.options.require_checks else (),
-            unknown_ends=unknown,
+            diagnostics=run_ended.record.diagnostics,
+            gates=list_blocking_gates(run_ended.plan) if is_stopped else (),
+            unchecked=run_ended.plan.unchecked
+            if is_stopped and self.options.require_checks
+            else (),
+            unknown_ends=unknown_ends,
             refusals=self.expiry.refusals,
             seconds=outcome.seconds,
-            make_plan=None if plan is None else lambda: mask_plan(plan, secrets()),
-            foreseen=outcome.outputs,
-            seal=lambda planned_with: self._seal_plan(ended, outcome, planned_with),
+            build_plan=None if plan is None else lambda: mask_plan(plan, secrets()),
+            planned_outputs=outcome.outputs,
+            seal_plan=lambda planned_with: self._seal_plan(run_ended, outcome, planned_with),
         )
 
     def _choose_reason(self, outcome: Outcome) -> ExitReason:
@@ -415,7 +444,7 @@ class PlannedRun:
             return ExitReason.UNEXPECTED_CHANGES
         if self.expiry.refusals:
             return ExitReason.FAILED
-        if self.options.operation == "expire" and self.expiry.list_names_without_end(outcome):
+        if self.options.operation == "expire" and self.expiry.list_names_with_unknown_end(outcome):
             return ExitReason.END_UNKNOWN
         is_maintenance = self.options.operation in ("expire", "repair")
         if is_maintenance and self.options.preview_only and outcome.has_changes:
@@ -431,7 +460,7 @@ class PlannedRun:
             list_entry_notices(entries, self.expiry.now)
         )
 
-    def _deploy(
+    def _run_deployment(
         self,
         *,
         preview: bool,
@@ -461,12 +490,12 @@ class PlannedRun:
         if run_options.operation == "repair":
             options = RepairRun(stack, run_options.repair_nodes).build_options(options)
         self.restart_log()
-        started = RunStarted(
+        run_started = RunStarted(
             run_options.operation, preview, stack.project.name, stack.name, emulated=self.emulated
         )
-        ended = RunEnded(started, RunRecord(), self.evaluator)
-        callbacks.on_event(started)
-        listeners: list[Listener] = [ended.record, callbacks.on_event, *self.log]
+        run_ended = RunEnded(run_started, RunRecord(), self.evaluator)
+        callbacks.on_event(run_started)
+        listeners: list[Listener] = [run_ended.record, callbacks.on_event, *self.log]
         events = EventBus([*listeners, logger] if logger else listeners, self.selected.debug)
         deployment = Deployment(subject, options, events)
 
@@ -476,10 +505,11 @@ class PlannedRun:
 
         try:
             with callbacks.interruptions.register(cancel, self._release_lock):
-                ended.outcome = outcome = deployment.run()
+                run_ended.outcome = outcome = deployment.run()
         finally:
-            callbacks.on_event(ended)
-        return ended, outcome
+            # Also after an exception: a live display must end before the error is printed.
+            callbacks.on_event(run_ended)
+        return run_ended, outcome
 
     def _release_lock(self) -> None:
         """Release the lock at once; operations in progress stay in the state as pending."""

@@ -37,7 +37,10 @@ _DEFAULTS = {f.name: f.default for f in fields(RunOptions) if f.name in _RECORDE
 
 
 def require_digest(saved_plan: "SavedPlan | None", digest: str) -> None:
-    """Raise PlanRefused unless the plan has the digest of the reviewed plan."""
+    """Raise PlanRefused unless the plan has the digest of the reviewed plan.
+
+    Raised also without a plan.
+    """
     if saved_plan is None:
         raise PlanRefused(
             "a digest says which saved plan is meant, and there is none",
@@ -52,23 +55,27 @@ def require_digest(saved_plan: "SavedPlan | None", digest: str) -> None:
 
 
 def build_sealed_plan(plan: Plan, options: RunOptions, stack: Stack, preview: Outcome) -> Plan:
-    """Return a preview's plan with everything that `--plan` checks: basis, creation, seal."""
+    """Return a preview's plan with the basis, creation time and seal checked by `--plan`.
+
+    The secrets of the configuration are masked.
+    """
     digest, subject = stack.crypter.digest, stack.subject()
     updates = {**describe_creation(), "basis": _build_basis(options, stack, preview)}
     masked_plan = mask_plan(plan.model_copy(update=updates), subject.program.secrets())
+    # Masked first: the seal is computed over what the file holds.
     return seal_plan(masked_plan, digest)
 
 
 def build_origin(
     stack: Stack, environ: Mapping[str, str], message: str, saved_plan: "SavedPlan | None"
 ) -> Origin:
-    """Return the origin of a run for the history: its source, its message and its saved plan."""
+    """Return the origin of a run for the history: source, message and saved plan."""
     plan = (saved_plan.basis.seal, saved_plan.plan.made_at) if saved_plan else None
     return Origin.of(stack.project.directory, environ, message=message, plan=plan)
 
 
 def describe_creation() -> dict[str, str]:
-    """Return the fields of a plan that say when and by which release it was made."""
+    """Return a plan's fields for the current time and this release of gpuform."""
     now = datetime.fromtimestamp(get_clock(os.environ).now(), UTC)
     return {
         "made_at": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -79,7 +86,7 @@ def describe_creation() -> dict[str, str]:
 def build_constraint(
     plan: Plan, options: RunOptions, stack: Stack, preview: Outcome
 ) -> PlanConstraint:
-    """Return the constraint of a plan that was just made: the run that follows may do no more."""
+    """Return the constraint with which the following run does no more than `plan`."""
     basis = _build_basis(options, stack, preview)
     return PlanConstraint.from_plan(plan.model_copy(update={"basis": basis}), stack.crypter.digest)
 
@@ -119,13 +126,18 @@ class SavedPlan:
     def from_plan(
         cls, path: Path, plan: Plan, project: str, stack: str, operation: Operation
     ) -> Self:
-        """Check that the plan, read from `path`, belongs to this stack and operation."""
+        """Return the saved plan of `path`, after a check of its stack and operation.
+
+        Raises:
+            PlanRefused: the plan belongs to another stack or operation, or is one of `expire`.
+        """
         if (plan.project, plan.stack) != (project, stack):
             raise PlanRefused(
                 f"{path} is a plan for stack {plan.stack} of project {plan.project}, "
                 f"and this is stack {stack} of project {project}",
                 hint=f"apply it with --stack {plan.stack} in its project, or {NEW_PLAN_HINT}",
             )
+        # What is due depends on the time of the run: a plan of `expire` is outdated at once.
         if operation not in ("update", plan.operation) or plan.operation == "expire":
             raise PlanRefused(
                 f"{path} is a plan of another operation: {plan.operation}",
@@ -142,7 +154,7 @@ class SavedPlan:
         return self.plan.basis
 
     def merge_options(self, options: RunOptions) -> RunOptions:
-        """Return the options with the plan's operation and the options that it was made with.
+        """Return the options with the plan's operation and recorded options.
 
         Raises:
             PlanRefused: the user set an option to another value.
@@ -157,6 +169,7 @@ class SavedPlan:
                     f"{self.path} was made {condition}",
                     hint=f"leave {flag} out: what the plan was made with is taken from it",
                 )
+        # A plan of a newer gpuform may be limited by an option that this release would ignore.
         if planned.keys() != set(_RECORDED_OPTIONS):
             raise PlanRefused(f"{self.path} was made with options that this gpuform does not know")
         return replace(options, operation=self.plan.operation, **planned)
@@ -199,7 +212,7 @@ class SavedPlan:
 
 
 def _collect_options(options: RunOptions) -> dict[str, Any]:
-    """Return the options that decide what a run may do, with lists sorted for comparison."""
+    """Return the options which decide about a run's changes, with lists sorted for comparison."""
     values = {name: getattr(options, name) for name in _RECORDED_OPTIONS}
     return {k: tuple(sorted(v)) if isinstance(v, tuple) else v for k, v in values.items()}
 
@@ -209,6 +222,6 @@ def _format_value(value: Any) -> str:
 
 
 def _list_to_tuple(value: Any) -> Any:
-    """Return lists as tuples: RunOptions has tuples, and JSON returns lists."""
+    """Return lists as tuples, which RunOptions has where JSON has lists."""
     is_list = isinstance(value, Sequence) and not isinstance(value, str)
     return tuple(value) if is_list else value

@@ -92,7 +92,7 @@ def outcome(**facts: Any) -> Outcome:
 
 def test_a_clock_that_does_not_answer_is_given_up(screen: Screen) -> None:
     watch = Stopwatch(DeadClock())
-    watch.synchronise()
+    watch.synchronize_clock()
     watch.start("x")
     assert watch.is_real
     assert watch.get_elapsed("x") < 60

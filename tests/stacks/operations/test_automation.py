@@ -135,18 +135,18 @@ class TestRuns:
             "together:SharedVolume",
             "more",
             volume["volume_id"],
-            given=(("region", "us-central-8"),),
+            set_values=(("region", "us-central-8"),),
         )
         looked = import_resources(world.stack, replace(found, preview_only=True))
         assert "volume_name: more" in looked.entries
-        assert looked.adopted == ()
+        assert looked.imported == ()
         events: list[OperationEvent] = []
         taken = import_resources(world.stack, found, on_event=events.append)
         assert taken.succeeded
-        assert [each.rpartition("::")[2] for each in taken.adopted] == ["more"]
+        assert [each.rpartition("::")[2] for each in taken.imported] == ["more"]
         assert [each.preview for each in taken.runs] == [False, True]
         assert "volume_name: more" in (world.folder / "topology.yaml").read_text()
-        assert any("1 entry added" in getattr(each, "text", "") for each in events)
+        assert any("1 entry added" in getattr(each, "message", "") for each in events)
 
 
 class TestEndings:

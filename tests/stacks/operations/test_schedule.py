@@ -15,14 +15,14 @@ from gpuform.stacks.engine.project import Project
 from gpuform.stacks.multi_stack import MultiStackWorkspace, StackOrder, WorkspaceStack
 from gpuform.stacks.operations.multi_stack.schedule import NOT_STARTED, Schedule
 from gpuform.stacks.operations.multi_stack.stack_process import (
-    AsksOutputs,
     Cancel,
-    Ended,
     Interpreter,
-    PlannedOutputs,
+    OutputsRequest,
+    OutputsResponse,
     ProcessPool,
     StackProcess,
     Task,
+    TaskResult,
     pack_outputs,
 )
 
@@ -39,7 +39,7 @@ class Played:
     fails: frozenset[str] = frozenset()
     begun: list[str] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
-    foretold: dict[tuple[str, str], PlannedOutputs] = field(default_factory=dict)
+    foretold: dict[tuple[str, str], OutputsResponse] = field(default_factory=dict)
     working: set[str] = field(default_factory=set)
     waiting: set[str] = field(default_factory=set)
     most: int = 0
@@ -65,7 +65,7 @@ class Process(StackProcess):
         threading.Thread(target=self.play, daemon=True).start()
 
     def send(self, message: Any) -> None:
-        if isinstance(message, PlannedOutputs):
+        if isinstance(message, OutputsResponse):
             with self.played.lock:
                 self.played.waiting.discard(self.name)
                 self.played.working.add(self.name)
@@ -82,7 +82,7 @@ class Process(StackProcess):
             with played.lock:
                 played.working.discard(self.name)
                 played.waiting.add(self.name)
-            self.heard(self, AsksOutputs(number=number, project=project, stack=stack))
+            self.heard(self, OutputsRequest(number=number, project=project, stack=stack))
             self.answered.acquire()
             answer = self.answers.pop(0)
             if isinstance(answer, Cancel):
@@ -95,7 +95,7 @@ class Process(StackProcess):
         with played.lock:
             played.working.discard(self.name)
             played.ended.append(self.name)
-        self.heard(self, Ended(code=code, outputs=pack_outputs({}), text=self.name))
+        self.heard(self, TaskResult(code=code, outputs=pack_outputs({}), summary=self.name))
 
 
 class Taken(ProcessPool):
@@ -211,11 +211,11 @@ def test_a_cancelled_run_begins_nothing_more(jobs: int) -> None:
     results = plan.run()
     assert played.begun == []
     assert {each.code for each in results.values()} == {NOT_STARTED}
-    assert results["p0/dev"].text == "not begun: the run was interrupted"
+    assert results["p0/dev"].summary == "not begun: the run was interrupted"
 
 
 def test_a_stack_outside_of_the_run_is_told_by_its_state() -> None:
     played = Played({"p0/dev": ["elsewhere/dev"]})
     results = schedule({"p0/dev": set()}, played).run()
     assert results["p0/dev"].code == 0
-    assert played.foretold["p0/dev", "elsewhere/dev"] == PlannedOutputs(number=0)
+    assert played.foretold["p0/dev", "elsewhere/dev"] == OutputsResponse(number=0)
