@@ -509,7 +509,7 @@ class ClusterOperations:
         try:
             cluster = self._client.get_cluster_listing(project_id).read_one(cluster_id)
             if cluster.status in READY_CLUSTER_STATUSES and not cluster.kube_config:
-                # Nothing says that lists have credentials: look at the cluster alone.
+                # No document says that lists have credentials: read the cluster alone.
                 cluster = self._client.get_cluster_listing(project_id).read_alone(cluster_id)
         except NotFound:
             return None
