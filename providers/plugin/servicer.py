@@ -217,7 +217,10 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
     def Diff(  # noqa: N802
         self, request: provider_pb2.DiffRequest, _context: grpc.ServicerContext
     ) -> provider_pb2.DiffResponse:
-        """Return the changed properties, and the ones whose change replaces the resource."""
+        """Return the changed properties, and the ones whose change replaces the resource.
+
+        Forbidden changes are refused by update and delete, not here.
+        """
         lifecycle = self._get_lifecycle(request)
         olds, news = _struct_to_values(request.olds), _struct_to_values(request.news)
         with self._enter_context(request) as context:
@@ -398,7 +401,10 @@ class Servicer(provider_pb2_grpc.ResourceProviderServicer):
         ).with_settings(self.settings)
 
     def _enter_context(self, request: Any) -> AbstractContextManager[ProviderContext]:
-        """Enter the context of a call: timeout, cancellation, log and secrets."""
+        """Return a context manager for a request's ProviderContext: timeout, cancellation and log.
+
+        Secrets in the request's properties are masked in messages and logs.
+        """
         urn = request.urn
         provider_context = replace(
             create_hosted_context(urn),

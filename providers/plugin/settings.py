@@ -177,7 +177,7 @@ def call_function(token: str, arguments: Mapping[str, Any], settings: Settings) 
 
 
 def _convert_integers(function: Any, arguments: Mapping[str, Any]) -> Properties:
-    """Return the arguments with whole numbers as int where the parameter is an int."""
+    """Return the arguments, with 2.0 as 2 where the function's parameter is an int."""
     # Protobuf's Struct transports every number as a double.
     parameters = inspect.signature(function).parameters
     return {

@@ -202,7 +202,10 @@ def describe_cluster_usage(inputs: Mapping[str, Any], outputs: Mapping[str, Any]
 def _list_expenses(
     inputs: Mapping[str, Any], outputs: Mapping[str, Any], region: str, gpu_type: str
 ) -> tuple[Expense, ...]:
-    """Return the expenses for GPUs and storage, at the reported rate if valid, else unpriced."""
+    """Return the expenses for GPUs and storage, at the reported rate if valid, else unpriced.
+
+    The reported rate covers both, so that the storage then costs 0.
+    """
     location = {"platform": "tensorone", "region": region}
     hourly_rate = outputs.get("current_hourly_rate")
     # The reported rate is for the cluster as it is: after a change of a priced field only the price
@@ -277,7 +280,7 @@ def read_live_figures(client: TensorOneClient, ids: Sequence[str]) -> Mapping[st
 
 
 def _format_use(metrics: ClusterMetrics, *, is_running: bool) -> Iterator[str]:
-    """Yield the GPU use of a cluster, and uptime and idle time of a running one."""
+    """Yield texts about a cluster's use: GPUs, uptime and idle time if running, and last access."""
     current = metrics.metrics.current
     # the last figures of a stopped cluster say nothing about now
     if is_running:
@@ -300,7 +303,7 @@ def _format_use(metrics: ClusterMetrics, *, is_running: bool) -> Iterator[str]:
 
 
 def _format_cost(metrics: ClusterMetrics) -> Iterator[str]:
-    """Yield the cost of a cluster and the efficiency of the spending."""
+    """Yield texts about the cost of a cluster and the efficiency of the spending."""
     cost, efficiency = metrics.cost, metrics.metrics.historical.cost_efficiency
     sums = ((cost.session_cost, "this session"), (cost.total_lifetime_cost, "in all"))
     if parts := [

@@ -42,7 +42,7 @@ MAX_STOP_DURATION_S: Final = 3600.0
 """Seconds within which the platform carries out a stop that gpuform requested."""
 
 
-def evaluate_idleness(client: TensorOneClient, id_: str, idleness: Idleness) -> Verdict:
+def evaluate_idleness(client: TensorOneClient, cluster_id: str, idleness: Idleness) -> Verdict:
     """Return whether a cluster is idle now and why, from one request.
 
     Raises:
@@ -50,7 +50,7 @@ def evaluate_idleness(client: TensorOneClient, id_: str, idleness: Idleness) -> 
     """
     # the shortest window that covers the required time
     window = next(name for name, seconds in WINDOW_SECONDS.items() if seconds >= idleness.lasting)
-    cluster = client.get_cluster(id_, window).cluster
+    cluster = client.get_cluster(cluster_id, window).cluster
     now, _ = get_current_context().get_platform_time(client.clock_ahead)
     check = _IdlenessCheck(cluster, idleness, window, now)
     doubt = next(check.find_doubts(), None)
@@ -109,7 +109,7 @@ class _IdlenessCheck:
         yield from self._find_activity_doubts()
 
     def _find_current_doubts(self) -> Iterator[str]:
-        """Yield why the present metrics do not prove idleness: absent, old, or GPUs in use."""
+        """Yield why current metrics prove no idleness: absent, old, or GPUs used or unhealthy."""
         current = self._metrics.current
         gpu_use, watts = current.gpu_utilization, current.power_usage_watts
         measured_at = to_unix_time(current.timestamp)

@@ -129,7 +129,10 @@ class RateLimitedPollSchedule(PollSchedule):
         self._rate_limits = rate_limits
 
     def compute_delay(self, now: float, waited: float = math.inf) -> float:
-        """Return the seconds until the next shared poll within the limits."""
+        """Return the seconds until the next shared poll, by an interval that the rate limits allow.
+
+        The interval is a multiple of the longest one while reads run short.
+        """
         pause = super().compute_delay(now, waited)
         spacing = self._rate_limits.compute_read_spacing(now)
         if spacing <= self._longest_interval or self._started_at is None:

@@ -203,7 +203,7 @@ def _build_id(inputs: CertificationInputs) -> KubernetesObjectId:
 
 
 def _create_slurm_tester(
-    context: ProviderContext, id_: str, inputs: CertificationInputs, cluster: wire.Cluster
+    context: ProviderContext, object_id: str, inputs: CertificationInputs, cluster: wire.Cluster
 ) -> SlurmTester:
     """Create the tester of the cluster's own Slurm.
 
@@ -224,7 +224,7 @@ def _create_slurm_tester(
     return SlurmTester(
         BatchQueue(commands, folder=inputs.folder or ""),
         BatchRecords.from_intents(context.intents),
-        id_,
+        object_id,
         inputs.name,
         inputs.categories,
         {worker.host_name: worker.slurm_worker_hostname or worker.host_name for worker in workers},

@@ -300,7 +300,11 @@ class ClusterOperations:
     def _wait_for_earlier_removal(
         self, context: ProviderContext, cluster_id: str, inputs: ClusterInputs
     ) -> NodeRemoval:
-        """Wait until the platform ends the removal of an earlier run; return the next removal."""
+        """Wait until the platform has ended the removal of an earlier run, and uncordon leftovers.
+
+        Returns a removal for the cluster as read last. Raises GpuformError if the cluster is gone,
+        and NotReady at the deadline.
+        """
 
         def poll() -> PollResult[NodeRemoval]:
             cluster = self._find_cluster(cluster_id, inputs.project_id)
@@ -363,7 +367,7 @@ class ClusterOperations:
         inputs: ClusterInputs,
         changes: Sequence[FieldChange],
     ) -> None:
-        """Send the changed fields in one request; repeat it while capacity is missing, as declared.
+        """Send the changed fields in one request; retry while capacity is missing, as declared.
 
         Raises:
             OutOfCapacity: there was no capacity in time.

@@ -182,7 +182,10 @@ def _list_expenses(
 def _count_gpus_by_billing(
     inputs: Mapping[str, Any], outputs: Mapping[str, Any]
 ) -> Iterator[tuple[Billing, float | None]]:
-    """Yield the number of GPUs for each way of billing; None for an unknown number."""
+    """Yield the number of GPUs for each way of billing, 0 included; None for an unknown number.
+
+    Preemptible GPUs count as declared, or as allocated if there are more.
+    """
     total, pooled = find_number(inputs, "num_gpus"), find_number(inputs, "num_capacity_pool_gpus")
     declared = inputs.get("billing_type")
     billing = _BILLING.get(str(declared), Billing.ON_DEMAND)

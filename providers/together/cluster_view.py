@@ -274,7 +274,10 @@ def list_standard_workers(cluster: wire.Cluster) -> list[wire.GpuWorkerNode]:
 
 
 def is_preemptible(node: wire.GpuWorkerNode) -> bool:
-    """Return True if Together may take the node back (Together docs, 'Preemptible compute')."""
+    """Return True if the worker's host name marks a node that Together may take back.
+
+    From Together docs, 'Preemptible compute'.
+    """
     # no field says so, but the host name contains the word
     return "preemptible" in node.host_name
 

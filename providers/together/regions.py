@@ -107,7 +107,10 @@ def _format_unknown_region(name: str, regions: Iterable[Region]) -> str:
 
 
 def _find_unoffered_gpu_type(gpu_type: Any, regions: Iterable[Region]) -> Iterator[Problem]:
-    """Yield a problem if no region at all offers the GPU type; the region is not known yet."""
+    """Yield a problem if no region at all offers the GPU type.
+
+    The caller has found no known region in the declaration.
+    """
     offered_types = sorted(
         {offered_type for region in regions for offered_type in region.supported_instance_types}
     )
@@ -140,7 +143,10 @@ def _find_gpu_type_problems(
 
 
 def _find_driver_problems(values: Mapping[str, Any], region: Region) -> Iterator[Problem]:
-    """Yield a problem for a driver id, or a pair of versions, not offered in the region."""
+    """Yield a problem for a driver id, or a pair of versions, not offered in the region.
+
+    A region without a list of versions, and an unknown or incomplete pair, give no problem.
+    """
     offered_versions = region.driver_versions
     version_id = values.get("nvidia_version_id")
     if isinstance(version_id, str):

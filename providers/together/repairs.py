@@ -43,7 +43,10 @@ MODES_BEYOND_APPROVAL: Final = ("HOST_POWER_CYCLE",)
 def decide_cluster_repairs(
     outputs: Mapping[str, Any], declared: Mapping[str, Any]
 ) -> RepairDecision:
-    """Return which broken nodes a run repairs under the declared `repair`, which not, and why."""
+    """Return which broken nodes a run repairs under the declared `repair`, which not, and why.
+
+    Preemptible nodes are left out: Together replaces these itself.
+    """
     policy = parse_repair_policy(declared, ClusterRepairInputs)
     reported_workers = outputs.get("gpu_worker_nodes")
     # the platform replaces preemptible nodes itself

@@ -62,7 +62,10 @@ class NodeRemoval:
 
     @property
     def is_under_way(self) -> bool:
-        """Return True if the platform still removes or repairs nodes drained by an earlier run."""
+        """Return True if the platform still removes or repairs nodes drained by an earlier run.
+
+        False without a record of a drain, or if the earlier run never sent its request.
+        """
         drain = self.earlier_drain
         if drain is None or not drain.asked:
             return False

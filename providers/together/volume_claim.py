@@ -320,7 +320,10 @@ def _evaluate_claim(
 def _determine_state(
     claims: ClusterClaims, claim: Claim, wanted_storage: str
 ) -> tuple[str, bool, str | None]:
-    """Return progress, readiness, and the reason of a final failure (or None)."""
+    """Return progress, readiness, and the reason of a final failure (or None).
+
+    A Pending claim that only the first pod's use binds is ready.
+    """
     phase, capacity = claim.status.phase, claim.status.capacity.get("storage")
     if claim.metadata.deleted_at is not None:
         return phase, False, "it is being deleted"
