@@ -28,7 +28,7 @@ from gpuform.providers.http import (
     build_path,
 )
 from gpuform.providers.operations import Settings
-from gpuform.providers.tensorone.pacing import RateLimitedPollSchedule, RateLimits
+from gpuform.providers.tensorone.rate_limits import RateLimitedPollSchedule, RateLimits
 from gpuform.schemas.tensorone import requests, wire
 from gpuform.schemas.tensorone.statuses import is_before
 

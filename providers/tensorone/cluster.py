@@ -1,8 +1,8 @@
 """Create, read, change, start, stop and delete TensorOne's GPU clusters.
 
 `gpuform.providers.lifecycle` calls `ClusterOperations` through `ClusterLifecycle`, whose dotted
-path is in state files. The work is in `client` (requests), `shown` (answers), `course` (starts and
-stops) and `repairing` (restarts).
+path is in state files. The work is in `client` (requests), `cluster_view` (answers), `start_stop`
+(starts and stops) and `repairing` (restarts).
 
 Statuses and requests are from TensorOne's documentation ('GPU Clusters'). Auto-termination may stop
 a cluster, as its declaration allows: that is no drift, the plan reports it, and a start needs the
@@ -50,11 +50,11 @@ from gpuform.providers.tensorone.cluster_facts import (
     plan_state_changes,
     read_live_figures,
 )
-from gpuform.providers.tensorone.course import (
-    StartStopSequence,
-    build_out_of_stock_error,
-    get_capacity_wait,
-    to_out_of_capacity,
+from gpuform.providers.tensorone.cluster_view import (
+    build_outputs,
+    extract_inputs,
+    find_failed_checks,
+    find_failure,
 )
 from gpuform.providers.tensorone.idleness import evaluate_idleness, find_idle_stop_reason
 from gpuform.providers.tensorone.repairing import (
@@ -62,11 +62,11 @@ from gpuform.providers.tensorone.repairing import (
     decide_cluster_repairs,
     observe_use,
 )
-from gpuform.providers.tensorone.shown import (
-    build_outputs,
-    extract_inputs,
-    find_failed_checks,
-    find_failure,
+from gpuform.providers.tensorone.start_stop import (
+    StartStopSequence,
+    build_out_of_stock_error,
+    get_capacity_wait,
+    to_out_of_capacity,
 )
 from gpuform.schemas.access import Access
 from gpuform.schemas.changes import Action, FieldChange

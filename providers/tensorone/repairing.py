@@ -30,8 +30,8 @@ from gpuform.providers.repairing import (
     parse_repair_policy,
 )
 from gpuform.providers.tensorone.client import ClusterReading, TensorOneClient
+from gpuform.providers.tensorone.cluster_view import find_failure
 from gpuform.providers.tensorone.idleness import MAX_CLOCK_SKEW_S, MAX_GPUS, MAX_METRIC_AGE_S
-from gpuform.providers.tensorone.shown import find_failure
 from gpuform.schemas.policies.repair import FaultCause, NodeFault, NodeRepair
 from gpuform.schemas.tensorone import wire
 from gpuform.schemas.tensorone.inputs import ClusterRepairInputs

@@ -1,7 +1,7 @@
 """Create, read, change and delete Together's GPU clusters.
 
 `gpuform.providers.lifecycle` calls `ClusterOperations` through `ClusterLifecycle`, whose dotted
-path is in state files. The work is in `client` (requests), `cluster_view` (answers), `shrinking`
+path is in state files. The work is in `client` (requests), `cluster_view` (answers), `node_removal`
 (removal of nodes), `repairing` (repairs) and `workers` (Kubernetes and Slurm).
 """
 
@@ -53,9 +53,13 @@ from gpuform.providers.together.cluster_view import (
     is_elastic,
     is_gpu_count_explained,
 )
+from gpuform.providers.together.node_removal import (
+    NodeRemoval,
+    get_slurm_inputs,
+    parse_drain_inputs,
+)
 from gpuform.providers.together.repairing import ClusterRepairRun, add_faults
 from gpuform.providers.together.repairs import decide_cluster_repairs
-from gpuform.providers.together.shrinking import NodeRemoval, get_slurm_inputs, parse_drain_inputs
 from gpuform.providers.together.workers import (
     add_worker_states,
     add_worker_states_to_poll,

@@ -1,7 +1,7 @@
 """Repair nodes of a cluster, some at a time and none under a job: drain, request, wait, uncordon.
 
 The operations of a cluster (`cluster`) call `add_faults` for each refresh and run a
-`ClusterRepairRun` for an update. Requests go through `client`, drains through `shrinking`.
+`ClusterRepairRun` for an update. Requests go through `client`, drains through `node_removal`.
 
 A repair is requested under an id that follows from the fault and its mode, so that a run that was
 killed never requests a repair twice. A proposal of Together itself is approved instead.
@@ -29,6 +29,7 @@ from gpuform.providers.records import Drains, Repair, Repairs, Verdicts
 from gpuform.providers.repairing import parse_repair_policy
 from gpuform.providers.together.client import TogetherClient
 from gpuform.providers.together.cluster_view import ObservedCluster, list_standard_workers
+from gpuform.providers.together.node_removal import NodeRemoval, get_slurm_inputs
 from gpuform.providers.together.repairs import (
     ENDED,
     MODES_BEYOND_APPROVAL,
@@ -40,7 +41,6 @@ from gpuform.providers.together.repairs import (
     find_unusable_workers,
     is_under_repair,
 )
-from gpuform.providers.together.shrinking import NodeRemoval, get_slurm_inputs
 from gpuform.providers.together.workers import read_worker_states
 from gpuform.schemas.policies.repair import DEFAULT_NOT_READY_S, FaultCause, NodeFault, NodeRepair
 from gpuform.schemas.together import wire

@@ -16,7 +16,11 @@ from gpuform.providers.context import ProviderContext, use_context
 from gpuform.providers.emulator.tensorone import FREE_KEY
 from gpuform.providers.errors import RateLimited
 from gpuform.providers.tensorone.client import TensorOneClient
-from gpuform.providers.tensorone.pacing import RateLimitedPollSchedule, RateLimits, get_request_kind
+from gpuform.providers.tensorone.rate_limits import (
+    RateLimitedPollSchedule,
+    RateLimits,
+    get_request_kind,
+)
 
 Json = dict[str, Any]
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tensorone_document import ANSWER, CLUSTER, declaration
 
-from gpuform.providers.tensorone.shown import (
+from gpuform.providers.tensorone.cluster_view import (
     build_outputs,
     extract_inputs,
     find_failure,

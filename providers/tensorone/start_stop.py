@@ -14,8 +14,8 @@ from gpuform.providers.errors import ApiError, Conflict, OutOfCapacity
 from gpuform.providers.permissions import Permission
 from gpuform.providers.records import IdleStop, IdleStops
 from gpuform.providers.tensorone.client import NO_CAPACITY_CODE, TensorOneClient
+from gpuform.providers.tensorone.cluster_view import find_start_changes
 from gpuform.providers.tensorone.idleness import describe_idle_stop, find_idle_stop_reason
-from gpuform.providers.tensorone.shown import find_start_changes
 from gpuform.schemas.policies.lifetime import read_idleness
 from gpuform.schemas.tensorone import requests, wire
 from gpuform.schemas.tensorone.inputs import ClusterInputs

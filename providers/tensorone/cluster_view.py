@@ -1,7 +1,7 @@
 """Convert a TensorOne cluster to inputs and outputs, and find how it differs from its declaration.
 
-The lifecycle (`cluster`), its start and stop steps (`course`) and its repairs (`repairing`) call
-this module; it sends no request.
+The lifecycle (`cluster`), the steps in `start_stop` and the repairs in `repairing` call this
+module, which sends no request.
 """
 
 from collections.abc import Mapping, Sequence
