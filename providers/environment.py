@@ -174,12 +174,15 @@ def find_address(platform: str, settings: Settings) -> str | None:
 def enter_environment(context: ProviderContext, platform: str, settings: Settings) -> None:
     """Record the platform's address or emulator before a call uses the platform.
 
-    Nothing is recorded where the records are those of several stacks, in a project whose state is
-    out of reach. The clock must be the platform's all the same. Does nothing if the address is
-    unknown. Warns when an old record gets the identity of its emulator.
+    Does nothing if the address is unknown. In a project whose state is out of reach, the records
+    are those of several stacks: nothing is recorded, and only an emulator's clock for a real
+    platform is refused. Warns when an old record gets the identity of its emulator.
 
     Raises:
-        WrongEnvironment: the stack belongs to another emulator, or to another address.
+        WrongEnvironment: the stack belongs to another emulator or address, or GPUFORM_CLOCK names
+            an emulator's clock for a real platform.
+        Unreachable: the emulator does not answer.
+        OtherEmulator: another emulator answers than the one of GPUFORM_EMULATOR.
     """
     records = context.intents.records
     address = find_address(platform, settings)

@@ -119,6 +119,6 @@ def compute_repair_key(repair: NodeFault | NodeRepair) -> str:
 
 
 def get_reviewed_repairs(environ: Mapping[str, str] | None = None) -> frozenset[str]:
-    """Return the keys of the repairs that a person has seen in the plan."""
+    """Return the keys (`compute_repair_key`) of the repairs that a reviewed plan has shown."""
     text = (os.environ if environ is None else environ).get(REVIEWED_VARIABLE, "")
     return frozenset(filter(None, text.split(",")))

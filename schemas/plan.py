@@ -373,7 +373,7 @@ class Plan(_PlanModel):
 
     @property
     def has_changes(self) -> bool:
-        """True if applying the plan would do anything. Reads are no changes."""
+        """True if applying the plan would do anything. Reads and refreshes are no changes."""
         actions = {change.action for change in self.changes}
         actions |= {action for action, count in self.summary.items() if count}
         return bool(actions - {PlanAction.SAME, PlanAction.READ, PlanAction.REFRESH})

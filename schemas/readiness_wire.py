@@ -140,10 +140,12 @@ class Measurement(WireModel):
     status: MeasurementStatus = MeasurementStatus()
 
     def get_value(self, metric: str) -> float | None:
-        """Return the final value of a metric, or None while the measurement is not final.
+        """Return the final value of a metric, or None without one.
 
         The value is the greatest of all message sizes, as the engine judges it
-        (BandwidthMeasurement, 'How it works'). Values that are no decimal number are skipped.
+        (BandwidthMeasurement, 'How it works'). Values that are no decimal number are skipped. None
+        until the measurement is complete, if it ended without a result, and for a bandwidth whose
+        job has failed.
         """
         completed = find_true_condition(self.status.conditions, "Complete")
         if completed is None or completed.reason in _REASONS_WITHOUT_RESULT:

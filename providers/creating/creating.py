@@ -442,7 +442,7 @@ def search_created(context: ProviderContext, creation: Creation, intent: Intent)
 def _search_once(
     context: ProviderContext, creation: Creation, intent: Intent, now: float
 ) -> tuple[str | None, Sequence[Candidate]]:
-    """Return the created object's id, if visible, and the objects of which one may be ours."""
+    """Return the created object's id, or None, and the objects of which one may be ours."""
     if intent.id is not None and creation.exists(intent.id):
         return intent.id, ()
     if intent.id is not None and not creation.has_hints:

@@ -231,6 +231,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         """Create the object, wait until the object is ready, and return its id and outputs.
 
         Once an id exists it is returned, with `ready: false` and the reason if the wait fails.
+        Under a host that reports no URN, the record of the create is deleted at the end.
 
         Raises:
             GpuformError: nothing was created, the outcome is unknown, or a kind without an object
@@ -426,7 +427,8 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
     ) -> Properties:
         """Return the stored outputs with `ready: false` and the error as the reason.
 
-        Raises the error if the host cannot store a resource that is not ready.
+        Adds the reason to `context.init_errors`. Raises the error if the host cannot store a
+        resource that is not ready.
         """
         if not context.can_store_unready:
             raise error

@@ -106,7 +106,7 @@ class Repairs:
         return read_record(self._records, _build_repair_record_name(id_, node), Repair)
 
     def list_for_object(self, id_: str) -> list[Repair]:
-        """Return the unfinished repairs of an object's nodes, in a stable order."""
+        """Return the last recorded repair of each node of an object, in a stable order."""
         names = sorted(
             name for name in self._records.names() if name.startswith(_build_name_prefix(id_))
         )

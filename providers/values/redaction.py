@@ -223,11 +223,11 @@ def redact_request(text: str, body: Mapping[str, Any]) -> str:
     members = sorted({member for member in _iterate_members(body) if member[0]}, key=repr)
     if not members:
         return text
-    member = f"(?:{'|'.join(_build_member_pattern(*member) for member in members)})"
-    name = f"(?:{'|'.join(re.escape(name) for name, _ in members)})"
+    member_pattern = f"(?:{'|'.join(_build_member_pattern(*member) for member in members)})"
+    name_pattern = f"(?:{'|'.join(re.escape(name) for name, _ in members)})"
     pattern = re.compile(
-        rf"(?:\{{|(?<=\w)\() ?{member}(?:.*[}})]|.*)"
-        rf"|(?<![\w-])'?{member}.*\b{name}'? ?[:=](?:.*[}})]| ?[^ ]*)"
+        rf"(?:\{{|(?<=\w)\() ?{member_pattern}(?:.*[}})]|.*)"
+        rf"|(?<![\w-])'?{member_pattern}.*\b{name_pattern}'? ?[:=](?:.*[}})]| ?[^ ]*)"
     )
     compared = map(_normalize, _decode_layers(_Text.from_original(text)))
     spans = [

@@ -370,8 +370,9 @@ def _find_differences(
 ) -> Iterator[tuple[str, Any]]:
     """Yield the registry's dotted path and the new value of each differing field.
 
-    `declared_prefix` and `wire_prefix` are the paths of the object in the declaration and in the
-    registry.
+    Immutable fields and the entries of nodes are left out; an undeclared field counts with its
+    default. `declared_prefix` and `wire_prefix` are the object's paths in the declaration and in
+    the registry.
     """
     for name, field in rules.items():
         declared_path, wire_path = f"{declared_prefix}{name}", f"{wire_prefix}{to_wire_name(name)}"
@@ -395,7 +396,8 @@ def _find_free_differences(
 ) -> Iterator[tuple[str, Any]]:
     """Yield path and new value of each difference between two JSON values of any type.
 
-    Objects are compared key by key where Mongo can address the keys in a dotted path.
+    Objects are compared key by key where Mongo can address the keys in a dotted path; a key that is
+    gone has the new value `_REMOVED`.
     """
     are_objects = not rules.nested and isinstance(old, Mapping) and isinstance(new, Mapping)
     # a key with a dot or a leading $ would change the meaning of the path

@@ -98,7 +98,7 @@ class RepairPolicy(InputModel):
 
     @property
     def limit(self) -> str | int:
-        """The most broken nodes with which repairs happen, as declared: a number or a share."""
+        """The most broken nodes with which repairs happen: a number or a share, 25% by default."""
         return DEFAULT_MAX_UNHEALTHY
 
     def compute_max_unhealthy(self, nodes: int) -> int:
@@ -182,7 +182,7 @@ class RepairInputs(MachineRepairInputs):
 
     @property
     def limit(self) -> str | int:
-        """The most broken nodes with which repairs happen, as declared: a number or a share."""
+        """The most broken nodes with which repairs happen: the declared number or share, or 25%."""
         return self.max_unhealthy or DEFAULT_MAX_UNHEALTHY
 
 

@@ -51,8 +51,8 @@ def build_create(inputs: ClusterInputs) -> Body:
 def build_update(inputs: ClusterInputs, changes: Sequence[FieldChange]) -> Body:
     """Return the JSON for updating a cluster: each changed field with its complete value.
 
-    Request: ``PUT /clusters/{id}``. A field that is no longer declared is sent only if it has a
-    default. The body may be empty.
+    Request: ``PUT /clusters/{id}``. Fields that an update request cannot have are left out, and a
+    field that is no longer declared is sent only if it has a default. The body may be empty.
     """
     declared, body = inputs.dump_declared(), Body()
     for change in changes:
