@@ -59,7 +59,7 @@ def try_until_capacity(
             raise last_error
         alternatives = f": {', '.join(names)}" if names else ""
         context.on_progress(
-            f"out of stock{alternatives}; trying again for {format_duration(remaining)}"
+            f"out of capacity{alternatives}; trying again for {format_duration(remaining)}"
         )
         context.sleep(min(ROUND, remaining))
         verb = "trying again"
@@ -92,7 +92,8 @@ def build_capacity_error(
     """
     more = "" if is_searched else "; on_no_capacity makes gpuform wait, or try alternatives"
     return OutOfCapacity(
-        f"{title} has no {' and no '.join(missing_capacity)} now; nothing was {undone_action}",
+        f"{title} is out of capacity: it has no {' and no '.join(missing_capacity)} now; nothing "
+        f"was {undone_action}",
         method=error.method,
         path=error.path,
         status=error.status,
@@ -114,4 +115,4 @@ def _describe_attempt(begin: str, names: Sequence[str], at: int) -> str:
 
 def _describe_exhausted(names: Sequence[str]) -> str:
     """Return the end of a progress text with the names of attempts that found no capacity."""
-    return f"; out of stock: {', '.join(names)}"
+    return f"; out of capacity: {', '.join(names)}"

@@ -141,7 +141,7 @@ def create_once(context: ProviderContext, creation: Creation) -> str:
         object_id = _find_object_of_earlier_attempt(context, creation, earlier)
         if object_id is not None:
             if not context.is_search_only:
-                context.on_progress(f"found {object_id} again, created by an earlier attempt")
+                context.on_progress(f"found {object_id}, which an earlier attempt created")
             # The id is stored before anybody waits: a crash now loses nothing.
             context.intents.record_id(earlier, object_id)
             return object_id
@@ -272,9 +272,9 @@ def _confirm_created(
     object_id = search_created(context, creation, intent)
     if object_id is None:
         raise UnknownOutcome(
-            f"{intent.platform} accepted the create of the {intent.kind} {intent.name!r}, and "
-            "shows no such object",
-            hint="run it again: it looks once more before anything is made",
+            f"{intent.platform} accepted the create of the {intent.kind} {intent.name!r}, but "
+            "does not show the object",
+            hint="run the command again: it looks for the object before it creates anything",
         )
     return object_id
 
@@ -298,7 +298,7 @@ def _find_after_conflict(
     own_object = verdict.ours
     if own_object is not None and find_credible_time(own_object, intent, now) is not None:
         context.on_warning(
-            f"the create was refused ({error.message}), and yet it made {own_object.id}"
+            f"the platform refused the create ({error.message}), but created {own_object.id}"
         )
         return own_object.id
     if own_object is not None or verdict.doubtful:
@@ -376,12 +376,14 @@ def _find_after_unknown_outcome(
     except GpuformError as error:
         reason, object_id = f"{reason}; {error.message}", None
     if object_id is not None:
-        context.on_warning(f"the answer to the create was lost ({reason}); found {object_id} again")
+        context.on_warning(
+            f"the answer to the create was lost ({reason}); found the object: {object_id}"
+        )
         return object_id
     raise UnknownOutcome(
-        f"it is not known whether the {target.kind} {target.name!r} was created: {reason}",
-        hint=f"nothing of that name appeared within {creation.settle_time:.0f} s. Run it again: it "
-        "looks once more before anything is made",
+        f"the {target.kind} {target.name!r}: the result of its create is unknown: {reason}",
+        hint=f"no object of that name appeared within {creation.settle_time:.0f} s. Run the "
+        "command again: it looks for the object before it creates anything",
     )
 
 
@@ -427,7 +429,7 @@ def search_created(context: ProviderContext, creation: Creation, intent: Intent)
             )
             if remaining <= 0 or context.compute_remaining_seconds() == 0:
                 break
-            context.on_progress("looking for what an interrupted create may have made")
+            context.on_progress("looking for the object of an interrupted create")
             context.sleep(min(SEARCH_INTERVAL_S, remaining))
     if failure is not None:
         raise failure
@@ -457,8 +459,8 @@ def build_name_taken_error(target: Target, existing_objects: Sequence[Candidate]
     object_id = existing_objects[0].id
     shell_id, in_code = shlex.quote(object_id), json.dumps(object_id, ensure_ascii=False)
     return NameTaken(
-        f"{target.platform} already has a {target.kind} named {target.name!r} ({ids}), and no "
-        "record says that this project made it",
+        f"{target.platform} already has a {target.kind} named {target.name!r} ({ids}), and this "
+        "project has no record of creating it",
         hint=f"to manage it, write `import: {object_id if shell_id == object_id else in_code}` in "
         "the options of "
         f"its entry (in Python opts=pulumi.ResourceOptions(import_={in_code})) and run `gpuform "
@@ -474,6 +476,6 @@ def _warn_of_renamed_attempts(context: ProviderContext, target: Target) -> None:
             region = other.tried_region or other.region
             which = f"{other.name!r} in {region}" + (f" ({other.id})" if other.id else "")
             context.on_warning(
-                f"an earlier attempt may have created the {other.kind} {which}: look whether it "
-                "exists and delete it if so"
+                f"an earlier attempt may have created the {other.kind} {which}: look for it on "
+                "the platform, and delete it if it exists"
             )

@@ -187,7 +187,7 @@ def has_other_creation_time(candidate: Candidate, intent: Intent) -> bool:
 
 def _find_proof_gaps(candidate: Candidate, intent: Intent, now: float) -> list[str]:
     """Return a text for each missing proof that the intent's request created the object."""
-    missing = [f"it has another {name}" for name in candidate.find_differences(intent.sent)]
+    missing = [f"its {name} differs" for name in candidate.find_differences(intent.sent)]
     if not _is_in_time(candidate, intent, now):
         missing.append("it did not appear in time")
     return find_gaps(ADOPT_CREATED, Observation(candidate.id, missing))
@@ -214,10 +214,10 @@ def build_adoption_question(intent: Intent, doubtful: Sequence[Candidate]) -> Ad
     descriptions = "; ".join(_describe_candidate(candidate, intent) for candidate in doubtful)
     first = shlex.quote(doubtful[0].id)
     return AdoptionQuestion(
-        f"an interrupted create of the {intent.kind} {intent.name!r} on {intent.platform} may have "
-        f"made one of these, or none: {descriptions}",
-        hint=f"nothing was made and nothing taken. `--adopt {first}` makes it this stack's; "
-        "`--create-anew` says that none is (with `pulumi`: GPUFORM_ADOPT=ID, "
+        f"an interrupted create of the {intent.kind} {intent.name!r} on {intent.platform} may "
+        f"have created one of these, or none: {descriptions}",
+        hint=f"nothing was created or adopted. To adopt one, add `--adopt {first}`; if none "
+        "is yours, add `--create-anew` (with `pulumi`: GPUFORM_ADOPT=ID, "
         "GPUFORM_CREATE_ANEW=1 in the environment)",
     )
 

@@ -71,8 +71,8 @@ _ERRORS_BEFORE_SENDING: Final = (MissingCredentials, Unreachable, Cancelled)
 
 
 _UNKNOWN_NODE_HINT: Final = (
-    "declare the scheduler that gives these nodes their jobs, by a kubeconfig that may list all "
-    f"nodes and pods; if nobody does, --allow {Permission.EVICT_JOBS} takes them as they are"
+    "declare the scheduler of these nodes, with a kubeconfig that may list all nodes and pods; "
+    f"if they have none, --allow {Permission.EVICT_JOBS} removes them without asking a scheduler"
 )
 
 
@@ -251,7 +251,7 @@ class DrainOperation:
         except GpuformError as error:
             if not self._may_end_jobs:
                 raise
-            warning = f"{self._target.label}: nobody tells its jobs: {_to_one_line(error)}"
+            warning = f"{self._target.label}: its jobs are unknown: {_to_one_line(error)}"
             self._context.on_warning(warning)
             return None
 
@@ -314,8 +314,8 @@ class DrainOperation:
             return
         if self._may_end_jobs:
             self._context.on_warning(
-                f"{self._target.label}: {'; '.join(observation.missing)}: removed as it is, for "
-                f"--allow {Permission.EVICT_JOBS}"
+                f"{self._target.label}: {'; '.join(observation.missing)}: removed all the same, "
+                f"by --allow {Permission.EVICT_JOBS}"
             )
             return
         require_evidence(REMOVE_NODE, self._target.label, observation, hint=_UNKNOWN_NODE_HINT)
@@ -370,10 +370,9 @@ class DrainOperation:
         if len(eligible) < count:
             missing = ", ".join(worker.name for worker in workers if not worker.scheduled_node)
             raise GpuformError(
-                f"{count} nodes are to go, and {self._scheduler.name} knows "
-                f"{len(eligible)} of them: "
-                f"it does not know {missing}",
-                hint="wait until they have joined, or remove them on the platform's own pages",
+                f"cannot remove {count} nodes: {self._scheduler.name} knows {len(eligible)} of "
+                f"them, and not {missing}",
+                hint="wait until the nodes have joined, or remove them on the platform's own pages",
             )
         # A node of which nobody tells the jobs is not an idle one.
         with_known_jobs = [
@@ -408,8 +407,9 @@ class DrainOperation:
         ]
         if others and self._target.removes_cordoned:
             warn(
-                f"{', '.join(others)} of {self._target.label} is cordoned too: the platform could "
-                f"take it in place of {', '.join(sorted(removed_names))}; uncordon it to be sure"
+                f"{', '.join(others)} of {self._target.label} is cordoned, too: the platform "
+                f"could remove it instead of {', '.join(sorted(removed_names))}; uncordon it to "
+                "be sure"
             )
 
     def _record_drain(self, workers: Sequence[Worker]) -> Drain:
@@ -500,8 +500,8 @@ class DrainOperation:
             )
             raise GpuformError(
                 message if busy_workers else error.reason,
-                hint="run it again when they have ended; drain.wait_minutes waits longer, "
-                f"and --allow {Permission.EVICT_JOBS} ends them",
+                hint="run the command again when the jobs have ended, declare a longer "
+                f"drain.wait_minutes, or end the jobs with --allow {Permission.EVICT_JOBS}",
             ) from None
         return drain
 
@@ -582,8 +582,8 @@ class DrainOperation:
         if busy:
             raise GpuformError(
                 f"jobs run on {format_jobs(busy)}",
-                hint="run it again when they have ended; drain.on_busy wait waits for them, "
-                f"and --allow {Permission.EVICT_JOBS} ends them",
+                hint="run the command again when the jobs have ended, declare drain.on_busy: "
+                f"wait, or end the jobs with --allow {Permission.EVICT_JOBS}",
             )
 
     def _list_workers(self) -> list[Worker]:
@@ -605,12 +605,12 @@ class DrainOperation:
         A Cancelled and a NotEnoughEvidence keep their type. Except for Cancelled, the hint names
         the permission to remove the nodes all the same.
         """
-        message = f"nothing was taken from {self._target.label}: {error.message}"
+        message = f"{self._target.label}: no node was removed: {error.message}"
         if isinstance(error, Cancelled):
             return Cancelled(message)
         hints = [error.hint] if error.hint else []
         if Permission.EVICT_JOBS not in (error.hint or ""):
-            hints.append(f"--allow {Permission.EVICT_JOBS} takes them as they are")
+            hints.append(f"--allow {Permission.EVICT_JOBS} removes the nodes all the same")
         error_type = NotEnoughEvidence if isinstance(error, NotEnoughEvidence) else GpuformError
         return error_type(message, hint="; ".join(hints))
 
@@ -631,8 +631,8 @@ def undo_drain(
         )
     except GpuformError as error:
         context.on_warning(
-            f"{', '.join(drain.cordoned)}: may still be cordoned, for their scheduler could not "
-            f"be asked to uncordon ({_to_one_line(error)}); the next `up` or `refresh` does it"
+            f"{', '.join(drain.cordoned)} may still be cordoned: the scheduler did not uncordon "
+            f"({_to_one_line(error)}); the next `up` or `refresh` uncordons"
         )
         return False
     Drains.from_intents(context.intents).forget(drain.id)
@@ -671,24 +671,22 @@ def finish_drain(
     # A platform that picks nodes itself may have picked others than the cordoned ones.
     if drain.asked and kept_names and other_names:
         raise GpuformError(
-            f"the platform removed {', '.join(other_names)} in place of "
-            f"{', '.join(kept_names)}, which "
-            f"{'takes jobs again' if is_uncordoned else 'may still be cordoned'}: look "
-            "for jobs that ran "
-            f"on {', '.join(other_names)}"
+            f"the platform removed {', '.join(other_names)} instead of {', '.join(kept_names)}, "
+            f"which {'takes jobs again' if is_uncordoned else 'may still be cordoned'}: look for "
+            f"jobs that ran on {', '.join(other_names)}"
         )
     if not is_uncordoned:
         raise GpuformError(
-            f"{', '.join(drain.cordoned)} may still be cordoned", hint="run it again to uncordon"
+            f"{', '.join(drain.cordoned)} may still be cordoned",
+            hint="run the command again to uncordon",
         )
 
 
 def _report_unpredicted(context: ProviderContext, label: str, error: GpuformError) -> None:
     """Report in a plan why the nodes to remove are unknown."""
     context.on_skipped_check(
-        f"which nodes of {label} go, and which jobs run on them: {_to_one_line(error)}. "
-        "Nothing is removed "
-        "before that can be told"
+        f"the nodes to remove from {label}, and their jobs: {_to_one_line(error)}. No node is "
+        "removed while they are unknown"
     )
 
 
@@ -708,9 +706,9 @@ def _describe_gap(worker: Worker) -> str:
     """Return which fact about a node's jobs is missing; empty if the scheduler reports all jobs."""
     if worker.scheduled_node is not None:
         doubt = worker.scheduled_node.incomplete_jobs_reason
-        return f"the jobs on {worker.name} cannot be told: {doubt}" if doubt else ""
+        return f"the jobs on {worker.name} are unknown: {doubt}" if doubt else ""
     if worker.match_ambiguity:
-        return f"nobody can tell which node is {worker.name}: {worker.match_ambiguity}"
+        return f"the node of {worker.name} is unknown: {worker.match_ambiguity}"
     return f"it knows no node with the name, an id or an address of {worker.name}"
 
 

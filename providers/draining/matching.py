@@ -66,7 +66,7 @@ def _match_worker(
         return replace(
             worker,
             scheduled_node=None,
-            match_ambiguity=f"{name} may be {', '.join(others)} as well",
+            match_ambiguity=f"{name} may be {', '.join(others)}, too",
         )
     return replace(worker, scheduled_node=nodes_by_name[name], match_ambiguity="")
 

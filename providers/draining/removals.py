@@ -98,20 +98,18 @@ def find_name_problems(
         if worker is None:
             yield Problem(
                 f"{NAMED_NODES_PATH}[{position}]",
-                f"there is no node {name}; there are {known_names}",
+                f"node {name} not found; the nodes are {known_names}",
             )
         elif worker in previous_workers:
-            yield Problem(
-                f"{NAMED_NODES_PATH}[{position}]", f"{name} is a node that is named before"
-            )
+            yield Problem(f"{NAMED_NODES_PATH}[{position}]", f"{name} is listed twice")
         previous_workers.append(worker)
     # Naming some nodes and leaving the others to gpuform would be ambiguous.
     if requested_names and len(requested_names) != count:
-        nodes = "node goes" if count == 1 else "nodes go"
+        nodes = "node is removed" if count == 1 else "nodes are removed"
         yield Problem(
             NAMED_NODES_PATH,
-            f"names {len(requested_names)}, and {count} {nodes}: name as many, or none "
-            "to let them be chosen",
+            f"names {len(requested_names)}, but {count} {nodes}: name exactly as many, or none "
+            "to let gpuform choose",
         )
 
 

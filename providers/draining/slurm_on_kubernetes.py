@@ -59,7 +59,7 @@ class SlurmOnKubernetes:
                 reason_if_lost = (
                     "Slurm no longer shows it" if slurm_name in self._names_ever_in_slurm else ""
                 )
-                reason = reason_if_lost if slurm_nodes else "Slurm shows no node at all"
+                reason = reason_if_lost if slurm_nodes else "Slurm shows no nodes"
                 return replace(
                     node, jobs=jobs, incomplete_jobs_reason=node.incomplete_jobs_reason or reason
                 )
@@ -123,11 +123,10 @@ class SlurmOnKubernetes:
         # A missing node and an unknown one may be one machine under two names.
         if missing and unmatched_names:
             raise GpuformError(
-                f"Slurm has no node for {', '.join(missing)}, but nodes that are no workers of the "
-                f"cluster: {', '.join(unmatched_names)}. Which of them are the same "
-                "cannot be told, nor "
-                "which jobs run there",
-                hint="delete nodes from Slurm that are gone, or remove the workers on the "
+                f"Slurm has no node for {', '.join(missing)}, but has nodes that are no workers "
+                f"of the cluster: {', '.join(unmatched_names)}. Which nodes are the same machine "
+                "is unknown, and so are the jobs on them",
+                hint="delete the removed nodes from Slurm, or remove the workers on the "
                 "platform's own pages",
             )
 

@@ -82,7 +82,7 @@ def check_before_deletion(
             **observed.inputs,
             **extract_outputs(kind, context, observed),
         }
-        require_deletion_permission(kind, current, "the platform says so, and this deletes it")
+        require_deletion_permission(kind, current, "the platform reports so, and this deletes it")
         operations = open_operations()
         if isinstance(operations, ForeignObjectLookup):
             require_foreign_deletion_permission(
@@ -98,7 +98,8 @@ def require_foreign_deletion_permission(others: Sequence[str], kind: str) -> Non
     if others:
         permissions.require_permission(
             Permission.DESTROY_OTHERS,
-            f"others have put {', '.join(others)} into this {kind}, and deleting it deletes that",
+            f"this {kind} contains {', '.join(others)}, created by others, and deleting it "
+            "deletes that as well",
         )
 
 
@@ -131,14 +132,12 @@ def read_with_settle_time(
     # Counted from the first miss: nobody knows when the object was deleted.
     missed_at = context.clock.now()
     context.on_progress(
-        f"{kind.platform} does not show {object_id}: looking again before it counts as gone"
+        f"{object_id} is missing on {kind.platform}: looking again before it counts as removed"
     )
     with context.extend_deadline(SETTLE):
         while observed_object is None:
             remaining = missed_at + SETTLE - context.clock.now()
-            missing = [
-                f"it was missed {format_duration(SETTLE - remaining)} ago for the first time"
-            ]
+            missing = [f"the object is missing since {format_duration(SETTLE - remaining)} only"]
             observed = Observation("its list and its lookup", missing if remaining > 0 else [])
             # At the deadline, too: `require_evidence` then raises, because the object was not
             # missed long enough.
@@ -226,9 +225,9 @@ def refuse_other_interrupted_creates(context: ProviderContext) -> None:
     raise UnknownOutcome(
         f"an interrupted create of the {intent.kind} {intent.name!r}"
         + (f" in {region}" if region else "")
-        + f" may have made it{made}, and another one is declared now",
-        hint=f"look on the platform: `gpuform import {kind} NAME ID` takes it in, `--create-anew` "
-        "says that there is none",
+        + f" may have created it{made}, and this run declares another one",
+        hint=f"look on the platform: to manage the object, run `gpuform import {kind} NAME "
+        "ID`; if there is none, add `--create-anew`",
     )
 
 
@@ -255,6 +254,6 @@ def raise_if_gone(
     if observed is None:
         raise ObjectGone(
             reason,
-            hint="somebody deleted it. Run it again to make it anew; if the state has it "
-            "already, refresh first (`gpuform refresh`, `pulumi refresh`)",
+            hint="run the command again to recreate it; if the state still has it, refresh "
+            "first (`gpuform refresh`, `pulumi refresh`)",
         )

@@ -66,8 +66,8 @@ def wait_and_build_outputs(
         open_operations, context, object_id
     ):
         raise interruption or GpuformError(
-            f"{reason}; it was created as {object_id}, and the platform has not shown it yet",
-            hint="run it again: it looks for it before anything is made",
+            f"{reason}; the platform created it as {object_id}, and does not show it yet",
+            hint="run the command again: it looks for the object before it creates anything",
         )
     # A reason of an earlier wait is not the reason of this one.
     computed = {key: value for key, value in computed.items() if key != "not_ready_reason"}

@@ -176,7 +176,9 @@ class StartStopSequence:
                 configuration.region or self._inputs.region,
             )
             raise build_out_of_stock_error(error, self._inputs, [placement], "started") from None
-        self._context.on_progress(f"out of stock; trying again for {format_duration(remaining_s)}")
+        self._context.on_progress(
+            f"out of capacity; trying again for {format_duration(remaining_s)}"
+        )
 
     def _start_cluster(self, cluster: wire.Cluster) -> None:
         """Request the start with the changed fields and the snapshot, and note both as sent.

@@ -280,7 +280,7 @@ def test_drift_is_taken_over(beside: Newcomer, colleague: Colleague) -> None:
 def test_what_has_expired_goes(beside: Newcomer, colleague: Colleague) -> None:
     beside.edits("topology.yaml", "ON_DEMAND", "ON_DEMAND\n    ttl: 1d")
     told = beside.types("gpuform up --yes")
-    assert "gpuform's own: nothing is sent" in told
+    assert "a setting of gpuform: nothing is sent" in told
     assert "train: expires in " in told
     assert "train: expires in " in beside.types("gpuform status")
     assert "2 unchanged" in beside.types("gpuform expire --dry-run")

@@ -44,7 +44,7 @@ def assert_refused_and_untouched(
     if after_lost_create and described.kind not in SURELY_ANOTHERS:
         assert f"--adopt {asked_about[0]}" in told
     else:
-        assert "no record says that this project made it" in told
+        assert "this project has no record of creating it" in told
         assert f'import_="{foreign["id"]}"' in told
     assert platform.writes() == []
     assert platform.objects(described) == [foreign]

@@ -39,14 +39,14 @@ def attempts_with_stock_at(place: int | None, calls: list[str]) -> list[Callable
     ("place", "progress"),
     [
         (0, ["trying A, then B, C"]),
-        (1, ["trying A, then B, C", "trying B; out of stock: A", "took B; out of stock: A"]),
+        (1, ["trying A, then B, C", "trying B; out of capacity: A", "took B; out of capacity: A"]),
         (
             2,
             [
                 "trying A, then B, C",
-                "trying B; out of stock: A",
-                "trying C; out of stock: A, B",
-                "took C; out of stock: A, B",
+                "trying B; out of capacity: A",
+                "trying C; out of capacity: A, B",
+                "took C; out of capacity: A, B",
             ],
         ),
     ],
@@ -86,8 +86,8 @@ def test_rounds_are_a_minute_apart_until_the_patience_is_over(
     assert calls == NAMES * 3
     assert clock.pauses == [60.0, 30.0]
     assert [text for text in told.progress if "trying again for" in text] == [
-        "out of stock: A, B, C; trying again for 1m30s",
-        "out of stock: A, B, C; trying again for 30s",
+        "out of capacity: A, B, C; trying again for 1m30s",
+        "out of capacity: A, B, C; trying again for 30s",
     ]
     assert told.progress.count("trying again A, then B, C") == 2
 
@@ -96,7 +96,7 @@ def test_a_search_without_names_says_only_that_it_waits(call: ProviderContext, t
     call.start_deadline(600.0)
     with pytest.raises(OutOfCapacity):
         try_until_capacity(call, attempts_with_stock_at(None, []), 30.0)
-    assert told.progress == ["out of stock; trying again for 30s"]
+    assert told.progress == ["out of capacity; trying again for 30s"]
 
 
 @pytest.mark.parametrize(("deadline", "pauses"), [(20.0, [20.0]), (0.5, [0.5]), (None, [])])
@@ -146,7 +146,8 @@ def test_the_error_says_what_is_missing_and_keeps_what_the_platform_answered(
         is_searched=is_searched,
     )
     assert error.message.startswith(
-        "Together has no 16 H100 free in a and no 16 H200 free in b now; nothing was created"
+        "Together is out of capacity: it has no 16 H100 free in a and no 16 H200 free in b "
+        "now; nothing was created"
     )
     assert (error.method, error.path, error.status) == ("POST", "/clusters", 409)
     assert (error.code, error.request_id) == ("no_stock", "r-1")

@@ -134,7 +134,7 @@ def test_a_lost_answer_is_found_again(platform: Platform, told: object, error: E
     platform.answers(error)
     assert platform.create() == "c1"
     assert platform.sent == 1
-    assert "found c1 again" in told.warnings[0]  # type: ignore[attr-defined]
+    assert "found the object: c1" in told.warnings[0]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("error", LOST, ids=str)
@@ -142,7 +142,7 @@ def test_a_lost_request_stays_open_until_the_next_attempt(
     platform: Platform, intents: Intents, error: Exception
 ) -> None:
     platform.answers(error, takes_effect=False)
-    with pytest.raises(UnknownOutcome, match="it is not known whether"):
+    with pytest.raises(UnknownOutcome, match="its create is unknown"):
         platform.create()
     assert [each.id for each in intents.list_all()] == [None]
     platform.answers(None)
@@ -652,7 +652,7 @@ class TestConflicts:
     ) -> None:
         platform.answers(_refusal(kind, 409))
         assert platform.create() == "c1"
-        assert "and yet it made c1" in told.warnings[0]  # type: ignore[attr-defined]
+        assert "but created c1" in told.warnings[0]  # type: ignore[attr-defined]
 
     def test_what_has_no_time_is_asked_about(self, platform: Platform) -> None:
         def answer() -> None:
@@ -797,7 +797,7 @@ class TestWords:
         platform.create()
         assert told.progress == []
         platform.create()
-        assert told.progress == ["found c1 again, created by an earlier attempt"]
+        assert told.progress == ["found c1, which an earlier attempt created"]
         platform.call.is_search_only = True
         platform.create()
         assert len(told.progress) == 1
@@ -813,8 +813,8 @@ class TestWords:
         with pytest.raises(NameTaken) as raised:
             platform.create()
         assert raised.value.message == (
-            "together already has a Cluster named 'train' (c 1, c2), and no record says that this "
-            "project made it"
+            "together already has a Cluster named 'train' (c 1, c2), and this project has no "
+            "record of creating it"
         )
         assert raised.value.hint == (
             'to manage it, write `import: "c 1"` in the options of its entry (in Python '
@@ -837,13 +837,13 @@ class TestWords:
         with pytest.raises(UnknownOutcome) as raised:
             platform.create(settle_time=90.0)
         assert raised.value.message == (
-            "it is not known whether the Cluster 'train' was created: no answer"
+            "the Cluster 'train': the result of its create is unknown: no answer"
         )
         assert raised.value.hint == (
-            "nothing of that name appeared within 90 s. Run it again: it looks once more before "
-            "anything is made"
+            "no object of that name appeared within 90 s. Run the command again: it looks for "
+            "the object before it creates anything"
         )
-        assert set(told.progress) == {"looking for what an interrupted create may have made"}
+        assert set(told.progress) == {"looking for the object of an interrupted create"}
         assert told.warnings == []
 
     def test_an_accepted_create_that_shows_nothing_says_so(self, platform: Platform) -> None:
@@ -851,14 +851,19 @@ class TestWords:
         with pytest.raises(UnknownOutcome) as raised:
             platform.create(has_hints=True)
         assert raised.value.message == (
-            "together accepted the create of the Cluster 'train', and shows no such object"
+            "together accepted the create of the Cluster 'train', but does not show the object"
         )
-        assert raised.value.hint == "run it again: it looks once more before anything is made"
+        assert (
+            raised.value.hint
+            == "run the command again: it looks for the object before it creates anything"
+        )
 
     def test_a_found_answer_says_what_was_lost(self, platform: Platform, told: Any) -> None:
         platform.answers(UnknownOutcome("no answer"))
         platform.create()
-        assert told.warnings == ["the answer to the create was lost (no answer); found c1 again"]
+        assert told.warnings == [
+            "the answer to the create was lost (no answer); found the object: c1"
+        ]
 
     def test_an_attempt_under_another_name_is_warned_of_with_where_it_went(
         self, platform: Platform, intents: Intents, told: Any
@@ -870,8 +875,10 @@ class TestWords:
         intents.record(replace(other, name="elsewhere", urn="urn:of-another-resource"))
         platform.create()
         assert told.warnings == [
-            f"an earlier attempt may have created the Cluster {which}: look whether it exists "
-            "and delete it if so"
+            (
+                f"an earlier attempt may have created the Cluster {which}: look for it on the "
+                "platform, and delete it if it exists"
+            )
             for which in ("'old' in us-central-4 (c0)", "'older' in us-central-8")
         ]
 

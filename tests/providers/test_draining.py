@@ -116,7 +116,7 @@ class TestClear:
             scheduler.run(f"w{at}", 200)
         with pytest.raises(GpuformError) as raised:
             draining(call, scheduler, wait_minutes=10).clear(1)
-        assert "nothing was taken from cluster train" in str(raised.value)
+        assert "cluster train: no node was removed" in str(raised.value)
         assert "w3: ml/on-w3 (ada)" in str(raised.value)
         assert (scheduler.cordoned, record_of(call)) == ([], None)
         assert scheduler.is_busy("w3")
@@ -163,7 +163,7 @@ class TestClear:
         for at in range(4):
             scheduler.run(f"w{at}", 10_000)
         scheduler.stubborn = {"w3"}
-        with pytest.raises(GpuformError, match="nothing was taken"):
+        with pytest.raises(GpuformError, match="no node was removed"):
             draining(call, scheduler, on_busy="evict", wait_minutes=5).clear(1)
         assert (scheduler.cordoned, record_of(call)) == ([], None)
         assert scheduler.is_busy("w3")
@@ -193,7 +193,7 @@ class TestClear:
         wanted.clear(1)
         assert not scheduler.is_busy("w0")
         assert sorted(scheduler.cordoned) == ["w0", "w2"]
-        said = "w0 of cluster train is cordoned too: the platform could take it in place of w2"
+        said = "w0 of cluster train is cordoned, too: the platform could remove it instead of w2"
         assert [text.partition(";")[0] for text in (*told.unchecked, *told.warnings)] == [said] * 2
 
     def test_who_removes_by_name_need_not_wait_for_others(
@@ -209,16 +209,16 @@ class TestClear:
     ) -> None:
         del scheduler.nodes_["w3"]
         assert draining(call, scheduler).clear(1).chosen == ("w2",)
-        with pytest.raises(GpuformError, match="there is no node w3"):
+        with pytest.raises(GpuformError, match="node w3 not found"):
             draining(call, scheduler, nodes=["w3"]).clear(1)
-        with pytest.raises(GpuformError, match="Kubernetes knows 3 of them: it does not know w3"):
+        with pytest.raises(GpuformError, match="Kubernetes knows 3 of them, and not w3"):
             draining(call, scheduler).clear(4)
 
     def test_an_earlier_attempt_is_undone_when_this_one_is_refused(
         self, call: ProviderContext, scheduler: Simulated
     ) -> None:
         draining(call, scheduler, nodes=["w0"]).clear(1)
-        with pytest.raises(GpuformError, match="there is no node w9"):
+        with pytest.raises(GpuformError, match="node w9 not found"):
             draining(call, scheduler, nodes=["w9"]).clear(1)
         assert (scheduler.cordoned, record_of(call)) == ([], None)
 
@@ -227,7 +227,7 @@ class TestClear:
     ) -> None:
         wanted = draining(call, scheduler, nodes=["w0"])
         drain = wanted.asking(wanted.clear(1))
-        with pytest.raises(GpuformError, match="there is no node w9"):
+        with pytest.raises(GpuformError, match="node w9 not found"):
             draining(call, scheduler, nodes=["w9"]).clear(1)
         assert (scheduler.cordoned, record_of(call)) == (["w0"], drain)
 
@@ -247,7 +247,7 @@ class TestTroubles:
             raise Unreachable("no answer")
 
         scheduler.before = broken
-        with pytest.raises(GpuformError, match="nothing was taken from cluster train: no answer"):
+        with pytest.raises(GpuformError, match="cluster train: no node was removed: no answer"):
             draining(call, scheduler).clear(1)
         assert record_of(call) is None
 
@@ -262,7 +262,7 @@ class TestTroubles:
                 raise Unreachable("no answer")
 
         scheduler.before = dying
-        with pytest.raises(GpuformError, match="nothing was taken"):
+        with pytest.raises(GpuformError, match="no node was removed"):
             draining(call, scheduler, wait_minutes=10).clear(1)
         assert "may still be cordoned" in told.warnings[0]
         drain = record_of(call)
@@ -397,7 +397,7 @@ class TestUnknownNodes:
         self, call: ProviderContext, scheduler: Simulated
     ) -> None:
         scheduler.nodes_["x"] = ScheduledNode("x", addresses=("w3",))
-        with pytest.raises(NotEnoughEvidence, match="nobody can tell which node is w3"):
+        with pytest.raises(NotEnoughEvidence, match="the node of w3 is unknown"):
             of_four(call, scheduler, failed="w3").drain_nodes(NodeEviction({"w3": "replaced"}))
 
     def test_a_failed_one_that_has_joined_is_waited_for_when_it_is_hidden(
@@ -453,7 +453,7 @@ class TestUnknownNodes:
             )
         gaps = [f"it knows no node with the name, an id or an address of {w}" for w in ("w1", "w2")]
         assert raised.value.message == (
-            "nothing was taken from pool train: waiting for jobs on w1, w2: not done after 5m00s; "
+            "pool train: no node was removed: waiting for jobs on w1, w2: not done after 5m00s; "
             f"last seen: Kubernetes: {'; '.join(gaps)}"
         )
 
@@ -512,7 +512,7 @@ class TestUnknownNodes:
         scheduler.nodes_ = {}
         monkeypatch.setenv("GPUFORM_ALLOW", "evict-jobs")
         assert of_four(call, scheduler).drain_nodes(NodeEviction({"w1": "deleted"})) is not None
-        assert "removed as it is" in told.warnings[0]
+        assert "removed all the same" in told.warnings[0]
 
 
 def of_four(
@@ -525,8 +525,8 @@ def of_four(
 
 EVICT = "--allow evict-jobs"
 HINT = (
-    "declare the scheduler that gives these nodes their jobs, by a kubeconfig that may list all "
-    f"nodes and pods; if nobody does, {EVICT} takes them as they are"
+    "declare the scheduler of these nodes, with a kubeconfig that may list all nodes and pods; "
+    f"if they have none, {EVICT} removes them without asking a scheduler"
 )
 
 
@@ -593,8 +593,8 @@ class TestWords:
         assert of_four(call, scheduler).predict_removed_nodes(NodeEviction(count=1)) is None
         assert told.unchecked == [
             (
-                "which nodes of pool train go, and which jobs run on them: no answer. Nothing is "
-                "removed before that can be told"
+                "the nodes to remove from pool train, and their jobs: no answer. No node is "
+                "removed while they are unknown"
             )
         ]
 
@@ -606,7 +606,7 @@ class TestWords:
                 NodeEviction(count=1, requested_names=["w7", "w8"])
             )
         assert raised.value.message.startswith(
-            "pool train: drain.nodes[0]: there is no node w7; there are w0, w1, w2, w3; drain."
+            "pool train: drain.nodes[0]: node w7 not found; the nodes are w0, w1, w2, w3; drain."
         )
 
     def test_nodes_that_bear_a_mark_of_the_object(
@@ -634,18 +634,18 @@ class TestWords:
         taking = NodeEviction({"w0": "deleted", "w1": "deleted"})
         error = refused(call, scheduler, taking, on_busy="fail")
         jobs = "w0: ml/on-w0 (ada); w1: ml/on-w1 (ada)"
-        assert error.message == f"nothing was taken from cluster train: jobs run on {jobs}"
+        assert error.message == f"cluster train: no node was removed: jobs run on {jobs}"
         assert error.hint == (
-            f"run it again when they have ended; drain.on_busy wait waits for them, and {EVICT} "
-            "ends them"
+            "run the command again when the jobs have ended, declare drain.on_busy: wait, or "
+            f"end the jobs with {EVICT}"
         )
         error = refused(call, scheduler, taking, wait_minutes=10)
         assert error.message == (
-            f"nothing was taken from cluster train: after 10m00s jobs still run on {jobs}"
+            f"cluster train: no node was removed: after 10m00s jobs still run on {jobs}"
         )
         assert error.hint == (
-            "run it again when they have ended; drain.wait_minutes waits longer, and "
-            f"{EVICT} ends them"
+            "run the command again when the jobs have ended, declare a longer "
+            f"drain.wait_minutes, or end the jobs with {EVICT}"
         )
 
     def test_an_unknown_node_is_named_with_what_would_tell_its_jobs(
@@ -654,7 +654,7 @@ class TestWords:
         del scheduler.nodes_["w1"]
         error = refused(call, scheduler, NodeEviction({"w1": "deleted"}))
         assert error.message == (
-            "nothing was taken from cluster train: cluster train: cannot remove a node: "
+            "cluster train: no node was removed: cluster train: cannot remove a node: "
             "Kubernetes: it knows no node with the name, an id or an address of w1"
         )
         assert error.hint == HINT
@@ -666,7 +666,7 @@ class TestWords:
             scheduler.nodes_["w1"], incomplete_jobs_reason="Slurm shows no node"
         )
         error = refused(call, scheduler, NodeEviction({"w1": "deleted"}))
-        assert "Kubernetes: the jobs on w1 cannot be told: Slurm shows no node" in error.message
+        assert "Kubernetes: the jobs on w1 are unknown: Slurm shows no node" in error.message
         drain = of_four(call, scheduler).drain_nodes(NodeEviction(count=3))
         assert drain is not None
         assert sorted(drain.chosen) == ["w0", "w2", "w3"]
@@ -676,7 +676,7 @@ class TestWords:
     ) -> None:
         scheduler.nodes_["x"] = ScheduledNode("x", addresses=("w1",))
         error = refused(call, scheduler, NodeEviction({"w1": "deleted"}))
-        assert "nobody can tell which node is w1: it may be w1 or x" in error.message
+        assert "the node of w1 is unknown: it may be w1 or x" in error.message
 
     @pytest.mark.parametrize(("count", "more"), [(10, ""), (12, "; Kubernetes: and 2 more")])
     def test_ten_unknown_nodes_are_named(
@@ -704,8 +704,8 @@ class TestWords:
 
         scheduler.before = broken
         error = refused(call, scheduler, NodeEviction(count=1))
-        assert error.message == "nothing was taken from cluster train: no answer"
-        assert error.hint == f"look at the network; {EVICT} takes them as they are"
+        assert error.message == "cluster train: no node was removed: no answer"
+        assert error.hint == f"look at the network; {EVICT} removes the nodes all the same"
         assert not isinstance(error, NotEnoughEvidence)
 
     def test_fewer_known_nodes_than_are_to_go_are_named(
@@ -714,12 +714,12 @@ class TestWords:
         del scheduler.nodes_["w3"], scheduler.nodes_["w2"]
         error = refused(call, scheduler, NodeEviction(count=3), takes_cordoned=True)
         assert error.message == (
-            "nothing was taken from cluster train: 3 nodes are to go, and Kubernetes knows 2 of "
-            "them: it does not know w2, w3"
+            "cluster train: no node was removed: cannot remove 3 nodes: Kubernetes knows 2 of "
+            "them, and not w2, w3"
         )
         assert error.hint == (
-            "wait until they have joined, or remove them on the platform's own pages; "
-            f"{EVICT} takes them as they are"
+            "wait until the nodes have joined, or remove them on the platform's own pages; "
+            f"{EVICT} removes the nodes all the same"
         )
 
     def test_others_that_somebody_cordoned_are_named_where_the_platform_picks(
@@ -729,8 +729,8 @@ class TestWords:
         draining(call, scheduler, nodes=["w2", "w1"]).clear(2)
         assert told.warnings == [
             (
-                "w0, w3 of cluster train is cordoned too: the platform could take it in place of "
-                "w1, w2; uncordon it to be sure"
+                "w0, w3 of cluster train is cordoned, too: the platform could remove it "
+                "instead of w1, w2; uncordon it to be sure"
             )
         ]
         told.warnings.clear()
@@ -768,7 +768,7 @@ class TestEvictingWhatever:
 
         scheduler.before = broken
         assert of_four(call, scheduler).drain_nodes(NodeEviction({"w1": "deleted"})) is None
-        assert told.warnings == ["pool train: nobody tells its jobs: no answer"]
+        assert told.warnings == ["pool train: its jobs are unknown: no answer"]
         with of_four(call, scheduler).drain_during(NodeEviction({"w1": "deleted"})):
             assert record_of(call) is None
 
@@ -786,8 +786,8 @@ class TestEvictingWhatever:
         assert "of w1; it knows no node" in told.warnings.pop()
         assert told.warnings == [
             (
-                "pool train: it knows no node with the name, an id or an address of w1: removed as "
-                f"it is, for {EVICT}"
+                "pool train: it knows no node with the name, an id or an address of w1: "
+                f"removed all the same, by {EVICT}"
             )
         ]
 
@@ -821,7 +821,7 @@ class TestEvictingWhatever:
             raise Cancelled("stopped")
 
         scheduler.before = stop
-        with pytest.raises(Cancelled, match="nothing was taken from pool train: stopped"):
+        with pytest.raises(Cancelled, match="pool train: no node was removed: stopped"):
             of_four(call, scheduler).drain_nodes(NodeEviction({"w1": "deleted"}))
 
 
@@ -892,14 +892,14 @@ class TestUndo:
         scheduler.before = broken
         assert not undo_drain(call, drain, lambda: scheduler)
         assert told.warnings[-1] == (
-            "w3, w2: may still be cordoned, for their scheduler could not be asked to uncordon "
-            "(no answer); the next `up` or `refresh` does it"
+            "w3, w2 may still be cordoned: the scheduler did not uncordon (no answer); the "
+            "next `up` or `refresh` uncordons"
         )
         assert record_of(call) == drain
         with pytest.raises(GpuformError) as raised:
             finish_drain(call, drain, lambda: scheduler, ["w0", "w1", "w2", "w3"])
         assert raised.value.message == "w3, w2 may still be cordoned"
-        assert raised.value.hint == "run it again to uncordon"
+        assert raised.value.hint == "run the command again to uncordon"
 
     def test_after_an_interruption_the_scheduler_has_three_seconds_to_uncordon(
         self, call: ProviderContext, scheduler: Simulated, monkeypatch: pytest.MonkeyPatch
@@ -943,7 +943,7 @@ class TestConclusion:
         with pytest.raises(GpuformError) as raised:
             finish_drain(call, drain, lambda: scheduler, ["w2", "w3"])
         assert raised.value.message == (
-            f"the platform removed w0, w1 in place of w3, w2, which {state}: look for jobs that "
+            f"the platform removed w0, w1 instead of w3, w2, which {state}: look for jobs that "
             "ran on w0, w1"
         )
 
@@ -976,7 +976,7 @@ class TestConclusion:
         drain = wanted.asking(wanted.clear(2))
         with pytest.raises(GpuformError) as raised:
             finish_drain(call, drain, lambda: scheduler, ["w1", "w3"])
-        assert "removed w0 in place of w3, which takes jobs again" in str(raised.value)
+        assert "removed w0 instead of w3, which takes jobs again" in str(raised.value)
         assert record_of(call) is None
 
     def test_nothing_is_gone(self, call: ProviderContext, scheduler: Simulated) -> None:

@@ -215,14 +215,14 @@ def test_a_question_names_each_object_with_what_speaks_against_it() -> None:
     ]
     error = build_adoption_question(intent(), doubtful)
     assert error.message == (
-        "an interrupted create of the Cluster 'train' on together may have made one of these, or "
-        "none: c 1 (created 1970-01-01T00:00:00Z, num_gpus 64 instead of 16); c2; "
-        "c3 (num_gpus 8 instead of 16)"
+        "an interrupted create of the Cluster 'train' on together may have created one of "
+        "these, or none: c 1 (created 1970-01-01T00:00:00Z, num_gpus 64 instead of 16); c2; c3 "
+        "(num_gpus 8 instead of 16)"
     )
     assert error.hint == (
-        "nothing was made and nothing taken. `--adopt 'c 1'` makes it this stack's; "
-        "`--create-anew` says that none is (with `pulumi`: GPUFORM_ADOPT=ID, "
-        "GPUFORM_CREATE_ANEW=1 in the environment)"
+        "nothing was created or adopted. To adopt one, add `--adopt 'c 1'`; if none is yours, "
+        "add `--create-anew` (with `pulumi`: GPUFORM_ADOPT=ID, GPUFORM_CREATE_ANEW=1 in the "
+        "environment)"
     )
 
 
@@ -235,8 +235,8 @@ def test_lists_may_lack_what_is_new_until_the_settle_time_is_over() -> None:
 @pytest.mark.parametrize(
     ("seconds_left", "failure", "missing"),
     [
-        (0.5, None, "it may lack what is new for another 0s"),
-        (90.0, None, "it may lack what is new for another 1m30s"),
+        (0.5, None, "it may lack new objects for another 0s"),
+        (90.0, None, "it may lack new objects for another 1m30s"),
         (0.0, Unreachable("no connection"), "no connection"),
     ],
 )

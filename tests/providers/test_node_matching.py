@@ -60,12 +60,12 @@ def test_a_node_that_several_workers_match_names_the_others() -> None:
     workers = [Worker(name, addresses=("10.0.0.5",)) for name in ("a", "b", "c")]
     found = match_nodes(workers, [ScheduledNode("x", addresses=(" 10.0.0.5 ",))])
     assert [each.match_ambiguity for each in found] == [
-        "x may be b, c as well",
-        "x may be a, c as well",
-        "x may be a, b as well",
+        "x may be b, c, too",
+        "x may be a, c, too",
+        "x may be a, b, too",
     ]
     twins = match_nodes([WORKER, WORKER], [ScheduledNode("train-001")])
-    assert [each.match_ambiguity for each in twins] == ["train-001 may be train-001 as well"] * 2
+    assert [each.match_ambiguity for each in twins] == ["train-001 may be train-001, too"] * 2
 
 
 @pytest.mark.parametrize(
@@ -95,4 +95,4 @@ def test_a_node_that_two_workers_match_is_neithers() -> None:
     ]
     found = match_nodes(workers, shared)
     assert [each.scheduled_node for each in found] == [None, None, nodes[1]]
-    assert found[0].match_ambiguity == "a may be train-002 as well"
+    assert found[0].match_ambiguity == "a may be train-002, too"

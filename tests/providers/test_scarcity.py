@@ -63,9 +63,9 @@ class TestAlternatives:
         here, other, there = (f"{gpu_type} in {region}" for gpu_type, region in ALL)
         assert emulator.told.progress[:4] == [
             f"trying {here}, then {other}, {there}",
-            f"trying {other}; out of stock: {here}",
-            f"trying {there}; out of stock: {here}, {other}",
-            f"took {there}; out of stock: {here}, {other}",
+            f"trying {other}; out of capacity: {here}",
+            f"trying {there}; out of capacity: {here}, {other}",
+            f"took {there}; out of capacity: {here}, {other}",
         ]
         assert len(emulator.objects("clusters")) == 1
 
@@ -119,7 +119,7 @@ class TestAlternatives:
             settled = {**inputs, "region": THERE, "on_no_capacity": None}
             (change,) = lifecycle.list_changes(state, settled)
             assert (change.path, change.replaces) == ("region", False)
-            assert change.because == "recorded: it is there already"
+            assert change.because == "recorded: the platform has it already"
             updated = lifecycle.update(created.id, state, settled)
         assert emulator.requests("PUT") == []
         assert updated.outs is not None
@@ -143,8 +143,9 @@ class TestAlternatives:
         with emulator.serving(), pytest.raises(OutOfCapacity) as caught:
             lifecycle.create(declared)
         assert caught.value.message == (
-            "Together has no 16 H100_SXM GPUs free in us-central-8 and no 16 H200_SXM GPUs free in "
-            "us-central-8 and no 16 H100_SXM GPUs free in us-central-4 now; nothing was created"
+            "Together is out of capacity: it has no 16 H100_SXM GPUs free in us-central-8 and "
+            "no 16 H200_SXM GPUs free in us-central-8 and no 16 H100_SXM GPUs free in "
+            "us-central-4 now; nothing was created"
         )
         assert (emulator.objects("clusters"), emulator.intents.list_all()) == ([], [])
 
@@ -183,7 +184,7 @@ class TestWaiting:
         assert created.outs["ready"] is True
         times = [post["time"] - began for post in emulator.requests("POST")]
         assert times == [0, 60, 120, 180, 240, 300]
-        assert emulator.told.progress[0] == "out of stock; trying again for 30m00s"
+        assert emulator.told.progress[0] == "out of capacity; trying again for 30m00s"
         assert len(emulator.objects("clusters")) == 1
 
     def test_each_round_names_all_that_is_tried(
@@ -196,8 +197,8 @@ class TestWaiting:
         here, other = (f"{gpu_type} in {region}" for gpu_type, region in ALL[:2])
         assert emulator.told.progress[:4] == [
             f"trying {here}, then {other}",
-            f"trying {other}; out of stock: {here}",
-            f"out of stock: {here}, {other}; trying again for 30m00s",
+            f"trying {other}; out of capacity: {here}",
+            f"out of capacity: {here}, {other}; trying again for 30m00s",
             f"trying again {here}, then {other}",
         ]
 
@@ -251,7 +252,7 @@ class TestWaiting:
         emulator.fault("POST", CREATE, capacity=True, count=2)
 
         def somebody(text: str) -> None:
-            if text.startswith("out of stock") and not emulator.objects("clusters"):
+            if text.startswith("out of capacity") and not emulator.objects("clusters"):
                 emulator.clear_faults()
                 body = {k: v for k, v in waiting.items() if k[0] != "_" and k != "on_no_capacity"}
                 emulator.platform("POST", "/clusters", {**body, "num_gpus": 16})

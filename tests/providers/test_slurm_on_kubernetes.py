@@ -49,7 +49,7 @@ def test_jobs_are_in_doubt_where_slurm_shows_no_node(
 ) -> None:
     """It hides them (PrivateData=nodes), or is another one."""
     nodes = both(kubernetes, Simulated(clock, ())).list_nodes()
-    assert [node.incomplete_jobs_reason for node in nodes] == ["Slurm shows no node at all"] * 2
+    assert [node.incomplete_jobs_reason for node in nodes] == ["Slurm shows no nodes"] * 2
 
 
 def test_jobs_of_a_node_that_slurm_no_longer_shows_are_in_doubt(
@@ -71,7 +71,7 @@ def test_a_node_that_slurm_may_have_under_another_name_is_refused(
 ) -> None:
     slurm = Simulated(clock, ("gpu-0", "other-1"))
     slurm.run("other-1", 5)
-    with pytest.raises(GpuformError, match=r"no node for w1, .*: other-1\. .* cannot be told"):
+    with pytest.raises(GpuformError, match=r"no node for w1, .*: other-1\. .* is unknown"):
         both(kubernetes, slurm).list_nodes()
 
 
@@ -128,7 +128,7 @@ def test_the_doubts_of_kubernetes_hold_where_slurm_has_no_node(
     nodes = both(kubernetes, Simulated(clock, ())).list_nodes()
     assert [node.incomplete_jobs_reason for node in nodes] == [
         "pods are hidden",
-        "Slurm shows no node at all",
+        "Slurm shows no nodes",
     ]
     nodes = both(kubernetes, Simulated(clock, ("gpu-0",))).list_nodes()
     assert [node.incomplete_jobs_reason for node in nodes] == ["pods are hidden", ""]
@@ -172,11 +172,11 @@ def test_strangers_and_missing_nodes_are_named(clock: FakeClock, kubernetes: Sim
     with pytest.raises(GpuformError) as raised:
         both(kubernetes, slurm).list_nodes()
     assert raised.value.message == (
-        "Slurm has no node for w0, w1, but nodes that are no workers of the cluster: y, z. Which "
-        "of them are the same cannot be told, nor which jobs run there"
+        "Slurm has no node for w0, w1, but has nodes that are no workers of the cluster: y, z. "
+        "Which nodes are the same machine is unknown, and so are the jobs on them"
     )
     assert raised.value.hint == (
-        "delete nodes from Slurm that are gone, or remove the workers on the platform's own pages"
+        "delete the removed nodes from Slurm, or remove the workers on the platform's own pages"
     )
 
 

@@ -39,7 +39,7 @@ def test_jobs_are_waited_for(cluster: Cluster) -> None:
 def test_what_must_not_go_stays_and_nothing_is_cordoned(cluster: Cluster) -> None:
     job = cluster.run(2)
     for drain in ({"on_busy": "fail"}, {"wait_minutes": 10}):
-        with pytest.raises(GpuformError, match=r"nothing was taken from cluster .*ml/on-2"):
+        with pytest.raises(GpuformError, match=r"cluster .*: no node was removed: .*ml/on-2"):
             destroy(cluster, **drain)
     assert (cluster.cordoned, cluster.record) == ([], None)
     assert cluster.is_there
@@ -52,7 +52,7 @@ def test_a_plan_without_a_key_says_that_nobody_looked(
     monkeypatch.delenv("TOGETHER_API_KEY")
     assert planned(cluster) is None
     (told,) = cluster.emulator.told.unchecked
-    assert told.startswith("which nodes go with it, and which jobs run on them: there is no API ")
+    assert told.startswith("the nodes removed with it, and their jobs: there is no API ")
 
 
 def test_one_run_may_end_them(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,7 +64,7 @@ def test_one_run_may_end_them(cluster: Cluster, monkeypatch: pytest.MonkeyPatch)
 
 def test_nobody_answers(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster.emulator.fault("GET", "^/_emulator/kubernetes|/api/v1/nodes", status=503, count=None)
-    with pytest.raises(GpuformError, match="nothing was taken") as raised:
+    with pytest.raises(GpuformError, match="no node was removed") as raised:
         destroy(cluster)
     assert "--allow evict-jobs" in str(raised.value)
     assert cluster.is_there
@@ -128,4 +128,4 @@ def test_the_former_name_is_told(cluster: Cluster) -> None:
     with cluster.emulator.serving():
         news = {**cluster.inputs, "scale_down": {"on_busy": "fail"}}
         assert not cluster.lifecycle.check(cluster.outs, news).failures
-    assert "scale_down is called drain now: write drain" in cluster.emulator.told.warnings
+    assert "scale_down is now drain: write drain" in cluster.emulator.told.warnings

@@ -84,10 +84,10 @@ def test_what_the_scheduler_does_not_know_is_idle() -> None:
 @pytest.mark.parametrize(
     ("named", "count", "path", "said"),
     [
-        (["w0", "w9"], 2, "drain.nodes[1]", "there is no node w9; there are w0, w1, w2"),
-        (["w0", "id-w0"], 2, "drain.nodes[1]", "id-w0 is a node that is named before"),
-        (["w0", "w1"], 1, "drain.nodes", "names 2, and 1 node goes"),
-        (["w0"], 2, "drain.nodes", "names 1, and 2 nodes go"),
+        (["w0", "w9"], 2, "drain.nodes[1]", "node w9 not found; the nodes are w0, w1, w2"),
+        (["w0", "id-w0"], 2, "drain.nodes[1]", "id-w0 is listed twice"),
+        (["w0", "w1"], 1, "drain.nodes", "names 2, but 1 node is removed"),
+        (["w0"], 2, "drain.nodes", "names 1, but 2 nodes are removed"),
     ],
 )
 def test_names_that_cannot_be_meant(named: list[str], count: int, path: str, said: str) -> None:
@@ -102,14 +102,14 @@ def test_twenty_names_are_shown_of_a_large_pool(size: int, more: str) -> None:
     pool = [worker(f"w{at}") for at in range(size)]
     (problem,) = find_name_problems(pool, 1, ["w99"])
     known = ", ".join(f"w{at}" for at in range(20))
-    assert problem.reason == f"there is no node w99; there are {known}{more}"
+    assert problem.reason == f"node w99 not found; the nodes are {known}{more}"
 
 
 def test_as_many_names_as_nodes_go_are_asked_for() -> None:
     pool = [worker(f"w{at}") for at in range(3)]
     (problem,) = find_name_problems(pool, 1, ["w0", "w1"])
     assert problem.reason == (
-        "names 2, and 1 node goes: name as many, or none to let them be chosen"
+        "names 2, but 1 node is removed: name exactly as many, or none to let gpuform choose"
     )
     assert list(find_name_problems(pool, 1, [])) == []
 

@@ -263,7 +263,7 @@ def test_a_record_that_appears_at_the_same_moment_is_not_ours(
     with pytest.raises(GpuformError, match="duplicate key"):
         cluster.up(DECLARED)
     assert registry.intents.list_all() == []
-    with pytest.raises(GpuformError, match="no record says that this project made it"):
+    with pytest.raises(GpuformError, match="this project has no record of creating it"):
         cluster.up(DECLARED)
 
 

@@ -70,7 +70,7 @@ def test_a_node_that_must_not_go_stays(registry: Any, alone: Any, scheduler: Sim
     scheduler.run(FIRST, 300)
     alone.state["drain"] = {**ASKED, "on_busy": "fail"}
     registry.writes()
-    with pytest.raises(GpuformError, match=f"nothing was taken from node {ID}/{FIRST}: jobs run"):
+    with pytest.raises(GpuformError, match=f"node {ID}/{FIRST}: no node was removed: jobs run"):
         alone.delete()
     assert (registry.writes(), entries(registry)) == ([], [FIRST])
     assert is_settled(registry, alone, scheduler)

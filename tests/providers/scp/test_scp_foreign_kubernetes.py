@@ -94,7 +94,9 @@ def test_a_job_on_a_node_of_another_name_is_waited_for(
 def test_a_node_that_two_names_fit_stays(environment: Any, pool: Any, fake: Kubernetes) -> None:
     joined(fake, pool)
     fake.add_node("b", addresses={"InternalIP": pool.nodes["train-001"]["policy_ip"]})
-    with pytest.raises(GpuformError, match="which node is train-001: it may be b or train-001"):
+    with pytest.raises(
+        GpuformError, match="the node of train-001 is unknown: it may be b or train-001"
+    ):
         environment.delete(pool)
     assert environment.count_writes() == {}
 

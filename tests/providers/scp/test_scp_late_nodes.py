@@ -152,7 +152,7 @@ class TestPool:
         answer_late(environment, 100_000)
         pool = environment.create("NodePool", pool_inputs)
         assert pool.outs["ready"] is False
-        assert "train-001, train-002, train-003: it is not known whether" in pool.reason
+        assert "train-001, train-002, train-003: its create is unknown" in pool.reason
         assert environment.count_writes() == {CREATE: 1}
         (intent,) = environment.intents.list_all()
         assert intent.missing == ("train-001", "train-002", "train-003")
@@ -173,7 +173,7 @@ class TestPool:
     ) -> None:
         answer_late(environment, 100, "none")
         pool = environment.create("NodePool", pool_inputs)
-        assert "it is not known whether" in pool.reason
+        assert "its create is unknown" in pool.reason
         pool = environment.refresh(pool, fresh_since=time.monotonic())
         assert list(pool.nodes) == ["train-001", "train-002", "train-003"]
 

@@ -589,7 +589,7 @@ class TestTrouble:
         names = {"train-001": {"gpu_node_name": "train-a"}, "train-002": {}}
         mine = {**one_by_one(pool_inputs, **names), "cluster_fabric_name": "fabric2"}
         environment.count_writes()
-        with pytest.raises(NameTaken, match="no record says that this project made it") as caught:
+        with pytest.raises(NameTaken, match="this project has no record of creating it") as caught:
             environment.create("NodePool", mine)
         assert theirs.nodes["a"]["id"] in str(caught.value)
         assert environment.count_writes() == {}

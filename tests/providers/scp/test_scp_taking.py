@@ -77,7 +77,7 @@ def test_what_must_not_go_stays_and_nothing_is_cordoned(
 ) -> None:
     for name in scheduler.names:
         scheduler.run(name, 300)
-    told = "nothing was taken from pool train: .*jobs still run on train-004"
+    told = "pool train: no node was removed: .*jobs still run on train-004"
     with pytest.raises(GpuformError, match=told):
         environment.update(four, smaller(four, wait_minutes=10))
     assert (environment.count_writes(), scheduler.cordoned, record_of(environment, four)) == (
@@ -183,8 +183,8 @@ class TestWithoutAScheduler:
     @pytest.mark.parametrize(
         ("names", "said"),
         [
-            (["train-009"], r"drain.nodes\[0\]: there is no node train-009"),
-            (["train-001", "train-002"], "drain.nodes: names 2, and 1 node goes"),
+            (["train-009"], r"drain.nodes\[0\]: node train-009 not found"),
+            (["train-001", "train-002"], "drain.nodes: names 2, but 1 node is removed"),
         ],
     )
     def test_names_that_cannot_be_meant(
@@ -267,7 +267,7 @@ class TestEveryWayToTakeANode:
             ["ml/on-train-003"],
         )
         refused = {**after, "drain": {**ASKED, "on_busy": "fail"}}
-        with pytest.raises(GpuformError, match="nothing was taken from pool train: jobs run on"):
+        with pytest.raises(GpuformError, match="pool train: no node was removed: jobs run on"):
             environment.update(pool, refused)
         assert (environment.count_writes(), scheduler.cordoned, record_of(environment, pool)) == (
             {},
@@ -300,7 +300,7 @@ class TestEveryWayToTakeANode:
     @pytest.mark.sampled(1)
     def test_a_refused_deletion(self, environment: Any, four: Any, scheduler: Simulated) -> None:
         scheduler.run("train-002", 300)
-        with pytest.raises(GpuformError, match="nothing was taken from pool train"):
+        with pytest.raises(GpuformError, match="pool train: no node was removed"):
             environment.delete(four)
         assert (environment.count_writes(), scheduler.cordoned, record_of(environment, four)) == (
             {},

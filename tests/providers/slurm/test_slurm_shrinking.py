@@ -62,7 +62,7 @@ def test_without_slurms_word_nothing_goes(
 ) -> None:
     url = f"{server.url}/_emulator/slurm/{cluster.id}/controller"
     httpx.post(url, json={"is_answering": False}, trust_env=False, verify=False).raise_for_status()
-    with pytest.raises(GpuformError, match="nothing was taken from cluster"):
+    with pytest.raises(GpuformError, match=r"cluster .*: no node was removed"):
         shrink(call, cluster)
     httpx.post(url, json={"is_answering": True}, trust_env=False, verify=False).raise_for_status()
     assert open_everywhere(cluster)

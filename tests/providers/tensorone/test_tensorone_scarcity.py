@@ -33,7 +33,7 @@ class TestAlternatives:
         assert (outs["region"], outs["gpu_type"]) == (HERE, "A100")
         assert (outs["placed_region"], outs["placed_gpu_type"]) == (THERE, "A100")
         assert outs["ready"] is True
-        assert "took A100 in us-east-1; out of stock: A100 in us-west-2, H100 in us-west-2" in (
+        assert "took A100 in us-east-1; out of capacity: A100 in us-west-2, H100 in us-west-2" in (
             world.told
         )
         assert len(world.objects()) == 1
@@ -52,7 +52,7 @@ class TestAlternatives:
         no_stock_here(world)
         made = world.create({**inputs, "on_no_capacity": SEARCH})
         settled = {**inputs, "region": THERE}
-        because = "recorded: it is there already"
+        because = "recorded: the platform has it already"
         assert world.plan(made, settled) == {"region": (HERE, THERE, because)}
         assert world.replaces(made, settled) == []
         assert world.replaces(made, {**inputs, "region": "eu-west-1"}) == ["region"]
@@ -82,7 +82,7 @@ class TestWaiting:
         made = world.create({**inputs, "on_no_capacity": {"wait_minutes": 30}})
         assert made.outs["ready"] is True
         assert tried(world) == [("A100", HERE)] * 4
-        assert world.told[0] == "out of stock; trying again for 30m00s"
+        assert world.told[0] == "out of capacity; trying again for 30m00s"
 
     def test_it_ends_at_its_limit(self, world: Any, inputs: Json) -> None:
         world.settings(capacity={"A100": 0})

@@ -232,7 +232,10 @@ class TestEnds:
         later = (day + timedelta(days=30)).isoformat()
         bench(f"expires: {later}")
         longer = scene.run("up", "--yes")
-        assert f'~ expires: "{day}" => "{later}"  # gpuform\'s own: nothing is sent' in longer.out
+        assert (
+            f'~ expires: "{day}" => "{later}"  # a setting of gpuform: nothing is sent'
+            in longer.out
+        )
         assert scene.run("expire", "--dry-run").code == 0
         advance(scene, days=31)
         assert scene.run("expire", "--yes").code == 0

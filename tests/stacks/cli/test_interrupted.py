@@ -202,7 +202,7 @@ def test_a_create_of_what_is_declared_otherwise_now_is_kept_and_named(
     account.state.write_text(json.dumps(document))
     ran = account.run("destroy", "--yes")
     assert ran.code == 1
-    assert "another one is declared now" in ran.err
+    assert "this run declares another one" in ran.err
     assert not id_is_known or id_ in ran.err
     assert "gpuform import tensorone:Cluster" in ran.err
     assert (account.ids(), len(account.intents.list_all())) == (before, 1)
@@ -226,7 +226,7 @@ class TestWhatNobodyCanTell:
         before = account.ids()
         ran = account.run(command, "--yes")
         assert ran.code == 1
-        assert f"may have made one of these, or none: {doubtful}" in ran.err
+        assert f"may have created one of these, or none: {doubtful}" in ran.err
         assert f"`--adopt {doubtful}`" in ran.err
         assert "--create-anew" in ran.err
         assert "data (SharedVolume 'data' on together)" in ran.err
@@ -285,7 +285,7 @@ def test_a_colleague_s_cluster_of_a_month_later_is_never_touched(account: Accoun
     account.intents.record(replace(intent, started_at=intent.started_at - month))
     ran = account.run("up", "--yes")
     assert ran.code == 1
-    assert f"may have made one of these, or none: {theirs}" in ran.out
+    assert f"may have created one of these, or none: {theirs}" in ran.out
     assert f"--adopt {theirs}" in ran.out
     ran = account.run("destroy", "--yes")
     assert ran.code == 0, ran.err
