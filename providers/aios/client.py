@@ -387,7 +387,7 @@ def _raise_unexpected_form(method: str, path: str) -> NoReturn:
         method=method,
         path=path,
         status=200,
-        hint="nothing was taken from it: check the addresses of the registry and its Parser, and "
+        hint="gpuform ignored the answer: check the addresses of the registry and its Parser, and "
         "the proxy on the way",
     )
 

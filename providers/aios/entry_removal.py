@@ -84,7 +84,7 @@ class EntryRemoval:
         if drain is not None and not undo_drain(self._context, drain, self._find_scheduler):
             raise GpuformError(
                 f"{', '.join(drain.cordoned)} may still be cordoned",
-                hint="run it again to uncordon",
+                hint="run the command again to uncordon",
             )
 
     def _create_drainer(self, node_names: Sequence[str]) -> DrainOperation:

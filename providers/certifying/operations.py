@@ -173,7 +173,7 @@ class CertificationOperations(ABC, Generic[InputsT]):
             raise
         except GpuformError as error:
             # A refresh of the whole stack must not fail because one cluster does not answer.
-            context.on_skipped_check(f"nodes of certification {inputs.name}: {error.message}")
+            context.on_skipped_check(f"the nodes of certification {inputs.name}: {error.message}")
         return Observed({}, outputs)
 
     def _import(self, context: ProviderContext, object_id: str) -> ObservedCertification | None:
@@ -215,7 +215,9 @@ class CertificationOperations(ABC, Generic[InputsT]):
             raise
         except GpuformError as error:
             # A cluster that is gone or silent must not prevent the delete of its certification.
-            context.on_warning(f"certification {inputs.name} is forgotten, not removed: {error}")
+            context.on_warning(
+                f"certification {inputs.name}: gpuform forgets it, but could not remove it: {error}"
+            )
             return
         if run is not None:
             remove_run(context, tester, f"certification {inputs.name}", run)
@@ -231,8 +233,9 @@ class CertificationOperations(ABC, Generic[InputsT]):
         nodes = self._create_node_access(context, object_id, inputs)
         if nodes is None:
             raise GpuformError(
-                f"what certification {inputs.name} is of is gone, or is being deleted",
-                hint="give the id of what is there: {{ clusters.NAME.id }}",
+                f"certification {inputs.name}: the object to test is not found, or is being "
+                "deleted",
+                hint="declare the id of an existing object: {{ clusters.NAME.id }}",
             )
         return nodes
 

@@ -222,8 +222,8 @@ class CertificationRunner:
         if len(machines) >= declared_count:
             return ""
         return (
-            f"{len(machines)} of {declared_count} declared nodes are there: the others "
-            "cannot be tested"
+            f"{len(machines)} of {declared_count} declared nodes exist: gpuform cannot test the "
+            "others"
         )
 
     def _wait_until_run_ended(
@@ -263,7 +263,7 @@ class CertificationRunner:
             run = tester.find_run()
             # A removed run never ends: waiting for the whole timeout would be in vain.
             if run is None or run.purpose != purpose:
-                raise NotReady(f"{label}: its run is gone: somebody has removed it")
+                raise NotReady(f"{label}: its run was removed before it ended")
             return PollResult(run, run.progress, is_done=run.has_ended)
 
         return wait_until_done(
@@ -331,7 +331,7 @@ def _reject_single_node_result(job: JobResult) -> JobResult:
         job.has_passed and job.needs_figure and _needs_several_nodes(job.category)
     ):
         return job
-    reason = "it ran on one node alone, and nothing between nodes was measured"
+    reason = "the test ran on one node alone, and measured nothing between nodes"
     return replace(job, has_passed=False, reason=reason, blames_single_node=False)
 
 

@@ -128,10 +128,10 @@ def _format_gap_group(reason: str, nodes: Sequence[str]) -> str:
     if reason == NEW_NODE:
         return f"{len(nodes)} new {noun} ({names})"
     if reason == FAILED:
-        return f"{len(nodes)} {noun} that {'have' if len(nodes) > 1 else 'has'} failed ({names})"
+        return f"{len(nodes)} {noun} that failed ({names})"
     if reason == OTHER_MACHINE:
         predicate = "are other machines" if len(nodes) > 1 else "is another machine"
-        return f"{len(nodes)} {noun} that {predicate} by now ({names})"
+        return f"{len(nodes)} {noun} that now {predicate} ({names})"
     return f"{len(nodes)} {noun} with {reason} ({names})"
 
 
@@ -324,7 +324,7 @@ def _find_failures(job: JobResult) -> Iterator[ReportedFailure]:
         yield ReportedFailure(failure.node, reason_of_node, failure.is_alone or is_at_fault)
     reason = shortfall
     if not reason and not job.has_passed and not job.reported_failures:
-        reason = job.reason or "it has failed, and says no reason"
+        reason = job.reason or "the test failed without a reason"
     reported_nodes = {failure.node for failure in job.reported_failures}
     yield from (
         ReportedFailure(node, reason, is_at_fault)
@@ -342,12 +342,12 @@ def _explain_shortfall(job: JobResult) -> str:
     measured_value = job.measured_value
     if measured_value is None or not _has_finite_value(job):
         # Without its figure a passed job does not prove the floor; a failed job has its own reason.
-        return "nothing was measured" if job.needs_figure and job.has_passed else ""
+        return "the test measured nothing" if job.needs_figure and job.has_passed else ""
     if measured_value >= required:
         return ""
     tolerance = job.category.tolerance
     tolerance_text = f" less {tolerance}" if tolerance and required != floor else ""
-    return f"{measured_value:g}{unit}, and the floor is {floor:g}{unit}{tolerance_text}"
+    return f"{measured_value:g}{unit} is below the floor of {floor:g}{unit}{tolerance_text}"
 
 
 def _has_finite_value(job: JobResult) -> bool:

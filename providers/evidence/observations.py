@@ -34,7 +34,7 @@ def find_gaps(decision: Decision, *observations: Observation) -> list[str]:
     No observation at all is a gap: silence never means "empty", "zero" or "idle".
     """
     if not observations:
-        return ["nobody was observed"]
+        return ["no observation exists"]
     gaps = [
         f"{observation.source}: {text}"
         for observation in observations

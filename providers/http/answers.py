@@ -153,8 +153,9 @@ def build_foreign_answer_error(
         method=method,
         path=path,
         status=status,
-        hint=f"somebody else answers at {response.url.host}, so this says nothing of any object "
-        f"and nothing is forgotten: check the base URL of {platform}, and the proxy on the way",
+        hint=f"another server answers at {response.url.host}, so gpuform concludes nothing "
+        f"from the answer and forgets no object: check the base URL of {platform}, and the "
+        "proxy on the way",
     )
 
 

@@ -214,7 +214,8 @@ class ApiClient:
             return model.model_validate({} if answer is None else answer)
         except ValidationError as error:
             fields = ", ".join(
-                truncate(escape_invisible(".".join(map(str, problem["loc"]))), 100) or "the whole"
+                truncate(escape_invisible(".".join(map(str, problem["loc"]))), 100)
+                or "the whole answer"
                 for problem in error.errors(include_input=False, include_url=False)
             )
             raise self.build_form_error(method, path, fields) from None
@@ -227,7 +228,7 @@ class ApiClient:
             method=method,
             path=path,
             status=200,
-            hint=f"nothing was taken from it: check that {self.address} is the base URL of "
+            hint=f"gpuform ignored the answer: check that {self.address} is the base URL of "
             f"{self.platform}, and the proxy on the way",
         )
 
@@ -425,7 +426,7 @@ def build_path(*parts: str) -> str:
             raise GpuformError(
                 f"no request was sent: an id or a name {error} "
                 f"({truncate(escape_invisible(part), 80)!r})",
-                hint="if it is in the state (`gpuform state show`) or declared, correct it there",
+                hint="correct it in the state (`gpuform state show`) or in the declaration",
             ) from None
     return "".join(f"/{quote(part, safe='')}" for part in parts)
 

@@ -149,7 +149,7 @@ class Listing(Generic[T]):
         item = self._fetch_one(id_)
         if self._id_of(item) != id_:
             raise Contradicted(
-                f"{id_} was asked for, and the answer is about another object",
+                f"{id_}: the platform answered about another object",
                 method="GET",
                 path=id_,
                 status=200,
@@ -202,7 +202,7 @@ class Listing(Generic[T]):
         except NotFound:
             if witness in self._index_by_id(self._fetch_list(self._fetch_all)):
                 raise build_contradiction_error(
-                    error, "neither is another found, which it lists"
+                    error, "the platform does not find another object either, which its list shows"
                 ) from None
 
     def _read(self, id_: str | None) -> _Answer[T]:
@@ -306,11 +306,12 @@ class Listing(Generic[T]):
             return fetch()
         except NotFound as error:
             raise Contradicted(
-                f"{error.message}; but a list exists even if it is empty: nothing is forgotten",
+                f"{error.message}; but the platform must have such a list, even if it is empty: "
+                "nothing is forgotten",
                 method=error.method,
                 path=error.path,
                 status=error.status,
-                hint="check the base URL and the API version in it: has that version ended?",
+                hint="check the base URL and its API version: that version may have ended",
             ) from None
 
     def _index_by_id(self, items: Sequence[T]) -> Mapping[str, T]:
@@ -325,6 +326,6 @@ def build_contradiction_error(error: NotFound, reason: str) -> Contradicted:
         method=error.method,
         path=error.path,
         status=error.status,
-        hint="run it again in a few minutes; if it stays so, check the base URL, the project "
-        "of the key, and the proxy on the way",
+        hint="run the command again in a few minutes; if the error persists, check the base "
+        "URL, the project of the key, and the proxy on the way",
     )

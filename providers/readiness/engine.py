@@ -162,7 +162,7 @@ def find_engine(kubernetes: KubernetesClient, cluster: str) -> ReadinessEngine:
     ]
     if others:
         raise GpuformError(
-            f"cluster {cluster} has the Cluster Readiness Engine in another version of its API "
+            f"cluster {cluster}: its Cluster Readiness Engine has another version of the API "
             f"({', '.join(sorted(others))}); gpuform knows {_API_VERSION}",
             hint="install a version of the engine with that API, or use a newer gpuform",
         )

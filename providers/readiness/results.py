@@ -97,7 +97,7 @@ def _fail_results_of_failed_category(
         return results
     reason = (
         _explain_failure(reports)
-        or f"its category is {reports.status.status or 'without a status'}"
+        or f"the status of its category is {reports.status.status or 'without a status'}"
     )
     return [
         replace(result, has_passed=False, reason=reason, blames_single_node=False)
@@ -207,7 +207,7 @@ class _CategoryReports:
         label = f"the list of nodes {self._namespace}/{reference.name}"
         # The engine names the list, so its nodes were in it: without it they cannot be told apart.
         if config_map is None:
-            raise UnreadableResult(f"{label} is gone: what it said cannot be told")
+            raise UnreadableResult(f"{label} not found: its results are unknown")
         try:
             return parse(config_map)
         except (ValueError, ValidationError) as error:
@@ -365,7 +365,7 @@ def _to_reported_failures(failed: Sequence[FailedNode]) -> list[ReportedFailure]
 def _explain_failure(reports: _CategoryReports) -> str:
     """Return the reason of the category's own failure, or ""."""
     if reports.workflow is None:
-        return f"its category is {reports.status.status or 'without a status'}"
+        return f"the status of its category is {reports.status.status or 'without a status'}"
     conditions: tuple[Condition, ...] = reports.workflow.status.conditions
     for kind in ("Failed", "ValidationFailed"):
         condition = find_true_condition(conditions, kind)
@@ -421,8 +421,8 @@ class EngineTester:
             and certification.metadata.uid != self.last_run_id
         ):
             raise GpuformError(
-                f"there is a certification {self.name} already, which this resource did not make",
-                hint="declare another name; gpuform takes and removes none that others have made",
+                f"certification {self.name} exists already, and this resource did not create it",
+                hint="declare another name; gpuform adopts and removes no certification of others",
             )
         purpose = annotations.get(PURPOSE_ANNOTATION, "")
         return _to_run(certification, purpose)
@@ -452,7 +452,7 @@ class EngineTester:
         certification = self.engine.find_certification(self.name)
         # Somebody may have created another certification of this name, with results of other nodes.
         if certification is None or certification.metadata.uid != run.id:
-            raise GpuformError(f"certification {self.name} was removed before it was read")
+            raise GpuformError(f"certification {self.name} was removed before gpuform read it")
         return read_job_results(self.engine, certification, self.categories)
 
     def remove_run(self, run: CertificationRun) -> None:

@@ -170,13 +170,13 @@ def _get_cause_rank(fault: NodeFault) -> int:
 def _find_reason_against(policy: RepairPolicy | None, fault: NodeFault, fleet: Fleet) -> str | None:
     """Return the reason against repairing this node alone, or None."""
     if policy is None:
-        return "nothing is declared: `repair` would repair it"
+        return "no `repair` is declared"
     if fault.cause not in policy.causes:
         return f"repair.on has no {fault.cause}"
     if not _choose_mode(fault, fleet):
-        return f"{fault.mode} is none of repair.modes"
+        return f"repair.modes does not list {fault.mode}"
     if not policy.is_automatic and not _is_reviewed(fault):
-        return "it waits for a review of the plan"
+        return "the repair needs a review of the plan"
     return None
 
 
@@ -199,12 +199,13 @@ def _find_general_reason_against(
     if len(broken_names) > policy.compute_max_unhealthy(node_count):
         return (
             f"{len(broken_names)} of {node_count} nodes are unhealthy, more than "
-            "repair.max_unhealthy "
-            f"({policy.limit}) lets be: the fault may not be the nodes'"
+            f"repair.max_unhealthy ({policy.limit}) allows: the cause may not be the nodes"
         )
     repairing_count = len(fleet.repairing_names)
     if repairing_count >= policy.parallel:
-        return f"{repairing_count} repaired already, of at most {policy.parallel} at a time"
+        return (
+            f"{repairing_count} repairs are running, and repair.max_parallel is {policy.parallel}"
+        )
     return None
 
 
@@ -235,20 +236,20 @@ def _build_requested_repair(
     """
     if mode and mode not in fleet.all_modes:
         raise GpuformError(
-            f"node {name} cannot be repaired by {mode}",
-            hint=f"ways to repair it are: {', '.join(fleet.all_modes)}",
+            f"node {name}: the platform has no repair {mode}",
+            hint=f"use one of {', '.join(fleet.all_modes)}",
         )
     fault = fault_by_node.get(name)
     # Together's approve request cannot set HOST_POWER_CYCLE (`betaclusterremediation.go`).
     if fault is not None and fault.id and mode in fleet.create_only_modes and mode != fault.mode:
         raise GpuformError(
-            f"the proposed repair of node {name} ({fault.mode}) cannot be changed to {mode}",
-            hint="approve it as it is, or reject it on the platform's own pages first",
+            f"node {name}: its proposed repair ({fault.mode}) cannot be changed to {mode}",
+            hint="approve the proposal as it is, or reject it on the platform's own pages first",
         )
     # The node need not be broken: a person's request is reason enough.
     if fault is None:
         instance = fleet.instance_ids.get(name, "")
-        fault = NodeFault(node=name, cause=FaultCause.ASKED, because="asked for", instance=instance)
+        fault = NodeFault(node=name, cause=FaultCause.ASKED, because="requested", instance=instance)
     return _to_node_repair(fault, mode or _choose_mode(fault, fleet))
 
 
@@ -282,7 +283,7 @@ def build_repair_changes(
             f"{repair.evidence}; {limit_text}" if len(decision.due_repairs) > 1 else repair.evidence
         )
         if repair.proposed and repair.proposed != repair.mode:
-            because += f"; {repair.proposed} was proposed"
+            because += f"; the platform proposed {repair.proposed}"
         path = f'repair["{repair.node}"]'
         yield FieldChange(
             path, Action.UPDATE, before, repair.mode, replaces, because=because, repair=repair
@@ -303,7 +304,8 @@ def build_due_repair_notices(decision: RepairDecision) -> Iterator[Notice]:
         if repair.cause == FaultCause.ASKED:
             continue
         message = (
-            f"node {repair.node} is broken: {repair.evidence}. `gpuform repair` does {repair.mode}"
+            f"node {repair.node} is broken: {repair.evidence}. To repair it by {repair.mode}, "
+            "run `gpuform repair`"
         )
         yield Notice(kind=NoticeKind.REPAIR, text=message, at=repair.since)
 
@@ -312,7 +314,7 @@ def build_unrepaired_notices(decision: RepairDecision) -> Iterator[Notice]:
     """Yield a notice for each broken node left unrepaired, with the reason."""
     for unrepaired in decision.unrepaired:
         fault = unrepaired.fault
-        proposal = f"; {fault.mode} is proposed" if fault.mode else ""
+        proposal = f"; the platform proposes {fault.mode}" if fault.mode else ""
         since = f", since {fault.since}" if fault.since else ""
         message = (
             f"node {fault.node} is broken: {fault.because}{since}{proposal}. Not repaired: "
@@ -336,11 +338,11 @@ def is_unusable_for(
     """
     missing = []
     if unusable_since is None:
-        missing.append("it does not say since when the node cannot be used")
+        missing.append("it does not report since when the node is unusable")
     # A time before the machine existed, or in the future, is a stale or wrong clock: it proves no
     # duration.
     elif unusable_since > now or (created_at is not None and unusable_since < created_at):
-        missing.append("the node cannot be used since a time at which it did not exist")
+        missing.append("it reports the node as unusable since a time when the node did not exist")
     elif now - unusable_since < grace_s:
-        missing.append(f"the node cannot be used for {now - unusable_since:.0f} of {grace_s:.0f} s")
+        missing.append(f"the node is unusable for {now - unusable_since:.0f} of {grace_s:.0f} s")
     return not find_gaps(REPAIR_NODE, Observation("the node's scheduler", missing))

@@ -53,7 +53,7 @@ def test_what_was_made_under_such_an_id_is_found_again(
             assert not result.ok
             assert_not_shown(" ".join(result.errors))
             told = " ".join(result.errors)
-            assert "unexpected form" in told or "the answer is about another object" in told
+            assert "unexpected form" in told or "the platform answered about another object" in told
             assert_not_shown(" ".join(embedded.ids))
         assert platform.created(described) == 1
     if described.kind != VOLUME_CLAIM.kind:  # the mark that it bears says whose it is

@@ -124,4 +124,4 @@ def test_the_row_counts_the_nodes_that_a_plan_adds() -> None:
     stale = {**old, "gaps": [{"node": "a", "because": "another machine"}]}
     both = build_certify_again_change(stale, 2)
     assert both is not None
-    assert both.because == ("certify again: 2 new nodes, 1 node that is another machine by now (a)")
+    assert both.because == ("certify again: 2 new nodes, 1 node that now is another machine (a)")

@@ -65,7 +65,7 @@ def why(decision: RepairDecision) -> str:
 def test_nothing_is_repaired_that_nobody_declares() -> None:
     decision = choose_repairs(None, [fault(1)], fleet())
     assert not decision.due_repairs
-    assert why(decision) == "nothing is declared: `repair` would repair it"
+    assert why(decision) == "no `repair` is declared"
 
 
 def test_a_proposal_is_approved_as_it_is_where_its_mode_may_be() -> None:
@@ -82,7 +82,7 @@ def test_what_an_approval_cannot_say_is_not_chosen_for_a_proposal() -> None:
     faults = [fault(1, mode="REBOOT", id="r1"), fault(2)]
     decision = choose_repairs(declared(max_unhealthy=8), faults, only)
     assert repaired(decision) == {"node-2": "CYCLE"}
-    assert why(decision) == "REBOOT is none of repair.modes"
+    assert why(decision) == "repair.modes does not list REBOOT"
 
 
 def test_a_cause_that_does_not_count_is_told() -> None:
@@ -108,7 +108,7 @@ def test_what_is_repaired_already_counts_and_is_not_repaired_again() -> None:
     assert repaired(decision) == {"node-2": "REPLACE"}
     assert not choose_repairs(declared(max_unhealthy=1, max_parallel=2), faults, going).due_repairs
     assert why(choose_repairs(declared(max_unhealthy=2), faults, going)) == (
-        "1 repaired already, of at most 1 at a time"
+        "1 repairs are running, and repair.max_parallel is 1"
     )
 
 
@@ -130,7 +130,7 @@ def test_a_cause_that_counts_is_not_hidden_by_one_that_does_not() -> None:
 
 def test_a_review_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     policy, broken = declared(approve="reviewed"), fault(1)
-    assert why(choose_repairs(policy, [broken], fleet())) == "it waits for a review of the plan"
+    assert why(choose_repairs(policy, [broken], fleet())) == "the repair needs a review of the plan"
     monkeypatch.setenv(REVIEWED_VARIABLE, compute_repair_key(fault(1, id="another")))
     assert not choose_repairs(policy, [broken], fleet()).due_repairs
     monkeypatch.setenv(REVIEWED_VARIABLE, compute_repair_key(broken))
@@ -152,7 +152,7 @@ def test_a_node_that_is_asked_for_is_repaired_whatever_is_declared(
 
 def test_a_way_that_there_is_not_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(REPAIR_VARIABLE, "node-3=PRAY")
-    with pytest.raises(GpuformError, match="cannot be repaired by PRAY"):
+    with pytest.raises(GpuformError, match="the platform has no repair PRAY"):
         choose_repairs(None, [], fleet())
     monkeypatch.setenv(REPAIR_VARIABLE, "node-3=CYCLE")
     with pytest.raises(GpuformError, match="cannot be changed to CYCLE"):

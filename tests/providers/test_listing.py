@@ -265,7 +265,7 @@ class TestWhatIsGone:
         self, listing: Listing[Thing], platform: Platform
     ) -> None:
         platform.hidden = set(platform.things)
-        with pytest.raises(Contradicted, match="neither is another found"):
+        with pytest.raises(Contradicted, match="does not find another object either"):
             listing.read_one("gone")
         assert platform.sent == ["gone", "list", "t0", "list"]
 

@@ -97,7 +97,7 @@ def test_nothing_is_done_about_it_that_nobody_declares(cluster: Cluster) -> None
     assert cluster.plan(news) == []
     (told,) = [n.text for n in cluster.lifecycle.list_notices(news, cluster.outs, 0.0)]
     assert told.startswith(f"node {BROKEN} is broken: GpuPcieReplayRateHigh (critical)")
-    assert "HOST_AWARE is proposed. Not repaired: nothing is declared" in told
+    assert "the platform proposes HOST_AWARE. Not repaired: no `repair` is declared" in told
 
 
 def test_a_refresh_finds_no_drift_in_it(cluster: Cluster) -> None:
@@ -416,7 +416,7 @@ def test_what_else_the_platform_proposes_is_told(cluster: Cluster) -> None:
     with cluster.emulator.serving():
         (row,) = cluster.lifecycle.list_changes({**cluster.outs, **PROGRAM}, news, cluster.id)
     assert row.after == "HOST_AWARE"
-    assert row.because.endswith("; EVICT_WITHOUT_REPLACEMENT was proposed")
+    assert row.because.endswith("; the platform proposed EVICT_WITHOUT_REPLACEMENT")
 
 
 def test_a_text_of_the_platform_is_one_short_line(cluster: Cluster) -> None:
@@ -447,4 +447,4 @@ def test_what_others_repair_counts_for_max_parallel(cluster: Cluster) -> None:
     cluster.refresh()
     assert cluster.plan(news) == []
     told = [notice.text for notice in cluster.lifecycle.list_notices(news, cluster.outs, 0.0)]
-    assert any("1 repaired already, of at most 1 at a time" in text for text in told)
+    assert any("1 repairs are running, and repair.max_parallel is 1" in text for text in told)

@@ -10,7 +10,9 @@ from processes.commands import PASSPHRASE, SALT, Result, pulumi, run_new_process
 from gpuform.providers.emulator.server import environment
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "09-certified-cluster"
-FIGURE = "node training-worker-1: communication/nccl-all-reduce: 250 GB/s, and the floor is 300 GB"
+FIGURE = (
+    "node training-worker-1: communication/nccl-all-reduce: 250 GB/s is below the floor of 300 GB"
+)
 
 
 @pytest.mark.parametrize(

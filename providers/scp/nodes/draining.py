@@ -176,7 +176,7 @@ class NodeDrainer:
         if not undo_drain(self._context, drain, self._find_scheduler):
             raise GpuformError(
                 f"{', '.join(drain.cordoned)} may still be cordoned",
-                hint="run it again to uncordon",
+                hint="run the command again to uncordon",
             )
 
     def _refuse_wrong_names(self, eviction: NodeEviction, nodes: Sequence[NodeOutputs]) -> None:

@@ -92,7 +92,7 @@ class NodeLedger:
         if self.uncertain_names:
             raise UnknownOutcome(
                 f"it is not known whether {', '.join(sorted(self.uncertain_names))} were made",
-                hint="run it again: it looks once more before anything is made",
+                hint="run the command again: it looks for the object before it creates anything",
             )
 
     @property

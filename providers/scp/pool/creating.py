@@ -91,7 +91,7 @@ class PoolPreconditions:
         if fabric is not None and _has_lasting_member(fabric, terminating_nodes):
             raise NameTaken(
                 f"scp already has a fabric named {fabric.cluster_name!r} in {fabric.node_pool_id} "
-                f"({fabric.id}), and no record says that this project made it",
+                f"({fabric.id}), and this project has no record of creating it",
                 hint=f'to join it, declare cluster_fabric_id "{fabric.id}" (or the output of the '
                 "resource that has it); otherwise give the fabric another name",
             )
@@ -139,7 +139,7 @@ class PoolPreconditions:
         listed_nodes = ", ".join(f"{name} {id_}" for name, id_ in sorted(taken_names.items()))
         return NameTaken(
             f"scp already has nodes of the pool {self._inputs.gpu_node_name_prefix!r} "
-            f"({listed_nodes}), and no record says that this project made it",
+            f"({listed_nodes}), and this project has no record of creating it",
             hint=f"to manage the pool, import it: give this resource opts=pulumi.ResourceOptions("
             f'import_="{build_pool_id(self._inputs)}") and run `gpuform up`; otherwise use another '
             "gpu_node_name_prefix",
@@ -438,7 +438,7 @@ class PoolCreator:
             raise UnknownOutcome(
                 f"it is not known whether the nodes of the pool "
                 f"{self._inputs.gpu_node_name_prefix!r} were created: {reason}",
-                hint="run it again: it looks once more before anything is made",
+                hint="run the command again: it looks for the object before it creates anything",
             )
 
 

@@ -22,7 +22,7 @@ def test_complete_and_fresh_observations_leave_no_gap() -> None:
 
 
 def test_no_observation_is_a_gap() -> None:
-    assert find_gaps(STOP_NODE) == ["nobody was observed"]
+    assert find_gaps(STOP_NODE) == ["no observation exists"]
 
 
 def test_a_decision_is_refused_with_every_gap_and_what_happens_without_it() -> None:

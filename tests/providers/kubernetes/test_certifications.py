@@ -104,7 +104,7 @@ def test_a_slow_node_is_named_with_its_figure_and_the_others_stay_proven(world: 
     world.set(slow_nodes={slow: 250})
     made = world.create(world.declared())
     assert made.outs["ready"] is False
-    told = f"node {slow}: communication/nccl-all-reduce: 250 GB/s, and the floor is 300 GB/s"
+    told = f"node {slow}: communication/nccl-all-reduce: 250 GB/s is below the floor of 300 GB/s"
     assert told in made.outs["not_ready_reason"]
     assert proven(made.outs) == others
     [verdict] = world.verdicts()
@@ -189,7 +189,7 @@ def test_a_test_of_somebody_else_is_never_taken(world: World) -> None:
     world.client.create_object(
         FOLDER, {"kind": "Certification", "metadata": metadata, "spec": spec}
     )
-    with pytest.raises(GpuformError, match="did not make"):
+    with pytest.raises(GpuformError, match="did not create it"):
         world.create(world.declared())
     assert world.certification()["spec"] == spec
 
@@ -327,7 +327,7 @@ def test_a_host_that_cannot_store_what_is_not_ready_hears_an_error(world: World)
     """Pulumi's own dynamic host: nothing that depends on the proof is made, nothing is lost."""
     world.set(slow_nodes={world.nodes()[0]: 250})
     for _ in range(2):  # and the second time it is tested anew
-        with pytest.raises(GpuformError, match="250 GB/s, and the floor is 300 GB/s"):
+        with pytest.raises(GpuformError, match="250 GB/s is below the floor of 300 GB/s"):
             world.create(world.declared(), can_store_unready=False)
         assert world.client.list_objects(FOLDER) == ()
     assert len(world.verdicts()) == 1

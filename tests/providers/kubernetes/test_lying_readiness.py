@@ -304,7 +304,7 @@ def test_one_node_alone_proves_nothing_between_nodes(world: LyingWorld) -> None:
     _cordon(world, *others)
     made = world.create(world.declared({**ALL_REDUCE, "floor": 300}))
     assert (proven(made.outs), at_fault(world)) == ([], [])
-    assert f"node {alone}: communication/nccl-all-reduce: it ran on one node alone" in str(
+    assert f"node {alone}: communication/nccl-all-reduce: the test ran on one node alone" in str(
         made.outs["not_ready_reason"]
     )
 
@@ -323,7 +323,7 @@ def test_who_stood_by_and_was_left_out_stays_proven(world: LyingWorld) -> None:
 
 def test_a_node_that_is_declared_and_not_there_is_not_proven(world: LyingWorld) -> None:
     made = world.create(world.declared(num_gpus=32))
-    assert "3 of 4 declared nodes are there" in made.outs["not_ready_reason"]
+    assert "3 of 4 declared nodes exist" in made.outs["not_ready_reason"]
     assert (made.outs["ready"], proven(made.outs)) == (False, world.nodes())
     again = world.update(made, world.declared(num_gpus=32))
     assert (again.outs["ready"], again.outs["run"]) == (False, made.outs["run"])

@@ -69,7 +69,7 @@ def test_a_node_at_fault_alone_is_repaired_and_then_certified_again(world: World
     made = world.create(world.declared())
     [due] = cluster.refresh()
     assert (due.node, due.cause) == (slow, FaultCause.FAILED_CERTIFICATION)
-    assert "250 GB/s, and the floor is 300 GB/s" in due.because
+    assert "250 GB/s is below the floor of 300 GB/s" in due.because
 
     cluster.update()
     assert slow not in world.nodes()

@@ -173,7 +173,7 @@ def test_who_declares_a_review_gets_nothing_done_without_one(
     (fault,) = pool.outs["faults"]
     (told,) = notices(pool, news)
     assert told.startswith(f"node train-002 is broken: its state is ERROR, since {fault['since']}.")
-    assert told.endswith("Not repaired: it waits for a review of the plan")
+    assert told.endswith("Not repaired: the repair needs a review of the plan")
     stayed = environment.update(pool, news)
     assert "train-002: its state is ERROR, and it is not repaired: it waits for" in stayed.reason
     assert (ids(stayed), environment.count_writes()) == (ids(pool), {})
@@ -515,7 +515,7 @@ class TestAskedFor:
         self, environment: Any, pool: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv(REPAIR_VARIABLE, "train-002=REBOOT_VM")
-        with pytest.raises(GpuformError, match="cannot be repaired by REBOOT_VM"):
+        with pytest.raises(GpuformError, match="the platform has no repair REBOOT_VM"):
             environment.list_changes(pool)
 
     def test_the_last_one_of_a_fabric_stays(
@@ -568,7 +568,7 @@ class TestOneNode:
         environment.set_node_state(node.id, "ERROR")
         inputs = {**node.inputs, "repair": {}}
         told = GpuNodeLifecycle().list_notices(inputs, environment.refresh(node).outs, 0.0)
-        assert "it waits for a review of the plan" in next(each.text for each in told)
+        assert "the repair needs a review of the plan" in next(each.text for each in told)
 
 
 @given(

@@ -65,7 +65,8 @@ def test_the_slow_node_is_named_with_its_figure(certifying: Any, monkeypatch: An
     monkeypatch.setattr("gpuform.providers.certifying.runs.POLL_INTERVAL_S", 0.5)
     outputs = certifying().certify()
     assert outputs.not_ready_reason == (
-        "node host-w1: communication/nccl-all-reduce: 250 GB/s, and the floor is 300 GB/s less 10%"
+        "node host-w1: communication/nccl-all-reduce: 250 GB/s is below the floor of 300 GB/s "
+        "less 10%"
     )
     assert [each.node for each in outputs.evidence] == ["host-w0", "host-w2"]
     assert {each.measured for each in outputs.results} == {250.0, 487.87}

@@ -85,7 +85,10 @@ def test_each_node_is_measured_by_a_job_of_its_own(world: World) -> None:
 def test_a_slow_node_is_named_and_it_alone_is_tested_again(world: World) -> None:
     world.measure(node=NODES[1], figure=250.0)
     made = world.create()
-    told = "node train-worker-1: communication/nccl-all-reduce: 250 GB/s, and the floor is 300 GB/s"
+    told = (
+        "node train-worker-1: communication/nccl-all-reduce: 250 GB/s is below the floor of "
+        "300 GB/s"
+    )
     assert told in made.outs["not_ready_reason"]
     assert proven(made.outs) == [HOSTS[0], HOSTS[2]]
     [verdict] = Verdicts(world.records).list_for_cluster(world.cluster.id)

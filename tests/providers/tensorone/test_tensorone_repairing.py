@@ -128,7 +128,7 @@ def test_nothing_is_done_that_nobody_declares(world: Any, inputs: Json) -> None:
     world.writes()
     seen = degraded(world, made)
     assert world.plan(seen) == {}
-    assert notices(seen)[0].endswith("Not repaired: nothing is declared: `repair` would repair it")
+    assert notices(seen)[0].endswith("Not repaired: no `repair` is declared")
     world.update(seen)
     assert calls(world) == []
 
@@ -137,7 +137,7 @@ def test_who_declares_a_review_gets_nothing_done_without_one(world: Any, cluster
     seen = degraded(world, cluster)
     news = {**cluster.inputs, "repair": {}}
     assert ROW not in world.plan(seen, news)
-    assert notices(seen, news)[0].endswith("it waits for a review of the plan")
+    assert notices(seen, news)[0].endswith("the repair needs a review of the plan")
 
 
 class TestItsWork:

@@ -25,7 +25,9 @@ VolumeClaim("scratch", cluster_id=cluster, name="scratch", storage="50Gi",
 """
 UNPROVEN = PROGRAM.partition("proof =")[0]
 GATES = "gates:\n  proven: {certified: true}\n"
-FIGURE = "node train-worker-1: communication/nccl-all-reduce: 250 GB/s, and the floor is 300 GB/s"
+FIGURE = (
+    "node train-worker-1: communication/nccl-all-reduce: 250 GB/s is below the floor of 300 GB/s"
+)
 
 
 class World:
@@ -63,7 +65,7 @@ def test_a_node_below_the_floor_fails_the_run_and_what_depends_on_it_is_not_made
     assert "scratch" not in world.run("stack", "export").out
     status = world.run("status")
     assert "1 of 2 nodes proven" in status.out, status.out
-    assert "certify again: 1 node that has failed (train-worker-1)" in status.out, status.out
+    assert "certify again: 1 node that failed (train-worker-1)" in status.out, status.out
 
     world.set(slow_nodes={})
     ran = world.run("up", "--yes", "--skip-preview")

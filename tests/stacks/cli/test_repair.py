@@ -91,7 +91,7 @@ def test_nobody_repairs_what_nobody_has_reviewed(train: Any) -> None:
     for command in ("up", "repair"):
         ran = scene.run(command, "--yes", *(["--refresh"] if command == "up" else []))
         assert (ran.code, asked(scene)) == (0, [])
-        assert "Not repaired: it waits for a review of the plan" in ran.out
+        assert "Not repaired: the repair needs a review of the plan" in ran.out
     assert "Not everything that is broken is repaired. Next:" in ran.out
     assert "gpuform repair --stack dev  " in ran.out
     assert "gpuform repair NODE --stack dev  " in ran.out
@@ -132,7 +132,9 @@ def test_what_is_not_declared_is_told_by_all_who_look(train: Any) -> None:
 def test_status_tells_what_the_next_run_repairs(train: Any) -> None:
     scene = train("{approve: automatic}")
     propose(scene)
-    assert "`gpuform repair` does HOST_AWARE" in scene.run("status", "--refresh").out
+    assert (
+        "To repair it by HOST_AWARE, run `gpuform repair`" in scene.run("status", "--refresh").out
+    )
 
 
 @pytest.mark.slow
@@ -219,7 +221,7 @@ def test_a_repair_by_name_of_a_node_that_works_leaves_nothing_to_do(train: Any) 
 
 NOT_MEANT = [
     ("nobody --yes", 1, "nobody: there is no such node in stack dev"),
-    ("train-worker-0 --mode PRAY --yes", 1, "cannot be repaired by PRAY"),
+    ("train-worker-0 --mode PRAY --yes", 1, "the platform has no repair PRAY"),
     ("--mode REBOOT_VM", 2, "--mode is for the nodes that are named"),
     ("--save-plan x.json --yes", 2, "--save-plan goes with --dry-run"),
     ("", 1, "`gpuform repair` asks before it changes anything"),

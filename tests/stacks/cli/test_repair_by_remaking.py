@@ -144,10 +144,12 @@ def test_nobody_makes_anew_what_nobody_has_reviewed(scene: Scene) -> None:
     fail(scene)
     ran = scene.run("repair", "--yes")
     assert (ran.code, servers(scene)) == (0, before)
-    assert "Not repaired: it waits for a review of the plan" in ran.out
+    assert "Not repaired: the repair needs a review of the plan" in ran.out
     up = scene.run("up", "--yes", "--refresh")
     assert (up.code, servers(scene)) == (1, before)
-    assert "its state is ERROR, and it is not repaired: it waits for a review" in up.out + up.err
+    assert (
+        "its state is ERROR, and it is not repaired: the repair needs a review" in up.out + up.err
+    )
 
 
 @pytest.mark.slow
@@ -175,7 +177,7 @@ def test_a_node_is_made_anew_by_name(scene: Scene) -> None:
     assert [name for name in before if before[name] != after[name]] == ["train-worker-2"]
     other = scene.run("repair", "train-worker-2", "--mode", "REBOOT_VM", "--yes")
     assert other.code == 1
-    assert "ways to repair it are: REMAKE" in other.out + other.err
+    assert "use one of REMAKE" in other.out + other.err
     nothing_left(scene)
 
 
