@@ -33,7 +33,7 @@ def require_absence(
     """
     missing = [] if failure is None else [failure.message]
     if seconds_left > 0:
-        missing.append(f"it may lack what is new for another {format_duration(seconds_left)}")
+        missing.append(f"it may lack new objects for another {format_duration(seconds_left)}")
     observation = Observation(f"the list of {intent.platform}", missing)
     require_evidence(FORGET_CREATE, f"{intent.kind} {', '.join(names)}", observation)
 

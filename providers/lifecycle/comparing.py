@@ -64,12 +64,12 @@ def find_changes(
         changes.append(_create_recorded_change("ready", Action.UPDATE, False, True, reason))
     # Any update ends the removal: an entry of its own is needed only if nothing else acts.
     if is_interrupted and not requires_action(changes):
-        reason = "a removal of nodes was interrupted: those that stay are uncordoned"
+        reason = "the removal of nodes was interrupted: the remaining nodes are uncordoned"
         changes.append(FieldChange("drain", Action.UPDATE, "begun", "ended", because=reason))
     if begun_parts and not requires_action(changes):
         reason = (
-            f"an interrupted update may have created {', '.join(begun_parts)}: it is looked for, "
-            "and deleted where it is not declared"
+            f"an interrupted update may have created {', '.join(begun_parts)}: gpuform looks for "
+            "it, and deletes it where it is not declared"
         )
         changes.append(
             FieldChange(kind.parts_field, Action.UPDATE, "begun", "ended", because=reason)
@@ -110,7 +110,7 @@ def compare_inputs(kind: Traits, old: Properties, declared: Properties) -> list[
     def classify_change(change: FieldChange) -> FieldChange:
         only_recorded = partial(replace, change, state_only=True)
         if rules[change.path.split(".")[0].split("[")[0]].state_only:
-            return only_recorded(because="gpuform's own: nothing is sent")
+            return only_recorded(because="a setting of gpuform: nothing is sent")
         # An import cannot read the value: a replacement because of it would destroy the imported
         # object.
         if change.path in unreadable_fields:
@@ -122,7 +122,7 @@ def compare_inputs(kind: Traits, old: Properties, declared: Properties) -> list[
             and change.after is not None
             and change.after == old.get(observed_output)
         ):
-            return only_recorded(replaces=False, because="recorded: it is there already")
+            return only_recorded(replaces=False, because="recorded: the platform has it already")
         return change
 
     current = apply_running_hours(kind, old, declared)
@@ -177,7 +177,7 @@ def _adjust_for_replacement(
         # KEEP is the platform's value of the old object; the new one begins without it.
         elif change.path not in reported_paths:
             reported_paths.add(change.path)
-            reason = "no longer declared: the new one is made without it"
+            reason = "no longer declared: the new object has no value for it"
             yield replace(change, action=Action.DELETE, after=None, because=reason)
 
 

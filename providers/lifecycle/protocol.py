@@ -121,7 +121,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             values, problems = validate_inputs(self.inputs, to_properties(news))
             for name, now in self.inputs.former_names.items():
                 if news.get(name) is not None:
-                    context.on_warning(f"{name} is called {now} now: write {now}")
+                    context.on_warning(f"{name} is now {now}: write {now}")
             # One group of problems after the other: each check needs inputs that passed the one
             # before.
             problems = problems or find_refused_changes(
@@ -299,7 +299,8 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         if self.creates_no_object and not context.can_store_unready and outs.get("ready") is False:
             raise GpuformError(
                 str(outs.get("not_ready_reason")),
-                hint="remove the cause, and run it again: nothing was made that waits for it",
+                hint="remove the cause, and run the command again: nothing was created that "
+                "waits for it",
             )
 
     def recover_create(self, props: Properties) -> CreateResult | None:
@@ -332,8 +333,9 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             observed = operations.read(context, id_, declared)
             if observed is None:
                 raise GpuformError(
-                    f"{id_} was found by its record, and then the platform did not show it",
-                    hint="run it again: it looks once more before anything is forgotten",
+                    f"{id_}: the record of its create names it, but the platform does not show it",
+                    hint="run the command again: it looks for the object again before it "
+                    "forgets it",
                 )
             inputs = select_declared_fields(self.inputs, observed.inputs, declared)
             observed_properties = {**inputs, **extract_outputs(self, context, observed)}
@@ -540,7 +542,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             # refuses.
             except GpuformError as error:
                 context.on_skipped_check(
-                    f"which nodes go with it, and which jobs run on them: {error.message}"
+                    f"the nodes removed with it, and their jobs: {error.message}"
                 )
                 return None
 
@@ -563,7 +565,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
             except Cancelled:
                 raise
             except GpuformError as error:
-                context.on_skipped_check(f"what others have put into {id_}: {error.message}")
+                context.on_skipped_check(f"the objects of others in {id_}: {error.message}")
                 return ()
 
     def check_deletion(self, props: Properties, others: Sequence[str] = ()) -> None:

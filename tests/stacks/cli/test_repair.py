@@ -123,7 +123,7 @@ def test_what_is_not_declared_is_told_by_all_who_look(train: Any) -> None:
         ran = scene.run(*command)
         told = "node train-worker-1 is broken: GpuPcieReplayRateHigh (critical)"
         assert (ran.code, told in ran.out) == (0, True), command
-        assert "HOST_AWARE is proposed" in ran.out
+        assert "the platform proposes HOST_AWARE" in ran.out
     assert scene.run("drift", "--detailed-exitcode").code == 0, "it is no drift"
     assert scene.run("up", "--yes", "--refresh").code == 0
     assert asked(scene) == []
@@ -195,7 +195,7 @@ def test_one_node_by_hand_and_nothing_else(train: Any) -> None:
     propose(scene, 2)
     shown = scene.run(*BY_HAND, "--dry-run")
     assert shown.code == 3
-    assert '~ repair["train-worker-0"]: "in use" => "REBOOT_VM"  # asked for' in shown.out
+    assert '~ repair["train-worker-0"]: "in use" => "REBOOT_VM"  # requested' in shown.out
     before = scene.requests
     done = scene.run(*BY_HAND, "--yes")
     assert (done.code, done.err) == (0, "")
