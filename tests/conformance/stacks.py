@@ -22,7 +22,7 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.executing import StackReferences
 from gpuform.stacks.engine.language_host import Program
 from gpuform.stacks.engine.planning import Diagnostic, Event, EventBus, StepDone
-from gpuform.stacks.engine.records.kept import BackendRecords
+from gpuform.stacks.engine.records.backend_records import BackendRecords
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import Journal, ResourceState, Snapshot, journal
 from gpuform.stacks.engine.store import Backend

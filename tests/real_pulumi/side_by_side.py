@@ -336,7 +336,7 @@ def _patterns(selection: Selection) -> Selection:
     spelt = {
         name: UrnPatterns(
             f"**::{text}" if "*" not in text else text.replace("::d*", "::d")
-            for text in getattr(selection, name).given
+            for text in getattr(selection, name).raw_patterns
         )
         for name in ("targets", "excludes", "replace")
     }

@@ -17,7 +17,7 @@ from gpuform.stacks.engine.deployment.options import (
     is_sealed,
     seal_plan,
 )
-from gpuform.stacks.engine.deployment.settling import settle
+from gpuform.stacks.engine.deployment.recovery import settle
 
 __all__ = [
     "DEFAULT_PARALLEL",

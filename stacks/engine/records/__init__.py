@@ -3,7 +3,7 @@
 Lifecycles of providers leave intents and removals here; `engine.deployment` recovers them.
 """
 
-from gpuform.stacks.engine.records.kept import (
+from gpuform.stacks.engine.records.backend_records import (
     Elsewhere,
     move_intents,
     open_intents,

@@ -34,7 +34,6 @@ from gpuform.stacks.engine.state.journal_log import (
     ReadableLog,
     WritePacing,
 )
-from gpuform.stacks.engine.state.moving import Move, move
 from gpuform.stacks.engine.state.resource_state import (
     PendingOperation,
     ResourceState,
@@ -44,6 +43,7 @@ from gpuform.stacks.engine.state.resource_state import (
     encode_resource,
 )
 from gpuform.stacks.engine.state.snapshot import SnapshotManager
+from gpuform.stacks.engine.state.state_move import Move, move
 from gpuform.stacks.engine.state.targeting import (
     NothingSelected,
     SelectedResources,

@@ -1,8 +1,9 @@
 """Read and write Pulumi's checkpoint (deployment state, versions 3 and 4) as data.
 
 `SnapshotManager` keeps one `Snapshot`, caches the encoded entries that did not change and joins
-them with `join_checkpoint`. Files belong to `engine.store`, the rules over a whole snapshot to
-`edits.verify`.
+them with `join_checkpoint`. `store` reads and writes the files, `edits.verify` checks the rules
+over
+a whole snapshot.
 """
 
 import hashlib
@@ -174,6 +175,8 @@ class Snapshot:
                 ],
                 secrets_provider=checkpoint.secrets_provider,
                 manifest=_parse_manifest(latest.get("manifest", {})),
+                # Parts that are only carried through are encoded at the next save: a part that is
+                # nested too deep must fail now, while nothing depends on the save.
                 metadata=_check_nesting("metadata", latest.get("metadata", {})),
                 extra={
                     key: _check_nesting(key, latest[key])
@@ -193,7 +196,7 @@ _PASSED_THROUGH = {"snippets": "snippets-prototype", "extensions": "extensionPar
 
 
 def _check_nesting(name: str, value: Any) -> Any:
-    """Return `value` unchanged if its nesting is shallow enough to be encoded again.
+    """Return `value` unchanged if shallow enough to be encoded again.
 
     Raises:
         ValueError: `value` is nested deeper than `value_json.DEEPEST`.
@@ -229,6 +232,7 @@ def join_checkpoint(
         pending_operations: the encoded pending operations.
     """
     features = _find_features(snapshot)
+    # The Pulumi CLI writes version 4 only for a checkpoint with features.
     version = value_json.dump({"version": 4, "features": features} if features else {"version": 3})
     stack = value_json.dump({"stack": snapshot.stack})
     parts = [version[:-1], b',"checkpoint":', stack[:-1], b',"latest":']
@@ -301,7 +305,7 @@ def load_checkpoint(data: bytes) -> Checkpoint:
 
 
 def parse_checkpoint(document: Any) -> Checkpoint:
-    """Validate a parsed file and return its checkpoint.
+    """Validate a parsed file and return the checkpoint.
 
     A stack without any update may have no `latest`: the Pulumi CLI leaves that part out and never
     writes it as null.

@@ -1,9 +1,10 @@
 """Edit, verify and repair a snapshot, as Pulumi's `state` commands do.
 
-Each edit takes a snapshot and returns another one; files are the caller's. The rules follow
-"pkg/resource/edit" and "pkg/cmd/pulumi/state" in Pulumi's source. `SnapshotManager` checks every
-checkpoint before writing. `repair` sorts entries and drops references to missing resources; what
-only a loss would mend is reported and stays.
+Each edit takes a snapshot and returns another one; `stacks.operations` reads and writes the files.
+The rules follow "pkg/resource/edit" and "pkg/cmd/pulumi/state" in Pulumi's source.
+`SnapshotManager` checks every checkpoint before writing. `repair` sorts entries and drops
+references
+to missing resources; violations that only a loss would mend are reported and stay.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -43,7 +44,7 @@ class EditRefused(EngineError):
 
 
 def delete(
-    snapshot: Snapshot, doomed: ResourceState, *, force: bool, target_dependents: bool
+    snapshot: Snapshot, deleted_entry: ResourceState, *, force: bool, target_dependents: bool
 ) -> tuple[Snapshot, list[ResourceState]]:
     """Remove an entry from a state; return the snapshot and the removed entries.
 
@@ -51,22 +52,28 @@ def delete(
 
     Args:
         snapshot: the state.
-        doomed: the entry to remove.
+        deleted_entry: the entry to remove.
         force: remove protected entries too.
-        target_dependents: remove the entries that depend on `doomed` too.
+        target_dependents: remove the entries that depend on `deleted_entry` too.
 
     Raises:
         EditRefused: there are dependents, or protected entries.
     """
     entries = snapshot.resources
-    same_urn_entries = [e for e in entries if e.urn == doomed.urn and e is not doomed]
-    dependents = [] if doomed.delete and same_urn_entries else _find_dependents(entries, doomed)
+    same_urn_entries = [e for e in entries if e.urn == deleted_entry.urn and e is not deleted_entry]
+    # The other entries of the URN remain for its dependents to refer to.
+    dependents = (
+        []
+        if deleted_entry.delete and same_urn_entries
+        else _find_dependents(entries, deleted_entry)
+    )
     if dependents and not target_dependents:
         raise EditRefused(
-            f"{doomed.urn} cannot be deleted: others depend on it" + _format_urn_lines(dependents),
+            f"{deleted_entry.urn} cannot be deleted: others depend on it"
+            + _format_urn_lines(dependents),
             hint="delete those first, or all of them with --target-dependents",
         )
-    removed_entries = [doomed, *dependents]
+    removed_entries = [deleted_entry, *dependents]
     return _remove_entries(snapshot, removed_entries, force=force), removed_entries
 
 
@@ -96,11 +103,11 @@ def _remove_entries(
 
 
 def _find_dependents(entries: list[ResourceState], root: ResourceState) -> list[ResourceState]:
-    """Return the entries, live and old, that depend on `root`, directly or not."""
+    """Return the direct and indirect dependents of `root`, entries marked for deletion included."""
     reached = {root.urn}
     dependents = []
-    # in a valid state dependencies come first, so one pass finds indirect dependents
-    for entry in entries:  # what is needed comes first
+    # In a valid state dependencies come first, so that one pass finds indirect dependents.
+    for entry in entries:
         if entry.urn != root.urn and not reached.isdisjoint(graph.find_dependency_urns(entry)):
             reached.add(entry.urn)
             dependents.append(entry)
@@ -108,12 +115,12 @@ def _find_dependents(entries: list[ResourceState], root: ResourceState) -> list[
 
 
 def set_protect(snapshot: Snapshot, urns: Collection[str], protect: bool) -> Snapshot:
-    """Set `protect` on the entries with these URNs, except for the ones marked for deletion."""
+    """Set `protect` on the live entries of `urns`; entries marked for deletion stay unchanged."""
     return _edit_live_entries(snapshot, urns, lambda entry: replace(entry, protect=protect))
 
 
 def set_taint(snapshot: Snapshot, urns: Collection[str], taint: bool) -> Snapshot:
-    """Set `taint` on the entries with these URNs: the next update replaces tainted resources.
+    """Set `taint` on the live entries of `urns`: the next update replaces tainted resources.
 
     Entries that are marked for deletion stay as they are.
     """
@@ -138,7 +145,7 @@ def list_program_resource_urns(snapshot: Snapshot) -> list[str]:
 
 
 def rename(snapshot: Snapshot, old: str, name: str) -> tuple[Snapshot, str]:
-    """Rename a resource in its entry and in all references; return the snapshot and the new URN.
+    """Rename a resource in all entries; return the snapshot and the new URN.
 
     URNs of children stay: they hold the parent's type, not the parent's name.
 
@@ -183,7 +190,7 @@ def rename_stack(snapshot: Snapshot, full_name: str) -> Snapshot:
 
 
 def replace_urns(snapshot: Snapshot, names: dict[str, str]) -> Snapshot:
-    """Return the state with the URNs in `names` (old to new) replaced wherever they stand."""
+    """Return the state with all URNs in `names` (old to new) replaced, except in properties."""
     return _change_all_entries(
         snapshot, lambda entry: rename_references(entry, lambda urn: names.get(urn, urn))
     )
@@ -192,7 +199,7 @@ def replace_urns(snapshot: Snapshot, names: dict[str, str]) -> Snapshot:
 def _change_all_entries(
     snapshot: Snapshot, change: Callable[[ResourceState], ResourceState]
 ) -> Snapshot:
-    """Return the state with `change` applied to all entries and to those of pending operations."""
+    """Return the state with `change` applied to all entries, pending operations included."""
     return replace(
         snapshot,
         resources=[change(entry) for entry in snapshot.resources],
@@ -239,7 +246,7 @@ def check(snapshot: Snapshot) -> None:
 
 
 def verify(snapshot: Snapshot) -> list[str]:
-    """Return a sentence for each rule that the snapshot breaks; empty for a valid snapshot."""
+    """Return one sentence per broken rule of the snapshot; empty for a valid snapshot."""
     violations = []
     if snapshot.manifest.magic != compute_magic(snapshot.manifest.version):
         violations.append(
@@ -256,6 +263,7 @@ def verify(snapshot: Snapshot) -> list[str]:
         if (
             state.provider
             and state.provider not in provider_references
+            # Exempt as in Pulumi: the object is deleted, and its provider may be gone.
             and not state.pending_replacement
         ):
             violations.append(f"{state.urn} refers to the unknown provider {state.provider}")
@@ -263,6 +271,7 @@ def verify(snapshot: Snapshot) -> list[str]:
             if urn not in earlier_urns:
                 problem = "comes after it" if urn in all_urns else "is missing"
                 violations.append(f"{state.urn}: its {role} {urn} {problem}")
+        # Pulumi's rule: all entries of a URN, or all but one, are marked for deletion.
         if not state.delete and state.urn in live_urns:
             violations.append(f"{state.urn} occurs twice and is not marked for deletion")
         if not state.delete:
@@ -315,7 +324,7 @@ class Repair:
 
 
 def repair(snapshot: Snapshot) -> Repair:
-    """Repair a state that breaks rules; return a valid one unchanged.
+    """Repair a state with broken rules; return a valid state unchanged.
 
     Raises:
         NotRepairable: lists all violations that remain.
@@ -344,20 +353,24 @@ def repair(snapshot: Snapshot) -> Repair:
 
 def _find_misplaced_entries(entries: Sequence[ResourceState]) -> Iterator[str]:
     first_index_by_urn = {entry.urn: index for index, entry in reversed([*enumerate(entries)])}
-    for place, entry in enumerate(entries):
+    for position, entry in enumerate(entries):
         if any(
-            first_index_by_urn.get(name, 0) > place for name in graph.find_dependency_urns(entry)
+            first_index_by_urn.get(name, 0) > position for name in graph.find_dependency_urns(entry)
         ):
             yield entry.urn
 
 
 def _sort_by_dependencies(entries: Sequence[ResourceState]) -> list[ResourceState]:
-    """Sort entries behind their dependencies; otherwise the order stays."""
+    """Sort entries topologically, dependencies first; otherwise keep the order.
+
+    Raises NotRepairable for a cycle.
+    """
     live_entries = {entry.urn: entry for entry in entries if not entry.delete}
     deleted_entries = {entry.urn: entry for entry in entries if entry.delete}
 
     def iterate_dependencies(entry: ResourceState) -> Iterator[ResourceState]:
-        # Old objects were made when there were no new ones.
+        # An entry marked for deletion was created before the live entries: where a URN has two
+        # entries, it depends on the one that is marked too.
         first, second = (
             (deleted_entries, live_entries) if entry.delete else (live_entries, deleted_entries)
         )
@@ -397,7 +410,7 @@ def _cycle_error(path: Sequence[ResourceState], back: ResourceState) -> NotRepai
 def _drop_missing_references(
     entries: Sequence[ResourceState], actions: list[str]
 ) -> Iterator[ResourceState]:
-    """Yield the entries without dangling references, and append a line per change to `done`.
+    """Yield the entries without dangling references; append a line per change to `actions`.
 
     A resource without its parent moves under the stack: its URN and those of its children lose the
     parent's type.
@@ -425,7 +438,7 @@ def _describe_reason(dropped: DroppedReference) -> str:
 
 
 def _compute_urn(entry: ResourceState, current_urn_by_urn: dict[str, str]) -> str:
-    """Return the URN that follows from the parent's current URN."""
+    """Return the URN of `entry` under the parent's current URN."""
     if (
         not entry.parent
         or current_urn_by_urn.get(entry.parent) == entry.parent

@@ -1,9 +1,8 @@
 """Hold the entries of a state while a run changes them, in Pulumi's order.
 
-The entries of this run come first, as they completed; then the old entries that no step has
-processed. The journal names entries by number:
-an old entry has its index in the loaded list, a new one gets the next free number. Called by
-`SnapshotManager` and by `journal.recover`.
+The entries of this run come first, in the order of their completion; then the old entries that no
+step has processed. The journal names entries by number: an old entry has its index in the loaded
+list, a new one gets the next free number. `SnapshotManager` and `journal.recover` call this module.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,26 +32,32 @@ class EntryOrder:
 class Entries:
     """The entries and pending operations of one run. Callers serialize access: there is no lock."""
 
+    # Pulumi's list: first the entries that this run produced, as their steps completed, then the
+    # entries of the last run that no step has processed
     _done: dict[int, ResourceState] = field(default_factory=dict)
     _old: dict[int, ResourceState] = field(default_factory=dict)
     _numbers: dict[int, int] = field(default_factory=dict)  # id() of an entry -> its number
     _next: int = 0
-    _replacing: dict[str, int] = field(default_factory=dict)  # URN -> number, already deleted
+    # URN -> number of an entry whose object a replacement has deleted already
+    _replacing: dict[str, int] = field(default_factory=dict)
     _gone: dict[str, ResourceState] = field(default_factory=dict)
     _renamed: dict[str, str] = field(default_factory=dict)
     _pending: dict[int, PendingOperation] = field(default_factory=dict)
-    _carried: dict[str, list[int]] = field(default_factory=dict)  # URN -> what earlier runs left
+    # URN -> tokens of the interrupted creates of earlier runs
+    _carried: dict[str, list[int]] = field(default_factory=dict)
     _tokens: int = 0
 
     @classmethod
     def load(
         cls, resources: Sequence[ResourceState], pending: Sequence[PendingOperation]
     ) -> "Entries":
-        """Build the entries that a run begins with.
+        """Build the entries at the beginning of a run.
 
         Of the pending operations only creates are kept: other operations end with the run that
         began them.
         """
+        # Every save of Pulumi's engine carries the `creating` operations of its base forward, until
+        # the user clears them: their objects may exist.
         carried = [operation for operation in pending if operation.type == "creating"]
         tokens = range(1, len(carried) + 1)
         return cls.restore(resources, carried, EntryOrder(range(len(resources)), 0, tokens))
@@ -64,7 +69,7 @@ class Entries:
         pending: Sequence[PendingOperation],
         order: EntryOrder,
     ) -> "Entries":
-        """Build the entries from a checkpoint that a run wrote before it ended."""
+        """Build the entries from a checkpoint written in the middle of a run."""
         entries = cls()
         for index, (number, entry) in enumerate(zip(order.numbers, resources, strict=True)):
             (entries._done if index < order.done else entries._old)[number] = entry
@@ -83,7 +88,7 @@ class Entries:
         return self._numbers[id(entry)]
 
     def get_entry(self, number: int) -> ResourceState:
-        """Return the entry with this number. Raises KeyError."""
+        """Return the entry with this number. Raises KeyError for an unknown number."""
         return self._done[number] if number in self._done else self._old[number]
 
     def add(self, new: ResourceState, number: int | None = None) -> None:
@@ -94,16 +99,19 @@ class Entries:
         self._numbers[id(new)] = number
 
     def replace(self, old: ResourceState, new: ResourceState, number: int | None = None) -> None:
-        """Replace `old` by `new`, the entry that this run has for the same object."""
+        """Replace `old` by `new`, this run's entry for the object of `old`."""
         self._discard(old)
         self._record_rename(old, new)
         self.add(new, number)
 
-    def replace_keeping(
+    def add_replacement(
         self, old: ResourceState, new: ResourceState, number: int | None = None
     ) -> None:
-        """Add `new`, created first, and mark `old` for deletion: its object still exists."""
-        # the old object must be in every checkpoint until it is deleted, or a crash would lose it
+        """Add `new`, created first, and mark `old` for deletion.
+
+        The object of `old` exists until the delete phase.
+        """
+        # Every checkpoint has to name the old object until it is deleted: a crash would lose it.
         self.set_in_place(old, replace(old, delete=True))
         self._record_rename(old, new)
         self.add(new, number)
@@ -115,7 +123,7 @@ class Entries:
         self._numbers[id(new)] = number
 
     def mark_awaiting_replacement(self, old: ResourceState) -> None:
-        """Mark `old`, whose object is deleted, as waiting for its replacement."""
+        """Mark `old`, whose object is deleted, as waiting for a replacement."""
         self._replacing[old.urn] = self._numbers[id(old)]
         self.set_in_place(old, replace(old, pending_replacement=True))
 
@@ -145,22 +153,22 @@ class Entries:
         return [entries_by_number[number] for number in _sort_numbers(entries_by_number)]
 
     def list_unprocessed(self) -> list[ResourceState]:
-        """Return the old entries that no step has processed."""
+        """Return the old entries without a step in this run."""
         return list(self._old.values())
 
     def begin(self, operation: PendingOperation, token: int | None = None) -> int:
-        """Record an operation that is sent to a provider, and return its token."""
+        """Record an operation sent to a provider, and return a token for `end`."""
         token = self._tokens + 1 if token is None else token
         self._tokens = max(self._tokens, token)
         self._pending[token] = operation
         return token
 
     def end(self, token: int) -> PendingOperation:
-        """Remove the operation of a token, whether it succeeded or failed, and return it."""
+        """Remove and return the pending operation of a token, successful or not."""
         return self._pending.pop(token)
 
     def end_interrupted_creates(self, urn: str) -> Sequence[int]:
-        """Remove the interrupted creates of `urn`, now recovered, and return their tokens."""
+        """Remove the creates of `urn` interrupted in earlier runs, and return the tokens."""
         tokens = self._carried.pop(urn, [])
         for token in tokens:
             del self._pending[token]
@@ -202,6 +210,7 @@ class Entries:
         live = {entry.urn for entry in self.iterate_all()} if names else set()
         for entry in self.iterate_all() if names else ():
             parent = names.get(entry.parent)
+            # The type of a component is part of its children's URNs; the type of the stack is not.
             if parent is not None and entry.urn not in names and type_of(parent) != STACK_TYPE:
                 urn = inside(entry.urn, parent)
                 if urn not in live:
@@ -219,19 +228,21 @@ class Entries:
         """Return the deleted entries whose current URN no other entry has, by current URN."""
         if not self._gone:
             return {}
+        # Beside a deleted entry, a replacement or a rename may have left another one with its URN.
         existing_urns = {names.get(entry.urn, entry.urn) for entry in self.iterate_all()}
         gone = {names.get(urn, urn): entry for urn, entry in self._gone.items()}
         return {urn: entry for urn, entry in gone.items() if urn not in existing_urns}
 
 
 def _sort_numbers(entries_by_number: Mapping[int, ResourceState]) -> list[int]:
-    """Sort entry numbers so that dependencies come first; otherwise the order stays."""
+    """Sort entry numbers topologically, dependencies first; otherwise keep the order."""
     number_by_urn: dict[str, int] = {}
     for number, entry in entries_by_number.items():
         number_by_urn.setdefault(entry.urn, number)
     listed: dict[int, None] = {}
     urns: set[str] = set()
-    begun: set[int] = set()  # a cycle cannot be in a valid state; were there one, it ends here
+    # A valid state has no cycle; in an invalid one this set ends the walk.
+    begun: set[int] = set()
     for first in entries_by_number:
         waiting = [first]
         while waiting:
@@ -271,7 +282,7 @@ def _update_references(
         return [urn for old in urns if (urn := renamed.get(old, old)) not in gone]
 
     parent = renamed.get(resource.parent, resource.parent)
-    # children of a deleted component move up to the nearest ancestor that exists
+    # Children of a deleted component move up to the nearest ancestor that exists, as in Pulumi.
     while parent in gone:
         parent = renamed.get(gone[parent].parent, gone[parent].parent)
     properties = {key: update_urns(urns) for key, urns in resource.property_dependencies.items()}

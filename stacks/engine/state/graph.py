@@ -1,6 +1,6 @@
 """Follow the dependencies between the entries of a state, and rename or drop references.
 
-Called by the step generator, the step executor, `edits`, `moving` and `targeting`.
+The step generator, the step executor, `edits`, `state_move` and `targeting` call this module.
 """
 
 from collections import Counter
@@ -17,12 +17,13 @@ def get_provider_urn(reference: str) -> str:
 
 
 def find_dependency_urns(resource: ResourceState, *, provider: bool = True) -> set[str]:
-    """Return the URNs that `resource` depends on: dependencies, parent, deletedWith ...
+    """Return the URNs of all dependencies of `resource`: dependencies, parent, deletedWith ...
 
     Args:
         resource: the entry.
         provider: with the URN of the entry's provider.
     """
+    # The references that Pulumi's integrity check requires to stand earlier in a checkpoint.
     urns = set(resource.dependencies)
     for property_urns in resource.property_dependencies.values():
         urns.update(property_urns)
@@ -34,7 +35,7 @@ def find_dependency_urns(resource: ResourceState, *, provider: bool = True) -> s
 
 
 def index_dependents(resources: Sequence[ResourceState]) -> dict[str, list[int]]:
-    """Return the indexes of the entries that depend on a URN, by that URN."""
+    """Return the indexes in `resources` of the direct dependents of each URN, by URN."""
     indexes_by_urn: dict[str, list[int]] = {}
     for index, resource in enumerate(resources):
         for urn in find_dependency_urns(resource):
@@ -43,7 +44,7 @@ def index_dependents(resources: Sequence[ResourceState]) -> dict[str, list[int]]
 
 
 def add_dependents(resources: Sequence[ResourceState], urns: Collection[str]) -> set[str]:
-    """Return `urns` and the URNs of all entries that depend on them, directly or not."""
+    """Return `urns` and the URNs of all direct and indirect dependents."""
     dependents_by_urn = index_dependents(resources)
     reached, waiting = set(urns), list(urns)
     while waiting:
@@ -55,21 +56,21 @@ def add_dependents(resources: Sequence[ResourceState], urns: Collection[str]) ->
 
 
 def add_dependencies(resources: Sequence[ResourceState], urns: Iterable[str]) -> set[str]:
-    """Return `urns` and the URNs of all entries that they depend on, directly or not."""
+    """Return `urns` and the URNs of all direct and indirect dependencies of live entries."""
     reached: set[str] = set()
     extend_with_dependencies(reached, index_live(resources), urns)
     return reached
 
 
 def index_live(resources: Iterable[ResourceState]) -> dict[str, ResourceState]:
-    """Return the entries that are not marked for deletion, by URN."""
+    """Return the entries not marked for deletion, by URN."""
     return {resource.urn: resource for resource in resources if not resource.delete}
 
 
 def extend_with_dependencies(
     reached: set[str], entries: Mapping[str, ResourceState], urns: Iterable[str]
 ) -> None:
-    """Add `urns` and all their dependencies to `reached`.
+    """Add `urns` and all direct and indirect dependencies to `reached`.
 
     Args:
         reached: changed in place. Contains with each URN all its dependencies already, so that a
@@ -85,15 +86,16 @@ def extend_with_dependencies(
             waiting += find_dependency_urns(entries[urn]) if urn in entries else ()
 
 
-def group_for_deletion(doomed: Collection[ResourceState]) -> Iterator[list[ResourceState]]:
-    """Yield groups of entries to delete together, dependents before their dependencies."""
-    index_by_identity = {id(resource): index for index, resource in enumerate(doomed)}
+def group_for_deletion(entries: Collection[ResourceState]) -> Iterator[list[ResourceState]]:
+    """Yield groups of entries to delete together, dependents before dependencies."""
+    index_by_identity = {id(resource): index for index, resource in enumerate(entries)}
     by_urn: dict[str, list[ResourceState]] = {}
     dependent_counts: Counter[str] = Counter()
-    for resource in doomed:
+    for resource in entries:
         by_urn.setdefault(resource.urn, []).append(resource)
         dependent_counts.update(find_dependency_urns(resource) - {resource.urn})
-    layer = [resource for resource in doomed if not dependent_counts[resource.urn]]
+    # Pulumi's antichains: the entries of one layer can be deleted in parallel.
+    layer = [resource for resource in entries if not dependent_counts[resource.urn]]
     while layer:
         yield layer
         following: list[ResourceState] = []
@@ -104,13 +106,13 @@ def group_for_deletion(doomed: Collection[ResourceState]) -> Iterator[list[Resou
                 if not dependent_counts[urn]:
                     following += by_urn.get(urn, ())
         layer = sorted(following, key=lambda resource: index_by_identity[id(resource)])
-    # A cycle cannot be in a valid state; were there one, its members go together.
+    # A valid state has no cycle; the members of an invalid one are deleted together.
     if index_by_identity:
-        yield [resource for resource in doomed if id(resource) in index_by_identity]
+        yield [resource for resource in entries if id(resource) in index_by_identity]
 
 
 def rename_references(entry: ResourceState, new: Callable[[str], str]) -> ResourceState:
-    """Return the entry with `new` applied to every URN in it, except for URNs in its properties."""
+    """Return the entry with `new` applied to all URNs outside of the properties."""
 
     def rename_all(urns: list[str]) -> list[str]:
         return [new(urn) for urn in urns]
@@ -135,7 +137,7 @@ def rename_references(entry: ResourceState, new: Callable[[str], str]) -> Resour
 
 
 def rename_used_resources(entry: ResourceState, new: Callable[[str], str]) -> ResourceState:
-    """Return the entry with `new` applied to the URNs of the resource references in its properties.
+    """Return the entry with `new` applied to the resource references in the properties.
 
     Secrets stay as they are, as under the Pulumi CLI.
     """
@@ -174,7 +176,7 @@ class DroppedReference:
 def drop_references(
     entry: ResourceState, is_gone: Callable[[str], bool]
 ) -> tuple[ResourceState, list[DroppedReference]]:
-    """Return the entry without its references to missing resources, and the dropped references.
+    """Return the entry without references to missing resources, and the dropped references.
 
     Parents and providers stay: no entry is valid without them.
     """

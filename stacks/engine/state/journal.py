@@ -2,8 +2,10 @@
 
 Writing a checkpoint costs as much as the state is large, a journal line as much as its change.
 After a crash, `recover` applies the lines to the last checkpoint. Each line is `CRC JSON`; the
-first names the checkpoint that the journal belongs to. `SnapshotManager` appends, `journal_log`
-holds the file.
+first
+names the checkpoint that the journal belongs to. `SnapshotManager` appends records, `store`
+recovers
+states, `journal_log` holds the file.
 """
 
 import contextlib
@@ -30,11 +32,11 @@ from gpuform.stacks.engine.values import Crypter, Json, value_json
 
 VERSION = 1
 _CHECKPOINTS = ("checkpoint", "unwritten")
-"""Records that tell of checkpoints, not of changes."""
+"""Records about checkpoints; all other records are changes."""
 
 
 def compute_digest(checkpoint: bytes) -> str:
-    """Return the SHA-256 in hex by which a journal names its checkpoint."""
+    """Return the SHA-256 in hex, the name of a checkpoint in journals."""
     return hashlib.sha256(checkpoint).hexdigest()
 
 
@@ -67,8 +69,9 @@ class Journal:
     _failed_checkpoint: Record | None = None
 
     def append(self, records: Sequence[Record]) -> None:
-        """Append records; they are stored when this method returns. Raises JournalError."""
+        """Store records at the end of the log before returning. Raises JournalError."""
         lines = [record.encode() for record in (*filter(None, [self._failed_checkpoint]), *records)]
+        # The head comes with the first record, so that a run without changes leaves no journal.
         if not self._has_lines:
             head: dict[str, Json] = {"gpuform-journal": VERSION, "base": self.base}
             lines.insert(0, encode_line(value_json.dump(head)))
@@ -76,24 +79,27 @@ class Journal:
         self._has_lines, self._failed_checkpoint = True, None
 
     def record_failed_checkpoint(self, checkpoint: Record) -> None:
-        """Note that an announced checkpoint was not written; the next append records that."""
+        """Note the failure of an announced checkpoint; the next append stores the note."""
         self._failed_checkpoint = Record("unwritten", {"digest": checkpoint.facts["digest"]})
 
     def end(self) -> None:
         """Remove the journal: the final checkpoint holds every change."""
         if self._has_lines:
-            # What stays says nothing that the checkpoint does not.
+            # A journal that could not be removed does no harm: it belongs to an older checkpoint.
             with contextlib.suppress(EngineError):
                 self.log.remove()
 
     def close_after_failure(self, error: EngineError) -> None:
-        """Close the journal of a run with a failed checkpoint; add its location to the hint."""
+        """Close the journal of a run with a failed checkpoint.
+
+        The hint of `error` is extended by the location of the journal.
+        """
         leftover_note = self.log.close()
         error.hint = "\n".join(filter(None, [error.hint, leftover_note]))
 
 
 def create_checkpoint_record(checkpoint: bytes, order: EntryOrder) -> Record:
-    """Create the record that announces a checkpoint; later lines build on the checkpoint."""
+    """Create the record to announce a checkpoint; later lines build on the checkpoint."""
     return Record(
         "checkpoint",
         {
@@ -121,7 +127,7 @@ class OrphanedJournal:
     others: tuple[ResourceState, ...] = ()
 
     def find_lost_objects(self, snapshot: Snapshot) -> list[ResourceState]:
-        """Return the created objects that `snapshot` does not contain."""
+        """Return the created objects whose ids are missing in `snapshot`."""
         known_ids = {entry.id for entry in snapshot.resources}
         return [entry for entry in self.created if entry.id not in known_ids]
 
@@ -141,7 +147,7 @@ class RecoveredState:
 def recover(
     log: ReadableLog, checkpoint: bytes, snapshot: Snapshot, crypter: Crypter
 ) -> RecoveredState:
-    """Return the state of a checkpoint with the changes of its journal applied.
+    """Return the state of a checkpoint with the changes of the journal applied.
 
     Args:
         log: where the journals of earlier runs lie.
@@ -164,8 +170,8 @@ def recover(
                 orphaned_journals.append(_summarize_orphan(log.where, records, crypter))
             else:
                 matching_journals.append(matching_journal)
-    # Of several, all but one were left by owners that came too late to do anything.
-    # a run that came too late, after its lock was lost, has begun a journal and changed nothing
+    # A run that lost its lock may have begun a journal for the same checkpoint without changing
+    # anything: of several journals, only the longest has changes.
     longest = max(
         matching_journals, key=lambda matching_journal: len(matching_journal.added), default=None
     )
@@ -181,7 +187,7 @@ _Records = list[dict[str, Any]]
 
 
 def _split_journals(log: ReadableLog) -> Iterator[tuple[dict[str, Any], _Records]]:
-    """Yield head and records of each journal; more than one only after a run lost its lock."""
+    """Yield head and records of each journal; there are several only after a run lost a lock."""
     with _raise_as_journal_error(log.where):
         lines = list(_parse_lines(log.read()))
     starts = [index for index, line in enumerate(lines) if "op" not in line]
@@ -214,6 +220,8 @@ def _match_checkpoint(
     start = 0
     if head.get("base") == current:
         entries = Entries.load(snapshot.resources, snapshot.pending_operations)
+    # A journal goes on over several checkpoints: only the lines after the stored one are missing in
+    # the state.
     for position, record in enumerate(records, 1):
         if record["op"] == "checkpoint" and record["digest"] == current:
             start = position
@@ -233,7 +241,8 @@ def _match_checkpoint(
 def _summarize_orphan(where: str, records: _Records, crypter: Crypter) -> OrphanedJournal:
     last = len(records) - 1
     checkpoints = [index for index, record in enumerate(records) if record["op"] == "checkpoint"]
-    # Whatever follows a checkpoint says whether it was written; of the last line nobody knows.
+    # The line after an announced checkpoint shows whether the checkpoint was written; after the
+    # last line nobody knows.
     written = [
         index for index in checkpoints if index < last and records[index + 1]["op"] != "unwritten"
     ]
@@ -312,7 +321,7 @@ def _decode_record(
 
 
 def find_objects(log: ReadableLog) -> list[tuple[str, str]]:
-    """Return URN and id of each object in a journal, skipping lines that cannot be read."""
+    """Return URN and id of each object in a journal, skipping unreadable lines."""
     parsed_lines = (_parse_line(line) for line in log.read().split(b"\n"))
     resources = [record.get("resource") for record in parsed_lines if record is not None]
     entries = [entry for entry in resources if isinstance(entry, dict) and entry.get("id")]
@@ -326,7 +335,7 @@ def parse_records(where: str, lines: bytes) -> list[dict[str, Any]]:
 
 
 def reject_lost_ids(where: str, snapshot: Snapshot, records: Iterable[Mapping[str, Any]]) -> None:
-    """Reject a journal with objects that a state written by another program does not contain.
+    """Reject a journal with objects missing in a state written by another program.
 
     Raises:
         JournalError: lists the unknown objects.
@@ -359,7 +368,7 @@ def _replay(
 
 @contextlib.contextmanager
 def _raise_as_journal_error(where: str, context: str = "") -> Iterator[None]:
-    """Raise JournalError for journal lines that the context cannot read or apply."""
+    """Raise JournalError for unreadable or inapplicable journal lines in the context."""
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError, StateError) as error:
@@ -400,11 +409,12 @@ def _get_numbers(record: Mapping[str, Any], name: str) -> list[int]:
     return [int(number) for number in record[name]]
 
 
+# The operation names are the journal's format: a later release reads them after an upgrade.
 _APPLY: dict[str, _Apply] = {
     "add": lambda e, r, c: e.add(_decode_new(r, c), _get_number(r, "new")),
     "same": lambda e, r, _: e.replace(_get_old(e, r), _get_old(e, r), _get_number(r, "new")),
     "replace": lambda e, r, c: e.replace(_get_old(e, r), _decode_new(r, c), _get_number(r, "new")),
-    "replace_keeping": lambda e, r, c: e.replace_keeping(
+    "replace_keeping": lambda e, r, c: e.add_replacement(
         _get_old(e, r), _decode_new(r, c), _get_number(r, "new")
     ),
     "put": lambda e, r, c: e.set_in_place(_get_old(e, r), _decode_new(r, c)),
@@ -436,7 +446,7 @@ def _parse_lines(data: bytes) -> Iterator[dict[str, Any]]:
 
 
 def _parse_line(line: bytes) -> dict[str, Any] | None:
-    """Parse one line; None if its checksum or JSON is wrong."""
+    """Parse one line; return None for a wrong checksum or invalid JSON."""
     crc, _, encoded = line.partition(b" ")
     if crc != b"%08x" % zlib.crc32(encoded) or not encoded:
         return None

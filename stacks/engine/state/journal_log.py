@@ -1,10 +1,9 @@
 """Append a run's journal to the store, with one write for all waiting steps (group commit).
 
-Changes are logged at once; checkpoints are spaced by `WritePacing`, on a disk so that they take a
-tenth of the time at most: the cost of a
-run stays linear however large the state is. When all running work waits for a checkpoint, a delay
-would gain nothing and the checkpoint is
-written at once. Called by `SnapshotManager`; stores implement `Log`.
+Changes are logged at once. Checkpoints are spaced by `WritePacing`, on a disk so that they take a
+tenth of the time at most: the cost of a run stays linear however large the state is. When all
+running work waits for a checkpoint, a delay would gain nothing and the checkpoint is written at
+once. `SnapshotManager` calls `StateWriter`; stores implement `Log`.
 """
 
 import heapq
@@ -39,6 +38,7 @@ class WritePacing:
     """
 
     group_commit_delay: float = 0.0
+    # d seconds of writing and 9 d of pause: a tenth of the time
     checkpoint_spacing_factor: float = 9.0
     max_idle_spacing: float = 1.0
     logs_suffice: bool = False
@@ -51,7 +51,7 @@ class ReadableLog(Protocol):
     def where(self) -> str: ...
 
     def read(self) -> bytes:
-        """Return all lines in their order, or b"" if there are none."""
+        """Return all lines in order, or b"" without lines."""
 
 
 class Log(ReadableLog, Protocol):
@@ -67,13 +67,13 @@ class Log(ReadableLog, Protocol):
         """Raise EngineError if the run must not begin another operation."""
 
     def close(self) -> str:
-        """Close the log and keep its lines; return where they are and how they are used."""
+        """Close the log, keep the lines, and return a note for the user on location and use."""
 
     def remove(self) -> None:
         """Remove all lines: nobody needs them."""
 
     def set_aside(self) -> str | None:
-        """Move the lines to a backup beside the log and return its path, or None without lines."""
+        """Move the lines to a backup and return the path of the backup, or None without lines."""
 
 
 class FileLog:
@@ -100,17 +100,18 @@ class FileLog:
             ) from error
 
     def append(self, data: bytes) -> None:
-        """Append lines and sync them to disk. Raises JournalError."""
+        """Append lines and sync the file to disk. Raises JournalError."""
         try:
             if self._file is None:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
-                # the first write replaces an earlier run's journal atomically: that one is in the
-                # checkpoint by now
+                # The first write replaces the journal of an earlier run in one step: `recover` has
+                # put its changes into the checkpoint by now.
                 replace_file(self.path, data)
                 self._file = self.path.open("ab")
             else:
                 self._file.write(data)
                 self._file.flush()
+                # Without the sync a crash of the machine would lose the ids of created objects.
                 os.fsync(self._file.fileno())
         except OSError as error:
             raise JournalError(
@@ -140,7 +141,9 @@ class FileLog:
         return str(backup_path)
 
 
-_FIRST_IDLE = 0.5  # seconds, doubled by each checkpoint, up to the pace's `max_idle_spacing`
+# Seconds until the first checkpoint that nobody waits for; each checkpoint doubles the time, up to
+# `WritePacing.max_idle_spacing`.
+_FIRST_IDLE = 0.5
 
 _Action = Literal["log", "write", "end"]
 
@@ -156,14 +159,14 @@ class _WaitQueue:
         return len(self._waiting)
 
     def join(self, change: int) -> threading.Event:
-        """Return an event that is set when `change` or a later one is stored."""
+        """Return an event, set when `change` or a later change is stored."""
         stored = threading.Event()
         self._joined += 1
         heapq.heappush(self._waiting, (change, self._joined, stored))
         return stored
 
     def release(self, change: int) -> None:
-        """Wake the steps that wait for `change` or an earlier one."""
+        """Wake the steps waiting for `change` or an earlier change."""
         while self._waiting and self._waiting[0][0] <= change:
             heapq.heappop(self._waiting)[-1].set()
 
@@ -201,7 +204,7 @@ class StateWriter:
         self._thread.start()
 
     def request_write(self) -> int:
-        """Request that all changes so far are stored; return the number of this change."""
+        """Request a write of all changes so far; return the number of the last change."""
         with self._lock:
             self._changes += 1
             self._wakeup.notify()
@@ -213,9 +216,10 @@ class StateWriter:
             raise self._error
 
     def wait_durable(self, change: int) -> None:
-        """Wait until the operation that began with `change` is stored.
+        """Wait until the operation begun with `change` is stored.
 
-        It is stored in a checkpoint or, where the pacing allows and the run has written a
+        The operation is stored in a checkpoint or, where the pacing allows and the run has written
+        a
         checkpoint, in the journal.
 
         Raises:
@@ -243,7 +247,10 @@ class StateWriter:
 
     @contextmanager
     def track_work(self) -> Iterator[None]:
-        """Count the context as work that may wait for a checkpoint."""
+        """Count the context as running work.
+
+        When all running work waits for a checkpoint, the checkpoint is written at once.
+        """
         with self._lock:
             self._working += 1
         try:
@@ -267,6 +274,7 @@ class StateWriter:
             with self._lock:
                 action = self._wait_for_action()
             if action == "log" and self.pace.group_commit_delay:
+                # Steps that end during the pause share the write.
                 time.sleep(self.pace.group_commit_delay)
             with self._lock:
                 change = self._changes
@@ -282,6 +290,7 @@ class StateWriter:
             if self._closing:
                 return "end"
             pause = None
+            # A log that has failed is not written again; `close` tries once more with a checkpoint.
             if not self._log_failed and self._changes > self._logged:
                 return "log"
             if self._error is None and self._changes > self._written:
@@ -333,5 +342,6 @@ class StateWriter:
                 self._checkpoints += 1
                 self._began = time.monotonic()
                 self._took = self._began - began
+            # An error wakes every waiting step: each raises it from `check`.
             self._for_log.release(self._changes if error else self._logged)
             self._for_checkpoint.release(self._changes if error else self._written)

@@ -180,7 +180,7 @@ def decode_operation(
     Args:
         document: the parsed JSON.
         crypter: decrypts the secrets.
-        place: names the operation in errors.
+        label: names the operation in errors.
 
     Raises:
         StateError: `document` is not Pulumi's format.
@@ -204,7 +204,7 @@ def decode_resource(
     Args:
         document: the parsed JSON.
         crypter: decrypts the secrets; None where there are none.
-        place: names the entry in errors as long as its URN is unknown.
+        label: names the entry in errors as long as its URN is unknown.
 
     Raises:
         StateError: `document` is not Pulumi's format.
@@ -233,7 +233,7 @@ def _check_kind(name: str, value: Any, kind: type) -> Any:
         return _check_texts(name, value)
     if isinstance(value, dict):
         return {key: _check_texts(name, items or []) for key, items in value.items()}
-    # Many entries say the same of their type, provider and place: one text for all.
+    # Many entries have the same type, provider and source position: one string object for all.
     return sys.intern(value) if isinstance(value, str) and name in _SHARED else value
 
 
@@ -264,7 +264,7 @@ def _parse_seconds(value: Any) -> float:
 
 
 def find_required_features(state: ResourceState) -> set[str]:
-    """Return the version 4 features that an entry requires, without byte strings in values."""
+    """Return the version 4 features required by an entry, without byte strings in values."""
     field_of_feature = {
         "refreshBeforeUpdate": state.refresh_before_update,
         "views": state.view_of,

@@ -71,11 +71,12 @@ class SnapshotManager:
             pace = self.journal.log.pace if self.journal is not None else WritePacing()
             self._writer = StateWriter(self._write_journal, self._write_checkpoint, pace)
             if any(operation.type != "creating" for operation in self.base.pending_operations):
-                # only creates outlive their run: the next checkpoint must not list the others
+                # Only creates outlive their run, as in Pulumi: the next checkpoint must not list
+                # the other operations any more.
                 self._writer.request_write()
 
     def track_work(self) -> AbstractContextManager[None]:
-        """Count the context as work that may `begin` a create and wait for a checkpoint."""
+        """Count the context as running work, able to wait for a checkpoint."""
         return self._writer.track_work() if self._writer is not None else nullcontext()
 
     def check(self) -> None:
@@ -86,7 +87,13 @@ class SnapshotManager:
                 self.journal.log.check()
 
     def begin(self, kind: str, resource: ResourceState) -> int:
-        """Record a pending operation and return its token; a create waits until that is stored."""
+        """Record a pending operation and return a token for `end`.
+
+        A create waits until the operation is stored.
+
+        Raises:
+            EngineError: the state cannot be written any more.
+        """
         self.check()
         operation = PendingOperation(replace(resource, outputs={}), kind)
         if self._writer is not None:
@@ -94,6 +101,8 @@ class SnapshotManager:
         with self._lock:
             token = self._entries.begin(operation)
             change = self._record("begin", {"token": token}, operation=operation)
+        # A create starts only when the store names it: after a crash, the next run has to know that
+        # an object may exist.
         if kind == "creating" and self._writer is not None:
             with trace_span("state", "wait for a checkpoint", resource.urn):
                 self._writer.wait_durable(change)
@@ -101,7 +110,7 @@ class SnapshotManager:
         return token
 
     def end(self, token: int) -> None:
-        """Remove a pending operation, whether it succeeded or failed."""
+        """Remove a pending operation, successful or failed."""
         with self._lock:
             operation = self._entries.end(token)
             self._operation_texts.pop(id(operation), None)
@@ -136,6 +145,7 @@ class SnapshotManager:
             self._entries.replace(old, new)
             facts["new"] = self._entries.get_number(new)
             if not changed:
+                # Only the order has changed: the record is stored together with the next change.
                 self._changes.append(_UnencodedRecord("same", facts))
                 return
             change = self._record("replace", facts, new)
@@ -146,13 +156,13 @@ class SnapshotManager:
         self._encode_early(new)
         with self._lock:
             number = self._entries.get_number(old)
-            self._entries.replace_keeping(old, new)
+            self._entries.add_replacement(old, new)
             facts: dict[str, Json] = {"old": number, "new": self._entries.get_number(new)}
             change = self._record("replace_keeping", facts, new)
         self._wait_logged(change)
 
     def record_pending_replacement(self, old: ResourceState) -> None:
-        """Record that the object of `old` is deleted and its replacement not yet created."""
+        """Record the deletion of the object of `old` ahead of the replacement."""
         with self._lock:
             facts: dict[str, Json] = {"old": self._entries.get_number(old)}
             self._entries.mark_awaiting_replacement(old)
@@ -165,11 +175,12 @@ class SnapshotManager:
             return self._entries.is_awaiting_replacement(old.urn)
 
     def record_refresh(self, old: ResourceState, new: ResourceState) -> None:
-        """Record `new`, the state that the platform reports for `old`, at the same position."""
+        """Record `new`, the state reported by the platform, at the position of `old`."""
         new.outputs = _keep_ciphertexts(new.outputs, old.outputs)
         with self._lock:
             facts: dict[str, Json] = {"old": self._entries.get_number(old)}
             self._entries.set_in_place(old, new)
+            # Nobody waits for the journal: a crash only makes the next run read the object again.
             if not _is_equal(new, old):
                 self._record("put", facts, new)
 
@@ -183,7 +194,7 @@ class SnapshotManager:
             return after
 
     def list_unprocessed(self) -> list[ResourceState]:
-        """Return the old entries that no step of this run has processed, in their order."""
+        """Return the old entries without a step in this run, in the order of the state."""
         with self._lock:
             return self._entries.list_unprocessed()
 
@@ -263,19 +274,23 @@ class SnapshotManager:
 
     @trace_span("state", "write a checkpoint")
     def _write_checkpoint(self) -> None:
-        """Write a checkpoint, after all changes that led to it are in the journal."""
+        """Write a checkpoint, after storing all earlier changes in the journal."""
         if self.write is None:
             return
         with self._lock:
             changes, self._changes = self._changes, []
             resources, pending, order = self._entries.build_current()
         snapshot = self._build_snapshot(resources, pending)
+        # Pulumi checks after writing, when the bad file is stored already; here the check comes
+        # first.
         edits.check(snapshot)
         encoded_resources = [self._encode_resource(resource) for resource in snapshot.resources]
         encoded_operations = [self._encode_operation(o) for o in snapshot.pending_operations]
         data = join_checkpoint(snapshot, encoded_resources, encoded_operations)
         if self.journal is not None:
             records = [self._encode_record(change) for change in changes]
+            # Announced before the write: after a crash in between, the journal fits both the old
+            # and the new checkpoint.
             announced = create_checkpoint_record(data, order)
             self.journal.append([*records, announced])
         try:
@@ -296,19 +311,21 @@ class SnapshotManager:
         return Record(change.op, change.facts, raw)
 
     def _encode_early(self, resource: ResourceState) -> None:
-        """Encrypt and encode an entry on the step's thread, so that the writer only joins."""
+        """Encrypt and encode an entry on the step's thread, ahead of the writer's thread."""
         if self._writer is not None:
             self._encode_resource(resource)
 
     def _encode_operation(self, operation: PendingOperation) -> bytes:
         cached = self._operation_texts.get(id(operation))
+        # The id() may belong to another operation by now.
         if cached is None or cached[0] is not operation:
             cached = (operation, encode_operation(operation, self.crypter))
             self._operation_texts[id(operation)] = cached
         return cached[1]
 
     def _encode_resource(self, resource: ResourceState) -> bytes:
-        # Outputs may be registered meanwhile: the text is good for these only.
+        # The program may register other outputs of a component later: the cached JSON is valid for
+        # these outputs only.
         outputs = resource.outputs
         cached = self._texts.get(id(resource))
         if cached is not None and cached[0] is resource and cached[1] is outputs:
@@ -323,4 +340,6 @@ def _is_equal(a: ResourceState, b: ResourceState) -> bool:
 
 
 def _keep_ciphertexts(new: PropertyMap, old: PropertyMap) -> PropertyMap:
+    # As the CLI: an unchanged secret keeps its ciphertext, so that the file differs only where
+    # values do.
     return {key: keep_ciphertexts(value, old.get(key)) for key, value in new.items()}

@@ -17,14 +17,16 @@ from gpuform.stacks.engine.urn import is_noise, type_of
 class UrnPatterns:
     """URNs as users name them: complete, with `*` (within one part) and `**`, or by name alone."""
 
-    def __init__(self, given: Iterable[str] = ()) -> None:
-        self.given = tuple(dict.fromkeys(given))
-        self._literals = {pattern for pattern in self.given if not _is_pattern(pattern)}
-        patterns = [_to_regex(text) for text in self.given if _is_pattern(text)]
-        self._pattern = re.compile("|".join(patterns), re.DOTALL) if patterns else None
+    def __init__(self, raw_patterns: Iterable[str] = ()) -> None:
+        self.raw_patterns = tuple(dict.fromkeys(raw_patterns))
+        self._literals = {pattern for pattern in self.raw_patterns if not _is_pattern(pattern)}
+        regexes = [
+            _to_regex(raw_pattern) for raw_pattern in self.raw_patterns if _is_pattern(raw_pattern)
+        ]
+        self._pattern = re.compile("|".join(regexes), re.DOTALL) if regexes else None
 
     def __bool__(self) -> bool:
-        return bool(self.given)
+        return bool(self.raw_patterns)
 
     def __contains__(self, urn: str) -> bool:
         if urn in self._literals:
@@ -32,37 +34,43 @@ class UrnPatterns:
         return self._pattern is not None and self._pattern.fullmatch(urn) is not None
 
     def find_unmatched(self, urns: Iterable[str]) -> list[str]:
-        """Return the patterns that match none of the URNs."""
+        """Return the patterns without a match among the URNs."""
         known_urns = set(urns)
-        candidates = (UrnPatterns([pattern]) for pattern in self.given if pattern not in known_urns)
+        candidates = (
+            UrnPatterns([pattern]) for pattern in self.raw_patterns if pattern not in known_urns
+        )
         return [
-            candidate.given[0]
+            candidate.raw_patterns[0]
             for candidate in candidates
             if not any(urn in candidate for urn in known_urns)
         ]
 
 
-def find_nearest_urns(given: str, urns: Iterable[str]) -> list[str]:
-    """Return the URNs that a user may have meant by `given`, which matches none, the nearest first.
+def find_nearest_urns(name_or_pattern: str, urns: Iterable[str]) -> list[str]:
+    """Return the URNs probably meant by an unmatched name or pattern, the nearest first.
 
     A pattern matches complete URNs; one that would match names counts as meant for names.
     """
     by_name: dict[str, str] = {}
     for urn in urns:
-        by_name.setdefault(urn if given.startswith("urn:") else urn.rpartition("::")[2], urn)
-    if "*" in given:
-        name_patterns = UrnPatterns([f"**::{given}"])
+        by_name.setdefault(
+            urn if name_or_pattern.startswith("urn:") else urn.rpartition("::")[2], urn
+        )
+    if "*" in name_or_pattern:
+        name_patterns = UrnPatterns([f"**::{name_or_pattern}"])
         return [urn for urn in by_name.values() if urn in name_patterns]
-    return [by_name[name] for name in get_close_matches(given, by_name, n=3)]
+    return [by_name[name] for name in get_close_matches(name_or_pattern, by_name, n=3)]
 
 
 def _is_pattern(pattern: str) -> bool:
+    # A name alone matches the last part of any URN.
     return "*" in pattern or not pattern.startswith("urn:")
 
 
 def _to_regex(pattern: str) -> str:
     if "*" not in pattern:
         return f".*::{re.escape(pattern)}"
+    # Pulumi's wildcards: `*` stays within one part of a URN, `**` does not.
     parts = ["[^:]*".join(map(re.escape, part.split("*"))) for part in pattern.split("**")]
     return f"(?:{'.*'.join(parts)})"
 
@@ -97,7 +105,7 @@ class Selection:
     def find_unmatched_errors(
         self, urns: Iterable[str], where: str = "the stack"
     ) -> Iterator[NothingSelected]:
-        """Yield an error with the nearest names for each pattern that matches none of the URNs."""
+        """Yield an error with the nearest names for each pattern without a match among the URNs."""
         urns = list(urns)
         for flag, patterns in self.iterate_flags():
             for pattern in UrnPatterns(patterns).find_unmatched(urns):
@@ -114,13 +122,16 @@ class Selection:
             raise NothingSelected(message, "\n".join(hints), texts)
 
     def iterate_flags(self) -> Iterator[tuple[str, Sequence[str]]]:
-        """Yield each command flag with its patterns; those in both lists are --target-replace."""
-        targets, replace = self.targets.given, self.replace.given
+        """Yield pairs of command flag and patterns.
+
+        A pattern that is both a target and to be replaced belongs to --target-replace.
+        """
+        targets, replace = self.targets.raw_patterns, self.replace.raw_patterns
         both = [pattern for pattern in targets if pattern in replace]
         yield "--target-replace", both
         yield "--target", [pattern for pattern in targets if pattern not in both]
         yield "--replace", [pattern for pattern in replace if pattern not in both]
-        yield "--exclude", self.excludes.given
+        yield "--exclude", self.excludes.raw_patterns
 
 
 def _format_suggestion(pattern: str, urns: Iterable[str]) -> str:
@@ -130,7 +141,8 @@ def _format_suggestion(pattern: str, urns: Iterable[str]) -> str:
     if "*" in pattern:
         names = ", ".join(urn.rpartition("::")[2] for urn in nearest_urns[:3])
         return f"a pattern is for whole URNs: '**::{pattern}' fits {names}"
-    if pattern.startswith("urn:"):  # all of a stack's are much alike
+    # All URNs of a stack look alike, so that only the nearest is worth a suggestion.
+    if pattern.startswith("urn:"):
         return f"did you mean {nearest_urns[0]}?"
     return f"did you mean {' or '.join(urn.rpartition('::')[2] for urn in nearest_urns)}?"
 
@@ -167,7 +179,7 @@ class SelectedResources:
 
 
 def find_deletable_urns(selection: Selection, resources: Sequence[ResourceState]) -> set[str]:
-    """Return the URNs that the delete phase may delete, by the state that the last run left.
+    """Return the URNs free to be deleted under `selection`, by the state of the last run.
 
     Targets are deleted with all their dependents; an excluded resource stays with all its
     dependencies.
@@ -190,34 +202,34 @@ class NoSuchResource(EngineError):
     help_page = "guides/state-for-a-team"
 
 
-def get_entries(entries: Sequence[ResourceState], given: str) -> list[ResourceState]:
+def get_entries(entries: Sequence[ResourceState], name: str) -> list[ResourceState]:
     """Return the entries of one resource: the live one, and old ones marked for deletion.
 
     Raises:
         NoSuchResource: no resource or several resources match; the hint has the nearest names.
     """
-    patterns = UrnPatterns([given])
+    patterns = UrnPatterns([name])
     matching_entries = [entry for entry in entries if entry.urn in patterns]
     urns = list(dict.fromkeys(entry.urn for entry in matching_entries))
     if len(urns) == 1:
         return matching_entries
     if urns:
         raise NoSuchResource(
-            f"{given!r} could be any of {len(urns)} resources:" + _format_lines(urns),
+            f"{name!r} could be any of {len(urns)} resources:" + _format_lines(urns),
             hint="name one by its URN",
         )
-    nearest_urns = find_nearest_urns(given, (entry.urn for entry in entries))
+    nearest_urns = find_nearest_urns(name, (entry.urn for entry in entries))
     raise NoSuchResource(
-        f"the state has no resource {given!r}",
+        f"the state has no resource {name!r}",
         hint=f"did you mean:{_format_lines(nearest_urns)}"
         if nearest_urns
         else "`gpuform state list` shows what it has",
     )
 
 
-def get_live_entry(entries: Sequence[ResourceState], given: str) -> ResourceState:
-    """Return the entry of a resource that is not marked for deletion. Raises NoSuchResource."""
-    matching_entries = get_entries(entries, given)
+def get_live_entry(entries: Sequence[ResourceState], name: str) -> ResourceState:
+    """Return the entry of a resource not marked for deletion. Raises NoSuchResource."""
+    matching_entries = get_entries(entries, name)
     live = [entry for entry in matching_entries if not entry.delete]
     if not live:
         raise NoSuchResource(
@@ -226,15 +238,13 @@ def get_live_entry(entries: Sequence[ResourceState], given: str) -> ResourceStat
     return live[0]
 
 
-def get_object_entry(
-    entries: Sequence[ResourceState], given: str, id_: str | None
-) -> ResourceState:
+def get_object_entry(entries: Sequence[ResourceState], name: str, id_: str | None) -> ResourceState:
     """Return the entry of one object; `id_` chooses among the objects of a resource.
 
     Raises:
         NoSuchResource: no resource matches, or `id_` is needed or unknown.
     """
-    matching_entries = get_entries(entries, given)
+    matching_entries = get_entries(entries, name)
     selected_entries = (
         matching_entries
         if id_ is None

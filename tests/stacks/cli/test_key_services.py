@@ -287,7 +287,7 @@ def test_an_extra_that_is_not_installed(
     scheme: str,
 ) -> None:
     service = reach(services[scheme])
-    module = f"gpuform.stacks.engine.secrets.keepers.{scheme}"
+    module = f"gpuform.stacks.engine.secrets.key_services.{scheme}"
     monkeypatch.delitem(sys.modules, module, raising=False)
     for name in ("azure.identity", "botocore.config", "google.auth", "hvac"):
         monkeypatch.setitem(sys.modules, name, None)

@@ -17,7 +17,7 @@ from gpuform.providers.errors import GpuformError
 from gpuform.providers.records import Intent
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.records import open_intents, read_all_intents
-from gpuform.stacks.engine.records.kept import (
+from gpuform.stacks.engine.records.backend_records import (
     BackendRecords,
     Batches,
     GroupCommit,

@@ -10,7 +10,7 @@ from azure.core.exceptions import AzureError, HttpResponseError
 from azure.identity import AzureCliCredential, DefaultAzureCredential
 from azure.keyvault.keys.crypto import CryptographyClient, EncryptionAlgorithm
 
-from gpuform.stacks.engine.secrets.keepers.opening import KeyUrl, service_error
+from gpuform.stacks.engine.secrets.key_services.opening import KeyUrl, service_error
 from gpuform.stacks.engine.secrets.passphrase import SecretsError
 
 _KEY: Final = re.compile(r".+\.vault\.[a-z\d.-]+/keys/.+")

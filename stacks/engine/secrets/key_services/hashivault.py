@@ -7,7 +7,7 @@ from typing import Any, Final
 import hvac
 import requests
 
-from gpuform.stacks.engine.secrets.keepers.opening import KeyUrl, service_error
+from gpuform.stacks.engine.secrets.key_services.opening import KeyUrl, service_error
 from gpuform.stacks.engine.secrets.passphrase import SecretsError
 
 _PERMISSIONS_HINT: Final = (

@@ -15,7 +15,7 @@ from google.auth.transport.requests import AuthorizedSession
 from requests.adapters import HTTPAdapter
 from urllib3 import Retry
 
-from gpuform.stacks.engine.secrets.keepers.opening import KeyUrl, service_error
+from gpuform.stacks.engine.secrets.key_services.opening import KeyUrl, service_error
 from gpuform.stacks.engine.secrets.passphrase import SecretsError
 
 _SCOPES: Final = ("https://www.googleapis.com/auth/cloudkms",)

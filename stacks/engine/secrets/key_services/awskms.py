@@ -7,7 +7,7 @@ import botocore.config
 import botocore.exceptions
 import botocore.session
 
-from gpuform.stacks.engine.secrets.keepers.opening import KeyUrl, service_error
+from gpuform.stacks.engine.secrets.key_services.opening import KeyUrl, service_error
 from gpuform.stacks.engine.secrets.passphrase import SecretsError
 
 _WITHOUT_EFFECT: Final = {

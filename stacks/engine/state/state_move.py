@@ -2,7 +2,7 @@
 
 Children move with their parents, providers are copied, references between moved and remaining
 resources are dropped. Both snapshots stay as they are, and so do the objects on the platform.
-Called by `gpuform state move`.
+`gpuform state move` calls `move`.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -48,7 +48,7 @@ def move(
     *,
     include_parents: bool,
 ) -> Move:
-    """Move resources with their children and, with `include_parents`, their parents.
+    """Move resources with all children and, with `include_parents`, all parents.
 
     Args:
         source: the state to move from.
@@ -166,7 +166,7 @@ def _split_off(
 def _find_or_create_stack_resource(
     dest: Snapshot, names: _DestinationUrns
 ) -> tuple[ResourceState, list[ResourceState]]:
-    """Return the destination's stack resource and its entries.
+    """Return the stack resource and all entries of the destination.
 
     A new stack gets its stack resource here.
     """
@@ -207,7 +207,10 @@ class _ProviderPlacement:
         self.borrowed: list[str] = []
 
     def copy_missing_providers(self, references: Collection[str]) -> list[ResourceState]:
-        """Return the provider entries to add to the destination for these provider references."""
+        """Return the provider entries to add to the destination for `references`.
+
+        Fills in `self.references`, and `self.borrowed` where a provider of the destination differs.
+        """
         copies = []
         for entry in self._here:
             old = f"{entry.urn}::{entry.id}"
@@ -220,7 +223,8 @@ class _ProviderPlacement:
             else:
                 self._require_same_configuration(entry, new)
             self.references[old] = f"{new.urn}::{new.id}"
-        for old in references - self.references.keys():  # of what awaits replacement, provider gone
+        # The provider of an entry that waits for its replacement may be gone already.
+        for old in references - self.references.keys():
             self.references[old] = self._names.to_destination(get_provider_urn(old)) + _get_id_part(
                 old
             )
@@ -234,6 +238,8 @@ class _ProviderPlacement:
     def _require_same_configuration(self, here: ResourceState, there: ResourceState) -> None:
         if here.id == there.id or are_equal(here.inputs, there.inputs):
             return
+        # The inputs of the dynamic provider are the whole configuration of a stack, which hardly
+        # ever is the same in two stacks.
         if here.type != _DYNAMIC:
             raise EditRefused(
                 f"the destination has a provider {there.urn} that is configured otherwise",
