@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import hvac
+import hvac.exceptions
 import requests
 
 from gpuform.stacks.engine.secrets.key_services.opening import KeyUrl, service_error
