@@ -215,8 +215,9 @@ class Faults:
     ) -> dict[str, FaultRule]:
         """Return the rules with a status override for an answer's objects, by object path.
 
-        A rule is counted once for an answer, however many of the objects match. Of several rules
-        for one object the newest counts.
+        A rule is counted once for an answer, however many of the objects match. Rules with requests
+        left to skip are counted, but not returned. Of several rules for one object the newest is
+        returned.
 
         Args:
             method: that of the request.

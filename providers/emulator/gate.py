@@ -17,9 +17,9 @@ from gpuform.providers.emulator.faults import FaultRule, Faults
 from gpuform.providers.emulator.routing import answer_json
 from gpuform.providers.emulator.store import Store
 
-# In the WSGI environment: the server or the in-process caller gets no answer.
+# Key of the WSGI environment: the answer is dropped, for the server and for callers in process.
 DROPPED = "gpuform.emulator.dropped"
-# In the WSGI environment: asked in process by who plays a test's events, not by a client.
+# Key of the WSGI environment: the request is one of a test's own events, and not of a client.
 TRUSTED = "gpuform.emulator.trusted"
 # Members of bodies that are secret on one platform or another. The log is in the store's file,
 # where no secret belongs.
@@ -103,7 +103,7 @@ class RequestGate:
         g.fault = fault
         if fault is not None and fault.drop is not None:
             request.environ[DROPPED] = True
-            # The answer is never sent, and the request has no effect: any answer does.
+            # Never sent: any answer keeps the request from its view.
             if fault.drop == "before":
                 return Response(status=204)
         if fault is not None and fault.status is not None:
@@ -177,7 +177,7 @@ def _parse_body() -> Any:
     try:
         raw_body = request.get_data(as_text=True)
     except ClientDisconnected:
-        return None  # who died before sending it still made a request
+        return None  # a client that hung up while sending still made a request
     try:
         return json.loads(raw_body) if raw_body else None
     except ValueError:

@@ -75,7 +75,7 @@ def create_tls_context() -> ssl.SSLContext:
     with tempfile.TemporaryDirectory() as folder:
         chain_file = Path(folder, "chain.pem")
         chain_file.write_text(_SERVER_CERTIFICATE + _SERVER_KEY, "ascii")
-        context.load_cert_chain(chain_file)  # from a file, and from nothing else
+        context.load_cert_chain(chain_file)  # the ssl module reads chains from files alone
     return context
 
 

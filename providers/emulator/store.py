@@ -143,7 +143,7 @@ class Store:
     def set_setting(self, name: str, value: str | float) -> None:
         self._execute("INSERT OR REPLACE INTO settings VALUES (?, ?)", name, value)
 
-    # Chance.
+    # Ids and tokens, computed from the seed.
 
     @property
     def identity(self) -> str:
@@ -168,8 +168,8 @@ class Store:
     def put(self, kind: str, key: str, body: str, *, gone_at: float | None = None) -> None:
         """Add an object, or replace its body in place.
 
-        From `gone_at` (unix seconds of the clock) on, `remove_expired` removes the object; None:
-        never. Until then the object is returned.
+        From `gone_at` (unix seconds of the clock) on, the next `remove_expired` removes the object;
+        until then it is still returned. None: never.
         """
         self._execute(
             # An update keeps the row, and with it the object's place in lists, which are ordered by
@@ -201,7 +201,6 @@ class Store:
         """Remove every object whose `gone_at` is at or before `now` (unix seconds)."""
         # A look before the delete: most requests find nothing to remove, and a delete writes to the
         # file.
-        # `objects_gone` indexes only objects with a `gone_at`.
         if self._execute("SELECT 1 FROM objects WHERE gone_at <= ? LIMIT 1", now):
             self._execute("DELETE FROM objects WHERE gone_at <= ?", now)
 

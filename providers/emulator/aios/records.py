@@ -325,7 +325,7 @@ class RegistryRecords:
 
         Raises `ApiError` 404 without a record.
         """
-        # For its 404.
+        # Raises 404 for an unknown id.
         self.get(cluster_id)
         self._store.put(_KIND, cluster_id, "{}", gone_at=self._now)
         self._store.remove_expired(self._now)

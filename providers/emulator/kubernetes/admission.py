@@ -131,9 +131,9 @@ def _check_certification(new: Object) -> None:
 def _check_kueue(kind: Kind, new: Object) -> None:
     """Raise `StatusError` 422 for an invalid Kueue object.
 
-    These are a flavor with a topology but without node labels, and a topology with too many,
-    repeated or malformed levels. The rules are those of Kueue's own definitions
-    (apis/kueue/v1beta2).
+    These are a flavor with a topology but without node labels, and a topology whose levels are
+    none, too many, repeated or malformed, or have the host above the lowest one. The rules are
+    those of Kueue's own definitions (apis/kueue/v1beta2).
     """
     name, spec = new["metadata"]["name"], new.get("spec") or {}
     if kind is FLAVOR:

@@ -93,7 +93,7 @@ class KubernetesControls(PlatformControls):
         cluster = find_running_cluster(self._store, cluster_id, now)
         if cluster is not None:
             load_current_objects(self._store, cluster, now)
-        else:  # what still ran has ended with the cluster
+        else:  # pods that still ran ended with the cluster
             objects = ClusterObjects(self._store, cluster_id, now)
             nodes = (str(pod["spec"].get("nodeName")) for pod in objects.list_objects(POD))
             end_pods(self._store, cluster_id, objects, dict.fromkeys(nodes, now))
@@ -106,7 +106,7 @@ class KubernetesControls(PlatformControls):
         """
         objects = self._load_objects(cluster_id)
         claim = verbs.get_object(objects, ObjectAddress(CLAIM, namespace, name))
-        # Past the finalizers, as somebody with a hand on etcd would do it.
+        # Without regard to finalizers, like a deletion in etcd itself.
         return answer_json(objects.remove(CLAIM, claim))
 
     def _load_objects(self, cluster_id: str) -> ClusterObjects:

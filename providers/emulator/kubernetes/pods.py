@@ -68,7 +68,7 @@ def end_pods(
             "deleted": parse_timestamp(deleted_at) if deleted_at else float("inf"),
             "killed": min(departed_nodes.get(node, float("inf")), _get_reboot_time(pod, rebooted)),
         }
-        # Of several ends that lie in the past the first one is the true one.
+        # Several ends may have come since the last request: the earliest one took place.
         end = min(end_times, key=lambda name: end_times[name])
         if end_times[end] > objects.now:
             continue

@@ -174,7 +174,7 @@ class KubernetesApi(PlatformApi):
             now = self._clock.now()
             self._store.remove_expired(now)
             cluster = find_running_cluster(self._store, cluster_id, now)
-            # It was there when the request was admitted, and is gone since.
+            # The gate admitted the request while the cluster was still there.
             if cluster is None:
                 raise StatusError(503, "the cluster is gone")
             yield load_current_objects(self._store, cluster, now)

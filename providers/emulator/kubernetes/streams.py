@@ -61,7 +61,7 @@ def _encode_event(
     if not is_selected(event.object):
         if uid not in shown_uids:
             return None
-        kind = "DELETED"  # it is there, but the selector meets it no more
+        kind = "DELETED"  # for this watch: it is not selected any more
     shown_uids.discard(uid) if kind == "DELETED" else shown_uids.add(uid)
     message: dict[str, Any] = {"type": kind, "object": event.object}
     return json.dumps(message).encode() + b"\n"

@@ -155,7 +155,7 @@ def _apply_step(document: dict[str, Any], step: dict[str, Any]) -> None:
         _apply_to_list(parent, last, step)
         return
     if operation != "add":
-        del parent[last]  # it has to be there
+        del parent[last]  # KeyError for a missing member
     if operation != "remove":
         parent[last] = step["value"]
 

@@ -289,7 +289,7 @@ def get_requested_url(environ: WSGIEnvironment) -> str:
     if raw is None:
         query = environ.get("QUERY_STRING", "")
         raw = quote(environ.get("PATH_INFO", "")) + (f"?{query}" if query else "")
-    if "://" in raw.partition("?")[0]:  # a client that takes this for a proxy sends it whole
+    if "://" in raw.partition("?")[0]:  # clients send a proxy the absolute URL
         return str(raw)
     host = environ.get("HTTP_HOST") or f"{environ['SERVER_NAME']}:{environ['SERVER_PORT']}"
     return f"{environ['wsgi.url_scheme']}://{host}{raw}"

@@ -254,8 +254,8 @@ _STABLE_STATES = ("RUNNING", "STOPPED")
 def delete_nodes(context: RequestContext, ids: Sequence[str]) -> None:
     """Begin to terminate unlocked nodes, in any state.
 
-    A second delete changes nothing (ours). Raises `ApiError`: 404 for a missing node, 400 for a
-    locked or repeated one.
+    A second delete of a TERMINATING node changes nothing (ours). Raises `ApiError`: 404 for a
+    missing node, 400 for a locked or repeated one.
     """
     nodes = require_nodes(context.inventory, ids)
     check_unlocked(nodes)

@@ -112,7 +112,7 @@ class SlurmControls(PlatformControls):
             raise ApiError(404, f"cluster {cluster_id!r} has no Slurm")
         slurm = SlurmCluster(self._store, cluster, now)
         yield slurm
-        # Not after an error: then nothing has happened.
+        # Not after an error: a control that fails changes nothing.
         slurm.save()
 
 
@@ -166,7 +166,7 @@ def _send_frames(environ: Any, frames: Iterable[bytes]) -> None:
         while connection.recv(4096):
             pass  # until the client has read it all and hangs up
     except OSError:
-        return  # it has not waited for the end
+        return  # the client has not waited for the end
 
 
 def _build_exec_status(result: CommandResult) -> str:

@@ -107,7 +107,7 @@ class SlurmCluster:
         self._schedule_jobs(self.now)
 
     def take_down(self, name: str) -> None:
-        """Take a node down until `resume` or a restart; kill or requeue the jobs on the node."""
+        """Take a node down until `resume` or a repair; kill or requeue the jobs on the node."""
         self._state.down[name] = True
         # slurmctld kills or requeues the jobs of a node that goes down.
         self._state.jobs = [
@@ -233,7 +233,7 @@ class SlurmCluster:
             at = moment
             self._state.jobs = [self._advance_job(job, at) for job in self._state.jobs]
             for name, node in self._all_nodes.items():
-                if node.revived_at == at:  # what was wrong has ended with it
+                if node.revived_at == at:  # the restart ended what was wrong
                     self._state.down.pop(name, None)
             self._schedule_jobs(at)
         self._state.at = max(at, self.now)

@@ -220,7 +220,7 @@ class TensorOneApi(PlatformApi):
 
         Raises `ApiError` 404, also for a removed cluster in the cache.
         """
-        # Gone is gone, whatever the cache remembers.
+        # Raises 404 for a removed cluster, which the cache may still have.
         cluster = context.inventory.get_cluster(cluster_id)
         cached_cluster = self._get_cached(context, lambda: self._cluster_to_json(context, cluster))
         self._apply_status_overrides([cached_cluster.data], _CLUSTERS)

@@ -157,9 +157,10 @@ class TogetherOperations:
     def approve_remediation(
         self, remediation: Remediation, body: ApproveRemediation
     ) -> Remediation:
-        """Begin a proposed repair, and return the repair.
+        """Begin a proposed repair, in the body's mode if any, and return the repair.
 
-        Raises `ApiError`: 404 without the cluster, 409 unless proposed, 400 for a power cycle.
+        Raises `ApiError`: 404 without the cluster, 409 unless proposed, 400 for a power cycle as
+        the body's mode.
         """
         approved, planned = self.remediations.approve(
             self.get_cluster(remediation.cluster_id), remediation, body
@@ -326,7 +327,7 @@ class TogetherOperations:
         Without credit, compute on demand is paused and later deleted, and access to volumes is
         revoked last. A second time changes nothing.
         """
-        # Doing it twice would begin the times of revocation again.
+        # A second time would begin the periods until revocation again.
         if is_exhausted == self._is_exhausted:
             return
         for cluster in self.list_clusters():

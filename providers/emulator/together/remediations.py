@@ -283,8 +283,8 @@ class Remediations:
     ) -> tuple[Remediation, Cluster]:
         """Begin a proposed repair, in the body's mode if any; return repair and changed cluster.
 
-        The caller stores the cluster. Raises `ApiError`: 409 unless proposed, 400 for a power
-        cycle.
+        The caller stores the cluster. Raises `ApiError`: 409 unless proposed, 400 for a power cycle
+        as the body's mode.
         """
         if body.mode == _POWER_CYCLE:
             raise ApiError(400, "mode HOST_POWER_CYCLE cannot be set by an approval")
