@@ -68,7 +68,7 @@ class EmulatorParts:
 
 
 class RequestGate:
-    """Runs before and after each request to one of `platforms`. `guard` mounts the gate."""
+    """Checks and logs each request to one of `platforms`. `guard` mounts the gate on an app."""
 
     def __init__(
         self, store: Store, clock: Clock, faults: Faults, platforms: tuple[EmulatedPlatform, ...]

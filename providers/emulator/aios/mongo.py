@@ -248,38 +248,38 @@ def _change_field(
     Creates missing parents; `old` is MISSING for a missing field. Raises `ApiError` 500 where a
     parent is a plain value.
     """
-    *parents, last = path.split(".")
-    holder: Json = document
-    for name in parents:
-        child = _get_child(holder, name)
+    *parent_names, last = path.split(".")
+    parent: Json = document
+    for name in parent_names:
+        child = _get_child(parent, name)
         if child is MISSING:
             child = {}
-            _set_child(holder, name, child, path)
-        holder = child
-    if not isinstance(holder, dict | list):
+            _set_child(parent, name, child, path)
+        parent = child
+    if not isinstance(parent, dict | list):
         raise make_server_error(f"Cannot create field '{last}' in element of '{path}'")
-    _set_child(holder, last, change(_get_child(holder, last), operand, path), path)
+    _set_child(parent, last, change(_get_child(parent, last), operand, path), path)
 
 
-def _get_child(holder: Json, name: str) -> Json:
+def _get_child(parent: Json, name: str) -> Json:
     """Return the member `name` of an object or the element `name` of an array, or MISSING."""
-    if isinstance(holder, list):
-        index = int(name) if _NUMBER.fullmatch(name) else len(holder)
-        return holder[index] if index < len(holder) else MISSING
-    return holder.get(name, MISSING) if isinstance(holder, dict) else MISSING
+    if isinstance(parent, list):
+        index = int(name) if _NUMBER.fullmatch(name) else len(parent)
+        return parent[index] if index < len(parent) else MISSING
+    return parent.get(name, MISSING) if isinstance(parent, dict) else MISSING
 
 
-def _set_child(holder: Json, name: str, value: Json, path: str) -> None:
+def _set_child(parent: Json, name: str, value: Json, path: str) -> None:
     """Set a member of an object or an element of an array, in place; `path` is for the error.
 
-    Raises `ApiError` 500 for any other holder.
+    Raises `ApiError` 500 for any other parent, and for an element without a number.
     """
-    if isinstance(holder, dict):
-        holder[name] = value
-    elif isinstance(holder, list) and _NUMBER.fullmatch(name):
+    if isinstance(parent, dict):
+        parent[name] = value
+    elif isinstance(parent, list) and _NUMBER.fullmatch(name):
         # MongoDB fills the gap before a new element with null.
-        holder.extend([None] * (int(name) + 1 - len(holder)))
-        holder[int(name)] = value
+        parent.extend([None] * (int(name) + 1 - len(parent)))
+        parent[int(name)] = value
     else:
         raise make_server_error(f"Cannot create field '{name}' in element of '{path}'")
 
@@ -289,13 +289,13 @@ def _unset_field(document: Document, path: str, _operand: Json) -> None:
 
     A missing field is no error.
     """
-    holder, last, value = _find_field(document, path)
+    parent, last, value = _find_field(document, path)
     if value is MISSING:
         return
-    if isinstance(holder, list):
-        holder[int(last)] = None
+    if isinstance(parent, list):
+        parent[int(last)] = None
     else:
-        del holder[last]
+        del parent[last]
 
 
 def _pull_items(document: Document, path: str, operand: Json) -> None:
@@ -303,19 +303,19 @@ def _pull_items(document: Document, path: str, operand: Json) -> None:
 
     Raises `ApiError` 500 for a field other than an array.
     """
-    holder, last, value = _find_field(document, path)
+    parent, last, value = _find_field(document, path)
     if value is not MISSING:
         items = _require_array(value, path, "$pull")
-        _set_child(holder, last, [item for item in items if not _should_pull(item, operand)], path)
+        _set_child(parent, last, [item for item in items if not _should_pull(item, operand)], path)
 
 
 def _find_field(document: Document, path: str) -> tuple[Json, str, Json]:
-    """Return a field's object or array, the field's name there, and the value or MISSING."""
-    *parents, last = path.split(".")
-    holder: Json = document
-    for name in parents:
-        holder = _get_child(holder, name)
-    return holder, last, _get_child(holder, last)
+    """Return a field's parent object or array, the name there, and the value or MISSING."""
+    *parent_names, last = path.split(".")
+    parent: Json = document
+    for name in parent_names:
+        parent = _get_child(parent, name)
+    return parent, last, _get_child(parent, last)
 
 
 def _set_value(_old: Json, operand: Json, _path: str) -> Json:

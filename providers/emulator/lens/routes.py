@@ -139,8 +139,8 @@ def _set_overridden_value(view: dict[str, Any], status: str) -> None:
     Members of `rdmaClusterStat` are set there. Digits become a number.
     """
     name, _, value = status.partition("=")
-    holder = view["rdmaClusterStat"] if name in view["rdmaClusterStat"] else view
-    holder[name] = int(value) if value.isdecimal() else value
+    parent = view["rdmaClusterStat"] if name in view["rdmaClusterStat"] else view
+    parent[name] = int(value) if value.isdecimal() else value
 
 
 class LensControls(PlatformControls):

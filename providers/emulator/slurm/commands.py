@@ -124,7 +124,7 @@ def _run_squeue(slurm: SlurmCluster, arguments: list[str]) -> str:
             raise CommandRefused("squeue: error: --Format is emulated with --noheader alone")
         return format_wide_queue(jobs, [_parse_field(field) for field in wide_format.split(",")])
     row_format = get_option("o", "format")
-    if row_format is not None and (unknown := _list_letters(row_format) - COLUMNS):
+    if row_format is not None and (unknown := _find_column_letters(row_format) - COLUMNS):
         raise CommandRefused(f"squeue: error: not emulated: %{', %'.join(sorted(unknown))}")
     return format_queue(slurm, jobs, row_format, has_header=has_header)
 
@@ -167,7 +167,7 @@ def _parse_field(field: str) -> tuple[str, int]:
     return name, int(width or 20)
 
 
-def _list_letters(row_format: str) -> set[str]:
+def _find_column_letters(row_format: str) -> set[str]:
     """Return the letters of the columns in a `squeue -o` format, such as {"i", "T"}."""
     parts = row_format.split("%")[1:]
     return {part.lstrip(".0123456789")[:1] for part in parts}
@@ -219,8 +219,8 @@ def run_sbatch(slurm: SlurmCluster, arguments: list[str]) -> str:
     """Run `sbatch`: submit the script of --wrap as a job, and return the line with its number.
 
     `sleep SECONDS` and `sleep infinity` last by the emulator's clock. Any other script is a
-    measurement: its length, exit code and output are those that tests have set for its nodes
-    (`Measure`), followed by the lines that the script echoes with its `$code`. Raises
+    measurement of its nodes: length, exit code and output are those that tests have set
+    (`Measurement`), followed by the lines that the script echoes with its `$code`. Raises
     `CommandRefused` without --wrap, for an unknown node and for a malformed number.
     """
     parsed_options, scripts = gnu_getopt(arguments, _SBATCH_SHORT_OPTIONS, _SBATCH_LONG_OPTIONS)

@@ -20,7 +20,7 @@ from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.kubernetes.streams import Execution
 from gpuform.providers.emulator.routing import PlatformControls, RouteTable, answer_json
 from gpuform.providers.emulator.slurm.commands import CommandResult, run_command
-from gpuform.providers.emulator.slurm.jobs import JobRequest, Measure
+from gpuform.providers.emulator.slurm.jobs import JobRequest, Measurement
 from gpuform.providers.emulator.slurm.scheduler import SlurmCluster
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.together.catalogue import ApiError
@@ -41,21 +41,21 @@ class _ControllerBody(BaseModel):
     is_answering: bool
 
 
-class _MeasureBody(Measure):
-    """A measure with its node; "" is every node without a measure of its own."""
+class _MeasurementBody(Measurement):
+    """A measurement with its node; "" is every node without a measurement of its own."""
 
     node: str = ""
 
 
 class SlurmControls(PlatformControls):
-    """Run commands, add and list jobs, set measures of nodes, stop the controller."""
+    """Run commands, add and list jobs, set measurements of nodes, stop the controller."""
 
     def _list_routes(self) -> RouteTable:
         return (
             ("POST", "/<cluster_id>/run", self._run_command),
             ("POST", "/<cluster_id>/jobs", self._add_job),
             ("GET", "/<cluster_id>/jobs", self._list_jobs),
-            ("POST", "/<cluster_id>/measures", self._set_measure),
+            ("POST", "/<cluster_id>/measures", self._set_measurement),
             ("POST", "/<cluster_id>/controller", self._set_controller),
         )
 
@@ -81,15 +81,15 @@ class SlurmControls(PlatformControls):
         with self._open_slurm(cluster_id) as slurm:
             return answer_json([job.model_dump(mode="json") for job in slurm.jobs])
 
-    def _set_measure(self, cluster_id: str) -> Response:
-        """Set the result that measuring scripts have on a node, and answer the result.
+    def _set_measurement(self, cluster_id: str) -> Response:
+        """Set the measurement that scripts make on a node, and answer the measurement.
 
-        The body is `{"node": "slurm-worker-1", "figure": 312.5}` or such. Without a node, the
-        result on all nodes that have none of their own. Running jobs are not changed.
+        The body is `{"node": "slurm-worker-1", "figure": 312.5}` or such. Without a node, it is the
+        measurement on all nodes that have none of their own. Running jobs are not changed.
         """
-        body = _MeasureBody.model_validate_json(request.get_data())
+        body = _MeasurementBody.model_validate_json(request.get_data())
         with self._open_slurm(cluster_id) as slurm:
-            slurm.set_measure(body.node, Measure(**body.model_dump(exclude={"node"})))
+            slurm.set_measurement(body.node, Measurement(**body.model_dump(exclude={"node"})))
         return answer_json(body.model_dump(mode="json"))
 
     def _set_controller(self, cluster_id: str) -> Response:

@@ -36,8 +36,8 @@ REMEMBERED_SECONDS = 300.0
 """How long Slurm knows a job that has ended: the default of MinJobAge."""
 
 
-class Measure(BaseModel):
-    """The result that a measuring script has on a node, as a test sets it."""
+class Measurement(BaseModel):
+    """What a measuring script finds on a node, as a test sets it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -109,16 +109,18 @@ class Job(BaseModel, frozen=True):
         changes = {"state": "RUNNING", "nodes": nodes, "started_at": now, "changes_at": ends_at}
         return self.model_copy(update=changes)
 
-    def apply_measures(self, measures: Sequence[Measure], now: float) -> Self:
-        """Return the started job with the results of its nodes.
+    def apply_measurements(self, measurements: Sequence[Measurement], now: float) -> Self:
+        """Return the started job with the measurements of its nodes.
 
         The job ends with the slowest node, prints the lowest figure, and has the first exit code
         that is not 0.
         """
-        lowest = min(measures, key=lambda measure: measure.figure)
-        code = next((measure.exit_code for measure in measures if measure.exit_code), 0)
+        lowest = min(measurements, key=lambda measurement: measurement.figure)
+        code = next(
+            (measurement.exit_code for measurement in measurements if measurement.exit_code), 0
+        )
         output = lowest.text.replace("{figure}", f"{lowest.figure:g}")
-        ends_at = now + max(measure.runs_for for measure in measures)
+        ends_at = now + max(measurement.runs_for for measurement in measurements)
         update = {"changes_at": ends_at, "exit_code": code, "printed": f"{output}\n"}
         return self.model_copy(update=update)
 

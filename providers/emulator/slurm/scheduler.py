@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from pydantic import BaseModel
 
-from gpuform.providers.emulator.slurm.jobs import Job, JobRequest, Measure, State
+from gpuform.providers.emulator.slurm.jobs import Job, JobRequest, Measurement, State
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.together.clusters import Cluster
 from gpuform.providers.emulator.together.nodes import GPUS_PER_WORKER, Node
@@ -33,12 +33,12 @@ class _StoredState(BaseModel):
     down: dict[str, bool] = {}
     reasons: dict[str, Reason] = {}
     is_answering: bool = True
-    measures: dict[str, Measure] = {}
+    measures: dict[str, Measurement] = {}
     """Measures that scripts find by node; under "" the measure of all other nodes."""
 
 
 class SlurmCluster:
-    """One Slurm, brought to `now`; `save` stores what was done to it."""
+    """The Slurm of one cluster, brought to `now` when created; only `save` stores changes."""
 
     def __init__(self, store: Store, cluster: Cluster, now: float) -> None:
         self._store = store
@@ -192,12 +192,12 @@ class SlurmCluster:
 
     # What scripts find and print.
 
-    def set_measure(self, name: str, measure: Measure) -> None:
-        """Set the result of measuring scripts on a node; "" is all nodes without one of their own.
+    def set_measurement(self, name: str, measurement: Measurement) -> None:
+        """Set what scripts measure on a node; "" is all nodes without a measurement of their own.
 
         Running jobs are not changed.
         """
-        self._state.measures[name] = measure
+        self._state.measures[name] = measurement
 
     def read_file(self, path: str) -> str | None:
         """Return the output of the newest started job with this output file, or None."""
@@ -206,10 +206,10 @@ class SlurmCluster:
         )
         return next((text for text in files if text is not None), None)
 
-    def _get_measure(self, name: str) -> Measure:
-        """Return measuring scripts' result on a node: its own, that of all, or the default."""
+    def _get_measurement(self, name: str) -> Measurement:
+        """Return what scripts measure on a node: its measurement, that of all, or the default."""
         measures = self._state.measures
-        return measures.get(name) or measures.get("") or Measure()
+        return measures.get(name) or measures.get("") or Measurement()
 
     # The controller.
 
@@ -290,8 +290,8 @@ class SlurmCluster:
             if len(chosen_nodes) >= job.wanted.count and set(chosen_nodes) <= set(free_nodes):
                 started = job.start(chosen_nodes, at)
                 if job.wanted.is_measuring:
-                    started = started.apply_measures(
-                        [self._get_measure(name) for name in chosen_nodes], at
+                    started = started.apply_measurements(
+                        [self._get_measurement(name) for name in chosen_nodes], at
                     )
                 self._state.jobs[index] = started
 

@@ -25,9 +25,9 @@ _REVOCATION_SECONDS = 7 * 86400.0
 class Volume(BaseModel, frozen=True):
     """A volume as it is stored.
 
-    `holders` are the clusters that have the volume, each with the time at which it lets go, if that
-    is known. `is_inline`: the volume was created with its cluster, and is deleted with it unless
-    lifecycle independent.
+    `holders` are the clusters that have the volume, each with the time at which the cluster gives
+    up the volume (unix seconds; None: not known yet). `is_inline`: the volume was created with its
+    cluster, and is deleted with its cluster unless lifecycle independent.
     """
 
     volume_id: str
