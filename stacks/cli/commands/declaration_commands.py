@@ -320,7 +320,7 @@ def _parse_pairs(
 )
 @click.option(
     "--set",
-    "given",
+    "set_values",
     multiple=True,
     metavar="FIELD=VALUE",
     callback=_parse_pairs,
