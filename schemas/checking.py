@@ -228,8 +228,8 @@ class _InputReader:
     ) -> dict[str, Any]:
         """Return an object's fields in their declared types; unknown names are left out.
 
-        Adds the unknown names to `self.problems`, and to `self.assumed` the fields that these
-        probably mean.
+        Adds to `self.problems` the unknown names and the former names beside present ones, and to
+        `self.assumed` the fields that unknown names probably mean.
         """
         rules, values = get_field_rules(model), model.rename_former_fields(values)
         for name, present_name in model.former_names.items():

@@ -138,7 +138,7 @@ def _format_gap_group(reason: str, nodes: Sequence[str]) -> str:
 def build_due_certification_notices(outputs: Mapping[str, Any]) -> Iterator[Notice]:
     """Yield a notice of the tests which the next `up` runs, for commands without a plan.
 
-    None if the outputs have no gaps.
+    Yields nothing if the outputs have no gaps.
     """
     change = build_certify_again_change(outputs)
     if change is not None:

@@ -273,7 +273,8 @@ def use_context(context: ProviderContext) -> Iterator[ProviderContext]:
 def get_current_context() -> ProviderContext:
     """Return the context that an engine set with `use_context`, else a new one.
 
-    Under Pulumi's own host, the new one knows the URN of the resource.
+    Under Pulumi's own host, the new one knows the URN of the resource, ends waits when the run is
+    interrupted, and shows messages at the resource.
     """
     current = _current.get()
     if current is not None:

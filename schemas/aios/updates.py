@@ -211,7 +211,8 @@ def build_node_addition(record: wire.Cluster, node: Values) -> UpdateRequest:
 def build_node_removal(record: wire.Cluster, node_id: str, object_id: str | None) -> UpdateRequest:
     """Return an update that removes the entries with a node's id, and sets the new sums.
 
-    With Mongo's `object_id` no other entry with the same id is removed.
+    With Mongo's `object_id` no other entry with the same id is removed. The update names the node
+    also if the record shows no such entry.
     """
     entries = [
         entry
