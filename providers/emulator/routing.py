@@ -142,9 +142,9 @@ class PlatformApi:
         raise NotImplementedError
 
     def _wrap_in_transaction(self, view: View) -> View:
-        """Return `view`, called with the platform's data in a transaction of the store.
+        """Return a view that calls `view` with the platform's data, in a transaction of the store.
 
-        An exception of the view undoes all its changes.
+        An exception of `view` undoes all its changes.
         """
 
         def call_view(**path_values: str) -> Response:
@@ -210,7 +210,7 @@ class PlatformControls:
         return ()
 
     def _wrap_in_transaction(self, view: View) -> View:
-        """Return `view` in a transaction of the store, which an exception of the view undoes."""
+        """Return a view that calls `view` in a transaction, which an exception undoes."""
 
         def call_view(**path_values: str) -> Response:
             with self._store.transaction():

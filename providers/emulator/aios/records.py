@@ -223,9 +223,9 @@ def _cast_object(kind: dict[str, Kind], value: Document, path: str) -> Document:
 
 
 def _cast_scalar(kind: str, value: Json, path: str) -> Json:
-    """Return `value` as a text, number or flag; texts of digits and numbers are converted.
+    """Return `value` as a number, text or flag; a text of digits becomes a number if needed.
 
-    Raises `ApiError` 500 for any other value of another kind.
+    A number becomes a text likewise. Raises `ApiError` 500 for any other value of another kind.
     """
     if kind == "number" and isinstance(value, str):
         try:

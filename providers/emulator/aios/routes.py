@@ -201,8 +201,8 @@ class AiosControls(PlatformControls):
     def _remove_node(self, cluster_id: str, node_id: str) -> Response:
         """Remove a node's entry from a cluster's record for a test, and answer the node's path.
 
-        The record's totals of nodes, GPUs and memory stay as they were. Raises `ApiError` 404
-        without the cluster.
+        The record's totals of nodes, GPUs and memory stay as they were. An unknown node changes
+        nothing. Raises `ApiError` 404 without the cluster.
         """
         pull = {"$pull": {"nodes.nodeData": {"id": node_id}}}
         RegistryRecords(self._store, self._clock.now()).update(cluster_id, pull)

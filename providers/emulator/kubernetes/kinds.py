@@ -308,7 +308,7 @@ def build_failure_status(
 
 
 def make_not_found(resource: str, name: str) -> StatusError:
-    """Return the 404 for a missing object of a resource."""
+    """Return the 404 for a missing object; `resource` is `Kind.resource`, such as `pods`."""
     details = {"name": name, "kind": resource}
     return StatusError(404, f'{resource} "{name}" not found', details=details)
 

@@ -180,7 +180,11 @@ class KubernetesApi(PlatformApi):
             yield load_current_objects(self._store, cluster, now)
 
     def _watch(self, cluster_id: str, address: ObjectAddress) -> Response:
-        """Answer a watch with a stream of changes after the requested version."""
+        """Answer a watch with a stream of changes after the requested version.
+
+        Without a version all present objects come first, as ADDED. The stream ends after the
+        query's `timeoutSeconds`, by default half an hour.
+        """
 
         def list_events(since: int) -> tuple[list[WatchEvent], int]:
             try:

@@ -25,7 +25,7 @@ class Image:
     priority: int
 
     def to_json(self) -> dict[str, Any]:
-        """Return the document's image."""
+        """Return the image in the form of the document's list of images."""
         return {
             "created_at": "2024-07-11 08:56:59",  # not RFC 3339: so it is in the document
             "id": self.image_id,
@@ -54,7 +54,7 @@ class Product:
     state: str = "AVAILABLE"
 
     def to_json(self) -> dict[str, Any]:
-        """Return the document's server type."""
+        """Return the server type in the form of the document's list of products."""
         return {
             "created_at": _SINCE,
             "created_by": USER_ID,

@@ -170,7 +170,10 @@ def _send_frames(environ: Any, frames: Iterable[bytes]) -> None:
 
 
 def _build_exec_status(result: CommandResult) -> str:
-    """Return the Status object of channel 3, with the exit code as a cause."""
+    """Return the Kubernetes Status of a command as JSON, which clients read from channel 3.
+
+    A command that fails has its exit code as a cause.
+    """
     if not result.code:
         return json.dumps({"metadata": {}, "status": "Success"})
     return json.dumps(

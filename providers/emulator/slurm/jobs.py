@@ -125,7 +125,10 @@ class Job(BaseModel, frozen=True):
         return self.model_copy(update=update)
 
     def read_output(self) -> str | None:
-        """Return the job's output file: None before the start, "" until the job has completed."""
+        """Return what the job has printed: None before its start, "" unless its last run completed.
+
+        A run that failed has completed; one that was cancelled, requeued or killed has not.
+        """
         if self.started_at is None:
             return None
         # Only a completed run has printed anything; one that was cut off leaves an empty file.

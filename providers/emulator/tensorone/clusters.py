@@ -186,9 +186,9 @@ class Cluster(BaseModel, frozen=True, ser_json_inf_nan="constants"):
         return max(0, int((end + 0.5 - max(start, self.idle_since)) // 60))
 
     def find_auto_stop(self) -> tuple[float, str] | None:
-        """Return when and why the cluster stops by itself, or None without enabled limits.
+        """Return when and why the cluster first stops by itself, or None without enabled limits.
 
-        None, too, unless the last planned status is `running`.
+        Times are unix seconds. None, too, unless the last planned status is `running`.
         """
         since, status = self.statuses[-1]
         limits = self.details.auto_terminate

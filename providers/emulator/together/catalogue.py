@@ -14,7 +14,7 @@ class ApiError(Refusal):
 
 
 def make_not_found(kind: str, key: str) -> ApiError:
-    """Return the 404 for a missing object of a kind and a key."""
+    """Return the 404 for a missing object of a kind, such as `cluster`, by its id or name."""
     return ApiError(404, f"{kind} {key!r} not found")
 
 

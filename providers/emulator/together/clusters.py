@@ -132,6 +132,7 @@ class AddOn(BaseModel, frozen=True):
         return self.config.get(self.add_on_type, {}).get("enabled", False)
 
     def to_json(self) -> dict[str, Any]:
+        """Return the add-on as an answer shows add-ons of a cluster."""
         return {
             "add_on_type": self.add_on_type,
             "name": self.name,

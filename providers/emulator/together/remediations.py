@@ -79,7 +79,10 @@ class Remediation(BaseModel, frozen=True):
         return self.get_state(now) not in _FINAL_STATES
 
     def plan_run(self, now: float) -> Self:
-        """Return the remediation queued from now on, then running, then succeeded or failed."""
+        """Return the remediation queued from now on, then running, then succeeded or failed.
+
+        A message in `fails` is the error of a run that fails.
+        """
         states, moment = [*select_past_steps(self.states, now)], now
         run_seconds = _RUN_SECONDS[self.mode]
         for state, seconds in (*_QUEUE_STAGES, ("RUNNING", run_seconds)):
