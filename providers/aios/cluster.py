@@ -37,7 +37,7 @@ from gpuform.providers.aios.records import (
     was_recreated,
 )
 from gpuform.providers.context import PollResult, ProviderContext, wait_until_done, wait_until_gone
-from gpuform.providers.creating import SETTLE, Attempt, Candidate, Creation, create_once
+from gpuform.providers.creating import PROPAGATION_TIME_S, Attempt, Candidate, Creation, create_once
 from gpuform.providers.errors import NotFound
 from gpuform.providers.lifecycle import Lifecycle
 from gpuform.providers.operations import Observed, Settings, Timeouts
@@ -199,7 +199,11 @@ class ClusterOperations:
                 return []
             evidence = compare_properties(cluster_to_declared(record), declared)
             return [
-                Candidate(record.id, wire.parse_object_id_time(record.object_id), shown=evidence)
+                Candidate(
+                    record.id,
+                    wire.parse_object_id_time(record.object_id),
+                    reported_properties=evidence,
+                )
             ]
 
         def send_create() -> str:
@@ -226,7 +230,7 @@ class ClusterOperations:
 
         Raises:
             NotReady: the record does not get the status in time, or is still missing after the
-                settle time.
+                propagation time.
             NotFound: the record disappeared while entries were added or the status was set.
         """
         remaining_requests = (
@@ -240,7 +244,7 @@ class ClusterOperations:
             if record and created and record.object_id != created.object_id:
                 record = None  # an earlier record of the same id, which is gone
             if record is None:  # a GET may be older than the record
-                is_late = context.clock.now() - started_at >= SETTLE
+                is_late = context.clock.now() - started_at >= PROPAGATION_TIME_S
                 failure = f"cluster {object_id} is not in the registry" if is_late else None
                 return PollResult(None, "not shown yet", failure=failure)
             # Sent once: two writers of the status must not overwrite each other for ever.
@@ -307,7 +311,7 @@ class ClusterOperations:
         object_id: str,
         known_inputs: Mapping[str, Any] = MappingProxyType({}),
     ) -> wire.Cluster | None:
-        """Return the state's record; None if it is gone after the settle time, or created again.
+        """Return the state's record, or None if it is gone after the propagation time or replaced.
 
         With `known_inputs`, a record that differs from them is confirmed by a PUT.
         """

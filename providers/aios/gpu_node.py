@@ -97,7 +97,9 @@ class GpuNodeOperations:
                 Candidate(
                     object_id,
                     wire.parse_object_id_time(node.object_id),
-                    shown=compare_properties(entry_to_declared(node), _to_entry(inputs)),
+                    reported_properties=compare_properties(
+                        entry_to_declared(node), _to_entry(inputs)
+                    ),
                 )
                 for node in entries
             ]
@@ -206,7 +208,7 @@ class GpuNodeOperations:
         """Return the entry, or None if record or entry are missing or created again by others.
 
         An entry that differs from the state is confirmed by a PUT: a GET may be older. A missing
-        entry is looked for until the settle time is over. `context.deleted_with_id` gets the
+        entry is looked for until the propagation time is over. `context.deleted_with_id` gets the
         cluster's id if the record itself is missing, else "". An entry that was not ready stays so
         while the record's totals lack it.
         """

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 
 from gpuform.providers.aios.client import AiosClient
 from gpuform.providers.context import TRANSIENT_ERRORS, PollResult, ProviderContext, wait_until_done
-from gpuform.providers.creating import SETTLE, Candidate, has_other_creation_time
+from gpuform.providers.creating import PROPAGATION_TIME_S, Candidate, has_other_creation_time
 from gpuform.providers.errors import (
     Cancelled,
     GpuformError,
@@ -50,7 +50,7 @@ POLL_INTERVAL_S: Final = 5.0
 CHANGE_TIMEOUT_S: Final = 180.0
 """Seconds in which a change has to be answered.
 
-That is the settle time, and as long again for a repetition and its answer.
+That is the propagation time, and as long again for a repetition and its answer.
 """
 
 MAX_UPDATES: Final = 40
@@ -172,8 +172,8 @@ def wait_past_lag(
 ) -> T | None:
     """Call `find_object` until it returns an object, and return the object.
 
-    Returns None once the registry has had the settle time to show an object of the state, or at
-    once if the state is empty.
+    Returns None once the registry has had the propagation time to show an object of the state, or
+    at once if the state is empty.
     """
     # The registry's time, for it is compared with the creation time in an object id.
     started_at, _ = context.get_platform_time(client.clock_ahead)
@@ -254,7 +254,8 @@ def verify_deleted(
     Called after the registry has answered a request with 404, which is `error`.
 
     Raises:
-        Contradicted: the record is still shown at the end of the settle time or of the deadline.
+        Contradicted: the record is still shown at the end of the propagation time or of the
+            deadline.
         GpuformError: the registry has not answered until then.
     """
     started_at = context.clock.now()
@@ -266,8 +267,11 @@ def verify_deleted(
             last_error: GpuformError = build_contradiction_error(error, "it is still there")
         except TRANSIENT_ERRORS as failure:
             last_error = failure
-        # The registry may lag behind its own 404: it gets the settle time to agree.
-        if context.clock.now() - started_at >= SETTLE or context.compute_remaining_seconds() == 0:
+        # The registry may lag behind its own 404: it gets the propagation time to agree.
+        if (
+            context.clock.now() - started_at >= PROPAGATION_TIME_S
+            or context.compute_remaining_seconds() == 0
+        ):
             raise last_error
         context.sleep(POLL_INTERVAL_S)
 
@@ -466,7 +470,7 @@ class _RecordChange:
         """Send an update, and return the record in its answer.
 
         None if the answer is lost or does not show the update. Before that, an update that must not
-        be repeated gets the settle time to show its effect.
+        be repeated gets the propagation time to show its effect.
 
         Raises:
             NotReady: the registry has failed for 180 seconds.
@@ -490,7 +494,9 @@ class _RecordChange:
     def _wait_for_effect(
         self, request: UpdateRequest, before: wire.Cluster, sent_at: float
     ) -> None:
-        """Wait until the record shows the request's effect, or the settle time after `sent_at`.
+        """Wait until the record shows the request's effect, or the propagation time is over.
+
+        The propagation time begins at `sent_at`.
 
         Raises:
             NotReady: the registry has failed for 180 seconds.
@@ -504,7 +510,11 @@ class _RecordChange:
             is_certain = request.has_same_sums(record)
             self._reject_stray_writes(request, before, record, is_certain=is_certain)
             age = self.context.clock.now() - sent_at
-            missing = () if age >= SETTLE else (f"only {age:.0f} s have passed since the request",)
+            missing = (
+                ()
+                if age >= PROPAGATION_TIME_S
+                else (f"only {age:.0f} s have passed since the request",)
+            )
             if not find_gaps(CHANGE_AGAIN, Observation("the registry", missing)):
                 self._give_up_or_wait("the record does not show it")
                 return
@@ -631,9 +641,9 @@ def _explain_possible_lag(context: ProviderContext, started_at: float, now: floa
     # Mongo's object ids contain the time of their creation.
     created_at = wire.parse_object_id_time(context.stored_properties.get("object_id"))
     lag_start = min(started_at, created_at) if created_at is not None else started_at
-    if now - lag_start >= SETTLE:
+    if now - lag_start >= PROPAGATION_TIME_S:
         return []
-    return [f"it was made less than {SETTLE:.0f} s ago"]
+    return [f"it was made less than {PROPAGATION_TIME_S:.0f} s ago"]
 
 
 def _to_declared_nodes(record: wire.Cluster) -> list[dict[str, Any]]:

@@ -25,20 +25,20 @@ from gpuform.providers.creating.evidence import (
     find_credible_time,
     has_other_creation_time,
     judge_candidates,
-    shows_sent_value,
+    may_equal_sent_value,
 )
 from gpuform.providers.creating.forgetting import (
+    compute_remaining_propagation_s,
     is_refusal,
     require_absence,
-    seconds_until_settled,
 )
-from gpuform.providers.records import SETTLE
+from gpuform.providers.records import PROPAGATION_TIME_S
 
 __all__ = [
     "CLOCK_SKEW_S",
+    "PROPAGATION_TIME_S",
     "ROUND",
     "SEARCH_INTERVAL_S",
-    "SETTLE",
     "Attempt",
     "Candidate",
     "Creation",
@@ -46,15 +46,15 @@ __all__ = [
     "build_adoption_question",
     "build_capacity_error",
     "build_name_taken_error",
+    "compute_remaining_propagation_s",
     "create_once",
     "find_credible_time",
     "has_other_creation_time",
     "is_refusal",
     "judge_candidates",
+    "may_equal_sent_value",
     "parse_wait_seconds",
     "redact_sent_properties",
     "require_absence",
-    "seconds_until_settled",
-    "shows_sent_value",
     "try_until_capacity",
 ]

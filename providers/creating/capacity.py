@@ -18,19 +18,19 @@ ROUND = 60.0
 def try_until_capacity(
     context: ProviderContext,
     attempts: Sequence[Callable[[], T]],
-    patience: float = 0.0,
+    capacity_wait_s: float = 0.0,
     names: Sequence[str] = (),
 ) -> T:
     """Return the result of the first attempt that is not out of capacity.
 
-    All attempts are tried in turn, again every `ROUND` seconds for `patience` seconds, but not past
-    the deadline of the context; only once without a deadline. Each progress message names all
-    alternatives, because a log may show any single line of a round.
+    All attempts are tried in turn, again every `ROUND` seconds for `capacity_wait_s` seconds, but
+    not past the deadline of the context; only once without a deadline. Each progress message names
+    all alternatives, because a log may show any single line of a round.
 
     Args:
         context: its deadline and cancellation end the attempts.
         attempts: functions that create the object.
-        patience: seconds to repeat the attempts.
+        capacity_wait_s: seconds to repeat the attempts.
         names: what each attempt tries, if there are several.
 
     Raises:
@@ -38,7 +38,7 @@ def try_until_capacity(
         Cancelled: the run was interrupted.
         Exception: any other error of an attempt, at once.
     """
-    until, verb = context.clock.now() + patience, "trying"
+    until, verb = context.clock.now() + capacity_wait_s, "trying"
     while True:
         for at, attempt in enumerate(attempts):
             if names:

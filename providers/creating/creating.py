@@ -1,8 +1,8 @@
 """Create an object exactly once: never lose an object, and never take an object of somebody else.
 
 1. An intent of an earlier attempt of this resource is resolved first: its object is found by the id
-   in the intent, else by `evidence`, and nothing is sent. During the settle time after its request,
-   lists and lookups may lag behind: they are repeated.
+   in the intent, else by `evidence`, and nothing is sent. During the propagation time after its
+   request, lists and lookups may lag behind: they are repeated.
 2. List the objects of that name. An object that nothing shows to be ours belongs to somebody:
    NameTaken; where an earlier attempt may have created the object, nobody can tell:
    AdoptionQuestion.
@@ -35,9 +35,9 @@ from gpuform.providers.creating.evidence import (
     judge_candidates,
 )
 from gpuform.providers.creating.forgetting import (
+    compute_remaining_propagation_s,
     is_refusal,
     require_absence,
-    seconds_until_settled,
 )
 from gpuform.providers.errors import (
     AdoptionQuestion,
@@ -51,7 +51,7 @@ from gpuform.providers.errors import (
     UnknownOutcome,
     Unreachable,
 )
-from gpuform.providers.records import CREATE_ANEW, SETTLE, Intent, Target
+from gpuform.providers.records import CREATE_ANEW, PROPAGATION_TIME_S, Intent, Target
 
 SEARCH_INTERVAL_S = 5.0
 """Seconds between searches for what a request may have created."""
@@ -81,25 +81,26 @@ class Creation:
 
     Args:
         target: the object.
-        candidates: lists the objects of the target's name, in every region.
+        list_candidates: lists the objects of the target's name, in every region.
         exists: asks for an object by its id.
         attempts: tried in turn while the platform is out of capacity.
         has_hints: the id of an answer may be another object's, or nobody's.
-        before: runs when a request is certain to follow, and raises to prevent the request.
-        patience: seconds to repeat the attempts.
+        check_before_request: runs when a request is certain to follow, and raises to prevent the
+            request.
+        capacity_wait_s: seconds to repeat the attempts.
         clock_ahead: how many seconds this machine's clock is ahead of the platform's.
-        settle_time: seconds for which lists may lag behind.
+        propagation_time_s: seconds for which lists may lag behind.
     """
 
     target: Target
-    candidates: Callable[[], Sequence[Candidate]]
+    list_candidates: Callable[[], Sequence[Candidate]]
     exists: Callable[[str], bool]
     attempts: Sequence[Attempt]
     has_hints: bool = False
-    before: Callable[[], None] = lambda: None
-    patience: float = 0.0
+    check_before_request: Callable[[], None] = lambda: None
+    capacity_wait_s: float = 0.0
     clock_ahead: Callable[[], float | None] = lambda: None
-    settle_time: float = SETTLE
+    propagation_time_s: float = PROPAGATION_TIME_S
 
     def find_conflicting_objects(
         self, present: Iterable[Candidate], ignored: Iterable[str] = ()
@@ -113,7 +114,7 @@ class Creation:
         return [
             candidate
             for candidate in present
-            if not candidate.leaving
+            if not candidate.is_being_deleted
             and candidate.id not in ignored
             and any(candidate.can_be_at(region) for region in regions)
         ]
@@ -147,19 +148,19 @@ def create_once(context: ProviderContext, creation: Creation) -> str:
             return object_id
     # A call that may only search ends here: nothing was found.
     context.refuse_creation(target)
-    first_listing: list[Sequence[Candidate]] = [creation.candidates()]
+    first_listing: list[Sequence[Candidate]] = [creation.list_candidates()]
     ignored = {context.replaced_id, *_find_acknowledged_ids(earlier, first_listing[0])}
     conflicting_objects = creation.find_conflicting_objects(first_listing[0], ignored)
     if conflicting_objects:
         raise _build_conflict_error(target, earlier, conflicting_objects)
-    creation.before()
+    creation.check_before_request()
     _warn_of_renamed_attempts(context, target)
 
     def create_by_attempt(attempt: Attempt) -> str:
         if first_listing:
             objects = first_listing.pop()
         else:  # the platform's objects may have changed since the first attempt
-            objects = creation.candidates()
+            objects = creation.list_candidates()
             if conflicting_objects := creation.find_conflicting_objects(objects, ignored):
                 raise build_name_taken_error(target, conflicting_objects)
         return _create_by_attempt(context, creation, attempt, objects)
@@ -170,7 +171,7 @@ def create_once(context: ProviderContext, creation: Creation) -> str:
         if len(makers) > 1
         else []
     )
-    return try_until_capacity(context, makers, creation.patience, names)
+    return try_until_capacity(context, makers, creation.capacity_wait_s, names)
 
 
 def _build_conflict_error(
@@ -230,7 +231,7 @@ def _create_by_attempt(
     # object.
     timed_intent = TimedIntent(context, intent, creation.clock_ahead)
     if earlier is not None and (earlier.urn is None) != (intent.urn is None):
-        context.intents.forget(intent=earlier)  # of the other engine, and now settled
+        context.intents.forget(intent=earlier)  # of the other engine; its object was found now
     try:
         # A request that waits for its turn is sent much later than its record says.
         with context.run_before_each_change(timed_intent.refresh_start):
@@ -291,7 +292,7 @@ def _find_after_conflict(
     """
     now, _ = context.get_platform_time(creation.clock_ahead())
     try:
-        verdict = judge_candidates(context, intent, creation.candidates(), now)
+        verdict = judge_candidates(context, intent, creation.list_candidates(), now)
     # Without a list nobody knows: the 409 is reported, and the intent stays.
     except TRANSIENT_ERRORS:
         raise error from None
@@ -382,7 +383,7 @@ def _find_after_unknown_outcome(
         return object_id
     raise UnknownOutcome(
         f"the {target.kind} {target.name!r}: the result of its create is unknown: {reason}",
-        hint=f"no object of that name appeared within {creation.settle_time:.0f} s. Run the "
+        hint=f"no object of that name appeared within {creation.propagation_time_s:.0f} s. Run the "
         "command again: it looks for the object before it creates anything",
     )
 
@@ -400,18 +401,18 @@ def _find_object_of_earlier_attempt(
 def search_created(context: ProviderContext, creation: Creation, intent: Intent) -> str | None:
     """Return the id of the object which a recorded create made, or None if the create made nothing.
 
-    Searches until the settle time is over: by the id in the intent and, without an id or where ids
-    are only hints, among the platform's objects of the name. Stores in the intent when the first
-    complete search has ended without a result.
+    Searches until the propagation time is over: by the id in the intent and, without an id or where
+    ids are only hints, among the platform's objects of the name. Stores in the intent when the
+    first complete search has ended without a result.
 
     Raises:
         AdoptionQuestion: nobody can tell which object is ours.
-        NotEnoughEvidence: the deadline passed before the settle time.
+        NotEnoughEvidence: the deadline passed before the propagation time.
         GpuformError: the platform has not answered the last search.
     """
     object_id, failure, search_started_at = None, None, None
     doubtful: Sequence[Candidate] = ()
-    with context.extend_deadline(creation.settle_time):
+    with context.extend_deadline(creation.propagation_time_s):
         while True:
             now, _ = context.get_platform_time(creation.clock_ahead())
             search_started_at = now if search_started_at is None else search_started_at
@@ -424,8 +425,8 @@ def search_created(context: ProviderContext, creation: Creation, intent: Intent)
                 return object_id
             # One look may meet a replica that lags behind: it is missed for as long, by several.
             remaining = max(
-                seconds_until_settled(intent, now, creation.settle_time),
-                search_started_at + creation.settle_time - now,
+                compute_remaining_propagation_s(intent, now, creation.propagation_time_s),
+                search_started_at + creation.propagation_time_s - now,
             )
             if remaining <= 0 or context.compute_remaining_seconds() == 0:
                 break
@@ -449,7 +450,7 @@ def _search_once(
         return intent.id, ()
     if intent.id is not None and not creation.has_hints:
         return None, ()
-    verdict = judge_candidates(context, intent, creation.candidates(), now)
+    verdict = judge_candidates(context, intent, creation.list_candidates(), now)
     return verdict.ours.id if verdict.ours is not None else None, verdict.doubtful
 
 

@@ -14,7 +14,7 @@ from gpuform.providers.errors import AdoptionQuestion
 from gpuform.providers.evidence import Observation, find_gaps
 from gpuform.providers.evidence.decisions import ADOPT_CREATED
 from gpuform.providers.lifetime import format_moment
-from gpuform.providers.records import SETTLE, Intent
+from gpuform.providers.records import PROPAGATION_TIME_S, Intent
 from gpuform.schemas.values import is_equal
 
 LONGEST_EFFECT_S = 60.0
@@ -37,18 +37,19 @@ class Candidate:
     Args:
         id: the platform's id.
         created_at: Unix time in seconds; None if the platform does not report the time.
-        leaving: being deleted: such an object is neither adopted nor in conflict.
+        is_being_deleted: such an object is neither adopted nor in conflict.
         region: empty if the platform does not report the region.
         gpu_type: empty if the platform does not report the type.
-        shown: properties under the names that requests use; None for an unreported one.
+        reported_properties: properties under the names that requests use; None for an unreported
+            one.
     """
 
     id: str
     created_at: float | None = None
-    leaving: bool = False
+    is_being_deleted: bool = False
     region: str = ""
     gpu_type: str = ""
-    shown: Mapping[str, Any] = field(default_factory=dict)
+    reported_properties: Mapping[str, Any] = field(default_factory=dict)
 
     def can_be_at(self, region: str, gpu_type: str = "") -> bool:
         """Return True if region and GPU type of the object equal these, where both are known.
@@ -66,22 +67,27 @@ class Candidate:
         return [
             name
             for name, value in sent.items()
-            if not shows_sent_value(self.shown.get(name), value)
+            if not may_equal_sent_value(self.reported_properties.get(name), value)
         ]
 
     def shows_any_sent(self, sent: Mapping[str, Any]) -> bool:
         """Return True if the platform's list shows one of the sent properties on this object."""
-        return any(sent[name] is not None and self.shown.get(name) is not None for name in sent)
+        return any(
+            sent[name] is not None and self.reported_properties.get(name) is not None
+            for name in sent
+        )
 
 
-def shows_sent_value(shown: Any, sent: Any) -> bool:
-    """Return True if a property's value on an object equals the sent value, or is not shown.
+def may_equal_sent_value(reported_value: Any, sent: Any) -> bool:
+    """Return True if a property's reported value equals the sent value, or is not reported.
 
     The object may have more members; the order of a list does not matter.
     """
-    if isinstance(shown, Mapping) and isinstance(sent, Mapping):
-        return all(shows_sent_value(shown.get(name), value) for name, value in sent.items())
-    return shown is None or sent is None or is_equal(shown, sent, unordered=True)
+    if isinstance(reported_value, Mapping) and isinstance(sent, Mapping):
+        return all(
+            may_equal_sent_value(reported_value.get(name), value) for name, value in sent.items()
+        )
+    return reported_value is None or sent is None or is_equal(reported_value, sent, unordered=True)
 
 
 @dataclass(frozen=True)
@@ -108,7 +114,7 @@ def judge_candidates(
     """
     adopted_ids = permissions.get_adopted_ids()
     present_candidates = {
-        candidate.id: candidate for candidate in present if not candidate.leaving
+        candidate.id: candidate for candidate in present if not candidate.is_being_deleted
     }.values()
     for candidate in present_candidates:
         # A person's word counts before all evidence, except for an object of another stack.
@@ -206,7 +212,7 @@ def _is_in_time(candidate: Candidate, intent: Intent, now: float) -> bool:
         is_in_time = -early <= made_at - intent.started_at <= LONGEST_EFFECT_S
         return is_in_time and (intent.looked_at is None or made_at < intent.looked_at - ROUNDING_S)
     is_likely = candidate.created_at is None or candidate.shows_any_sent(intent.sent)
-    return is_likely and now - intent.started_at <= SETTLE + 1
+    return is_likely and now - intent.started_at <= PROPAGATION_TIME_S + 1
 
 
 def build_adoption_question(intent: Intent, doubtful: Sequence[Candidate]) -> AdoptionQuestion:
@@ -228,7 +234,7 @@ def _describe_candidate(candidate: Candidate, intent: Intent) -> str:
         [] if candidate.created_at is None else [f"created {format_moment(candidate.created_at)}"]
     )
     facts += [
-        f"{name} {candidate.shown[name]} instead of {intent.sent[name]}"
+        f"{name} {candidate.reported_properties[name]} instead of {intent.sent[name]}"
         for name in candidate.find_differences(intent.sent)
     ]
     return f"{candidate.id} ({', '.join(facts)})" if facts else candidate.id

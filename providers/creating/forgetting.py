@@ -9,12 +9,14 @@ from gpuform.providers.context import format_duration
 from gpuform.providers.errors import ApiError, GpuformError, MissingCredentials, Unreachable
 from gpuform.providers.evidence import Observation, require_evidence
 from gpuform.providers.evidence.decisions import FORGET_CREATE
-from gpuform.providers.records import SETTLE, Intent
+from gpuform.providers.records import PROPAGATION_TIME_S, Intent
 
 
-def seconds_until_settled(intent: Intent, now: float, settle_time: float = SETTLE) -> float:
+def compute_remaining_propagation_s(
+    intent: Intent, now: float, propagation_time_s: float = PROPAGATION_TIME_S
+) -> float:
     """Return the seconds from `now` until the platform's lists must show the intent's object."""
-    return max(0.0, intent.started_at + settle_time - now)
+    return max(0.0, intent.started_at + propagation_time_s - now)
 
 
 def require_absence(
@@ -25,7 +27,7 @@ def require_absence(
     Args:
         intent: the create that is about to be forgotten.
         names: the requested names of which the platform's list shows no object.
-        seconds_left: `seconds_until_settled` when the list was requested.
+        seconds_left: `compute_remaining_propagation_s` when the list was requested.
         failure: why the list, or a lookup of an id from the answer, has not answered.
 
     Raises:

@@ -55,7 +55,7 @@ def _declare(
 FORGET_CREATE: Final = _declare(
     "forget an interrupted create",
     Effect.FORGET,
-    needs="after the settle time, in looks over another one by a later run: the platform's "
+    needs="after the propagation time, in looks over another one by a later run: the platform's "
     "complete list, and a lookup of each id that the create returned, show neither the "
     "requested names nor the requested ids",
     without="the intent stays, nothing is created, and the run reports the names",
@@ -94,7 +94,7 @@ FORGET_OBJECT: Final = _declare(
     Effect.FORGET,
     needs="the platform's own error document about the object; and a list of the platform "
     "that was found, is complete and does not show the object, and whose first other object "
-    "the platform finds. Of clusters, volumes and nodes: in looks over the settle time, or "
+    "the platform finds. Of clusters, volumes and nodes: in looks over the propagation time, or "
     "after the platform accepted their deletion",
     without="the state keeps the object and the run fails; a list that fails or that answers 404 "
     "itself is an error",
@@ -132,7 +132,7 @@ FORGET_NODE: Final = _declare(
     "forget a node of a pool",
     Effect.FORGET,
     needs="neither the platform's list nor a lookup of the node's id shows the node, in "
-    "looks over the settle time; or gpuform saw or requested its deletion",
+    "looks over the propagation time; or gpuform saw or requested its deletion",
     without="the id stays, and nothing is created in the node's place",
 )
 
@@ -181,14 +181,14 @@ FORGET_ENTRY: Final = _declare(
     Effect.FORGET,
     needs="the registry's own 404, which its query does not contradict, or a list of the "
     "record's nodes without the entry; the object was created, or first missed, before the "
-    "settle time",
+    "propagation time",
     without="gpuform asks the registry again; the state keeps the object",
 )
 
 CHANGE_AGAIN: Final = _declare(
     "send a change of an AIOS record again",
     Effect.CHANGE,
-    needs="after the settle time: the record itself, without the added entry, and without "
+    needs="after the propagation time: the record itself, without the added entry, and without "
     "the values that the request sets by position",
     without="nothing is sent; gpuform reads the record again",
 )

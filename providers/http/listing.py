@@ -52,14 +52,14 @@ class _Round(Generic[T]):
 
 @dataclass(eq=False)
 class _Answer(Generic[T]):
-    """The objects of an answer by their ids; all existing objects if `is_whole`.
+    """The objects of an answer by their ids; all existing objects if `has_all_objects`.
 
     `is_vouched`: the witness of the list was found; `doubt` is the error if not.
     """
 
     sent_at: float
     items: Mapping[str, T]
-    is_whole: bool = False
+    has_all_objects: bool = False
     vouching: threading.Lock = field(default_factory=threading.Lock)
     is_vouched: bool = False
     doubt: GpuformError | None = None
@@ -122,7 +122,7 @@ class Listing(Generic[T]):
             raise error.with_traceback(None) from None
         if id_ in answer.items:
             return answer.items[id_]
-        return self._fetch_alone(id_, answer if answer.is_whole else None)
+        return self._fetch_alone(id_, answer if answer.has_all_objects else None)
 
     def read_alone(self, id_: str) -> T:
         """Return one object by an own request, because a list may lack some of its fields.
@@ -290,7 +290,7 @@ class Listing(Generic[T]):
             fetch_asked = partial(self._fetch_some, round_.asked)
             return _Answer(round_.sent_at, self._index_by_id(self._fetch_list(fetch_asked)))
         items = self._fetch_list(self._fetch_all)
-        answer = _Answer(round_.sent_at, self._index_by_id(items), is_whole=True)
+        answer = _Answer(round_.sent_at, self._index_by_id(items), has_all_objects=True)
         if round_.as_of is not None:
             self._kept_answer = answer
         return answer

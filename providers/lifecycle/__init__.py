@@ -5,6 +5,6 @@ host call it.
 """
 
 from gpuform.providers.lifecycle.protocol import Lifecycle
-from gpuform.providers.lifecycle.settling import INTERRUPTED
+from gpuform.providers.lifecycle.waiting import INTERRUPTED
 
 __all__ = ["INTERRUPTED", "Lifecycle"]

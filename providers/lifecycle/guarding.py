@@ -18,7 +18,7 @@ from gpuform.providers.operations import ForeignObjectLookup, Observed, Resource
 from gpuform.providers.permissions import Permission
 from gpuform.providers.plugin.interrupted_creates import refuse_incomplete_destroy
 from gpuform.providers.properties import Properties
-from gpuform.providers.records import SETTLE
+from gpuform.providers.records import PROPAGATION_TIME_S
 from gpuform.schemas.changes import find_refused_changes
 
 RECHECK_INTERVAL_S = 20.0
@@ -72,7 +72,7 @@ def check_before_deletion(
         NotAllowed: a permission is missing.
         GpuformError: the platform does not answer.
     """
-    observed = read_with_settle_time(kind, open_operations, context, object_id, known_inputs)
+    observed = read_confirming_absence(kind, open_operations, context, object_id, known_inputs)
     context.was_already_deleted = observed is None
     if observed is not None:
         # What the platform shows now comes last: the state may be older than the object's
@@ -103,22 +103,22 @@ def require_foreign_deletion_permission(others: Sequence[str], kind: str) -> Non
         )
 
 
-def read_with_settle_time(
+def read_confirming_absence(
     kind: Traits,
     open_operations: OpenOperations,
     context: ProviderContext,
     object_id: str,
     known_inputs: Properties,
 ) -> Observed[Any] | None:
-    """Return the object, or None if it is gone: not shown during the whole settle time.
+    """Return the object, or None if it is gone: not shown during the whole propagation time.
 
     A replica that lags behind hides an object for a while, and its list agrees. So a missing object
-    is read again until the settle time is over. One answer suffices if the kind is not eventually
-    consistent, and if nothing would be forgotten: in a preview, and for an object that no state
-    has.
+    is read again until the propagation time is over. One answer suffices if the kind is not
+    eventually consistent, and if nothing would be forgotten: in a preview, and for an object that
+    no state has.
 
     Raises:
-        NotEnoughEvidence: the deadline passed before the settle time.
+        NotEnoughEvidence: the deadline passed before the propagation time.
         GpuformError: the platform does not answer.
     """
     observed_object = open_operations().read(context, object_id, known_inputs)
@@ -134,10 +134,11 @@ def read_with_settle_time(
     context.on_progress(
         f"{object_id} is missing on {kind.platform}: looking again before it counts as removed"
     )
-    with context.extend_deadline(SETTLE):
+    with context.extend_deadline(PROPAGATION_TIME_S):
         while observed_object is None:
-            remaining = missed_at + SETTLE - context.clock.now()
-            missing = [f"the object is missing since {format_duration(SETTLE - remaining)} only"]
+            remaining = missed_at + PROPAGATION_TIME_S - context.clock.now()
+            missing_for = format_duration(PROPAGATION_TIME_S - remaining)
+            missing = [f"the object is missing since {missing_for} only"]
             observed = Observation("its list and its lookup", missing if remaining > 0 else [])
             # At the deadline, too: `require_evidence` then raises, because the object was not
             # missed long enough.
@@ -158,11 +159,11 @@ def delete_and_confirm(
 ) -> None:
     """Delete the object, and repeat until the platform has certainly deleted the object.
 
-    Only a deletion that the platform accepted, or an object that stays hidden for the settle time,
-    counts as gone.
+    Only a deletion that the platform accepted, or an object that stays hidden for the propagation
+    time, counts as gone.
 
     Raises:
-        NotEnoughEvidence: the deadline passed before the settle time.
+        NotEnoughEvidence: the deadline passed before the propagation time.
         GpuformError: the platform refuses or does not answer.
     """
     while True:
@@ -171,7 +172,7 @@ def delete_and_confirm(
         # An accepted DELETE proves the end; a 404 may come from a replica that lags behind.
         if context.accepted_deletions > accepted or not kind.is_eventually_consistent:
             return
-        if read_with_settle_time(kind, open_operations, context, object_id, known_inputs) is None:
+        if read_confirming_absence(kind, open_operations, context, object_id, known_inputs) is None:
             return
 
 

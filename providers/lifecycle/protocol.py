@@ -41,7 +41,7 @@ from gpuform.providers.lifecycle.guarding import (
     check_before_deletion,
     delete_and_confirm,
     raise_if_gone,
-    read_with_settle_time,
+    read_confirming_absence,
     refuse_impossible,
     refuse_interrupted_creates,
     refuse_other_interrupted_creates,
@@ -49,8 +49,8 @@ from gpuform.providers.lifecycle.guarding import (
     require_deletion_permission,
     require_foreign_deletion_permission,
 )
-from gpuform.providers.lifecycle.settling import INTERRUPTED, wait_and_build_outputs
 from gpuform.providers.lifecycle.traits import Traits, extract_outputs
+from gpuform.providers.lifecycle.waiting import INTERRUPTED, wait_and_build_outputs
 from gpuform.providers.operations import (
     ForeignObjectLookup,
     NodeRemovalOperations,
@@ -58,7 +58,7 @@ from gpuform.providers.operations import (
     Settings,
 )
 from gpuform.providers.properties import Properties, to_properties, to_pulumi
-from gpuform.providers.records import SETTLE, Drains
+from gpuform.providers.records import PROPAGATION_TIME_S, Drains
 from gpuform.schemas.changes import (
     FieldChange,
     find_refused_changes,
@@ -250,8 +250,8 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
                 id_, outs = self._create_and_wait(context, operations, desired_inputs, declared)
             self._refuse_unready(context, outs)
             if context.urn is None:
-                # Nobody would settle the intent later. Another host may be gone before it gets this
-                # answer: its next call about the object shows that it has stored the id.
+                # Nobody would recover the intent later. Another host may be gone before it gets
+                # this answer: its next call about the object shows that it has stored the id.
                 context.intents.forget(
                     id_=id_, stored=outs.get(self.parts_field) if self.parts_field else None
                 )
@@ -267,7 +267,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         """Create the object, wait until it is ready, and return its id and outputs.
 
         Platforms answer a create before lookups show the object. A missing object is searched for
-        like that of an interrupted create, until the settle time is over.
+        like that of an interrupted create, until the propagation time is over.
         """
         id_ = operations.create(context, desired_inputs)
         began = context.clock.now()
@@ -278,7 +278,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
                     self, self._open_operations, context, id_, declared, {}
                 )
             except ObjectGone as gone:
-                if context.clock.now() - began > SETTLE:
+                if context.clock.now() - began > PROPAGATION_TIME_S:
                     raise
                 # The platform answered with an id: from now on only search, because a second
                 # request could make a second object.
@@ -366,7 +366,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         with self._create_host_boundary("read", props) as context:
             context.stored_properties = to_properties(props)
             known_inputs = parse_inputs(self, extract_inputs(self, context.stored_properties))
-            observed = read_with_settle_time(
+            observed = read_confirming_absence(
                 self, self._open_operations, context, id_, known_inputs
             )
             # The state has the id by now: nobody has to search for the object any more.

@@ -63,7 +63,7 @@ class Traits:
     is_bound: ClassVar[bool] = False
     """The resource only binds an existing object: any number of resources may have the same id."""
     is_eventually_consistent: ClassVar[bool] = False
-    """Lists and lookups of the platform may lack an existing object during the settle time."""
+    """Lists and lookups of the platform may lack an existing object during the propagation time."""
     creates_no_object: ClassVar[bool] = False
     """The kind creates no object that could be lost.
 

@@ -24,7 +24,7 @@ NOTHING: Final = "nothing"
 CREATE_ANEW: Final = "anew"
 """The outcome of an intent for which the user wants a new object beside those of its name."""
 
-SETTLE: Final = 60.0
+PROPAGATION_TIME_S: Final = 60.0
 """Seconds after a request within which lists and lookups may lack the created object."""
 
 _under_way: set[tuple[str, str]] = set()

@@ -170,7 +170,7 @@ class GpuNodeOperations:
             attempts=[Attempt(send, sent=request_to_node_fields(request))],
             # The answer's id may be another object's: only a node of the name counts.
             has_hints=True,
-            before=wait_for_name,
+            check_before_request=wait_for_name,
             clock_ahead=lambda: client.clock_ahead,
         )
         return create_once(context, creation)

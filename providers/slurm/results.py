@@ -2,7 +2,8 @@
 
 `certifying` calls `SlurmTester`. The jobs of a run follow from its record, which is stored before
 the first job is sent: after a kill, the next run finds the jobs by their names and sends none
-twice. The queue may show a job late, so a missing one is sent again only after the settle time.
+twice. The queue may show a job late, so a missing one is sent again only after the propagation
+time.
 """
 
 import json
@@ -20,7 +21,7 @@ from gpuform.providers.context import PollResult, get_current_context, wait_unti
 from gpuform.providers.errors import GpuformError
 from gpuform.providers.evidence import Observation, find_gaps
 from gpuform.providers.evidence.decisions import PASS_NODE
-from gpuform.providers.records import SETTLE, BatchRecord, BatchRecords
+from gpuform.providers.records import PROPAGATION_TIME_S, BatchRecord, BatchRecords
 from gpuform.providers.slurm.batch import (
     BatchJob,
     BatchQueue,
@@ -180,10 +181,10 @@ class SlurmTester:
         self._submit_jobs(replace(record, jobs=tuple(plan.job.name for plan in planned)), planned)
 
     def resume_run(self, run: CertificationRun) -> None:
-        """Submit the jobs of a run which Slurm has not got by the end of the settle time.
+        """Submit the jobs of a run which Slurm has not got by the end of the propagation time.
 
-        A job that neither the queue nor an output shows counts as not submitted. The settle time
-        begins with the recorded time of the last submission.
+        A job that neither the queue nor an output shows counts as not submitted. The propagation
+        time begins with the recorded time of the last submission.
 
         Raises:
             NotReady: the deadline has passed.
@@ -198,8 +199,8 @@ class SlurmTester:
     def _submit_jobs(self, record: BatchRecord, planned: "Sequence[_PlannedJob]") -> None:
         """Store the time of submission, then submit the jobs.
 
-        After a crash, the next run waits the settle time from the stored time before it submits
-        jobs again.
+        After a crash, the next run waits the propagation time from the stored time before it
+        submits jobs again.
         """
         if planned:
             self.records.record(replace(record, sent_at=get_current_context().clock.now()))
@@ -209,7 +210,9 @@ class SlurmTester:
     def _wait_until_shown(
         self, record: BatchRecord, job_names: Sequence[str]
     ) -> dict[str, "_JobState"]:
-        """Wait until queue or outputs show all jobs, or the settle time is over; return the states.
+        """Wait until queue or outputs show all jobs, and return the states of the jobs.
+
+        The wait ends with the propagation time; jobs may then be missing from the result.
 
         Raises:
             NotReady: the deadline of the run has passed.
@@ -217,7 +220,9 @@ class SlurmTester:
         """
         clock = get_current_context().clock
         started_at = clock.now()
-        remaining_s = min(SETTLE, max(0.0, record.sent_at + SETTLE - started_at))
+        remaining_s = min(
+            PROPAGATION_TIME_S, max(0.0, record.sent_at + PROPAGATION_TIME_S - started_at)
+        )
 
         def poll_queue() -> PollResult[dict[str, _JobState]]:
             states = self._get_job_states(job_names)
@@ -245,8 +250,8 @@ class SlurmTester:
     def remove_run(self, run: CertificationRun) -> None:
         """Cancel the jobs of a run, and delete the run's record.
 
-        First waits until the queue shows all jobs, or until the settle time is over. Does nothing
-        if the record is of another run.
+        First waits until the queue shows all jobs, or until the propagation time is over. Does
+        nothing if the record is of another run.
 
         Raises:
             NotReady: the deadline has passed.

@@ -149,11 +149,11 @@ class ClusterOperations:
                 )
                 for placed in inputs.iterate_placements()
             ],
-            patience=get_capacity_wait(inputs),
+            capacity_wait_s=get_capacity_wait(inputs),
             clock_ahead=lambda: self._client.clock_ahead,
         )
         try:
-            with context.extend_deadline(creation.patience):
+            with context.extend_deadline(creation.capacity_wait_s):
                 return create_once(context, creation)
         except OutOfCapacity as error:
             placements = [
@@ -383,7 +383,7 @@ class ClusterOperations:
         """
         try:
             reading = self._client.cluster_listing.read_one(cluster_id)
-            if reading.cluster.status in STABLE_STATUSES and not reading.cluster.is_whole:
+            if reading.cluster.status in STABLE_STATUSES and not reading.cluster.is_complete:
                 # No document says that lists have every field: read the cluster alone.
                 reading = self._client.cluster_listing.read_alone(cluster_id)
         except NotFound:
@@ -599,10 +599,12 @@ def _to_candidate(reading: ClusterReading) -> Candidate:
     return Candidate(
         cluster.id,
         to_unix_time(cluster.created_at),
-        leaving=cluster.status == ClusterStatus.DELETING,
+        is_being_deleted=cluster.status == ClusterStatus.DELETING,
         region=configuration.region or "",
         gpu_type=configuration.gpu_type or "",
-        shown={name: getattr(cluster.configuration, name, None) for name in DISTINGUISHING_FIELDS},
+        reported_properties={
+            name: getattr(cluster.configuration, name, None) for name in DISTINGUISHING_FIELDS
+        },
     )
 
 

@@ -133,10 +133,12 @@ class ClusterOperations:
                 Candidate(
                     cluster.cluster_id,
                     to_unix_time(cluster.created_at),
-                    leaving=cluster.status == ClusterStatus.DELETING,
+                    is_being_deleted=cluster.status == ClusterStatus.DELETING,
                     region=cluster.region,
                     gpu_type=cluster.gpu_type,
-                    shown={name: getattr(cluster, name) or None for name in DISTINGUISHING_FIELDS},
+                    reported_properties={
+                        name: getattr(cluster, name) or None for name in DISTINGUISHING_FIELDS
+                    },
                 )
                 for cluster in self._client.get_cluster_listing(inputs.project_id).read_all()
                 if cluster.cluster_name == inputs.cluster_name
@@ -158,12 +160,12 @@ class ClusterOperations:
                 for placed in inputs.iterate_placements()
             ],
             # checked right before the request: no cluster is created that could not use its volume
-            before=lambda: reject_unusable_volume(self._client, inputs),
-            patience=_get_capacity_wait(inputs),
+            check_before_request=lambda: reject_unusable_volume(self._client, inputs),
+            capacity_wait_s=_get_capacity_wait(inputs),
             clock_ahead=lambda: self._client.clock_ahead,
         )
         try:
-            with context.extend_deadline(creation.patience):
+            with context.extend_deadline(creation.capacity_wait_s):
                 return create_once(context, creation)
         except OutOfCapacity as error:
             missing_capacity = [

@@ -90,10 +90,10 @@ def add_faults(
             context.on_skipped_check(
                 f"why Together proposes to repair {fault.node}: {error.message}"
             )
-    patience_s = DEFAULT_NOT_READY_S if policy is None else policy.not_ready_s
+    not_ready_limit_s = DEFAULT_NOT_READY_S if policy is None else policy.not_ready_s
     faults: list[NodeFault] = [*find_proposed_repairs(workers, detailed_remediations)]
     now, _ = context.get_platform_time(client.clock_ahead)
-    faults += find_unusable_workers(nodes, patience_s, now)
+    faults += find_unusable_workers(nodes, not_ready_limit_s, now)
     faults += _find_uncertified(context, cluster)
     # temperatures come from Lens, which not everybody has: it is asked only where a limit is
     # declared

@@ -101,11 +101,13 @@ def find_proposed_repairs(
 
 
 def find_unusable_workers(
-    workers: Iterable[GpuWorkerNodeOutputs], patience: float, now: float
+    workers: Iterable[GpuWorkerNodeOutputs], not_ready_limit_s: float, now: float
 ) -> Iterator[NodeFault]:
-    """Yield the workers without use by a scheduler for `patience` seconds at `now`."""
+    """Yield the workers without use by a scheduler for `not_ready_limit_s` seconds at `now`."""
     for worker in workers:
-        if is_unusable_for(patience, unusable_since=to_unix_time(worker.unusable_since), now=now):
+        if is_unusable_for(
+            not_ready_limit_s, unusable_since=to_unix_time(worker.unusable_since), now=now
+        ):
             yield NodeFault(
                 node=worker.host_name,
                 cause=FaultCause.NOT_READY,

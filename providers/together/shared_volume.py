@@ -73,8 +73,8 @@ class SharedVolumeOperations:
             return [
                 Candidate(
                     volume.volume_id,
-                    leaving=volume.status == VolumeStatus.DELETING,
-                    shown={"size_tib": volume.size_tib or None},
+                    is_being_deleted=volume.status == VolumeStatus.DELETING,
+                    reported_properties={"size_tib": volume.size_tib or None},
                 )
                 for volume in self._client.get_volume_listing(inputs.project_id).read_all()
                 if volume.volume_name == inputs.volume_name

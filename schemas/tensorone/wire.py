@@ -275,7 +275,7 @@ class Cluster(WireModel):
     tags: dict[str, str] | None = None
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """True if the answer has every part that a cluster's inputs and outputs are read from."""
         parts = (self.configuration, self.network, self.metrics, self.cost, self.environment)
         return None not in parts

@@ -249,8 +249,8 @@ class Model:
         """Nobody can tell it from what a lost create of ours would have made.
 
         It has the properties that we sent, lists did not show it before, and it came within the
-        settle time. When the create took effect, they show what it made together with that, unless
-        what is new is late.
+        propagation time. When the create took effect, they show what it made together with that,
+        unless what is new is late.
         """
         return any(
             (not each.had_effect or self._is_late(each))

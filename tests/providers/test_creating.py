@@ -164,7 +164,9 @@ def test_what_appears_after_the_last_look_is_not_adopted(platform: Platform) -> 
     platform.answers(UnknownOutcome("no answer"), takes_effect=False)
     with pytest.raises(UnknownOutcome):
         platform.create()
-    platform.objects.append(Candidate("theirs", platform.call.clock.now(), shown=SENT))
+    platform.objects.append(
+        Candidate("theirs", platform.call.clock.now(), reported_properties=SENT)
+    )
     for _ in range(3):
         platform.call.clock.sleep(20, platform.call.cancelled)
         with pytest.raises(AdoptionQuestion, match="theirs"):
@@ -252,7 +254,9 @@ class TestWrongTimes:
     def _made(platform: Platform, wrong: str, shown: object = SENT, id_: str = "c1") -> Candidate:
         shift = WRONG_TIMES[wrong]
         now = platform.call.clock.now()
-        return Candidate(id_, now + shift if abs(shift) in (600, 1200) else shift, shown=shown)  # type: ignore[arg-type]
+        return Candidate(
+            id_, now + shift if abs(shift) in (600, 1200) else shift, reported_properties=shown
+        )  # type: ignore[arg-type]
 
     def test_what_appears_in_time_with_our_properties_is_ours(
         self, platform: Platform, wrong: str, ahead: float | None
@@ -340,7 +344,7 @@ def test_several_new_objects_are_not_guessed_at(platform: Platform, intents: Int
 
 
 def test_what_was_there_before_the_attempt_is_not_adopted_after_it(platform: Platform) -> None:
-    platform.objects.append(Candidate("leaving", leaving=True))
+    platform.objects.append(Candidate("leaving", is_being_deleted=True))
     platform.answers(UnknownOutcome("no answer"), takes_effect=False)
     with pytest.raises(UnknownOutcome):
         platform.create()
@@ -350,7 +354,7 @@ def test_what_was_there_before_the_attempt_is_not_adopted_after_it(platform: Pla
 
 
 def test_an_object_on_its_way_out_is_not_in_the_way(platform: Platform) -> None:
-    platform.objects.append(Candidate("leaving", leaving=True))
+    platform.objects.append(Candidate("leaving", is_being_deleted=True))
     assert platform.create() == "c2"
 
 
@@ -359,7 +363,7 @@ def test_what_must_hold_before_sending_is_asked_first(platform: Platform, intent
         raise GpuformError("the volume is bound")
 
     with pytest.raises(GpuformError, match="the volume is bound"):
-        platform.create(before=before)
+        platform.create(check_before_request=before)
     assert (platform.sent, intents.list_all()) == (0, [])
 
 
@@ -368,7 +372,7 @@ def test_it_is_not_asked_about_an_object_that_exists(platform: Platform) -> None
         raise GpuformError("the volume is bound (to the very object)")
 
     assert platform.create() == "c1"
-    assert platform.create(before=before) == "c1"
+    assert platform.create(check_before_request=before) == "c1"
 
 
 def test_an_interrupted_run_sends_nothing(platform: Platform, intents: Intents) -> None:
@@ -465,7 +469,9 @@ class TestEvidence:
 
     @pytest.mark.parametrize("age", [-3600.0, 200.0, 86_400.0])
     def test_what_appears_at_another_time_is_asked_about(self, lost: Platform, age: float) -> None:
-        lost.objects.append(Candidate("theirs", lost.call.clock.now() + age, shown=SENT))
+        lost.objects.append(
+            Candidate("theirs", lost.call.clock.now() + age, reported_properties=SENT)
+        )
         lost.call.clock.sleep(86_500, lost.call.cancelled)
         with pytest.raises(AdoptionQuestion, match="theirs") as caught:
             lost.create()
@@ -475,7 +481,9 @@ class TestEvidence:
 
     def test_what_has_other_properties_is_asked_about(self, lost: Platform) -> None:
         shown = {"num_gpus": 64}
-        lost.objects.append(Candidate("theirs", lost.call.clock.now() + 1, shown=shown))
+        lost.objects.append(
+            Candidate("theirs", lost.call.clock.now() + 1, reported_properties=shown)
+        )
         with pytest.raises(AdoptionQuestion, match="num_gpus 64 instead of 16"):
             lost.create()
 
@@ -526,7 +534,9 @@ class TestEvidence:
 
         def send() -> str:
             platform.call.authorize_change()
-            platform.objects.append(Candidate("theirs", platform.call.clock.now(), shown=SENT))
+            platform.objects.append(
+                Candidate("theirs", platform.call.clock.now(), reported_properties=SENT)
+            )
             platform.call.clock.sleep(300, platform.call.cancelled)
             platform.call.authorize_change()
             raise Killed
@@ -544,7 +554,7 @@ class TestEvidence:
         assert len(intents.list_all()) == 1
 
     def test_lists_that_fail_for_a_while_are_asked_again(self, lost: Platform) -> None:
-        lost.objects.append(Candidate("c1", lost.call.clock.now(), shown=SENT))
+        lost.objects.append(Candidate("c1", lost.call.clock.now(), reported_properties=SENT))
         until = lost.call.clock.now() + 30
 
         def listing() -> None:
@@ -582,7 +592,9 @@ class TestLateObjects:
         assert late.create() == "c1"
         assert late.sent == 1
 
-    def test_a_call_that_ends_before_the_settle_time_makes_nothing(self, late: Platform) -> None:
+    def test_a_call_that_ends_before_the_propagation_time_makes_nothing(
+        self, late: Platform
+    ) -> None:
         assert late.create() == "c1"
         late.call.timeout = 10.0
         late.call.start_deadline(10.0)
@@ -600,7 +612,7 @@ class TestLateObjects:
         late.call.start_deadline(5.0)
         with pytest.raises(NotEnoughEvidence):
             late.create()
-        late.objects.append(Candidate("c1", late.call.clock.now() + 2, shown=SENT))
+        late.objects.append(Candidate("c1", late.call.clock.now() + 2, reported_properties=SENT))
         late.call.timeout = None
         late.call.start_deadline(600.0)
         assert late.create() == "c1"
@@ -670,7 +682,9 @@ class TestConflicts:
         with pytest.raises(Conflict):
             platform.create()
         assert len(intents.list_all()) == 1
-        platform.objects.append(Candidate("c1", intents.list_all()[0].started_at + 1, shown=SENT))
+        platform.objects.append(
+            Candidate("c1", intents.list_all()[0].started_at + 1, reported_properties=SENT)
+        )
         platform.answers(None)
         assert platform.create() == "c1"
         assert platform.sent == 1
@@ -768,7 +782,7 @@ class TestWords:
     def test_the_intent_says_all_that_the_next_run_has_to_know(
         self, platform: Platform, intents: Intents
     ) -> None:
-        platform.objects.append(Candidate("leaving", leaving=True))
+        platform.objects.append(Candidate("leaving", is_being_deleted=True))
         platform.call.add_secrets(["hunter2"])
         sent = {"num_gpus": 16, "note": "has hunter2 in it"}
         attempt = Attempt(platform.send, "us-central-4", "H100_SXM", sent)
@@ -835,7 +849,7 @@ class TestWords:
     ) -> None:
         platform.answers(UnknownOutcome("no answer"), takes_effect=False)
         with pytest.raises(UnknownOutcome) as raised:
-            platform.create(settle_time=90.0)
+            platform.create(propagation_time_s=90.0)
         assert raised.value.message == (
             "the Cluster 'train': the result of its create is unknown: no answer"
         )
@@ -924,7 +938,7 @@ def test_an_attempt_that_is_known_to_have_made_nothing_is_not_looked_for(
     assert platform.call.clock.now() == began
 
 
-def test_an_object_of_long_ago_is_missed_for_the_settle_time_before_it_is_gone(
+def test_an_object_of_long_ago_is_missed_for_the_propagation_time_before_it_is_gone(
     platform: Platform,
 ) -> None:
     """One look may meet a replica that lags behind."""
@@ -959,11 +973,11 @@ def test_a_search_that_was_cut_short_by_half_a_second_proves_nothing(
     platform.call.timeout = 60.0
     platform.call.start_deadline(60.0)
     with pytest.raises(NotEnoughEvidence):
-        platform.create(settle_time=60.5)
+        platform.create(propagation_time_s=60.5)
     assert [each.looked_at for each in intents.list_all()] == [None]
 
 
-def test_the_last_look_is_at_the_end_of_the_settle_time(platform: Platform) -> None:
+def test_the_last_look_is_at_the_end_of_the_propagation_time(platform: Platform) -> None:
     platform.answers(UnknownOutcome("no answer"), takes_effect=False)
     began = platform.call.clock.now()
 
@@ -972,7 +986,7 @@ def test_the_last_look_is_at_the_end_of_the_settle_time(platform: Platform) -> N
         platform.objects[:] = [Candidate("c1", began + 1)] if is_seen else []
 
     platform.listing = listing
-    assert platform.create(settle_time=60.5) == "c1"
+    assert platform.create(propagation_time_s=60.5) == "c1"
 
 
 def test_one_name_is_created_once_at_a_time(platform: Platform, tmp_path: Path) -> None:

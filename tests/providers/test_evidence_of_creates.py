@@ -8,13 +8,13 @@ from gpuform.providers.context import ProviderContext
 from gpuform.providers.creating import (
     Candidate,
     build_adoption_question,
+    compute_remaining_propagation_s,
     find_credible_time,
     has_other_creation_time,
     is_refusal,
     judge_candidates,
+    may_equal_sent_value,
     require_absence,
-    seconds_until_settled,
-    shows_sent_value,
 )
 from gpuform.providers.errors import ApiError, GpuformError, MissingCredentials, Unreachable
 from gpuform.providers.evidence import NotEnoughEvidence
@@ -81,7 +81,7 @@ def test_what_a_look_should_have_shown_is_not_ours(
 def test_without_a_credible_time_it_counts_when_we_saw_the_object(
     call: ProviderContext, seen_after: float, is_ours: bool, after: float | None, shown: Any
 ) -> None:
-    found = ours(call, [candidate(after=after, shown=shown)], seen_after=seen_after)
+    found = ours(call, [candidate(after=after, reported_properties=shown)], seen_after=seen_after)
     assert found == ("c1" if is_ours else "?c1")
 
 
@@ -89,7 +89,7 @@ def test_without_a_credible_time_it_counts_when_we_saw_the_object(
 def test_an_incredible_time_is_not_forgiven_to_what_shows_nothing_that_was_sent(
     call: ProviderContext, shown: Any
 ) -> None:
-    assert ours(call, [candidate(after=-3600.0, shown=shown)]) == "?c1"
+    assert ours(call, [candidate(after=-3600.0, reported_properties=shown)]) == "?c1"
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_an_object_of_a_truthful_time_is_of_another_request(
     [
         {"region": "r2"},
         {"gpu_type": "H200"},
-        {"leaving": True},
+        {"is_being_deleted": True},
     ],
 )
 def test_what_is_elsewhere_or_being_deleted_is_neither_ours_nor_doubtful(
@@ -162,7 +162,7 @@ def test_two_that_may_be_ours_are_asked_about(call: ProviderContext) -> None:
     assert ours(call, [candidate("c1"), candidate("c2")]) == "?c1?c2"
     assert ours(call, [candidate("c1"), late], seen_after=200.0) == "c1"
     assert ours(call, [candidate("c1"), candidate("c2", after=None)], seen_after=90.0) == "?c1?c2"
-    differs = candidate("c2", after=None, shown=other)
+    differs = candidate("c2", after=None, reported_properties=other)
     assert ours(call, [candidate("c1"), differs], seen_after=90.0) == "c1"
 
 
@@ -202,16 +202,16 @@ def test_a_user_who_wants_another_one_has_none_yet(
 def test_an_object_covers_what_was_sent_as_far_as_it_shows_anything(
     shown: Any, sent: Any, is_covered: bool
 ) -> None:
-    assert shows_sent_value(shown, sent) is is_covered
-    other = Candidate("c1", shown={"config": shown})
+    assert may_equal_sent_value(shown, sent) is is_covered
+    other = Candidate("c1", reported_properties={"config": shown})
     assert other.find_differences({"config": sent}) == ([] if is_covered else ["config"])
 
 
 def test_a_question_names_each_object_with_what_speaks_against_it() -> None:
     doubtful = [
-        Candidate("c 1", 0.0, shown={"num_gpus": 64}),
-        Candidate("c2", shown={"num_gpus": 16}),
-        Candidate("c3", shown={"num_gpus": 8}),
+        Candidate("c 1", 0.0, reported_properties={"num_gpus": 64}),
+        Candidate("c2", reported_properties={"num_gpus": 16}),
+        Candidate("c3", reported_properties={"num_gpus": 8}),
     ]
     error = build_adoption_question(intent(), doubtful)
     assert error.message == (
@@ -226,10 +226,10 @@ def test_a_question_names_each_object_with_what_speaks_against_it() -> None:
     )
 
 
-def test_lists_may_lack_what_is_new_until_the_settle_time_is_over() -> None:
-    assert seconds_until_settled(intent(), SENT_AT + 20, 90.0) == 70.0
-    assert seconds_until_settled(intent(), SENT_AT + 20) == 40.0
-    assert seconds_until_settled(intent(), SENT_AT + 61) == 0.0
+def test_lists_may_lack_what_is_new_until_the_propagation_time_is_over() -> None:
+    assert compute_remaining_propagation_s(intent(), SENT_AT + 20, 90.0) == 70.0
+    assert compute_remaining_propagation_s(intent(), SENT_AT + 20) == 40.0
+    assert compute_remaining_propagation_s(intent(), SENT_AT + 61) == 0.0
 
 
 @pytest.mark.parametrize(

@@ -302,7 +302,7 @@ class TogetherOperations:
         # Ours: a volume only grows.
         if body.size_tib < size:
             raise ApiError(400, f"a volume cannot shrink: {size} TiB to {body.size_tib} TiB")
-        if not volume.is_settled(now):
+        if not volume.is_available(now):
             raise ApiError(409, f"volume is {volume.get_status(now)}: it cannot be resized now")
         resized = volume.plan_resize(body.size_tib, now, is_stuck=effects.is_stuck)
         self._save_volume(resized)
@@ -314,7 +314,7 @@ class TogetherOperations:
         Raises `ApiError`: 404, 409 while a cluster has the volume (the code is ours).
         """
         volume = self.get_volume(volume_id)
-        if volume.is_held(self.now):
+        if volume.is_attached(self.now):
             raise ApiError(409, f"volume {volume_id!r} is attached to a cluster")
         if volume.gone_at is None:
             self._save_volume(volume.plan_deletion(self.now, is_stuck=effects.is_stuck))

@@ -45,15 +45,15 @@ class Volume(BaseModel, frozen=True):
     def get_status(self, now: float) -> str:
         """Return one of the SDK's statuses; an available volume of a cluster is `bound`."""
         status = get_value_at(self.statuses, now)
-        return "bound" if status == "available" and self.is_held(now) else status
+        return "bound" if status == "available" and self.is_attached(now) else status
 
-    def is_held(self, now: float) -> bool:
+    def is_attached(self, now: float) -> bool:
         """Return whether a cluster has the volume now."""
         return any(
             released_at is None or now < released_at for released_at in self.holders.values()
         )
 
-    def is_settled(self, now: float) -> bool:
+    def is_available(self, now: float) -> bool:
         """Return whether the volume is available, also with clusters."""
         # The timeline alone: `bound` is an available volume as well.
         return get_value_at(self.statuses, now) == "available"

@@ -14,15 +14,15 @@ from typing import Any, Final
 from gpuform.providers.context import ProviderContext
 from gpuform.providers.creating import (
     CLOCK_SKEW_S,
-    SETTLE,
+    PROPAGATION_TIME_S,
     Candidate,
     TimedIntent,
     build_adoption_question,
+    compute_remaining_propagation_s,
     find_credible_time,
     judge_candidates,
     redact_sent_properties,
     require_absence,
-    seconds_until_settled,
 )
 from gpuform.providers.errors import UnknownOutcome
 from gpuform.providers.evidence import Observation, find_gaps
@@ -83,7 +83,7 @@ class NodeLedger:
     def may_miss_nodes(self) -> bool:
         """Return True while the platform may lack existing nodes, of a create or absent so far.
 
-        The settle time is then not over.
+        The propagation time is then not over.
         """
         return self.has_uncertain_nodes and self.get_seconds_to_wait(self.get_platform_time()) > 0
 
@@ -116,26 +116,28 @@ class NodeLedger:
             for intent in self._intents.values()
             if intent.open_names
         ]
-        absence_waits = [since + SETTLE - asked_at for since in self._absent_since.values()]
+        absence_waits = [
+            since + PROPAGATION_TIME_S - asked_at for since in self._absent_since.values()
+        ]
         return max([0.0, *create_waits, *absence_waits])
 
     def _get_seconds_to_wait(self, intent: Intent, asked_at: float) -> float:
         """Return for how many seconds the platform may still lack nodes of one create.
 
-        This call, too, misses the nodes of an earlier call's create for the settle time before it
-        believes that they do not exist: a single list may come from a replica that lags behind.
+        This call, too, misses the nodes of an earlier call's create for the propagation time before
+        it believes that they do not exist: a single list may come from a replica that lags behind.
         """
-        seconds = seconds_until_settled(intent, asked_at)
+        seconds = compute_remaining_propagation_s(intent, asked_at)
         if build_record_name(intent) not in self._earlier_records:
             return seconds
         first_missed_at = self._missed_since.setdefault(build_record_name(intent), asked_at)
-        return max(seconds, first_missed_at + SETTLE - asked_at)
+        return max(seconds, first_missed_at + PROPAGATION_TIME_S - asked_at)
 
     def adopt_created_nodes(self, listed: Collection[wire.GpuNode], asked_at: float) -> None:
         """Add nodes that recorded creates have made to the pool, from a complete list of nodes.
 
         `asked_at` is the platform's time when the list was requested. A create whose nodes are
-        missing after the settle time is forgotten, with a warning.
+        missing after the propagation time is forgotten, with a warning.
 
         Raises:
             AdoptionQuestion: nobody can say which of the nodes are the pool's.
@@ -147,9 +149,10 @@ class NodeLedger:
     def _adopt_nodes_of_create(
         self, intent: Intent, listed: Collection[wire.GpuNode], asked_at: float
     ) -> None:
-        """Adopt the nodes of one create from a list; forget missing nodes after the settle time.
+        """Adopt the nodes of one create from a list, and forget nodes that have not appeared.
 
-        Records the adopted ids, and warns about nodes found after a lost answer.
+        A missing node is forgotten once the propagation time is over. Records the adopted ids, and
+        warns about nodes found after a lost answer.
 
         Raises:
             AdoptionQuestion: nobody can say which of the nodes are the pool's.
@@ -267,13 +270,13 @@ class NodeLedger:
         """Record which nodes neither list nor lookup shows; remove the proven ones from the pool.
 
         `ids` are all nodes absent now: others count as shown again. A node whose deletion was seen
-        or requested is gone; another node only when the platform has not shown it for the settle
-        time, in several lists.
+        or requested is gone; another node only when the platform has not shown it for the
+        propagation time, in several lists.
         """
-        # The settle time runs from the first list that lacked the node.
+        # The propagation time runs from the first list that lacked the node.
         self._absent_since = {id_: self._absent_since.get(id_, asked_at) for id_ in ids}
         for id_, since in list(self._absent_since.items()):
-            seconds = 0.0 if id_ in self._ending_ids else since + SETTLE - asked_at
+            seconds = 0.0 if id_ in self._ending_ids else since + PROPAGATION_TIME_S - asked_at
             gaps = [f"node {id_} was shown a moment ago"] if seconds > 0 else []
             if not find_gaps(FORGET_NODE, Observation("scp", gaps)):
                 del self._absent_since[id_]
@@ -339,10 +342,10 @@ def node_to_candidate(node: wire.GpuNode) -> Candidate:
     return Candidate(
         node.id,
         to_unix_time(node.created_at),
-        leaving=is_terminating(node.state),
+        is_being_deleted=is_terminating(node.state),
         # A vendor pool stands for the region: names of nodes are compared within it.
         region=node.node_pool_id,
-        shown={name: getattr(node, name) or None for name in COMPARED_FIELDS},
+        reported_properties={name: getattr(node, name) or None for name in COMPARED_FIELDS},
     )
 
 

@@ -76,7 +76,7 @@ def find_failed_nodes(
 
     A fault that `known_faults` does not have begins at `now`: the platform gives no time.
     """
-    first_seen = {
+    fault_start_by_instance = {
         fault.instance: fault.since for fault in known_faults if fault.cause == FaultCause.PLATFORM
     }
     return [
@@ -84,7 +84,7 @@ def find_failed_nodes(
             node=node.gpu_node_name,
             cause=FaultCause.PLATFORM,
             because=f"its state is {node.state}",
-            since=first_seen.get(node.id, now),
+            since=fault_start_by_instance.get(node.id, now),
             instance=node.id,
         )
         for node in nodes
@@ -105,16 +105,16 @@ def keep_known_faults(
 
 
 def find_unusable_nodes(
-    nodes: Iterable[NodeOutputs], patience_s: float, now: float
+    nodes: Iterable[NodeOutputs], not_ready_limit_s: float, now: float
 ) -> Iterator[NodeFault]:
-    """Yield a fault for each node that its scheduler could not use for `patience_s` seconds.
+    """Yield a fault for each node that its scheduler could not use for `not_ready_limit_s` seconds.
 
     `now` is in Unix seconds. The node has the scheduler's reason in `trouble`.
     """
     for node in nodes:
         since, created_at = to_unix_time(node.unusable_since), to_unix_time(node.created_at)
         if node.trouble and is_unusable_for(
-            patience_s, unusable_since=since, now=now, created_at=created_at
+            not_ready_limit_s, unusable_since=since, now=now, created_at=created_at
         ):
             yield NodeFault(
                 node=node.gpu_node_name,
@@ -154,7 +154,7 @@ def find_overheated_nodes(
 
     A fault that `known_faults` does not have begins at `now`.
     """
-    first_seen = {
+    fault_start_by_instance = {
         fault.instance: fault.since
         for fault in known_faults
         if fault.cause == FaultCause.OVERHEATED
@@ -164,7 +164,7 @@ def find_overheated_nodes(
             node=node.gpu_node_name,
             cause=FaultCause.OVERHEATED,
             because=reasons[node.gpu_node_name],
-            since=first_seen.get(node.id, now),
+            since=fault_start_by_instance.get(node.id, now),
             instance=node.id,
         )
         for node in nodes

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from gpuform.providers.context import ProviderContext
-from gpuform.providers.creating import SEARCH_INTERVAL_S, SETTLE
+from gpuform.providers.creating import PROPAGATION_TIME_S, SEARCH_INTERVAL_S
 from gpuform.providers.errors import NotFound
 from gpuform.providers.scp.client import ScpClient
 from gpuform.providers.scp.nodes import NodeLedger, is_terminating, run_in_parallel
@@ -90,7 +90,7 @@ class PoolNodes:
         waits for nodes that the state may lack, and before it reports that no node remains.
         """
         seconds = self._refresh_once()
-        with self._context.extend_deadline(SETTLE):
+        with self._context.extend_deadline(PROPAGATION_TIME_S):
             while (
                 seconds and self._should_wait() and self._context.compute_remaining_seconds() != 0
             ):

@@ -25,7 +25,7 @@ def plain(value: Any) -> Any:
 def test_the_documents_answer_is_read_field_by_field() -> None:
     read = wire.ClusterAnswer.model_validate(ANSWER)
     assert list(leaves(plain(read))) == list(leaves(ANSWER))
-    assert read.data.is_whole
+    assert read.data.is_complete
 
 
 def test_no_value_of_the_environment_is_shown() -> None:
@@ -38,7 +38,7 @@ def test_no_value_of_the_environment_is_shown() -> None:
 def test_an_answer_with_only_an_id_is_read() -> None:
     read = wire.ClusterAnswer.model_validate({"data": {"id": "c", "network": None}})
     assert read.success
-    assert not read.data.is_whole
+    assert not read.data.is_complete
     with pytest.raises(ValidationError):
         wire.ClusterAnswer.model_validate({"data": {"name": "c"}})
 

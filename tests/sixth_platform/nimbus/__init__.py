@@ -1,4 +1,4 @@
-"""Nimbus's GPU clusters as Pulumi resources."""
+"""Declare Nimbus's GPU clusters as Pulumi resources."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Nimbus's API: one method per endpoint, models in and out."""
+"""Send requests to Nimbus's API: one method for each endpoint, models in and out."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -28,7 +28,7 @@ _HINTS = {401: f"set {KEY_VARIABLE} to a valid key"}
 
 
 class NimbusClient:
-    """The API for one key; safe for many threads. Every method raises `GpuformError`s only."""
+    """Client of the API for one key; safe for many threads. Methods raise only `GpuformError`s."""
 
     def __init__(
         self, url: str, key: str | None, transport: "httpx.BaseTransport | None" = None
@@ -41,50 +41,51 @@ class NimbusClient:
             is_capacity=lambda status, message: status == 409 and "no free GPUs" in message,
             says_gone=lambda body: body.get("code") == "no_such_cluster",
         )
-        self._api = ApiClient(url, errors=answers, headers=self._headers, transport=transport)
-        self.shared = Listing(self.clusters, self.cluster, lambda each: each.id)
-        self.rhythm = PollSchedule(10.0)
+        self._api = ApiClient(url, errors=answers, headers=self._build_headers, transport=transport)
+        self.listing = Listing(self.list_clusters, self.get_cluster, lambda cluster: cluster.id)
+        self.poll_schedule = PollSchedule(10.0)
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What no message may contain."""
+        """The texts that no message may contain."""
         return (self._key,) if self._key else ()
 
     @property
     def clock_ahead(self) -> float | None:
-        """How far this machine's clock is ahead of Nimbus's, in seconds; None: not told."""
+        """Seconds by which this machine's clock is ahead of Nimbus's; None before an answer."""
         return self._api.clock_ahead
 
-    def create(self, inputs: ClusterInputs) -> Cluster:
-        """Sent once: an answer that is lost is an UnknownOutcome."""
+    def create_cluster(self, inputs: ClusterInputs) -> Cluster:
+        """Send the request to create a cluster; a lost answer raises UnknownOutcome."""
         body = inputs.dump_declared()
         return self._api.request_model(Cluster, "POST", _CLUSTERS, body=body, retry=Retry.CREATE)
 
-    def clusters(self) -> Sequence[Cluster]:
-        """All clusters that the key may see."""
+    def list_clusters(self) -> Sequence[Cluster]:
+        """Return all clusters that the key may see."""
         return self._api.request_model(ClusterList, "GET", _CLUSTERS).clusters
 
-    def cluster(self, id_: str) -> Cluster:
-        """One cluster; NotFound when it is gone."""
-        return self._api.request_model(Cluster, "GET", _CLUSTERS + build_path(id_))
+    def get_cluster(self, cluster_id: str) -> Cluster:
+        """Return one cluster; raises NotFound if the cluster does not exist."""
+        return self._api.request_model(Cluster, "GET", _CLUSTERS + build_path(cluster_id))
 
-    def update(self, id_: str, changed: Mapping[str, Any]) -> Cluster:
-        """Sends the changed fields alone."""
-        return self._api.request_model(Cluster, "PUT", _CLUSTERS + build_path(id_), body=changed)
+    def update_cluster(self, cluster_id: str, changes: Mapping[str, Any]) -> Cluster:
+        """Send the changed fields of a cluster, and return the cluster."""
+        path = _CLUSTERS + build_path(cluster_id)
+        return self._api.request_model(Cluster, "PUT", path, body=changes)
 
-    def delete(self, id_: str) -> None:
-        """Begins the deletion; NotFound when it is gone."""
-        self._api.request_model(Cluster, "DELETE", _CLUSTERS + build_path(id_))
+    def delete_cluster(self, cluster_id: str) -> None:
+        """Request the deletion, without waiting; raises NotFound for a missing cluster."""
+        self._api.request_model(Cluster, "DELETE", _CLUSTERS + build_path(cluster_id))
 
     def send_probe(self) -> ProbeAnswer:
-        """The cheapest look that needs the key, for `gpuform doctor`."""
+        """Send the cheapest request that needs the key, for `gpuform doctor`."""
         return send_probe(self._api, "GET", _CLUSTERS)
 
     def close(self) -> None:
-        """Closes its connections; it may be used again."""
+        """Close the connections; later requests open new ones."""
         self._api.close()
 
-    def _headers(self) -> Mapping[str, str]:
+    def _build_headers(self) -> Mapping[str, str]:
         if not self._key:
             raise MissingCredentials(
                 f"there is no API key for Nimbus: set {KEY_VARIABLE}",
@@ -94,7 +95,7 @@ class NimbusClient:
 
 
 def get_base_url(settings: Settings) -> str:
-    """The API's address."""
+    """Return the address of the API."""
     return (settings.get_value("NIMBUS_URL") or "https://api.nimbus.example").rstrip("/")
 
 
@@ -102,6 +103,6 @@ _clients: Clients[NimbusClient] = Clients()
 
 
 def get_client(settings: Settings) -> NimbusClient:
-    """The client of these settings: one per process and credentials."""
+    """Return the client for these settings: one for each address and key in a process."""
     url, key = get_base_url(settings), settings.get_value(KEY_VARIABLE, KEY_CONFIG)
     return _clients.get((url, key), url, partial(NimbusClient, url, key))

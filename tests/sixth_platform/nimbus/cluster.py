@@ -1,4 +1,4 @@
-"""The lifecycle of a Nimbus cluster."""
+"""Create, read, change and delete Nimbus's GPU clusters."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,118 +16,125 @@ from gpuform.schemas.resource_facts import Expense, ResourceUsage
 from nimbus.client import get_client
 from nimbus.schemas import Cluster, ClusterInputs, ClusterOutputs
 
-Seen = Observed[ClusterOutputs]
+ObservedCluster = Observed[ClusterOutputs]
 
 
-class ClusterActions:
-    """The verbs of a cluster."""
+class ClusterOperations:
+    """The requests of a cluster's lifecycle; `Lifecycle` calls the methods."""
 
     def __init__(self, settings: Settings) -> None:
         self._client = get_client(settings)
 
     def find_planning_problems(
-        self, call: ProviderContext, values: Mapping[str, Any]
+        self, context: ProviderContext, values: Mapping[str, Any]
     ) -> Sequence[Problem]:
-        """Nimbus has nothing to say beforehand."""
+        """Return no problem: Nimbus has no lists to compare the inputs with."""
         return ()
 
-    def create(self, call: ProviderContext, inputs: ClusterInputs) -> str:
-        """Exactly once, whatever becomes of the answer."""
+    def create(self, context: ProviderContext, inputs: ClusterInputs) -> str:
+        """Create the cluster exactly once, also if the answer is lost; return its id."""
         sent = inputs.dump_declared()
 
-        def candidates() -> list[Candidate]:
+        def list_candidates() -> list[Candidate]:
             return [
                 Candidate(
-                    each.id,
-                    leaving=each.status == "deleting",
-                    region=each.region,
-                    shown=each.model_dump(include=set(sent)),
+                    cluster.id,
+                    is_being_deleted=cluster.status == "deleting",
+                    region=cluster.region,
+                    reported_properties=cluster.model_dump(include=set(sent)),
                 )
-                for each in self._client.clusters()
-                if each.name == inputs.name
+                for cluster in self._client.list_clusters()
+                if cluster.name == inputs.name
             ]
 
+        def send_create() -> str:
+            return self._client.create_cluster(inputs).id
+
+        target = Target(
+            "nimbus", "Cluster", context.redact_for_record(inputs.name), region=inputs.region
+        )
+
         creation = Creation(
-            Target("nimbus", "Cluster", call.redact_for_record(inputs.name), region=inputs.region),
-            candidates,
-            exists=lambda id_: self._find(id_) is not None,
-            attempts=[Attempt(lambda: self._client.create(inputs).id, inputs.region, sent=sent)],
+            target,
+            list_candidates,
+            exists=lambda cluster_id: self._find_cluster(cluster_id) is not None,
+            attempts=[Attempt(send_create, inputs.region, sent=sent)],
             clock_ahead=lambda: self._client.clock_ahead,
         )
-        return create_once(call, creation)
+        return create_once(context, creation)
 
     def wait_until_ready(
-        self, call: ProviderContext, object_id: str, inputs: ClusterInputs
-    ) -> Seen:
-        """Running."""
+        self, context: ProviderContext, object_id: str, inputs: ClusterInputs
+    ) -> ObservedCluster:
+        """Wait until the cluster is running, and return the cluster."""
 
-        def probe() -> PollResult[Seen]:
-            cluster = self._find(object_id)
+        def probe() -> PollResult[ObservedCluster]:
+            cluster = self._find_cluster(object_id)
             if cluster is None:
                 raise NotReady(f"cluster {object_id} is gone from the platform")
-            return look_at(cluster)
+            return build_poll_result(cluster)
 
-        what = f"cluster {inputs.name}"
-        return wait_until_done(call, probe, label=what, interval=self._client.rhythm)
+        label = f"cluster {inputs.name}"
+        return wait_until_done(context, probe, label=label, interval=self._client.poll_schedule)
 
     def read(
-        self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
-    ) -> Seen | None:
-        """Everything that is declared is returned."""
-        cluster = self._find(object_id)
-        return None if cluster is None else look_at(cluster).value
+        self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
+    ) -> ObservedCluster | None:
+        """Return the cluster as Nimbus reports it, or None if the cluster does not exist."""
+        cluster = self._find_cluster(object_id)
+        return None if cluster is None else build_poll_result(cluster).value
 
     def update(
         self,
-        call: ProviderContext,
+        context: ProviderContext,
         object_id: str,
         inputs: ClusterInputs,
         changes: Sequence[FieldChange],
     ) -> None:
-        """Another number of GPUs."""
-        self._client.update(object_id, {"gpu_count": inputs.gpu_count})
+        """Send the number of GPUs, the only field that changes in place."""
+        self._client.update_cluster(object_id, {"gpu_count": inputs.gpu_count})
 
     def delete(
-        self, call: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
+        self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> None:
-        """Waits until it is gone."""
+        """Delete the cluster, and wait until the cluster no longer exists."""
         try:
-            self._client.delete(object_id)
+            self._client.delete_cluster(object_id)
         except NotFound as error:
-            left = self._find(object_id)
-            if left is not None and left.status != "deleting":
+            cluster = self._find_cluster(object_id)
+            if cluster is not None and cluster.status != "deleting":
                 raise build_contradiction_error(error, "it is still there") from None
 
         def probe() -> PollResult[object] | None:
-            cluster = self._find(object_id)
+            cluster = self._find_cluster(object_id)
             return None if cluster is None else PollResult(None, cluster.status)
 
-        what = f"cluster {known_inputs.get('name') or object_id}"
-        wait_until_gone(call, probe, label=what, interval=self._client.rhythm)
+        label = f"cluster {known_inputs.get('name') or object_id}"
+        wait_until_gone(context, probe, label=label, interval=self._client.poll_schedule)
 
-    def _find(self, id_: str) -> Cluster | None:
+    def _find_cluster(self, cluster_id: str) -> Cluster | None:
         try:
-            return self._client.shared.read_one(id_)
+            return self._client.listing.read_one(cluster_id)
         except NotFound:
             return None
 
 
 class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
-    """A GPU cluster of Nimbus."""
+    """The resource kind of Nimbus's GPU clusters."""
 
     platform = "nimbus"
     kind = "Cluster"
     inputs = ClusterInputs
     outputs = ClusterOutputs
     timeouts = Timeouts(create=1800, update=1800, delete=1800)
-    operations = ClusterActions
+    operations = ClusterOperations
     gpus_field = "gpu_count"
 
     @classmethod
     def compute_resource_usage(
         cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]
     ) -> ResourceUsage:
-        """GPUs, which a price book can price."""
+        """Return the GPUs of the cluster, which a price book can price."""
         region, gpu_type = str(inputs.get("region")), str(inputs.get("gpu_type"))
         count = cls.count_gpus(inputs)
         gpus = Expense(
@@ -141,14 +148,15 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
         )
 
 
-def look_at(cluster: Cluster) -> PollResult[Seen]:
-    """A cluster as seen by somebody who waits for it."""
-    done = cluster.status == "running"
-    failed = "Nimbus says that it failed" if cluster.status == "failed" else None
+def build_poll_result(cluster: Cluster) -> PollResult[ObservedCluster]:
+    """Return the inputs and outputs of a cluster, and whether the cluster is running or failed."""
+    is_running = cluster.status == "running"
+    failure = "Nimbus reports that it failed" if cluster.status == "failed" else None
     outputs = ClusterOutputs(
-        ready=done,
-        not_ready_reason=None if done else failed or cluster.status or "no status",
+        ready=is_running,
+        not_ready_reason=None if is_running else failure or cluster.status or "no status",
         status=cluster.status,
     )
     inputs = cluster.model_dump(include=set(ClusterInputs.model_fields))
-    return PollResult(Observed(inputs, outputs), cluster.status, is_done=done, failure=failed)
+    observed = Observed(inputs, outputs)
+    return PollResult(observed, cluster.status, is_done=is_running, failure=failure)

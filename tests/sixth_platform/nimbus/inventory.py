@@ -1,4 +1,4 @@
-"""What an account of Nimbus holds."""
+"""List the clusters that exist in an account of Nimbus."""
 
 from gpuform.providers.offering import ExistingObject
 from gpuform.providers.operations import Settings
@@ -6,11 +6,16 @@ from nimbus.client import get_client
 
 
 def list_existing_objects(settings: Settings) -> list[ExistingObject]:
-    """All clusters, without those that are being deleted."""
+    """Return all clusters, without clusters that are being deleted."""
     return [
         ExistingObject(
-            "nimbus", "Cluster", each.id, each.name, region=each.region, status=each.status
+            "nimbus",
+            "Cluster",
+            cluster.id,
+            cluster.name,
+            region=cluster.region,
+            status=cluster.status,
         )
-        for each in get_client(settings).clusters()
-        if each.status != "deleting"
+        for cluster in get_client(settings).list_clusters()
+        if cluster.status != "deleting"
     ]

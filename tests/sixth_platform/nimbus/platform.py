@@ -1,4 +1,4 @@
-"""Nimbus, as gpuform knows it."""
+"""Describe Nimbus to gpuform: names, settings, and the dotted paths of its parts."""
 
 from gpuform.providers.platform import Platform, Setting
 

@@ -1,4 +1,4 @@
-"""What is declared of a Nimbus cluster, what the API sends, and what the resource gives out."""
+"""Define the inputs of a Nimbus cluster, the API's objects, and the outputs of the resource."""
 
 from typing import Annotated, Literal
 
@@ -47,6 +47,6 @@ class ClusterList(WireList):
 
 
 class ClusterOutputs(OutputModel):
-    """What a Nimbus cluster gives out beside its inputs."""
+    """The outputs of a Nimbus cluster beside its inputs."""
 
-    status: str = Field(description="Its status, in Nimbus's words.")
+    status: str = Field(description="Status, in Nimbus's words.")
