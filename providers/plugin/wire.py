@@ -65,7 +65,10 @@ def to_struct(properties: Mapping[str, Any]) -> Struct:
 
 
 def _to_wire_value(value: Any) -> Any:
-    """Return a plain value, UNKNOWN or `Secret` as a value of Pulumi's protocol, at any depth."""
+    """Return a plain value, UNKNOWN or `Secret` as a value of Pulumi's protocol, at any depth.
+
+    A value of any other type becomes None.
+    """
     if value is UNKNOWN:
         return values.UNKNOWN
     if isinstance(value, Secret):

@@ -609,7 +609,9 @@ def _to_candidate(reading: ClusterReading) -> Candidate:
 
 
 def _repeat_until_fresh(context: ProviderContext, label: str) -> Iterator[float]:
-    """Yield the start time before each read for a new enough answer, with pauses in between.
+    """Yield before each attempt to read a new enough answer, with pauses; the caller ends the loop.
+
+    Each value is the time of the first attempt, which an answer has to be newer than.
 
     Raises:
         GpuformError: no answer was new enough within `FRESH_ANSWER_TIMEOUT_S`.

@@ -98,8 +98,9 @@ class StartStopSequence:
     def find_accepted_stop_reason(self, cluster: wire.Cluster) -> str | None:
         """Return why a cluster may stay stopped in spite of the declaration, or None.
 
-        The reason is a stop by `gpuform expire` or by the cluster's own limits. With the permission
-        `start-terminated` a cluster declared as running may not stay stopped.
+        The reason is a stop by `gpuform expire`, or by limits of a cluster that ran at the last
+        observation. With the permission `start-terminated` a cluster declared as running may not
+        stay stopped.
         """
         outputs = self._context.stored_properties
         if self._inputs.idle is not None:
@@ -137,7 +138,10 @@ class StartStopSequence:
             self._idle_stops.record(IdleStop(self._id, now, describe_idle_stop(idleness, now)))
 
     def _choose_next_step(self, cluster: wire.Cluster) -> str | None:
-        """Return `start` or `stop`, the next step towards the declared state, or None if done."""
+        """Return `start` or `stop`, the next step towards the declared state, or None if done.
+
+        A running cluster with changes that only a start applies is stopped first.
+        """
         wants_running = self._inputs.state != "stopped"
         is_running = cluster.status == ClusterStatus.RUNNING
         has_changes = self._has_changes(cluster) or (

@@ -129,6 +129,7 @@ class TogetherClient:
         """Send the request to create a cluster, once.
 
         Raises:
+            OutOfCapacity: Together has no free GPUs of the type in the region.
             UnknownOutcome: the answer was lost.
         """
         body = requests.build_cluster_create(inputs)
@@ -154,7 +155,11 @@ class TogetherClient:
     def update_cluster(
         self, cluster_id: str, inputs: ClusterInputs, changes: Sequence[FieldChange]
     ) -> wire.Cluster:
-        """Send only the fields of `inputs` that `changes` name; the platform keeps the others."""
+        """Send only the fields of `inputs` that `changes` name; the platform keeps the others.
+
+        Raises:
+            OutOfCapacity: Together has no free GPUs for a larger cluster.
+        """
         body = requests.build_cluster_update(inputs, changes)
         return self._api.request_model(
             wire.Cluster, "PUT", _CLUSTERS_PATH + build_path(cluster_id), body=body

@@ -56,6 +56,12 @@ def volumes(
 
     Together reports no region of a volume: `region` is that of a cluster that mounts the volume. A
     volume that no cluster mounts has no region, and no filter by region finds it.
+
+    Args:
+        volume_name: None matches every name; the other filters work alike.
+        region: name of the region.
+        status: word of the platform, such as `available`.
+        project_id: None means the project of the API key.
     """
     clusters_by_volume: dict[str, list[Cluster]] = {}
     for cluster in _list_clusters(project_id):

@@ -172,7 +172,7 @@ class VolumeClaimOperations:
         inputs: VolumeClaimInputs,
         changes: Sequence[FieldChange],
     ) -> None:
-        """Grow the claim and set its labels; labels of other tools stay.
+        """Grow the claim or set its labels, as `changes` say; labels of other tools stay.
 
         Raises:
             GpuformError: the cluster or the claim is gone, or the claim to grow is not bound.
@@ -348,9 +348,9 @@ def _parse_amount(quantity: str) -> Decimal:
 
 
 def _extract_inputs(claim: Claim) -> dict[str, Any]:
-    """Return the input fields as Kubernetes reports them.
+    """Return the input fields as Kubernetes reports them; None for an unreported field.
 
-    A claim that the controller bound was declared by its class, not by its volume.
+    A claim that the controller bound has its class as input, any other bound claim its volume.
     """
     metadata, spec = claim.metadata, claim.spec
     is_bound_by_name = (
