@@ -1,6 +1,6 @@
 """Create servers in a new fabric, or in a fabric that exists.
 
-`routes` calls `create_nodes`. All rules are checked before anything is stored.
+`routes` calls `create_nodes`. All rules but a full subnet are checked before anything is stored.
 """
 
 import re
@@ -37,8 +37,8 @@ from gpuform.providers.emulator.scp.requests import (
 def create_nodes(context: RequestContext, body: CreateGpuNodes) -> list[GpuNode]:
     """Create a node for each server of a request and return the nodes in this order.
 
-    Without a fabric id, a new fabric is created, too. Nothing is stored if a rule is broken. Raises
-    `ApiError` 404 for an unknown fabric, 400 for everything else.
+    Without a fabric id, a new fabric is created, too. Call this function within a transaction,
+    which an error undoes. Raises `ApiError` 404 for an unknown fabric, 400 for everything else.
     """
     check_new_nodes(body)
     fabric_details = body.cluster_fabric_details
@@ -49,8 +49,8 @@ def create_nodes(context: RequestContext, body: CreateGpuNodes) -> list[GpuNode]
     is_one_enough = joined_fabric is not None and context.settings.joining_one_allowed
     check_count(len(body.server_details), 1 if is_one_enough else MIN_SERVERS)
     _check_names_and_addresses(context.inventory, body)
-    # All rules are checked by here; from now on the store changes.
     _check_capacity(context, POOLS[fabric_details.node_pool_id], len(body.server_details))
+    # From here on the store changes, which the view's transaction undoes if the subnet is full.
     fabric = joined_fabric or _create_fabric(context, body)
     memberships = [(context.now, fabric.to_membership())]
     if joined_fabric is None:
