@@ -127,9 +127,9 @@ class Host(_AccessModel):
 
     @property
     def jump_with_user(self) -> str:
-        """The jump host with its user.
+        """The jump host with its user; empty without a jump host.
 
-        Without one of its own, the jump host has the user of the host.
+        A jump host without a user of its own gets the user of the host.
         """
         is_complete = not self.jump or "@" in self.jump or not self.user
         return self.jump if is_complete else f"{self.user}@{self.jump}"

@@ -155,8 +155,9 @@ def build_entries_request(
 ) -> UpdateRequest | None:
     """Return the next update towards the declared entries of `record`, or None if all are equal.
 
-    Entries that are equal in both declarations are not touched, whatever the record has. The sums
-    are computed over all entries, whoever declares them.
+    Each update has one kind of change: first changed entries, then removed, then added ones, at
+    last the sums alone. Entries that are equal in both declarations are not touched, whatever the
+    record has. The sums are computed over all entries, whoever declares them.
     """
     nodes_before, nodes_after = (
         {node["id"]: node for node in entries} for entries in (before, after)
