@@ -146,6 +146,7 @@ def _format_number(value: Any) -> str:
 
 
 POLL_INTERVAL_S = 30.0
+"""Seconds between two reads of a record whose status is waited for."""
 IDENTIFYING_FIELDS = ("region_id", "tags", "cluster_metadata")
 """Fields that only people write, which tell records of one id apart."""
 

@@ -22,6 +22,7 @@ KubernetesObject = Mapping[str, Any]
 """An object of the API: JSON with apiVersion, kind and metadata."""
 
 _MAX_CONFLICTS = 20
+"""How often a change is sent in all while other writers come in between."""
 _MAX_READS = 3
 """How often a list is read again that changes between its pages, or whose pages expire."""
 _MERGE_PATCH_TYPE = "application/merge-patch+json"

@@ -27,6 +27,7 @@ from gpuform.schemas.scp.statuses import (
 )
 
 POLL_INTERVAL_S = 10.0
+"""The longest pause between two reads of a fabric that is waited for, in seconds."""
 
 ObservedFabric = Observed[FabricOutputs]
 

@@ -39,6 +39,7 @@ _NODE_NAME = re.compile(r"\w[\w.-]*", re.ASCII)
 _SHEBANG = re.compile(r"#!\s*(/\S+)(?:[ \t]+(\S.*?))?\s*")
 _REFUSED_OPTIONS = ("--array", "--clusters", "--wait", "--test-only", "--wrap")
 _NAMES_PER_REQUEST = 200
+"""How many names one squeue command gets: a pod gets them in the URL of a request."""
 _EXIT_LINE_START = "gpuform: exit code "
 _EXIT_LINE = re.compile(
     rf"^{_EXIT_LINE_START}(\d{{1,3}})(?: on (\S+))?\s*\Z", re.MULTILINE | re.ASCII

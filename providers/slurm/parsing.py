@@ -32,6 +32,7 @@ _JOB_ID = re.compile(r"\d+(?:[_+]\d+)?", re.ASCII)
 _BASE_STATES = {"ALLOCATED", "DOWN", "ERROR", "FUTURE", "IDLE", "MIXED", "UNKNOWN"}
 _UNUSABLE_STATES = {"DOWN", "ERROR", "FAIL", "NOT_RESPONDING", "INVALID_REG"}
 _SHORT_FLAGS = "*~#!%$@^-"
+"""Signs that Slurm puts behind a state up to 21.08; `*` is a node that does not respond."""
 _ADDRESSES = re.compile(r"\bNode(?:Addr|HostName)=(\S+)")
 _REASON_SIGNATURE = re.compile(r" \[[^\[\]@]*@[^\[\]]*\]$")
 
@@ -188,6 +189,7 @@ _HOSTLIST = re.compile(f"{_HOST_NAME_PATTERN}(?:,{_HOST_NAME_PATTERN})*", re.ASC
 _HOSTLIST_ITEM = re.compile(_HOST_NAME_PATTERN, re.ASCII)
 _HOSTLIST_PART = re.compile(r"\[([\d,-]+)\]|([^\[\]]+)")
 _MAX_NODES = 100_000
+"""The longest range in a hostlist: a longer one would fill the memory with names."""
 
 
 def expand_hostlist(hostlist: str) -> list[str]:

@@ -34,7 +34,9 @@ from gpuform.schemas.policies.certification import CategoryInputs
 from gpuform.schemas.safe_text import escape_invisible, truncate
 
 _PATTERN_TIMEOUT_S = 10.0
+"""Seconds in which a pattern has to be searched for: some patterns take for ever."""
 _MAX_LINE_LENGTH = 10 * 1024
+"""Characters of a line that a pattern is searched in."""
 _NUMBER = re.compile(r"\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\s*", re.ASCII)
 # Nothing can interrupt a search within this process, and a pattern may take for ever.
 _SEARCH_PROGRAM = """

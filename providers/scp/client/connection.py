@@ -296,6 +296,7 @@ The platform documents no limit, and its official provider asks for 2147483647.
 """
 
 MAX_PASSES = 5
+"""How often a list of several pages is read at most."""
 
 
 def read_all_pages(

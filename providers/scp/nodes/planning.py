@@ -18,6 +18,7 @@ from gpuform.schemas.scp.statuses import DELETING_NODE_STATES, FAILED_NODE_STATE
 T = TypeVar("T")
 
 MAX_BATCH_SIZE: Final = 5
+"""The most servers in one create request (SCP reference, 'Create GPU Nodes')."""
 MIN_FABRIC_SIZE: Final = 2
 """The fewest servers that form a new fabric."""
 

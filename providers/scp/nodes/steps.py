@@ -30,6 +30,7 @@ from gpuform.schemas.scp.statuses import STABLE_NODE_STATES
 T = TypeVar("T")
 
 THREADS = 16
+"""How many requests `run_in_parallel` sends at a time."""
 
 
 def run_in_parallel(jobs: Sequence[Callable[[], T]]) -> list[T | GpuformError]:

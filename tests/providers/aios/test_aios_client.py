@@ -40,21 +40,21 @@ URL = "http://registry.test/clusters"
 ONE = f"{URL}/cluster-west-vision-001"
 
 
-def test_the_example_is_got() -> None:
+def test_get_cluster_parses_the_documents_example() -> None:
     client, asked = answering(CLUSTER)
     assert typed(shown(client.get_cluster(CLUSTER["id"]))) == typed(CLUSTER)
     assert sent(asked[0]) == ("GET", ONE, None)
     assert "authorization" not in asked[0].headers
 
 
-def test_the_example_is_updated() -> None:
+def test_update_cluster_sends_the_documents_example() -> None:
     client, asked = answering(CLUSTER)
     client.update_cluster(CLUSTER["id"], UpdateRequest(UPDATE))
     assert sent(asked[0]) == ("PUT", ONE, UPDATE)
     assert asked[0].headers["content-type"] == "application/json"
 
 
-def test_the_example_is_deleted() -> None:
+def test_delete_cluster_sends_the_documents_example() -> None:
     client, asked = answering({"message": "Cluster deleted"})
     client.delete_cluster(CLUSTER["id"])
     assert sent(asked[0]) == ("DELETE", ONE, None)
@@ -68,7 +68,7 @@ def test_the_example_query_is_sent_in_either_envelope(envelope: Any, body: Any) 
     assert sent(asked[0]) == ("POST", f"{URL}/query", body)
 
 
-def test_a_record_that_cannot_be_read_is_no_trouble_of_others() -> None:
+def test_an_unreadable_record_hides_no_other_record() -> None:
     client, _ = answering([{"regionId": "nowhere"}, CLUSTER, {"id": "x", "nodes": 7}, "text"])
     assert [each.id for each in client.get_shared_listing().read_all()] == [CLUSTER["id"]]
     with pytest.raises(ServerError, match="unexpected form"):
@@ -93,7 +93,7 @@ def test_a_filter_that_cannot_be_checked_is_not_sent() -> None:
         ([], "unexpected form"),
     ],
 )
-def test_an_answer_of_200_without_a_record_is_a_failure(content: Any, said: str) -> None:
+def test_an_answer_of_200_without_a_record_is_an_error(content: Any, said: str) -> None:
     client, _ = answering(content)
     with pytest.raises(ServerError, match=said) as caught:
         client.create_by_parser({})
@@ -109,20 +109,20 @@ def test_an_answer_of_200_without_a_record_is_a_failure(content: Any, said: str)
         ("connect ECONNREFUSED", False),
     ],
 )
-def test_what_500_means_is_in_its_message(message: str, definite: bool) -> None:
+def test_the_message_of_a_500_decides_whether_it_is_definite(message: str, definite: bool) -> None:
     client, _ = answering({"error": message}, 500)
     with pytest.raises(GpuformError, match="answered 500") as caught:
         client.create_directly({})
     assert caught.value.is_definite is definite  # type: ignore[attr-defined]
 
 
-def test_a_record_that_is_not_there() -> None:
+def test_a_missing_record_raises_not_found() -> None:
     client, _ = answering({"error": "Cluster not found"}, 404)
     with pytest.raises(NotFound, match="Cluster not found"):
         client.get_cluster("west")
 
 
-def test_without_an_address_it_says_which_one_is_missing() -> None:
+def test_a_missing_address_is_named_in_the_error() -> None:
     client = get_client(Settings(environ={"AIOS_PARSER_URL": "http://parser.test"}))
     with pytest.raises(MissingCredentials, match="set AIOS_REGISTRY_URL") as caught:
         client.get_cluster("west")
@@ -132,7 +132,7 @@ def test_without_an_address_it_says_which_one_is_missing() -> None:
         client.create_by_parser({})
 
 
-def test_programs_can_ask(registry: Any) -> None:
+def test_the_lookup_queries_records_for_programs(registry: Any) -> None:
     registry.ask("POST", "/clusters", CLUSTER)
     registry.ask("POST", "/clusters", {**CLUSTER, "id": "east", "regionId": "us-east-1"})
     assert [each.id for each in clusters()] == [CLUSTER["id"], "east"]
@@ -144,7 +144,7 @@ def test_programs_can_ask(registry: Any) -> None:
     assert found.nodes.count == 2
 
 
-def test_a_plan_of_a_new_record_says_that_the_parser_has_no_address(
+def test_the_plan_of_a_new_record_reports_a_missing_parser_address(
     cluster: Any, registry: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("AIOS_PARSER_URL")

@@ -23,7 +23,7 @@ FIRST, SECOND = DECLARED["nodes"]["node_data"]
 THIRD = {**copy.deepcopy(SECOND), "id": "node-3"}
 
 
-def test_the_parser_makes_the_document_s_example(cluster: Any, registry: Any) -> None:
+def test_the_parser_creates_the_documents_example(cluster: Any, registry: Any) -> None:
     cluster.up(DECLARED)
     ((method, path, body),) = registry.writes()
     assert (method, path) == ("POST", "/api/createCluster")
@@ -38,7 +38,7 @@ def test_the_parser_makes_the_document_s_example(cluster: Any, registry: Any) ->
     assert cluster.state["url_map"]["parameter_updater"].endswith(":32000/mgmt")
 
 
-def test_it_is_made_directly_on_request(cluster: Any, registry: Any) -> None:
+def test_create_mode_direct_creates_the_record_in_the_registry(cluster: Any, registry: Any) -> None:
     cluster.up({**DECLARED, "create_mode": "direct", "status": "onboarding"})
     ((method, path, body),) = registry.writes()
     assert (method, path, body["status"]) == ("POST", "/clusters", "onboarding")
@@ -56,7 +56,7 @@ def test_a_status_that_the_parser_drops_is_set_afterwards(cluster: Any, registry
     assert cluster.state["ready"] is True
 
 
-def test_a_registry_that_keeps_no_status_is_no_reason_to_wait(cluster: Any, registry: Any) -> None:
+def test_a_record_without_a_status_is_ready_at_once(cluster: Any, registry: Any) -> None:
     registry.set(keeps_status=False)
     declared = {**DECLARED, "status": "maintenance"}
     cluster.up(declared)
@@ -120,14 +120,14 @@ def test_only_the_changed_paths_are_sent(
     assert cluster.planned(changed) == []
 
 
-def test_order_means_nothing_for_tags_and_countries(cluster: Any) -> None:
+def test_another_order_of_tags_or_countries_is_no_change(cluster: Any) -> None:
     cluster.up(DECLARED)
     metadata = {**DECLARED["cluster_metadata"], "countries": ["Canada", "USA"]}
     tags = list(reversed(DECLARED["tags"]))
     assert cluster.planned({**DECLARED, "tags": tags, "cluster_metadata": metadata}) == []
 
 
-def test_a_node_more_is_added_with_the_new_sums(cluster: Any, registry: Any) -> None:
+def test_an_added_node_is_sent_with_the_new_sums(cluster: Any, registry: Any) -> None:
     cluster.up(DECLARED)
     registry.writes()
     assert 'nodes.node_data["node-3"]' in cluster.up(with_nodes(FIRST, SECOND, THIRD))
@@ -141,7 +141,7 @@ def test_a_node_more_is_added_with_the_new_sums(cluster: Any, registry: Any) -> 
     assert record["storage"] == {"disks": 4, "size": 2097152}
 
 
-def test_a_node_less_is_pulled(cluster: Any, registry: Any) -> None:
+def test_a_removed_node_is_pulled_with_the_new_sums(cluster: Any, registry: Any) -> None:
     cluster.up(DECLARED)
     registry.writes()
     object_id = registry.record(ID)["nodes"]["nodeData"][0]["_id"]
@@ -160,7 +160,7 @@ def test_a_changed_node_is_set_in_its_place(cluster: Any, registry: Any) -> None
     assert registry.writes() == [("PUT", PATH, body)]
 
 
-def test_all_at_once_takes_four_updates_each_with_its_sums(cluster: Any, registry: Any) -> None:
+def test_changed_removed_and_added_nodes_take_four_updates(cluster: Any, registry: Any) -> None:
     cluster.up(DECLARED)
     registry.writes()
     changed = with_nodes({**SECOND, "swap": 1}, THIRD)
@@ -176,7 +176,7 @@ def test_all_at_once_takes_four_updates_each_with_its_sums(cluster: Any, registr
     assert cluster.planned({**changed, "tags": []}) == []
 
 
-def test_what_mongo_the_system_and_the_network_do_is_no_change(cluster: Any, registry: Any) -> None:
+def test_values_added_by_mongo_and_the_system_are_no_change(cluster: Any, registry: Any) -> None:
     cluster.up(DECLARED)
     own = {"reputation": 12, "config.urlMap.blocksQuery": "http://elsewhere"}
     registry.ask("PUT", PATH, {"$set": own})
@@ -185,9 +185,7 @@ def test_what_mongo_the_system_and_the_network_do_is_no_change(cluster: Any, reg
     assert cluster.state["url_map"]["blocks_query"] == "http://elsewhere"
 
 
-def test_a_node_that_somebody_added_to_a_declared_list_is_reported_and_stays_theirs(
-    cluster: Any, registry: Any
-) -> None:
+def test_a_node_added_by_somebody_else_is_reported_and_kept(cluster: Any, registry: Any) -> None:
     cluster.up(DECLARED)
     entry = {**copy.deepcopy(CLUSTER["nodes"]["nodeData"][0]), "id": "theirs"}
     registry.ask("PUT", PATH, {"$push": {"nodes.nodeData": entry}})
@@ -200,7 +198,7 @@ def test_a_node_that_somebody_added_to_a_declared_list_is_reported_and_stays_the
         assert cluster.lifecycle.find_foreign_objects(ID, cluster.state) == ["theirs"]
 
 
-def test_nodes_that_are_not_declared_are_left_alone(cluster: Any, registry: Any) -> None:
+def test_undeclared_nodes_stay_unchanged(cluster: Any, registry: Any) -> None:
     alone = {name: value for name, value in DECLARED.items() if name != "nodes"}
     cluster.up(alone)
     entry = CLUSTER["nodes"]["nodeData"][0]
@@ -211,7 +209,9 @@ def test_nodes_that_are_not_declared_are_left_alone(cluster: Any, registry: Any)
     assert registry.record(ID)["gpus"]["count"] == 2
 
 
-def test_a_cluster_may_take_over_the_nodes_of_its_record(cluster: Any, registry: Any) -> None:
+def test_a_cluster_can_declare_the_existing_nodes_of_its_record(
+    cluster: Any, registry: Any
+) -> None:
     alone = {name: value for name, value in DECLARED.items() if name != "nodes"}
     cluster.up(alone)
     entry = {**CLUSTER["nodes"]["nodeData"][0], "swap": 1}
@@ -227,7 +227,9 @@ def test_a_cluster_may_take_over_the_nodes_of_its_record(cluster: Any, registry:
     assert cluster.planned(DECLARED) == []
 
 
-def test_a_failure_in_an_answer_of_200_is_one(cluster: Any, registry: Any) -> None:
+def test_a_failure_of_the_parser_in_an_answer_of_200_is_an_error(
+    cluster: Any, registry: Any
+) -> None:
     registry.set(parser_failure="the gateway has no template")
     with pytest.raises(GpuformError, match="the gateway has no template"):
         cluster.up(DECLARED)
@@ -238,7 +240,7 @@ def test_a_failure_in_an_answer_of_200_is_one(cluster: Any, registry: Any) -> No
 
 
 @pytest.mark.parametrize("mode", ["parser", "direct"])
-def test_what_the_schema_refuses_leaves_nothing_on_record(
+def test_a_refused_document_leaves_no_record_of_the_create(
     cluster: Any, registry: Any, mode: str
 ) -> None:
     metadata = {**DECLARED["cluster_metadata"], "owner": ""}
@@ -248,7 +250,7 @@ def test_what_the_schema_refuses_leaves_nothing_on_record(
     assert registry.intents.list_all() == []
 
 
-def test_a_record_that_appears_at_the_same_moment_is_not_ours(
+def test_a_record_created_by_others_at_the_same_moment_is_not_adopted(
     cluster: Any, registry: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody is between our look and our create: the registry refuses the second one."""
@@ -282,7 +284,7 @@ def test_a_push_whose_answer_is_lost_is_not_repeated(cluster: Any, registry: Any
     assert ids == ["node-1", "node-2", "node-3"]
 
 
-def test_the_status_decides_whether_it_is_ready(cluster: Any, registry: Any) -> None:
+def test_a_record_is_ready_with_the_declared_status(cluster: Any, registry: Any) -> None:
     cluster.up(DECLARED)
     registry.ask("PUT", PATH, {"$set": {"status": "down"}})
     cluster.refresh()
@@ -291,7 +293,7 @@ def test_the_status_decides_whether_it_is_ready(cluster: Any, registry: Any) -> 
     assert cluster.planned(DECLARED) == ["ready"]
 
 
-def test_the_plan_of_a_delete_says_that_the_hardware_stays(cluster: Any, registry: Any) -> None:
+def test_the_plan_of_a_deletion_says_that_the_hardware_stays(cluster: Any, registry: Any) -> None:
     cluster.up(DECLARED)
     with use_context(registry.call()):
         cluster.lifecycle.check_deletion(cluster.state)
@@ -302,7 +304,7 @@ def test_the_plan_of_a_delete_says_that_the_hardware_stays(cluster: Any, registr
     assert cluster.refresh() is False
 
 
-def test_an_id_that_is_no_plain_text_is_quoted(cluster: Any, registry: Any) -> None:
+def test_special_characters_in_an_id_are_quoted_in_the_path(cluster: Any, registry: Any) -> None:
     cluster.up({**DECLARED, "cluster_id": "west ?#%2F&+"})
     assert cluster.refresh() is True
     cluster.delete()

@@ -31,7 +31,7 @@ def node(entry: Any, **changes: Any) -> Any:
     return {"cluster_id": ID, "node_id": entry["id"], **own, **changes}
 
 
-def test_the_example_s_nodes_make_the_example_s_record(
+def test_the_documents_nodes_form_the_documents_record(
     cluster: Any, gpu_node: Any, registry: Any
 ) -> None:
     cluster.up(ALONE)
@@ -63,7 +63,9 @@ def test_the_example_s_nodes_make_the_example_s_record(
     assert cluster.planned(ALONE) == []
 
 
-def test_a_change_is_set_in_place_with_the_sum(cluster: Any, gpu_node: Any, registry: Any) -> None:
+def test_a_changed_entry_is_set_in_place_with_its_sum(
+    cluster: Any, gpu_node: Any, registry: Any
+) -> None:
     cluster.up(ALONE)
     first, second = gpu_node("one"), gpu_node("two")
     first.up(node(FIRST))
@@ -77,7 +79,7 @@ def test_a_change_is_set_in_place_with_the_sum(cluster: Any, gpu_node: Any, regi
     assert second.planned(changed) == []
 
 
-def test_a_delete_pulls_the_entry_and_takes_it_from_the_sums(
+def test_a_deletion_pulls_the_entry_and_lowers_the_sums(
     cluster: Any, gpu_node: Any, registry: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.up(ALONE)
@@ -105,7 +107,7 @@ def test_a_delete_pulls_the_entry_and_takes_it_from_the_sums(
 
 @pytest.mark.parametrize("when", ["create", "update", "delete"])
 @pytest.mark.parametrize("fault", [{"drop": "after"}, {"drop": "before"}, {"status": 503}])
-def test_a_lost_answer_counts_nothing_twice(
+def test_a_lost_answer_adds_nothing_to_the_sums_twice(
     cluster: Any, gpu_node: Any, registry: Any, when: str, fault: Any
 ) -> None:
     cluster.up(ALONE)
@@ -131,7 +133,9 @@ def test_a_lost_answer_counts_nothing_twice(
 
 
 @pytest.mark.slow
-def test_twenty_nodes_at_once_add_up(cluster: Any, gpu_node: Any, registry: Any) -> None:
+def test_sums_are_right_after_twenty_concurrent_creates(
+    cluster: Any, gpu_node: Any, registry: Any
+) -> None:
     cluster.up(ALONE)
     things = [gpu_node(f"n{at}") for at in range(20)]
 
@@ -152,14 +156,14 @@ def test_twenty_nodes_at_once_add_up(cluster: Any, gpu_node: Any, registry: Any)
     assert swaps == {f"n{at}": at for at in range(0, 20, 2)}
 
 
-def test_it_needs_a_record(gpu_node: Any, registry: Any) -> None:
+def test_a_node_of_a_missing_record_is_refused(gpu_node: Any, registry: Any) -> None:
     with pytest.raises(GpuformError, match="the registry has no cluster") as caught:
         gpu_node("one").up(node(FIRST))
     assert "declare it as an aios.Cluster" in str(caught.value)
     assert registry.intents.list_all() == []
 
 
-def test_an_entry_that_is_there_is_somebody_s(cluster: Any, gpu_node: Any, registry: Any) -> None:
+def test_an_existing_entry_is_not_adopted(cluster: Any, gpu_node: Any, registry: Any) -> None:
     cluster.up(DECLARED)
     registry.writes()
     with pytest.raises(GpuformError, match="already has a GpuNode named 'node-1'"):
@@ -167,7 +171,7 @@ def test_an_entry_that_is_there_is_somebody_s(cluster: Any, gpu_node: Any, regis
     assert registry.writes() == []
 
 
-def test_the_values_of_a_node_that_moved_meanwhile_are_put_back(
+def test_the_values_of_a_moved_entry_are_restored(
     cluster: Any, gpu_node: Any, registry: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody removes the first node right before the second one is changed by its place."""
@@ -199,7 +203,7 @@ def test_the_values_of_a_node_that_moved_meanwhile_are_put_back(
     assert registry.record(ID)["memory"] == 7 + 333
 
 
-def test_an_entry_that_a_change_made_behind_the_last_node_is_removed(
+def test_an_entry_created_behind_the_last_node_is_removed(
     cluster: Any, gpu_node: Any, registry: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two nodes go right before the third and last one is changed by its place."""

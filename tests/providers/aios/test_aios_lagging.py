@@ -221,7 +221,7 @@ def test_a_node_that_is_not_shown_yet_is_not_forgotten(
 
 
 @pytest.mark.parametrize("first", [[], [node(memory=7)]], ids=["as before", "and changed"])
-def test_a_node_that_is_made_again_is_not_taken_for_the_one_before(
+def test_a_node_created_again_by_others_is_not_the_states_node(
     west: Any, stack: Stack, registry: LaggingRegistry, first: list[Any]
 ) -> None:
     thing = stack.thing("a")
@@ -237,7 +237,7 @@ def test_a_node_that_is_made_again_is_not_taken_for_the_one_before(
     assert thing.refresh() is True
 
 
-def test_a_refresh_that_is_shown_an_older_node_keeps_the_change(
+def test_a_refresh_with_an_older_answer_keeps_the_changed_node(
     west: Any, stack: Stack, registry: LaggingRegistry
 ) -> None:
     thing = stack.thing("a")
@@ -251,7 +251,7 @@ def test_a_refresh_that_is_shown_an_older_node_keeps_the_change(
     assert [each["memory"] for each in entries(registry)] == [NODE["memory"]]
 
 
-def test_a_refresh_that_is_shown_an_older_record_keeps_the_change(
+def test_a_refresh_with_an_older_answer_keeps_the_changed_record(
     stack: Stack, registry: LaggingRegistry
 ) -> None:
     thing = stack.thing(WEST, ClusterLifecycle)
@@ -290,7 +290,7 @@ def test_the_sums_count_nodes_that_the_record_does_not_declare(
     assert ids(registry) == ["node-1", "theirs", "node-2"]
 
 
-def test_a_number_that_a_node_does_not_tell_is_not_zero(
+def test_a_number_that_a_node_does_not_report_is_not_summed_as_zero(
     west: Any, stack: Stack, registry: LaggingRegistry
 ) -> None:
     theirs = {**wired({"id": "theirs", **NODE})}
@@ -317,7 +317,7 @@ def test_a_query_without_nodes_does_not_make_a_node_gone(
             assert thing.lifecycle.read(thing.id, thing.state).id == thing.id
 
 
-def test_a_record_whose_nodes_are_not_told_is_not_deleted(
+def test_a_record_whose_nodes_are_not_listed_is_not_deleted(
     west: Any, registry: LaggingRegistry
 ) -> None:
     add_theirs(registry)
@@ -344,7 +344,9 @@ def test_a_host_that_lists_no_objects_of_the_stack_deletes_its_node_and_then_its
 
 
 @pytest.mark.parametrize("closes", [True, False])
-def test_a_parser_that_only_takes_posts_is_there(registry: LaggingRegistry, closes: bool) -> None:
+def test_a_parser_that_refuses_get_counts_as_reachable(
+    registry: LaggingRegistry, closes: bool
+) -> None:
     """The document has no GET for the Parser's path."""
 
     def parser(request: Any) -> Any:
@@ -360,7 +362,7 @@ def test_a_parser_that_only_takes_posts_is_there(registry: LaggingRegistry, clos
     assert AiosClient("http://aios.test", None, httpx.MockTransport(serve)).send_probe()
 
 
-def test_a_record_that_lacks_what_was_sent_was_made_by_somebody_else() -> None:
+def test_a_record_without_the_sent_values_is_not_adopted() -> None:
     sent = {"cluster_metadata": {"name": "west", "additional_info": {"join": "token"}}}
     assert compare_properties({**sent, "tags": ["more"]}, sent) == SENT_EVIDENCE
     assert compare_properties({"cluster_metadata": {"name": "west"}}, sent) != SENT_EVIDENCE
@@ -368,7 +370,7 @@ def test_a_record_that_lacks_what_was_sent_was_made_by_somebody_else() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(300))
-def test_random_courses_of_two_stacks_and_a_colleague(
+def test_random_runs_of_two_stacks_and_another_writer(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     course = Course(seed, tmp_path, monkeypatch)

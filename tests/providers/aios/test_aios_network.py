@@ -25,7 +25,9 @@ def told(cluster: Any) -> list[str]:
     return news(before, cluster.state)
 
 
-def test_a_new_reputation_is_told_once_and_no_change(cluster: Any, registry: Any) -> None:
+def test_a_changed_reputation_is_reported_once_and_plans_nothing(
+    cluster: Any, registry: Any
+) -> None:
     cluster.up(DECLARED)
     assert told(cluster) == []
     registry.ask("PUT", PATH, {"$set": {"reputation": 97}})
@@ -36,7 +38,7 @@ def test_a_new_reputation_is_told_once_and_no_change(cluster: Any, registry: Any
     assert told(cluster) == []
 
 
-def test_new_totals_are_told_and_no_change(cluster: Any, registry: Any) -> None:
+def test_changed_totals_are_reported_and_plan_nothing(cluster: Any, registry: Any) -> None:
     cluster.up(DECLARED)
     registry.ask("PUT", PATH, {"$set": {"storage.size": 1572865, "gpus.count": 7}})
     assert told(cluster) == [
@@ -48,7 +50,7 @@ def test_new_totals_are_told_and_no_change(cluster: Any, registry: Any) -> None:
     assert cluster.state["totals_agree"] is False
 
 
-def test_totals_are_put_right_with_the_next_change_of_nodes(cluster: Any, registry: Any) -> None:
+def test_totals_are_corrected_with_the_next_change_of_nodes(cluster: Any, registry: Any) -> None:
     cluster.up(DECLARED)
     registry.ask("PUT", PATH, {"$set": {"gpus.count": 7, "nodes.count": 9}})
     cluster.refresh()
@@ -59,7 +61,7 @@ def test_totals_are_put_right_with_the_next_change_of_nodes(cluster: Any, regist
     assert cluster.state["totals_agree"] is True
 
 
-def test_what_other_resources_add_is_no_news(cluster: Any, registry: Any) -> None:
+def test_totals_changed_by_other_resources_give_no_notice(cluster: Any, registry: Any) -> None:
     cluster.up(ALONE)
     entry = copy.deepcopy(CLUSTER["nodes"]["nodeData"][1])
     sums = {
@@ -78,7 +80,7 @@ def test_what_other_resources_add_is_no_news(cluster: Any, registry: Any) -> Non
     assert told(cluster) == ["its gpus.count in the registry has become 5; it was 1"]
 
 
-def test_old_states_have_no_news(cluster: Any) -> None:
+def test_states_without_totals_give_no_notice(cluster: Any) -> None:
     cluster.up(DECLARED)
     new = ("network_reputation", "totals", "totals_agree")
     cluster.state = {name: value for name, value in cluster.state.items() if name not in new}
@@ -88,7 +90,9 @@ def test_old_states_have_no_news(cluster: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [None, 12])
-def test_a_record_with_less_or_other_is_read(cluster: Any, registry: Any, value: Any) -> None:
+def test_a_record_with_missing_or_other_values_is_read(
+    cluster: Any, registry: Any, value: Any
+) -> None:
     cluster.up(DECLARED)
     change = {"$unset": {"reputation": "", "gpus": ""}} if value is None else None
     registry.ask("PUT", PATH, change or {"$set": {"reputation": value}})

@@ -70,7 +70,7 @@ def declared(values: Any) -> Any:
 @pytest.mark.slow
 @settings(deadline=None)
 @given(DECLARATIONS, DECLARATIONS)
-def test_a_record_becomes_as_declared_and_nothing_is_left_to_do(first: Any, second: Any) -> None:
+def test_updates_make_any_record_as_declared(first: Any, second: Any) -> None:
     before, after = declared(first), declared(second)
     record = build_cluster_document(before, with_status=True)
     rules = get_field_rules(ClusterInputs)
@@ -91,7 +91,7 @@ def test_a_record_becomes_as_declared_and_nothing_is_left_to_do(first: Any, seco
         assert (fields, requests) == ({}, [])
 
 
-def test_the_document_s_update_is_what_its_change_takes() -> None:
+def test_the_documents_change_gives_the_documents_update() -> None:
     before = declared(DECLARED)
     after = declared({**DECLARED, "tags": ["gpu", "updated"], "reputation": 97})
     body = build_field_changes(get_field_rules(ClusterInputs), before, after)

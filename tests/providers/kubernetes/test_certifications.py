@@ -85,7 +85,7 @@ def proven(outs: Mapping[str, Any]) -> list[str]:
     return [each["node"] for each in outs["evidence"]]
 
 
-def test_nodes_are_proven_with_figures_driver_and_system(world: World) -> None:
+def test_certified_nodes_have_measured_values_driver_and_system(world: World) -> None:
     made = world.create(world.declared())
     assert made.outs["ready"] is True
     assert proven(made.outs) == world.nodes()
@@ -99,7 +99,7 @@ def test_nodes_are_proven_with_figures_driver_and_system(world: World) -> None:
     assert spec["categories"][0]["options"]["thresholds"] == {"busBandwidthGBps": "value >= 270"}
 
 
-def test_a_slow_node_is_named_with_its_figure_and_the_others_stay_proven(world: World) -> None:
+def test_a_slow_node_is_named_and_the_others_stay_certified(world: World) -> None:
     slow, *others = world.nodes()
     world.set(slow_nodes={slow: 250})
     made = world.create(world.declared())
@@ -118,7 +118,7 @@ def test_a_slow_node_is_named_with_its_figure_and_the_others_stay_proven(world: 
     assert world.verdicts() == []
 
 
-def test_of_a_group_nobody_is_at_fault_alone(world: World) -> None:
+def test_a_slow_group_blames_no_single_node(world: World) -> None:
     world.set(slow_nodes={world.nodes()[0]: 250})
     made = world.create(world.declared({**ALL_REDUCE, "floor": 300}))
     assert "measured over" in made.outs["not_ready_reason"]
@@ -145,7 +145,7 @@ def test_a_broken_node_is_named_and_the_rest_of_its_group_is_not_tested(world: W
     assert len(others) > 0
 
 
-def test_a_cordoned_node_is_not_proven(world: World) -> None:
+def test_a_cordoned_node_is_not_certified(world: World) -> None:
     left_out = world.nodes()[0]
     world.client.patch_object(
         "/api/v1/nodes" + build_path(left_out), {"spec": {"unschedulable": True}}
@@ -165,7 +165,7 @@ def test_both_published_groups_work_and_none_is_an_error_with_a_remedy(world: Wo
     assert "nvcrectl setup init" in str(raised.value.hint)
 
 
-def test_other_tests_drivers_and_machines_make_it_stale(world: World) -> None:
+def test_a_certification_of_other_tests_drivers_or_machines_is_stale(world: World) -> None:
     made = world.create(world.declared())
     node = world.nodes()[0]
     label = {"nvidia.com/cuda.driver-version.full": "570.1"}
@@ -194,7 +194,7 @@ def test_a_test_of_somebody_else_is_never_taken(world: World) -> None:
     assert world.certification()["spec"] == spec
 
 
-def test_what_was_judged_is_not_judged_again(world: World) -> None:
+def test_a_second_run_tests_again_after_a_failure(world: World) -> None:
     """The second `up` after a failure tests once more, instead of reading the old result."""
     slow = world.nodes()[0]
     world.set(slow_nodes={slow: 250})
@@ -205,7 +205,7 @@ def test_what_was_judged_is_not_judged_again(world: World) -> None:
 
 
 @pytest.mark.parametrize("lie", ["no figure", "NaN", "no list", "broken list", "no status"])
-def test_what_is_not_shown_does_not_pass(world: World, lie: str) -> None:
+def test_a_node_whose_result_is_missing_does_not_pass(world: World, lie: str) -> None:
     """The engine says Succeeded; its figures or lists say nothing."""
     declared = world.declared()
     made = world.create(declared)
@@ -238,7 +238,7 @@ def test_what_is_not_shown_does_not_pass(world: World, lie: str) -> None:
     assert proven(again.outs) == []
 
 
-def test_a_list_that_is_too_large_is_no_list(world: World) -> None:
+def test_a_packed_list_that_is_too_large_is_refused(world: World) -> None:
     made = world.create(world.declared())
     huge = base64.b64encode(gzip.compress(json.dumps("x" * 20_000_000).encode())).decode()
     maps = "/api/v1/namespaces/default/configmaps"
@@ -253,7 +253,7 @@ def test_a_list_that_is_too_large_is_no_list(world: World) -> None:
     assert "larger than" in again.outs["not_ready_reason"]
 
 
-def test_deleting_it_removes_the_test_and_what_is_held_against_nodes(world: World) -> None:
+def test_deleting_a_certification_removes_its_test_and_failure_records(world: World) -> None:
     world.set(slow_nodes={world.nodes()[0]: 250})
     made = world.create(world.declared())
     with use_context(world.call()):
@@ -269,7 +269,7 @@ class Killed(BaseException):
 @pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("at_request", range(2, 12))
-def test_a_killed_run_is_gone_on_with_and_never_doubled(
+def test_a_killed_run_is_resumed_and_never_doubled(
     world: World, monkeypatch: pytest.MonkeyPatch, at_request: int
 ) -> None:
     """Killed before its n-th request: the next run finds what there is, and one test remains."""
@@ -310,7 +310,7 @@ def test_nodes_whose_gpus_are_at_work_are_waited_for(world: World) -> None:
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_a_wait_that_is_too_long_ends_and_goes_on_later(world: World) -> None:
+def test_a_wait_over_the_limit_ends_and_is_resumed_later(world: World) -> None:
     node = world.nodes()[0]
     world.cluster.add_pod("training", node=node, gpus=8, runs_for=7200)
     made = world.create(world.declared(wait_minutes=30))
@@ -323,7 +323,7 @@ def test_a_wait_that_is_too_long_ends_and_goes_on_later(world: World) -> None:
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_a_host_that_cannot_store_what_is_not_ready_hears_an_error(world: World) -> None:
+def test_a_host_that_cannot_store_unready_resources_gets_an_error(world: World) -> None:
     """Pulumi's own dynamic host: nothing that depends on the proof is made, nothing is lost."""
     world.set(slow_nodes={world.nodes()[0]: 250})
     for _ in range(2):  # and the second time it is tested anew
@@ -335,7 +335,7 @@ def test_a_host_that_cannot_store_what_is_not_ready_hears_an_error(world: World)
     assert world.create(world.declared(), can_store_unready=False).outs["ready"] is True
 
 
-def test_an_id_tells_an_import_what_it_is_of_and_proves_nothing(world: World) -> None:
+def test_an_import_takes_the_id_and_certifies_nothing(world: World) -> None:
     id_ = f"{world.cluster.id}/default/fabric"
     with use_context(world.call()):
         read = world.lifecycle.read(id_, {})

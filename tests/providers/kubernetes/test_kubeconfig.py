@@ -60,7 +60,7 @@ def test_a_password_signs_in() -> None:
         config({"token": "s3cret"}).replace("current-context: c", "current-context: d"),
     ],
 )
-def test_what_cannot_be_used_is_refused_and_never_shown(text: str) -> None:
+def test_an_unusable_kubeconfig_is_refused_and_never_shown(text: str) -> None:
     with pytest.raises(GpuformError, match="train") as refused:
         load_access(text, "train")
     assert "s3cret" not in str(refused.value)
@@ -80,7 +80,9 @@ def test_what_cannot_be_used_is_refused_and_never_shown(text: str) -> None:
         {"token": ["s3cret"]},
     ],
 )
-def test_more_than_a_way_to_sign_in_is_refused(user: dict[str, Any], tmp_path: Path) -> None:
+def test_a_kubeconfig_with_more_than_a_way_to_sign_in_is_refused(
+    user: dict[str, Any], tmp_path: Path
+) -> None:
     """Also where only kubectl would run the program, or send the file."""
     text = config(user)
     mark = Mark("id", "urn", "/state")
@@ -105,7 +107,7 @@ def test_more_than_a_way_to_sign_in_is_refused(user: dict[str, Any], tmp_path: P
         {"proxy-url": "socks5://s3cret.test"},
     ],
 )
-def test_an_address_is_one_of_https_or_http(at: dict[str, Any]) -> None:
+def test_an_address_without_https_or_http_is_refused(at: dict[str, Any]) -> None:
     text = config({"token": "t"}, **at)
     with pytest.raises(GpuformError, match="train") as refused:
         load_access(text, "train")
@@ -127,7 +129,7 @@ def test_of_a_credential_only_what_signs_in_is_written() -> None:
 
 
 @pytest.mark.parametrize("name", ["a\nb", "", "a\u202eb", "x" * 300])
-def test_a_name_that_people_cannot_see_is_no_name_of_a_context(name: str) -> None:
+def test_a_context_name_with_invisible_characters_is_refused(name: str) -> None:
     with pytest.raises(EngineError, match="name of a context") as refused:
         Credential.read(name, Mark("id", "urn", "/state"), SecretStr(config({"token": "t"})))
     assert refused.value.message.isprintable()
@@ -148,7 +150,7 @@ def test_files_that_the_users_own_names_are_read(tmp_path: Path) -> None:
         flatten_kubeconfig(own, tmp_path)
 
 
-def test_the_authority_of_a_kubeconfig_is_what_is_trusted(cluster: Any) -> None:
+def test_only_the_authority_of_the_kubeconfig_is_trusted(cluster: Any) -> None:
     whole = yaml.safe_load(cluster.kubeconfig)
     del whole["clusters"][0]["cluster"]["certificate-authority-data"]
     access = load_access(yaml.safe_dump(whole), "train")

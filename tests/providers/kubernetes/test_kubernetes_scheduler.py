@@ -62,7 +62,7 @@ def with_gpus(
         (pod(ownerReferences=[{"kind": "DaemonSet", "name": "o"}]), True),
     ],
 )
-def test_what_its_nodes_end_would_hurt_is_a_job(given: dict[str, Any], expected: bool) -> None:
+def test_a_pod_hurt_by_the_end_of_its_node_is_a_job(given: dict[str, Any], expected: bool) -> None:
     assert is_job(given) is expected
 
 
@@ -82,7 +82,7 @@ def test_a_node_of_the_control_plane_with_gpus_is_a_worker(
     assert is_worker(node) is expected
 
 
-def test_one_look_takes_two_requests_and_shows_the_jobs_alone(cluster: Any) -> None:
+def test_list_nodes_takes_two_requests_and_shows_only_jobs(cluster: Any) -> None:
     cluster.add_pod("a", node=cluster.names[1], runs_for=60)
     cluster.add_pod("done", node=cluster.names[1], runs_for=0)
     cluster.control("DELETE", "/requests")
@@ -94,13 +94,13 @@ def test_one_look_takes_two_requests_and_shows_the_jobs_alone(cluster: Any) -> N
     assert len(cluster.requests()) == 2
 
 
-def test_a_failed_node_is_told(cluster: Any) -> None:
+def test_a_node_that_is_not_ready_is_failed(cluster: Any) -> None:
     name = cluster.names[2]
     cluster.control("POST", f"/kubernetes/{cluster.id}/nodes/{name}", {"ready": False})
     assert [node.is_failed for node in cluster.scheduler.list_nodes()] == [False, False, True]
 
 
-def test_a_cordon_is_marked_repeated_without_effect_and_undone_by_its_mark(cluster: Any) -> None:
+def test_a_cordon_is_annotated_and_undone_by_its_annotation(cluster: Any) -> None:
     first, second, _ = cluster.names
     scheduler = cluster.scheduler
     for _ in range(2):
@@ -115,7 +115,7 @@ def test_a_cordon_is_marked_repeated_without_effect_and_undone_by_its_mark(clust
     ] * 3
 
 
-def test_what_somebody_else_cordoned_stays_as_it_is(cluster: Any) -> None:
+def test_a_node_cordoned_by_somebody_else_stays_unchanged(cluster: Any) -> None:
     name = cluster.names[0]
     cluster.client.patch_object(
         f"/api/v1/nodes{build_path(name)}", {"spec": {"unschedulable": True}}
@@ -152,7 +152,7 @@ def test_an_eviction_ends_jobs_in_their_grace_period_and_leaves_daemons(cluster:
     assert cluster.jobs() == {"default/elsewhere": cluster.names[1]}
 
 
-def test_an_eviction_that_a_budget_forbids_is_not_now(cluster: Any) -> None:
+def test_an_eviction_forbidden_by_a_budget_is_no_error(cluster: Any) -> None:
     name = cluster.names[0]
     spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "a"}}}
     cluster.client.create_object(
@@ -180,7 +180,7 @@ def test_a_short_outage_is_waited_out_and_a_long_one_is_an_error(
         cluster.scheduler.list_nodes()
 
 
-def test_a_wrong_token_is_said_without_it(cluster: Any) -> None:
+def test_the_error_for_a_wrong_token_does_not_show_the_token(cluster: Any) -> None:
     token = cluster.kubeconfig.rpartition("token: ")[2].strip()
     access = load_access(cluster.kubeconfig.replace(token, "another-token"), "train")
     with (
@@ -198,7 +198,7 @@ def test_an_answer_of_another_form_is_an_error(cluster: Any) -> None:
         cluster.scheduler.list_nodes()
 
 
-def test_the_mark_is_an_annotation_that_people_can_look_for(cluster: Any) -> None:
+def test_the_owner_annotation_has_a_fixed_name(cluster: Any) -> None:
     cluster.scheduler.cordon([cluster.names[0]], "run-1")
     node = cluster.client.get_object(f"/api/v1/nodes{build_path(cluster.names[0])}")
     assert node["metadata"]["annotations"][OWNER_ANNOTATION] == "run-1"

@@ -47,7 +47,7 @@ ALL = ["proxy-0", "proxy-1", "proxy-2", "train"]
 
 
 @pytest.mark.parametrize("page_size", [1, 2, 3])
-def test_a_job_on_a_later_page_is_seen(
+def test_a_job_on_a_later_page_is_listed(
     fake: Kubernetes, client: KubernetesClient, page_size: int
 ) -> None:
     fake.manners.page_size = page_size

@@ -32,7 +32,7 @@ HOUR = 3600.0
         (None, written(NOW - HOUR), False),
     ],
 )
-def test_a_time_outside_of_the_nodes_life_is_not_believed(
+def test_a_time_before_the_nodes_creation_or_in_the_future_is_left_out(
     created: str | None, since: object, is_believed: bool
 ) -> None:
     clock = FakeClock()

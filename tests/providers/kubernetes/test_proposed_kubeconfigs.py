@@ -105,7 +105,7 @@ def test_no_file_is_sent_to_the_server_of_a_projects_kubeconfig(
         {"auth-provider": {"name": "oidc"}},
     ],
 )
-def test_neither_files_nor_programs_may_be_named(user: dict[str, Any]) -> None:
+def test_a_projects_kubeconfig_naming_files_or_programs_is_refused(user: dict[str, Any]) -> None:
     write(Path("kubeconfig"), user)
     Path("token").write_text(SECRET)
     with pytest.raises(GpuformError, match="comes with the project") as refused:
@@ -113,26 +113,28 @@ def test_neither_files_nor_programs_may_be_named(user: dict[str, Any]) -> None:
     assert "--flatten" in (refused.value.hint or "")
 
 
-def test_its_own_content_may_be_used() -> None:
+def test_a_projects_kubeconfig_with_embedded_content_is_used() -> None:
     write(Path("kubeconfig"), {"token": "t"})
     assert "token: t" in load_declared_kubeconfig(KubernetesInputs(kubeconfig="kubeconfig"))
 
 
 @pytest.mark.parametrize("declared", [None, "~/.kube/config", "~/.kube/train", "{root}/etc/train"])
-def test_the_users_own_reads_its_files(machine: Path, declared: str | None) -> None:
+def test_files_named_by_the_users_own_kubeconfig_are_read(
+    machine: Path, declared: str | None
+) -> None:
     name = (declared or "~/.kube/config").format(root=machine)
     write(Path(name).expanduser(), {"tokenFile": str(machine / "home" / "token")})
     inputs = KubernetesInputs(kubeconfig=None if declared is None else name)
     assert SECRET in load_declared_kubeconfig(inputs)
 
 
-def test_the_users_own_may_lie_in_a_repository_of_the_home_directory(machine: Path) -> None:
+def test_the_users_own_kubeconfig_can_lie_in_a_repository_of_the_home(machine: Path) -> None:
     (machine / "home" / ".git").mkdir()
     write(machine / "home" / ".kube" / "config", {"tokenFile": str(machine / "home" / "token")})
     assert SECRET in load_declared_kubeconfig(KubernetesInputs())
 
 
-def test_one_that_kubeconfig_lists_is_the_users_own(
+def test_a_path_in_the_variable_kubeconfig_is_the_users_own(
     machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Outside of the project alone."""
@@ -146,7 +148,7 @@ def test_one_that_kubeconfig_lists_is_the_users_own(
         load_declared_kubeconfig(KubernetesInputs(kubeconfig=str(projects)))
 
 
-def test_a_link_out_of_the_project_is_no_way_around(machine: Path) -> None:
+def test_a_link_out_of_the_project_is_refused_too(machine: Path) -> None:
     write(machine / "clone" / "evil", {"tokenFile": str(machine / "home" / "token")})
     (machine / "home" / "link").symlink_to(machine / "clone" / "evil")
     with pytest.raises(GpuformError, match="comes with the project"):

@@ -91,14 +91,14 @@ def test_a_create_may_be_answered_without_an_id(resource_id: str | None) -> None
     assert scp.create_nodes(build_create_request("fabric-a", "a-001", "a-002")) == []
 
 
-def test_ids_are_told_apart(client: ScpClient) -> None:
+def test_only_ids_of_nodes_are_returned_by_a_create(client: ScpClient) -> None:
     made = client.create_nodes(build_create_request("fabric-a", "a-001", "a-002", "a-003"))
     assert len(made) == 3
     assert {len(each) for each in made} == {32}
 
 
 @pytest.mark.parametrize("language", ["ko-KR", "en-US"])
-def test_a_pool_without_room_is_out_of_capacity(scp: EmulatedScp, language: str) -> None:
+def test_a_shortage_raises_out_of_capacity(scp: EmulatedScp, language: str) -> None:
     scp.call_emulator("POST", "/scp/settings", {"capacity": {POOL: 1}})
     connection = Connection(find_credentials(scp.settings), language=language)
     try:
@@ -129,7 +129,7 @@ def test_a_pool_without_room_is_out_of_capacity(scp: EmulatedScp, language: str)
     ],
 )
 @pytest.mark.parametrize("status", [400, 403, 409])
-def test_words_for_a_shortage(text: str, status: int) -> None:
+def test_messages_of_a_shortage_are_recognized(text: str, status: int) -> None:
     with pytest.raises(OutOfCapacity, match="answered"):
         answering(refusal(status, text)).create_nodes(build_create_request("f-1", "a-001", "a-002"))
 
@@ -154,12 +154,12 @@ def test_words_for_a_shortage(text: str, status: int) -> None:
     ],
 )
 @pytest.mark.parametrize("status", [400, 403])
-def test_words_for_something_else(text: str, status: int) -> None:
+def test_messages_of_other_refusals_are_no_shortage(text: str, status: int) -> None:
     with pytest.raises((InvalidRequest, PermissionDenied)):
         answering(refusal(status, text)).create_nodes(build_create_request("f-1", "a-001", "a-002"))
 
 
-def test_a_missing_node_is_no_shortage_whatever_it_says() -> None:
+def test_a_404_is_never_a_shortage() -> None:
     with pytest.raises(NotFound):
         answering(refusal(404, "Out of stock")).get_node("x")
 
@@ -179,7 +179,7 @@ def test_a_missing_node_is_no_shortage_whatever_it_says() -> None:
         ((), ""),
     ],
 )
-def test_the_details_of_a_refusal_are_told(details: Any, said: str) -> None:
+def test_the_details_of_a_refusal_are_in_the_message(details: Any, said: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         answering(refusal(400, *details)).get_fabric("x")
     assert str(caught.value) == f"scp: GET /v1/cluster-fabrics/x answered 400{said}"
@@ -232,7 +232,7 @@ def test_an_answer_of_another_form_is_named_without_its_values() -> None:
     assert caught.value.__suppress_context__
 
 
-def test_a_viewer_is_told_what_is_missing(scp: EmulatedScp) -> None:
+def test_a_403_has_a_hint_about_permissions(scp: EmulatedScp) -> None:
     viewer = scp.create_client(
         SCP_TF_ACCESS_KEY=VIEWER_ACCESS_KEY, SCP_TF_SECRET_KEY=VIEWER_SECRET_KEY
     )
@@ -241,7 +241,7 @@ def test_a_viewer_is_told_what_is_missing(scp: EmulatedScp) -> None:
         viewer.create_nodes(build_create_request("fabric-a", "a-001", "a-002"))
 
 
-def test_an_unknown_key_is_told_where_it_is_from(scp: EmulatedScp) -> None:
+def test_a_401_names_the_source_of_the_keys(scp: EmulatedScp) -> None:
     with pytest.raises(AuthError) as caught:
         scp.create_client(SCP_TF_ACCESS_KEY="AK-unknown").list_nodes()
     assert "SCP_TF_ACCESS_KEY and SCP_TF_SECRET_KEY" in str(caught.value)
@@ -252,7 +252,9 @@ def test_an_unknown_key_is_told_where_it_is_from(scp: EmulatedScp) -> None:
     ("off", "told"),
     [(-3630.0, "clock is 1h00m behind the platform's"), (3630.0, "clock is 1h00m ahead of the")],
 )
-def test_a_clock_that_is_off_is_said_so(scp: EmulatedScp, off: float, told: str) -> None:
+def test_a_401_with_a_wrong_clock_names_the_difference(
+    scp: EmulatedScp, off: float, told: str
+) -> None:
     connection = Connection(find_credentials(scp.settings), now=lambda: time.time() + off)
     try:
         with pytest.raises(AuthError, match=told):
@@ -271,7 +273,7 @@ def test_a_clock_that_is_off_is_said_so(scp: EmulatedScp, off: float, told: str)
         ("", "and this machine's clock"),
     ],
 )
-def test_the_date_of_a_401_is_compared(date: str, told: str) -> None:
+def test_the_date_of_a_401_gives_the_difference_of_the_clocks(date: str, told: str) -> None:
     answer = refusal(401, "no", **({"Date": date} if date else {}))
     with pytest.raises(AuthError) as caught:
         answering(answer, now=lambda: 1_795_248_000.0).list_nodes()
@@ -301,7 +303,9 @@ def test_a_repetition_after_a_lost_answer_is_no_error(
     assert node.lock_enabled or node.state in {"TERMINATING", "STOPPING", "EDITING"}
 
 
-def test_the_other_repetitions(scp: EmulatedScp, client: ScpClient, ids: list[str]) -> None:
+def test_repeated_requests_with_an_effect_are_no_error(
+    scp: EmulatedScp, client: ScpClient, ids: list[str]
+) -> None:
     others = client.create_nodes(build_create_request("fabric-b", "b-001", "b-002"))
     client.stop_nodes(ids[1:])
     client.assign_nat(ids[0], PUBLIC_IP)
@@ -323,13 +327,15 @@ def test_the_other_repetitions(scp: EmulatedScp, client: ScpClient, ids: list[st
     assert found[others[0]].cluster_fabric_id == there
 
 
-def test_what_is_so_already_is_no_error(client: ScpClient, ids: list[str]) -> None:
+def test_a_request_whose_effect_exists_already_is_no_error(
+    client: ScpClient, ids: list[str]
+) -> None:
     client.start_nodes(ids)
     client.release_nat(ids[0])
     assert {client.get_node(id_).state for id_ in ids} == {"RUNNING"}
 
 
-def test_a_refusal_with_a_reason_of_its_own_is_one(
+def test_a_refusal_without_the_effect_is_an_error(
     scp: EmulatedScp, client: ScpClient, ids: list[str]
 ) -> None:
     client.lock_node(ids[0])
@@ -344,7 +350,9 @@ def test_a_refusal_with_a_reason_of_its_own_is_one(
     assert {client.get_node(id_).state for id_ in ids} == {"RUNNING"}
 
 
-def test_deleting_what_is_gone(scp: EmulatedScp, client: ScpClient, ids: list[str]) -> None:
+def test_deleting_missing_nodes_is_no_error(
+    scp: EmulatedScp, client: ScpClient, ids: list[str]
+) -> None:
     client.delete_nodes(ids[:1])
     scp.move_clock(1000)
     client.delete_nodes(ids[:1])
@@ -355,12 +363,12 @@ def test_deleting_what_is_gone(scp: EmulatedScp, client: ScpClient, ids: list[st
         client.stop_nodes(ids[:1])
 
 
-def test_a_refusal_stays_when_nobody_can_look(call: ProviderContext) -> None:
+def test_a_refusal_stays_an_error_if_the_node_cannot_be_read(call: ProviderContext) -> None:
     with use_context(call), pytest.raises(Conflict, match="locked"):
         answering(refusal(409, "locked"), refusal(401, "no")).stop_nodes([ID])
 
 
-def test_no_nodes_are_no_request() -> None:
+def test_an_empty_list_of_nodes_sends_no_request() -> None:
     scp = answering()
     scp.delete_nodes([])
     scp.start_nodes([])
@@ -381,13 +389,13 @@ def test_a_node_that_shows_as_terminated_is_gone(
 
 
 @pytest.mark.parametrize("status", [429, 502, 503, 504])
-def test_a_passing_trouble_is_waited_out(scp: EmulatedScp, client: ScpClient, status: int) -> None:
+def test_a_short_outage_is_waited_out(scp: EmulatedScp, client: ScpClient, status: int) -> None:
     scp.inject_fault("GET", NODES, status=status, count=2)
     assert client.list_nodes() == []
     assert len(scp.list_requests()) == 3
 
 
-def test_what_stays_is_told(scp: EmulatedScp, client: ScpClient) -> None:
+def test_a_long_outage_is_an_error(scp: EmulatedScp, client: ScpClient) -> None:
     scp.inject_fault("GET", NODES, status=429, count=None)
     with pytest.raises(RateLimited):
         client.list_nodes()
@@ -396,7 +404,7 @@ def test_what_stays_is_told(scp: EmulatedScp, client: ScpClient) -> None:
 # Versions.
 
 
-def test_a_version_that_ends_is_said_once(
+def test_a_deprecated_version_is_warned_about_once(
     scp: EmulatedScp, caplog: pytest.LogCaptureFixture
 ) -> None:
     connection = Connection(find_credentials(scp.settings), version="1.1")
@@ -411,7 +419,7 @@ def test_a_version_that_ends_is_said_once(
     assert "Tue, 31 Mar 2026" in warning.getMessage()
 
 
-def test_the_current_version_needs_no_word(
+def test_the_current_version_gives_no_warning(
     client: ScpClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     client.list_nodes()
@@ -428,14 +436,14 @@ def test_the_current_version_needs_no_word(
         ({"Scp-Api-Version": "multinodegpucluster 1.2"}, False),
     ],
 )
-def test_the_marks_of_an_end(
+def test_headers_of_a_deprecation_are_recognized(
     headers: dict[str, str], is_told: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     answering(httpx.Response(200, json={"products": []}, headers=headers)).list_products()
     assert ("is deprecated" in caplog.text) == is_told
 
 
-def test_an_old_version_ends_also_when_no_answer_says_so(
+def test_an_old_version_is_warned_about_without_a_header(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     answering(httpx.Response(200, json={"products": []}), version="1.0").list_products()
@@ -457,7 +465,7 @@ def test_clients_are_shared_by_credentials(scp: EmulatedScp) -> None:
     assert client.get_node_listing("a") is not client.get_node_listing("b")
 
 
-def test_without_keys_every_method_says_so() -> None:
+def test_without_keys_every_method_raises_missing_credentials() -> None:
     client = get_client(Settings(environ={"HOME": "/nonexistent"}))
     assert get_client(Settings(environ={"HOME": "/nonexistent"})) is client
     for method in (client.list_nodes, client.list_products, lambda: client.get_node("x")):
@@ -465,7 +473,7 @@ def test_without_keys_every_method_says_so() -> None:
             method()
 
 
-def test_a_wrong_region_is_told_by_every_method() -> None:
+def test_with_a_wrong_region_every_method_raises_an_error() -> None:
     keys = {"SCP_TF_ACCESS_KEY": "a", "SCP_TF_SECRET_KEY": "b", "HOME": "/nonexistent"}
     client = get_client(Settings(environ={**keys, "SCP_TF_DEFAULT_REGION": "mars-1"}))
     with pytest.raises(GpuformError, match="SCP has no region mars-1"):
@@ -492,7 +500,7 @@ def test_a_closed_client_can_be_used_again(client: ScpClient) -> None:
     assert client.list_nodes() == []
 
 
-def test_an_error_says_what_was_asked(client: ScpClient) -> None:
+def test_an_error_names_method_and_path(client: ScpClient) -> None:
     with pytest.raises(ApiError) as caught:
         client.get_fabric("0" * 32)
     found = caught.value

@@ -157,7 +157,7 @@ def scp() -> Iterator[EmulatedScp]:
         yield platform
 
 
-def test_all_endpoints_in_a_life(scp: EmulatedScp) -> None:
+def test_a_node_is_created_changed_moved_and_deleted(scp: EmulatedScp) -> None:
     client = scp.client
     assert IMAGE in [image.id for image in client.list_images("kr-west1")]
     assert H100 in [product.id for product in client.list_products("SCALE", IMAGE)]
@@ -206,7 +206,7 @@ def test_all_endpoints_in_a_life(scp: EmulatedScp) -> None:
         assert any(m == endpoint.method and re.fullmatch(path, p) for m, p in asked), str(endpoint)
 
 
-def test_the_node_of_a_create_is_read_whole(scp: EmulatedScp) -> None:
+def test_all_fields_of_a_created_node_are_read(scp: EmulatedScp) -> None:
     (id_, _) = scp.client.create_nodes(build_create_request("fabric-a", "a-001", "a-002"))
     node = scp.client.get_node(id_)
     assert _plain(node).keys() == NODE.keys()

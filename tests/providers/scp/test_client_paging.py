@@ -46,27 +46,27 @@ def quiet(_: Pages) -> None:
 
 
 @pytest.mark.parametrize("length", range(10))
-def test_a_list_at_rest_is_read_whole_and_once_if_it_fits_a_page(length: int) -> None:
+def test_an_unchanging_list_is_complete_and_read_once_if_on_one_page(length: int) -> None:
     pages = Pages(range(length), quiet)
     assert sorted(read_all_pages(pages.page, str)) == list(range(length))
     assert (pages.reads == 1) == (length < SIZE)
 
 
 @pytest.mark.parametrize("count", [0, 1, 20])
-def test_a_count_that_is_noise_loses_nothing(count: int) -> None:
+def test_a_wrong_count_loses_no_item(count: int) -> None:
     for length in range(8):
         pages = Pages(range(length), quiet)
         pages.count = count
         assert sorted(read_all_pages(pages.page, str)) == list(range(length))
 
 
-def test_pages_smaller_than_asked_for_lose_nothing() -> None:
+def test_smaller_pages_than_requested_lose_no_item() -> None:
     pages = Pages(range(8), quiet)
     pages.cap = 2
     assert sorted(read_all_pages(pages.page, str)) == list(range(8))
 
 
-def test_a_platform_that_knows_no_pages_is_read_to_an_end() -> None:
+def test_a_platform_without_pages_is_read_to_an_end() -> None:
     assert read_all_pages(lambda _: (99, [1, 2, 3]), str) == [1, 2, 3]
 
 
@@ -84,7 +84,7 @@ def test_an_item_that_moves_to_the_page_before_is_not_missed() -> None:
 
 @pytest.mark.slow
 @given(st.sets(_ID), st.lists(st.lists(_ID, max_size=3), max_size=8))
-def test_a_list_that_rests_after_a_while_is_found_as_it_is_then(
+def test_a_list_that_stops_changing_is_read_as_it_is_then(
     ids: set[int], toggled: list[list[int]]
 ) -> None:
     """During the first pass items come and go."""
@@ -98,7 +98,7 @@ def test_a_list_that_rests_after_a_while_is_found_as_it_is_then(
     assert sorted(read_all_pages(pages.page, str)) == sorted(pages.ids)
 
 
-def test_a_list_that_never_rests_ends_with_what_was_seen() -> None:
+def test_a_list_that_always_changes_ends_with_the_last_two_passes() -> None:
     def change(pages: Pages) -> None:
         pages.ids.append(100 + pages.reads)
 
@@ -153,7 +153,7 @@ def test_fabrics_are_sorted_by_name() -> None:
     assert [each.cluster_name for each in found] == [f"c{number}" for number in range(3, 10)]
 
 
-def test_a_filter_that_the_platform_takes_loosely_is_exact_here() -> None:
+def test_filters_are_exact_even_if_the_platforms_are_not() -> None:
     """Which of its filters compare a part of a text is not documented."""
     platform = Platform(
         gpu_nodes=[

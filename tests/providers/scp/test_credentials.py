@@ -62,12 +62,12 @@ def test_the_environment_wins_over_the_stack_and_that_over_the_files(home: Home)
     assert "SCP_TF_ACCESS_KEY" in found.source
 
 
-def test_an_empty_variable_is_none(home: Home) -> None:
+def test_an_empty_variable_counts_as_unset(home: Home) -> None:
     empty = dict.fromkeys(KEYS, "")
     assert _keys(home.find({**SOUTH, **empty}, CONFIG_KEYS)) == ("stack-access", "stack-secret")
 
 
-def test_without_keys_it_says_what_to_set(home: Home) -> None:
+def test_missing_keys_are_named_in_the_error(home: Home) -> None:
     with pytest.raises(MissingCredentials) as caught:
         home.find(SOUTH)
     for name in ("SCP_TF_ACCESS_KEY", "SCP_TF_SECRET_KEY", "scp:secretKey", "credentials.json"):
@@ -101,7 +101,7 @@ def test_half_of_a_pair_in_the_file_is_named(home: Home, name: str) -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def test_tokens_and_accounts_are_those_of_the_same_place(home: Home) -> None:
+def test_token_and_account_come_from_the_source_of_the_keys(home: Home) -> None:
     home.write("credentials.json", {**FILE_KEYS, "auth-token": "file-token"})
     home.write("config.json", {"account-id": "file-account"})
     found = home.find(SOUTH)
@@ -121,7 +121,7 @@ def test_credentials_show_no_secret() -> None:
     assert "hunter" not in f"{found} {found!r}"
 
 
-def test_the_same_keys_from_another_place_are_the_same() -> None:
+def test_equal_keys_of_different_sources_are_equal() -> None:
     one = Credentials("a", "b", base_url="http://x", source="here")
     other = Credentials("a", "b", base_url="http://x", source="there")
     assert one == other
@@ -132,7 +132,7 @@ def test_the_same_keys_from_another_place_are_the_same() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "  \n", "{}"])
-def test_an_empty_file_is_none(home: Home, text: str) -> None:
+def test_an_empty_file_counts_as_missing(home: Home, text: str) -> None:
     home.write("credentials.json", text)
     home.write("config.json", text)
     with pytest.raises(MissingCredentials, match="the keys for SCP are missing"):
@@ -172,13 +172,13 @@ def test_a_directory_in_place_of_a_file_is_named(home: Home) -> None:
         home.find(SOUTH)
 
 
-def test_values_that_are_no_texts_are_not_taken(home: Home) -> None:
+def test_values_other_than_texts_are_ignored(home: Home) -> None:
     home.write("credentials.json", {"access-key": 7, "secret-key": ["x"]})
     with pytest.raises(MissingCredentials, match="the keys for SCP are missing"):
         home.find(SOUTH)
 
 
-def test_a_broken_file_that_is_not_needed_does_no_harm(home: Home) -> None:
+def test_a_broken_file_that_is_not_needed_is_no_error(home: Home) -> None:
     home.write("config.json", "{")
     home.write("credentials.json", "{")
     assert home.find({**KEYS, **OVERRIDE}).base_url == "http://127.0.0.1:8080/scp"
@@ -235,7 +235,7 @@ def test_the_address_is_that_of_region_and_environment(
     assert found.base_url == _url(region, environment)
 
 
-def test_a_region_that_is_asked_for_wins_over_the_default(home: Home) -> None:
+def test_a_requested_region_wins_over_the_default(home: Home) -> None:
     found = home.find({**KEYS, **SOUTH}, region="kr-south2")
     assert found.base_url == _url("kr-south2", "g")
     assert home.find({**KEYS, **OVERRIDE}, region="kr-south2").base_url.endswith("/scp")
@@ -264,19 +264,19 @@ def test_an_override_keeps_its_path(home: Home, override: str, url: str) -> None
         "https://user:hunter2@proxy.example", "https://x/?a=hunter2", "http://[", "hunter2",
     ],
 )  # fmt: skip
-def test_an_override_that_is_no_address_is_named_and_not_shown(home: Home, override: str) -> None:
+def test_an_invalid_override_is_named_and_not_shown(home: Home, override: str) -> None:
     with pytest.raises(GpuformError, match="SCP_TF_ENDPOINT_OVERRIDE is not the address") as caught:
         home.find({**KEYS, "SCP_TF_ENDPOINT_OVERRIDE": override})
     assert "hunter2" not in str(caught.value)
 
 
-def test_without_a_region_it_says_what_to_set(home: Home) -> None:
+def test_a_missing_region_is_named_in_the_error(home: Home) -> None:
     with pytest.raises(GpuformError, match="set SCP_TF_DEFAULT_REGION") as caught:
         home.find(KEYS)
     assert "g has kr-south1, kr-south2, kr-south3" in str(caught.value)
 
 
-def test_a_region_of_several_environments_needs_one(home: Home) -> None:
+def test_a_region_of_several_environments_needs_a_declared_one(home: Home) -> None:
     with pytest.raises(GpuformError, match=r"several environments of SCP \(s, e\)") as caught:
         home.find(KEYS, region="kr-west1")
     assert "SCP_TF_AUTH_URL" in str(caught.value)
@@ -286,7 +286,7 @@ def test_a_region_of_several_environments_needs_one(home: Home) -> None:
 @pytest.mark.parametrize(
     ("region", "environment"), [("kr-west1", "g"), ("kr-south1", "e"), ("kr-west1", "x")]
 )
-def test_a_pair_that_is_not_there_is_refused_with_the_list(
+def test_a_region_outside_of_its_environment_is_refused_with_the_list(
     home: Home, region: str, environment: str
 ) -> None:
     config = {"scp:defaultRegion": region, "scp:environment": environment}
@@ -297,7 +297,7 @@ def test_a_pair_that_is_not_there_is_refused_with_the_list(
 
 
 @pytest.mark.parametrize("url", ["https://iam.example.com/v1", "e", "", "http://["])
-def test_an_address_of_iam_that_tells_no_environment(home: Home, url: str) -> None:
+def test_an_address_of_iam_without_an_environment_is_refused(home: Home, url: str) -> None:
     variables = {**KEYS, "SCP_TF_DEFAULT_REGION": "kr-west1", "SCP_TF_AUTH_URL": url}
     with pytest.raises(GpuformError, match="SCP_TF_AUTH_URL"):
         home.find(variables)

@@ -31,7 +31,7 @@ def newer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(IMAGES, NEWER, image)
 
 
-def test_it_is_told_after_a_refresh_and_plans_nothing(
+def test_a_newer_image_is_noticed_after_a_refresh_and_plans_nothing(
     environment: Any,
     pool_inputs: Properties,
     node_inputs: Properties,
@@ -54,7 +54,7 @@ def test_it_is_told_after_a_refresh_and_plans_nothing(
         assert environment.refresh(seen).outs == seen.outs
 
 
-def test_an_update_keeps_it_and_a_look_without_answer_too(
+def test_the_notice_stays_after_an_update_and_without_an_answer(
     environment: Any, pool_inputs: Properties, newer: None
 ) -> None:
     pool = environment.create("NodePool", {**pool_inputs, "count": 2})
@@ -68,7 +68,7 @@ def test_an_update_keeps_it_and_a_look_without_answer_too(
     assert "newer_image" not in environment.refresh(pool).outs
 
 
-def test_many_resources_share_one_list(environment: Any, pool_inputs: Properties) -> None:
+def test_many_resources_share_one_list_of_images(environment: Any, pool_inputs: Properties) -> None:
     pool = environment.create("NodePool", pool_inputs)
     offers.cached_lists.clear()
     environment.count_requests()
@@ -99,12 +99,12 @@ def image(id_: str, **fields: Any) -> wire.Image:
         ({"scp_os_version": "9." * 9999}, False),
     ],
 )
-def test_what_is_newer(fields: Properties, is_newer: bool) -> None:
+def test_a_higher_version_of_the_same_kind_is_newer(fields: Properties, is_newer: bool) -> None:
     found = find_newer_image([image("own"), image("other", **fields)], "own")
     assert (found is not None) == is_newer
 
 
-def test_where_nobody_can_tell_nothing_is_told() -> None:
+def test_images_that_cannot_be_compared_give_no_notice() -> None:
     later = image("other", scp_os_version="9")
     assert find_newer_image([later], "own") is None
     assert find_newer_image([image("own", scp_os_version="x"), later], "own") is None
@@ -116,5 +116,5 @@ def test_where_nobody_can_tell_nothing_is_told() -> None:
 
 
 @pytest.mark.parametrize("bad", ["IMAGE", ["IMAGE"], {}, {"id": None}, None, 3])
-def test_nonsense_in_a_state_is_no_notice(bad: Any) -> None:
+def test_a_malformed_stored_image_gives_no_notice(bad: Any) -> None:
     assert [*NodePoolLifecycle.list_notices({}, {"newer_image": bad}, 0)] == []

@@ -23,12 +23,12 @@ from gpuform.providers.scp.nodes.planning import MAX_BATCH_SIZE
         (200, [5] * 40),
     ],
 )
-def test_the_sizes(number: int, sizes: list[int]) -> None:
+def test_batches_are_even_and_of_five_at_most(number: int, sizes: list[int]) -> None:
     assert [len(batch) for batch in split_into_batches(range(number))] == sizes
 
 
 @given(st.integers(0, 999))
-def test_nothing_is_lost_and_no_call_is_too_large_or_alone(number: int) -> None:
+def test_batches_have_every_item_and_none_has_only_one(number: int) -> None:
     items = list(range(number))
     found = split_into_batches(items)
     assert [item for batch in found for item in batch] == items

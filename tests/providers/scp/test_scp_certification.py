@@ -69,7 +69,7 @@ def slow(environment: Any, **nodes: float) -> None:
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_a_node_that_fails_is_made_anew_and_the_new_one_is_certified(
+def test_a_failed_node_is_recreated_and_the_new_one_is_certified(
     environment: Any, nodes: list[Any], kubeconfig: str
 ) -> None:
     slow(environment, train_worker_1=250)
@@ -87,7 +87,7 @@ def test_a_node_that_fails_is_made_anew_and_the_new_one_is_certified(
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_other_nodes_are_a_row_that_certifies_again(
+def test_changed_nodes_plan_another_certification(
     environment: Any, nodes: list[Any], kubeconfig: str
 ) -> None:
     proof = environment.create("Certification", declared(nodes[:1], kubeconfig), "fabric")
@@ -101,7 +101,7 @@ def test_other_nodes_are_a_row_that_certifies_again(
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_a_node_that_is_not_there_is_not_proven(
+def test_a_missing_node_is_not_certified(
     environment: Any, nodes: list[Any], kubeconfig: str
 ) -> None:
     ids = [*(node.id for node in nodes), "no-such-node"]
@@ -118,6 +118,8 @@ def test_a_node_that_is_not_there_is_not_proven(
         ({"slurm": {"via": "ssh"}}, "slurm"),
     ],
 )
-def test_what_cannot_be_meant(environment: Any, fields: dict[str, Any], path: str) -> None:
+def test_contradictory_inputs_are_refused(
+    environment: Any, fields: dict[str, Any], path: str
+) -> None:
     inputs = {**declared([], "k"), "node_ids": ["a"], **fields}
     assert path in environment.find_problems("Certification", inputs)

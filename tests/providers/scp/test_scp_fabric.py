@@ -11,7 +11,7 @@ Properties = dict[str, Any]
 FABRIC = {"node_pool_id": "POOL001-krw1a", "cluster_fabric_name": "fabric1"}
 
 
-def test_without_members_it_is_ready_and_has_no_id(environment: Any) -> None:
+def test_a_fabric_without_members_is_ready_and_has_no_id(environment: Any) -> None:
     fabric = environment.create("Fabric", FABRIC)
     assert fabric.id == "POOL001-krw1a/fabric1"
     assert fabric.outs["ready"] is True
@@ -26,7 +26,7 @@ def test_without_members_it_is_ready_and_has_no_id(environment: Any) -> None:
 
 
 @pytest.mark.slow
-def test_with_members_it_shows_them(environment: Any, pool_inputs: Properties) -> None:
+def test_a_fabric_shows_its_members(environment: Any, pool_inputs: Properties) -> None:
     fabric = environment.create("Fabric", FABRIC, name="fabric")
     pool = environment.create("NodePool", pool_inputs)
     seen = environment.refresh(fabric)
@@ -43,7 +43,7 @@ def test_with_members_it_shows_them(environment: Any, pool_inputs: Properties) -
 
 
 @pytest.mark.slow
-def test_it_is_deleted_only_when_it_is_empty(environment: Any, pool_inputs: Properties) -> None:
+def test_a_fabric_with_members_is_not_deleted(environment: Any, pool_inputs: Properties) -> None:
     pool = environment.create("NodePool", pool_inputs)
     fabric = environment.create("Fabric", FABRIC, name="fabric")
     environment.count_writes()
@@ -69,7 +69,7 @@ def test_a_vendor_pool_that_does_not_exist_is_refused_while_planning(environment
     assert "the platform has no node pool POOL009-krw1a" in found["node_pool_id"]
 
 
-def test_a_fabric_that_fails_is_told(environment: Any, pool_inputs: Properties) -> None:
+def test_a_failed_fabric_is_not_ready(environment: Any, pool_inputs: Properties) -> None:
     environment.create("NodePool", pool_inputs)
     environment.inject_fault("GET", "^/v1/cluster-fabrics/", status_override="ERROR", count=None)
     fabric = environment.create("Fabric", FABRIC, name="fabric")
@@ -79,7 +79,7 @@ def test_a_fabric_that_fails_is_told(environment: Any, pool_inputs: Properties) 
     )
 
 
-def test_an_import_takes_the_name_in_the_pool(environment: Any, pool_inputs: Properties) -> None:
+def test_an_import_needs_vendor_pool_and_name(environment: Any, pool_inputs: Properties) -> None:
     environment.create("NodePool", pool_inputs)
     inputs, found = environment.import_object("Fabric", "POOL001-krw1a/fabric1")
     assert inputs == FABRIC

@@ -44,7 +44,7 @@ def joined(fake: Kubernetes, pool: Any, **names: str) -> None:
 
 
 @pytest.mark.parametrize("fault", ["empty", "foreign", "hidden"])
-def test_a_kubernetes_that_shows_none_of_the_nodes_lets_none_go(
+def test_a_kubernetes_without_the_pools_nodes_removes_no_node(
     environment: Any, pool: Any, fake: Kubernetes, fault: str
 ) -> None:
     if fault != "empty":
@@ -63,7 +63,7 @@ def test_a_kubernetes_that_shows_none_of_the_nodes_lets_none_go(
     assert environment.count_writes() == {}
 
 
-def test_a_node_that_is_hidden_is_not_the_one_to_go(
+def test_a_hidden_node_is_not_chosen_for_removal(
     environment: Any, pool: Any, fake: Kubernetes
 ) -> None:
     joined(fake, pool)
@@ -91,7 +91,9 @@ def test_a_job_on_a_node_of_another_name_is_waited_for(
     assert environment.count_writes() == {DELETE: 1}
 
 
-def test_a_node_that_two_names_fit_stays(environment: Any, pool: Any, fake: Kubernetes) -> None:
+def test_a_node_that_fits_two_names_is_not_removed(
+    environment: Any, pool: Any, fake: Kubernetes
+) -> None:
     joined(fake, pool)
     fake.add_node("b", addresses={"InternalIP": pool.nodes["train-001"]["policy_ip"]})
     with pytest.raises(
@@ -101,7 +103,7 @@ def test_a_node_that_two_names_fit_stays(environment: Any, pool: Any, fake: Kube
     assert environment.count_writes() == {}
 
 
-def test_pods_that_a_gateway_hides_let_none_go(
+def test_pods_hidden_by_a_gateway_remove_no_node(
     environment: Any, pool: Any, fake: Kubernetes
 ) -> None:
     """It shows those of some namespaces alone, and no error."""
@@ -113,7 +115,7 @@ def test_pods_that_a_gateway_hides_let_none_go(
     assert environment.count_writes() == {}
 
 
-def test_pods_that_may_not_be_listed_let_none_go(
+def test_pods_that_may_not_be_listed_remove_no_node(
     environment: Any, pool: Any, fake: Kubernetes
 ) -> None:
     joined(fake, pool)
@@ -124,7 +126,7 @@ def test_pods_that_may_not_be_listed_let_none_go(
 
 
 @pytest.mark.parametrize("lag_s", [3.0, 6.0, 8.0])
-def test_a_list_that_lags_hides_no_job(
+def test_a_lagging_list_hides_no_job(
     environment: Any, pool: Any, fake: Kubernetes, lag_s: float
 ) -> None:
     """The job starts right before the cordon, and is seen some seconds later."""

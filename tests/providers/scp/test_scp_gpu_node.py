@@ -34,7 +34,9 @@ def inputs(pool: Any, node_inputs: Properties) -> Properties:
 
 
 @pytest.mark.slow
-def test_it_joins_and_tells_where_it_is(environment: Any, inputs: Properties) -> None:
+def test_a_node_joins_its_fabric_and_shows_its_placement(
+    environment: Any, inputs: Properties
+) -> None:
     environment.count_writes()
     node = environment.create("GpuNode", inputs)
     assert environment.count_writes() == {"POST /v1/gpu-nodes": 1}
@@ -48,7 +50,9 @@ def test_it_joins_and_tells_where_it_is(environment: Any, inputs: Properties) ->
 
 
 @pytest.mark.parametrize("change", [NAT, {"lock_enabled": True}, {"state": "STOPPED"}])
-def test_it_is_made_as_declared(environment: Any, inputs: Properties, change: Properties) -> None:
+def test_a_node_is_created_as_declared(
+    environment: Any, inputs: Properties, change: Properties
+) -> None:
     node = environment.create("GpuNode", {**inputs, **change})
     assert node.outs["ready"] is True
     assert {name: node.outs[name] for name in change} == change
@@ -64,7 +68,7 @@ def test_it_is_made_as_declared(environment: Any, inputs: Properties, change: Pr
         (NAT, "POST /v1/gpu-nodes/*/public-nat-ip"),
     ],
 )
-def test_it_changes_in_place_there_and_back(
+def test_a_node_changes_in_place_and_back(
     environment: Any, inputs: Properties, change: Properties, request_: str
 ) -> None:
     node = environment.create("GpuNode", inputs)
@@ -93,7 +97,9 @@ def test_another_public_ip_is_exchanged(environment: Any, inputs: Properties) ->
 
 
 @pytest.mark.slow
-def test_it_moves_within_its_vendor_pool(environment: Any, inputs: Properties, other: Any) -> None:
+def test_a_node_moves_within_its_vendor_pool(
+    environment: Any, inputs: Properties, other: Any
+) -> None:
     node = environment.create("GpuNode", inputs)
     moved = {**inputs, "cluster_fabric_id": other.outs["cluster_fabric_id"]}
     assert environment.find_problems("GpuNode", moved, node) == {}
@@ -105,7 +111,7 @@ def test_it_moves_within_its_vendor_pool(environment: Any, inputs: Properties, o
 
 
 @pytest.mark.slow
-def test_it_does_not_move_to_another_vendor_pool(
+def test_a_move_to_another_vendor_pool_is_refused(
     environment: Any, inputs: Properties, pool_inputs: Properties
 ) -> None:
     names = {"node_pool_id": "POOL002-krw1b", "gpu_node_name_prefix": "away"}
@@ -123,7 +129,7 @@ def test_it_does_not_move_to_another_vendor_pool(
 
 
 @pytest.mark.slow
-def test_it_does_not_leave_a_declared_fabric_empty(
+def test_a_move_that_empties_a_declared_fabric_is_refused(
     environment: Any, inputs: Properties, pool: Any, other: Any
 ) -> None:
     node = environment.create("GpuNode", inputs)
@@ -137,7 +143,7 @@ def test_it_does_not_leave_a_declared_fabric_empty(
 
 
 @pytest.mark.parametrize("fabric_id", ["", "f" * 32])
-def test_alone_it_is_refused_while_planning(
+def test_a_node_of_a_missing_fabric_is_refused_while_planning(
     environment: Any, node_inputs: Properties, fabric_id: str
 ) -> None:
     found = environment.find_problems("GpuNode", {**node_inputs, "cluster_fabric_id": fabric_id})
@@ -145,7 +151,7 @@ def test_alone_it_is_refused_while_planning(
     assert "one server cannot create a fabric" in found["cluster_fabric_id"]
 
 
-def test_a_fabric_that_ends_before_the_create_is_told(
+def test_a_fabric_that_ends_before_the_create_is_an_error(
     environment: Any, inputs: Properties, pool: Any
 ) -> None:
     environment.delete(pool)
@@ -155,7 +161,7 @@ def test_a_fabric_that_ends_before_the_create_is_told(
 
 
 @pytest.mark.slow
-def test_a_stop_behind_our_back_is_drift_and_undone(environment: Any, inputs: Properties) -> None:
+def test_a_stop_by_others_is_drift_and_undone(environment: Any, inputs: Properties) -> None:
     node = environment.create("GpuNode", inputs)
     environment.client.stop_nodes([node.id])
     environment.move_clock(3600)
@@ -167,7 +173,7 @@ def test_a_stop_behind_our_back_is_drift_and_undone(environment: Any, inputs: Pr
 
 class TestLocks:
     @pytest.mark.slow
-    def test_neither_deleted_nor_stopped_nor_replaced_without_permission(
+    def test_a_locked_node_is_not_deleted_stopped_or_replaced_without_permission(
         self, environment: Any, inputs: Properties, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         locked = {**inputs, "lock_enabled": True}
@@ -185,9 +191,7 @@ class TestLocks:
             environment.delete(node)
         assert "solo" not in environment.list_node_states()
 
-    def test_a_lock_of_somebody_elses_is_respected(
-        self, environment: Any, inputs: Properties
-    ) -> None:
+    def test_a_lock_set_by_others_is_respected(self, environment: Any, inputs: Properties) -> None:
         node = environment.create("GpuNode", inputs)
         environment.client.lock_node(node.id)
         environment.count_writes()
@@ -201,7 +205,7 @@ class TestLocks:
         assert environment.list_changes(seen) == {}
 
 
-def test_a_failed_node_is_told_in_every_plan_and_not_replaced_by_itself(
+def test_a_failed_node_is_shown_in_every_plan_and_not_replaced(
     environment: Any, inputs: Properties
 ) -> None:
     environment.inject_fault("POST", "^/v1/gpu-nodes$", failing="solo")

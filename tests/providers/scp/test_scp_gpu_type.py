@@ -93,7 +93,7 @@ def test_the_gpu_finds_the_type_and_a_later_plan_plans_nothing(
     assert environment.list_changes(seen, again) == {}
 
 
-def test_one_list_is_asked_for_all_and_none_for_an_id_that_is_kept(
+def test_one_list_is_requested_for_all_and_none_for_a_kept_id(
     environment: Any, by_gpu: Properties
 ) -> None:
     environment.count_requests()
@@ -106,7 +106,7 @@ def test_one_list_is_asked_for_all_and_none_for_an_id_that_is_kept(
     assert len(asked) == 2
 
 
-def test_a_second_type_replaces_nothing_and_is_a_question_for_what_is_new(
+def test_a_second_type_replaces_nothing_and_is_refused_for_new_resources(
     environment: Any, by_gpu: Properties, request: pytest.FixtureRequest
 ) -> None:
     pool = made(environment, by_gpu)
@@ -124,7 +124,7 @@ def test_a_second_type_replaces_nothing_and_is_a_question_for_what_is_new(
         assert part in wrong["gpu_type"]
 
 
-def test_one_that_is_out_of_stock_is_no_question(
+def test_a_second_type_that_is_out_of_stock_is_ignored(
     environment: Any, by_gpu: Properties, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     empty = replace(PRODUCTS[H100], product_id=SECOND, state="UNAVAILABLE")
@@ -144,7 +144,7 @@ def test_one_that_is_out_of_stock_is_no_question(
         ("B200", "is UNAVAILABLE"),
     ],
 )
-def test_a_gpu_that_cannot_be_had_is_refused(
+def test_an_unknown_gpu_is_refused(
     environment: Any, by_gpu: Properties, gpu: str, said: str
 ) -> None:
     _, wrong = checked(environment, {**by_gpu, "gpu_type": gpu})
@@ -152,7 +152,9 @@ def test_a_gpu_that_cannot_be_had_is_refused(
     assert said in wrong["gpu_type"]
 
 
-def test_exactly_one_of_the_two_is_declared(environment: Any, by_gpu: Properties) -> None:
+def test_exactly_one_of_gpu_type_and_server_type_id_is_declared(
+    environment: Any, by_gpu: Properties
+) -> None:
     _, wrong = checked(environment, {**by_gpu, "server_type_id": H100})
     assert wrong == {"gpu_type": "does not go with server_type_id: keep one of the two"}
     _, wrong = checked(environment, {k: v for k, v in by_gpu.items() if k != "gpu_type"})
@@ -162,7 +164,7 @@ def test_exactly_one_of_the_two_is_declared(environment: Any, by_gpu: Properties
     assert list(wrong) == ["gpu_type"]
 
 
-def test_the_same_server_in_other_words_plans_nothing(
+def test_gpu_type_in_place_of_its_server_type_id_plans_nothing(
     environment: Any, by_gpu: Properties, pool_inputs: Properties
 ) -> None:
     pool = made(environment, by_gpu)
@@ -183,14 +185,14 @@ def test_the_id_of_the_state_stays_where_several_types_have_the_gpu(
     assert checked(environment, by_gpu, old)[0]["server_type_id"] == SECOND
 
 
-def test_another_gpu_replaces(environment: Any, by_gpu: Properties) -> None:
+def test_another_gpu_replaces_the_nodes(environment: Any, by_gpu: Properties) -> None:
     pool = made(environment, by_gpu)
     other, wrong = checked(environment, {**by_gpu, "gpu_type": "A100"}, pool.inputs)
     assert (other["server_type_id"], wrong) == (A100, {})
     assert environment.diff(pool, other) == ["server_type_id"]
 
 
-def test_what_is_not_known_yet_is_not_checked(environment: Any, by_gpu: Properties) -> None:
+def test_an_unknown_gpu_type_is_not_checked(environment: Any, by_gpu: Properties) -> None:
     inputs, wrong = checked(environment, to_pulumi({**by_gpu, "gpu_type": UNKNOWN}))
     assert wrong == {}
     assert to_properties(inputs)["server_type_id"] is UNKNOWN
@@ -217,7 +219,7 @@ def test_a_platform_that_does_not_answer_is_asked_again_by_the_create(
     ]
 
 
-def test_without_an_answer_a_change_of_words_is_not_guessed(
+def test_without_an_answer_a_change_to_gpu_type_is_refused(
     environment: Any, by_gpu: Properties
 ) -> None:
     environment.inject_fault("GET", "/v1/gpu-nodes/products", status=503, count=None)
@@ -246,7 +248,7 @@ def test_a_single_node_is_found_by_its_gpu(
         GpuNodeLifecycle().create({**inputs, "gpu_node_name": "other", "gpu_type": "H100"})
 
 
-def test_prices_and_gates_have_the_name_that_is_declared(by_gpu: Properties) -> None:
+def test_prices_and_gates_get_the_declared_gpu_name(by_gpu: Properties) -> None:
     both = {**by_gpu, "server_type_id": H100}
     footprint = NodePoolLifecycle.compute_resource_usage(both, {})
     assert footprint.gpu_types == ("H100",)

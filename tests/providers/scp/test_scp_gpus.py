@@ -22,15 +22,15 @@ from gpuform.schemas.values import UNKNOWN
         ({"nodes": {"edge": UNKNOWN}}, 8),
     ],
 )
-def test_a_pool_has_those_of_its_servers(values: dict[str, Any], gpus: int | None) -> None:
+def test_a_pool_counts_the_gpus_of_its_servers(values: dict[str, Any], gpus: int | None) -> None:
     assert NodePoolLifecycle.count_gpus(values) == gpus
 
 
-def test_a_node_is_a_server_and_a_fabric_is_none() -> None:
+def test_a_node_counts_as_one_server_and_a_fabric_as_none() -> None:
     assert GpuNodeLifecycle.count_gpus({}) == 8
     assert FabricLifecycle.count_gpus({"cluster_fabric_name": "train-a"}) == 0
 
 
 @pytest.mark.parametrize("count", ["six", [6], float("inf"), float("nan"), None, {}])
-def test_what_is_no_number_counts_as_none(count: Any) -> None:
+def test_an_unknown_number_of_nodes_gives_no_count(count: Any) -> None:
     assert NodePoolLifecycle.count_gpus({"count": count}) == 0

@@ -38,7 +38,9 @@ def states(thing: Any) -> set[str]:
 
 
 @pytest.mark.slow
-def test_a_pool_outside_of_its_hours_and_in_them(environment: Any, pool_inputs: Properties) -> None:
+def test_a_pool_is_stopped_outside_of_its_hours_and_started_in_them(
+    environment: Any, pool_inputs: Properties
+) -> None:
     inputs = {**pool_inputs, "schedule": hours(environment)}
     made = environment.create("NodePool", inputs)
     assert states(made) == {"RUNNING"}, "who makes it wants to use it"
@@ -71,7 +73,9 @@ def test_a_node_with_a_state_of_its_own_keeps_it(environment: Any, pool_inputs: 
     assert planned(environment, stopped, inputs) == {}
 
 
-def test_one_node(environment: Any, pool_inputs: Properties, node_inputs: Properties) -> None:
+def test_a_node_is_stopped_outside_of_its_hours(
+    environment: Any, pool_inputs: Properties, node_inputs: Properties
+) -> None:
     pool = environment.create("NodePool", {**pool_inputs, "count": 2}, name="pool")
     fabric = {"cluster_fabric_id": pool.outs["cluster_fabric_id"]}
     inputs = {**node_inputs, **fabric, "schedule": hours(environment), "ttl": "7d"}
@@ -87,7 +91,7 @@ def test_one_node(environment: Any, pool_inputs: Properties, node_inputs: Proper
 
 
 @pytest.mark.slow
-def test_what_is_locked_is_stopped_only_with_permission(
+def test_a_locked_pool_is_stopped_only_with_permission(
     environment: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inputs = {**pool_inputs, "schedule": hours(environment), "lock_enabled": True}
@@ -107,7 +111,7 @@ def test_a_pool_is_as_old_as_its_oldest_node(environment: Any, pool_inputs: Prop
     assert NodePoolLifecycle.get_creation_time(larger.outs) == first
 
 
-def test_only_what_is_recorded_changes(environment: Any, pool_inputs: Properties) -> None:
+def test_a_change_of_records_alone_sends_nothing(environment: Any, pool_inputs: Properties) -> None:
     made = environment.create("NodePool", pool_inputs)
     environment.count_writes()
     inputs = {**pool_inputs, "schedule": hours(environment), "expires": "9000-01-01"}

@@ -115,13 +115,13 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
     return Watched(monkeypatch)
 
 
-def test_one_quiet_look_proves_nothing(watched: Watched) -> None:
+def test_one_quiet_observation_is_not_enough(watched: Watched) -> None:
     verdict = watched.look()
     assert not verdict.is_idle
     assert verdict.because.startswith("quiet for less than a minute, so that it may be due at ")
 
 
-def test_quiet_looks_over_the_whole_time_prove_it(watched: Watched) -> None:
+def test_quiet_observations_over_the_declared_time_are_idleness(watched: Watched) -> None:
     assert not watched.looks(3599.0, every=599.0).is_idle
     watched.clock.time += 600.0
     verdict = watched.look()
@@ -129,7 +129,7 @@ def test_quiet_looks_over_the_whole_time_prove_it(watched: Watched) -> None:
     assert verdict.because.startswith("no job, and each GPU used below 5% for 1h, at 20")
 
 
-def test_between_two_looks_somebody_may_have_used_it(watched: Watched) -> None:
+def test_a_long_gap_between_observations_begins_the_time_again(watched: Watched) -> None:
     assert not watched.looks(2 * 3600.0, every=idleness.MAX_LOOK_GAP_S + 1).is_idle
     assert watched.looks(4500.0, every=idleness.MAX_LOOK_GAP_S).is_idle
 
@@ -227,7 +227,7 @@ DOUBTS: dict[str, Callable[[Watched], None]] = {
 
 
 @pytest.mark.parametrize("doubt", DOUBTS)
-def test_a_doubt_begins_the_time_anew(watched: Watched, doubt: str) -> None:
+def test_any_sign_of_use_begins_the_time_again(watched: Watched, doubt: str) -> None:
     assert watched.looks(3000.0).because.startswith("quiet for 50m")
     before = watched.node, watched.told, dict(watched.scheduler.nodes_)
     DOUBTS[doubt](watched)
@@ -251,12 +251,12 @@ def test_a_silent_lens_ends_the_quiet_time(watched: Watched) -> None:
     assert QuietPeriods.from_intents(watched.intents).find("pool") is None
 
 
-def test_a_foreign_lens_is_told_of(watched: Watched) -> None:
+def test_a_lens_without_the_nodes_is_reported(watched: Watched) -> None:
     watched.told = heatmap(*[0.4] * 5, node="other")
     assert watched.look().because == "Lens: no answer names train-001: Lens may not watch it"
 
 
-def test_a_node_of_which_lens_names_five_gpus_is_told_of(watched: Watched) -> None:
+def test_a_node_with_five_gpus_in_lens_is_reported(watched: Watched) -> None:
     watched.told = heatmap(*[0.0] * 5)
     because = watched.look().because
     assert because.startswith("Lens: it names 5 of the 8 GPUs of train-001; the heatmap shows")
@@ -334,7 +334,7 @@ def test_a_lens_whose_clock_is_put_forward_makes_nothing_idle(watched: Watched) 
         watched.clock_ahead -= 839.0
 
 
-def test_other_nodes_or_another_bound_are_another_time(watched: Watched) -> None:
+def test_other_nodes_or_another_limit_begin_the_time_again(watched: Watched) -> None:
     watched.looks(3000.0)
     watched.clock.time += LOOK
     assert not watched.look(replace(IDLENESS, below=10.0)).is_idle
@@ -349,7 +349,7 @@ usually = st.sampled_from([True] * 15 + [False])
 
 @given(course=st.lists(st.tuples(pauses, usually), min_size=5, max_size=40))
 @example(course=[(900, True)] * 5)
-def test_idle_after_quiet_looks_over_the_time_none_too_far_from_the_next(
+def test_random_observations_give_idleness_only_without_long_gaps(
     course: list[tuple[int, bool]],
 ) -> None:
     with pytest.MonkeyPatch.context() as monkeypatch:
@@ -374,7 +374,7 @@ def test_idle_after_quiet_looks_over_the_time_none_too_far_from_the_next(
         ({"idle": IDLE, "drain": ASKED, "state": "STOPPED"}, "idle"),
     ],
 )
-def test_what_it_does_not_go_with(
+def test_inputs_that_contradict_idle_are_refused(
     environment: Any, pool_inputs: Properties, values: Properties, path: str
 ) -> None:
     with environment.use_context("train", preview=True):
@@ -382,7 +382,7 @@ def test_what_it_does_not_go_with(
     assert path in [each.property for each in found]
 
 
-def test_what_was_stopped_as_idle_stays_so_and_starts_without_idle(
+def test_nodes_stopped_as_idle_stay_stopped_until_idle_is_removed(
     environment: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scheduler = Simulated(environment.clock, [f"train-00{number}" for number in range(1, 4)])

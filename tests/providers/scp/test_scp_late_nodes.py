@@ -35,7 +35,7 @@ def answer_late(environment: Any, seconds: float, answer: str = "first") -> None
     )
 
 
-def assert_whole(environment: Any, pool: Any, count: int) -> None:
+def assert_complete(environment: Any, pool: Any, count: int) -> None:
     """The pool has every node that there is, and as many as declared."""
     assert (pool.outs["ready"], pool.outs.get("not_ready_reason")) == (True, None)
     assert sorted(environment.list_node_states()) == list(pool.nodes)
@@ -47,31 +47,31 @@ class TestPool:
     @pytest.mark.sampled(3)
     @answers
     @late
-    def test_the_first_up_makes_exactly_the_declared_nodes(
+    def test_the_first_up_creates_exactly_the_declared_nodes(
         self, environment: Any, pool_inputs: Properties, seconds: float, answer: str
     ) -> None:
         answer_late(environment, seconds, answer)
         pool = environment.create("NodePool", {**pool_inputs, "count": 7})
-        assert_whole(environment, pool, 7)
+        assert_complete(environment, pool, 7)
         assert environment.count_writes() == {CREATE: 2}
         environment.refresh(pool)
         assert environment.intents.list_all() == []
 
     @answers
-    def test_growth_makes_exactly_what_is_missing(
+    def test_growth_creates_exactly_the_missing_nodes(
         self, environment: Any, pool_inputs: Properties, answer: str
     ) -> None:
         pool = environment.create("NodePool", pool_inputs)
         answer_late(environment, 8, answer)
         environment.count_writes()
         pool = environment.update(pool, {**pool_inputs, "count": 5})
-        assert_whole(environment, pool, 5)
+        assert_complete(environment, pool, 5)
         assert environment.count_writes() == {CREATE: 1}
 
     @pytest.mark.slow
     @pytest.mark.sampled(1)
     @answers
-    def test_a_rollout_makes_each_node_once(
+    def test_a_rollout_creates_each_node_once(
         self, environment: Any, pool_inputs: Properties, answer: str
     ) -> None:
         rolled = {**pool_inputs, "rollout": {"max_unavailable": 1}}
@@ -79,7 +79,7 @@ class TestPool:
         answer_late(environment, 8, answer)
         environment.count_writes()
         pool = environment.update(pool, {**rolled, "image_id": IMAGE})
-        assert_whole(environment, pool, 3)
+        assert_complete(environment, pool, 3)
         assert {node["image_id"] for node in pool.nodes.values()} == {IMAGE}
         assert environment.count_writes() == {CREATE: 3, DELETE: 3}
 
@@ -92,7 +92,7 @@ class TestPool:
         answer_late(environment, 8)
         environment.count_writes()
         pool = environment.update(pool)
-        assert_whole(environment, pool, 3)
+        assert_complete(environment, pool, 3)
         assert environment.count_writes() == {CREATE: 1, DELETE: 1}
 
     @answers
@@ -109,10 +109,10 @@ class TestPool:
             environment.create("NodePool", pool_inputs)
         monkeypatch.undo_kill()  # type: ignore[attr-defined]
         pool = environment.create("NodePool", pool_inputs)
-        assert_whole(environment, pool, 3)
+        assert_complete(environment, pool, 3)
         assert environment.count_writes() == {CREATE: 1}
 
-    def test_a_growth_that_was_killed_and_is_no_longer_declared_is_taken_back(
+    def test_a_killed_growth_that_is_no_longer_declared_is_deleted(
         self, environment: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         pool = environment.create("NodePool", pool_inputs)
@@ -124,11 +124,11 @@ class TestPool:
         assert environment.list_changes(pool, pool_inputs) == {"node_ids": ("begun", "ended")}
         pool = environment.update(pool, pool_inputs)
         environment.move_clock(600)
-        assert_whole(environment, pool, 3)
+        assert_complete(environment, pool, 3)
         assert environment.list_changes(pool, pool_inputs) == {}
         assert environment.intents.list_all() == []
 
-    def test_a_create_that_is_refused_and_made_all_the_same_is_found_by_the_next_run(
+    def test_nodes_of_a_refused_create_are_found_by_the_next_run(
         self, environment: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         create = ScpClient.create_nodes
@@ -143,7 +143,7 @@ class TestPool:
         monkeypatch.setattr(ScpClient, "create_nodes", create)
         assert environment.intents.list_all(), "it may have made something"
         pool = environment.create("NodePool", pool_inputs)
-        assert_whole(environment, pool, 3)
+        assert_complete(environment, pool, 3)
         assert environment.count_writes() == {CREATE: 1}
 
     def test_nodes_of_an_accepted_create_that_never_show_are_reported_by_name(
@@ -164,7 +164,7 @@ class TestPool:
         hide(monkeypatch, environment, {pool.nodes["train-002"]["id"]}, seconds=30)
         environment.count_writes()
         after = environment.update(pool)
-        assert_whole(environment, after, 3)
+        assert_complete(environment, after, 3)
         assert after.outs["node_ids"] == pool.outs["node_ids"]
         assert environment.count_writes() == {}
 
@@ -184,7 +184,7 @@ class TestPool:
         hide(monkeypatch, environment, {pool.nodes["train-002"]["id"]}, seconds=30)
         refreshed = environment.refresh(pool)
         assert refreshed.outs["node_ids"] == pool.outs["node_ids"]
-        assert_whole(environment, environment.update(refreshed), 3)
+        assert_complete(environment, environment.update(refreshed), 3)
 
     def test_destroy_waits_for_nodes_that_are_not_shown_yet(
         self, environment: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
@@ -223,7 +223,7 @@ class TestGpuNode:
     @pytest.mark.sampled(3)
     @answers
     @late
-    def test_one_node_is_made_and_known(
+    def test_exactly_one_node_is_created_and_stored(
         self,
         environment: Any,
         pool_inputs: Properties,
@@ -263,7 +263,7 @@ class TestGpuNode:
         assert node.outs["ready"] is True
         assert environment.count_writes() == {CREATE: 1}
 
-    def test_a_node_that_never_shows_stays_recorded(
+    def test_a_node_that_is_never_shown_stays_recorded(
         self, environment: Any, pool_inputs: Properties, node_inputs: Properties
     ) -> None:
         pool = environment.create("NodePool", pool_inputs)

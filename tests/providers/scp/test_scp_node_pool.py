@@ -29,7 +29,7 @@ def one_by_one(inputs: Properties, **nodes: Properties) -> Properties:
 
 @pytest.mark.slow
 class TestBatches:
-    def test_eight_nodes_are_two_calls_five_more_one_and_their_end_one(
+    def test_creates_are_batched_and_a_deletion_is_one_request(
         self, environment: Any, pool_inputs: Properties
     ) -> None:
         eight = many(pool_inputs, 8)
@@ -46,13 +46,15 @@ class TestBatches:
         assert environment.count_writes() == {DELETE: 1}
         assert environment.list_node_states() == {}
 
-    def test_one_more_joins_alone(self, environment: Any, pool_inputs: Properties) -> None:
+    def test_one_more_node_joins_by_a_request_of_its_own(
+        self, environment: Any, pool_inputs: Properties
+    ) -> None:
         pool = environment.create("NodePool", pool_inputs)
         pool = environment.update(pool, many(pool_inputs, 4))
         assert environment.count_writes() == {CREATE: 2}
         assert pool.outs["ready"] is True
 
-    def test_where_one_may_not_join_the_platforms_words_are_told(
+    def test_the_refusal_of_a_single_node_is_in_the_error(
         self, environment: Any, pool_inputs: Properties
     ) -> None:
         environment.call_emulator("POST", "scp/settings", {"joining_one_allowed": False})
@@ -61,7 +63,7 @@ class TestBatches:
         assert len(pool.nodes) == 3
 
     @pytest.mark.parametrize("joining_while_creating", [False, True])
-    def test_200_nodes_take_as_long_as_two_and_are_not_asked_for_one_by_one(
+    def test_200_nodes_take_as_long_as_two_and_share_their_lists(
         self, environment: Any, pool_inputs: Properties, joining_while_creating: bool
     ) -> None:
         environment.call_emulator(
@@ -76,7 +78,7 @@ class TestBatches:
         assert sent[CREATE] == 40
         assert sent["GET"] < 150
 
-    def test_a_fabric_that_stays_creating_is_tried_after_a_while(
+    def test_a_fabric_that_stays_creating_is_joined_after_a_while(
         self, environment: Any, pool_inputs: Properties
     ) -> None:
         environment.call_emulator("POST", "scp/settings", {"joining_while_creating": True})
@@ -88,7 +90,7 @@ class TestBatches:
 
 
 class TestSize:
-    def test_shrinking_takes_the_named_ones_then_the_newest(
+    def test_shrinking_deletes_the_named_nodes_then_the_newest(
         self, environment: Any, pool_inputs: Properties
     ) -> None:
         pool = environment.create("NodePool", many(pool_inputs, 5))
@@ -98,7 +100,7 @@ class TestSize:
         assert environment.count_writes() == {DELETE: 1}
         assert set(environment.list_node_states()) == set(pool.nodes)
 
-    def test_a_failed_node_goes_before_a_good_one(
+    def test_shrinking_deletes_a_failed_node_first(
         self, environment: Any, pool_inputs: Properties
     ) -> None:
         pool = environment.create("NodePool", pool_inputs)
@@ -109,7 +111,7 @@ class TestSize:
         assert pool.outs["ready"] is True
 
     @pytest.mark.slow
-    def test_a_node_deleted_behind_our_back_is_drift_of_the_number_and_made_again(
+    def test_a_node_deleted_by_others_is_drift_and_created_again(
         self, environment: Any, pool_inputs: Properties
     ) -> None:
         pool = environment.create("NodePool", pool_inputs)
@@ -125,7 +127,7 @@ class TestSize:
         assert others < {node["id"] for node in pool.nodes.values()}
         assert environment.list_changes(pool) == {}
 
-    def test_a_node_stopped_behind_our_back_is_drift_of_that_node_and_started(
+    def test_a_node_stopped_by_others_is_drift_and_started(
         self, environment: Any, pool_inputs: Properties
     ) -> None:
         pool = environment.create("NodePool", pool_inputs)
@@ -156,7 +158,7 @@ class TestSize:
 
 @pytest.mark.slow
 class TestInPlace:
-    def test_power_of_all_is_one_request_each_way(
+    def test_all_nodes_are_stopped_and_started_by_one_request(
         self, environment: Any, pool_inputs: Properties
     ) -> None:
         pool = environment.create("NodePool", many(pool_inputs, 5))
@@ -169,7 +171,9 @@ class TestInPlace:
         assert environment.count_writes() == {"POST /v1/gpu-nodes/start": 1}
         assert pool.outs["ready"] is True
 
-    def test_nodes_one_by_one(self, environment: Any, pool_inputs: Properties) -> None:
+    def test_single_nodes_are_added_changed_and_removed(
+        self, environment: Any, pool_inputs: Properties
+    ) -> None:
         nat = {"nat_enabled": True, "public_ip_address_id": PUBLIC_IP}
         inputs = one_by_one(
             pool_inputs,
@@ -188,7 +192,7 @@ class TestInPlace:
         assert environment.list_changes(pool) == {}
         assert environment.list_changes(environment.refresh(pool)) == {}
 
-    def test_nat_is_assigned_exchanged_and_released(
+    def test_a_public_ip_is_assigned_exchanged_and_released(
         self, environment: Any, pool_inputs: Properties
     ) -> None:
         def with_ip(id_: str | None) -> Properties:
@@ -232,7 +236,7 @@ class TestInPlace:
         assert set(environment.list_node_states()) == {"train-a", "other"}
         assert after.nodes["a"]["id"] == pool.nodes["a"]["id"]
 
-    def test_a_public_ip_that_the_platform_refuses_is_told_and_tried_again(
+    def test_a_refused_public_ip_is_an_error_and_tried_again(
         self, environment: Any, pool_inputs: Properties
     ) -> None:
         wrong = {"nat_enabled": True, "public_ip_address_id": "none"}
@@ -272,7 +276,7 @@ class TestLocks:
             environment.delete(pool)
             assert environment.count_writes() == {self.UNLOCK: 2, DELETE: 1}
 
-    def test_who_stops_a_locked_node_finds_it_locked_again(
+    def test_a_locked_node_is_locked_again_after_its_stop(
         self, environment: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         locked = many(pool_inputs, 2, lock_enabled=True)
@@ -287,7 +291,7 @@ class TestLocks:
         }
         assert pool.outs["ready"] is True
 
-    def test_a_lock_set_behind_our_back_stops_the_update_before_anything_is_sent(
+    def test_a_lock_set_by_others_refuses_the_update_before_any_request(
         self, environment: Any, pool_inputs: Properties
     ) -> None:
         pool = environment.create("NodePool", pool_inputs)
@@ -332,7 +336,7 @@ class TestFabrics:
         assert environment.list_changes(environment.refresh(after)) == {}
 
     @pytest.mark.slow
-    def test_a_node_moved_behind_our_back_comes_back(
+    def test_a_node_moved_by_others_is_moved_back(
         self, environment: Any, pool_inputs: Properties, other: Any
     ) -> None:
         pool = environment.create("NodePool", pool_inputs)
@@ -348,7 +352,7 @@ class TestFabrics:
         assert environment.count_writes() == {MOVE: 1}
         assert environment.list_changes(pool) == {}
 
-    def test_a_fabric_without_members_is_no_target(
+    def test_a_move_to_a_fabric_without_members_is_refused(
         self, environment: Any, pool_inputs: Properties
     ) -> None:
         pool = environment.create("NodePool", pool_inputs)
@@ -376,7 +380,7 @@ class TestFabrics:
             environment.update(pool, moved)
         assert environment.count_writes() == {}
 
-    def test_another_pool_joins_by_the_id(
+    def test_another_pool_joins_a_fabric_by_its_id(
         self, environment: Any, pool_inputs: Properties, other: Any
     ) -> None:
         mine = {**pool_inputs, "cluster_fabric_name": "fabric2"}
@@ -413,7 +417,9 @@ class TestFabrics:
         assert list(found) == [path]
         assert said in found[path]
 
-    def test_one_node_makes_no_fabric(self, environment: Any, pool_inputs: Properties) -> None:
+    def test_a_new_fabric_of_one_node_is_refused(
+        self, environment: Any, pool_inputs: Properties
+    ) -> None:
         found = environment.find_problems("NodePool", many(pool_inputs, 1))
         assert "one server cannot make the fabric fabric1" in found["count"]
         found = environment.find_problems("NodePool", one_by_one(pool_inputs, a={}))
@@ -432,7 +438,7 @@ class TestFabrics:
 
 @pytest.mark.slow
 class TestTrouble:
-    def test_one_failed_node_does_not_lose_the_others(
+    def test_a_failed_node_keeps_the_other_nodes(
         self, environment: Any, pool_inputs: Properties
     ) -> None:
         environment.inject_fault("POST", "^/v1/gpu-nodes$", failing="-002$")
@@ -451,7 +457,7 @@ class TestTrouble:
         )
         assert kept < {node["id"] for node in pool.nodes.values()}
 
-    def test_a_batch_that_finds_no_capacity_does_not_lose_the_others(
+    def test_a_batch_without_capacity_keeps_the_other_batches(
         self, environment: Any, pool_inputs: Properties
     ) -> None:
         environment.call_emulator("POST", "scp/settings", {"capacity": {"POOL001-krw1a": 8}})
@@ -481,7 +487,7 @@ class TestTrouble:
         assert environment.intents.list_all() == []
         assert environment.list_node_states() == {}
 
-    def test_a_node_that_vanishes_while_it_is_made_is_told_and_made_again(
+    def test_a_node_that_vanishes_during_its_create_is_created_again(
         self, environment: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         pool = environment.create("NodePool", pool_inputs, timeout=60)
@@ -493,7 +499,7 @@ class TestTrouble:
         assert len(pool.nodes) == 3
 
     @pytest.mark.parametrize("skip", [0, 1, 2])
-    def test_a_lost_answer_makes_no_node_twice(
+    def test_a_lost_answer_creates_no_node_twice(
         self, environment: Any, pool_inputs: Properties, skip: int
     ) -> None:
         environment.inject_fault("POST", "^/v1/gpu-nodes$", drop="after", skip=skip)
@@ -502,7 +508,7 @@ class TestTrouble:
         assert environment.count_writes()[CREATE] == 3
         assert sorted(environment.list_node_states()) == list(pool.nodes)
 
-    def test_a_lost_request_is_found_out_by_the_next_run(
+    def test_a_lost_request_is_sent_again_by_the_next_run(
         self, environment: Any, pool_inputs: Properties
     ) -> None:
         environment.inject_fault("POST", "^/v1/gpu-nodes$", drop="before", skip=1)
@@ -513,7 +519,7 @@ class TestTrouble:
         pool = environment.update(pool)
         assert (pool.outs["ready"], len(pool.nodes)) == (True, 8)
 
-    def test_a_create_that_died_is_found_again(
+    def test_nodes_of_a_killed_create_are_found_by_the_next_run(
         self, environment: Any, pool_inputs: Properties
     ) -> None:
         """The answer is lost, and so is the list that would find the nodes."""
@@ -526,7 +532,7 @@ class TestTrouble:
         assert pool.outs["ready"] is True
         assert environment.count_writes() == {CREATE: 1}
 
-    def test_growth_that_died_is_found_again(
+    def test_nodes_of_a_killed_growth_are_found_by_the_next_run(
         self, environment: Any, pool_inputs: Properties
     ) -> None:
         """The state never heard of the new nodes; their record did."""
@@ -543,7 +549,7 @@ class TestTrouble:
         environment.refresh(again)
         assert environment.intents.list_all() == []
 
-    def test_what_died_after_a_refresh_is_deleted_with_the_pool(
+    def test_nodes_of_a_killed_create_are_deleted_with_the_pool(
         self, environment: Any, pool_inputs: Properties
     ) -> None:
         before = environment.create("NodePool", pool_inputs)
@@ -570,7 +576,7 @@ class TestTrouble:
         assert environment.now - started < 120
         assert environment.count_writes() == {}
 
-    def test_two_pools_do_not_make_one_fabric_at_a_time(
+    def test_two_pools_cannot_create_one_fabric_at_the_same_time(
         self, environment: Any, pool_inputs: Properties
     ) -> None:
         fabric = Target("scp", "Fabric", "fabric1", "POOL001-krw1a")
@@ -582,7 +588,7 @@ class TestTrouble:
         assert "declare as one's cluster_fabric_id the output of the other" in str(caught.value)
         assert environment.count_writes() == {}
 
-    def test_somebody_elses_node_of_a_name_is_not_touched(
+    def test_a_node_of_others_with_a_declared_name_stays_unchanged(
         self, environment: Any, pool_inputs: Properties
     ) -> None:
         theirs = environment.create("NodePool", one_by_one(pool_inputs, a={}, b={}), name="theirs")
@@ -610,7 +616,9 @@ class TestTrouble:
 
 
 class TestImport:
-    def test_numbered_nodes_are_a_count(self, environment: Any, pool_inputs: Properties) -> None:
+    def test_numbered_nodes_are_imported_as_a_count(
+        self, environment: Any, pool_inputs: Properties
+    ) -> None:
         pool = environment.create("NodePool", pool_inputs)
         inputs, found = environment.import_object("NodePool", pool.id)
         unseen = {"server_type_id", "os_user_password"}
@@ -620,7 +628,9 @@ class TestImport:
         assert environment.update(found, pool_inputs).outs["ready"] is True
         assert environment.count_writes() == {}
 
-    def test_named_nodes_are_a_map(self, environment: Any, pool_inputs: Properties) -> None:
+    def test_named_nodes_are_imported_as_a_map(
+        self, environment: Any, pool_inputs: Properties
+    ) -> None:
         pool = environment.create("NodePool", one_by_one(pool_inputs, a={}, b={}))
         inputs, found = environment.import_object("NodePool", pool.id)
         assert inputs["nodes"] == {"a": {}, "b": {}}
@@ -629,11 +639,11 @@ class TestImport:
         assert set(environment.list_changes(found, pool.inputs)) == recorded
 
     @pytest.mark.parametrize("id_", ["x", "POOL001-krw1a/fabric1", "POOL001-krw1a/fabric1/none"])
-    def test_what_is_no_pool_is_not_found(self, environment: Any, id_: str) -> None:
+    def test_an_id_of_no_pool_is_not_found(self, environment: Any, id_: str) -> None:
         assert environment.import_object("NodePool", id_) is None
 
 
-def test_a_plan_needs_no_answer(
+def test_a_plan_without_an_answer_reports_skipped_checks(
     environment: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(offers, "cached_lists", WeakKeyDictionary())
@@ -662,7 +672,9 @@ def test_what_the_platform_does_not_offer_is_refused_while_planning(
     assert said in found[field]
 
 
-def test_an_image_that_the_servers_do_not_run(environment: Any, pool_inputs: Properties) -> None:
+def test_an_image_that_the_servers_do_not_run_is_refused(
+    environment: Any, pool_inputs: Properties
+) -> None:
     east = {"region_id": "kr-east1", "image_id": "IMAGE-9sHgDr3XkWnVtBq6ZyLmPa"}
     servers = {"server_type_id": "1b6d4f0c83a94e57b2c90a7d5e16f348"}
     found = environment.find_problems("NodePool", {**pool_inputs, **east, **servers})

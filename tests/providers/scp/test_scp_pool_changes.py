@@ -39,7 +39,7 @@ def stored(declared: Properties, *nodes: Properties, **fields: Any) -> Propertie
 
 
 @pytest.fixture
-def three(declared: Properties) -> Properties:
+def three_nodes(declared: Properties) -> Properties:
     return stored(declared, node("001"), node("002"), node("003"))
 
 
@@ -52,21 +52,22 @@ def replacing(old: Properties, new: Properties) -> list[str]:
     return [change.path for change in NodePoolLifecycle().list_changes(old, new) if change.replaces]
 
 
-def test_nothing_differs(declared: Properties, three: Properties) -> None:
-    assert shown(three, declared) == {}
+def test_nodes_as_declared_plan_nothing(declared: Properties, three_nodes: Properties) -> None:
+    assert shown(three_nodes, declared) == {}
     assert (
-        shown(three, {**declared, "count": 3.0, "init_script": "", "cluster_fabric_id": ""}) == {}
+        shown(three_nodes, {**declared, "count": 3.0, "init_script": "", "cluster_fabric_id": ""})
+        == {}
     )
-    assert shown(three, {**declared, "os_user_id": "root", "remove": ["train-003"]}) == {}
-    assert shown(three, {**declared, "tags": {"team": "x"}}) == {}
-    assert shown(three, {**declared, "cluster_fabric_id": "f1", "state": "RUNNING"}) == {}
+    assert shown(three_nodes, {**declared, "os_user_id": "root", "remove": ["train-003"]}) == {}
+    assert shown(three_nodes, {**declared, "tags": {"team": "x"}}) == {}
+    assert shown(three_nodes, {**declared, "cluster_fabric_id": "f1", "state": "RUNNING"}) == {}
 
 
-def test_growth_is_a_number_and_shrinking_names_who_goes(
-    declared: Properties, three: Properties
+def test_growth_shows_a_number_and_shrinking_the_removed_nodes(
+    declared: Properties, three_nodes: Properties
 ) -> None:
-    assert shown(three, {**declared, "count": 5}) == {"count": (3, 5)}
-    assert shown(three, {**declared, "count": 2, "remove": ["train-001"]}) == {
+    assert shown(three_nodes, {**declared, "count": 5}) == {"count": (3, 5)}
+    assert shown(three_nodes, {**declared, "count": 2, "remove": ["train-001"]}) == {
         "count": (3, 2),
         'nodes["train-001"]': ("id-001", None),
     }
@@ -77,28 +78,28 @@ def test_a_stopped_node_is_drift_of_that_node_alone(declared: Properties) -> Non
     assert shown(old, declared) == {'nodes["train-002"].state': ("STOPPED", "RUNNING")}
 
 
-def test_a_node_that_is_gone_is_drift_of_the_number(declared: Properties) -> None:
+def test_a_missing_node_is_a_change_of_the_count(declared: Properties) -> None:
     old = stored({**declared, "count": 2}, node("001"), node("003"))
     assert shown(old, declared) == {"count": (2, 3)}
 
 
-def test_a_failed_node_is_shown_to_be_made_again(declared: Properties) -> None:
+def test_a_failed_node_is_planned_as_recreated(declared: Properties) -> None:
     old = stored(declared, node("001"), node("002", "ERROR"), node("003"), ready=False)
     (found,) = NodePoolLifecycle().list_changes(old, declared)
     assert (found.path, found.replaces) == ('nodes["train-002"].state', False)
     assert "deleted and created again" in found.because
 
 
-def test_what_is_under_way_is_waited_for(declared: Properties) -> None:
+def test_a_node_that_changes_state_plans_nothing(declared: Properties) -> None:
     nodes = [node("001"), node("002", "CREATING"), node("003")]
     old = stored(declared, *nodes, ready=False, not_ready_reason="1 CREATING")
     (found,) = NodePoolLifecycle().list_changes(old, declared)
     assert (found.path, found.because) == ("ready", "resume waiting: 1 CREATING")
 
 
-def test_a_move_of_all_is_one_change(declared: Properties, three: Properties) -> None:
+def test_a_move_of_all_is_one_change(declared: Properties, three_nodes: Properties) -> None:
     moved = {**declared, "cluster_fabric_name": "fabric2"}
-    assert shown(three, moved) == {"cluster_fabric_name": ("fabric1", "fabric2")}
+    assert shown(three_nodes, moved) == {"cluster_fabric_name": ("fabric1", "fabric2")}
     astray = node("002", cluster_fabric_name="fabric9", cluster_fabric_id="f9")
     old = stored(declared, node("001"), astray, node("003"))
     assert shown(old, declared) == {
@@ -106,17 +107,17 @@ def test_a_move_of_all_is_one_change(declared: Properties, three: Properties) ->
     }
 
 
-def test_what_holds_for_all_is_one_change(declared: Properties, three: Properties) -> None:
-    assert shown(three, {**declared, "lock_enabled": True}) == {"lock_enabled": (None, True)}
-    assert shown(three, {**declared, "state": "STOPPED"}) == {"state": ("RUNNING", "STOPPED")}
-    stopped = {**three, "state": "STOPPED"}
+def test_a_shared_input_is_one_change(declared: Properties, three_nodes: Properties) -> None:
+    assert shown(three_nodes, {**declared, "lock_enabled": True}) == {"lock_enabled": (None, True)}
+    assert shown(three_nodes, {**declared, "state": "STOPPED"}) == {"state": ("RUNNING", "STOPPED")}
+    stopped = {**three_nodes, "state": "STOPPED"}
     assert shown(stopped, declared) == {"state": ("STOPPED", "RUNNING")}
-    locked = {**three, "lock_enabled": True}
+    locked = {**three_nodes, "lock_enabled": True}
     (kept,) = NodePoolLifecycle().list_changes(locked, declared)
     assert (kept.path, kept.action) == ("lock_enabled", Action.KEEP)
 
 
-def test_nodes_one_by_one(declared: Properties) -> None:
+def test_changes_of_single_nodes_have_their_own_paths(declared: Properties) -> None:
     keys = {"a": node("a"), "b": node("b", lock_enabled=True), "c": node("c")}
     base = {key: value for key, value in declared.items() if key != "count"}
     declared_before: Properties = {"nodes": {"a": {}, "b": {}, "c": {}}}
@@ -134,16 +135,16 @@ def test_nodes_one_by_one(declared: Properties) -> None:
     assert shown(old, {**base, "nodes": renamed}) == {}
 
 
-def test_what_is_not_known_yet_is_a_change_in_place(
-    declared: Properties, three: Properties
+def test_an_unknown_input_is_a_change_in_place(
+    declared: Properties, three_nodes: Properties
 ) -> None:
     for name in ("count", "cluster_fabric_name", "cluster_fabric_id"):
-        found = shown(three, {**declared, name: UNKNOWN})
+        found = shown(three_nodes, {**declared, name: UNKNOWN})
         assert list(found) == [name]
-        assert replacing(three, {**declared, name: UNKNOWN}) == []
+        assert replacing(three_nodes, {**declared, name: UNKNOWN}) == []
     base = {key: value for key, value in declared.items() if key != "count"}
     nodes = {"a": {"nat_enabled": True, "public_ip_address_id": UNKNOWN}}
-    assert list(shown(three, {**base, "nodes": nodes})) == ["nodes"]
+    assert list(shown(three_nodes, {**base, "nodes": nodes})) == ["nodes"]
 
 
 @pytest.mark.parametrize(
@@ -161,13 +162,13 @@ def test_what_is_not_known_yet_is_a_change_in_place(
         ("os_user_id", "ubuntu"),
     ],
 )
-def test_what_no_node_can_change_replaces_the_pool(
-    declared: Properties, three: Properties, name: str, value: str
+def test_an_input_fixed_at_creation_replaces_the_pool(
+    declared: Properties, three_nodes: Properties, name: str, value: str
 ) -> None:
-    assert replacing(three, {**declared, name: value}) == [name]
+    assert replacing(three_nodes, {**declared, name: value}) == [name]
 
 
-def test_outputs_without_nodes_are_compared_by_their_echo(declared: Properties) -> None:
+def test_outputs_without_nodes_are_compared_by_their_inputs(declared: Properties) -> None:
     old = {**declared, "ready": False, "not_ready_reason": "interrupted"}
     assert shown(old, declared) == {"ready": (False, True)}
     assert shown(old, {**declared, "count": 4}) == {"count": (3, 4)}
@@ -190,21 +191,21 @@ class TestGuards:
             assert guard is not None, change
             assert "train-002" in guard.because
 
-    def test_who_unlocks_may_stop(self, declared: Properties) -> None:
+    def test_a_stop_with_an_unlock_needs_no_permission(self, declared: Properties) -> None:
         old = stored(declared, *(node(key, lock_enabled=True) for key in ("001", "002", "003")))
         assert find_change_guard(old, {**declared, "state": "STOPPED"}) is not None
         unlocked = {**declared, "state": "STOPPED", "lock_enabled": False}
         assert find_change_guard(old, unlocked) is None
         assert find_change_guard(old, {**unlocked, "count": 2}) is not None
 
-    def test_what_is_not_known_is_not_judged(self, declared: Properties) -> None:
+    def test_unknown_inputs_need_no_permission_yet(self, declared: Properties) -> None:
         old = stored(declared, node("001", lock_enabled=True))
         assert find_change_guard(old, {**declared, "count": UNKNOWN}) is None
         assert find_change_guard(declared, declared) is None
         assert find_deletion_guard(declared) is None
 
 
-def test_a_replaced_pool_shows_what_its_new_nodes_are(declared: Properties) -> None:
+def test_the_plan_of_a_replaced_pool_shows_the_new_nodes(declared: Properties) -> None:
     named = {name: value for name, value in declared.items() if name != "count"}
     edge = {"nat_enabled": True, "public_ip_address_id": "ip-1", "lock_enabled": True}
     before = {**named, "nodes": {"edge": edge, "inner": {}}, "lock_enabled": True}

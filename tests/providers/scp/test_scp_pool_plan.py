@@ -58,20 +58,20 @@ def test_missing_nodes_get_the_lowest_free_names() -> None:
     assert kept(found) == ["train-002", "train-005"]
 
 
-def test_names_that_are_to_be_removed_are_not_given_again() -> None:
+def test_names_of_removed_nodes_are_not_used_again() -> None:
     assert names(plan_pool(counted(2, remove=["train-001"]), []).create) == [
         "train-002",
         "train-003",
     ]
 
 
-def test_a_leaving_node_counts_no_more() -> None:
+def test_a_node_under_deletion_does_not_count() -> None:
     found = plan_pool(counted(2), [node(1), node(2, "TERMINATING")])
     assert names(found.create) == ["train-002"]
     assert names(found.delete) == []
 
 
-def test_who_goes_first_when_the_pool_shrinks() -> None:
+def test_nodes_are_removed_by_name_failure_power_and_age() -> None:
     nodes = [node(1), node(2, "STOPPED"), node(3, "ERROR"), node(4), node(5), node(6)]
     declared = counted(1, remove=["train-004", "nobody", "train-001"])
     order = names(sort_for_removal(nodes, declared))
@@ -79,13 +79,13 @@ def test_who_goes_first_when_the_pool_shrinks() -> None:
     assert kept(plan_pool(declared, nodes)) == ["train-005"]
 
 
-def test_stopped_nodes_of_a_stopped_pool_go_by_age() -> None:
+def test_nodes_of_a_stopped_pool_are_removed_by_age() -> None:
     nodes = [node(1, "STOPPED"), node(2), node(3, "STOPPED")]
     order = names(sort_for_removal(nodes, counted(1, state="STOPPED")))
     assert order == ["train-003", "train-002", "train-001"]
 
 
-def test_a_failed_node_is_made_again_unless_it_failed_just_now() -> None:
+def test_a_failed_node_is_replaced_unless_it_is_spared() -> None:
     nodes = [node(1), node(2, "ERROR")]
     found = plan_pool(counted(2), nodes)
     assert [(each.node.id, each.reason) for each in found.replace] == [
@@ -114,7 +114,7 @@ def test_another_address_replaces_that_node_alone() -> None:
     assert kept(found) == ["train-001"]
 
 
-def test_what_holds_for_all_holds_where_a_node_says_nothing() -> None:
+def test_shared_inputs_hold_for_nodes_without_their_own() -> None:
     declared = mapped({"a": {}, "b": {"lock_enabled": False}}, lock_enabled=True, state="STOPPED")
     assert declared.get_declared_node("train-a") == DeclaredNode(
         "a", "train-a", lock_enabled=True, state="STOPPED"
@@ -134,7 +134,7 @@ STATES = [str(state) for state in NodeState]
     st.integers(1, 20),
     st.lists(st.integers(1, 30).map(lambda number: f"train-{number:03}"), max_size=4),
 )
-def test_a_plan_leads_to_the_declared_number(
+def test_any_plan_leads_to_the_declared_number_of_nodes(
     there: list[tuple[int, str]], count: int, remove: list[str]
 ) -> None:
     nodes = [node(number, state) for number, state in there]
@@ -158,7 +158,7 @@ def test_a_plan_leads_to_the_declared_number(
 
 
 @given(st.permutations([node(n, s) for n, s in enumerate(["RUNNING", "ERROR", "STOPPED"] * 3, 1)]))
-def test_the_order_of_a_list_decides_nothing(nodes: list[NodeOutputs]) -> None:
+def test_the_order_of_listed_nodes_changes_no_plan(nodes: list[NodeOutputs]) -> None:
     assert names(plan_pool(counted(4), nodes).delete) == names(
         plan_pool(counted(4), sorted_(nodes)).delete
     )
@@ -196,14 +196,14 @@ FABRIC = TargetFabric(name="fabric1")
         ({"cluster_fabric_id": None, "cluster_fabric_name": None}, {}, []),
     ],
 )
-def test_what_differs_of_one_node(
+def test_differences_between_a_node_and_its_declaration(
     seen: dict[str, Any], wanted: dict[str, Any], fields: list[str]
 ) -> None:
     found = find_differences(node(1, **seen), DeclaredNode("k", "train-001", **wanted), FABRIC)
     assert [each.field for each in found] == fields
 
 
-def test_an_id_decides_where_a_name_could_be_another_fabric() -> None:
+def test_a_fabric_declared_by_id_is_compared_by_id() -> None:
     fabric = TargetFabric(name="fabric1", id="f2")
     assert not fabric.contains(node(1))
     assert fabric.contains(node(1, cluster_fabric_id="f2", cluster_fabric_name="renamed"))

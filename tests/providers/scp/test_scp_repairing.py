@@ -95,7 +95,7 @@ def ids(pool: Any) -> dict[str, str]:
     return {name: node["id"] for name, node in pool.nodes.items()}
 
 
-def remade(before: Any, after: Any) -> list[str]:
+def list_recreated(before: Any, after: Any) -> list[str]:
     return sorted(name for name, id_ in ids(after).items() if ids(before)[name] != id_)
 
 
@@ -104,7 +104,7 @@ def notices(pool: Any, inputs: Properties | None = None) -> list[str]:
     return [each.text for each in told if each.kind == "repair"]
 
 
-def most_away(environment: Any) -> int:
+def count_most_unavailable(environment: Any) -> int:
     """How many of the four were gone at once, at the most, by what the runs told; not yet repaired
     ones are there."""
     phases = [message for message in environment.messages if re.search(r"[0-9] [A-Z]+", message)]
@@ -119,7 +119,7 @@ def assert_free(environment: Any, pool: Any, scheduler: Simulated) -> None:
     )
 
 
-def test_a_failed_node_is_a_row_then_made_anew_then_nothing(
+def test_a_failed_node_is_planned_recreated_and_then_unchanged(
     environment: Any, pool: Any, scheduler: Simulated
 ) -> None:
     scheduler.run("train-002", 30)
@@ -130,7 +130,7 @@ def test_a_failed_node_is_a_row_then_made_anew_then_nothing(
     assert [(node.name, len(node.jobs)) for node in leaving.nodes] == [("train-002", 1)]
     began = environment.now
     mended = environment.update(pool)
-    assert remade(pool, mended) == ["train-002"]
+    assert list_recreated(pool, mended) == ["train-002"]
     assert environment.now - began >= 30 * 60
     assert environment.count_writes() == {"DELETE /v1/gpu-nodes": 1, "POST /v1/gpu-nodes": 1}
     assert (mended.outs["ready"], mended.outs["faults"]) == (True, [])
@@ -139,7 +139,7 @@ def test_a_failed_node_is_a_row_then_made_anew_then_nothing(
     assert_free(environment, pool, scheduler)
 
 
-def test_a_fault_is_told_with_the_moment_of_the_first_look(environment: Any, pool: Any) -> None:
+def test_a_fault_shows_the_time_of_its_first_observation(environment: Any, pool: Any) -> None:
     pool = broken(environment, pool)
     (fault,) = pool.outs["faults"]
     assert (fault["because"], fault["instance"]) == ("its state is ERROR", ids(pool)["train-002"])
@@ -148,23 +148,25 @@ def test_a_fault_is_told_with_the_moment_of_the_first_look(environment: Any, poo
     assert later["since"] == fault["since"] != ""
 
 
-def test_a_state_of_an_older_version_tells_its_failed_nodes(
+def test_a_state_of_an_older_version_shows_its_failed_nodes(
     environment: Any, pool: Any, scheduler: Simulated
 ) -> None:
     pool = broken(environment, pool)
     del pool.outs["faults"]
     assert environment.list_changes(pool) == {ROW: ("broken", "REMAKE")}
-    assert remade(pool, environment.update(pool)) == ["train-002"]
+    assert list_recreated(pool, environment.update(pool)) == ["train-002"]
 
 
-def test_without_a_declaration_all_is_as_before(environment: Any, pool_inputs: Properties) -> None:
+def test_without_a_declared_repair_failed_nodes_are_recreated(
+    environment: Any, pool_inputs: Properties
+) -> None:
     pool = environment.create("NodePool", {**pool_inputs, "count": 4})
     pool = broken(environment, pool, *NAMES[:3])
     assert set(environment.list_changes(pool)) == {f'nodes["{name}"].state' for name in NAMES[:3]}
     assert notices(pool) == []
 
 
-def test_who_declares_a_review_gets_nothing_done_without_one(
+def test_a_declared_review_is_required_before_a_repair(
     environment: Any, pool: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     news = declared(pool, approve="reviewed")
@@ -181,7 +183,7 @@ def test_who_declares_a_review_gets_nothing_done_without_one(
     assert ROW in environment.list_changes(pool, news)
 
 
-def test_above_max_unhealthy_nothing_is_made_anew(environment: Any, pool: Any) -> None:
+def test_above_max_unhealthy_no_node_is_recreated(environment: Any, pool: Any) -> None:
     pool = broken(environment, pool, *NAMES[:3])
     assert [path for path in environment.list_changes(pool) if path.startswith("repair")] == []
     assert "3 of 4 nodes are unhealthy, more than repair.max_unhealthy (50%)" in notices(pool)[0]
@@ -192,19 +194,19 @@ def test_above_max_unhealthy_nothing_is_made_anew(environment: Any, pool: Any) -
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("parallel", [1, 2])
-def test_so_many_at_a_time(
+def test_max_parallel_limits_the_repairs_at_a_time(
     environment: Any, pool: Any, scheduler: Simulated, parallel: int
 ) -> None:
     pool = broken(environment, pool, *NAMES[:3])
     environment.messages.clear()
     mended = environment.update(pool, declared(pool, max_unhealthy=4, max_parallel=parallel))
-    assert remade(pool, mended) == NAMES[:3]
-    assert most_away(environment) == parallel
+    assert list_recreated(pool, mended) == NAMES[:3]
+    assert count_most_unavailable(environment) == parallel
     assert environment.count_writes()["DELETE /v1/gpu-nodes"] == 3 // parallel + 3 % parallel
     assert_free(environment, pool, scheduler)
 
 
-def test_what_is_broken_and_stays_so_does_not_stop_the_others(
+def test_a_broken_node_that_stays_does_not_stop_other_repairs(
     environment: Any, pool: Any, scheduler: Simulated, conditions: Conditions
 ) -> None:
     conditions.not_ready("train-004", an_hour_ago(environment))
@@ -215,13 +217,13 @@ def test_what_is_broken_and_stays_so_does_not_stop_the_others(
         "train-004", is_failed=True
     )
     mended = environment.update(pool, news)
-    assert remade(pool, mended) == ["train-002"]
+    assert list_recreated(pool, mended) == ["train-002"]
     assert mended.outs["ready"] is True
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_it_stops_at_the_first_that_does_not_come_back(
+def test_repairs_stop_at_the_first_node_that_does_not_come_back(
     environment: Any, pool: Any, scheduler: Simulated
 ) -> None:
     pool = broken(environment, pool, *NAMES[:2])
@@ -236,7 +238,9 @@ def test_it_stops_at_the_first_that_does_not_come_back(
     assert environment.list_changes(mended) == {}
 
 
-def test_a_node_under_a_job_stays(environment: Any, pool: Any, scheduler: Simulated) -> None:
+def test_a_broken_node_with_a_job_is_not_recreated(
+    environment: Any, pool: Any, scheduler: Simulated
+) -> None:
     scheduler.run("train-002", 300)
     pool = broken(environment, pool)
     news = {**declared(pool), "drain": {**ASKED, "wait_minutes": 5}}
@@ -246,14 +250,14 @@ def test_a_node_under_a_job_stays(environment: Any, pool: Any, scheduler: Simula
     assert_free(environment, pool, scheduler)
 
 
-def test_a_locked_node_needs_its_permission(environment: Any, pool: Any) -> None:
+def test_the_repair_of_a_locked_node_needs_a_permission(environment: Any, pool: Any) -> None:
     pool = environment.update(pool, {**pool.inputs, "lock_enabled": True})
     pool = broken(environment, pool)
     with pytest.raises(GpuformError, match="train-002 is locked"):
         environment.diff(pool, pool.inputs)
 
 
-def test_one_that_has_become_well_is_left(
+def test_a_node_that_has_recovered_is_not_recreated(
     environment: Any, pool: Any, scheduler: Simulated
 ) -> None:
     pool = broken(environment, pool)
@@ -262,7 +266,7 @@ def test_one_that_has_become_well_is_left(
     assert "node train-002 is no longer broken: it is left as it is" in environment.messages
 
 
-def test_the_server_in_its_place_is_never_taken(
+def test_the_server_in_place_of_a_broken_one_is_never_recreated(
     environment: Any, pool: Any, scheduler: Simulated
 ) -> None:
     """The state is of before a run that was killed: what it says is about a server that is gone."""
@@ -278,7 +282,7 @@ UBUNTU = "IMAGE-4mQzWvT9hLxRbYc2NfKpJd"
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_beside_a_rollout_the_smaller_bound_holds(
+def test_the_lower_limit_of_repair_and_rollout_holds(
     environment: Any, pool: Any, scheduler: Simulated
 ) -> None:
     pool = environment.update(pool, {**pool.inputs, "rollout": {"max_unavailable": 3}})
@@ -288,12 +292,12 @@ def test_beside_a_rollout_the_smaller_bound_holds(
     assert set(environment.list_changes(pool, news)) == {"image_id", ROW}
     rolled = environment.update(pool, news)
     assert {node["image_id"] for node in rolled.nodes.values()} == {UBUNTU}
-    assert most_away(environment) == 1
+    assert count_most_unavailable(environment) == 1
     assert environment.list_changes(rolled) == {}
     assert_free(environment, pool, scheduler)
 
 
-def test_a_broken_node_goes_first_where_there_are_to_be_fewer(
+def test_shrinking_deletes_a_broken_node_first(
     environment: Any, pool: Any, scheduler: Simulated
 ) -> None:
     pool = broken(environment, pool)
@@ -305,18 +309,18 @@ def test_a_broken_node_goes_first_where_there_are_to_be_fewer(
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_a_repaired_node_is_stopped_where_the_pool_is(
+def test_a_repaired_node_of_a_stopped_pool_is_stopped(
     environment: Any, pool: Any, scheduler: Simulated
 ) -> None:
     pool = environment.update(pool, {**pool.inputs, "state": "STOPPED"})
     pool = broken(environment, pool)
     mended = environment.update(pool)
-    assert remade(pool, mended) == ["train-002"]
+    assert list_recreated(pool, mended) == ["train-002"]
     assert {node["state"] for node in mended.nodes.values()} == {"STOPPED"}
 
 
 class TestNotReady:
-    def test_for_long_is_a_fault(
+    def test_a_node_unusable_for_long_is_a_fault(
         self, environment: Any, pool: Any, scheduler: Simulated, conditions: Conditions
     ) -> None:
         since = an_hour_ago(environment)
@@ -326,11 +330,11 @@ class TestNotReady:
         assert (fault["cause"], fault["since"]) == ("not_ready", since)
         assert environment.list_changes(pool) == {ROW: ("broken", "REMAKE")}
         mended = environment.update(pool)
-        assert remade(pool, mended) == ["train-002"]
+        assert list_recreated(pool, mended) == ["train-002"]
         conditions.told["train-002"] = NodeCondition()
         assert environment.list_changes(environment.refresh(mended)) == {}
 
-    def test_for_a_moment_is_none(
+    def test_a_node_unusable_for_a_moment_is_no_fault(
         self, environment: Any, pool: Any, conditions: Conditions
     ) -> None:
         """Slurm does not tell since when: it is counted from the first look."""
@@ -349,7 +353,7 @@ class TestNotReady:
     @pytest.mark.parametrize(
         "since", ["0001-01-01T00:00:00Z", "2020-01-01T00:00:00Z", "3000-01-01T00:00:00Z", "soon"]
     )
-    def test_since_a_time_before_its_creation_or_in_the_future_counts_from_the_first_look(
+    def test_an_impossible_start_time_is_replaced_by_the_first_observation(
         self, environment: Any, pool: Any, conditions: Conditions, since: str
     ) -> None:
         conditions.not_ready("train-002", since)
@@ -360,16 +364,16 @@ class TestNotReady:
             "train-002"
         ]
 
-    def test_since_the_time_of_the_machine_that_it_replaced_is_no_fault(
+    def test_the_start_time_of_a_replaced_machine_is_no_fault(
         self, environment: Any, pool: Any, scheduler: Simulated, conditions: Conditions
     ) -> None:
         """Its name is the same, and Kubernetes shows the old machine until the new one joins."""
         conditions.not_ready("train-002", an_hour_ago(environment))
         mended = environment.update(environment.refresh(pool))
-        assert remade(pool, mended) == ["train-002"]
+        assert list_recreated(pool, mended) == ["train-002"]
         assert environment.refresh(mended).outs["faults"] == []
 
-    def test_counts_among_the_unhealthy_before_it_is_a_fault(
+    def test_an_unusable_node_counts_as_unhealthy_before_it_is_a_fault(
         self, environment: Any, pool: Any, conditions: Conditions
     ) -> None:
         for name in NAMES[2:]:
@@ -377,7 +381,7 @@ class TestNotReady:
         pool = broken(environment, pool)
         assert "3 of 4 nodes are unhealthy" in notices(pool)[0]
 
-    def test_and_well_again_is_left(
+    def test_a_node_that_is_ready_again_is_not_recreated(
         self, environment: Any, pool: Any, scheduler: Simulated, conditions: Conditions
     ) -> None:
         conditions.not_ready("train-002", an_hour_ago(environment))
@@ -386,14 +390,14 @@ class TestNotReady:
         assert ids(environment.update(pool)) == ids(pool)
         assert "node train-002 can be used again: it is left as it is" in environment.messages
 
-    def test_of_a_stopped_node_is_no_fault(
+    def test_a_stopped_node_that_is_not_ready_is_no_fault(
         self, environment: Any, pool: Any, conditions: Conditions
     ) -> None:
         conditions.not_ready("train-002", an_hour_ago(environment))
         environment.set_node_state(pool.nodes["train-002"]["id"], "STOPPED")
         assert environment.refresh(pool).outs["faults"] == []
 
-    def test_is_not_known_where_nobody_answers(
+    def test_a_silent_scheduler_finds_no_fault_and_is_reported(
         self, environment: Any, pool: Any, conditions: Conditions, scheduler: Simulated
     ) -> None:
         conditions.not_ready("train-002", an_hour_ago(environment))
@@ -404,7 +408,9 @@ class TestNotReady:
         assert environment.refresh(pool).outs["faults"] == []
         assert "whether the scheduler can use the nodes of pool train" in environment.unchecked[-1]
 
-    def test_needs_somebody_who_tells_it(self, environment: Any, pool_inputs: Properties) -> None:
+    def test_a_declared_not_ready_time_needs_a_scheduler(
+        self, environment: Any, pool_inputs: Properties
+    ) -> None:
         told = environment.find_problems(
             "NodePool", {**pool_inputs, "repair": {"on": ["not_ready"]}}
         )
@@ -428,7 +434,7 @@ class TestNotReady:
         ("GpuNode", {"repair": {"on": ["not_ready"]}}, "repair.on"),
     ],
 )
-def test_what_cannot_be_meant(
+def test_contradictory_repairs_are_refused(
     environment: Any,
     pool_inputs: Properties,
     node_inputs: Properties,
@@ -450,17 +456,19 @@ def heat(environment: Any, node: str, degrees: float) -> None:
     environment.call_emulator("POST", "lens/settings", {"heatmap": shown})
 
 
-def test_one_that_is_too_hot(environment: Any, pool: Any, scheduler: Simulated) -> None:
+def test_an_overheated_node_is_recreated(environment: Any, pool: Any, scheduler: Simulated) -> None:
     news = declared(pool, on=["overheated"], max_temperature=90)
     pool = environment.update(pool, news)
     heat(environment, "train-002", 95)
     pool = environment.refresh(pool)
     assert "has 95 °C, above 90 °C (Lens)" in pool.outs["faults"][0]["because"]
     assert list(environment.list_changes(pool)) == [ROW]
-    assert remade(pool, environment.update(pool)) == ["train-002"]
+    assert list_recreated(pool, environment.update(pool)) == ["train-002"]
 
 
-def test_one_that_has_cooled_is_left(environment: Any, pool: Any, scheduler: Simulated) -> None:
+def test_a_node_that_has_cooled_is_not_recreated(
+    environment: Any, pool: Any, scheduler: Simulated
+) -> None:
     pool = environment.update(pool, declared(pool, on=["overheated"], max_temperature=90))
     heat(environment, "train-002", 95)
     pool = environment.refresh(pool)
@@ -475,23 +483,27 @@ class TestAskedFor:
 
     @pytest.mark.slow
     @pytest.mark.sampled(1)
-    def test_by_name(self, environment: Any, pool: Any, scheduler: Simulated) -> None:
+    def test_a_node_requested_by_name_is_recreated(
+        self, environment: Any, pool: Any, scheduler: Simulated
+    ) -> None:
         assert environment.list_changes(pool) == {ROW: ("in use", "REMAKE")}
         mended = environment.update(pool)
-        assert remade(pool, mended) == ["train-002"]
-        assert remade(mended, environment.update(mended)) == ["train-002"], "asked for once more"
+        assert list_recreated(pool, mended) == ["train-002"]
+        assert list_recreated(mended, environment.update(mended)) == ["train-002"], (
+            "asked for once more"
+        )
 
-    def test_by_name_where_nothing_is_declared(
+    def test_a_node_requested_by_name_needs_no_declared_repair(
         self, environment: Any, pool_inputs: Properties
     ) -> None:
         pool = environment.create("NodePool", {**pool_inputs, "count": 4})
         pool = broken(environment, pool, "train-002", "train-003")
         assert set(environment.list_changes(pool)) == {ROW, 'nodes["train-003"].state'}
-        assert remade(pool, environment.update(pool)) == ["train-002", "train-003"]
+        assert list_recreated(pool, environment.update(pool)) == ["train-002", "train-003"]
 
     @pytest.mark.slow
     @pytest.mark.sampled(1)
-    def test_by_a_run_that_was_killed_is_done_once(
+    def test_a_requested_repair_of_a_killed_run_is_done_once(
         self, environment: Any, pool: Any, scheduler: Simulated, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         class Killed(BaseException):
@@ -505,20 +517,20 @@ class TestAskedFor:
             with pytest.raises(Killed):
                 environment.update(pool)
         seen = environment.refresh(pool)
-        assert remade(pool, seen) == ["train-002"]
+        assert list_recreated(pool, seen) == ["train-002"]
         environment.count_writes()
         assert ids(environment.update(seen)) == ids(seen)
         assert environment.count_writes() == {}
         assert "was recreated already by the interrupted run of" in " ".join(environment.messages)
 
-    def test_in_another_way_is_refused(
+    def test_a_request_for_another_mode_is_refused(
         self, environment: Any, pool: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv(REPAIR_VARIABLE, "train-002=REBOOT_VM")
         with pytest.raises(GpuformError, match="the platform has no repair REBOOT_VM"):
             environment.list_changes(pool)
 
-    def test_the_last_one_of_a_fabric_stays(
+    def test_the_last_node_of_a_fabric_is_not_recreated(
         self, environment: Any, pool: Any, monkeypatch: pytest.MonkeyPatch, scheduler: Simulated
     ) -> None:
         monkeypatch.setenv(REPAIR_VARIABLE, "")
@@ -546,25 +558,25 @@ class TestOneNode:
         environment.count_writes()
         return made
 
-    def test_that_failed_is_replaced(self, environment: Any, node: Any) -> None:
+    def test_a_failed_node_with_a_repair_is_replaced(self, environment: Any, node: Any) -> None:
         environment.set_node_state(node.id, "ERROR")
         seen = environment.refresh(node)
         assert environment.diff(seen, node.inputs) == ['repair["solo"]']
         (fault,) = seen.outs["faults"]
         assert (fault["node"], fault["instance"]) == ("solo", node.id)
 
-    def test_that_failed_stays_where_nothing_is_declared(self, environment: Any, node: Any) -> None:
+    def test_a_failed_node_without_a_repair_stays(self, environment: Any, node: Any) -> None:
         environment.set_node_state(node.id, "ERROR")
         inputs = {name: value for name, value in node.inputs.items() if name != "repair"}
         assert environment.diff(environment.refresh(node), inputs) == []
 
-    def test_that_is_asked_for(
+    def test_a_node_requested_by_name_is_replaced(
         self, environment: Any, node: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv(REPAIR_VARIABLE, "solo")
         assert environment.diff(node, node.inputs) == ['repair["solo"]']
 
-    def test_that_waits_for_a_review_says_so(self, environment: Any, node: Any) -> None:
+    def test_a_node_that_waits_for_a_review_is_reported(self, environment: Any, node: Any) -> None:
         environment.set_node_state(node.id, "ERROR")
         inputs = {**node.inputs, "repair": {}}
         told = GpuNodeLifecycle().list_notices(inputs, environment.refresh(node).outs, 0.0)
@@ -576,9 +588,7 @@ class TestOneNode:
     st.integers(1, 4),
     st.one_of(st.integers(1, 12), st.sampled_from(["1%", "25%", "50%", "100%"])),
 )
-def test_whatever_is_broken_the_bounds_hold(
-    failed: set[int], parallel: int, most: int | str
-) -> None:
+def test_limits_hold_for_any_broken_nodes(failed: set[int], parallel: int, most: int | str) -> None:
     nodes = {
         f"n{at}": {
             "id": f"i{at}",
@@ -610,7 +620,7 @@ class Killed(BaseException):
     dies_at=st.integers(1, 8),
     is_done=st.booleans(),
 )
-def test_wherever_a_run_is_killed_each_broken_server_goes_once_and_no_other(
+def test_a_killed_repair_deletes_each_broken_server_exactly_once(
     environment: Any,
     pool_inputs: Properties,
     scheduler: Simulated,
@@ -661,7 +671,7 @@ def test_wherever_a_run_is_killed_each_broken_server_goes_once_and_no_other(
     deleted = [id_ for request in requests for id_ in request["body"]["gpu_node_ids"]]
     assert sorted(deleted) == sorted(wanted)
     assert all(len(request["body"]["gpu_node_ids"]) <= parallel for request in requests)
-    assert most_away(environment) <= parallel
+    assert count_most_unavailable(environment) <= parallel
     assert others < set(ids(pool).values())
     assert set(ids(pool)) == set(NAMES)
     assert_free(environment, pool, scheduler)

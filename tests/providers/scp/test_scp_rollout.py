@@ -53,7 +53,7 @@ def watched(environment: Any, scheduler: Simulated) -> list[list[str]]:
     return seen
 
 
-def test_a_plan_tells_the_order_and_the_time(
+def test_the_plan_of_a_rollout_shows_order_and_time(
     environment: Any, pool: Any, scheduler: Simulated
 ) -> None:
     scheduler.run("train-001", 30)
@@ -78,7 +78,9 @@ def test_a_plan_tells_the_order_and_the_time(
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_one_at_a_time_and_under_no_job(environment: Any, pool: Any, scheduler: Simulated) -> None:
+def test_nodes_are_replaced_one_at_a_time_after_their_jobs(
+    environment: Any, pool: Any, scheduler: Simulated
+) -> None:
     for name in NAMES[:3]:
         scheduler.run(name, 45)
     ids = {name: node["id"] for name, node in pool.nodes.items()}
@@ -106,7 +108,7 @@ def test_one_at_a_time_and_under_no_job(environment: Any, pool: Any, scheduler: 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_a_share_at_a_time_with_pauses(
+def test_a_share_of_nodes_is_replaced_at_a_time_with_pauses(
     environment: Any, pool_inputs: Properties, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pool = environment.create("NodePool", {**pool_inputs, "count": 4, "rollout": {}})
@@ -121,7 +123,7 @@ def test_a_share_at_a_time_with_pauses(
     assert environment.now - began >= 3600
 
 
-def test_another_type_of_server(environment: Any, pool_inputs: Properties) -> None:
+def test_another_server_type_is_rolled_out(environment: Any, pool_inputs: Properties) -> None:
     pool = environment.create("NodePool", {**pool_inputs, "rollout": {}})
     news = {**pool.inputs, "server_type_id": A100}
     assert environment.diff(pool, news) == []
@@ -134,7 +136,7 @@ def test_without_a_rollout_the_pool_is_replaced(environment: Any, pool_inputs: P
     assert environment.diff(pool, {**pool_inputs, "image_id": UBUNTU}) == ["image_id"]
 
 
-def test_a_state_of_before_rollouts(environment: Any, pool: Any) -> None:
+def test_a_state_of_a_version_without_rollouts_plans_nothing(environment: Any, pool: Any) -> None:
     """Its nodes do not say what they were made with: as all of them."""
     for node in pool.nodes.values():
         del node["image_id"], node["product_type_id"]
@@ -144,7 +146,7 @@ def test_a_state_of_before_rollouts(environment: Any, pool: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_it_stops_where_a_new_node_is_refused(
+def test_a_rollout_stops_when_a_new_node_is_refused(
     environment: Any, pool: Any, scheduler: Simulated
 ) -> None:
     environment.inject_fault("POST", "/v1/gpu-nodes$", status=400, count=None)
@@ -161,7 +163,7 @@ def test_it_stops_where_a_new_node_is_refused(
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(("on_failure", "deletions"), [("stop", 1), ("continue", 4)])
-def test_a_refused_deletion_is_a_failure(
+def test_a_refused_deletion_stops_the_rollout(
     environment: Any, pool: Any, scheduler: Simulated, on_failure: str, deletions: int
 ) -> None:
     environment.inject_fault("DELETE", "/v1/gpu-nodes$", status=400, count=None)
@@ -177,7 +179,7 @@ def test_a_refused_deletion_is_a_failure(
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_a_node_that_its_scheduler_does_not_know_stays_until_it_does(
+def test_the_next_node_stays_until_the_new_one_joins_its_scheduler(
     environment: Any, pool: Any, scheduler: Simulated
 ) -> None:
     known = scheduler.nodes_.pop("train-001")
@@ -205,7 +207,7 @@ def never_joins(environment: Any, pool: Any, scheduler: Simulated) -> None:
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_it_stops_where_a_new_node_does_not_join(
+def test_a_rollout_stops_when_a_new_node_does_not_join(
     environment: Any, pool: Any, scheduler: Simulated
 ) -> None:
     never_joins(environment, pool, scheduler)
@@ -217,7 +219,9 @@ def test_it_stops_where_a_new_node_does_not_join(
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_it_may_continue(environment: Any, pool: Any, scheduler: Simulated) -> None:
+def test_on_failure_continue_goes_on_after_a_failure(
+    environment: Any, pool: Any, scheduler: Simulated
+) -> None:
     never_joins(environment, pool, scheduler)
     rolled = environment.update(pool, declared(pool, max_unavailable=2, on_failure="continue"))
     assert rolled.reason == "train-001 has not joined its scheduler"
@@ -226,7 +230,7 @@ def test_it_may_continue(environment: Any, pool: Any, scheduler: Simulated) -> N
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_a_killed_one_goes_on(environment: Any, pool: Any, scheduler: Simulated) -> None:
+def test_a_killed_rollout_is_resumed(environment: Any, pool: Any, scheduler: Simulated) -> None:
     steps = 0
 
     def die(what: str) -> None:
@@ -251,7 +255,7 @@ def test_a_killed_one_goes_on(environment: Any, pool: Any, scheduler: Simulated)
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_failed_nodes_are_within_its_bound(
+def test_failed_nodes_count_against_max_unavailable(
     environment: Any, pool: Any, scheduler: Simulated
 ) -> None:
     for name in NAMES[:2]:
@@ -274,7 +278,7 @@ def test_failed_nodes_are_within_its_bound(
         ({"on_failure": "rollback"}, "rollout.on_failure", "stop"),
     ],
 )
-def test_what_cannot_be_meant(
+def test_contradictory_rollouts_are_refused(
     environment: Any, pool_inputs: Properties, rollout: Properties, path: str, said: str
 ) -> None:
     told = environment.find_problems("NodePool", {**pool_inputs, "rollout": rollout})

@@ -38,7 +38,7 @@ ACCOUNT = "f5c8e56a4d9b49a8bd89e14758a32d53"
         (ACCOUNT, "yo3qIYnkataiRMtot7FqU+VcXKxuyHWEhyaT5Dm3D4Q="),
     ],
 )
-def test_the_published_vector(account_id: str, expected: str) -> None:
+def test_the_signature_of_the_published_example(account_id: str, expected: str) -> None:
     credentials = Credentials("AKEXAMPLE", "SKEXAMPLE", base_url="", account_id=account_id)
     assert compute_signature(credentials, "GET", VECTOR_URL, "1605290625682") == expected
     assert compute_signature(credentials, "get", VECTOR_URL, "1605290625682") == expected
@@ -119,9 +119,7 @@ def wire() -> Iterator[Wire]:
 )
 @example(name="노드 #1&a=b+c%41/?~", prefix="/scp", account="")
 @example(name="", prefix="", account="")
-def test_what_is_signed_is_the_url_on_the_wire(
-    wire: Wire, name: str, prefix: str, account: str
-) -> None:
+def test_the_sent_url_is_the_signed_one(wire: Wire, name: str, prefix: str, account: str) -> None:
     wire.seen.clear()
     wire.client(prefix, account).list_products(type=name)
     (method, path, headers) = wire.seen[0]
@@ -133,7 +131,7 @@ def test_what_is_signed_is_the_url_on_the_wire(
     )
 
 
-def test_an_id_of_any_text_is_one_part_of_the_path(wire: Wire) -> None:
+def test_any_id_is_one_segment_of_the_path(wire: Wire) -> None:
     wire.seen.clear()
     with pytest.raises(ServerError, match="unexpected form"):
         wire.client("/scp").get_node("가/../x?y#z")
@@ -170,16 +168,16 @@ def scp() -> Iterator[EmulatedScp]:
 
 
 @pytest.mark.parametrize("name", ["노드-1", "a b", "a+b", "100%", "a&state=RUNNING", "x/y?z", ""])
-def test_any_filter_passes_the_check(scp: EmulatedScp, name: str) -> None:
+def test_any_filter_is_signed_correctly(scp: EmulatedScp, name: str) -> None:
     assert scp.client.list_nodes(gpu_node_name=name, ip=name) == []
 
 
-def test_any_id_passes_the_check(scp: EmulatedScp) -> None:
+def test_any_id_is_signed_correctly(scp: EmulatedScp) -> None:
     with pytest.raises(NotFound):
         scp.client.get_node("없음 a")
 
 
-def test_an_account_id_passes_the_check(scp: EmulatedScp) -> None:
+def test_an_account_id_is_signed_correctly(scp: EmulatedScp) -> None:
     assert scp.create_client(SCP_TF_ACCOUNT_ID=ACCOUNT).list_nodes() == []
 
 

@@ -38,7 +38,7 @@ def test_the_newest_job_of_our_user_and_name_counts() -> None:
     ) == {"a": SlurmJob("10", "PENDING", ("w0", "w1"), "ReqNodeNotAvail, UnavailableNodes:w1")}
 
 
-def test_no_jobs() -> None:
+def test_an_empty_output_has_no_jobs() -> None:
     assert parse_batch_jobs("", uid=7, job_names=["a"]) == {}
 
 
@@ -47,13 +47,13 @@ def test_no_jobs() -> None:
     ["squeue: warning\n\x1e1|7|RUNNING|w0||None|a", "\x1e1|7|RUNNING|a", "\x1ex|7|RUNNING|||None|a",
      "\x1e1|root|RUNNING|||None|a", "\x1e1|7|running!|||None|a", "\x1e1|7|RUNNING|w[|||a"],
 )  # fmt: skip
-def test_anything_unexpected_is_no_job(text: str) -> None:
+def test_an_unexpected_line_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"is no|no hostlist"):
         parse_batch_jobs(text, uid=7, job_names=["a"])
 
 
 @given(st.text(st.sampled_from("\x1e|17RUNING\n_[],aw0 "), max_size=80))
-def test_a_text_is_read_or_refused(text: str) -> None:
+def test_any_text_is_parsed_or_raises_value_error(text: str) -> None:
     try:
         runs = parse_batch_jobs(text, uid=7, job_names=["a"])
     except ValueError:
@@ -61,7 +61,7 @@ def test_a_text_is_read_or_refused(text: str) -> None:
     assert set(runs) <= {"a"}
 
 
-def test_exit_codes_are_written_as_slurm_writes_them() -> None:
+def test_exit_codes_of_both_formats_are_parsed() -> None:
     assert parse_exit_codes("1   768  \n2   0\n3   9\n4   3:0\n") == {
         "1": "3:0", "2": "0:0", "3": "0:9", "4": "3:0"
     }  # fmt: skip
@@ -74,7 +74,9 @@ def test_exit_codes_are_written_as_slurm_writes_them() -> None:
     [("PENDING", False, False), ("COMPLETING", False, False), ("SOMETHING_NEW", False, False),
      ("COMPLETED", True, True), ("TIMEOUT", True, False), ("NODE_FAIL", True, False)],
 )  # fmt: skip
-def test_which_runs_have_ended(state: str, ended: bool, ok: bool) -> None:
+def test_the_state_decides_whether_a_job_has_ended_and_succeeded(
+    state: str, ended: bool, ok: bool
+) -> None:
     run = SlurmJob("1", state)
     assert (run.has_ended, run.has_succeeded) == (ended, ok)
 
@@ -82,7 +84,7 @@ def test_which_runs_have_ended(state: str, ended: bool, ok: bool) -> None:
 @pytest.mark.parametrize(
     "name", ["", "-n", "a b", "a,b", "a\nb", "a/../b", "%j", "$(id)", "a" * 129]
 )
-def test_a_name_that_is_none(name: str) -> None:
+def test_an_invalid_job_name_is_refused(name: str) -> None:
     with pytest.raises(GpuformError, match="is no name of a batch job"):
         BatchJob(name, "#!/bin/sh\n", ["w0"])
     with pytest.raises(GpuformError, match="is no name of a batch job"):
@@ -90,7 +92,7 @@ def test_a_name_that_is_none(name: str) -> None:
 
 
 @pytest.mark.parametrize("nodes", [[], ["w0", "w0"], ["w[0-3]"], ["w0,w1"], ["-x"], [""]])
-def test_nodes_that_are_none(nodes: list[str]) -> None:
+def test_invalid_nodes_are_refused(nodes: list[str]) -> None:
     with pytest.raises(GpuformError, match=r"no node|a node twice|is no name of a node"):
         BatchJob("a", "#!/bin/sh\n", nodes)
 
@@ -106,24 +108,24 @@ def test_nodes_that_are_none(nodes: list[str]) -> None:
      ("#!/bin/sh\n#SBATCH -M other\n", "-M"), ("#!/bin/sh\n#SBATCH --wait\n", "--wait"),
      ("#!/bin/sh\n#SBATCH --\n", "--")],
 )  # fmt: skip
-def test_a_script_that_cannot_be_one_job(script: str, why: str) -> None:
+def test_a_script_that_is_not_one_job_is_refused(script: str, why: str) -> None:
     with pytest.raises(GpuformError, match="the script of job a") as caught:
         BatchJob("a", script, ["w0"])
     assert why in str(caught.value)
 
 
-def test_what_follows_a_command_is_no_option() -> None:
+def test_sbatch_lines_behind_a_command_are_no_options() -> None:
     BatchJob("a", "#!/bin/sh\n#SBATCH --comment=x # --array=1\necho\n#SBATCH --array=1-3\n", ["w0"])
 
 
 @pytest.mark.parametrize("folder", ["out", "/a%j", "/a\nb", "~/x", "/a\\b"])
-def test_a_folder_that_is_none(folder: str) -> None:
+def test_an_invalid_output_folder_is_refused(folder: str) -> None:
     with pytest.raises(GpuformError, match="is no folder"):
         BatchQueue(LocalCommandRunner(), folder=folder)
 
 
 @pytest.mark.parametrize("job_id", ["", "7_1", "-u", "7 8", "٣"])
-def test_an_id_that_is_none(job_id: str) -> None:
+def test_an_invalid_job_id_is_not_cancelled(job_id: str) -> None:
     with pytest.raises(GpuformError, match="is no id of a job"):
         BatchQueue(LocalCommandRunner()).cancel([job_id])
 
@@ -134,7 +136,7 @@ def test_an_id_that_is_none(job_id: str) -> None:
      ("gpuform: exit code 0\nmore\n", None), ("gpuform: exit code \n", None),
      ("says gpuform: exit code 0\n", None)],
 )  # fmt: skip
-def test_the_exit_code_is_at_the_end(output: str, code: int | None) -> None:
+def test_the_exit_code_is_parsed_from_the_end_of_an_output(output: str, code: int | None) -> None:
     assert parse_exit_code(output) == code
 
 
@@ -143,7 +145,7 @@ def test_the_exit_code_is_at_the_end(output: str, code: int | None) -> None:
 @settings(max_examples=25, deadline=None)
 @example([487.87, 1e-300])
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=4))
-def test_the_last_figure_counts(figures: list[float]) -> None:
+def test_the_last_match_is_the_result(figures: list[float]) -> None:
     output = "".join(f"# busbw: {figure!r}\r\nnoise\n" for figure in figures)
     assert search_result(output, PATTERN) == figures[-1]
 
@@ -156,11 +158,11 @@ def test_a_result_is_finite_or_none(text: str) -> None:
 
 
 @pytest.mark.parametrize("told", ["nan", "inf", "1e999", "1_000", "1,000", "fast", "٣", "0x10"])
-def test_what_is_no_finite_number_is_no_result(told: str) -> None:
+def test_a_match_without_a_finite_number_is_no_result(told: str) -> None:
     assert search_result(f"busbw: 3\nbusbw: {told}\n", PATTERN) is None
 
 
-def test_nothing_matches() -> None:
+def test_an_output_without_a_match_has_no_result() -> None:
     assert search_result("", PATTERN) is None
     assert search_result("busbw:\n5", PATTERN) is None
     assert search_result("busbw: 3", r"busbw: (?:(x)|\d)") is None
@@ -170,18 +172,18 @@ def test_a_group_called_value_comes_before_the_first() -> None:
     assert search_result("8 GiB at 312.5 1.0", r"(\d+) GiB at (?P<value>[\d.]+)") == 312.5
 
 
-def test_of_several_in_a_line_the_last_counts_and_very_long_lines_are_cut() -> None:
+def test_the_last_match_of_a_line_counts_and_long_lines_are_cut() -> None:
     assert search_result("busbw: 1 busbw: 2", PATTERN) == 2
     assert search_result("busbw: 1\n" + " " * 20_000 + "busbw: 2\n", PATTERN) == 1
 
 
 @pytest.mark.parametrize("pattern", ["(", "busbw", "(?:x)", "(a){99999999999}", "*"])
-def test_a_pattern_that_is_none(pattern: str) -> None:
+def test_an_invalid_pattern_is_refused(pattern: str) -> None:
     with pytest.raises(GpuformError, match=r"regular expression|no group"):
         search_result("busbw: 1", pattern)
 
 
-def test_a_pattern_that_takes_for_ever_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pattern_that_takes_too_long_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(results, "_PATTERN_TIMEOUT_S", 0.2)
     with pytest.raises(GpuformError, match="takes longer than"):
         search_result("a" * 60 + "b", "((a+)+)$")

@@ -52,7 +52,7 @@ KUBERNETES = {"kubeconfig": "kubeconfig"}
 SLURM = {"via": "local"}
 
 
-def test_kubernetes_tells_since_when(cluster: SlurmCluster) -> None:
+def test_a_problem_in_kubernetes_has_its_start_time(cluster: SlurmCluster) -> None:
     assert {
         each: conditions(cluster, kubernetes=KUBERNETES)[each] for each in WORKERS
     } == dict.fromkeys(WORKERS, NodeCondition())
@@ -63,7 +63,7 @@ def test_kubernetes_tells_since_when(cluster: SlurmCluster) -> None:
     assert found[WORKERS[0]] == NodeCondition()
 
 
-def test_slurm_tells_why_alone(cluster: SlurmCluster) -> None:
+def test_a_problem_in_slurm_has_a_reason_and_no_time(cluster: SlurmCluster) -> None:
     command = ("scontrol", "update", f"NodeName={NODES[1]}", "State=DOWN", "Reason=bad NIC")
     assert cluster.run(*command)[2] == 0
     found = conditions(cluster, slurm=SLURM)
@@ -74,19 +74,19 @@ def test_slurm_tells_why_alone(cluster: SlurmCluster) -> None:
     }
 
 
-def test_a_drained_node_can_be_used(cluster: SlurmCluster) -> None:
+def test_a_drained_node_has_no_problem(cluster: SlurmCluster) -> None:
     cluster.run("scontrol", "update", f"NodeName={NODES[1]}", "State=DRAIN", "Reason=ours")
     assert conditions(cluster, slurm=SLURM)[NODES[1]] == NodeCondition()
 
 
-def test_both_are_asked_where_both_are_declared(cluster: SlurmCluster) -> None:
+def test_both_declared_schedulers_are_asked(cluster: SlurmCluster) -> None:
     cluster.run("scontrol", "update", f"NodeName={NODES[1]}", "State=DOWN", "Reason=bad NIC")
     found = conditions(cluster, kubernetes=KUBERNETES, slurm=SLURM)
     assert {*WORKERS, *NODES} <= {*found}
     assert found[NODES[1]].problem.endswith("(Slurm)")
 
 
-def test_who_cannot_be_asked_is_an_error(cluster: SlurmCluster) -> None:
+def test_a_scheduler_that_does_not_answer_is_an_error(cluster: SlurmCluster) -> None:
     Path("kubeconfig").unlink()
     with pytest.raises(GpuformError, match="kubeconfig cannot be read"):
         conditions(cluster, kubernetes=KUBERNETES)

@@ -63,7 +63,7 @@ def test_a_job_runs_by_the_clock_and_prints_a_figure(
     assert search_result(jobs.read_output("certify"), PATTERN) == 487.87
 
 
-def test_the_lowest_node_decides(cluster: SlurmCluster, jobs: BatchQueue) -> None:
+def test_the_slowest_node_decides_the_result(cluster: SlurmCluster, jobs: BatchQueue) -> None:
     measure(cluster, figure=400.0, runs_for=5)
     measure(cluster, node=NODES[1], figure=312.5, runs_for=5)
     for name, nodes in (("without", NODES[::2]), ("with", NODES)):
@@ -74,7 +74,7 @@ def test_the_lowest_node_decides(cluster: SlurmCluster, jobs: BatchQueue) -> Non
     assert search_result(jobs.read_output("with"), PATTERN) == 312.5
 
 
-def test_a_node_on_which_it_fails(cluster: SlurmCluster, jobs: BatchQueue) -> None:
+def test_a_job_fails_on_a_broken_node(cluster: SlurmCluster, jobs: BatchQueue) -> None:
     measure(cluster, node=NODES[2], exit_code=3, text="NCCL failure")
     jobs.submit(BatchJob("certify", SCRIPT, NODES))
     cluster.advance(70)
@@ -83,16 +83,16 @@ def test_a_node_on_which_it_fails(cluster: SlurmCluster, jobs: BatchQueue) -> No
     assert parse_exit_code(jobs.read_output("certify")) == 3
 
 
-def test_what_has_ended_long_ago_is_known_by_its_output(
-    cluster: SlurmCluster, jobs: BatchQueue
-) -> None:
+def test_a_forgotten_job_is_known_by_its_output(cluster: SlurmCluster, jobs: BatchQueue) -> None:
     jobs.submit(BatchJob("certify", SCRIPT, NODES))
     cluster.advance(600)
     assert jobs.find_jobs(["certify"]) == {}
     assert parse_exit_code(jobs.read_output("certify")) == 0
 
 
-def test_a_drained_node_is_waited_for_and_told(cluster: SlurmCluster, jobs: BatchQueue) -> None:
+def test_a_job_on_a_drained_node_waits_and_shows_the_reason(
+    cluster: SlurmCluster, jobs: BatchQueue
+) -> None:
     cluster.run("scontrol", "update", f"NodeName={NODES[1]}", "State=DRAIN", "Reason=fan 3")
     job_id = jobs.submit(BatchJob("certify", SCRIPT, NODES))
     run = jobs.find_jobs(["certify"])["certify"]
@@ -151,7 +151,7 @@ def test_a_job_that_is_not_seen_is_never_submitted_again(
     assert cluster.slurm("GET", "/jobs") == []
 
 
-def test_a_controller_that_does_not_answer(cluster: SlurmCluster, jobs: BatchQueue) -> None:
+def test_a_silent_controller_is_an_error(cluster: SlurmCluster, jobs: BatchQueue) -> None:
     cluster.slurm("POST", "/controller", {"is_answering": False})
     with pytest.raises(Unreachable):
         jobs.find_jobs(["certify"])

@@ -70,7 +70,9 @@ def test_jobs_are_waited_for_requeued_and_come_back(
     assert cluster.states()[long] == "RUNNING"
 
 
-def test_what_cannot_be_requeued_is_cancelled(cluster: SlurmCluster, scheduler: Scheduler) -> None:
+def test_jobs_that_cannot_be_requeued_are_cancelled(
+    cluster: SlurmCluster, scheduler: Scheduler
+) -> None:
     kept = cluster.submit(nodes=NODES[:1], gpus=2)
     fixed = cluster.submit(nodes=NODES[:1], gpus=2, can_requeue=False)
     shell = cluster.submit(nodes=NODES[:1], gpus=2, is_batch=False)
@@ -91,7 +93,7 @@ def test_nodes_that_the_platform_removes_leave_slurm(
     assert told["ended"] == ["killed"]
 
 
-def test_a_controller_that_does_not_answer(cluster: SlurmCluster, scheduler: Scheduler) -> None:
+def test_a_silent_controller_is_an_error(cluster: SlurmCluster, scheduler: Scheduler) -> None:
     cluster.slurm("POST", "/controller", {"is_answering": False})
     with pytest.raises(Unreachable, match="Unable to contact slurm controller"):
         scheduler.list_nodes()
@@ -102,18 +104,18 @@ def test_an_unknown_node_is_named(scheduler: Scheduler) -> None:
         scheduler.cordon(["w9"], MARK)
 
 
-def test_no_pod_of_slurm(cluster: SlurmCluster) -> None:
+def test_a_missing_pod_of_slurm_is_an_error(cluster: SlurmCluster) -> None:
     with pytest.raises(GpuformError, match="no pod of Slurm runs in cluster train") as caught:
         asked(cluster, namespace="hpc").list_nodes()
     assert "pod_selector" in str(caught.value)
 
 
-def test_the_login_pod_does_as_well(cluster: SlurmCluster) -> None:
+def test_commands_can_run_in_the_login_pod(cluster: SlurmCluster) -> None:
     login = asked(cluster, pod_selector="app.kubernetes.io/name=login", container="login")
     assert len(login.list_nodes()) == 3
 
 
-def test_a_container_that_is_not_there(cluster: SlurmCluster) -> None:
+def test_a_missing_container_is_an_error(cluster: SlurmCluster) -> None:
     with pytest.raises(Unreachable, match="exec in pod slurm-controller-0 of cluster train") as no:
         asked(cluster, container="sssd").list_nodes()
     assert "400" in str(no.value)
@@ -139,11 +141,11 @@ def test_a_lost_answer_to_a_change_is_an_unknown_outcome(
 
 
 @pytest.mark.parametrize("text", ["{", "clusters: 3", base64.b64encode(b"x").decode(), "[]"])
-def test_a_kubeconfig_that_is_none(text: str) -> None:
+def test_an_invalid_kubeconfig_is_refused(text: str) -> None:
     with pytest.raises(GpuformError, match="kubeconfig"):
         create_slurm_scheduler(SlurmInputs(), kubeconfig=text).list_nodes()
 
 
-def test_no_kubeconfig_yet() -> None:
+def test_a_cluster_without_a_kubeconfig_is_an_error() -> None:
     with pytest.raises(GpuformError, match="no kubeconfig yet"):
         create_slurm_scheduler(SlurmInputs(), kubeconfig="")

@@ -62,7 +62,9 @@ def proven(outputs: Any) -> list[str]:
     return [each.node for each in outputs.evidence]
 
 
-def test_every_node_passes_where_slurm_tells_all(call: ProviderContext, slurm: Slurm) -> None:
+def test_every_node_passes_when_slurm_reports_everything(
+    call: ProviderContext, slurm: Slurm
+) -> None:
     assert proven(certify(call, slurm)) == NODES
     assert len(slurm.jobs) == 3
 
@@ -189,7 +191,9 @@ def drain(call: ProviderContext, slurm: Slurm, *names: str, **wanted: Any) -> An
 
 
 @pytest.mark.parametrize("hidden", [{"w1"}, {*NODES}])
-def test_a_node_that_is_hidden_stays(call: ProviderContext, slurm: Slurm, hidden: set[str]) -> None:
+def test_a_node_that_slurm_hides_is_not_removed(
+    call: ProviderContext, slurm: Slurm, hidden: set[str]
+) -> None:
     slurm.start("w1", "train", 600)
     slurm.manners.hides_nodes = hidden
     with pytest.raises(NotEnoughEvidence, match=r"Slurm: it knows no node .* of w1"):
@@ -197,9 +201,7 @@ def test_a_node_that_is_hidden_stays(call: ProviderContext, slurm: Slurm, hidden
 
 
 @pytest.mark.parametrize("fault", ["doubles_nodes", "cuts_output"])
-def test_what_cannot_be_read_lets_no_node_go(
-    call: ProviderContext, slurm: Slurm, fault: str
-) -> None:
+def test_unreadable_output_removes_no_node(call: ProviderContext, slurm: Slurm, fault: str) -> None:
     slurm.start("w1", "train", 600)
     setattr(slurm.manners, fault, True)
     with pytest.raises(GpuformError, match="no node was removed"):

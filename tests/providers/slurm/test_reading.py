@@ -21,11 +21,11 @@ def recorded(name: str) -> str:
     return (RECORDED / f"{name}.txt").read_text()
 
 
-def one(state: str, *lines: str) -> str:
+def build_node_block(state: str, *lines: str) -> str:
     return "\n".join(["NodeName=w0 Arch=x86_64 ", f"   State={state} Weight=1", *lines, ""])
 
 
-def test_nodes_as_a_real_slurm_told_them() -> None:
+def test_recorded_nodes_of_a_real_slurm_are_parsed() -> None:
     nodes = {node.name: node for node in parse_nodes(recorded("nodes"))}
     assert sorted(nodes) == ["w0", "w1", "w2", "w3", "w4"]
     assert [name for name, node in nodes.items() if node.is_drained] == ["w0", "w2", "w4"]
@@ -36,7 +36,7 @@ def test_nodes_as_a_real_slurm_told_them() -> None:
     assert nodes["w2"].reason == "fan 3: x=y State=IDLE [sic]"
 
 
-def test_jobs_as_a_real_slurm_told_them() -> None:
+def test_recorded_jobs_of_a_real_slurm_are_parsed() -> None:
     assert parse_jobs(recorded("jobs")) == {
         "w0": [RunningJob(id="1", name="pre | train", user="root")],
         "w1": [
@@ -55,7 +55,7 @@ def test_jobs_as_a_real_slurm_told_them() -> None:
     assert parse_jobs(recorded("no_jobs")) == {}
 
 
-def test_which_jobs_can_be_requeued() -> None:
+def test_batch_jobs_that_allow_requeueing_can_be_requeued() -> None:
     assert parse_running_jobs(recorded("ending")) == {
         "1": True,
         "2_0": False,
@@ -88,13 +88,15 @@ def test_which_jobs_can_be_requeued() -> None:
         ("IDLE+INVALID_REG+DRAIN", True, True, False),
     ],
 )
-def test_states(state: str, drained: bool, failed: bool, busy: bool) -> None:
-    (node,) = parse_nodes(one(state))
+def test_states_decide_whether_a_node_is_drained_failed_or_busy(
+    state: str, drained: bool, failed: bool, busy: bool
+) -> None:
+    (node,) = parse_nodes(build_node_block(state))
     assert (node.is_drained, node.is_failed, node.is_busy) == (drained, failed, busy)
 
 
-def test_nodes_of_the_future_are_none() -> None:
-    assert parse_nodes(one("FUTURE")) == []
+def test_nodes_in_state_future_are_left_out() -> None:
+    assert parse_nodes(build_node_block("FUTURE")) == []
     assert parse_nodes("No nodes in the system\n") == []
 
 
@@ -104,15 +106,15 @@ def test_nodes_of_the_future_are_none() -> None:
         "",
         "slurm_load_partitions: Socket timed out on send/recv operation",
         "NodeName=w0 Arch=x86_64",
-        one("RESTING"),
-        one("IDLE", "   State=DOWN"),  # as a comment of several lines could say
-        one("IDLE", "   Reason=a", "   Reason=b"),
-        one("IDLE") + "\n" + one("IDLE"),
-        one("IDLE").replace("w0", "w0;x"),
+        build_node_block("RESTING"),
+        build_node_block("IDLE", "   State=DOWN"),  # as a comment of several lines could say
+        build_node_block("IDLE", "   Reason=a", "   Reason=b"),
+        build_node_block("IDLE") + "\n" + build_node_block("IDLE"),
+        build_node_block("IDLE").replace("w0", "w0;x"),
         recorded("nodes").replace("   State=IDLE", "   Stat"[:3]).replace("   State=MIXED", "   "),
     ],
 )
-def test_what_is_no_list_of_nodes_is_refused(text: str) -> None:
+def test_an_unexpected_list_of_nodes_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         parse_nodes(text)
 
@@ -127,18 +129,18 @@ def test_a_cut_off_list_of_jobs_is_refused(cut: int) -> None:
     "text",
     ["12|w0|ada|x", "error\n\x1e12|w0|ada|x", "\x1e12|w0|ada", "\x1ex|w0|ada|y", "\x1e1|w[0|ada|y"],
 )
-def test_what_is_no_list_of_jobs_is_refused(text: str) -> None:
+def test_an_unexpected_list_of_jobs_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         parse_jobs(text)
 
 
 @pytest.mark.parametrize("text", ["x 1 1", "12 1", "12 1 2", "12 1 1 1", "12; 1 1"])
-def test_what_does_not_say_how_jobs_end_is_refused(text: str) -> None:
+def test_an_unexpected_list_of_running_jobs_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         parse_running_jobs(text)
 
 
-def test_a_name_may_be_anything() -> None:
+def test_a_job_name_can_be_any_text() -> None:
     assert parse_jobs("\x1e7|w0|ada|a|b\n8|w1|bob|c\n\x1e9|w1|bob|\n") == {
         "w0": [RunningJob(id="7", name="a|b 8|w1|bob|c", user="ada")],
         "w1": [RunningJob(id="9", name="", user="bob")],
@@ -156,27 +158,27 @@ def test_a_name_may_be_anything() -> None:
         ("r[1-2]n[3-4]", ["r1n3", "r1n4", "r2n3", "r2n4"]),
     ],
 )
-def test_hostlists(hostlist: str, names: list[str]) -> None:
+def test_hostlists_are_expanded(hostlist: str, names: list[str]) -> None:
     assert expand_hostlist(hostlist) == names
 
 
 @pytest.mark.parametrize(
     "text", ["w[", "w[]", "w[1-]", "w[2-1]", "w[a-b]", "w0,", ",", "w 0", "w[0-9999999]", "(null)"]
 )
-def test_what_is_no_hostlist_is_refused(text: str) -> None:
+def test_an_invalid_hostlist_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         expand_hostlist(text)
 
 
 @given(st.lists(st.integers(0, 1200), min_size=1, unique=True), st.integers(1, 4))
 @example([9, 10], 2)
-def test_every_name_of_a_hostlist_is_found(numbers: list[int], width: int) -> None:
+def test_a_range_is_expanded_to_every_padded_name(numbers: list[int], width: int) -> None:
     written = ",".join(f"{number:0{width}}" for number in numbers)
     assert expand_hostlist(f"w[{written}]") == [f"w{number:0{width}}" for number in numbers]
 
 
 @given(st.text("w[]0123,-x.", max_size=12))
-def test_a_hostlist_is_read_or_refused(text: str) -> None:
+def test_any_hostlist_is_expanded_or_raises_value_error(text: str) -> None:
     try:
         names = expand_hostlist(text)
     except ValueError:

@@ -156,7 +156,7 @@ def test_a_killed_run_sends_no_job_twice(
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_what_slurm_has_forgotten_is_told_by_its_output(world: World) -> None:
+def test_a_forgotten_job_is_judged_by_its_output(world: World) -> None:
     """The run was killed while it waited, and Slurm keeps ended jobs for minutes alone."""
     made = world.create()
     world.cluster.advance(7200)
@@ -167,7 +167,7 @@ def test_what_slurm_has_forgotten_is_told_by_its_output(world: World) -> None:
     assert again.outs["run"] == made.outs["run"]
 
 
-def test_deleting_it_cancels_what_waits(world: World) -> None:
+def test_deleting_a_certification_cancels_its_waiting_jobs(world: World) -> None:
     theirs = world.cluster.submit(name="train", nodes=[*NODES], runs_for=100_000)
     made = world.create(wait_minutes=5)
     assert made.outs["ready"] is False

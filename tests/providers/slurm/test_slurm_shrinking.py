@@ -38,7 +38,9 @@ def open_everywhere(cluster: SlurmCluster) -> bool:
     return not any(node.is_cordoned for node in (*slurm.list_nodes(), *kubernetes.list_nodes()))
 
 
-def test_the_node_without_a_job_of_slurm_goes(call: ProviderContext, cluster: SlurmCluster) -> None:
+def test_shrinking_removes_the_node_without_a_job_of_slurm(
+    call: ProviderContext, cluster: SlurmCluster
+) -> None:
     names = slurm_names(cluster)
     jobs = [cluster.submit(nodes=[names[at]]) for at in (0, 2)]
     outs = shrink(call, cluster)
@@ -49,7 +51,7 @@ def test_the_node_without_a_job_of_slurm_goes(call: ProviderContext, cluster: Sl
 
 
 @pytest.mark.slow
-def test_a_job_of_slurm_is_waited_for(call: ProviderContext, cluster: SlurmCluster) -> None:
+def test_shrinking_waits_for_a_job_of_slurm(call: ProviderContext, cluster: SlurmCluster) -> None:
     names = slurm_names(cluster)
     job = cluster.submit(nodes=[names[1]], runs_for=1200)
     outs = shrink(call, cluster, nodes=[names[1]])
@@ -57,7 +59,7 @@ def test_a_job_of_slurm_is_waited_for(call: ProviderContext, cluster: SlurmClust
     assert cluster.states()[job] == "COMPLETED"
 
 
-def test_without_slurms_word_nothing_goes(
+def test_without_an_answer_of_slurm_no_node_is_removed(
     call: ProviderContext, cluster: SlurmCluster, server: Server
 ) -> None:
     url = f"{server.url}/_emulator/slurm/{cluster.id}/controller"
@@ -70,7 +72,9 @@ def test_without_slurms_word_nothing_goes(
 
 
 @pytest.mark.slow
-def test_what_cannot_end_in_time_stays(call: ProviderContext, cluster: SlurmCluster) -> None:
+def test_a_node_with_a_job_beyond_the_wait_is_not_removed(
+    call: ProviderContext, cluster: SlurmCluster
+) -> None:
     names = slurm_names(cluster)
     jobs = [cluster.submit(nodes=[name]) for name in names]
     with pytest.raises(GpuformError, match=f"jobs still run on .*{jobs[2]}"):

@@ -31,7 +31,9 @@ def update(cluster: SlurmCluster, *settings: str) -> None:
     assert code == 0
 
 
-def test_both_schedulers_are_told(call: ProviderContext, cluster: SlurmCluster) -> None:
+def test_the_jobs_of_both_schedulers_are_shown(
+    call: ProviderContext, cluster: SlurmCluster
+) -> None:
     cluster.submit(nodes=[NODES[0]])  # at work is no news
     outs = read(call, cluster)
     assert told(outs, "kubernetes") == ["Ready"] * 3
@@ -39,7 +41,7 @@ def test_both_schedulers_are_told(call: ProviderContext, cluster: SlurmCluster) 
     assert (outs["ready"], notices(outs)) == (True, [])
 
 
-def test_a_node_that_slurm_has_down_is_not_ready(
+def test_a_node_that_is_down_in_slurm_is_not_ready(
     call: ProviderContext, cluster: SlurmCluster
 ) -> None:
     update(cluster, "State=DOWN", "Reason=bad GPU")
@@ -49,7 +51,7 @@ def test_a_node_that_slurm_has_down_is_not_ready(
     assert outs["not_ready_reason"] == f"worker {name} cannot be used by Slurm: DOWN (bad GPU)"
 
 
-def test_a_drained_node_is_told(call: ProviderContext, cluster: SlurmCluster) -> None:
+def test_a_node_drained_in_slurm_is_reported(call: ProviderContext, cluster: SlurmCluster) -> None:
     update(cluster, "State=DRAIN", "Reason=new disk")
     outs = read(call, cluster)
     name = host(outs, NODES[1])

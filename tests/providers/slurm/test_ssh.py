@@ -57,13 +57,13 @@ def test_the_scheduler_reads_through_ssh(sshd: Sshd) -> None:
 @settings(max_examples=8)
 @example(["$HOME", "`id`", "; echo no", "'", '"', "*", "", "\x1e%i|%N", "-n", "a\nb", "ä"])
 @given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0\r"))))
-def test_every_word_arrives_as_it_is(sshd: Sshd, words: list[str]) -> None:
+def test_every_argument_arrives_unchanged(sshd: Sshd, words: list[str]) -> None:
     output = commands(sshd).run(["printf", "%s\\036", *words])
     assert output.exit_code == 0
     assert output.stdout == "".join(f"{word}\x1e" for word in words or [""])
 
 
-def test_changes_alone_go_through_sudo(sshd: Sshd) -> None:
+def test_only_changes_run_under_sudo(sshd: Sshd) -> None:
     command = ["echo", "Reason=gpuform: a 'b'"]
     assert commands(sshd).run(command, is_change=True).stdout == f"as root: {' '.join(command)}\n"
     assert commands(sshd).run(command).stdout == "Reason=gpuform: a 'b'\n"
@@ -78,7 +78,7 @@ def test_the_exit_code_is_that_of_the_command(sshd: Sshd) -> None:
     assert (output.stdout, output.stderr.strip(), output.exit_code) == ("out\n", "err", 3)
 
 
-def test_a_command_that_is_not_there(sshd: Sshd) -> None:
+def test_a_missing_command_is_an_error(sshd: Sshd) -> None:
     scheduler = SlurmScheduler(commands(sshd))
     with pytest.raises(GpuformError, match="not installed there"):
         scheduler._run_and_parse(("nosuch",), str)
@@ -103,12 +103,12 @@ def test_an_unknown_host_key_is_not_accepted(
     assert "by hand" in str(caught.value)
 
 
-def test_it_never_asks_for_a_password(sshd: Sshd) -> None:
+def test_ssh_never_asks_for_a_password(sshd: Sshd) -> None:
     with pytest.raises(Unreachable, match="Permission denied") as caught:
         commands(sshd, user="nobody").run(["true"])
     assert "ssh-add" in str(caught.value)
 
 
-def test_nobody_listens(sshd: Sshd) -> None:
+def test_a_host_without_a_server_is_an_error(sshd: Sshd) -> None:
     with pytest.raises(Unreachable, match="refused"):
         commands(sshd, port=1).run(["true"])

@@ -20,7 +20,7 @@ OF_FABRIC = (
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_nodes_tell_more_and_an_old_state_plans_nothing(
+def test_new_output_fields_of_nodes_plan_nothing_for_an_old_state(
     environment: Any, pool_inputs: Properties, node_inputs: Properties
 ) -> None:
     pool = environment.create("NodePool", {**pool_inputs, "count": 2}, name="pool")
@@ -39,7 +39,7 @@ def test_nodes_tell_more_and_an_old_state_plans_nothing(
     assert environment.refresh(solo).outs["modified_by"]
 
 
-def test_a_fabric_tells_more_and_an_old_state_plans_nothing(
+def test_new_output_fields_of_a_fabric_plan_nothing_for_an_old_state(
     environment: Any, pool_inputs: Properties
 ) -> None:
     environment.create("NodePool", pool_inputs)
@@ -56,7 +56,7 @@ def test_a_fabric_tells_more_and_an_old_state_plans_nothing(
 
 
 @pytest.mark.parametrize("bad", [None, "many", {"a": 1}, [1], True])
-def test_what_is_only_shown_spoils_no_answer(bad: Any) -> None:
+def test_a_malformed_informational_field_is_ignored(bad: Any) -> None:
     node = wire.GpuNode.model_validate({"id": "a" * 32, **dict.fromkeys(OF_NODE, bad)})
     assert node_to_outputs(node, None).id == node.id
     fabric = wire.ClusterFabric.model_validate({"id": "a" * 32, **dict.fromkeys(OF_FABRIC, bad)})

@@ -28,13 +28,13 @@ def scheduler(registry: Any, monkeypatch: pytest.MonkeyPatch) -> Simulated:
 
 
 @pytest.fixture
-def whole() -> Any:
+def declared_with_nodes() -> Any:
     """A record that declares its nodes."""
     return {**copy.deepcopy(DECLARED), "drain": ASKED}
 
 
 @pytest.fixture
-def alone(cluster: Any, gpu_node: Any) -> Any:
+def separate_node(cluster: Any, gpu_node: Any) -> Any:
     """A node that is a resource of its own."""
     cluster.up({name: value for name, value in DECLARED.items() if name != "nodes"})
     entry = dict(DECLARED["nodes"]["node_data"][0])
@@ -53,68 +53,74 @@ def without_first(declared: Any) -> Any:
     return left
 
 
-def is_settled(registry: Any, thing: Any, scheduler: Simulated) -> bool:
+def is_drain_finished(registry: Any, thing: Any, scheduler: Simulated) -> bool:
     return not scheduler.cordoned and Drains.from_intents(registry.intents).find(thing.id) is None
 
 
-def test_a_node_finishes_its_job(registry: Any, alone: Any, scheduler: Simulated) -> None:
+def test_deleting_a_node_waits_for_its_job(
+    registry: Any, separate_node: Any, scheduler: Simulated
+) -> None:
     scheduler.run(FIRST, 20)
     began = scheduler.clock.now()
-    alone.delete()
+    separate_node.delete()
     assert scheduler.clock.now() - began >= 20 * 60
     assert entries(registry) == []
-    assert is_settled(registry, alone, scheduler)
+    assert is_drain_finished(registry, separate_node, scheduler)
 
 
-def test_a_node_that_must_not_go_stays(registry: Any, alone: Any, scheduler: Simulated) -> None:
+def test_a_busy_node_stays_with_policy_fail(
+    registry: Any, separate_node: Any, scheduler: Simulated
+) -> None:
     scheduler.run(FIRST, 300)
-    alone.state["drain"] = {**ASKED, "on_busy": "fail"}
+    separate_node.state["drain"] = {**ASKED, "on_busy": "fail"}
     registry.writes()
     with pytest.raises(GpuformError, match=f"node {ID}/{FIRST}: no node was removed: jobs run"):
-        alone.delete()
+        separate_node.delete()
     assert (registry.writes(), entries(registry)) == ([], [FIRST])
-    assert is_settled(registry, alone, scheduler)
+    assert is_drain_finished(registry, separate_node, scheduler)
 
 
-def test_a_plan_tells_the_jobs(
-    registry: Any, alone: Any, cluster: Any, scheduler: Simulated
+def test_the_plan_of_a_deletion_shows_the_nodes_jobs(
+    registry: Any, separate_node: Any, cluster: Any, scheduler: Simulated
 ) -> None:
     scheduler.run(FIRST, 20)
     with use_context(registry.call()):
-        found = alone.lifecycle.predict_nodes_removed_with_object(alone.id, alone.state, "deleted")
+        found = separate_node.lifecycle.predict_nodes_removed_with_object(
+            separate_node.id, separate_node.state, "deleted"
+        )
     assert [(node.name, len(node.jobs)) for node in found.nodes] == [(FIRST, 1)]
 
 
-def test_an_entry_of_a_record_finishes_its_job(
-    registry: Any, cluster: Any, whole: Any, scheduler: Simulated
+def test_removing_an_entry_of_a_record_waits_for_its_job(
+    registry: Any, cluster: Any, declared_with_nodes: Any, scheduler: Simulated
 ) -> None:
-    cluster.up(whole)
+    cluster.up(declared_with_nodes)
     scheduler.run(FIRST, 20)
     with use_context(registry.call()):
-        inputs = cluster.check(without_first(whole))
+        inputs = cluster.check(without_first(declared_with_nodes))
         found = cluster.lifecycle.predict_removed_nodes(cluster.id, cluster.state, inputs)
     assert [(node.name, len(node.jobs)) for node in found.nodes] == [(FIRST, 1)]
     began = scheduler.clock.now()
-    cluster.up(without_first(whole))
+    cluster.up(without_first(declared_with_nodes))
     assert scheduler.clock.now() - began >= 20 * 60
     assert entries(registry) == NODES[1:]
-    assert is_settled(registry, cluster, scheduler)
-    assert cluster.planned(without_first(whole)) == []
+    assert is_drain_finished(registry, cluster, scheduler)
+    assert cluster.planned(without_first(declared_with_nodes)) == []
 
 
-def test_the_end_of_a_record_waits_for_all(
-    registry: Any, cluster: Any, whole: Any, scheduler: Simulated
+def test_deleting_a_record_waits_for_the_jobs_of_all_nodes(
+    registry: Any, cluster: Any, declared_with_nodes: Any, scheduler: Simulated
 ) -> None:
-    cluster.up(whole)
+    cluster.up(declared_with_nodes)
     scheduler.run(NODES[-1], 20)
     began = scheduler.clock.now()
     cluster.delete()
     assert scheduler.clock.now() - began >= 20 * 60
-    assert is_settled(registry, cluster, scheduler)
+    assert is_drain_finished(registry, cluster, scheduler)
 
 
-def test_what_a_killed_run_has_cordoned_is_released(
-    registry: Any, alone: Any, scheduler: Simulated
+def test_nodes_cordoned_by_a_killed_run_are_uncordoned(
+    registry: Any, separate_node: Any, scheduler: Simulated
 ) -> None:
     def die(what: str) -> None:
         if what == "uncordon":
@@ -122,14 +128,14 @@ def test_what_a_killed_run_has_cordoned_is_released(
 
     scheduler.before = die
     with pytest.raises(KeyboardInterrupt):
-        alone.delete()
+        separate_node.delete()
     scheduler.before = lambda _: None
     assert (entries(registry), scheduler.cordoned) == ([], [FIRST])
-    alone.delete()
-    assert is_settled(registry, alone, scheduler)
+    separate_node.delete()
+    assert is_drain_finished(registry, separate_node, scheduler)
 
 
-def test_nobody_is_declared(registry: Any, cluster: Any) -> None:
+def test_without_a_scheduler_nothing_is_drained(registry: Any, cluster: Any) -> None:
     cluster.up(DECLARED)
     told: list[str] = []
     call = registry.call()

@@ -27,7 +27,7 @@ def scheduler(environment: Any, monkeypatch: pytest.MonkeyPatch) -> Simulated:
 
 
 @pytest.fixture
-def four(environment: Any, pool_inputs: Properties) -> Any:
+def pool_of_four(environment: Any, pool_inputs: Properties) -> Any:
     made = environment.create("NodePool", {**pool_inputs, "count": 4, "drain": ASKED})
     environment.count_writes()
     return made
@@ -37,50 +37,56 @@ def smaller(pool: Any, count: int = 3, **drain: Any) -> Properties:
     return {**pool.inputs, "count": count, "drain": {**ASKED, **drain}}
 
 
-def leaving(environment: Any, pool: Any, inputs: Properties) -> Any:
+def predict_removed_nodes(environment: Any, pool: Any, inputs: Properties) -> Any:
     with environment.use_context(pool.name, preview=True):
         return NodePoolLifecycle().predict_removed_nodes(pool.id, pool.outs, inputs)
 
 
-def record_of(environment: Any, pool: Any) -> Any:
+def find_drain_record(environment: Any, pool: Any) -> Any:
     return Drains.from_intents(environment.intents).find(pool.id)
 
 
-def test_the_idle_one_goes_and_not_the_newest(
-    environment: Any, four: Any, scheduler: Simulated
+def test_shrinking_removes_the_idle_node_and_not_the_newest(
+    environment: Any, pool_of_four: Any, scheduler: Simulated
 ) -> None:
     for name in ("train-001", "train-003", "train-004"):
         scheduler.run(name, 100)
-    assert environment.list_changes(four, smaller(four)) == {"count": (4, 3)}
-    (goes,) = leaving(environment, four, smaller(four)).nodes
+    assert environment.list_changes(pool_of_four, smaller(pool_of_four)) == {"count": (4, 3)}
+    (goes,) = predict_removed_nodes(environment, pool_of_four, smaller(pool_of_four)).nodes
     assert (goes.name, goes.because) == ("train-002", "idle")
     assert environment.count_writes() == {}
-    pool = environment.update(four, smaller(four))
+    pool = environment.update(pool_of_four, smaller(pool_of_four))
     assert list(pool.nodes) == ["train-001", "train-003", "train-004"]
     assert pool.outs["ready"] is True
     assert environment.count_writes() == {DELETE: 1}
-    assert record_of(environment, pool) is None
+    assert find_drain_record(environment, pool) is None
 
 
 @pytest.mark.slow
-def test_jobs_are_waited_for(environment: Any, four: Any, scheduler: Simulated) -> None:
+def test_shrinking_waits_for_jobs(
+    environment: Any, pool_of_four: Any, scheduler: Simulated
+) -> None:
     for name in scheduler.names:
         scheduler.run(name, 30)
     began = environment.now
-    pool = environment.update(four, smaller(four))
+    pool = environment.update(pool_of_four, smaller(pool_of_four))
     assert environment.now - began >= 30 * 60
     assert list(pool.nodes) == ["train-001", "train-002", "train-003"]
 
 
-def test_what_must_not_go_stays_and_nothing_is_cordoned(
-    environment: Any, four: Any, scheduler: Simulated
+def test_busy_nodes_stay_and_are_not_cordoned(
+    environment: Any, pool_of_four: Any, scheduler: Simulated
 ) -> None:
     for name in scheduler.names:
         scheduler.run(name, 300)
     told = "pool train: no node was removed: .*jobs still run on train-004"
     with pytest.raises(GpuformError, match=told):
-        environment.update(four, smaller(four, wait_minutes=10))
-    assert (environment.count_writes(), scheduler.cordoned, record_of(environment, four)) == (
+        environment.update(pool_of_four, smaller(pool_of_four, wait_minutes=10))
+    assert (
+        environment.count_writes(),
+        scheduler.cordoned,
+        find_drain_record(environment, pool_of_four),
+    ) == (
         {},
         [],
         None,
@@ -88,7 +94,7 @@ def test_what_must_not_go_stays_and_nothing_is_cordoned(
 
 
 @pytest.mark.slow
-def test_a_node_that_is_declared_no_more_is_drained(
+def test_a_node_that_is_no_longer_declared_is_drained(
     environment: Any, pool_inputs: Properties, scheduler: Simulated
 ) -> None:
     inputs = {key: value for key, value in pool_inputs.items() if key != "count"}
@@ -101,18 +107,20 @@ def test_a_node_that_is_declared_no_more_is_drained(
     assert environment.now - began >= 20 * 60
 
 
-def test_a_locked_one_goes_last(
+def test_a_locked_node_is_removed_last(
     environment: Any, pool_inputs: Properties, scheduler: Simulated
 ) -> None:
     inputs = {key: value for key, value in pool_inputs.items() if key != "count"}
     nodes = {"001": {}, "002": {}, "003": {"lock_enabled": True}}
     pool = environment.create("NodePool", {**inputs, "nodes": nodes})
     counted = {**inputs, "count": 2, "drain": ASKED}
-    assert [node.name for node in leaving(environment, pool, counted).nodes] == ["train-002"]
+    assert [node.name for node in predict_removed_nodes(environment, pool, counted).nodes] == [
+        "train-002"
+    ]
 
 
 def test_an_interrupted_removal_is_undone_by_the_next_run_or_refresh(
-    environment: Any, four: Any, scheduler: Simulated
+    environment: Any, pool_of_four: Any, scheduler: Simulated
 ) -> None:
     for ending in ("update", "refresh"):
 
@@ -122,19 +130,21 @@ def test_an_interrupted_removal_is_undone_by_the_next_run_or_refresh(
 
         scheduler.before = die
         with pytest.raises(KeyboardInterrupt):
-            environment.update(four, smaller(four))
+            environment.update(pool_of_four, smaller(pool_of_four))
         scheduler.before = lambda _: None
         assert scheduler.cordoned == ["train-004"]
-        with environment.use_context(four.name):
-            changes = NodePoolLifecycle().list_changes(four.outs, four.inputs, four.id)
+        with environment.use_context(pool_of_four.name):
+            changes = NodePoolLifecycle().list_changes(
+                pool_of_four.outs, pool_of_four.inputs, pool_of_four.id
+            )
         assert [change.path for change in changes] == ["drain"]
-        assert getattr(environment, ending)(four).outs["ready"] is True
-        assert (scheduler.cordoned, record_of(environment, four)) == ([], None)
+        assert getattr(environment, ending)(pool_of_four).outs["ready"] is True
+        assert (scheduler.cordoned, find_drain_record(environment, pool_of_four)) == ([], None)
     assert environment.count_writes() == {}
 
 
-def test_what_a_killed_run_chose_is_not_taken_for_idle(
-    environment: Any, four: Any, scheduler: Simulated
+def test_a_node_chosen_by_a_killed_run_is_not_taken_for_idle(
+    environment: Any, pool_of_four: Any, scheduler: Simulated
 ) -> None:
     for name in scheduler.names:
         scheduler.run(name, 300)
@@ -145,15 +155,19 @@ def test_what_a_killed_run_chose_is_not_taken_for_idle(
 
     scheduler.before = die
     with pytest.raises(KeyboardInterrupt):
-        environment.update(four, smaller(four))
+        environment.update(pool_of_four, smaller(pool_of_four))
     scheduler.before = lambda _: None
-    assert (scheduler.cordoned, record_of(environment, four).chosen) == (
+    assert (scheduler.cordoned, find_drain_record(environment, pool_of_four).chosen) == (
         ["train-004"],
         ("train-004",),
     )
     with pytest.raises(GpuformError, match="jobs still run on train-004"):
-        environment.update(four, smaller(four, wait_minutes=10))
-    assert (environment.count_writes(), scheduler.cordoned, record_of(environment, four)) == (
+        environment.update(pool_of_four, smaller(pool_of_four, wait_minutes=10))
+    assert (
+        environment.count_writes(),
+        scheduler.cordoned,
+        find_drain_record(environment, pool_of_four),
+    ) == (
         {},
         [],
         None,
@@ -161,17 +175,17 @@ def test_what_a_killed_run_chose_is_not_taken_for_idle(
 
 
 class TestWithoutAScheduler:
-    def test_nobody_is_asked_and_the_plan_says_so(
+    def test_the_plan_reports_that_jobs_were_not_checked(
         self, environment: Any, pool_inputs: Properties
     ) -> None:
         pool = environment.create("NodePool", pool_inputs)
         fewer = {**pool_inputs, "count": 2}
-        assert leaving(environment, pool, fewer) is None
+        assert predict_removed_nodes(environment, pool, fewer) is None
         (told,) = environment.unchecked
         assert told.startswith("whether jobs run on nodes of pool train whose GPUs are removed: ")
         assert list(environment.update(pool, fewer).nodes) == ["train-001", "train-002"]
 
-    def test_names_are_honoured(self, environment: Any, pool_inputs: Properties) -> None:
+    def test_declared_names_are_removed(self, environment: Any, pool_inputs: Properties) -> None:
         pool = environment.create("NodePool", pool_inputs)
         fewer = {**pool_inputs, "count": 2, "drain": {"nodes": ["train-001"]}}
         assert environment.list_changes(pool, fewer) == {
@@ -187,34 +201,36 @@ class TestWithoutAScheduler:
             (["train-001", "train-002"], "drain.nodes: names 2, but 1 node is removed"),
         ],
     )
-    def test_names_that_cannot_be_meant(
+    def test_wrong_names_are_refused(
         self, environment: Any, pool_inputs: Properties, names: list[str], said: str
     ) -> None:
         pool = environment.create("NodePool", pool_inputs)
         fewer = {**pool_inputs, "count": 2, "drain": {"nodes": names}}
         with pytest.raises(GpuformError, match=said):
-            leaving(environment, pool, fewer)
+            predict_removed_nodes(environment, pool, fewer)
         with pytest.raises(GpuformError, match=said):
             environment.update(pool, fewer)
 
 
 class TestKubeconfig:
-    def test_one_that_is_not_there(
-        self, environment: Any, four: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    def test_a_missing_kubeconfig_is_an_error(
+        self, environment: Any, pool_of_four: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        assert leaving(environment, four, smaller(four)) is None
+        assert predict_removed_nodes(environment, pool_of_four, smaller(pool_of_four)) is None
         assert "kubeconfig cannot be read (FileNotFoundError)" in environment.unchecked[-1]
         with pytest.raises(GpuformError, match="cannot be read"):
-            environment.update(four, smaller(four))
+            environment.update(pool_of_four, smaller(pool_of_four))
         assert environment.count_writes() == {}
 
-    def test_no_context_is_guessed(self, environment: Any, four: Any, tmp_path: Path) -> None:
+    def test_a_kubeconfig_without_a_current_context_is_refused(
+        self, environment: Any, pool_of_four: Any, tmp_path: Path
+    ) -> None:
         path = tmp_path / "config"
         path.write_text("contexts: [{name: other, context: {cluster: c, user: u}}]\n")
         asked = {"kubernetes": {"kubeconfig": str(path)}}
-        inputs = {**four.inputs, "count": 3, "drain": asked}
+        inputs = {**pool_of_four.inputs, "count": 3, "drain": asked}
         with pytest.raises(GpuformError, match="no current context"):
-            environment.update(four, inputs)
+            environment.update(pool_of_four, inputs)
 
 
 @pytest.mark.parametrize(
@@ -227,7 +243,7 @@ class TestKubeconfig:
         ({"nodes": ["a", "a"]}, "drain.nodes[1]"),
     ],
 )
-def test_what_cannot_be_meant(
+def test_contradictory_drains_are_refused(
     environment: Any, pool_inputs: Properties, drain: Properties, path: str
 ) -> None:
     assert list(environment.find_problems("NodePool", {**pool_inputs, "drain": drain})) == [path]
@@ -247,7 +263,7 @@ class TestEveryWayToTakeANode:
         ("changed", "because"),
         [({"ip_address": "192.168.0.99"}, "replaced"), ({"state": "STOPPED"}, "stopped")],
     )
-    def test_a_change_of_one(
+    def test_each_change_that_ends_jobs_drains_the_node(
         self,
         changed: Properties,
         because: str,
@@ -260,7 +276,7 @@ class TestEveryWayToTakeANode:
         environment.count_writes()
         after = self._one_by_one(pool_inputs, **{"003": {"ip_address": "192.168.0.98", **changed}})
         scheduler.run("train-003", 300)
-        (goes,) = leaving(environment, pool, after).nodes
+        (goes,) = predict_removed_nodes(environment, pool, after).nodes
         assert (goes.name, goes.because, [job.id for job in goes.jobs]) == (
             "train-003",
             because,
@@ -269,7 +285,11 @@ class TestEveryWayToTakeANode:
         refused = {**after, "drain": {**ASKED, "on_busy": "fail"}}
         with pytest.raises(GpuformError, match="pool train: no node was removed: jobs run on"):
             environment.update(pool, refused)
-        assert (environment.count_writes(), scheduler.cordoned, record_of(environment, pool)) == (
+        assert (
+            environment.count_writes(),
+            scheduler.cordoned,
+            find_drain_record(environment, pool),
+        ) == (
             {},
             [],
             None,
@@ -279,42 +299,54 @@ class TestEveryWayToTakeANode:
         pool = environment.update(pool, after)
         assert environment.now - began >= 20 * 60
         assert pool.outs["ready"] is True
-        assert (scheduler.cordoned, record_of(environment, pool)) == ([], None)
+        assert (scheduler.cordoned, find_drain_record(environment, pool)) == ([], None)
 
     @pytest.mark.slow
     @pytest.mark.sampled(1)
-    def test_all_of_them(self, environment: Any, four: Any, scheduler: Simulated) -> None:
+    def test_deleting_a_pool_drains_all_nodes(
+        self, environment: Any, pool_of_four: Any, scheduler: Simulated
+    ) -> None:
         scheduler.run("train-002", 20)
-        with environment.use_context(four.name, preview=True):
+        with environment.use_context(pool_of_four.name, preview=True):
             found = NodePoolLifecycle().predict_nodes_removed_with_object(
-                four.id, four.outs, "deleted"
+                pool_of_four.id, pool_of_four.outs, "deleted"
             )
         assert [(node.name, node.because) for node in found.busy] == [("train-002", "deleted")]
         assert len(found.nodes) == 4
         began = environment.now
-        environment.delete(four)
+        environment.delete(pool_of_four)
         assert environment.now - began >= 20 * 60
-        assert (scheduler.cordoned, record_of(environment, four)) == ([], None)
+        assert (scheduler.cordoned, find_drain_record(environment, pool_of_four)) == ([], None)
 
     @pytest.mark.slow
     @pytest.mark.sampled(1)
-    def test_a_refused_deletion(self, environment: Any, four: Any, scheduler: Simulated) -> None:
+    def test_a_refused_deletion_uncordons_the_nodes(
+        self, environment: Any, pool_of_four: Any, scheduler: Simulated
+    ) -> None:
         scheduler.run("train-002", 300)
         with pytest.raises(GpuformError, match="pool train: no node was removed"):
-            environment.delete(four)
-        assert (environment.count_writes(), scheduler.cordoned, record_of(environment, four)) == (
+            environment.delete(pool_of_four)
+        assert (
+            environment.count_writes(),
+            scheduler.cordoned,
+            find_drain_record(environment, pool_of_four),
+        ) == (
             {},
             [],
             None,
         )
 
-    def test_another_clusters_scheduler_is_told(
-        self, environment: Any, four: Any, scheduler: Simulated, monkeypatch: pytest.MonkeyPatch
+    def test_the_scheduler_of_another_cluster_is_an_error(
+        self,
+        environment: Any,
+        pool_of_four: Any,
+        scheduler: Simulated,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         scheduler.nodes_ = {"other-001": ScheduledNode("other-001")}
         with pytest.raises(GpuformError, match=r"knows no node with the name, .* of train-001"):
-            environment.delete(four)
+            environment.delete(pool_of_four)
         assert environment.count_writes() == {}
         monkeypatch.setenv("GPUFORM_ALLOW", "evict-jobs")
-        environment.delete(four)
+        environment.delete(pool_of_four)
         assert environment.count_writes() == {DELETE: 1}
