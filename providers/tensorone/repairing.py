@@ -50,7 +50,11 @@ _MODES: Final = (RESTART,)
 def decide_cluster_repairs(
     outputs: Mapping[str, Any], declared: Mapping[str, Any]
 ) -> RepairDecision:
-    """Return the decision to repair a cluster with these outputs, or to hold the repair and why."""
+    """Return whether a run restarts the cluster of these outputs under the declared `repair`.
+
+    A restart that would be no help, or might end work, is returned as an unrepaired fault with the
+    reason, unless people ask for the cluster by name.
+    """
     name = outputs.get("name") or declared.get("name")
     is_observed = isinstance(name, str) and outputs.get("status") is not None
     fleet = Fleet([str(name)] if is_observed else [], _MODES, _MODES)
@@ -60,18 +64,18 @@ def decide_cluster_repairs(
     hold_reason = _explain_hold(outputs)
     # people who name the cluster get the repair in spite of the reasons to hold it
     requested_names = permissions.get_requested_repairs()
-    held_repairs = [
+    postponed_repairs = [
         repair
         for repair in decision.due_repairs
         if hold_reason and repair.node not in requested_names
     ]
-    due_repairs = [repair for repair in decision.due_repairs if repair not in held_repairs]
+    due_repairs = [repair for repair in decision.due_repairs if repair not in postponed_repairs]
     return replace(
         decision,
         due_repairs=due_repairs,
         unrepaired=[
             *decision.unrepaired,
-            *(_to_held(repair, hold_reason) for repair in held_repairs),
+            *(_to_unrepaired_fault(repair, hold_reason) for repair in postponed_repairs),
         ],
     )
 
@@ -178,8 +182,8 @@ def _explain_hold(outputs: Mapping[str, Any]) -> str:
     return ""
 
 
-def _to_held(repair: NodeRepair, reason: str) -> UnrepairedFault:
-    """Convert a due repair to an unrepaired fault, held back for the reason."""
+def _to_unrepaired_fault(repair: NodeRepair, reason: str) -> UnrepairedFault:
+    """Return a due repair as an unrepaired fault, with the reason why the repair is not done."""
     fault = NodeFault(
         node=repair.node,
         cause=repair.cause,

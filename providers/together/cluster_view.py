@@ -125,7 +125,9 @@ ObservedCluster = Observed[ClusterOutputs]
 def evaluate_cluster(
     cluster: wire.Cluster, num_gpus: int, *, may_have_more: bool = False
 ) -> PollResult[ObservedCluster]:
-    """Return whether a cluster is ready with `num_gpus` GPUs or has failed, and its properties.
+    """Return the poll result of a cluster: ready with `num_gpus` GPUs, not yet ready, or failed.
+
+    The value has the inputs and outputs of the cluster in each case.
 
     Args:
         cluster: the cluster as the platform reports it.

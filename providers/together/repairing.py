@@ -391,7 +391,7 @@ class ClusterRepairRun:
         return remediation.state not in ENDED
 
     def _request_repair(self, cluster: wire.Cluster, repair: NodeRepair) -> Remediation:
-        """Approve a proposed repair, or request one under an id that prevents a second one.
+        """Approve a proposed repair, or request a repair under an id that prevents repetition.
 
         Returns the earlier remediation if the repair was approved or requested before.
         """

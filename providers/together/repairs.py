@@ -103,7 +103,10 @@ def find_proposed_repairs(
 def find_unusable_workers(
     workers: Iterable[GpuWorkerNodeOutputs], not_ready_limit_s: float, now: float
 ) -> Iterator[NodeFault]:
-    """Yield the workers without use by a scheduler for `not_ready_limit_s` seconds at `now`."""
+    """Yield a fault for each worker that a scheduler could not use for `not_ready_limit_s` seconds.
+
+    `now` is in Unix seconds; the outputs say since when a worker is unusable.
+    """
     for worker in workers:
         if is_unusable_for(
             not_ready_limit_s, unusable_since=to_unix_time(worker.unusable_since), now=now

@@ -250,7 +250,10 @@ class SharedVolumeLifecycle(Lifecycle[SharedVolumeInputs, SharedVolumeOutputs]):
 
 
 def evaluate_volume(volume: wire.Volume, wanted_size_tib: int) -> PollResult[ObservedVolume]:
-    """Return whether a volume is ready at `wanted_size_tib` or has failed, and its properties."""
+    """Return the poll result of a volume: ready at `wanted_size_tib`, not yet ready, or failed.
+
+    The value has the inputs and outputs of the volume in each case.
+    """
     # a resize leaves the status as it is, so the size is compared as well
     is_ready = volume.status in USABLE_VOLUME_STATUSES and volume.size_tib >= wanted_size_tib
     progress = volume.status or "no status"

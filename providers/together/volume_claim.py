@@ -301,7 +301,10 @@ def _build_body(inputs: VolumeClaimInputs, urn: str | None) -> dict[str, Any]:
 def _evaluate_claim(
     claims: ClusterClaims, claim: Claim, wanted_storage: str
 ) -> PollResult[ObservedClaim]:
-    """Return whether a claim is ready at `wanted_storage`, with inputs and outputs."""
+    """Return the poll result of a claim: ready at `wanted_storage`, not yet ready, or failed.
+
+    The value has the inputs and outputs of the claim in each case.
+    """
     progress, is_ready, failure = _determine_state(claims, claim, wanted_storage)
     outputs = VolumeClaimOutputs(
         ready=is_ready,
