@@ -319,7 +319,7 @@ class ClusterOperations:
 
         def find_own() -> wire.Cluster | None:
             record = find_record(self._client, object_id)
-            if record is not None and known_inputs and _is_changed(record, known_inputs):
+            if record is not None and known_inputs and _differs_from_state(record, known_inputs):
                 record = confirm_record(context, self._client, record)
             return None if record is None or was_recreated(context, record.object_id) else record
 
@@ -549,8 +549,11 @@ def _select_declared_nodes(
     return set_value(inputs, "nodes.node_data", declared_entries)
 
 
-def _is_changed(record: wire.Cluster, known_inputs: Mapping[str, Any]) -> bool:
-    """Return True if a record differs from the inputs in the state, sums over nodes aside."""
+def _differs_from_state(record: wire.Cluster, known_inputs: Mapping[str, Any]) -> bool:
+    """Return True if a field or a declared entry of the record differs from the state's inputs.
+
+    Fields that are totals over nodes do not count, nor do entries that the inputs do not declare.
+    """
     if remove_sums(
         build_field_changes(
             get_field_rules(ClusterInputs), cluster_to_declared(record), known_inputs

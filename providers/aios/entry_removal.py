@@ -81,7 +81,7 @@ class EntryRemoval:
             GpuformError: nodes may stay cordoned.
         """
         drain = Drains.from_intents(self._context.intents).find(self._object_id)
-        if drain is not None and not undo_drain(self._context, drain, self._find_scheduler):
+        if drain is not None and not undo_drain(self._context, drain, self._create_scheduler):
             raise GpuformError(
                 f"{', '.join(drain.cordoned)} may still be cordoned",
                 hint="run the command again to uncordon",
@@ -92,8 +92,8 @@ class EntryRemoval:
         target = DrainTarget(
             self._object_id, self._label, [Worker(node_name) for node_name in node_names]
         )
-        return DrainOperation(self._context, target, self._find_scheduler, self._inputs)
+        return DrainOperation(self._context, target, self._create_scheduler, self._inputs)
 
-    def _find_scheduler(self) -> Scheduler:
+    def _create_scheduler(self) -> Scheduler:
         """Return the declared scheduler. Raises GpuformError if none is declared or usable."""
         return create_declared_scheduler(self._inputs, self._label)

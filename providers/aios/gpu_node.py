@@ -219,7 +219,7 @@ class GpuNodeOperations:
             # The shared answer may be older than the entry: ask for this record alone.
             if record is not None and record.find_entry(node_id) is None:
                 record = fetch_record(self._client, cluster_id)
-            if record and known_inputs and _is_changed(record, node_id, known_inputs):
+            if record and known_inputs and _entry_differs_from_state(record, node_id, known_inputs):
                 record = confirm_record(context, self._client, record)
             # An entry without its record was deleted together with the record.
             context.deleted_with_id = "" if record else cluster_id
@@ -350,8 +350,10 @@ def _create_entry_removal(
     return EntryRemoval(context, object_id, f"node {object_id}", declared)
 
 
-def _is_changed(record: wire.Cluster, node_id: str, known_inputs: Mapping[str, Any]) -> bool:
-    """Return True if the entry of a record differs from the inputs in the state."""
+def _entry_differs_from_state(
+    record: wire.Cluster, node_id: str, known_inputs: Mapping[str, Any]
+) -> bool:
+    """Return True if the node's entry in the record differs from the inputs in the state."""
     declared = {
         name: value for name, value in known_inputs.items() if name not in _INPUTS_OUTSIDE_ENTRY
     }

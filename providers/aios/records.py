@@ -620,7 +620,7 @@ def _list_restorations(
 ) -> list[_Restoration]:
     """Return the entries which a request has wrongly hit, each with its former state and values."""
     strays = request.find_stray_entries(before, record)
-    return [(entry.id, before.find_entry(entry.id), placed.fields) for entry, placed in strays]
+    return [(entry.id, before.find_entry(entry.id), change.fields) for entry, change in strays]
 
 
 def _confirm_or_none(client: AiosClient, cluster_id: str) -> wire.Cluster | None:

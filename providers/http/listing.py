@@ -5,8 +5,8 @@ A list answers readers that asked before it was sent, and readers that accept an
 
 An object is gone only if nothing contradicts. Its absence from a list is confirmed by a request for
 the object alone, because a list may lag behind. A 404 of the object is confirmed by the list, and
-by one other object of the list, the witness, that must be found: a list that fails or is itself not
-found, a list that still shows the object, and a witness that is not found either, are errors.
+by one other object of the list, its first, that must be found: a list that fails or is itself not
+found, a list that still shows the object, and a first object that is not found either, are errors.
 """
 
 import threading
@@ -54,7 +54,7 @@ class _Round(Generic[T]):
 class _Answer(Generic[T]):
     """The objects of an answer by their ids; all existing objects if `has_all_objects`.
 
-    `is_vouched`: the witness of the list was found; `doubt` is the error if not.
+    `is_vouched`: the first object of the list was found; `doubt` is the error if not.
     """
 
     sent_at: float
@@ -122,7 +122,7 @@ class Listing(Generic[T]):
             raise error.with_traceback(None) from None
         if id_ in answer.items:
             return answer.items[id_]
-        return self._fetch_alone(id_, answer if answer.has_all_objects else None)
+        return self._fetch_one_confirmed(id_, answer if answer.has_all_objects else None)
 
     def read_alone(self, id_: str) -> T:
         """Return one object by an own request, because a list may lack some of its fields.
@@ -131,10 +131,16 @@ class Listing(Generic[T]):
             NotFound: the object is gone.
             Contradicted: the object's own answer says gone, and the platform's list disagrees.
         """
-        return self._fetch_alone(id_)
+        return self._fetch_one_confirmed(id_)
 
-    def _fetch_alone(self, id_: str, listed: "_Answer[T] | None" = None) -> T:
-        """Return an object by its own request; `listed` is a list without the object."""
+    def _fetch_one_confirmed(self, id_: str, listed: "_Answer[T] | None" = None) -> T:
+        """Return an object by its own request; compare a 404 with the platform's list.
+
+        `listed` is a list without the object; without it, a 404 has the list read.
+
+        Raises NotFound if the list confirms the 404, Contradicted if not, and GpuformError without
+        a list.
+        """
         try:
             return self._fetch_checked(id_)
         except NotFound as error:
@@ -178,7 +184,7 @@ class Listing(Generic[T]):
         with listed.vouching:
             if not listed.is_vouched and listed.doubt is None:
                 try:
-                    self._check_witness(listed.items, error)
+                    self._check_first_listed_object(listed.items, error)
                     listed.is_vouched = True
                 except Cancelled:
                     raise
@@ -187,20 +193,20 @@ class Listing(Generic[T]):
         if listed.doubt is not None:
             raise listed.doubt.with_traceback(None)
 
-    def _check_witness(self, listed: Mapping[str, T], error: NotFound) -> None:
-        """Raise Contradicted if the platform does not find another object of its own list either.
+    def _check_first_listed_object(self, listed: Mapping[str, T], error: NotFound) -> None:
+        """Raise Contradicted if the platform answers 404 for the first object of its own list.
 
-        A witness, the first listed object, that is no longer listed was deleted meanwhile, and
-        proves nothing.
+        The 404 of an object that a second list no longer shows proves nothing: the object was
+        deleted meanwhile.
         """
-        witness = next(iter(listed), None)
-        if witness is None:
+        first_id = next(iter(listed), None)
+        if first_id is None:
             return
         try:
-            self._fetch_checked(witness)
-        # The witness may just have been deleted: only a list that still shows it contradicts.
+            self._fetch_checked(first_id)
+        # The object may just have been deleted: only a list that still shows it contradicts.
         except NotFound:
-            if witness in self._index_by_id(self._fetch_list(self._fetch_all)):
+            if first_id in self._index_by_id(self._fetch_list(self._fetch_all)):
                 raise build_contradiction_error(
                     error, "the platform does not find another object either, which its list shows"
                 ) from None

@@ -29,7 +29,7 @@ def refuse_incomplete_destroy(intents: Intents) -> None:
         GpuformError: the command is a destroy, and the state lacks an object that a create may have
             made.
     """
-    stored_resources = intents.records.stored()
+    stored_resources = intents.records.list_stored_objects()
     leftover_intents = (
         find_leftover_intents(intents.list_all(), stored_resources)
         if stored_resources is not None

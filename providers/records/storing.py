@@ -49,8 +49,8 @@ class Records(Protocol):
         No record of this name may exist, so that records of the other process stay as they are.
         """
 
-    def stored(self) -> StoredObjects | None:
-        """Return URN and id of each object in the state now; None if out of reach."""
+    def list_stored_objects(self) -> StoredObjects | None:
+        """Return URN and id of each object in the state now; None if the state is out of reach."""
 
 
 def parse_record(data: bytes, where: str) -> Fields:
@@ -148,8 +148,8 @@ class FolderRecords:
         for name in names:
             self._get_path(name).unlink(missing_ok=True)
 
-    def stored(self) -> StoredObjects | None:
-        """Return None: records in a folder do not know the state."""
+    def list_stored_objects(self) -> StoredObjects | None:
+        """Return None: records in a folder know nothing of the stack's state."""
         return None
 
     def _get_path(self, name: str) -> Path:
@@ -193,9 +193,9 @@ class EphemeralRecords:
         # None hides the base's record of this name.
         self._own.update(dict.fromkeys(names))
 
-    def stored(self) -> StoredObjects | None:
+    def list_stored_objects(self) -> StoredObjects | None:
         """Return URN and id of each object in the base's state; None without a base or state."""
-        return self._base.stored() if self._base else None
+        return self._base.list_stored_objects() if self._base else None
 
 
 def _sync_directory(directory: Path) -> None:

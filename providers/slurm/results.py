@@ -342,7 +342,7 @@ class SlurmTester:
         if passed and category.job is not None:
             output = self.queue.read_output(planned.job.name)
             ran_on = _get_job_nodes(state.job, output)
-            gaps = find_gaps(PASS_NODE, _observe_success(state, output, ran_on))
+            gaps = find_gaps(PASS_NODE, _observe_script_success(state, output, ran_on))
             passed, reason = not gaps, "; ".join(gaps)
             if passed:
                 # Results have the platform's names of nodes.
@@ -366,8 +366,12 @@ def _get_job_nodes(job: SlurmJob | None, output: str) -> Sequence[str]:
     return parse_job_nodes(output) if job is None else job.nodes
 
 
-def _observe_success(state: "_JobState", output: str, ran_on: Sequence[str]) -> Observation:
-    """Return which evidence of a job's success is missing in the queue or the output."""
+def _observe_script_success(state: "_JobState", output: str, ran_on: Sequence[str]) -> Observation:
+    """Return which evidence is missing that a job's script succeeded on its nodes.
+
+    The caller has checked Slurm's state of the job. Evidence is the exit code 0 at the end of
+    `output`, and that the output names no other nodes than `ran_on`, the nodes that Slurm reports.
+    """
     missing = []
     exit_code, printed_nodes = parse_exit_code(output), parse_job_nodes(output)
     if exit_code is None:

@@ -142,12 +142,12 @@ class ClusterOperations:
             exists=lambda cluster_id: self._find_cluster(cluster_id) is not None,
             attempts=[
                 Attempt(
-                    partial(self._send_create, placed),
-                    placed.region,
-                    placed.gpu_type,
-                    {name: getattr(placed, name) for name in DISTINGUISHING_FIELDS},
+                    partial(self._send_create, placed_inputs),
+                    placed_inputs.region,
+                    placed_inputs.gpu_type,
+                    {name: getattr(placed_inputs, name) for name in DISTINGUISHING_FIELDS},
                 )
-                for placed in inputs.iterate_placements()
+                for placed_inputs in inputs.iterate_placements()
             ],
             capacity_wait_s=get_capacity_wait(inputs),
             clock_ahead=lambda: self._client.clock_ahead,
@@ -377,9 +377,10 @@ class ClusterOperations:
         return None
 
     def _find_cluster(self, cluster_id: str) -> ClusterReading | None:
-        """Return a reading of the cluster, or None if deleted.
+        """Return the cluster, or None if deleted.
 
-        A cluster at rest that a list shows in part is read alone.
+        A cluster in a stable status is read by an own request if the shared answer lacks parts of
+        it.
         """
         try:
             reading = self._client.cluster_listing.read_one(cluster_id)

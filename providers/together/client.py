@@ -176,7 +176,10 @@ class TogetherClient:
         )
 
     def create_volume(self, inputs: SharedVolumeInputs) -> wire.Volume:
-        """Send the request to create a shared volume, once.
+        """Send the request to create a shared volume.
+
+        The request is sent again only without a connection, or after a 429 with Retry-After: no
+        volume was created then.
 
         Raises:
             UnknownOutcome: the answer was lost.

@@ -51,7 +51,7 @@ from gpuform.providers.together.cluster_view import (
     describe_cluster_credit,
     evaluate_cluster,
     is_elastic,
-    is_gpu_count_explained,
+    is_within_scaling_range,
 )
 from gpuform.providers.together.node_removal import (
     NodeRemoval,
@@ -152,12 +152,12 @@ class ClusterOperations:
             exists=lambda cluster_id: self._find_cluster(cluster_id, inputs.project_id) is not None,
             attempts=[
                 Attempt(
-                    partial(self._send_create, placed),
-                    placed.region,
-                    placed.gpu_type,
-                    _extract_sent_values(placed),
+                    partial(self._send_create, placed_inputs),
+                    placed_inputs.region,
+                    placed_inputs.gpu_type,
+                    _extract_sent_values(placed_inputs),
                 )
-                for placed in inputs.iterate_placements()
+                for placed_inputs in inputs.iterate_placements()
             ],
             # checked right before the request: no cluster is created that could not use its volume
             check_before_request=lambda: reject_unusable_volume(self._client, inputs),
@@ -169,8 +169,8 @@ class ClusterOperations:
                 return create_once(context, creation)
         except OutOfCapacity as error:
             missing_capacity = [
-                _describe_capacity(inputs, placed.gpu_type, placed.region)
-                for placed in inputs.iterate_placements()
+                _describe_capacity(inputs, placed_inputs.gpu_type, placed_inputs.region)
+                for placed_inputs in inputs.iterate_placements()
             ]
             raise _build_out_of_stock_error(error, inputs, missing_capacity, "created") from None
 
@@ -232,7 +232,7 @@ class ClusterOperations:
         if known_inputs:
             # The placement may be a declared alternative, which is no drift: only outputs show it.
             del inputs["region"], inputs["gpu_type"]
-        if has_elastic_nodes and is_gpu_count_explained(known_inputs, cluster):
+        if has_elastic_nodes and is_within_scaling_range(known_inputs, cluster):
             del inputs["num_gpus"]
         observed = Observed(inputs, observed.outputs)
         # an operation that changes the cluster asks its schedulers itself

@@ -241,7 +241,7 @@ def is_elastic(declared: Mapping[str, Any], cluster: wire.Cluster) -> bool:
     )
 
 
-def is_gpu_count_explained(known_inputs: Mapping[str, Any], cluster: wire.Cluster) -> bool:
+def is_within_scaling_range(known_inputs: Mapping[str, Any], cluster: wire.Cluster) -> bool:
     """Return True if the reported GPU count is the declared one or more, as far as scaling may add.
 
     Preemptible GPUs and `auto_scale` may add GPUs; `auto_scale` without a maximum adds any number.

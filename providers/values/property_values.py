@@ -205,9 +205,9 @@ def unwrap_secrets(value: PropertyValue) -> PropertyValue:
 def collect_secret_texts(value: PropertyValue) -> Iterator[str]:
     """Yield every text and every number inside the secrets of a value."""
     if isinstance(value, Secret):
-        plain = unwrap_secrets(value.value)
-        yield from collect_texts(plain)
-        yield from _collect_numbers(plain)
+        unwrapped = unwrap_secrets(value.value)
+        yield from collect_texts(unwrapped)
+        yield from _collect_numbers(unwrapped)
     elif isinstance(value, dict):
         for item in value.values():
             yield from collect_secret_texts(item)

@@ -259,7 +259,7 @@ def _build_search_terms(secret: str) -> _SearchTerms:
         for step in _decode_layers(_Text.from_original(piece), is_secret=True):
             folded = _fold_case(_normalize(step))
             parts |= _slice_parts(folded.text)
-            loose_parts |= _slice_loose_parts(folded.text)
+            loose_parts |= _slice_separated_parts(folded.text)
         lines = {line.strip() for line in piece.splitlines()} - {stripped}
         patterns |= {
             _build_word_pattern(line)
@@ -311,12 +311,11 @@ def _slice_parts(text: str, size: int = PART) -> set[str]:
     return {text[start : start + size] for start in range(len(text) - size + 1)}
 
 
-def _slice_loose_parts(text: str) -> set[str]:
-    """Return the letter sequences of a secret to find between separators in a text.
+def _slice_separated_parts(text: str) -> set[str]:
+    """Return the sequences of a secret's letters and digits to find in texts with separators.
 
-    Each sequence is searched forwards and backwards. A short secret is searched only as a whole,
-    and not if it has only letters or only digits, because ordinary text with separators would
-    match.
+    Each sequence is there forwards and backwards. A short secret is one sequence, and none if it
+    has only letters or only digits, because ordinary text with separators would match.
     """
     joined = _join_letters(text)
     if len(joined) >= LOOSE_PART:
@@ -471,7 +470,7 @@ def _is_text(data: bytes) -> bool:
         return False
 
 
-def _cut_spans(text: str, spans: Iterable[tuple[int, int]], mark: str) -> str:
+def _cut_spans(text: str, spans: Iterable[tuple[int, int]], replacement: str) -> str:
     """Return a text with `mark` in place of each span; overlapping spans become one."""
     pieces: list[str] = []
     end = 0
@@ -479,7 +478,7 @@ def _cut_spans(text: str, spans: Iterable[tuple[int, int]], mark: str) -> str:
         if start > end or not pieces:
             pieces.append(text[end:start])
         end = max(end, stop)
-    return mark.join((*pieces, text[end:]))
+    return replacement.join((*pieces, text[end:]))
 
 
 def _build_word_pattern(text: str) -> str:
@@ -522,6 +521,6 @@ _COMMON_PARTS: Final = frozenset(
     for common_text in _COMMON
     for part in (
         *_slice_parts(f" {common_text.lower()} "),
-        *_slice_loose_parts(common_text.lower()),
+        *_slice_separated_parts(common_text.lower()),
     )
 )

@@ -72,17 +72,18 @@ def _matches_field(document: Any, path: str, condition: Any) -> bool:
     values = list(_find_values(document, path.split(".")))
     if not _is_operator_object(condition):
         return _has_equal(values, condition)
-    return all(_matches_operator(values, name, value) for name, value in condition.items())
+    return all(_matches_mongo_operator(values, name, value) for name, value in condition.items())
 
 
-def _matches_operator(values: Sequence[Any], operator: str, operand: Any) -> bool:
-    """Return True if one of several values matches an operator.
+def _matches_mongo_operator(values: Sequence[Any], operator: str, operand: Any) -> bool:
+    """Return True if a field's values satisfy one of Mongo's operators (`$gt`, `$in`, `$not` ...).
 
-    A negation matches if none of them does.
+    A comparison or `$in` needs one matching value. `$ne`, `$nin` and `$not` need that none matches,
+    `$all` that each item of `operand` does.
     """
     if operator == "$not":
         return not all(
-            _matches_operator(values, name, inner_operand)
+            _matches_mongo_operator(values, name, inner_operand)
             for name, inner_operand in operand.items()
         )
     if operator == "$exists":

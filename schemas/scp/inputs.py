@@ -383,7 +383,7 @@ class GpuNodeInputs(_MadeInputs, _OneInputs):
 
 
 def _find_idle_problems(values: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield the problems of `idle`: idleness needs a declared scheduler that reports jobs."""
+    """Yield the problems of `idle`: with `schedule`, or without a scheduler that reports jobs."""
     yield from find_idle_problems(values)
     if values.get("idle") is None or values["idle"] is UNKNOWN:
         return

@@ -173,7 +173,7 @@ class NodeDrainer:
         # A scheduler must not start jobs on a node that is still being deleted.
         if drain is None or any(is_terminating(node.state) for node in nodes):
             return
-        if not undo_drain(self._context, drain, self._find_scheduler):
+        if not undo_drain(self._context, drain, self._create_scheduler):
             raise GpuformError(
                 f"{', '.join(drain.cordoned)} may still be cordoned",
                 hint="run the command again to uncordon",
@@ -204,10 +204,14 @@ class NodeDrainer:
             # The permission is required before a locked node is deleted.
             removable_nodes = list(nodes)
         target = DrainTarget(self._id, self._label, _nodes_to_workers(removable_nodes))
-        return DrainOperation(self._context, target, self._find_scheduler, self._drain_inputs)
+        return DrainOperation(self._context, target, self._create_scheduler, self._drain_inputs)
 
-    def _find_scheduler(self) -> Scheduler:
-        """Return the scheduler of the drain inputs. Raises GpuformError if none can be reached."""
+    def _create_scheduler(self) -> Scheduler:
+        """Create the scheduler of the drain inputs; no request is sent.
+
+        Raises GpuformError without a declared scheduler, for a wrong kubeconfig, or if the run may
+        not ask the scheduler.
+        """
         return create_declared_scheduler(self._drain_inputs, self._label)
 
 

@@ -236,7 +236,7 @@ class BackendRecords:
         with raise_as_provider_errors():
             Batches(self._backend.storage, folder).write({name: fields})
 
-    def stored(self) -> StoredObjects | None:
+    def list_stored_objects(self) -> StoredObjects | None:
         """Return URN and id of each object in the stack's checkpoint."""
         with raise_as_provider_errors():
             data = self._backend.read(self._project, self._stack)

@@ -53,7 +53,7 @@ def test_only_destroy_commands_are_destroys(command: str, expected: bool) -> Non
 class EmptyStateRecords(EphemeralRecords):
     """Records of a stack whose state has no resources."""
 
-    def stored(self) -> StoredObjects:
+    def list_stored_objects(self) -> StoredObjects:
         return []
 
 
