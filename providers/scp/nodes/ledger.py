@@ -233,7 +233,7 @@ class NodeLedger:
             kind=self._target.kind,
             name=self._target.name,
             region=self._target.region,
-            # `Timed` sets the time of each request.
+            # `TimedIntent` sets the time of each request.
             started_at=0.0,
             present_ids=tuple(sorted(present_ids)),
             sent=redact_sent_properties(self._context, request_to_node_fields(body)),

@@ -1,4 +1,4 @@
-"""The documented requests as they are sent, and the answers as they are read."""
+"""Test the documented requests as they are sent, and the answers as they are read."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""A cluster's record: what is sent, what is taken for a failure, what is never a change."""
+"""Test a cluster's record: requests, failures, and differences that are no change."""
 
 import copy
 from typing import Any

@@ -1,4 +1,4 @@
-"""Entries that leave the registry: their nodes finish their jobs first, and take jobs again."""
+"""Test that nodes are drained before their entries leave the registry, then uncordoned."""
 
 import copy
 from types import SimpleNamespace

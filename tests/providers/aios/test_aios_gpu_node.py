@@ -1,4 +1,4 @@
-"""One node of a record: its entry and its part of the sums change together, whoever else writes."""
+"""Test one node of a record: its entry and the sums change together, with other writers."""
 
 import copy
 from concurrent.futures import ThreadPoolExecutor

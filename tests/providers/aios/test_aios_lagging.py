@@ -1,4 +1,4 @@
-"""A registry that lags, loses answers and has other writers: nothing is doubled, lost or taken."""
+"""Test a registry that lags, loses answers and has other writers: nothing doubled or lost."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What the network writes into a record is told, and is no change; what people write stays."""
+"""Test that values written by the network give notices and no changes."""
 
 import copy
 from typing import Any

@@ -1,4 +1,4 @@
-"""Updates of a record, applied as MongoDB does: what was declared before becomes what is now."""
+"""Test updates of a record, applied as MongoDB does."""
 
 from typing import Any
 

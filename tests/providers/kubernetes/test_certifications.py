@@ -1,4 +1,4 @@
-"""Certifications by the emulated Cluster Readiness Engine, as an engine calls the lifecycle."""
+"""Test certifications by the emulated Cluster Readiness Engine, through the lifecycle."""
 
 import base64
 import gzip

@@ -1,4 +1,4 @@
-"""Nodes whose machine is another one by the end of their test."""
+"""Test nodes whose machine is replaced during their certification."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

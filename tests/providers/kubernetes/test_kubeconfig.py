@@ -1,4 +1,4 @@
-"""Kubeconfigs: what is read of them, and what is refused without showing any of it."""
+"""Test which kubeconfigs are read, and which are refused without showing their content."""
 
 import base64
 import ssl

@@ -1,4 +1,4 @@
-"""Kubernetes as a scheduler: which jobs run where, cordons with a mark, evictions."""
+"""Test Kubernetes as a scheduler: jobs on nodes, annotated cordons, evictions."""
 
 from contextlib import closing
 from typing import Any

@@ -1,4 +1,4 @@
-"""Lists of the Kubernetes API: all pages of the kind that was asked for, or an error."""
+"""Test lists of the Kubernetes API: all pages of the requested kind, or an error."""
 
 from collections.abc import Iterator
 from contextlib import closing

@@ -1,4 +1,4 @@
-"""An engine that contradicts itself, or tells less than it has to: that proves nothing."""
+"""Test that contradictory or incomplete results of the engine certify no node."""
 
 import base64
 import gzip

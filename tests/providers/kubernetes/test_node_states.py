@@ -1,4 +1,4 @@
-"""Since when a node is not Ready: a time in which it existed, or nobody knows."""
+"""Test since when a node is not Ready: a time during its existence, or none."""
 
 from contextlib import closing
 

@@ -1,4 +1,4 @@
-"""A node that has failed its certification is repaired, by its machine."""
+"""Test that a node with a failed certification is repaired, by its machine."""
 
 from collections.abc import Iterator
 from pathlib import Path

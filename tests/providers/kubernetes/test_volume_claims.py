@@ -1,4 +1,4 @@
-"""Volume claims on a cluster's Kubernetes: whose they are, what binds them, how they go."""
+"""Test volume claims on a cluster's Kubernetes: owners, binding and deletion."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What the client makes of refusals, lost answers and old versions, against the emulator."""
+"""Test how SCP's client handles refusals, lost answers and old versions, against the emulator."""
 
 import logging
 import time

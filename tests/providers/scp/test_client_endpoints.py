@@ -1,4 +1,4 @@
-"""All 16 endpoints of the document: what the client sends, and what it makes of the answers."""
+"""Test the requests to all 16 documented endpoints, and how the client reads the answers."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Lists in pages, which may change while they are read."""
+"""Test lists in pages, which may change while they are read."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

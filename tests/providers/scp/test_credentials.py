@@ -1,4 +1,4 @@
-"""Where keys and address come from: the environment, the stack, the files of the official tools."""
+"""Test where keys and address come from: environment, stack, or files of the official tools."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What programs can ask: with the keys of the environment or of the running program."""
+"""Test the look-ups for programs, with keys of the environment or of the running program."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""A newer image of the same distribution and kind is told, and changes nothing."""
+"""Test that a newer image of the same kind gives a notice and plans nothing."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""How servers are shared out over create calls."""
+"""Test how servers are split into create requests."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""A pool that gets smaller: whose jobs are asked for, who goes, and what is left when it fails."""
+"""Test which nodes a pool loses, whose jobs are waited for, and what stays after a failure."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""A fabric is bound by its name: nothing is sent for it, and without members it is not gone."""
+"""Test that a fabric is bound by its name: no request creates it, and it needs no members."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""One node that joins a fabric: what it needs, what changes in place, what a plan refuses."""
+"""Test one node that joins a fabric: creates, changes in place, moves and refused plans."""
 
 from typing import Any
 

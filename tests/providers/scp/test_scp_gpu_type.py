@@ -1,4 +1,4 @@
-"""`gpu_type: H100` instead of the id of a type of server: found once, and kept."""
+"""Test `gpu_type: H100` in place of a server type's id, which is found once and kept."""
 
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,4 +1,4 @@
-"""Every server of the service has eight GPUs, so that plans can say what comes and goes."""
+"""Test how many GPUs pools and nodes count: every server of SCP has eight."""
 
 from typing import Any
 

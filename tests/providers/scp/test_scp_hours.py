@@ -1,4 +1,4 @@
-"""Running hours of pools and nodes: who is stopped outside of them stays so."""
+"""Test running hours of pools and nodes, which are stopped outside of them."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""Whether nodes of SCP are idle: by looks at their scheduler and at Lens that are remembered."""
+"""Test when nodes count as idle, by recorded observations of their scheduler and of Lens."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""A pool's life over real HTTP: how many requests, how long, and what goes wrong."""
+"""Test a pool's life over real HTTP: number of requests, duration, and failures."""
 
 from collections import Counter
 from typing import Any

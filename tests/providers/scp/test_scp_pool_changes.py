@@ -1,4 +1,4 @@
-"""What a plan of a pool shows and needs: from stored outputs alone, nobody is asked."""
+"""Test the plan of a pool from stored outputs alone: changes and needed permissions."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Which nodes a plan makes, deletes and keeps: pure, for whatever nodes there are."""
+"""Test which nodes a plan creates, deletes, replaces and keeps, for any existing nodes."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Broken nodes of a pool are made anew: which, how many at a time, under no job, never twice."""
+"""Test which broken nodes of a pool are recreated, how many at a time, and never twice."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""What nodes and fabrics tell beside their inputs: no noise, and nothing that spoils a refresh."""
+"""Test outputs that inputs do not have: they plan nothing, and malformed ones are ignored."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Another image or type of a pool: node by node, under no job, and no further than is well."""
+"""Test rollouts of another image or server type: node by node, after jobs, within limits."""
 
 from typing import Any
 

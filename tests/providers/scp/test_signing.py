@@ -1,4 +1,4 @@
-"""The signature, computed here by the documented rule and compared with what arrives."""
+"""Test the signature against one computed here by the documented rule."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""Batch jobs before anything is asked, texts of squeue that must not be believed, and results."""
+"""Test checks of batch jobs before any request, hostile texts of squeue, and results."""
 
 import math
 

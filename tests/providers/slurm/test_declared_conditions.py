@@ -1,4 +1,4 @@
-"""What the declared schedulers of nodes say of them: whether they can be used, and since when."""
+"""Test whether declared schedulers can use each node, and since when not."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing

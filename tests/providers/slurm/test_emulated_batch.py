@@ -1,4 +1,4 @@
-"""Batch jobs in the emulated Slurm, through exec in the pod of its controller."""
+"""Test batch jobs in the emulated Slurm, through exec in its controller's pod."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing

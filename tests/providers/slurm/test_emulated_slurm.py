@@ -1,4 +1,4 @@
-"""The scheduler through the emulated Kubernetes API: exec in the pod of Slurm's controller."""
+"""Test the scheduler of an emulated Slurm, through exec in its controller's pod."""
 
 import base64
 from collections.abc import Iterator

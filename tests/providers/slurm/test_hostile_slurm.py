@@ -1,4 +1,4 @@
-"""A Slurm whose queue lags, hides and names other nodes: it lets no node pass and none go."""
+"""Test a Slurm that lags, hides nodes or reports others: no node passes or is removed by it."""
 
 from pathlib import Path
 from typing import Any

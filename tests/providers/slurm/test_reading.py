@@ -1,4 +1,4 @@
-"""Texts as Slurm 22.05 printed them, older and newer forms, and texts that must not be believed."""
+"""Test parsing of Slurm's texts: recorded from 22.05, of other versions, and malformed."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Batch jobs in a real Slurm, which really run."""
+"""Test batch jobs that run in a real Slurm."""
 
 import os
 from collections.abc import Iterator, Sequence

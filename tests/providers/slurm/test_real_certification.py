@@ -1,4 +1,4 @@
-"""Nodes of a real Slurm that are certified by batch jobs which really run."""
+"""Test certifications by batch jobs that run in a real Slurm."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""The scheduler against a real Slurm, whose jobs run."""
+"""Test the scheduler against a real Slurm, whose jobs run."""
 
 import pytest
 from real_slurm import Slurm, until

@@ -1,4 +1,4 @@
-"""Certifications by batch jobs, in the emulated Slurm of a Together cluster."""
+"""Test certifications by batch jobs, in the emulated Slurm of a Together cluster."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing

@@ -1,4 +1,4 @@
-"""A SLURM cluster that gets smaller: its jobs are Slurm's, and Kubernetes tells who goes."""
+"""Test a shrinking SLURM cluster: Slurm has the jobs, and Kubernetes the nodes to cordon."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Workers of a SLURM cluster as its Slurm has them, in each refresh."""
+"""Test how a refresh shows the workers of a SLURM cluster as its Slurm reports them."""
 
 from typing import Any
 

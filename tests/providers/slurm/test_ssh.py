@@ -1,4 +1,4 @@
-"""Slurm's commands through a real sshd and the system's ssh."""
+"""Test Slurm's commands through a real sshd and the system's ssh."""
 
 import os
 from collections.abc import Iterator
