@@ -183,7 +183,10 @@ class NodeRemoval:
             request(FieldChange("num_gpus", Action.UPDATE, current_gpus, num_gpus))
 
     def finish_earlier_drain(self) -> None:
-        """Uncordon the leftovers of a removal, unless the platform is still removing nodes.
+        """Uncordon the leftovers of an earlier run's removal or repair, and delete its record.
+
+        Does nothing without a record, while the platform still removes or repairs nodes, or if the
+        cluster is being deleted. A scheduler that cannot be asked is only a warning.
 
         Raises:
             GpuformError: other nodes were removed than the chosen ones, or nodes stay cordoned.

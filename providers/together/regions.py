@@ -109,7 +109,8 @@ def _format_unknown_region(name: str, regions: Iterable[Region]) -> str:
 def _find_unoffered_gpu_type(gpu_type: Any, regions: Iterable[Region]) -> Iterator[Problem]:
     """Yield a problem if no region at all offers the GPU type.
 
-    The caller has found no known region in the declaration.
+    The caller has found no known region in the declaration. Regions without any list of types give
+    no problem.
     """
     offered_types = sorted(
         {offered_type for region in regions for offered_type in region.supported_instance_types}
