@@ -16,7 +16,7 @@ from gpuform.schemas.models import Problem
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.registration import DeletionRule, Registration, RegistrationIndex, Rule
 from gpuform.stacks.engine.state import ResourceState
-from gpuform.stacks.engine.urn import name_of, own_type
+from gpuform.stacks.engine.urn import get_own_type, name_of
 from gpuform.stacks.engine.values import unwrap_secrets
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def kind_of(type_: str) -> tuple[str, str] | None:
     """Platform and kind of a gpuform resource's type, in either form; None for any other type."""
-    platform, _, kind = own_type(type_).partition(":")
+    platform, _, kind = get_own_type(type_).partition(":")
     return (platform, kind) if has_kind(platform, kind) else None
 
 

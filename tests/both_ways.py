@@ -34,7 +34,7 @@ from gpuform.stacks.engine.provider_host.providers import ProviderError
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import Snapshot, edits
-from gpuform.stacks.engine.urn import name_of, own_type, type_of
+from gpuform.stacks.engine.urn import get_own_type, name_of, type_of
 from gpuform.stacks.engine.values import PropertyMap, Secret, find_changed_keys
 from gpuform.stacks.topology_runner import run_topology
 
@@ -131,7 +131,7 @@ class Host(ProviderHost):
         return Created(id_, self.outputs(urn, inputs)), None
 
     def outputs(self, urn: str, inputs: PropertyMap) -> PropertyMap:
-        platform, _, kind = own_type(type_of(urn)).partition(":")
+        platform, _, kind = get_own_type(type_of(urn)).partition(":")
         names = load_lifecycle_class(platform, kind).list_property_names()
         computed = {key: value for key, value in COMPUTED.items() if key in names}
         return {**inputs, **computed}

@@ -9,10 +9,10 @@ from pathlib import Path
 ONE_OF_MANY = """
 import os, pathlib, sys
 from gpuform.stacks.engine.store.backend import Backend
-from gpuform.stacks.engine.store.lock import LockedError, Patience
+from gpuform.stacks.engine.store.lock import LockedError, LockTimeout
 
 url, inside, done, seconds = sys.argv[1:]
-lock = Backend.open(url).lock("demo", "dev", Patience(float(seconds)))
+lock = Backend.open(url).create_lock("demo", "dev", LockTimeout(float(seconds)))
 print("ready", flush=True)
 sys.stdin.readline()
 try:

@@ -43,7 +43,7 @@ class Cluster:
 
 def state_of(backend: Backend, project: str, stack: str) -> str:
     """Where a stack's state is, compressed or not: what tells stacks of one name apart."""
-    return backend.where(project, stack).removesuffix(".gz")
+    return backend.locate_checkpoint(project, stack).removesuffix(".gz")
 
 
 def clusters_of(

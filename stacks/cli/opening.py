@@ -59,7 +59,9 @@ def create_message_callbacks(screen: Screen) -> OperationCallbacks:
 @contextlib.contextmanager
 def lock_stack(session: Session, workspace: Workspace, name: str) -> Iterator[None]:
     """Hold the stack's lock for the work of a command."""
-    lock = workspace.backend.lock(workspace.project.name, name, build_lock_timeout(session.screen))
+    lock = workspace.backend.create_lock(
+        workspace.project.name, name, build_lock_timeout(session.screen)
+    )
     with raise_on_signals(), lock:
         yield
 
@@ -78,7 +80,7 @@ def open_for_change(session: Session, name: str | None = None) -> Iterator[Stack
         stack = workspace.open(name, passphrase, exclusive=True)
         stack.crypter.check()
         warn_of_recovery(stack.recovered, session.screen.warn)
-        journal = workspace.backend.journal(workspace.project.name, name).where
+        journal = workspace.backend.open_journal(workspace.project.name, name).where
         warning = describe_orphaned_journals(journal, stack.snapshot, stack.overtaken)
         if warning:
             session.screen.warn(f"warning: {warning}")

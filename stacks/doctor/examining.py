@@ -101,7 +101,7 @@ def _stack(
         "stack",
         lambda: get_short_name(project, name) if name else find_selected_stack(project, environ),
     )
-    known = exam.get("stack", lambda: backend.stacks(project.name)) or []
+    known = exam.get("stack", lambda: backend.list_stacks(project.name)) or []
     names = [each.rsplit("/", 1)[-1] for each in known]
     if not named or named not in names:
         exam.findings.append(_no_stack(named, names))

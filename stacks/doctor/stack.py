@@ -112,7 +112,7 @@ def health(subject: ExaminedStack, found: SealedState) -> Iterator[Finding]:
             "the next `gpuform up` takes over what the journal has",
         )
     if found.orphaned_journals:
-        where = subject.backend.journal(subject.project.name, subject.name).where
+        where = subject.backend.open_journal(subject.project.name, subject.name).where
         yield _warning(
             subject,
             found.describe_uncertainty(where)
@@ -148,7 +148,7 @@ def health(subject: ExaminedStack, found: SealedState) -> Iterator[Finding]:
 
 def locks(subject: ExaminedStack) -> Iterator[Finding]:
     """Who works on the stack, or left a lock on it."""
-    holders = subject.backend.lock(subject.project.name, subject.name).holders()
+    holders = subject.backend.create_lock(subject.project.name, subject.name).list_holders()
     for holder in holders:
         ended = holder.has_ended or bool(holder.fault)
         yield Finding(

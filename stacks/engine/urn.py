@@ -1,7 +1,8 @@
-"""Pulumi's resource names.
+"""Build and parse Pulumi's resource names.
 
 `urn:pulumi:<stack>::<project>::<qualified type>::<name>`: the qualified type is the chain of the
-parents' types, joined with `$`, without the root stack's.
+parents' types, joined with `$`, without the root stack's. All packages of the engine call this
+module.
 """
 
 from collections.abc import Mapping
@@ -19,94 +20,92 @@ BUILTIN_PACKAGE = "pulumi"
 
 
 def make_urn(stack: str, project: str, parent: str, type_: str, name: str) -> str:
-    """The URN of a resource; `parent` is its parent's URN, or empty."""
+    """Build the URN of a resource; `parent` is the parent's URN, or empty."""
     if parent and type_of(parent) != STACK_TYPE:
-        type_ = f"{qualified_type_of(parent)}${type_}"
+        type_ = f"{get_qualified_type(parent)}${type_}"
     return f"urn:pulumi:{stack}::{project}::{type_}::{name}"
 
 
-def inside(urn: str, parent: str) -> str:
-    """The URN of the same resource in another parent."""
-    head, project, _, name = _parts(urn)
-    return make_urn(head.removeprefix("urn:pulumi:"), project, parent, type_of(urn), name)
-
-
-def _parts(urn: str) -> list[str]:
+def _split(urn: str) -> list[str]:
+    # A name may contain `::`, a type may not: the rest belongs to the name.
     return urn.split("::", 3)
 
 
-def qualified_type_of(urn: str) -> str:
-    """The chain of types in a URN, the resource's own last."""
-    return _parts(urn)[2]
+def get_qualified_type(urn: str) -> str:
+    """Return the chain of types in a URN, the resource's own type last."""
+    return _split(urn)[2]
 
 
 def type_of(urn: str) -> str:
-    """The resource's own type."""
-    return qualified_type_of(urn).rsplit("$", 1)[-1]
+    """Return the resource's own type, the last of the chain in its URN."""
+    return get_qualified_type(urn).rsplit("$", 1)[-1]
 
 
 def name_of(urn: str) -> str:
-    """The resource's name in the program."""
-    return _parts(urn)[3]
+    """Return the resource's name in the program."""
+    return _split(urn)[3]
 
 
 def is_provider(type_: str) -> bool:
-    """Whether a type is a provider's: such entries are the engine's own, hidden from people."""
+    """Return True for the type of a provider resource, which people do not see."""
     return type_.startswith(PROVIDER_TYPE_PREFIX)
 
 
 def is_noise(type_: str) -> bool:
-    """Whether entries of this type are the engine's own, of which nobody wants to read."""
+    """Return True for types of the engine's own entries: the stack and providers."""
     return type_ == STACK_TYPE or is_provider(type_)
 
 
 def is_listed(entry: Mapping[str, Any]) -> bool:
-    """Whether plans and `status` count an entry: not the stack itself, providers, old objects."""
+    """Return True if plans and `status` count an entry of the checkpoint.
+
+    Not counted are the stack, providers, old objects and entries that wait for a replacement.
+    """
     is_old = entry.get("delete") or entry.get("pendingReplacement")
     return not (is_old or is_noise(str(entry.get("type"))))
 
 
 def is_plugin(type_: str) -> bool:
-    """Whether a type is one of gpuform's own resources in plugin form."""
+    """Return True for a type of gpuform's own resources in plugin form."""
     return type_.startswith(f"{PLUGIN_PACKAGE}:")
 
 
-def own_type(type_: str) -> str:
-    """`<platform>:<Kind>` of one of gpuform's own resources, in either form; else empty."""
+def get_own_type(type_: str) -> str:
+    """Return `<platform>:<Kind>` of a gpuform resource in either form, else an empty text."""
     for prefix in (f"{DYNAMIC_PACKAGE}:dynamic/gpuform.", f"{PLUGIN_PACKAGE}:"):
         if type_.startswith(prefix):
             return type_.removeprefix(prefix)
     return ""
 
 
-def in_dynamic_form(type_: str) -> str:
-    """The type that one of gpuform's own resources has in dynamic form; others' as they are."""
-    own = own_type(type_)
+def to_dynamic_type(type_: str) -> str:
+    """Return the dynamic form of a gpuform type; return other types unchanged."""
+    own = get_own_type(type_)
     return f"{DYNAMIC_PACKAGE}:dynamic/gpuform.{own}" if own else type_
 
 
 def is_own(type_: str) -> bool:
-    """Whether a type is one of gpuform's own resources, in either form."""
-    return bool(own_type(type_))
+    """Return True for a type of gpuform's own resources, in either form."""
+    return bool(get_own_type(type_))
 
 
 def is_urn(text: str) -> bool:
-    """Whether a text has the form of a URN."""
-    return text.startswith("urn:pulumi:") and len(_parts(text)) == 4
+    """Return True if a text has the form of a URN."""
+    return text.startswith("urn:pulumi:") and len(_split(text)) == 4
 
 
 def with_name(urn: str, name: str) -> str:
-    """The URN of a resource that is named otherwise."""
-    return "::".join([*_parts(urn)[:3], name])
+    """Return the URN with another resource name."""
+    return "::".join([*_split(urn)[:3], name])
 
 
-def under(urn: str, parent: str) -> str:
-    """The URN that the resource has under another parent; under none with an empty one."""
-    stack, project = _parts(urn)[:2]
+def with_parent(urn: str, parent: str) -> str:
+    """Return the URN of the resource under another parent, or under none for an empty `parent`."""
+    stack, project = _split(urn)[:2]
     return make_urn(stack.removeprefix("urn:pulumi:"), project, parent, type_of(urn), name_of(urn))
 
 
-def in_stack(urn: str, stack: str, project: str) -> str:
-    """The URN that the resource has in another stack; a stack's own resource is named after it."""
+def with_stack(urn: str, stack: str, project: str) -> str:
+    """Return the URN of the resource in another stack, with the new name of a stack resource."""
     name = f"{project}-{stack}" if type_of(urn) == STACK_TYPE else name_of(urn)
-    return "::".join([f"urn:pulumi:{stack}", project, qualified_type_of(urn), name])
+    return "::".join([f"urn:pulumi:{stack}", project, get_qualified_type(urn), name])

@@ -167,7 +167,7 @@ def run_import(
         if not options.preview_only:
             lock_timeout = selected.build_lock_timeout(callbacks.warn)
             lock = resources.enter_context(
-                workspace.backend.lock(workspace.project.name, name, lock_timeout)
+                workspace.backend.create_lock(workspace.project.name, name, lock_timeout)
             )
         import_run = _ImportRun(selected, options, callbacks, lock)
         stack = import_run.open()

@@ -32,7 +32,7 @@ def read_run(workspace: Workspace, stack: str, number: int | None) -> PastRun:
         EngineError: the stack has no run of this number, or no run at all.
         DamagedFile: the run's log is not valid.
     """
-    runs = workspace.backend.runs(workspace.project.name, stack)
+    runs = workspace.backend.open_history(workspace.project.name, stack)
     names = runs.names
     if not names:
         raise EngineError(f"nothing was done to stack {stack} yet")
@@ -44,7 +44,7 @@ def read_run(workspace: Workspace, stack: str, number: int | None) -> PastRun:
             hint="`gpuform stack history` lists them",
         )
     name = names[number - 1]
-    data = runs.log(name)
+    data = runs.read_log(name)
     try:
         log = None if data is None else RunLog.model_validate_json(data)
     except ValidationError as error:
@@ -53,4 +53,4 @@ def read_run(workspace: Workspace, stack: str, number: int | None) -> PastRun:
             "a newer gpuform",
             hint="`gpuform stack history` shows what the history says of it",
         ) from error
-    return PastRun(number, runs.entry(name), log)
+    return PastRun(number, runs.read_entry(name), log)

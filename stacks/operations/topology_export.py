@@ -137,7 +137,7 @@ def apply_topology(
             hint=f"--apply goes with {', '.join(APPLIED)}",
         )
     workspace = selected.workspace
-    lock = workspace.backend.lock(
+    lock = workspace.backend.create_lock(
         workspace.project.name, selected.name, selected.build_lock_timeout(report)
     )
     with selected.begin_operation(), lock, ExitStack() as resources:

@@ -62,7 +62,9 @@ def import_deployment(
         EngineError: the deployment breaks a rule or belongs to another stack.
     """
     workspace, name = selected.workspace, selected.name
-    lock = workspace.backend.lock(workspace.project.name, name, selected.build_lock_timeout(report))
+    lock = workspace.backend.create_lock(
+        workspace.project.name, name, selected.build_lock_timeout(report)
+    )
     with lock:
         passphrase = create_passphrase_finder(workspace, selected.ask_passphrase)
         return StackImport(workspace, name, passphrase, report, force=force).run(

@@ -369,7 +369,7 @@ def backend_of(folder: Path) -> str:
 
 def copy_objects(source: Path, target: Path) -> None:
     here, there = (open_storage(backend_of(each), KEYS) for each in (source, target))
-    for entry in here.entries(".pulumi"):
+    for entry in here.list_entries(".pulumi"):
         found = here.read(entry.name)
         assert found is not None
         there.write(entry.name, found.data)

@@ -26,7 +26,7 @@ from gpuform.stacks.engine.records.backend_records import BackendRecords
 from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 from gpuform.stacks.engine.state import Journal, ResourceState, Snapshot, journal
 from gpuform.stacks.engine.store import Backend
-from gpuform.stacks.engine.urn import is_provider, own_type
+from gpuform.stacks.engine.urn import get_own_type, is_provider
 from gpuform.stacks.engine.values import Secret, unwrap_secrets
 from gpuform.stacks.resource_rules import RULES
 
@@ -256,7 +256,7 @@ class EmbeddedStack(Kept):
 
     def _begin_journal(self) -> Journal:
         """As every command does: what an interrupted run left goes into the checkpoint first."""
-        log, snapshot = self._backend.journal("conformance", "dev"), self.snapshot
+        log, snapshot = self._backend.open_journal("conformance", "dev"), self.snapshot
         if log.read():
             self._backend.write("conformance", "dev", snapshot.to_json(self.crypter))
             log.remove()
@@ -276,7 +276,7 @@ class EmbeddedStack(Kept):
     def snapshot(self) -> Snapshot:
         """The state on disk, with what the journal adds."""
         data, snapshot = self._read(), self.checkpoint
-        log = self._backend.journal("conformance", "dev")
+        log = self._backend.open_journal("conformance", "dev")
         return journal.recover(log, data, snapshot, self.crypter).snapshot
 
     @property
@@ -414,7 +414,7 @@ class CalledStack:
 
 def _parts(resource: ResourceState) -> Sequence[str]:
     """The ids that a resource lists, else its own."""
-    platform, _, kind = own_type(resource.type).partition(":")
+    platform, _, kind = get_own_type(resource.type).partition(":")
     name = load_lifecycle_class(platform, kind).parts_field
     found = unwrap_secrets(resource.outputs.get(name)) if name else None
     return [str(each) for each in found] if isinstance(found, list) else [resource.id]

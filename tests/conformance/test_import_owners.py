@@ -95,7 +95,7 @@ def test_one_stack_imports_at_a_time(
     """Else two could take an object that neither has yet."""
     other = beside(pool, tmp_path / "other")
     held = OtherStacks(Backend(Files(pool.directory), "file://"), "organization/conformance/third")
-    held.owners(claim=True)
+    held.find_owners(claim=True)
     volume = platform.send(SHARED_VOLUME, SHARED_VOLUME.create)["volume_id"]
     platform.advance(600)
     declared = replace(thing(SHARED_VOLUME), options={"import_": volume})

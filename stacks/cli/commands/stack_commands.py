@@ -140,7 +140,7 @@ def list_stacks(everything: bool, as_json: bool) -> None:
             selected = workspace.selected()
         if everything:
             own = None if selected is None else build_full_name(project, selected)
-            found = [(each, each.split("/")) for each in workspace.backend.stacks()]
+            found = [(each, each.split("/")) for each in workspace.backend.list_stacks()]
             rows = [_build_row(workspace, parts[1], parts[2], each, own) for each, parts in found]
         else:
             names = workspace.stacks()

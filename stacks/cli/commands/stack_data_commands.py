@@ -72,9 +72,12 @@ def history(as_json: bool, show_secrets: bool, page_size: int, page: int) -> Non
     with open_session() as current:
         workspace = find_workspace(current, runs_program=False)
         name = workspace.resolve(current.stack)
-        runs, skip = workspace.backend.runs(workspace.project.name, name), (page - 1) * page_size
+        runs, skip = (
+            workspace.backend.open_history(workspace.project.name, name),
+            (page - 1) * page_size,
+        )
         latest = len(runs.names) - skip
-        found = runs.latest(skip, page_size)
+        found = runs.list_latest(skip, page_size)
         if as_json:
             crypter = _open_crypter(workspace, current) if show_secrets else None
             rows = [_build_document(entry, latest - n, crypter) for n, entry in enumerate(found)]

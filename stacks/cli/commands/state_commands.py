@@ -141,7 +141,7 @@ def _repair(screen: Screen, workspace: Workspace, name: str, *, yes: bool) -> in
         return FAILED
     kept = backend.restore(project, name, result.snapshot.to_json(SEALED))
     if found.recovered and not found.orphaned_journals:  # its changes are in what was written
-        backend.journal(project, name).remove()
+        backend.open_journal(project, name).remove()
     screen.print(f"The state is repaired. What was there is kept in {kept}.")
     return SUCCESS
 
@@ -202,7 +202,7 @@ def _refuse_another_stack(urns: Sequence[str], where: str, project: str, name: s
 
 def _discard_journal(screen: Screen, workspace: Workspace, name: str, *, yes: bool) -> int:
     backend, project = workspace.backend, workspace.project.name
-    log = backend.journal(project, name)
+    log = backend.open_journal(project, name)
     if not log.read():
         screen.print(f"Stack {name} has no journal of an interrupted run.")
         return SUCCESS

@@ -261,7 +261,7 @@ def _open_both(
     with contextlib.ExitStack() as held:
         held.enter_context(raise_on_signals())
         for place in sorted((here, there)):  # two moves at once do not wait for each other
-            held.enter_context(backend.lock(*place, waiting))
+            held.enter_context(backend.create_lock(*place, waiting))
         opened = _open(workspace, here, passphrase)
         yield (
             opened,

@@ -56,9 +56,9 @@ from gpuform.stacks.engine.urn import (
     BUILTIN_PACKAGE,
     PLUGIN_PACKAGE,
     STACK_TYPE,
-    in_dynamic_form,
     is_plugin,
     is_provider,
+    to_dynamic_type,
 )
 from gpuform.stacks.engine.values import PropertyMap, PropertyValue
 
@@ -289,7 +289,7 @@ class Monitor:
     def _apply_rules(self, registration: Registration, step: Step) -> None:
         if step.new is None or step.skipped:
             return
-        type_ = in_dynamic_form(registration.type)  # rules hold in either form
+        type_ = to_dynamic_type(registration.type)  # rules hold in either form
         checked = replace(registration, inputs=step.new.inputs, type=type_)
         self.checked.add(checked)
         problems = [

@@ -100,7 +100,7 @@ class KernelLock:
     def check(self) -> None:
         """Do nothing: no process takes the lock from a living one."""
 
-    def holder(self) -> str:
+    def describe_holder(self) -> str:
         """Return "": the kernel does not name the holder; Pulumi's lock file does."""
         return ""
 

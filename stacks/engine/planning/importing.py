@@ -24,7 +24,7 @@ from gpuform.stacks.engine.records import raise_as_engine_errors
 from gpuform.stacks.engine.registration import Registration
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.store import OtherStacks, Owners
-from gpuform.stacks.engine.urn import is_own, own_type
+from gpuform.stacks.engine.urn import get_own_type, is_own
 
 
 def should_import(registration: Registration, old: ResourceState | None) -> bool:
@@ -102,7 +102,7 @@ class OwnedObjects:
     def _load_owners(self) -> None:
         if self._is_loaded:
             return
-        others = self.others.owners(claim=not self.preview) if self.others else Owners()
+        others = self.others.find_owners(claim=not self.preview) if self.others else Owners()
         for unreadable in others.unreadable:
             raise unreadable
         self._is_loaded = True
@@ -132,14 +132,14 @@ class OwnedObjects:
             # Finding the parts of a foreign type would unpickle the provider of another program.
             return []
         type_ = self.host.get_part_type(entry)
-        return [(own_type(type_), id_, "") for id_ in self.host.list_part_ids(entry)]
+        return [(get_own_type(type_), id_, "") for id_ in self.host.list_part_ids(entry)]
 
 
 def _build_object_key(type_: str, id_: str, inputs: values.PropertyMap) -> _ObjectKey:
     # All dynamic resources of other programs have one type token, so that their pickled provider
     # has to tell them apart.
     provider = "" if is_own(type_) else values.unwrap_secrets(inputs.get(PROVIDER_KEY))
-    return own_type(type_) or type_, id_, provider
+    return get_own_type(type_) or type_, id_, provider
 
 
 def build_import_steps(
@@ -207,7 +207,7 @@ def _parse_import_id(registration: Registration) -> str:
 
 
 def _find_lifecycle_class(registration: Registration) -> type[Lifecycle[Any, Any]] | None:
-    platform, _, kind = own_type(registration.type).partition(":")
+    platform, _, kind = get_own_type(registration.type).partition(":")
     return load_lifecycle_class(platform, kind) if kind else None
 
 

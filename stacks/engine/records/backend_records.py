@@ -64,11 +64,11 @@ class Batches:
 
     def read(self) -> None:
         """Read the stored batches. Raises GpuformError for a damaged one."""
-        for entry in self._storage.entries(self._folder):
+        for entry in self._storage.list_entries(self._folder):
             blob = self._storage.read(entry.name) if entry.name.endswith(_SUFFIX) else None
             if blob is not None:
                 self._add_batch(
-                    entry.name, parse_record(blob.data, self._storage.where(entry.name))
+                    entry.name, parse_record(blob.data, self._storage.locate(entry.name))
                 )
 
     def write(self, change: Change) -> None:
@@ -206,7 +206,7 @@ class BackendRecords:
     @property
     def place(self) -> str:
         folder = self._backend.get_records_folder(self._project, self._stack)
-        return self._backend.storage.where(folder)
+        return self._backend.storage.locate(folder)
 
     def names(self) -> list[str]:
         """List the names of the existing records."""
@@ -282,7 +282,7 @@ def open_intents(backend: Backend, project: str, stack: str) -> Intents:
 def read_all_intents(backend: Backend) -> list[Intent]:
     """Read the intents of all stacks of a backend, removed stacks included."""
     folders = set()
-    for entry in backend.storage.entries(layout.build_name("gpuform")):
+    for entry in backend.storage.list_entries(layout.build_name("gpuform")):
         folder, is_batch, _ = entry.name.rpartition(".records/")
         if is_batch:
             folders.add(f"{folder}.records")

@@ -61,7 +61,7 @@ class ForeignStack:
             crypter.check()
             snapshot = Snapshot.from_json(checkpoint, crypter)
             edits.check(snapshot)
-        recovered = journal.recover(backend.journal(project, name), data, snapshot, crypter)
+        recovered = journal.recover(backend.open_journal(project, name), data, snapshot, crypter)
         if recovered.changes or recovered.orphaned_journals:
             raise EngineError(
                 f"the last run of stack {build_full_name(project, name)} was interrupted",

@@ -72,7 +72,7 @@ def rename_stack(
     stack.reject_orphaned_journals()
     renamed = edits.rename_stack(stack.snapshot, build_full_name(new_project, new))
     old_settings, new_settings = project.settings_path(stack.name), project.settings_path(new)
-    with backend.lock(new_project, new, patience):
+    with backend.create_lock(new_project, new, patience):
         if backend.exists(new_project, new):
             _reject_other_stack(stack, new_project, new)
         if new_settings != old_settings:
@@ -83,7 +83,8 @@ def rename_stack(
             intent.urn for intent in old_intents.list_all() if intent.urn and urn.is_urn(intent.urn)
         )
         new_urn_by_urn |= {
-            started_urn: urn.in_stack(started_urn, new, new_project) for started_urn in started_urns
+            started_urn: urn.with_stack(started_urn, new, new_project)
+            for started_urn in started_urns
         }
         with move_intents(old_intents, new_intents, new_urn_by_urn):
             if old_settings.exists() and new_settings != old_settings:

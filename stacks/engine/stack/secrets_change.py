@@ -95,7 +95,7 @@ class SecretsChange:
         pending_change = self._pending_change
         where = self.backend.describe_own_location(self.project.name, self.stack, _KIND)
         checkpoint, settings = _decode_change(pending_change or b"", where)
-        state = self.backend.where(self.project.name, self.stack)
+        state = self.backend.locate_checkpoint(self.project.name, self.stack)
         write_checkpoint = checkpoint.is_due(self._read_checkpoint(), state)
         write_settings = settings.is_due(self._read_settings(), str(self._settings_path))
         try:

@@ -114,7 +114,7 @@ class Stack:
             write=lambda data: self.backend.write(self.project.name, self.name, data),
             stack_references=self.references,
             journal=Journal(
-                self.backend.journal(
+                self.backend.open_journal(
                     self.project.name, self.name, get_unsaved_path(self.project, self.name)
                 ),
                 self.digest,
@@ -145,12 +145,12 @@ class Stack:
     def set_journal_aside(self) -> str | None:
         """Move a recovered journal to a backup and return its location, or None without one."""
         self.overtaken = ()
-        return self.backend.journal(self.project.name, self.name).set_aside()
+        return self.backend.open_journal(self.project.name, self.name).set_aside()
 
     def reject_orphaned_journals(self) -> None:
         """Raise EngineError if the journal of an interrupted run still waits to be recovered."""
         if self.overtaken:
-            where = self.backend.journal(self.project.name, self.name).where
+            where = self.backend.open_journal(self.project.name, self.name).where
             raise EngineError(
                 f"another program has written the state since a run was interrupted, whose journal "
                 f"is {where}",
@@ -168,7 +168,7 @@ class Stack:
 
     def lock(self) -> StackLock:
         """Create the stack's lock, which every operation that changes the stack takes."""
-        return self.backend.lock(self.project.name, self.name)
+        return self.backend.create_lock(self.project.name, self.name)
 
     def save(self, snapshot: Snapshot) -> None:
         """Replace the state, under the stack's lock, if the new one keeps the integrity rules."""
@@ -189,18 +189,18 @@ class Stack:
             environment=origin.environment,
             message=origin.message,
         )
-        return Run(entry, self.backend.runs(self.project.name, self.name).begin(entry))
+        return Run(entry, self.backend.open_history(self.project.name, self.name).begin(entry))
 
     def finish(self, run: "Run", outcome: Outcome, log: bytes | None = None) -> None:
         """Write a backup, and record in the history how the operation ended, with its `log`."""
-        self.backend.backup(self.project.name, self.name)
+        self.backend.create_backup(self.project.name, self.name)
         entry = replace(
             run.entry,
             result="succeeded" if outcome.succeeded else "failed",
             end_time=int(time.time()),
             resource_changes=outcome.changes,
         )
-        self.backend.runs(self.project.name, self.name).add(entry, run.name, log)
+        self.backend.open_history(self.project.name, self.name).add(entry, run.name, log)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +238,7 @@ class Workspace:
 
     def stacks(self) -> list[str]:
         """List the names of the project's stacks."""
-        return [name.rsplit("/", 1)[-1] for name in self.backend.stacks(self.project.name)]
+        return [name.rsplit("/", 1)[-1] for name in self.backend.list_stacks(self.project.name)]
 
     def selected(self) -> str | None:
         """Return the selected stack, which may no longer exist, or None.
@@ -314,7 +314,7 @@ class Workspace:
         """
         name = self.resolve(name)
         check_selectable(self.project, self.environ)
-        with self.backend.lock(self.project.name, name, patience) as lock:
+        with self.backend.create_lock(self.project.name, name, patience) as lock:
             if not force:
                 settle(lock)
             with add_backup_hint(self.backend, self.project.name, name):
@@ -362,7 +362,7 @@ class Workspace:
             reader = get_state_crypter(checkpoint.secrets_provider, crypter, passphrase)
             snapshot = Snapshot.from_json(checkpoint, reader)
             edits.check(snapshot)
-        log = self.backend.journal(self.project.name, name)
+        log = self.backend.open_journal(self.project.name, name)
         recovered = (
             journal.recover(log, data, snapshot, reader)
             if with_journal
@@ -397,7 +397,7 @@ class Workspace:
         """
         change = SecretsChange(self.backend, self.project, name)
         if change.is_pending:
-            with nullcontext() if exclusive else self.backend.lock(self.project.name, name):
+            with nullcontext() if exclusive else self.backend.create_lock(self.project.name, name):
                 change.finish()
 
     def _read_checkpoint(self, name: str) -> bytes:

@@ -141,7 +141,7 @@ class StackImport:
             self.workspace.open(self.stack, self.passphrase, exclusive=True)
         except (StateError, IntegrityError, DamagedFile, JournalError) as error:
             backup_locations = [backend.restore(project, self.stack, data)]
-            backup_locations.append(backend.journal(project, self.stack).set_aside())
+            backup_locations.append(backend.open_journal(project, self.stack).set_aside())
             self.warn(
                 f"warning: the state that was there could not be used: {error.message}\n"
                 f"it is kept in: {', '.join(location for location in backup_locations if location)}"
@@ -176,7 +176,7 @@ def recover(backend: Backend, project: str, stack: str, path: Path) -> int:
         EngineError: another run has written the state since, and the state lacks objects of the
             journal. The journal and the file stay as they are.
     """
-    log = backend.journal(project, stack)
+    log = backend.open_journal(project, stack)
     unsaved = UnsavedFile(path, log.where)
     unsaved_segments = unsaved.read_segments()
     if unsaved_segments and unsaved_segments[0].journal != log.where:

@@ -27,13 +27,13 @@ from gpuform.stacks.engine.state.graph import (
 )
 from gpuform.stacks.engine.urn import (
     STACK_TYPE,
-    in_stack,
     is_noise,
     is_provider,
     is_urn,
     type_of,
-    under,
     with_name,
+    with_parent,
+    with_stack,
 )
 
 
@@ -179,7 +179,7 @@ def rename_stack(snapshot: Snapshot, full_name: str) -> Snapshot:
     names = {urn for entry in entries for urn in {entry.urn, *graph.find_dependency_urns(entry)}}
     names |= {entry.view_of for entry in entries if entry.view_of}
     _reject_invalid_urns(names)
-    renamed = {name: in_stack(name, stack, project) for name in names}
+    renamed = {name: with_stack(name, stack, project) for name in names}
 
     def rename_entry(entry: ResourceState) -> ResourceState:
         return rename_used_resources(entry, lambda urn: renamed.get(urn, urn))
@@ -445,4 +445,4 @@ def _compute_urn(entry: ResourceState, current_urn_by_urn: dict[str, str]) -> st
         or not is_urn(entry.urn)
     ):
         return entry.urn
-    return under(entry.urn, current_urn_by_urn.get(entry.parent, ""))
+    return with_parent(entry.urn, current_urn_by_urn.get(entry.parent, ""))

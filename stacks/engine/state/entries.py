@@ -11,7 +11,7 @@ from itertools import chain
 
 from gpuform.stacks.engine.state import graph
 from gpuform.stacks.engine.state.checkpoint import PendingOperation, ResourceState
-from gpuform.stacks.engine.urn import STACK_TYPE, inside, type_of
+from gpuform.stacks.engine.urn import STACK_TYPE, type_of, with_parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +212,7 @@ class Entries:
             parent = names.get(entry.parent)
             # The type of a component is part of its children's URNs; the type of the stack is not.
             if parent is not None and entry.urn not in names and type_of(parent) != STACK_TYPE:
-                urn = inside(entry.urn, parent)
+                urn = with_parent(entry.urn, parent)
                 if urn not in live:
                     names[entry.urn] = urn
         return names

@@ -104,7 +104,7 @@ class _DestinationUrns:
         _, self.project, self.stack = full_name.split("/")
 
     def to_destination(self, old: str) -> str:
-        return urn.in_stack(old, self.stack, self.project)
+        return urn.with_stack(old, self.stack, self.project)
 
 
 def _find_moved_urns(

@@ -1,6 +1,7 @@
 """Store states in Pulumi's DIY layout, in a folder or a bucket, with locks and history.
 
-Commands and the other packages call `Backend`; the storages below it know only names and bytes.
+Commands, operations and the other packages of the engine call `Backend`; the storages below it know
+only names and bytes.
 """
 
 from gpuform.stacks.engine.store import credentials, layout

@@ -1,7 +1,7 @@
 """Hold stacks in Pulumi's DIY backend: the layout and file names of Pulumi, in any storage.
 
-Called by commands and operations; reads and writes bytes through a `Storage`. The content of
-checkpoints belongs to `engine.state`.
+Commands and operations call `Backend`, which reads and writes bytes through a `Storage`. The
+content of checkpoints belongs to `engine.state`.
 """
 
 import os
@@ -47,7 +47,7 @@ def get_backend_url(environ: Mapping[str, str], project: Project | None) -> str:
 
 
 def get_configured_url(environ: Mapping[str, str], project: Project | None) -> str:
-    """Return the backend's URL as the user wrote it, by which the Pulumi CLI knows the backend."""
+    """Return the backend's URL as written by the user, as the Pulumi CLI stores it."""
     own = project.backend_url if project else ""
     return environ.get("PULUMI_BACKEND_URL") or own or get_current_url(environ) or "file://~"
 
@@ -58,7 +58,7 @@ def build_full_name(project: str, stack: str) -> str:
 
 
 def _is_switch_on(environ: Mapping[str, str], switch: str) -> bool:
-    """Return True if one of Pulumi's switches is on, by its present or its former name."""
+    """Return True if a switch of Pulumi's is on, under the present or the former name."""
     names = (f"PULUMI_DIY_BACKEND_{switch}", f"PULUMI_SELF_MANAGED_STATE_{switch}")
     return any(environ.get(name, "").lower() in ("1", "true") for name in names)
 
@@ -95,12 +95,13 @@ class Backend:
         backend._check_layout()
         return backend
 
-    def stacks(self, project: str | None = None) -> list[str]:
+    def list_stacks(self, project: str | None = None) -> list[str]:
         """List the full names of all stacks, or of one project's stacks, in alphabetical order."""
         full_names = set()
         folder = layout.build_name("stacks", project) if project else layout.build_name("stacks")
-        for entry in self.storage.entries(folder):
+        for entry in self.storage.list_entries(folder):
             parts = entry.name.removeprefix(layout.build_name("stacks") + "/").split("/")
+            # The Pulumi CLI puts a side file NAME.attrs beside each file of a folder: no stack.
             suffix = next((s for s in layout.SUFFIXES if parts[-1].endswith(s)), None)
             if suffix and len(parts) == 2:
                 full_names.add(build_full_name(parts[0], parts[1].removesuffix(suffix)))
@@ -109,9 +110,9 @@ class Backend:
     def exists(self, project: str, stack: str) -> bool:
         return self._find_checkpoint_name(project, stack) is not None
 
-    def where(self, project: str, stack: str) -> str:
+    def locate_checkpoint(self, project: str, stack: str) -> str:
         """Return the location of the stack's checkpoint, existing or future, for messages."""
-        return self.storage.where(self._choose_checkpoint_name(project, stack))
+        return self.storage.locate(self._choose_checkpoint_name(project, stack))
 
     def read(self, project: str, stack: str) -> bytes | None:
         """Return the checkpoint's JSON, or None if the stack does not exist."""
@@ -120,13 +121,14 @@ class Backend:
         if name is None or blob is None:
             return None
         self._versions[name] = blob.version
-        return backend_files.decompress(blob.data, self.storage.where(name))
+        return backend_files.decompress(blob.data, self.storage.locate(name))
 
     def write(self, project: str, stack: str, data: bytes) -> None:
-        """Replace the checkpoint in its present format; the old one becomes `.bak`.
+        """Replace the checkpoint in the present format, after copying the old one to `.bak`.
 
         The write is atomic: readers find the old or the new checkpoint, and on return the new one
-        is stored.
+        is
+        stored.
 
         Raises:
             ChangedMeanwhile: another process has written the checkpoint since.
@@ -139,6 +141,7 @@ class Backend:
         name = f"{old}.gz" if starts_gzip else old
         packed = backend_files.compress(data, name)
         try:
+            # The copy comes first, as in Pulumi: `.bak` is complete whatever happens to the write.
             was_there = self.storage.copy(old, f"{old}.bak")
             expected = self._get_expected_version(name) if was_there and name == old else ABSENT
             self._versions[name] = self.storage.write(name, packed, replacing=expected)
@@ -147,18 +150,20 @@ class Backend:
                 (e for e in self._find_checkpoint_entries(project, stack) if e.name == old), None
             )
             if old_entry is not None:
-                state = f"{self.storage.where(old)} of {format_timestamp(old_entry.modified)}"
+                state = f"{self.storage.locate(old)} of {format_timestamp(old_entry.modified)}"
                 error.hint = f"{state} is untouched and the last good state. {MAKE_ROOM}"
             raise
         if starts_gzip:
+            # Of two variants the newest counts, for the Pulumi CLI too: only one may stay.
             self._versions.pop(old, None)
             self.storage.delete(old)
 
     def restore(self, project: str, stack: str, data: bytes) -> str | None:
-        """Replace a possibly damaged checkpoint without touching its `.bak`.
+        """Replace a possibly damaged checkpoint without touching the `.bak` file.
 
         The replaced file stays beside it as `NAME.NANOSECONDS`, whose location is returned; None if
-        there was none.
+        there
+        was none.
         """
         self.check_lock(project, stack)
         self._write_meta()
@@ -168,16 +173,19 @@ class Backend:
         expected = self._get_expected_version(name) if was_there else ABSENT
         packed = backend_files.compress(data, name)
         self._versions[name] = self.storage.write(name, packed, replacing=expected)
-        return self.storage.where(backup_name) if was_there else None
+        return self.storage.locate(backup_name) if was_there else None
 
     def remove(self, project: str, stack: str) -> None:
-        """Remove a stack and its history; `.bak` and backups stay, as under the Pulumi CLI."""
+        """Remove a stack with history, records and journal, but not `.bak` and backups.
+
+        The Pulumi CLI leaves these two as well.
+        """
         self.check_lock(project, stack)
         names = self._list_checkpoint_names(project, stack)
         for name in names:
             self._versions.pop(name, None)
             self.storage.copy(name, f"{name}.bak")
-        history = self.storage.entries(layout.build_name("history", project, stack))
+        history = self.storage.list_entries(layout.build_name("history", project, stack))
         self.storage.delete(
             *names,
             *(f"{name}.attrs" for name in names),
@@ -187,16 +195,16 @@ class Backend:
             *(entry.name for entry in history),
             *(
                 entry.name
-                for entry in self.storage.entries(self.get_records_folder(project, stack))
+                for entry in self.storage.list_entries(self.get_records_folder(project, stack))
             ),
         )
-        self.journal(project, stack).remove()
+        self.open_journal(project, stack).remove()
 
     def move_side_files(self, old: tuple[str, str], new: tuple[str, str]) -> None:
         """Move the history, the tags and the records of a stack to a new project and name."""
         self._list_checkpoint_names(*new)
         source, target = layout.build_name("history", *old), layout.build_name("history", *new)
-        for entry in self.storage.entries(source):
+        for entry in self.storage.list_entries(source):
             _, _, rest = entry.name.partition(f"{source}/{old[1]}-")
             if rest:
                 self._move_file(entry.name, f"{target}/{new[1]}-{rest}")
@@ -206,7 +214,7 @@ class Backend:
             layout.build_own_name(*old, "expired"), layout.build_own_name(*new, "expired")
         )
         records = self.get_records_folder(*old)
-        for entry in self.storage.entries(records):
+        for entry in self.storage.list_entries(records):
             _, _, rest = entry.name.partition(f"{records}/")
             self._move_file(entry.name, f"{self.get_records_folder(*new)}/{rest}")
 
@@ -232,32 +240,35 @@ class Backend:
     @property
     def import_lock(self) -> Exclusion:
         """The lock for imports: one for all stacks, since an object has one owner."""
-        return self.storage.exclusion(layout.build_name("gpuform", "import.lock"))
+        return self.storage.create_exclusion(layout.build_name("gpuform", "import.lock"))
 
     def describe_own_location(self, project: str, stack: str, kind: str) -> str:
-        return self.storage.where(layout.build_own_name(project, stack, kind))
+        return self.storage.locate(layout.build_own_name(project, stack, kind))
 
-    def journal(self, project: str, stack: str, unsaved: Path | None = None) -> Log:
+    def open_journal(self, project: str, stack: str, unsaved: Path | None = None) -> Log:
         """Open the journal log of a stack; `unsaved` is a local file for lines not stored."""
         self._list_checkpoint_names(project, stack)
         name = layout.build_own_name(project, stack, "journal")
-        return self.storage.log(name, lambda: self.check_lock(project, stack), unsaved)
+        return self.storage.open_log(name, lambda: self.check_lock(project, stack), unsaved)
 
-    def lock(self, project: str, stack: str, patience: LockTimeout | None = None) -> StackLock:
-        """Create the stack's lock, not yet taken; operations that change the stack take it."""
+    def create_lock(
+        self, project: str, stack: str, timeout: LockTimeout | None = None
+    ) -> StackLock:
+        """Create the stack's lock, not yet taken; operations with changes take the lock."""
         self._list_checkpoint_names(project, stack)
-        own = self.storage.exclusion(layout.build_own_name(project, stack, "lock"))
+        own = self.storage.create_exclusion(layout.build_own_name(project, stack, "lock"))
+        # Only the folder of locks has the level of the organization in Pulumi's layout.
         folder = layout.build_name("locks", "organization", project, stack)
-        lock = StackLock(self.storage, folder, own, patience)
+        lock = StackLock(self.storage, folder, own, timeout)
         self._locks.setdefault((project, stack), []).append(lock)
         return lock
 
     def check_lock(self, project: str, stack: str) -> None:
-        """Raise EngineError if this process held the stack's lock and may have lost it."""
+        """Raise EngineError if this process held a lock of the stack and may have lost the lock."""
         for lock in self._locks.get((project, stack), ()):
             lock.check()
 
-    def backup(self, project: str, stack: str) -> None:
+    def create_backup(self, project: str, stack: str) -> None:
         """Copy the checkpoint to the backups, unless the user turned backups off."""
         name = self._find_checkpoint_name(project, stack)
         if name is not None and self.keeps_backups:
@@ -266,12 +277,12 @@ class Backend:
             timestamp = layout.create_timestamp(self.storage, stem)
             self.storage.copy(name, f"{stem}{timestamp}{layout.get_suffix(name, stack)}")
 
-    def backups(self, project: str, stack: str) -> list[Entry]:
+    def list_backups(self, project: str, stack: str) -> list[Entry]:
         """List the earlier checkpoints of a stack, usable or not, in no order."""
-        backup_entries = self.storage.entries(layout.build_name("backups", project, stack))
+        backup_entries = self.storage.list_entries(layout.build_name("backups", project, stack))
         names = "|".join(re.escape(name) for name in self._list_checkpoint_names(project, stack))
         pattern = re.compile(rf"({names})\.(bak|\d+)")
-        stack_entries = self.storage.entries(layout.build_name("stacks", project))
+        stack_entries = self.storage.list_entries(layout.build_name("stacks", project))
         return [
             *(entry for entry in stack_entries if pattern.fullmatch(entry.name)),
             *(entry for entry in backup_entries if entry.name.endswith(layout.SUFFIXES)),
@@ -279,7 +290,7 @@ class Backend:
 
     def read_backup(self, where: str) -> bytes:
         """Read an earlier checkpoint from the storage or from a local file. Raises BackendError."""
-        name, storage = self.storage.name_of(where), self.storage
+        name, storage = self.storage.get_name(where), self.storage
         if name is None:
             path = Path.cwd() / where
             storage, name = Files(path.parent), path.name
@@ -288,7 +299,7 @@ class Backend:
             raise BackendError(f"{where} cannot be read: No such file or directory")
         return backend_files.decompress(blob.data, where)
 
-    def runs(self, project: str, stack: str) -> RunHistory:
+    def open_history(self, project: str, stack: str) -> RunHistory:
         """Open the history of a stack."""
         self._list_checkpoint_names(project, stack)
         return RunHistory(
@@ -298,7 +309,7 @@ class Backend:
     def check_writable(self) -> None:
         """Write and remove a probe. Raises BackendError if the storage refuses."""
         own = f".gpuform-{uuid.uuid4()}"
-        name = layout.build_name("stacks", own) if self.stacks() else own
+        name = layout.build_name("stacks", own) if self.list_stacks() else own
         self.storage.write(name, b"written to see whether it can be\n")
         self.storage.delete(name)
 
@@ -309,9 +320,9 @@ class Backend:
 
     def list_legacy_stacks(self) -> list[str]:
         """List the locations of checkpoints in Pulumi's first layout, which had no projects."""
-        entries = self.storage.entries(layout.build_name("stacks"))
+        entries = self.storage.list_entries(layout.build_name("stacks"))
         names = [entry.name for entry in entries if entry.name.count("/") == 2]
-        return [self.storage.where(name) for name in names if name.endswith(layout.SUFFIXES)]
+        return [self.storage.locate(name) for name in names if name.endswith(layout.SUFFIXES)]
 
     def _move_file(self, source: str, target: str) -> None:
         if self.storage.copy(source, target):
@@ -329,15 +340,16 @@ class Backend:
     def _find_checkpoint_name(self, project: str, stack: str) -> str | None:
         """Return the name of the stack's checkpoint, the newest of several, or None."""
         entries = self._find_checkpoint_entries(project, stack)
+        # Pulumi's rule for several variants (.json, .json.gz, .json.zst).
         return max(entries, key=lambda entry: entry.modified).name if entries else None
 
     def _find_checkpoint_entries(self, project: str, stack: str) -> list[Entry]:
         variants = self._list_checkpoint_names(project, stack)
-        entries = self.storage.entries(layout.build_name("stacks", project))
+        entries = self.storage.list_entries(layout.build_name("stacks", project))
         return [entry for entry in entries if entry.name in variants]
 
     def _choose_checkpoint_name(self, project: str, stack: str) -> str:
-        """Return the checkpoint's name that this process used, else the existing or future one."""
+        """Return the checkpoint's name used by this process, else the existing or future one."""
         variants = self._list_checkpoint_names(project, stack)
         known_names = [name for name in variants if name in self._versions]
         return (
@@ -355,6 +367,7 @@ class Backend:
     def _check_layout(self) -> None:
         meta = self.storage.read(_META)
         if meta is None:
+            # Pulumi's first layout had checkpoints in `stacks` itself, and no meta.yaml.
             version = "0" if self.list_legacy_stacks() else "1"
         else:
             self._versions[_META] = meta.version
@@ -375,5 +388,7 @@ class Backend:
             return
         try:
             self._versions[_META] = self.storage.write(_META, b"version: 1\n", replacing=ABSENT)
-        except ChangedMeanwhile:  # by somebody who did the same, or the layout is checked next time
+        except ChangedMeanwhile:
+            # Another process has written the file first. A file of another layout is refused when
+            # the backend is opened the next time.
             self._versions[_META] = ABSENT

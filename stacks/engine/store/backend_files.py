@@ -1,4 +1,7 @@
-"""Compress and decompress the files of a backend, and define the errors of backends."""
+"""Compress and decompress the files of a backend, and define the errors of backends.
+
+`Backend` and `RunHistory` call this module.
+"""
 
 import gzip
 import importlib
@@ -25,10 +28,10 @@ class DamagedFile(BackendError):
 
 
 def decompress(data: bytes, where: str) -> bytes:
-    """Decompress a file's content by the compression that its first bytes show.
+    """Decompress a file's content by the compression shown in the first bytes.
 
     Args:
-        data: the content as stored.
+        data: the content as stored; returned unchanged if it is not compressed.
         where: the file's location for errors.
 
     Raises:
@@ -39,17 +42,17 @@ def decompress(data: bytes, where: str) -> bytes:
         try:
             return gzip.decompress(data)
         except (EOFError, OSError, zlib.error) as error:
-            raise _damaged_error(where) from error
+            raise _build_damaged_error(where) from error
     if data.startswith(_ZSTD):
         zstd = _import_zstd(where)
         try:
             return bytes(zstd.decompress(data))
         except zstd.ZstdError as error:
-            raise _damaged_error(where) from error
+            raise _build_damaged_error(where) from error
     return data
 
 
-def _damaged_error(where: str) -> DamagedFile:
+def _build_damaged_error(where: str) -> DamagedFile:
     return DamagedFile(
         f"{where} is not a whole compressed file",
         hint="Restore it from the .bak file beside it or from .pulumi/backups.",
@@ -57,7 +60,7 @@ def _damaged_error(where: str) -> DamagedFile:
 
 
 def compress(data: bytes, name: str) -> bytes:
-    """Compress the content as the ending of the file's name says."""
+    """Compress the content by the ending of `name`: .zst, .gz, or none."""
     if name.endswith(".zst"):
         return bytes(_import_zstd(name).compress(data))
     return gzip.compress(data) if name.endswith(".gz") else data

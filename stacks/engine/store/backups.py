@@ -1,6 +1,7 @@
 """Read the present and earlier states of a stack without its passphrase: secrets stay encrypted.
 
-Called by the `state` and `stack` commands, and by loading a state that turns out damaged.
+The `state` and `stack` commands call this module, and so does the loading of a state that turns out
+to be damaged.
 """
 
 import re
@@ -65,14 +66,14 @@ class SealedState:
     fault: JournalError | None = None
 
     def describe_uncertainty(self, where: str) -> str:
-        """Describe the objects that a journal may know and the snapshot lacks, or return ""."""
+        """Describe objects of journals that may be missing in the snapshot, or return ""."""
         if self.fault is not None:
             return f"what is shown is the last checkpoint: {self.fault}"
         return describe_orphaned_journals(where, self.snapshot, self.orphaned_journals)
 
 
 def read_sealed(backend: Backend, project: str, stack: str) -> SealedState:
-    """Read the state of a stack, whether or not it keeps the integrity rules.
+    """Read the state of a stack without checking the integrity rules.
 
     Raises:
         BackendError: the checkpoint cannot be read.
@@ -85,7 +86,9 @@ def read_sealed(backend: Backend, project: str, stack: str) -> SealedState:
     checkpoint = load_checkpoint(data)
     snapshot = Snapshot.from_json(checkpoint, SEALED)
     try:
-        recovered_state = journal.recover(backend.journal(project, stack), data, snapshot, SEALED)
+        recovered_state = journal.recover(
+            backend.open_journal(project, stack), data, snapshot, SEALED
+        )
     except JournalError as error:
         return SealedState(data, snapshot, fault=error)
     return SealedState(
@@ -96,7 +99,7 @@ def read_sealed(backend: Backend, project: str, stack: str) -> SealedState:
 def describe_orphaned_journals(
     where: str, snapshot: Snapshot, orphaned_journals: Iterable[OrphanedJournal]
 ) -> str:
-    """Describe the objects of orphaned journals that the state does not contain, or return ""."""
+    """Describe the objects of orphaned journals missing in the state, or return ""."""
     lost_objects = [
         entry
         for orphaned_journal in orphaned_journals
@@ -132,12 +135,12 @@ class Backup:
 
 def find_backups(backend: Backend, project: str, stack: str) -> list[Backup]:
     """List the earlier states of a stack, the latest first."""
-    backups = [_examine_backup(backend, entry) for entry in backend.backups(project, stack)]
+    backups = [_examine_backup(backend, entry) for entry in backend.list_backups(project, stack)]
     return sorted(backups, key=lambda backup: (backup.time, backup.where), reverse=True)
 
 
 def find_last_good_backup(backend: Backend, project: str, stack: str) -> Backup | None:
-    """Return the latest earlier state that can be used, or None."""
+    """Return the latest usable earlier state, or None."""
     return next((b for b in find_backups(backend, project, stack) if not b.fault), None)
 
 
@@ -156,7 +159,7 @@ def add_backup_hint(backend: Backend, project: str, stack: str) -> Iterator[None
     except UnknownFormat:
         raise
     except (StateError, IntegrityError, DamagedFile) as error:
-        where = backend.where(project, stack)
+        where = backend.locate_checkpoint(project, stack)
         if where not in error.message:
             error.message = f"{where}: {error.message}"
         error.hint = "\n".join(
@@ -186,7 +189,7 @@ def _get_backup_hint(backend: Backend, project: str, stack: str) -> str:
 def _examine_backup(backend: Backend, entry: Entry) -> Backup:
     stamp = _STAMP.search(entry.name.rpartition("/")[2])
     time = datetime.fromtimestamp(int(stamp[1]) / 1e9, UTC) if stamp else entry.modified
-    where = backend.storage.where(entry.name)
+    where = backend.storage.locate(entry.name)
     try:
         return Backup(where, time, len(load_backup(backend, where).resources))
     except IntegrityError as error:

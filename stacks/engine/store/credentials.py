@@ -1,6 +1,7 @@
-"""Read and write Pulumi's `credentials.json`, which says what backend `login` chose.
+"""Read and write Pulumi's `credentials.json`, which names the backend that `login` chose.
 
-Both engines read and write the file. Called by `login`, `logout` and `Backend.open`'s callers.
+Both engines read and write the file. `login`, `logout` and the search for the backend's URL call
+this module.
 """
 
 import json
@@ -12,11 +13,12 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.machine import replace_file
 from gpuform.stacks.engine.values import load
 
-_NEVER = "0001-01-01T00:00:00Z"  # when the account was validated, as Pulumi writes it for none
+# Pulumi's value of `lastValidatedAt` for an account that was never validated: Go's zero time.
+_NEVER = "0001-01-01T00:00:00Z"
 
 
 def get_current_url(environ: Mapping[str, str]) -> str:
-    """Return the URL of the last login, or "". Raises EngineError."""
+    """Return the URL of the last login, or "". Raises EngineError for an unreadable file."""
     return str(_read_credentials(_get_credentials_path(environ)).get("current") or "")
 
 
@@ -31,7 +33,7 @@ def log_in(url: str, environ: Mapping[str, str]) -> None:
 
 
 def log_out(url: str, environ: Mapping[str, str]) -> bool:
-    """Remove a backend; return False if it was unknown. Raises EngineError."""
+    """Remove a backend; return False for an unknown one. Raises EngineError."""
     path = _get_credentials_path(environ)
     document = _read_credentials(path)
     is_known = url in document.get("accounts", {}) or document.get("current") == url
@@ -68,7 +70,7 @@ def _read_credentials(path: Path) -> dict[str, Any]:
 
 
 def _write_credentials(path: Path, document: Mapping[str, Any]) -> None:
-    """Write the file or, without any account, remove it, as the Pulumi CLI does."""
+    """Write the file or, without any account, remove the file, as the Pulumi CLI does."""
     try:
         if document.get("accounts"):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,4 +1,7 @@
-"""Build the names of files in Pulumi's DIY layout, and of gpuform's own files beside them."""
+"""Build the names of files in Pulumi's DIY layout, and of gpuform's own files beside them.
+
+`Backend` and `RunHistory` call this module.
+"""
 
 import re
 import time
@@ -19,7 +22,7 @@ def build_own_name(project: str, stack: str, kind: str) -> str:
 
 
 def get_suffix(name: str, stack: str) -> str:
-    """Return the part of a file's name that says how the file is compressed."""
+    """Return the part of a file's name behind the stack's name: the format and compression."""
     return name.rpartition("/")[2].removeprefix(stack)
 
 
@@ -30,6 +33,6 @@ def create_timestamp(storage: Storage, stem: str) -> int:
     """
     pattern = re.compile(rf"{re.escape(stem)}(\d+)(\.|$)")
     now = time.time_ns()
-    later = storage.entries(stem.rpartition("/")[0], after=f"{stem}{now}")
+    later = storage.list_entries(stem.rpartition("/")[0], after=f"{stem}{now}")
     matches = (pattern.match(entry.name) for entry in later)
     return max([now, *(int(match[1]) + 1 for match in matches if match)])

@@ -1,11 +1,10 @@
 """Lock a bucket with a lease that its owner renews, and find the stacks that own objects.
 
 A lease is written with If-None-Match and renewed with If-Match, so that it has one owner at a time.
-Only the store's clock decides whether
-the owner is dead: the lease's last change against that of an object written now. An owner that was
-stopped and wakes up finds its lease
-old, renews before anything else, and is refused when it has a successor. Owners are found without a
-passphrase: secrets are discarded.
+Only the store's clock decides whether the owner is dead: the lease's last change against that of an
+object written now. An owner that was stopped and wakes up finds its lease old, renews before
+anything else, and is refused when it has a successor. `StackLock` takes the lease of a bucket;
+imports ask for owners, which are found without a passphrase: secrets are discarded.
 """
 
 import contextlib
@@ -42,11 +41,16 @@ from gpuform.stacks.engine.urn import is_provider
 from gpuform.stacks.engine.values import load
 
 SECONDS = 60.0
-"""After that long without a sign of life an owner is dead. GPUFORM_LEASE_SECONDS is another time,
-of which the owner's counts."""
+"""How many seconds without a renewal make an owner count as dead.
 
-_RENEWALS = 4  # in that time
-_SURE = 0.5  # of it an owner is sure without asking
+GPUFORM_LEASE_SECONDS sets another duration; the one in the owner's lease file counts.
+"""
+
+_RENEWALS = 4
+"""How often an owner renews the lease within its duration."""
+
+_SURE = 0.5
+"""The share of the duration after a renewal in which the owner need not ask the store."""
 
 
 class LeaseLost(EngineError):
@@ -69,14 +73,17 @@ class Lease:
         self._renewed = (0.0, 0.0)
         self._pid = 0
         self._ended = threading.Event()
-        self._mutex = threading.RLock()  # a signal may release what is being renewed
+        # Reentrant: a signal handler may release the lease while this thread renews it.
+        self._mutex = threading.RLock()
 
     def take(self) -> LockAttempt:
         blob = self._storage.read(self._name)
         if blob is not None and not self._is_free(blob):
             return LockAttempt.HELD
         if blob is None:
+            # Several requests, so only for a bucket that has no lease of the stack yet.
             self._require_conditional_writes()
+        # The store dates the lease at some moment of the request: its beginning is the safe side.
         began = _read_clocks()
         try:
             self._version = self._storage.write(
@@ -90,17 +97,23 @@ class Lease:
         return LockAttempt.TAKEN
 
     def check(self) -> None:
-        """Raise LeaseLost if another process has the lease, or BackendError if that is unknown."""
+        """Renew an old lease; raise LeaseLost if another process has taken over.
+
+        Raises:
+            LeaseLost: another process has the lease.
+            BackendError: the store does not answer, so that the owner is unknown.
+        """
         if self._is_old(_SURE):
             self._renew()
         if self._version is None:
             raise LeaseLost(
-                f"the lock {self._storage.where(self._name)} was lost: this process gave no sign "
+                f"the lock {self._storage.locate(self._name)} was lost: this process gave no sign "
                 f"of life for {self._seconds:g} s, and another one has taken over",
                 hint="Nothing was written over what that one writes.",
             )
 
     def release(self) -> None:
+        # A forked child must not release the lock of its parent.
         if self._pid != os.getpid():
             return
         self._ended.set()
@@ -110,14 +123,15 @@ class Lease:
                 self._write(released=True)
                 self._version = None
 
-    def holder(self) -> str:
+    def describe_holder(self) -> str:
         blob = self._storage.read(self._name)
-        where = self._storage.where(self._name)
+        where = self._storage.locate(self._name)
         return LockFile.read(self._name, where, blob.data if blob else None).describe()
 
     def _renew_until_released(self) -> None:
         while not self._ended.wait(self._seconds / _RENEWALS):
-            with contextlib.suppress(EngineError):  # it is tried again, and `check` tells
+            # The next renewal tries again; `check` raises if the lease was lost meanwhile.
+            with contextlib.suppress(EngineError):
                 self._renew()
 
     def _renew(self) -> None:
@@ -128,6 +142,8 @@ class Lease:
                 self._renewed = began
 
     def _write(self, *, released: bool = False) -> None:
+        # Every renewal has other bytes: the storage takes equal bytes for an earlier try of its
+        # own.
         self._beat += 1
         try:
             encoded = self._encode(released=released)
@@ -143,24 +159,25 @@ class Lease:
         passed = max(now - then for now, then in zip(_read_clocks(), self._renewed, strict=True))
         return passed > self._seconds * share
 
-    def _is_free(self, found: Blob) -> bool:
-        document = _parse_document(found)
+    def _is_free(self, blob: Blob) -> bool:
+        document = _parse_document(blob)
         if document.get("released"):
             return True
-        return self._measure_silence(found) > float(document.get("seconds") or SECONDS)
+        return self._measure_silence(blob) > float(document.get("seconds") or SECONDS)
 
-    def _measure_silence(self, found: Blob) -> float:
+    def _measure_silence(self, blob: Blob) -> float:
         """Return the seconds since the owner's last sign of life, by the store's clock."""
         probe = f"{self._name}.clock-{self._id}"
+        # The clocks of two machines differ, so both dates have to be the store's.
         self._storage.write(probe, b"")
         try:
             now = self._storage.read(probe)
         finally:
             self._storage.delete(probe)
-        return (now.modified - found.modified).total_seconds() if now else 0.0
+        return (now.modified - blob.modified).total_seconds() if now else 0.0
 
     def _require_conditional_writes(self) -> None:
-        """Reject a store that ignores If-Match or If-None-Match, as some S3 implementations do."""
+        """Reject a store without If-Match or If-None-Match, as some S3 implementations are."""
         probe = f"{self._name}.clock-{self._id}"
         stale = self._storage.write(probe, b"1")
         try:
@@ -169,7 +186,7 @@ class Lease:
                 with contextlib.suppress(ChangedMeanwhile):
                     self._storage.write(probe, b"3", replacing=refused)
                     raise StorageFailed(
-                        f"{self._storage.where(self._name)} cannot be a lock: the store honours "
+                        f"{self._storage.locate(self._name)} cannot be a lock: the store honours "
                         "neither If-Match nor If-None-Match, or only one of them",
                         hint="Bring the store up to date, or use another one: two runs at once "
                         "would write over each other's state.",
@@ -203,9 +220,9 @@ def _parse_lease_seconds(environ: Mapping[str, str]) -> float:
     return seconds
 
 
-def _parse_document(found: Blob) -> dict[str, Any]:
+def _parse_document(blob: Blob) -> dict[str, Any]:
     try:
-        document = load(found.data)
+        document = load(blob.data)
     except ValueError:
         return {}
     return document if isinstance(document, dict) else {}
@@ -240,7 +257,7 @@ class OtherStacks:
         self._stack = stack
         self._lock = backend.import_lock
 
-    def owners(self, *, claim: bool) -> Owners:
+    def find_owners(self, *, claim: bool) -> Owners:
         """Return the objects of the other stacks. With `claim`, no stack imports until `release`.
 
         Raises:
@@ -254,14 +271,14 @@ class OtherStacks:
         return find_owners(self._backend, self._stack)
 
     def release(self) -> None:
-        """Let other stacks import again: the claimed objects are in the state."""
+        """Allow other stacks to import again: the claimed objects are in the state."""
         self._lock.release()
 
 
 def find_owners(backend: Backend, excluded_stack: str = "") -> Owners:
-    """Return the objects of all stacks, except for the stack `besides`."""
+    """Return the objects of all stacks, except for `excluded_stack`."""
     known_owners = Owners()
-    for stack in backend.stacks():
+    for stack in backend.list_stacks():
         if stack == excluded_stack:
             continue
         try:
@@ -288,10 +305,10 @@ def _read_resources(backend: Backend, project: str, name: str) -> list[ResourceS
 def _iterate_resources(backend: Backend, project: str, name: str) -> Iterator[ResourceState]:
     data = backend.read(project, name)
     if data is None:
-        return  # it was removed meanwhile
+        return  # the stack was removed after the listing
     snapshot = Snapshot.from_json(load_checkpoint(data), _DiscardingCrypter())
     recovered = journal.recover(
-        backend.journal(project, name), data, snapshot, _DiscardingCrypter()
+        backend.open_journal(project, name), data, snapshot, _DiscardingCrypter()
     )
     lost_objects = [
         entry
@@ -299,7 +316,7 @@ def _iterate_resources(backend: Backend, project: str, name: str) -> Iterator[Re
         for entry in orphaned_journal.find_lost_objects(snapshot)
     ]
     for entry in (*recovered.snapshot.resources, *lost_objects):
-        # A replaced object that is gone already has its entry until the new one is there.
+        # A pending replacement keeps the entry of the old object, which is deleted already.
         is_object = entry.custom and entry.id and not is_provider(entry.type)
         if is_object and not entry.external and not entry.pending_replacement:
             yield entry

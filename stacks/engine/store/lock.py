@@ -1,11 +1,10 @@
 """Lock a stack with the lock files of Pulumi's DIY backend and with a lock of the storage.
 
 Pulumi's protocol (list, write, list again) makes both engines respect each other. Between gpuform
-processes the storage's own exclusion
-decides: in a folder `flock`, which the kernel releases when its owner dies, in a bucket a lease,
-which a dead owner does not renew. The
-exclusion tells an abandoned lock file from one in use. Windows folders have only the files, and an
-abandoned one needs `gpuform cancel`.
+processes the storage's own exclusion decides: in a folder `flock`, which the kernel releases when
+its owner dies, in a bucket a lease, which a dead owner does not renew. The exclusion tells an
+abandoned lock file from one in use. Windows folders have only the files, and an abandoned one needs
+`gpuform cancel`. Operations take locks that `Backend` creates.
 """
 
 import atexit
@@ -73,6 +72,7 @@ class LockFile:
             fields = load(data)
         except ValueError:
             return cls(name, where, fault="not a readable lock")
+        # The Pulumi CLI accepts `{}` as a lock.
         if not isinstance(fields, dict) or not fields:
             return cls(name, where, fault="it does not say by whom")
         pid = fields.get("pid")
@@ -101,8 +101,9 @@ class LockFile:
         """True if a dead gpuform process of this machine left the lock.
 
         Ask only with the exclusion held: then no other gpuform process of this machine works on the
-        stack, and a lock with this process's own
-        number belongs to a dead process that had the number before.
+        stack,
+        and a lock with this process's own number belongs to a dead process that had the number
+        before.
         """
         ended = self.pid == os.getpid() or not _is_running(self.pid)
         return self.is_gpuforms and self._is_local and ended
@@ -112,7 +113,7 @@ class LockFile:
         return self.pid > 0 and self.host == socket.gethostname()
 
     def describe(self) -> str:
-        """Describe location, owner and age, and if known that the process has ended."""
+        """Describe location, owner and age, and whether the process is known to have ended."""
         if self.fault:
             return f"{self.where}: {self.fault}"
         ended = "; this process no longer runs" if self.has_ended else ""
@@ -145,7 +146,7 @@ def _format_age(timestamp: str, now: datetime) -> str:
 
 
 def get_user() -> str:
-    """Return the account that this process runs as."""
+    """Return the account of this process; its number if it has no name."""
     try:
         return getpass.getuser()
     except (OSError, KeyError):  # an account without a name, as in some containers
@@ -160,6 +161,7 @@ def _is_running(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
+    # A process of another user runs, although it cannot be signalled.
     except (OSError, OverflowError):
         return True
     return True
@@ -184,7 +186,7 @@ class LockTimeout:
     """How many seconds to wait for a lock of another process; `tell` gets the messages."""
 
     seconds: float = 0.0
-    tell: Callable[[str], None] = _ignore_message
+    report: Callable[[str], None] = _ignore_message
     clock: Clock = field(default_factory=SystemClock)
 
 
@@ -196,36 +198,37 @@ class StackLock:
     """
 
     def __init__(
-        self, storage: Storage, folder: str, own: Exclusion, patience: LockTimeout | None = None
+        self, storage: Storage, folder: str, own: Exclusion, timeout: LockTimeout | None = None
     ) -> None:
         self._storage, self._folder, self._own = storage, folder, own
         self._name = f"{folder}/{uuid.uuid4()}.json"
-        self._patience = patience or LockTimeout()
+        self._timeout = timeout or LockTimeout()
         self._owner = 0
 
     def acquire(self) -> None:
         """Take the lock, waiting up to the lock timeout.
 
-        Raises LockedError, which names the holder.
+        Raises:
+            LockedError: names the holder.
         """
-        patience, waited, pause = self._patience, 0.0, _FIRST_PAUSE
+        timeout, waited, pause = self._timeout, 0.0, _FIRST_PAUSE
         longest = _LONGEST_REMOTE_PAUSE if self._own.everywhere else _LONGEST_PAUSE
         while True:
             try:
                 self._take_once()
             except LockedError as error:
-                if waited >= patience.seconds:
+                if waited >= timeout.seconds:
                     raise
                 if not waited:
-                    patience.tell(f"{error.message}\nwaiting for it")
+                    timeout.report(f"{error.message}\nwaiting for it")
             else:
                 return
-            pause = min(pause, patience.seconds - waited)
-            patience.clock.sleep(pause, threading.Event())
+            pause = min(pause, timeout.seconds - waited)
+            timeout.clock.sleep(pause, threading.Event())
             waited, pause = waited + pause, min(pause * 2, longest)
 
     def release(self) -> None:
-        """Release the lock; do nothing if it is not held, or in a forked child."""
+        """Release the lock if this process holds it; a forked child holds none."""
         if self._owner != os.getpid():
             return
         self._owner = 0
@@ -234,16 +237,16 @@ class StackLock:
             self._storage.delete(self._name)
             self._own.release()
         except EngineError as error:
-            self._patience.tell(f"warning: the stack's lock was not given back: {error.message}")
+            self._timeout.report(f"warning: the stack's lock was not given back: {error.message}")
 
     def check(self) -> None:
-        """Raise EngineError if this process held the lock and may have lost it."""
+        """Raise EngineError if this process took the lock and may have lost the exclusion."""
         if self._owner == os.getpid():
             self._own.check()
 
-    def holders(self) -> list[LockFile]:
+    def list_holders(self) -> list[LockFile]:
         """Return the locks of other processes, sorted by name."""
-        names = [entry.name for entry in self._storage.entries(self._folder)]
+        names = [entry.name for entry in self._storage.list_entries(self._folder)]
         lock_names = [name for name in names if name.endswith(".json") and name != self._name]
         return [self._read_lock_file(name) for name in lock_names]
 
@@ -251,7 +254,7 @@ class StackLock:
         """Describe who works on the stack now and since when, or return ""."""
         active_locks = [
             lock_file
-            for lock_file in self.holders()
+            for lock_file in self.list_holders()
             if not (lock_file.has_ended or lock_file.fault)
         ]
         return f"{active_locks[0].who} is at work on the stack" if active_locks else ""
@@ -260,13 +263,14 @@ class StackLock:
         """Remove all locks of the stack. Raises LockedError if a gpuform process holds one."""
         taking = self._own.take()
         if taking is LockAttempt.HELD:
-            raise self._in_use_error(self.holders())
+            raise self._build_in_use_error(self.list_holders())
         try:
-            holders = self.holders()
+            holders = self.list_holders()
             running = [lock for lock in holders if lock.is_gpuforms and lock.runs_here]
-            # A process that runs without having the kernel's lock only has the owner's number.
+            # Where the kernel has locks, a running process that does not hold this one has only got
+            # the process id of the dead owner.
             if running and taking is LockAttempt.UNSUPPORTED:
-                raise self._in_use_error(running)
+                raise self._build_in_use_error(running)
             self._delete_all_files()
         finally:
             self._own.release()
@@ -286,10 +290,11 @@ class StackLock:
     def _take_once(self) -> None:
         taking = self._own.take()
         if taking is LockAttempt.HELD:
-            raise self._in_use_error(self.holders())
+            raise self._build_in_use_error(self.list_holders())
         self._owner = os.getpid()
         atexit.register(self.release)
         try:
+            # Only the holder of the exclusion knows that no other gpuform process uses a lock file.
             if taking is LockAttempt.TAKEN:
                 self._remove_abandoned_locks()
             self._reject_other_holders()
@@ -303,15 +308,15 @@ class StackLock:
 
     def _delete_all_files(self) -> None:
         """Delete all lock files, with the remains of interrupted writes."""
-        names = [entry.name for entry in self._storage.entries(self._folder)]
+        names = [entry.name for entry in self._storage.list_entries(self._folder)]
         self._storage.delete(*names)
 
     def _read_lock_file(self, name: str) -> LockFile:
         try:
             blob = self._storage.read(name)
         except BackendError:
-            return LockFile(name, self._storage.where(name), fault="not a readable lock")
-        return LockFile.read(name, self._storage.where(name), blob.data if blob else None)
+            return LockFile(name, self._storage.locate(name), fault="not a readable lock")
+        return LockFile.read(name, self._storage.locate(name), blob.data if blob else None)
 
     def _write_lock_file(self) -> None:
         try:
@@ -324,16 +329,18 @@ class StackLock:
 
     def _remove_abandoned_locks(self) -> None:
         """Remove the lock files of dead gpuform processes, with a warning."""
-        for lock in self.holders():
+        for lock in self.list_holders():
+            # Beside a lease, lock files of other machines are abandoned too: a living owner would
+            # renew.
             if lock.is_left or (self._own.everywhere and lock.is_gpuforms):
                 self._storage.delete(lock.name)
-                self._patience.tell(
+                self._timeout.report(
                     "warning: a gpuform process ended without giving its lock back, which is taken "
                     f"over:\n  {lock.describe()}"
                 )
 
-    def _in_use_error(self, holders: Sequence[LockFile]) -> LockedError:
-        holder = self._own.holder()
+    def _build_in_use_error(self, holders: Sequence[LockFile]) -> LockedError:
+        holder = self._own.describe_holder()
         if holder:
             return LockedError(
                 f"the stack is locked:\n  {holder}",
@@ -352,7 +359,7 @@ class StackLock:
         )
 
     def _reject_other_holders(self) -> None:
-        holders = self.holders()
+        holders = self.list_holders()
         if holders:
             raise LockedError(
                 _format_lock_message(holders),

@@ -1,6 +1,6 @@
 """Store the history of a stack: Pulumi's entries, and gpuform's logs beside them.
 
-Operations call `begin` and `add`, `gpuform stack history` reads.
+Operations call `begin` and `add`; `gpuform stack history` reads. Files go through a `Storage`.
 """
 
 from collections.abc import Callable, Mapping
@@ -101,11 +101,14 @@ class RunHistory:
     def names(self) -> list[str]:
         """The names of the entries, the oldest first."""
         prefix = self._build_name("")
-        file_names = (file.name.removeprefix(prefix) for file in self.storage.entries(prefix[:-1]))
+        file_names = (
+            file.name.removeprefix(prefix) for file in self.storage.list_entries(prefix[:-1])
+        )
         names = (name.partition(".history.") for name in file_names)
+        # Names end in nanoseconds since 1970, so that their order is the order of time.
         return sorted(name for name, _, ending in names if f".{ending}" in SUFFIXES)
 
-    def latest(self, skip: int = 0, limit: int | None = None) -> list[HistoryEntry]:
+    def list_latest(self, skip: int = 0, limit: int | None = None) -> list[HistoryEntry]:
         """Return the entries, the latest first: all of them, or `limit` after skipping `skip`.
 
         Raises:
@@ -113,9 +116,9 @@ class RunHistory:
         """
         names = self.names[::-1]
         stop = None if limit is None else skip + limit
-        return [self.entry(name) for name in names[skip:stop]]
+        return [self.read_entry(name) for name in names[skip:stop]]
 
-    def entry(self, name: str) -> HistoryEntry:
+    def read_entry(self, name: str) -> HistoryEntry:
         """Return the entry with this name. Raises DamagedFile if it cannot be read."""
         where, data = self._read_file(name, "history")
         try:
@@ -126,18 +129,18 @@ class RunHistory:
                 hint="Remove it: it only tells what was done, nothing depends on it.",
             ) from error
 
-    def log(self, name: str) -> bytes | None:
-        """Return the log that gpuform stored beside an entry (`add`), or None."""
+    def read_log(self, name: str) -> bytes | None:
+        """Return gpuform's log beside an entry, as given to `add`, or None."""
         return self._read_file(name, "log")[1]
 
     def begin(self, entry: HistoryEntry) -> str:
-        """Record that an operation begins; return the name for the `add` that records its end."""
+        """Record the beginning of an operation; return the entry's name for `add`."""
         name = self._create_entry_name()
         self.storage.write(self._build_name(f"{name}.history.json"), entry.to_json())
         return name
 
     def add(self, entry: HistoryEntry, name: str | None = None, log: bytes | None = None) -> None:
-        """Record the end of an operation, with a copy of its final checkpoint.
+        """Record the end of an operation, with a copy of the final checkpoint.
 
         Args:
             entry: the record.
@@ -167,6 +170,6 @@ class RunHistory:
         for ending in SUFFIXES:
             blob = self.storage.read(stem + ending)
             if blob is not None:
-                where = self.storage.where(stem + ending)
+                where = self.storage.locate(stem + ending)
                 return where, backend_files.decompress(blob.data, where)
-        return self.storage.where(f"{stem}.json"), None
+        return self.storage.locate(f"{stem}.json"), None

@@ -1,15 +1,12 @@
 """Store a run's journal in numbered objects of a bucket, and unwritable parts in a local file.
 
 A create starts once a segment in the bucket names it as pending. A reader of the checkpoint alone,
-like the Pulumi CLI, finds the pending
-operations of the first create of the run, and of at most `WritePacing.max_idle_spacing` seconds
-before its end: a checkpoint for every
-group of creates would send the complete state again and again. Until a person gives up the lock
-that an interrupted run leaves (`pulumi
-cancel`), the Pulumi CLI does not continue from there; gpuform reads the journal first.
-
-Each line of the local file is JSON: the run, the number of the segment in its journal, and the
-segment's lines.
+like the Pulumi CLI, finds the pending operations of the first create of the run, and of at most
+`WritePacing.max_idle_spacing` seconds before its end: a checkpoint for every group of creates would
+send the complete state again and again. Until a person gives up the lock that an interrupted run
+leaves (`pulumi cancel`), the Pulumi CLI does not continue from there; gpuform reads the journal
+first. Each line of the local file is JSON: the run, the number of the segment in its journal, and
+the segment's lines. `Objects.open_log` creates the log; `gpuform state recover` reads the file.
 """
 
 import contextlib
@@ -60,10 +57,11 @@ class UnsavedFile:
         )
 
     def append(self, run: str, number: int, lines: bytes) -> None:
-        """Append a segment and sync it to this machine's disk. Raises JournalError."""
+        """Append a segment and sync the file to this machine's disk. Raises JournalError."""
         document = {"journal": self.journal, "run": run, "number": number, "lines": lines.decode()}
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
+            # The lines are parts of the state: only this user may read them.
             handle = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             with os.fdopen(handle, "ab") as file:
                 file.write(json.dumps(document).encode() + b"\n")
@@ -79,7 +77,7 @@ class UnsavedFile:
         self.path.unlink(missing_ok=True)
 
     def read_segments(self) -> list[UnsavedSegment]:
-        """Read the segments; skip a last line that a crash cut off. Raises JournalError."""
+        """Read the segments; skip an incomplete last line of a crashed run. Raises JournalError."""
         try:
             content = self.path.read_text(encoding="utf-8")
         except FileNotFoundError:
@@ -121,6 +119,7 @@ class SegmentLog:
 
     pace = WritePacing(
         group_commit_delay=0.03,
+        # d seconds of writing and 99 d of pause: each checkpoint sends the complete state again
         checkpoint_spacing_factor=99.0,
         max_idle_spacing=60.0,
         logs_suffice=True,
@@ -141,16 +140,16 @@ class SegmentLog:
 
     @property
     def where(self) -> str:
-        return self._storage.where(self._name)
+        return self._storage.locate(self._name)
 
     def read(self) -> bytes:
-        """Return the lines of all runs, each up to its first missing segment."""
+        """Return the lines of all runs, of each run up to the first missing segment."""
         return b"".join(
             lines for run in sorted(self.list_runs()) for lines in self.read_segments(run)
         )
 
     def list_runs(self) -> set[str]:
-        """Return the runs that left segments; usually one at most."""
+        """Return the runs with segments in the bucket; usually one at most."""
         return {name.split("/")[-2] for name in self._list_names()}
 
     def read_segments(self, run: str) -> list[bytes]:
@@ -163,9 +162,11 @@ class SegmentLog:
         return segments
 
     def append(self, data: bytes) -> None:
-        """Append lines.
+        """Append lines as the next segment, or to the local file if the store refuses them.
 
-        Raises JournalError only if neither the store nor the local file takes them.
+        Raises:
+            JournalError: neither the store nor the local file takes the lines.
+            EngineError: the store refuses the lines and there is no local file.
         """
         if self._failure is None:
             try:
@@ -210,15 +211,17 @@ class SegmentLog:
         for name in names:
             self._storage.copy(name, f"{backup_name}{name.removeprefix(self._name)}")
         self._storage.delete(*names)
-        return self._storage.where(backup_name)
+        return self._storage.locate(backup_name)
 
     def _write_segment(self, data: bytes) -> None:
         name = self._build_segment_name(self._run, self._count)
+        # mtime=0: equal lines give equal bytes, so that the storage recognizes a repeated request.
         packed = gzip.compress(data, 6, mtime=0)
         self._guard()
         self._storage.write(name, packed, replacing=ABSENT)
         try:
-            # Written while it was ours still: a successor reads it.
+            # Only a lock that is still held now proves that the segment was written in time for a
+            # successor to read it.
             self._guard()
         except EngineError:
             with contextlib.suppress(EngineError):
@@ -229,7 +232,7 @@ class SegmentLog:
         try:
             return gzip.decompress(data)
         except (OSError, EOFError, zlib.error) as error:
-            where = self._storage.where(self._build_segment_name(run, number))
+            where = self._storage.locate(self._build_segment_name(run, number))
             raise JournalError(
                 f"{where} is no part of a journal: {error}",
                 hint="Give up what it adds with `gpuform state repair --discard-journal`.",
@@ -239,4 +242,4 @@ class SegmentLog:
         return f"{self._name}/{run}/{number:08d}"
 
     def _list_names(self) -> list[str]:
-        return [entry.name for entry in self._storage.entries(self._name)]
+        return [entry.name for entry in self._storage.list_entries(self._name)]

@@ -1,6 +1,6 @@
 """Hold property values and their forms: on Pulumi's wire, in JSON, and as paths.
 
-The lowest package of the engine, independent of resources.
+The lowest package of the engine, independent of resources; the other packages call it.
 """
 
 from gpuform.providers.values import (

@@ -1,6 +1,7 @@
 """Parse and apply paths into property values, and parse durations of Pulumi programs and states.
 
 Pulumi's options name properties by path (ignore_changes, replace_on_changes), also inside secrets.
+The step generator and refreshes call this module.
 """
 
 import re
@@ -49,7 +50,7 @@ def parse(path: str) -> Path:
 
 
 def get_root(path: str) -> str:
-    """Return the top-level property of a path; all of the text if it is no path."""
+    """Return the top-level property of a path, or the complete text of an invalid path."""
     try:
         segments = parse(path)
     except PathError:
@@ -63,14 +64,15 @@ def list_roots(paths: Iterable[str]) -> list[str]:
 
 
 def covers(pattern: Path, path: Path) -> bool:
-    """Return True if the pattern names the path or a part around it."""
+    """Return True if the pattern names the path or a property that contains the path."""
+    # Pulumi's replaceOnChanges: a pattern also matches everything below the property that it names.
     return len(pattern) <= len(path) and all(
         part in ("*", own) for part, own in zip(pattern, path, strict=False)
     )
 
 
 def find_differences(old: PropertyValue, new: PropertyValue, at: Path = ()) -> Iterator[Path]:
-    """Yield the paths of the innermost values that differ; secrets compare by their plaintexts."""
+    """Yield the paths of the innermost different values; secrets compare by plaintext."""
     old, new = unwrap(old), unwrap(new)
     if isinstance(old, dict) and isinstance(new, dict):
         for key in sorted(old.keys() | new.keys()):
@@ -91,10 +93,11 @@ def find_differences(old: PropertyValue, new: PropertyValue, at: Path = ()) -> I
 def ignore_changes(
     olds: PropertyMap, news: PropertyMap, paths: Sequence[str]
 ) -> tuple[PropertyMap, list[str]]:
-    """Return `news` with the old value at each path, and the paths that do not fit the values.
+    """Return `news` with the old value at each path, and the paths without a match in the values.
 
     Where the old properties have no value, the new ones lose theirs. A text that is no path is
-    ignored, as in Pulumi.
+    ignored,
+    as in Pulumi.
     """
     result: Any = news
     unfollowed_paths: list[str] = []
@@ -151,7 +154,7 @@ def _reset_part(old: Any, new: Any, key: str | int, rest: Path, *, hide: bool) -
 
 
 def _expand_wildcard(old: Any, new: Any, *, leaf: bool) -> list[str | int]:
-    """Return the keys or indexes that `*` stands for."""
+    """Return the keys or indexes matched by `*`. Raises PathError for values of two kinds."""
     if isinstance(old, dict) and isinstance(new, dict):
         return sorted(old.keys() | new.keys()) if leaf else sorted(old)
     if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
@@ -183,6 +186,7 @@ def _replace_part(new: Any, key: str | int, value: Any) -> Any:
     return {**new, key: value}
 
 
+# The units of Go's durations, in which the SDK sends customTimeouts.
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
 

@@ -48,7 +48,7 @@ class Crypter(Protocol):
     """The encryption of one stack's secrets."""
 
     def encrypt(self, plaintext: str, previous: str | None = None) -> str:
-        """Return the ciphertext; `previous` if that is this crypter's text for the plaintext."""
+        """Return the ciphertext of the plaintext: `previous` where that is still valid."""
 
     def decrypt(self, ciphertext: str) -> str:
         """Return the plaintext. Raises EngineError if the ciphertext is not this stack's."""
@@ -57,11 +57,13 @@ class Crypter(Protocol):
 def dump(document: Json) -> bytes:
     """Encode one line of UTF-8 JSON with as few escapes as the Pulumi CLI writes."""
     encoded = json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    # The only characters that Go escapes once its HTML escaping is off.
     if "\u2028" in encoded or "\u2029" in encoded:
         encoded = encoded.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     try:
         return encoded.encode()
-    except UnicodeEncodeError:  # half a surrogate pair: Go, too, stores U+FFFD for it
+    except UnicodeEncodeError:
+        # Half a surrogate pair, in place of which Go stores U+FFFD too.
         return encoded.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
 
 
@@ -106,7 +108,8 @@ def encode(value: PropertyValue, crypter: Crypter | None, show_secrets: bool = F
     if isinstance(value, bytes | ResourceReference | Asset | Archive):
         fields = to_special(value)
         if fields.get("text") == "" and fields.get("hash") == HASH_OF_NOTHING:
-            del fields["text"]  # the CLI has no empty texts in the state; the SDKs want them
+            # The CLI omits an empty text in the state; on the wire the SDKs require the field.
+            del fields["text"]
         return encode_map(fields, crypter, show_secrets=show_secrets)
     if isinstance(value, Unknown):
         return UNKNOWN_TEXT
@@ -114,6 +117,7 @@ def encode(value: PropertyValue, crypter: Crypter | None, show_secrets: bool = F
 
 
 def _encode_secret(secret: Secret, crypter: Crypter | None, show_secrets: bool) -> Json:
+    # A secret of the state encrypts the JSON text of the value; secrets inside of it are plain.
     plaintext = dump(encode(make_secret(secret.value).value, None)).decode()
     if show_secrets:
         return {SIGNATURE_KEY: SECRET_SIGNATURE, "plaintext": plaintext}
@@ -135,6 +139,8 @@ def encode_number(value: float) -> Json:
         return {SIGNATURE_KEY: NOT_A_NUMBER, "value": struct.pack(">d", value).hex()}
     if not value.is_integer() or abs(value) >= 1e21 or (value == 0 and math.copysign(1, value) < 0):
         return value
+    # Go writes the shortest digits of the double, filled up with zeros: 12345678901234567890
+    # becomes 12345678901234567000.
     return int(value) if abs(value) < 2**53 else int(Decimal(repr(value)))
 
 
@@ -160,6 +166,7 @@ def decode(value: Any, crypter: Crypter | None, depth: int = 0) -> PropertyValue
         return decode_map(value, crypter, depth)
     if isinstance(value, str):
         return UNKNOWN if is_unknown_text(value) else value
+    # All numbers are doubles for Go, so that providers get 1.0 from either engine.
     decoded: PropertyValue = float(value) if type(value) is int else value
     if isinstance(decoded, float) and not math.isfinite(decoded):
         raise ValueError("a number that is too large")
@@ -190,6 +197,7 @@ def _decode_special(
 
 def _decode_secret(fields: Mapping[str, Any], crypter: Crypter | None, depth: int) -> Secret:
     ciphertext, plaintext = fields.get("ciphertext"), fields.get("plaintext")
+    # An export with `--show-secrets`: the next save encrypts the value.
     if isinstance(plaintext, str) and plaintext:
         return make_secret(decode(load(plaintext), _PlainCrypter(), depth + 1))
     if not isinstance(ciphertext, str):
@@ -226,7 +234,7 @@ def from_struct(struct: "Struct") -> values.PropertyMap:
 
 
 def from_plain(value: Any) -> values.PropertyValue:
-    """Convert a plain value to the form that it has after Pulumi's wire.
+    """Convert a plain value to its form after Pulumi's wire.
 
     Numbers are doubles, objects have sorted keys, and some texts and objects stand for other
     values.

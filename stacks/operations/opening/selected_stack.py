@@ -195,7 +195,7 @@ def _find_workspace(work_dir: str | Path, env_vars: Mapping[str, str] | None) ->
 
 def describe_lock_holder(workspace: Workspace, name: str) -> str:
     """Return who holds the stack's lock, and since when; empty if nobody does."""
-    return workspace.backend.lock(workspace.project.name, name).describe_worker()
+    return workspace.backend.create_lock(workspace.project.name, name).describe_worker()
 
 
 def warn_of_recovery(changes: int, report: Callable[[str], None]) -> None:
@@ -216,7 +216,7 @@ def read_sealed_state(
     """
     backend, project = workspace.backend, workspace.project.name
     state = read_sealed(backend, project, name)
-    uncertainty = state.describe_uncertainty(backend.journal(project, name).where)
+    uncertainty = state.describe_uncertainty(backend.open_journal(project, name).where)
     if uncertainty:
         report(f"warning: {uncertainty}")
     return state

@@ -108,7 +108,8 @@ def recover_leftovers(
     backend, project = workspace.backend, workspace.project.name
     # Looked for without opening the stack, which may ask for a passphrase.
     leftovers = (
-        open_intents(backend, project, name).list_all() or backend.journal(project, name).read()
+        open_intents(backend, project, name).list_all()
+        or backend.open_journal(project, name).read()
     )
     if leftovers or has_local_records(workspace.project):
         stack = selected.open(exclusive=True)
@@ -118,7 +119,7 @@ def recover_leftovers(
 
 def _has_active_run(workspace: Workspace, stack: Stack) -> bool:
     """Return True if a run in progress may be creating the recorded objects."""
-    holders = workspace.backend.lock(workspace.project.name, stack.name).holders()
+    holders = workspace.backend.create_lock(workspace.project.name, stack.name).list_holders()
     return any(not holder.has_ended for holder in holders)
 
 

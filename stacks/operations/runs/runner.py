@@ -122,7 +122,7 @@ def run_operation(
         if not options.preview_only:
             lock_timeout = selected.build_lock_timeout(callbacks.warn)
             lock = resources.enter_context(
-                workspace.backend.lock(workspace.project.name, name, lock_timeout)
+                workspace.backend.create_lock(workspace.project.name, name, lock_timeout)
             )
         # Opened under the lock: what is read now is what the run changes.
         stack = selected.open(exclusive=lock is not None)

@@ -20,7 +20,7 @@ LOCKS = ".pulumi/locks/organization/demo/dev"
 HOLDER = """
 import sys
 from gpuform.stacks.engine.store.backend import Backend
-with Backend.open("file://.", {}).lock("demo", "dev"):
+with Backend.open("file://.", {}).create_lock("demo", "dev"):
     print("held", flush=True)
     sys.stdin.read()
 """

@@ -189,7 +189,7 @@ class Others:
         self.resources, self.unreadable = [*resources], [*unreadable]
         self.claims: list[bool] = []
 
-    def owners(self, *, claim: bool) -> Owners:
+    def find_owners(self, *, claim: bool) -> Owners:
         self.claims.append(claim)
         return Owners(self.resources, self.unreadable)
 

@@ -225,7 +225,7 @@ class TestOneResource:
     @pytest.mark.parametrize("preview", [True, False])
     def test_only_a_real_run_claims_what_it_imports(self, preview: bool):
         claims: list[bool] = []
-        others = SimpleNamespace(owners=lambda *, claim: claims.append(claim) or Owners())
+        others = SimpleNamespace(find_owners=lambda *, claim: claims.append(claim) or Owners())
         over(preview=preview, others=others).steps(declared("a", opt_import_id="m-7"))
         assert claims == [not preview]
 

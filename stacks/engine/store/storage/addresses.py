@@ -1,4 +1,7 @@
-"""Parse backend URLs, with the parameters of Pulumi and of its Go library, and open storages."""
+"""Parse backend URLs, with the parameters of Pulumi and of its Go library, and open storages.
+
+`Backend.open` calls `open_storage`, which opens a folder or one of the modules for buckets.
+"""
 
 import importlib
 import os
@@ -20,12 +23,16 @@ _SUPPORTED = (
     "Use file://DIRECTORY, file://~ for your home folder, s3://BUCKET, gs://BUCKET or "
     "azblob://CONTAINER, or the Pulumi CLI."
 )
+# As Go's ParseBool reads them.
 _BOOLEANS = {"1": True, "t": True, "true": True, "0": False, "f": False, "false": False}
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A bucket's URL in parts. `shown` is the URL without parameters and password, for messages."""
+    """A bucket's URL in parts.
+
+    `display_url` is the URL without parameters and password, for messages.
+    """
 
     bucket: str
     prefix: str
@@ -37,9 +44,10 @@ class Address:
         return next((self.parameters[name] for name in names if name in self.parameters), None)
 
     def get_bool(self, *names: str) -> bool:
-        """Return True if one of these parameters is true.
+        """Return True if one of the parameters is true, False without a parameter.
 
-        Raises BackendError if it is no boolean.
+        Raises:
+            BackendError: the parameter is no boolean.
         """
         setting = self.get_text(*names)
         if setting is None:
@@ -52,7 +60,7 @@ class Address:
         return _BOOLEANS[setting.lower()]
 
     def reject_unknown_parameters(self, known: Collection[str]) -> None:
-        """Raise BackendError for a parameter that would have no effect."""
+        """Raise BackendError for a parameter without effect."""
         for name in self.parameters:
             if name not in known:
                 close_matches = get_close_matches(name, known, n=1)
@@ -84,6 +92,7 @@ def _open_writable_storage(url: str, environ: Mapping[str, str]) -> Storage:
             hint=_SUPPORTED,
         )
     try:
+        # Clients of buckets are an optional dependency and slow to import.
         module = importlib.import_module(f"gpuform.stacks.engine.store.storage.{_CLOUDS[scheme]}")
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]

@@ -1,4 +1,4 @@
-"""Open `azblob://` backends on Azure Blob Storage."""
+"""Open `azblob://` backends on Azure Blob Storage; called by `open_storage`."""
 
 import shutil
 from collections.abc import Mapping
@@ -11,6 +11,7 @@ from gpuform.stacks.engine.store.backend_files import BackendError
 from gpuform.stacks.engine.store.storage.addresses import Address
 from gpuform.stacks.engine.store.storage.objects import Objects
 
+# The account and address of Azurite, Microsoft's emulator.
 _EMULATOR = ("devstoreaccount1", "localhost:10000")
 
 
@@ -18,8 +19,9 @@ def open_bucket(address: Address, environ: Mapping[str, str]) -> Objects:
     """Open the container of an address.
 
     The account is the parameter `storage_account` or AZURE_STORAGE_ACCOUNT; credentials are
-    AZURE_STORAGE_KEY, AZURE_STORAGE_SAS_TOKEN,
-    AZURE_CLIENT_ID with its related variables, the ones of `az login`, or the machine's.
+    AZURE_STORAGE_KEY, AZURE_STORAGE_SAS_TOKEN, AZURE_CLIENT_ID with its related variables, the ones
+    of
+    `az login`, or the machine's.
 
     Raises:
         BackendError: the address or the credentials cannot be used.

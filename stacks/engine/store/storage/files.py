@@ -1,4 +1,7 @@
-"""Store state in a local folder, and wrap a storage so that it is read-only."""
+"""Store state in a local folder, and wrap a storage so that it is read-only.
+
+`open_storage` creates both; files are replaced by `machine.files`.
+"""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -66,27 +69,28 @@ class Files:
                     hint="Fix the permissions, or remove the file by hand.",
                 ) from error
 
-    def entries(self, folder: str, after: str = "") -> list[Entry]:
+    def list_entries(self, folder: str, after: str = "") -> list[Entry]:
         files = (path for path in self._path(folder).rglob("*") if path.is_file())
         named = sorted((path.relative_to(self.root).as_posix(), path) for path in files)
         entries = []
         for name, path in named:
-            with suppress(FileNotFoundError):  # gone meanwhile: another process's lock, say
+            # Another process may remove a file after the listing, such as its lock file.
+            with suppress(FileNotFoundError):
                 if name > after:
                     entries.append(Entry(name, _get_modified_time(path)))
         return entries
 
-    def where(self, name: str) -> str:
+    def locate(self, name: str) -> str:
         return str(self._path(name))
 
-    def name_of(self, where: str) -> str | None:
+    def get_name(self, where: str) -> str | None:
         path = Path.cwd() / where
         return path.relative_to(self.root).as_posix() if path.is_relative_to(self.root) else None
 
-    def exclusion(self, name: str) -> Exclusion:
+    def create_exclusion(self, name: str) -> Exclusion:
         return KernelLock(self._path(name))
 
-    def log(self, name: str, guard: Callable[[], None], unsaved: Path | None) -> Log:
+    def open_log(self, name: str, guard: Callable[[], None], unsaved: Path | None) -> Log:
         del guard, unsaved
         return FileLog(self._path(name))
 
@@ -118,26 +122,28 @@ class ReadOnlyStorage:
     def delete(self, *names: str) -> None:
         self._raise_read_only(", ".join(names))
 
-    def entries(self, folder: str, after: str = "") -> list[Entry]:
-        return self.storage.entries(folder, after)
+    def list_entries(self, folder: str, after: str = "") -> list[Entry]:
+        return self.storage.list_entries(folder, after)
 
-    def where(self, name: str) -> str:
-        return self.storage.where(name)
+    def locate(self, name: str) -> str:
+        return self.storage.locate(name)
 
-    def name_of(self, where: str) -> str | None:
-        return self.storage.name_of(where)
+    def get_name(self, where: str) -> str | None:
+        return self.storage.get_name(where)
 
-    def exclusion(self, name: str) -> Exclusion:
-        return _ReadOnlyExclusion(self.storage.exclusion(name), lambda: self._raise_read_only(name))
+    def create_exclusion(self, name: str) -> Exclusion:
+        return _ReadOnlyExclusion(
+            self.storage.create_exclusion(name), lambda: self._raise_read_only(name)
+        )
 
-    def log(self, name: str, guard: Callable[[], None], unsaved: Path | None) -> Log:
+    def open_log(self, name: str, guard: Callable[[], None], unsaved: Path | None) -> Log:
         del guard, unsaved
-        inner = self.storage.log(name, lambda: None, None)
+        inner = self.storage.open_log(name, lambda: None, None)
         return _ReadOnlyLog(inner, lambda: self._raise_read_only(name))
 
     def _raise_read_only(self, name: str) -> NoReturn:
         raise BackendError(
-            f"{self.storage.where(name)} is not written: {READS_ONLY} is set",
+            f"{self.storage.locate(name)} is not written: {READS_ONLY} is set",
             hint="This process may only read. A person does what is to be done.",
         )
 
@@ -162,8 +168,8 @@ class _ReadOnlyExclusion:
     def release(self) -> None:
         """Do nothing: this process never holds the lock."""
 
-    def holder(self) -> str:
-        return self.exclusion.holder()
+    def describe_holder(self) -> str:
+        return self.exclusion.describe_holder()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Open `gs://` backends on Google Cloud Storage."""
+"""Open `gs://` backends on Google Cloud Storage; called by `open_storage`."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -26,7 +26,7 @@ def open_bucket(address: Address, environ: Mapping[str, str]) -> Objects:
     config: Any = {}
     if emulator:
         config["base_url"] = emulator.rstrip("/")
-        # obstore wants one even where nothing is signed.
+        # obstore requires a token even where no request is signed.
         config["bearer_token"] = "none"  # noqa: S105
     elif address.get_bool("anonymous"):
         config["skip_signature"] = True

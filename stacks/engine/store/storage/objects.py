@@ -1,7 +1,7 @@
 """Store state in a bucket through obstore: Amazon S3, Google Cloud Storage, Azure Blob Storage.
 
-Conditional writes keep two owners apart, so all three must honour If-None-Match and If-Match (or
-Google's generations).
+The modules for the three clouds create `Objects`. Conditional writes keep two owners apart, so all
+three must honour If-None-Match and If-Match (or Google's generations).
 """
 
 import re
@@ -41,19 +41,18 @@ _HINTS = {
 
 
 class Objects:
-    """A storage in a bucket, under a prefix. `shown` is its URL for messages.
+    """A storage in a bucket, under a prefix; `display_url` is its URL for messages.
 
     `connect` makes obstore's store from `client_options` and `retry_config`. A request is tried
-    AWS_MAX_ATTEMPTS times on any cloud, as by
-    AWS's tools. After a request that failed all the same, each one is tried once and for a short
-    time: a run must end soon when its store is
-    unreachable.
+    AWS_MAX_ATTEMPTS times on any cloud, as by AWS's tools. After a request that failed all the
+    same,
+    each one is tried once and for a short time: a run must end soon when its store is unreachable.
     """
 
     def __init__(
         self,
         connect: Callable[..., ObjectStore],
-        shown: str,
+        display_url: str,
         environ: Mapping[str, str],
         endpoint: str | None = None,
     ) -> None:
@@ -67,7 +66,7 @@ class Objects:
         self._is_plain = bool(endpoint and endpoint.startswith("http://"))
         self._store = self._open_store(tries, connecting=10, answering=60)
         self._has_failed = False
-        self._shown = shown.rstrip("/")
+        self._display_url = display_url.rstrip("/")
         self._environ = environ
 
     def _open_store(self, tries: int, *, connecting: float, answering: float) -> ObjectStore:
@@ -115,7 +114,7 @@ class Objects:
     def delete(self, *names: str) -> None:
         try:
             if names:
-                # Not every store knows the request for several.
+                # Not every store supports the request that deletes several objects.
                 obstore.delete(self._store, list(names) if len(names) > 1 else names[0])
         except FileNotFoundError as error:
             self._reject_missing_bucket(error)
@@ -125,7 +124,7 @@ class Objects:
         except (exceptions.BaseError, OSError) as error:
             self._raise_failure(names[0], "removed", error)
 
-    def entries(self, folder: str, after: str = "") -> list[Entry]:
+    def list_entries(self, folder: str, after: str = "") -> list[Entry]:
         try:
             objects = obstore.list(self._store, folder, offset=after or None).collect()
         except (exceptions.BaseError, OSError) as error:
@@ -135,43 +134,46 @@ class Objects:
         ]
         return sorted(entries, key=lambda entry: entry.name)
 
-    def where(self, name: str) -> str:
-        return f"{self._shown}/{name}"
+    def locate(self, name: str) -> str:
+        return f"{self._display_url}/{name}"
 
-    def name_of(self, where: str) -> str | None:
-        prefix = f"{self._shown}/"
+    def get_name(self, where: str) -> str | None:
+        prefix = f"{self._display_url}/"
         return where.removeprefix(prefix) if where.startswith(prefix) else None
 
-    def exclusion(self, name: str) -> Exclusion:
+    def create_exclusion(self, name: str) -> Exclusion:
         return Lease(self, name, self._environ)
 
-    def log(self, name: str, guard: Callable[[], None], unsaved: Path | None) -> Log:
-        unsaved_file = UnsavedFile(unsaved, self.where(name)) if unsaved else None
+    def open_log(self, name: str, guard: Callable[[], None], unsaved: Path | None) -> Log:
+        unsaved_file = UnsavedFile(unsaved, self.locate(name)) if unsaved else None
         return SegmentLog(self, name, guard, unsaved_file)
 
     def _find_earlier_write(self, name: str, data: bytes, error: Exception) -> Version:
-        """Return the version that an earlier try wrote, whose answer was lost.
+        """Return the version written by an earlier try whose answer was lost.
 
         Raises:
             ChangedMeanwhile: the stored bytes differ.
         """
         blob = self.read(name)
+        # The client repeats a request without an answer: the condition fails if the first try was
+        # written after all.
         if blob is not None and blob.data == data:
             return blob.version
         raise ChangedMeanwhile(
-            f"{self.where(name)} was changed by another process meanwhile",
+            f"{self.locate(name)} was changed by another process meanwhile",
             hint="Nothing was written over it. Run the command again.",
         ) from error
 
     def _reject_missing_bucket(self, error: Exception) -> None:
         if any(sign in str(error) for sign in _MISSING_BUCKET):
             raise StorageFailed(
-                f"there is no bucket for {self._shown}", hint=_HINTS["NoSuchBucket"]
+                f"there is no bucket for {self._display_url}", hint=_HINTS["NoSuchBucket"]
             ) from error
 
     def _raise_failure(self, name: str, done: str, error: Exception) -> NoReturn:
         self._reject_missing_bucket(error)
         if not self._has_failed:
+            # A run whose store is unreachable must end soon: no more retries, and short timeouts.
             self._has_failed = True
             self._store = self._open_store(1, connecting=3, answering=10)
         code, why = _parse_error(error)
@@ -179,7 +181,7 @@ class Objects:
             error, exceptions.PermissionDeniedError | exceptions.UnauthenticatedError
         )
         hint = _HINTS.get(code) or (_LOG_IN if refused else _REACH)
-        raise StorageFailed(f"{self.where(name)} cannot be {done}: {why}", hint=hint) from None
+        raise StorageFailed(f"{self.locate(name)} cannot be {done}: {why}", hint=hint) from None
 
 
 _REACH = "Check the network and the URL of the backend, and run the command again."

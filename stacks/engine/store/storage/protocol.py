@@ -1,7 +1,7 @@
 """Define what the engine needs from a storage of states, without paths or buckets.
 
-Names are those of Pulumi's DIY layout, with slashes: `.pulumi/stacks/demo/dev.json`. Implemented by
-`files` and `objects`.
+Names are those of Pulumi's DIY layout, with slashes: `.pulumi/stacks/demo/dev.json`. `files` and
+`objects` implement the protocols; `Backend`, locks and histories call them.
 """
 
 from collections.abc import Callable
@@ -71,9 +71,9 @@ class Exclusion(Protocol):
         """Raise EngineError if another process may have the lock by now."""
 
     def release(self) -> None:
-        """Release the lock; do nothing if it is not held."""
+        """Release the lock if held."""
 
-    def holder(self) -> str:
+    def describe_holder(self) -> str:
         """Describe the holder of the lock for messages."""
 
 
@@ -81,7 +81,7 @@ class Storage(Protocol):
     """A folder of files or a bucket of objects. Every method raises BackendError."""
 
     def read(self, name: str) -> Blob | None:
-        """Return the content of `name`, or None if it does not exist."""
+        """Return the content of `name`, or None for an unknown name."""
 
     def write(self, name: str, data: bytes, replacing: Version | None = None) -> Version:
         """Write `name` atomically; on return the content is stored.
@@ -90,8 +90,8 @@ class Storage(Protocol):
             name: the file's name.
             data: the complete content.
             replacing: replace only this version (ABSENT: create), else raise ChangedMeanwhile.
-                Files ignore the version: their lock is the kernel's,
-                and nobody takes it over.
+                Files
+                ignore the version: their lock is the kernel's, and nobody takes it over.
         """
 
     def copy(self, source: str, target: str) -> bool:
@@ -100,19 +100,19 @@ class Storage(Protocol):
     def delete(self, *names: str) -> None:
         """Delete the existing ones of `names`."""
 
-    def entries(self, folder: str, after: str = "") -> list[Entry]:
-        """List everything below `folder` that sorts behind `after`, sorted by name."""
+    def list_entries(self, folder: str, after: str = "") -> list[Entry]:
+        """List everything below `folder` with a name behind `after`, sorted by name."""
 
-    def where(self, name: str) -> str:
+    def locate(self, name: str) -> str:
         """Return the location of `name` for messages."""
 
-    def name_of(self, where: str) -> str | None:
-        """Return the name at the location `where`, or None if that is outside of this storage."""
+    def get_name(self, where: str) -> str | None:
+        """Return the name at the location `where`, or None for a location outside."""
 
-    def exclusion(self, name: str) -> Exclusion:
+    def create_exclusion(self, name: str) -> Exclusion:
         """Create the lock with this name, not yet taken."""
 
-    def log(self, name: str, guard: Callable[[], None], unsaved: Path | None) -> Log:
+    def open_log(self, name: str, guard: Callable[[], None], unsaved: Path | None) -> Log:
         """Open the log with this name.
 
         Args:

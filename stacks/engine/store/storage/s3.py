@@ -1,8 +1,8 @@
 """Open `s3://` backends on Amazon S3 and on other stores that speak its protocol.
 
-Parameters are those of gocloud.dev's s3blob, which Pulumi uses. Credentials are found as every AWS
-tool finds them: variables, profiles,
-SSO, assumed roles, containers and machines.
+`open_storage` calls `open_bucket`. Parameters are those of gocloud.dev's s3blob, which Pulumi uses.
+Credentials are found as every AWS tool finds them: variables, profiles, SSO, assumed roles,
+containers and machines.
 """
 
 import ipaddress
@@ -19,7 +19,7 @@ from gpuform.stacks.engine.store.storage.addresses import Address
 from gpuform.stacks.engine.store.storage.objects import Objects
 
 _WITHOUT_EFFECT: Final = {
-    "awssdk",  # which of two Go libraries
+    "awssdk",  # the version of the Go library
     "hostname_immutable",
     "rate_limiter_capacity",
     "request_checksum_calculation",
@@ -44,7 +44,8 @@ _CREDENTIALS_LIFETIME: Final = timedelta(minutes=5)
 def open_bucket(address: Address, environ: Mapping[str, str]) -> Objects:
     """Open the bucket of an address.
 
-    Raises BackendError if address or credentials cannot be used.
+    Raises:
+        BackendError: the address or the credentials cannot be used.
     """
     address.reject_unknown_parameters(_PARAMETERS)
     endpoint = _find_endpoint(address, environ)
@@ -53,7 +54,8 @@ def open_bucket(address: Address, environ: Mapping[str, str]) -> Objects:
     if endpoint and not by_path:
         host = urlsplit(endpoint)
         by_path = _is_ip_address(host.hostname or "")
-        if not by_path:  # obstore takes the endpoint as it is
+        if not by_path:
+            # obstore does not put the bucket in front of an endpoint that it is given.
             endpoint = f"{host.scheme}://{address.bucket}.{host.netloc}"
     region = address.get_text("region") or environ.get("AWS_REGION")
     config: dict[str, Any] = {
@@ -116,17 +118,17 @@ class _BotocoreCredentials:
             self.region: str | None = session.get_config_variable("region")
             self._credentials = session.get_credentials()
         except self._errors as error:
-            raise self._unusable_error(str(error)) from error
+            raise self._build_unusable_error(str(error)) from error
         if self._credentials is None:
-            raise self._unusable_error("there are none")
-        self()  # what is expired or misspelt is told now
+            raise self._build_unusable_error("there are none")
+        self()  # raises now for expired or misspelt credentials, not at the first request
 
     def __call__(self) -> Any:
         """Return the credentials in obstore's form; obstore calls this before signing."""
         try:
             frozen = self._credentials.get_frozen_credentials()
         except self._errors as error:
-            raise self._unusable_error(str(error)) from error
+            raise self._build_unusable_error(str(error)) from error
         return {
             "access_key_id": frozen.access_key,
             "secret_access_key": frozen.secret_key,
@@ -134,7 +136,7 @@ class _BotocoreCredentials:
             "expires_at": datetime.now(UTC) + _CREDENTIALS_LIFETIME,
         }
 
-    def _unusable_error(self, why: str) -> BackendError:
+    def _build_unusable_error(self, why: str) -> BackendError:
         return BackendError(
             f"the credentials for {self._shown} cannot be used: {why}",
             hint="Set AWS_PROFILE or the URL's profile, run `aws sso login`, or set "

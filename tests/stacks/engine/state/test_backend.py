@@ -45,7 +45,7 @@ def test_reading_leaves_nothing_behind_and_writing_marks_the_layout(
     backend: Backend, tmp_path: Path
 ) -> None:
     backend.read("demo", "dev")
-    assert backend.stacks() == []
+    assert backend.list_stacks() == []
     assert list(tmp_path.iterdir()) == []
     backend.write("demo", "dev", OLD)
     assert (tmp_path / ".pulumi" / "meta.yaml").read_text() == "version: 1\n"
@@ -60,12 +60,12 @@ def test_stacks_are_listed_without_side_files(backend: Backend, stacks: Path) ->
     for name in ("dev.json.attrs", "dev.pulumi-tags", ".dev.json.x.tmp", "dev.json.17000"):
         (stacks / name).write_text("{}")
     (stacks / "zipped.json.gz").write_bytes(gzip.compress(OLD))
-    assert backend.stacks("demo") == [
+    assert backend.list_stacks("demo") == [
         "organization/demo/dev",
         "organization/demo/prod",
         "organization/demo/zipped",
     ]
-    assert len(backend.stacks()) == 4
+    assert len(backend.list_stacks()) == 4
 
 
 def test_the_format_of_a_file_is_kept(backend: Backend, stacks: Path) -> None:
@@ -87,7 +87,7 @@ def test_of_two_variants_the_newest_counts(backend: Backend, stacks: Path) -> No
     assert backend.read("demo", "dev") == NEW
     os.utime(stacks / "dev.json.gz", (0, 0))
     assert backend.read("demo", "dev") == OLD
-    assert backend.stacks() == ["organization/demo/dev"]
+    assert backend.list_stacks() == ["organization/demo/dev"]
 
 
 def test_compressed_content_is_known_by_its_first_bytes(backend: Backend, stacks: Path) -> None:
@@ -179,7 +179,7 @@ def test_a_process_that_dies_leaves_a_whole_file(
     assert (stacks / "dev.json.bak").exists() is (backup is not None)
     if backup is not None:
         assert (stacks / "dev.json.bak").read_bytes() == backup
-    assert backend.stacks() == ["organization/demo/dev"]
+    assert backend.list_stacks() == ["organization/demo/dev"]
     backend.write("demo", "dev", NEW)
     assert backend.read("demo", "dev") == NEW
 
@@ -206,7 +206,7 @@ def test_removal_keeps_a_backup_as_the_cli_does(
     backend.write("demo", "dev", OLD)
     (stacks / "dev.json.attrs").write_text("{}")
     (stacks / "dev.pulumi-tags").write_text("{}")
-    backend.runs("demo", "dev").add(HistoryEntry("update", "succeeded", 1, 2))
+    backend.open_history("demo", "dev").add(HistoryEntry("update", "succeeded", 1, 2))
     backend.remove("demo", "dev")
     assert not backend.exists("demo", "dev")
     assert [path.name for path in stacks.iterdir()] == ["dev.json.bak"]
@@ -216,7 +216,7 @@ def test_removal_keeps_a_backup_as_the_cli_does(
 
 def test_copies_at_the_end_of_an_operation(backend: Backend, tmp_path: Path) -> None:
     backend.write("demo", "dev", OLD)
-    backend.backup("demo", "dev")
+    backend.create_backup("demo", "dev")
     entry = HistoryEntry(
         "update",
         "succeeded",
@@ -225,7 +225,7 @@ def test_copies_at_the_end_of_an_operation(backend: Backend, tmp_path: Path) -> 
         {"create": 2, "same": 1},
         {"demo:token": {"secure": "v1:a:b"}},
     )
-    backend.runs("demo", "dev").add(entry)
+    backend.open_history("demo", "dev").add(entry)
     (copy,) = (tmp_path / ".pulumi/backups/demo/dev").iterdir()
     assert copy.read_bytes() == OLD
     stack, nanoseconds, kind = copy.name.split(".")
@@ -253,13 +253,19 @@ def test_backups_can_be_turned_off(tmp_path: Path) -> None:
     environ = {"PULUMI_DIY_BACKEND_DISABLE_CHECKPOINT_BACKUPS": "true"}
     backend = Backend.open(f"file://{tmp_path}", environ)
     backend.write("demo", "dev", OLD)
-    backend.backup("demo", "dev")
+    backend.create_backup("demo", "dev")
     assert not (tmp_path / ".pulumi" / "backups").exists()
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../x", "a b", "x" * 101, "é"])
 def test_names_that_could_leave_the_folder_are_refused(backend: Backend, name: str) -> None:
-    for call in (backend.read, backend.exists, backend.lock, backend.remove, backend.backup):
+    for call in (
+        backend.read,
+        backend.exists,
+        backend.create_lock,
+        backend.remove,
+        backend.create_backup,
+    ):
         with pytest.raises(BackendError, match="is not a stack name"):
             call("demo", name)
     with pytest.raises(BackendError, match="is not a project name"):

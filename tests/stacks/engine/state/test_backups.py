@@ -63,9 +63,11 @@ class TestOrder:
         for number, now in enumerate([5_000, 1_000, 1_000, 9_000]):
             monkeypatch.setattr(time, "time_ns", lambda now=now: now * 10**15)
             backend.write("demo", "dev", state(*map(str, range(number))))
-            backend.backup("demo", "dev")
-            backend.runs("demo", "dev").add(HistoryEntry("update", "succeeded", number, 9))
-        assert [entry.start_time for entry in backend.runs("demo", "dev").latest()] == [3, 2, 1, 0]
+            backend.create_backup("demo", "dev")
+            backend.open_history("demo", "dev").add(HistoryEntry("update", "succeeded", number, 9))
+        assert [
+            entry.start_time for entry in backend.open_history("demo", "dev").list_latest()
+        ] == [3, 2, 1, 0]
         kept = [b for b in find_backups(backend, "demo", "dev") if "/backups/" in b.where]
         assert [backup.resources for backup in kept] == [4, 3, 2, 1]
         assert [path.name for path in sorted(Path(b.where) for b in kept)] == [
@@ -75,11 +77,14 @@ class TestOrder:
 
     def test_pages_of_the_history(self, backend: Backend) -> None:
         for number in range(5):
-            backend.runs("demo", "dev").add(HistoryEntry("update", "succeeded", number, 9))
-        assert [e.start_time for e in backend.runs("demo", "dev").latest(1, 2)] == [3, 2]
-        assert [e.start_time for e in backend.runs("demo", "dev").latest(4, 2)] == [0]
-        assert backend.runs("demo", "dev").latest(9, 2) == []
-        assert backend.runs("demo", "prod").latest() == []
+            backend.open_history("demo", "dev").add(HistoryEntry("update", "succeeded", number, 9))
+        assert [e.start_time for e in backend.open_history("demo", "dev").list_latest(1, 2)] == [
+            3,
+            2,
+        ]
+        assert [e.start_time for e in backend.open_history("demo", "dev").list_latest(4, 2)] == [0]
+        assert backend.open_history("demo", "dev").list_latest(9, 2) == []
+        assert backend.open_history("demo", "prod").list_latest() == []
 
     def test_compressed_history_of_the_cli(self, backend: Backend, tmp_path: Path) -> None:
         folder = tmp_path / ".pulumi/history/demo/dev"
@@ -88,7 +93,7 @@ class TestOrder:
         (folder / "dev-17.history.json.gz").write_bytes(gzip.compress(entry.to_json()))
         (folder / "dev-17.history.json.attrs").write_text("{}")
         (folder / "dev-17.checkpoint.json").write_text("{}")
-        assert backend.runs("demo", "dev").latest() == [entry]
+        assert backend.open_history("demo", "dev").list_latest() == [entry]
 
     @pytest.mark.parametrize("text", ["", "[]", "{}", '{"kind": "update", "startTime": "x"}'])
     def test_a_damaged_entry_is_named(self, backend: Backend, tmp_path: Path, text: str) -> None:
@@ -96,14 +101,14 @@ class TestOrder:
         folder.mkdir(parents=True)
         (folder / "dev-17.history.json").write_text(text)
         with pytest.raises(DamagedFile, match=r"dev-17\.history\.json is damaged"):
-            backend.runs("demo", "dev").latest()
+            backend.open_history("demo", "dev").list_latest()
 
 
 class TestLastGood:
     def test_the_latest_that_can_be_used(self, backend: Backend, stacks: Path) -> None:
         assert find_last_good_backup(backend, "demo", "dev") is None
         backend.write("demo", "dev", state("a"))
-        backend.backup("demo", "dev")
+        backend.create_backup("demo", "dev")
         backend.write("demo", "dev", state("a", "b"))
         (backup,) = [b for b in find_backups(backend, "demo", "dev") if "/backups/" in b.where]
         os.utime(stacks / "dev.json.bak", (1, 1))
@@ -172,7 +177,7 @@ class TestRestoring:
         assert len(load_backup(backend, str(stacks / "dev.json.bak")).resources) == 2
         assert "::a" in (stacks / "dev.json.bak").read_text()
         assert "::c" in (stacks / "dev.json").read_text()
-        assert backend.stacks() == ["organization/demo/dev"]
+        assert backend.list_stacks() == ["organization/demo/dev"]
 
     def test_a_full_disk_names_what_is_left(
         self, backend: Backend, stacks: Path, monkeypatch
@@ -240,7 +245,7 @@ def test_files_that_cannot_be_read_are_named(backend: Backend, stacks: Path, mon
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(Path, "read_bytes", broken)
-    for call in (backend.read, backend.backup):
+    for call in (backend.read, backend.create_backup):
         with pytest.raises(BackendError, match=r"dev\.json cannot be read: Input/output error"):
             call("demo", "dev")
     with pytest.raises(BackendError, match="cannot be read"):

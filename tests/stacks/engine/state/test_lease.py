@@ -36,7 +36,7 @@ def place(bucket_server: BucketServer) -> str:
 def locks(place: str) -> list[dict[str, Any]]:
     """What Pulumi sees."""
     storage = Backend.open(place, KEYS).storage
-    names = [entry.name for entry in storage.entries(".pulumi/locks/organization/demo/dev")]
+    names = [entry.name for entry in storage.list_entries(".pulumi/locks/organization/demo/dev")]
     return [json.loads(found.data) for name in names if (found := storage.read(name))]
 
 
@@ -48,17 +48,17 @@ def held(place: str) -> dict[str, Any]:
 
 
 def test_it_is_in_pulumis_list_too_while_held(place: str) -> None:
-    with Backend.open(place, KEYS).lock("demo", "dev"):
+    with Backend.open(place, KEYS).create_lock("demo", "dev"):
         (told,) = locks(place)
         assert told["pid"] == os.getpid()
         assert not held(place)["released"]
         with pytest.raises(LockedError, match=f"pid {os.getpid()}.* by gpuform") as caught:
-            Backend.open(place, KEYS).lock("demo", "dev").acquire()
+            Backend.open(place, KEYS).create_lock("demo", "dev").acquire()
         assert "--lock-timeout" in caught.value.hint
         assert len(locks(place)) == 1
     assert locks(place) == []
     assert held(place)["released"]
-    with Backend.open(place, KEYS).lock("demo", "dev"):
+    with Backend.open(place, KEYS).create_lock("demo", "dev"):
         pass
 
 
@@ -67,42 +67,42 @@ def test_pulumis_own_lock_is_respected(place: str) -> None:
     other = ".pulumi/locks/organization/demo/dev/other.json"
     storage.write(other, b'{"pid":1,"username":"ann","hostname":"elsewhere","timestamp":"x"}')
     with pytest.raises(LockedError, match="ann@elsewhere"):
-        Backend.open(place, KEYS).lock("demo", "dev").acquire()
+        Backend.open(place, KEYS).create_lock("demo", "dev").acquire()
     assert held(place)["released"]
-    Backend.open(place, KEYS).lock("demo", "dev").cancel()
+    Backend.open(place, KEYS).create_lock("demo", "dev").cancel()
     assert locks(place) == []
-    with Backend.open(place, KEYS).lock("demo", "dev"):
+    with Backend.open(place, KEYS).create_lock("demo", "dev"):
         pass
 
 
 def test_a_living_owner_is_not_cancelled(place: str) -> None:
-    with Backend.open(place, KEYS).lock("demo", "dev"):
+    with Backend.open(place, KEYS).create_lock("demo", "dev"):
         with pytest.raises(LockedError):
-            Backend.open(place, KEYS).lock("demo", "dev").cancel()
+            Backend.open(place, KEYS).create_lock("demo", "dev").cancel()
         assert len(locks(place)) == 1
 
 
 def test_a_living_owner_keeps_it_longer_than_a_silence(place: str) -> None:
-    with Backend.open(place, SHORT).lock("demo", "dev"):
+    with Backend.open(place, SHORT).create_lock("demo", "dev"):
         while held(place)["beat"] < 5:  # four are a silence
             time.sleep(0.05)
         with pytest.raises(LockedError):
-            Backend.open(place, SHORT).lock("demo", "dev").acquire()
+            Backend.open(place, SHORT).create_lock("demo", "dev").acquire()
 
 
 @pytest.mark.parametrize("skew", [-86400, 86400])
 def test_clocks_that_differ_by_a_day_change_nothing(place: str, skew: int, monkeypatch) -> None:
     real = time.time
-    with Backend.open(place, SHORT).lock("demo", "dev"):
+    with Backend.open(place, SHORT).create_lock("demo", "dev"):
         monkeypatch.setattr(lease.time, "time", lambda: real() + skew)
         with pytest.raises(LockedError):
-            Backend.open(place, SHORT).lock("demo", "dev").acquire()
+            Backend.open(place, SHORT).create_lock("demo", "dev").acquire()
 
 
 @pytest.mark.parametrize("given", ["0", "x", "99999"])
 def test_a_time_that_makes_no_sense_is_refused(place: str, given: str) -> None:
     with pytest.raises(EngineError, match="GPUFORM_LEASE_SECONDS"):
-        Backend.open(place, {**KEYS, "GPUFORM_LEASE_SECONDS": given}).lock("demo", "dev")
+        Backend.open(place, {**KEYS, "GPUFORM_LEASE_SECONDS": given}).create_lock("demo", "dev")
 
 
 def start(text: str, *arguments: str) -> subprocess.Popen[str]:
@@ -150,9 +150,9 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.state.journal import Journal, Record
 
 backend = Backend.open(sys.argv[1])
-with backend.lock("demo", "dev"):
+with backend.create_lock("demo", "dev"):
     backend.read("demo", "dev")
-    journal = Journal(backend.journal("demo", "dev"), "base")
+    journal = Journal(backend.open_journal("demo", "dev"), "base")
     journal.append([Record("first")])
     print("in", flush=True)
     for attempt in (
@@ -178,8 +178,8 @@ def test_a_killed_owner_is_followed_after_a_silence(place: str) -> None:
     owner.communicate()
     told: list[str] = []
     with pytest.raises(LockedError):
-        Backend.open(place, SHORT).lock("demo", "dev").acquire()
-    with Backend.open(place, SHORT).lock("demo", "dev", LockTimeout(60, told.append)):
+        Backend.open(place, SHORT).create_lock("demo", "dev").acquire()
+    with Backend.open(place, SHORT).create_lock("demo", "dev", LockTimeout(60, told.append)):
         assert [each["pid"] for each in locks(place)] == [os.getpid()]
     assert any("taken over" in text for text in told)
 
@@ -190,9 +190,9 @@ def test_an_owner_that_was_stopped_does_not_write_over_its_successor(place: str)
     assert said(owner) == "in"
     owner.send_signal(signal.SIGSTOP)
     backend = Backend.open(place, SHORT)
-    with backend.lock("demo", "dev", LockTimeout(60)):
+    with backend.create_lock("demo", "dev", LockTimeout(60)):
         assert backend.read("demo", "dev") == b'{"by":"nobody"}'
-        own = Journal(backend.journal("demo", "dev"), "base")
+        own = Journal(backend.open_journal("demo", "dev"), "base")
         assert b"first" in own.log.read()
         own.log.remove()
         backend.write("demo", "dev", b'{"by":"successor"}')
@@ -231,7 +231,7 @@ def test_an_owner_without_a_network_is_not_sure_any_more(bucket_server: BucketSe
     with proxy(bucket_server) as front:
         place = url(bucket_server.bucket(), front.port)
         backend = Backend.open(place, {**SHORT, "AWS_MAX_ATTEMPTS": "1"})
-        lock = backend.lock("demo", "dev")
+        lock = backend.create_lock("demo", "dev")
         lock.acquire()
         front.rule = lambda _request: Fault(503, "SlowDown")
         lock.check()
@@ -248,14 +248,14 @@ def test_a_store_without_conditions_is_refused(bucket_server: BucketServer, head
         front.forgets = (header,)
         backend = Backend.open(url(bucket_server.bucket(), front.port), KEYS)
         with pytest.raises(EngineError, match="honours neither"):
-            backend.lock("demo", "dev").acquire()
+            backend.create_lock("demo", "dev").acquire()
 
 
 def test_it_is_released_when_the_interpreter_ends(place: str) -> None:
     program = (
         "import sys\n"
         "from gpuform.stacks.engine.store.backend import Backend\n"
-        "Backend.open(sys.argv[1]).lock('demo', 'dev').acquire()\n"
+        "Backend.open(sys.argv[1]).create_lock('demo', 'dev').acquire()\n"
     )
     subprocess.run(
         [sys.executable, "-c", program, place],
@@ -268,7 +268,7 @@ def test_it_is_released_when_the_interpreter_ends(place: str) -> None:
 
 
 def test_one_that_was_taken_away_is_told(place: str) -> None:
-    lock = Backend.open(place, SHORT).lock("demo", "dev")
+    lock = Backend.open(place, SHORT).create_lock("demo", "dev")
     lock.acquire()
     storage = Backend.open(place, KEYS).storage
     storage.write(LOCK, b'{"seconds": 60, "username": "another"}')

@@ -84,7 +84,7 @@ def left_lock(folder: Path, **fields: Any) -> Path:
 
 
 def test_it_is_a_file_while_held_and_says_by_whom(tmp_path: Path, folder: Path, own: Path) -> None:
-    with Backend.open(f"file://{tmp_path}", {}).lock("demo", "dev"):
+    with Backend.open(f"file://{tmp_path}", {}).create_lock("demo", "dev"):
         (path,) = folder.iterdir()
         content = json.loads(path.read_text())
         assert path.suffix == ".json"
@@ -141,7 +141,7 @@ def test_it_is_released_when_the_interpreter_ends(folder: Path, own: Path) -> No
     program = (
         "import pathlib, sys\n"
         "from gpuform.stacks.engine.store.backend import Backend\n"
-        "Backend.open(sys.argv[3], {}).lock('demo', 'dev').acquire()\n"
+        "Backend.open(sys.argv[3], {}).create_lock('demo', 'dev').acquire()\n"
         "assert list(pathlib.Path(sys.argv[1]).iterdir())\n"
     )
     command = [sys.executable, "-c", program, str(folder), str(own), url_of(folder)]
@@ -154,7 +154,7 @@ def test_a_forked_child_does_not_give_it_back(folder: Path, own: Path) -> None:
         "import os, pathlib, sys\n"
         "from gpuform.stacks.engine.store.backend import Backend\n"
         "folder, own = map(pathlib.Path, sys.argv[1:3])\n"
-        "with Backend.open(sys.argv[3], {}).lock('demo', 'dev') as lock:\n"
+        "with Backend.open(sys.argv[3], {}).create_lock('demo', 'dev') as lock:\n"
         "    child = os.fork()\n"
         "    if child == 0:\n"
         "        lock.release()\n"
@@ -171,7 +171,7 @@ class TestLeftBehind:
     def test_gpuforms_own_is_taken_over(self, folder: Path, own: Path, dead_pid: int) -> None:
         left = left_lock(folder, pid=dead_pid, engine="gpuform")
         told: list[str] = []
-        with file_lock(folder, own, LockTimeout(tell=told.append)):
+        with file_lock(folder, own, LockTimeout(report=told.append)):
             assert not left.exists()
         (notice,) = told
         assert "taken over" in notice
@@ -181,7 +181,7 @@ class TestLeftBehind:
         program = (
             "import os, pathlib, sys\n"
             "from gpuform.stacks.engine.store.backend import Backend\n"
-            "Backend.open(sys.argv[3], {}).lock('demo', 'dev').acquire()\n"
+            "Backend.open(sys.argv[3], {}).create_lock('demo', 'dev').acquire()\n"
             "os.kill(os.getpid(), 9)\n"
         )
         command = [sys.executable, "-c", program, str(folder), str(own), url_of(folder)]
@@ -268,7 +268,10 @@ class TestCancel:
         (folder / "broken.json").write_text("")
         (folder / ".cut-off.json.tmp").write_text("")
         lock = file_lock(folder, own)
-        assert [Path(found.where).name for found in lock.holders()] == ["broken.json", "left.json"]
+        assert [Path(found.where).name for found in lock.list_holders()] == [
+            "broken.json",
+            "left.json",
+        ]
         lock.cancel()
         assert list(folder.iterdir()) == []
         assert not own.exists()

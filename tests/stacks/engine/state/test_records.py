@@ -91,7 +91,7 @@ def test_a_cut_leaves_what_was_or_what_is_to_be(
             kept = _there(storage)
         batches.write(dict.fromkeys(kept))
         batches.write({"last": None})
-        assert storage.entries(FOLDER) == []
+        assert storage.list_entries(FOLDER) == []
 
 
 def test_those_who_wait_share_a_write(tmp_path: Path) -> None:

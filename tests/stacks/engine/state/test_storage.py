@@ -68,7 +68,7 @@ def bucket(storage: Storage) -> Storage:
 
 
 def names(storage: Storage, folder: str, after: str = "") -> list[str]:
-    return [entry.name for entry in storage.entries(folder, after)]
+    return [entry.name for entry in storage.list_entries(folder, after)]
 
 
 def test_what_is_written_is_read(storage: Storage) -> None:
@@ -78,9 +78,9 @@ def test_what_is_written_is_read(storage: Storage) -> None:
     found = storage.read("a/b.json")
     assert found is not None
     assert found.data == b"two"
-    assert storage.where("a/b.json").endswith("/a/b.json")
-    assert storage.name_of(storage.where("a/b.json")) == "a/b.json"
-    assert storage.name_of("/somewhere/else") is None
+    assert storage.locate("a/b.json").endswith("/a/b.json")
+    assert storage.get_name(storage.locate("a/b.json")) == "a/b.json"
+    assert storage.get_name("/somewhere/else") is None
 
 
 def test_entries_are_sorted_and_those_of_a_folder_only(storage: Storage) -> None:
@@ -105,27 +105,35 @@ def test_copying_and_removing_what_is_not_there_is_no_error(storage: Storage) ->
 
 def test_the_backend_is_the_same(place: str) -> None:
     backend = Backend.open(place, KEYS)
-    assert backend.stacks() == []
+    assert backend.list_stacks() == []
     backend.write("demo", "dev", b'{"version":3}')
     backend.write("demo", "dev", b'{"version":3,"n":2}')
     backend.write("demo", "prod", b"{}")
-    assert backend.stacks("demo") == ["organization/demo/dev", "organization/demo/prod"]
-    backend.backup("demo", "dev")
+    assert backend.list_stacks("demo") == ["organization/demo/dev", "organization/demo/prod"]
+    backend.create_backup("demo", "dev")
     for kind in ("update", "refresh"):
-        backend.runs("demo", "dev").add(HistoryEntry(kind, "succeeded", 1, 2))
+        backend.open_history("demo", "dev").add(HistoryEntry(kind, "succeeded", 1, 2))
     again = Backend.open(place, KEYS)
     assert again.read("demo", "dev") == b'{"version":3,"n":2}'
-    assert [entry.kind for entry in again.runs("demo", "dev").latest()] == ["refresh", "update"]
-    assert [entry.kind for entry in again.runs("demo", "dev").latest(1, 1)] == ["update"]
-    kept = sorted(again.storage.where(entry.name) for entry in again.backups("demo", "dev"))
+    assert [entry.kind for entry in again.open_history("demo", "dev").list_latest()] == [
+        "refresh",
+        "update",
+    ]
+    assert [entry.kind for entry in again.open_history("demo", "dev").list_latest(1, 1)] == [
+        "update"
+    ]
+    kept = sorted(again.storage.locate(entry.name) for entry in again.list_backups("demo", "dev"))
     assert [again.read_backup(where) for where in kept] == [
         b'{"version":3,"n":2}',
         b'{"version":3}',
     ]
     again.move_side_files(("demo", "dev"), ("demo", "test"))
-    assert [entry.kind for entry in again.runs("demo", "test").latest()] == ["refresh", "update"]
+    assert [entry.kind for entry in again.open_history("demo", "test").list_latest()] == [
+        "refresh",
+        "update",
+    ]
     again.remove("demo", "dev")
-    assert again.stacks() == ["organization/demo/prod"]
+    assert again.list_stacks() == ["organization/demo/prod"]
     assert Backend.open(place, KEYS).read("demo", "dev") is None
 
 
@@ -138,7 +146,7 @@ def test_gzip_as_pulumi_has_it(place: str) -> None:
         assert found is not None
         assert found.data.startswith(b"\x1f\x8b")
         assert zipping.read("demo", "dev") == b'{"n":%d}' % number
-        assert zipping.stacks() == ["organization/demo/dev"]
+        assert zipping.list_stacks() == ["organization/demo/dev"]
     plain = Backend.open(place, KEYS)
     assert plain.read("demo", "dev") == b'{"n":3}'
     plain.write("demo", "dev", b'{"n":4}')
@@ -152,7 +160,7 @@ def test_gzip_as_pulumi_has_it(place: str) -> None:
 @pytest.mark.slow
 class TestConditions:
     def test_a_lease_has_one_owner(self, bucket: Storage) -> None:
-        ours, theirs = bucket.exclusion("lock"), bucket.exclusion("lock")
+        ours, theirs = bucket.create_exclusion("lock"), bucket.create_exclusion("lock")
         assert ours.take() is LockAttempt.TAKEN
         assert theirs.take() is LockAttempt.HELD
         ours.check()
@@ -251,7 +259,7 @@ class TestErrors:
                 lambda: storage.write("a", b"", replacing=ABSENT),
                 lambda: storage.copy("a", "b"),
                 lambda: storage.delete("a", "b"),
-                lambda: storage.entries("a"),
+                lambda: storage.list_entries("a"),
             ]
             for call in calls:
                 with pytest.raises(StorageFailed, match=said) as caught:
@@ -287,7 +295,7 @@ class TestAddresses:
             "&ssetype=aws:kms&kmskeyid=k&hostname_immutable=true&prefix=deep/"
         )
         opened = open_storage(f"s3://bucket/team?{parameters}", KEYS)
-        assert opened.where("x") == "s3://bucket/team/deep/x"
+        assert opened.locate("x") == "s3://bucket/team/deep/x"
 
     @pytest.mark.slow
     def test_profiles_are_read_as_by_awss_tools(self, tmp_path: Path, monkeypatch: Any) -> None:
@@ -332,7 +340,7 @@ class TestAddresses:
         program = (
             "import sys\n"
             "from gpuform.stacks.engine.store.backend import Backend\n"
-            "Backend.open(sys.argv[1]).stacks()\n"
+            "Backend.open(sys.argv[1]).list_stacks()\n"
             "found = {'obstore', 'botocore'} & set(sys.modules)\n"
             "assert not found, found\n"
         )
