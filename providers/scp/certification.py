@@ -169,7 +169,7 @@ class CertificationLifecycle(Lifecycle[CertificationInputs, CertificationOutputs
             reason = "certify again if there are new nodes"
             yield FieldChange("node_ids", Action.UPDATE, old_ids, declared_ids, because=reason)
         elif {*(declared_ids or ())} != {*old_ids}:
-            reason = "" if new_count else "fewer nodes: nothing to test"
+            reason = "" if new_count else "no new nodes: nothing to test"
             yield FieldChange(
                 "node_ids", Action.UPDATE, old_ids, declared_ids, because=reason, state_only=True
             )

@@ -128,7 +128,7 @@ class FabricOperations:
                 return None
             # Only nodes that are being deleted are worth waiting for.
             _refuse_members(fabric)
-            return PollResult(None, "its last nodes are being deleted")
+            return PollResult(None, "the platform is deleting its last nodes")
 
         wait_until_gone(
             context,
@@ -209,7 +209,7 @@ def _refuse_members(fabric: wire.ClusterFabric) -> None:
     ]
     if member_names:
         raise GpuformError(
-            f"fabric {fabric.cluster_name} cannot be deleted, it has nodes: "
+            f"fabric {fabric.cluster_name} cannot be deleted: it has nodes: "
             f"{', '.join(member_names)}",
-            hint="delete or move them first; the platform ends a fabric with its last node",
+            hint="delete or move the nodes first; the platform deletes a fabric with its last node",
         )

@@ -193,7 +193,7 @@ class GpuNodeOperations:
         def poll() -> PollResult[ObservedNode]:
             observed_node = node.refresh()
             if observed_node is None:
-                raise NotReady(f"GPU node {object_id} is gone from the platform")
+                raise NotReady(f"GPU node {object_id} no longer exists on the platform")
             # A node takes one step at a time: each poll sends the next one.
             has_sent = steps.send_next_steps([(observed_node, declared_node)], fabric, fabric.id)
             has_differences = any(find_differences(observed_node, declared_node, fabric))

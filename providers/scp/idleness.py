@@ -82,10 +82,10 @@ def judge_idleness(
     quiet_s = look.lasted
     if quiet_s < idleness.lasting:
         due_at = format_moment(now + idleness.lasting - quiet_s)
-        reason = f"quiet for {format_remaining_time(quiet_s)}, so that it may be due at {due_at}"
+        reason = f"idle for {format_remaining_time(quiet_s)}: the stop may be due at {due_at}"
         return Verdict(
             is_idle=False,
-            because=f"{reason}; a look is needed every {format_remaining_time(MAX_LOOK_GAP_S)}",
+            because=f"{reason}; gpuform must look every {format_remaining_time(MAX_LOOK_GAP_S)}",
         )
     reason = f"no job, and each GPU used {idleness.text}, at {format_moment(now)}"
     return Verdict(is_idle=True, because=reason)
@@ -177,7 +177,7 @@ def _find_activity_of_nodes(
 ) -> Iterator[str]:
     """Yield reasons from SCP why the nodes may not have been idle for `lasting` seconds."""
     if not nodes:
-        yield "there are no nodes"
+        yield "no nodes exist"
     for node in nodes:
         yield from _find_activity_of_node(node, lasting, now)
 
@@ -212,7 +212,7 @@ def _find_activity_by_scheduler(
     for worker in workers or ():
         # A node unknown to its scheduler may run anything.
         if worker.scheduled_node is None:
-            yield f"its scheduler does not know {worker.name}"
+            yield f"its scheduler does not have {worker.name}"
         elif worker.scheduled_node.is_failed:
             yield f"its scheduler cannot use {worker.name}"
         elif worker.jobs:

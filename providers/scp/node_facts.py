@@ -148,7 +148,7 @@ def _parse_kubernetes(drain: Any) -> KubernetesInputs | None:
         return None
 
 
-_NO_KUBERNETES: Final = "SCP's GPU nodes are servers: Kubernetes is what you install on them"
+_NO_KUBERNETES: Final = "SCP's GPU nodes are servers, without a Kubernetes of the platform"
 _DEFAULT_USER: Final = "root"
 _RUNNING: Final = "RUNNING"
 

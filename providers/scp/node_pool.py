@@ -171,9 +171,9 @@ class NodePoolOperations:
             # Reported as gone, the pool would be created again beside nodes that still exist.
             if ledger.absent_ids and not context.preview:
                 raise GpuformError(
-                    f"pool {object_id}: the platform does not show its nodes, and may show them "
+                    f"pool {object_id}: the platform does not show its nodes, but may show them "
                     "later",
-                    hint="run it again in a minute",
+                    hint="run the command again in a minute",
                 )
             return None
         self._uncordon_leftovers(context, object_id, known_inputs, nodes.all)
@@ -297,7 +297,9 @@ class NodePoolOperations:
                 # certain.
                 is_unknown = ledger.has_uncertain_nodes
                 return (
-                    PollResult(None, "nodes may exist that are not shown") if is_unknown else None
+                    PollResult(None, "the pool may have nodes that the platform does not show yet")
+                    if is_unknown
+                    else None
                 )
             steps.delete_nodes([node for node in nodes.all if not is_terminating(node.state)])
             if steps.refusals:
@@ -305,7 +307,7 @@ class NodePoolOperations:
                 raise GpuformError(
                     "; ".join(f"{name}: {reason}" for name, reason in steps.refusals.items())
                 )
-            return PollResult(None, f"{len(nodes.nodes_by_id)} nodes left")
+            return PollResult(None, f"{len(nodes.nodes_by_id)} nodes remain")
 
         steps = NodeSteps(client, nodes)
         wait_until_gone(
@@ -529,7 +531,7 @@ class NodePoolLifecycle(Lifecycle[NodePoolInputs, NodePoolOutputs]):
         """
         if declared.get("rollout") is not None or not {*names} <= {*ROLLOUT_FIELDS}:
             return ""
-        return "all its nodes go at once: with a `rollout` they are replaced some at a time"
+        return "this replaces all nodes at once: declare a `rollout` to replace them step by step"
 
     @classmethod
     def find_planned_changes(

@@ -88,7 +88,8 @@ def _find_image_problems(client: ScpClient, image_id: str, region_id: str) -> It
     if all(image.id != image_id for image in images):
         choices = [f"{image.id} ({image.name})" for image in images]
         yield Problem(
-            "image_id", f"{region_id} has no image {image_id}: {_suggest_value(image_id, choices)}"
+            "image_id",
+            f"image {image_id} not found in {region_id}: {_suggest_value(image_id, choices)}",
         )
 
 
@@ -135,7 +136,7 @@ def _find_product_problems(
     ):
         yield Problem(
             "server_type_id",
-            f"{declared_product.name} does not run the image {image_id}: use another of the two",
+            f"{declared_product.name} does not run the image {image_id}: change one of the two",
         )
 
 
@@ -155,7 +156,7 @@ def _find_pool_problems(
     if node_pool_id not in pool_ids:
         yield Problem(
             "node_pool_id",
-            f"the platform has no node pool {node_pool_id} for this account: "
+            f"node pool {node_pool_id} not found for this account: "
             f"{_suggest_value(node_pool_id, pool_ids)}",
         )
     elif subnet_id is not None:
@@ -167,7 +168,7 @@ def _find_pool_problems(
             serving_ids = ", ".join(pool.node_pool_id for pool in serving_pools) or "none"
             yield Problem(
                 "subnet_id",
-                f"the node pool {node_pool_id} does not serve the subnet {subnet_id} (its pools: "
+                f"node pool {node_pool_id} does not serve the subnet {subnet_id} (its pools: "
                 f"{serving_ids}): use another subnet, or another pool",
             )
 
@@ -240,7 +241,7 @@ def add_server_type(
         return dict(values), []
     stored_id = stored.get("server_type_id") if stored.get("gpu_type") == gpu else None
     if declared_id is not None and declared_id != stored_id:
-        reason = "does not go with server_type_id: keep one of the two"
+        reason = "conflicts with server_type_id: keep one of the two"
         return dict(values), [Problem("gpu_type", reason)]
     if stored_id is not None or gpu is UNKNOWN:
         return {**values, "server_type_id": UNKNOWN if gpu is UNKNOWN else stored_id}, []
@@ -252,8 +253,8 @@ def add_server_type(
         old_gpu = stored.get("gpu_type") or stored.get("server_type_id")
         if old_gpu not in (None, gpu):
             reason = (
-                f"is not known to be the same as {old_gpu} or another, for the server types could "
-                f"not be listed: {error.message}: plan again, or leave it as it was"
+                f"is perhaps another GPU than {old_gpu}, because the list of server types "
+                f"failed: {error.message}: plan again, or leave it as it was"
             )
             return dict(values), [Problem("gpu_type", reason)]
         report_unchecked(client, context, error.message)
@@ -309,7 +310,7 @@ def _find_choice_problem(
     choices = _prefer_in_stock(matching_products)
     if len(choices) > 1:
         listed = ", ".join(f"{product.id} ({product.name})" for product in choices)
-        return f"{len(choices)} types of servers have {gpu}: declare the server_type_id of {listed}"
+        return f"{len(choices)} server types have {gpu}: declare the server_type_id of {listed}"
     if choices:
         return None
     gpu_models = tuple(sorted({product.product_attrs.gpu_model for product in products} - {""}))
@@ -321,8 +322,8 @@ def _find_choice_problem(
         else f"use one of {listed}"
     )
     if not gpu_models:
-        advice = "declare a server_type_id: the platform names the GPU of no type"
-    return f"no type of server has the GPU {gpu}: {advice}"
+        advice = "declare a server_type_id: the platform reports no GPU of any server type"
+    return f"no server type has the GPU {gpu}: {advice}"
 
 
 Out = TypeVar("Out", GpuNodeOutputs, NodePoolOutputs)
@@ -378,7 +379,7 @@ def build_image_notices(outputs: Mapping[str, Any]) -> Iterator[Notice]:
     if isinstance(newer_image, Mapping) and newer_image.get("id"):
         yield Notice(
             kind=NoticeKind.IMAGE,
-            text=f"there is a newer image of its system: {newer_image['id']} "
+            text=f"the platform has a newer image of its system: {newer_image['id']} "
             f"({newer_image.get('name')}). Another image_id replaces the nodes",
         )
 

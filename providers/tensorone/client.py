@@ -103,12 +103,14 @@ NOT_FOUND_CODE = "RESOURCE_NOT_FOUND"
 _CLUSTERS_PATH = "/clusters"
 _HINTS: Final[Mapping[int, str]] = {
     401: f"set {KEY_VARIABLE} to a valid key, or: gpuform config set --secret {KEY_CONFIG}",
-    403: "the key may not do this: use one with the permission clusters:write",
-    429: "the limits of the key are used up: wait, or use a key of a higher tier",
+    403: (
+        "the key lacks the permission for this request: use one with the permission clusters:write"
+    ),
+    429: "the key has used up its limits: wait, or use a key of a higher tier",
 }
 _CODE_HINTS: Final[Mapping[str, str]] = {
-    "INSUFFICIENT_CREDITS": "add credit to the account, then run it again",
-    "PAYMENT_METHOD_DECLINED": "check the account's payment method, then run it again",
+    "INSUFFICIENT_CREDITS": "add credit to the account, then run the command again",
+    "PAYMENT_METHOD_DECLINED": "check the account's payment method, then run the command again",
 }
 
 Answer = TypeVar("Answer", wire.ClusterAnswer, wire.ClusterListAnswer, wire.Accepted)
@@ -289,7 +291,7 @@ class TensorOneClient:
         # the envelope of every answer has `success` beside the HTTP status (document 000)
         if not answer.success:
             raise ServerError(
-                f"tensorone: {method} {path} answered 200 and that it had no success",
+                f"tensorone: {method} {path} answered 200 without success",
                 method=method,
                 path=path,
                 status=200,
@@ -304,7 +306,7 @@ class TensorOneClient:
         """
         if not self._key:
             raise MissingCredentials(
-                f"there is no API key for TensorOne: set {KEY_VARIABLE}",
+                f"the API key for TensorOne is missing. Set {KEY_VARIABLE}",
                 hint=f"or store it with the stack: gpuform config set --secret {KEY_CONFIG}",
                 page="start/tensorone",
             )

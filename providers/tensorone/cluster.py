@@ -181,7 +181,7 @@ class ClusterOperations:
         def poll() -> PollResult[ObservedCluster]:
             reading = self._find_cluster(object_id)
             if reading is None:
-                raise NotReady(f"cluster {object_id} is gone from the platform")
+                raise NotReady(f"cluster {object_id} no longer exists on the platform")
             last_reading[:] = [reading]
             cluster = reading.cluster
             phase, failure_reason = cluster.status or "no status", find_failure(cluster)
@@ -192,7 +192,7 @@ class ClusterOperations:
                 phase, failure_reason = f"{phase}, as it was before the last change", None
             elif cluster.status in STABLE_STATUSES:
                 step = sequence.request_next_step(cluster)
-                phase = f"{phase}; asked to {step}" if step else phase
+                phase = f"{phase}; requested to {step}" if step else phase
                 failure_reason = None if step else sequence.describe_unmet_inputs(cluster)
                 failed_checks = (
                     None
@@ -371,7 +371,7 @@ class ClusterOperations:
                 return None
             # a 404 alone proves nothing: a proxy may send it, too
             if not self._client.writes.is_stale(remaining, {}):
-                raise build_contradiction_error(error, "it is still there") from None
+                raise build_contradiction_error(error, "it still exists") from None
         except Conflict as error:
             return error
         return None
@@ -468,7 +468,9 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
             return 0.0
         used = cluster.metrics.current.gpu_utilization if cluster.metrics else None
         if used is None or not 0 <= used <= 100:
-            raise GpuformError(f"tensorone: the answer about {object_id} tells no use of its GPUs")
+            raise GpuformError(
+                f"tensorone: the answer about {object_id} reports no use of its GPUs"
+            )
         return used / 100
 
     @classmethod
@@ -622,8 +624,8 @@ def _repeat_until_fresh(context: ProviderContext, label: str) -> Iterator[float]
         yield began_at
         if context.clock.now() >= began_at + FRESH_ANSWER_TIMEOUT_S:
             raise GpuformError(
-                f"TensorOne keeps answering from before the last change ({label})",
-                hint="run it again in a few minutes",
+                f"TensorOne repeats the state from before the last change ({label})",
+                hint="run the command again in a few minutes",
             )
         context.on_progress("the answer is older than the last change; asking again")
         context.sleep(FRESH_ANSWER_PAUSE_S)

@@ -43,7 +43,7 @@ from gpuform.schemas.tensorone.statuses import STABLE_STATUSES, ClusterStatus, t
 from gpuform.schemas.tensorone.wire import ClusterMetrics
 from gpuform.schemas.values import UNKNOWN, contains_unknown, is_equal
 
-_NO_KUBERNETES = "TensorOne's clusters are hosts of their own, without Kubernetes"
+_NO_KUBERNETES = "TensorOne's clusters are hosts without Kubernetes"
 
 
 def describe_cluster_access(outputs: Mapping[str, Any]) -> Access:
@@ -92,9 +92,10 @@ def _explain_missing_host(outputs: Mapping[str, Any]) -> str:
         return "it is declared with ssh_enabled: false"
     # outputs of older versions of gpuform have the command, but not its parts
     if "ssh_command" in outputs:
-        return "the state is older than this ability: `gpuform refresh` asks where it is"
+        return "the state is older than this feature: run `gpuform refresh`"
     return (
-        f"the platform tells no SSH connection: it is {find_text(outputs, 'status') or 'not there'}"
+        "the platform reports no SSH connection: the cluster is "
+        f"{find_text(outputs, 'status') or 'not there'}"
     )
 
 
@@ -113,15 +114,17 @@ def describe_cluster_exposure(
     if not outputs:
         opens_ports = any(inputs.get(name) not in (None, []) for name in _PORT_OPENING_FIELDS)
         is_closed = inputs.get("ssh_enabled") is False and not opens_ports
-        text = "TensorOne shows the firewall rules of a cluster once it is there"
+        text = "TensorOne reports the firewall rules of a cluster once it exists"
         return None if is_closed else Exposure(unknown=text)
     rules = outputs.get("firewall_rules")
     if not isinstance(rules, list):
-        return Exposure(unknown="they were not seen yet: run `gpuform refresh`")
+        return Exposure(unknown="the state has no rules yet: run `gpuform refresh`")
     ports = tuple(dict.fromkeys(_list_open_ports(rules)))
     # the observed rules do not show yet what this plan changes
     changed_fields = [name for name in _PORT_OPENING_FIELDS if _may_differ(inputs, outputs, name)]
-    text = f"a change of {' and '.join(changed_fields)} may open some" if changed_fields else ""
+    text = (
+        f"a change of {' and '.join(changed_fields)} may open some ports" if changed_fields else ""
+    )
     return Exposure(ports=ports, unknown=text) if ports or text else None
 
 
@@ -346,8 +349,9 @@ def find_cluster_notices(outputs: Mapping[str, Any], now: float) -> Iterator[Not
         template_label = _get_text(outputs, "template_name") or "its template"
         yield Notice(
             kind=NoticeKind.TEMPLATE,
-            text=f"{template_label} is {current_version} by now, and it was made from "
-            f"{created_version}: `gpuform up --replace` with its name makes it anew",
+            text=f"{template_label} is now {current_version}, and the cluster was created "
+            f"from {created_version}: to recreate it, run `gpuform up --replace` with its "
+            "name",
         )
 
 

@@ -114,14 +114,14 @@ class _IdlenessCheck:
         gpu_use, watts = current.gpu_utilization, current.power_usage_watts
         measured_at = to_unix_time(current.timestamp)
         if gpu_use is None or not 0 <= gpu_use <= 100:
-            yield "its use is not told"
+            yield "its use is unknown"
         elif measured_at is None:
-            yield "its use is told without a date"
+            yield "its use has no date"
         elif not -MAX_CLOCK_SKEW_S <= self._now - measured_at <= MAX_METRIC_AGE_S:
-            yield f"its use is told of {format_moment(measured_at)}, which is not now"
+            yield f"its use is of {format_moment(measured_at)}, which is not now"
         # the GPUs of a running cluster take power: 0 W shows that the measurement is wrong
         elif watts is not None and watts <= 0:
-            yield "its GPUs are told to take no power while it runs"
+            yield "its GPUs take no power although it runs"
         elif self._compute_max_gpu_use(gpu_use) >= self._idleness.below:
             yield self._format_use(gpu_use, "now")
         health = self._cluster.status_details.health_checks.gpu_health
@@ -136,9 +136,9 @@ class _IdlenessCheck:
         minimum, mean, maximum = gpu_use.min, gpu_use.avg, gpu_use.max
         # the platform may answer with another window than the requested one
         if historical.window != self._window or minimum is None or mean is None or maximum is None:
-            yield f"its use of the last {self._window} is not told"
+            yield f"its use of the last {self._window} is unknown"
         elif not 0 <= minimum <= mean <= maximum <= 100:
-            yield f"its use of the last {self._window} is told in figures that cannot be"
+            yield f"its use of the last {self._window} has impossible numbers"
         elif self._compute_max_gpu_use(maximum) >= self._idleness.below:
             yield self._format_use(maximum, f"within the last {self._window}")
 
@@ -151,7 +151,7 @@ class _IdlenessCheck:
         changed, uptime = cluster.status_details.last_status_change, cluster.uptime_seconds
         # without either, the cluster may have been started a minute ago
         if changed is None and uptime is None:
-            yield "nobody tells since when it runs"
+            yield "the time since when it runs is unknown"
         if uptime is not None and not required_s <= uptime < float("inf"):
             yield f"it runs for {format_remaining_time(max(uptime, 0))} only"
         limits = cluster.auto_terminate
@@ -161,13 +161,13 @@ class _IdlenessCheck:
             yield self._format_idle_count(idle_minutes * 60)
         timestamp_by_event = {
             "was started or stopped": changed,
-            "was made": cluster.created_at,
+            "was created": cluster.created_at,
             "was accessed": cluster.last_accessed,
         }
         for event, timestamp in timestamp_by_event.items():
             happened_at = to_unix_time(timestamp)
             if timestamp is not None and happened_at is None:
-                yield f"it {event} nobody knows when"
+                yield f"it {event} at an unknown time"
             elif happened_at is not None and self._now - happened_at < required_s:
                 yield f"it {event} at {format_moment(happened_at)}"
 

@@ -94,7 +94,9 @@ def projects() -> Sequence[ListedProject]:
 def metrics(cluster_id: str, window: str = "1h") -> ClusterMetrics:
     """Return the metrics and the cost of a cluster, now and over a window (1h, 6h, 24h, 7d)."""
     if window not in WINDOWS:
-        raise GpuformError(f"tensorone: {window!r} is no window: give one of {', '.join(WINDOWS)}")
+        raise GpuformError(
+            f"tensorone: {window!r} is not a window: use one of {', '.join(WINDOWS)}"
+        )
     cluster = get_client(get_lookup_settings()).get_cluster(cluster_id, window).cluster
     return ClusterMetrics.from_cluster(cluster)
 

@@ -60,7 +60,8 @@ class RateLimits:
         while pause := self._reserve_request(kind, context.clock.now()):
             remaining = context.compute_remaining_seconds()
             message = (
-                f"tensorone: the limit of {kind} requests is used up for {format_duration(pause)}"
+                f"tensorone: the limit of {kind} requests is reached; waiting "
+                f"{format_duration(pause)}"
             )
             if remaining is not None and remaining < pause:
                 raise RateLimited(
@@ -68,7 +69,7 @@ class RateLimits:
                     method=request.method,
                     path=request.url.path,
                     status=429,
-                    hint="wait, give a longer timeout, or use a key of a higher tier",
+                    hint="wait, declare a longer timeout, or use a key of a higher tier",
                 )
             context.on_progress(message)
             context.sleep(pause)

@@ -144,9 +144,9 @@ def describe_possible_use(cluster: wire.Cluster, now: float) -> str | None:
     gpu_use, measured_at = current.gpu_utilization, to_unix_time(current.timestamp)
     gpu_count = (cluster.configuration and cluster.configuration.gpu_count) or MAX_GPUS
     if gpu_use is None or not 0 <= gpu_use <= 100:
-        return "TensorOne does not tell the use of its GPUs"
+        return "TensorOne does not report the use of its GPUs"
     if measured_at is None or not -MAX_CLOCK_SKEW_S <= now - measured_at <= MAX_METRIC_AGE_S:
-        return "TensorOne does not tell the use of its GPUs now"
+        return "TensorOne does not report the use of its GPUs now"
     # the mean times the number of GPUs is the most that one GPU can do
     return (
         f"a GPU may be used at {BUSY_PERCENT:g} % or more"
@@ -158,7 +158,7 @@ def describe_possible_use(cluster: wire.Cluster, now: float) -> str | None:
 def _describe_trouble(cluster: wire.Cluster, *, is_interrupted: bool) -> str:
     """Return why a cluster needs a repair, by status and GPU health; "" for a healthy one."""
     if is_interrupted:
-        return "its restart was cut off"
+        return "its restart was interrupted"
     if cluster.status == ClusterStatus.ERROR:
         return find_failure(cluster) or ""
     health = cluster.status_details.health_checks.gpu_health
@@ -175,7 +175,7 @@ def _explain_hold(outputs: Mapping[str, Any]) -> str:
     """
     # a second restart would not help either: people have to decide
     if outputs.get("restarted_at"):
-        return f"it was restarted at {outputs['restarted_at']}, and that did not help"
+        return f"it was restarted at {outputs['restarted_at']}, without success"
     possible_use = outputs.get("maybe_busy")
     if possible_use and Permission.EVICT_JOBS not in permissions.get_permissions():
         return f"{possible_use}; --allow {Permission.EVICT_JOBS} restarts it all the same"
@@ -326,7 +326,7 @@ class ClusterRestart:
             if self.context.clock.now() - last_repair.at >= REPEAT_WINDOW_S:
                 return True
             self._warn_left_alone(
-                f"was restarted already, by the run of {restarted_at} that was cut off"
+                f"was restarted already, by the interrupted run of {restarted_at}"
             )
             return False
         now, _ = self.context.get_platform_time(self.client.clock_ahead)
@@ -339,7 +339,7 @@ class ClusterRestart:
 
     def _warn_left_alone(self, reason: str) -> None:
         """Warn about a cluster left alone, with the reason."""
-        self.context.on_warning(f"cluster {self.cluster_name} {reason}: it is left as it is")
+        self.context.on_warning(f"cluster {self.cluster_name} {reason}: it stays as it is")
 
     def _refuse_while_used(self, reading: ClusterReading) -> None:
         """Raise GpuformError if the cluster may be in use and the run may not evict jobs."""
@@ -349,13 +349,13 @@ class ClusterRestart:
             return
         if Permission.EVICT_JOBS in permissions.get_permissions():
             self.context.on_warning(
-                f"cluster {self.cluster_name} is restarted, although {possible_use}"
+                f"cluster {self.cluster_name}: restarting it, although {possible_use}"
             )
             return
         raise GpuformError(
-            f"cluster {self.cluster_name} is not restarted: {possible_use}",
-            hint="run it again when its work has ended; --allow "
-            f"{Permission.EVICT_JOBS} restarts it all the same",
+            f"cluster {self.cluster_name}: not restarted: {possible_use}",
+            hint="run the command again when its work has ended, or restart it all the same "
+            f"with --allow {Permission.EVICT_JOBS}",
         )
 
     def _record_phase(self, phase: str) -> None:
@@ -386,8 +386,8 @@ class ClusterRestart:
                 self._records.forget(self.cluster_id)
                 raise GpuformError(
                     f"TensorOne does not stop cluster {self.cluster_name}: {error.message}",
-                    hint="`gpuform up --replace` with its name makes it anew, from its snapshots "
-                    "if you declare restore_snapshot",
+                    hint="to recreate it, run `gpuform up --replace` with its name; to "
+                    "recreate it from a snapshot, declare restore_snapshot",
                 ) from None
         label = f"stop of cluster {self.cluster_name}"
         with self.context.extend_deadline(STOP_TIMEOUT_S):
@@ -407,7 +407,7 @@ class ClusterRestart:
         """
         reading = self.find_cluster()
         if reading is None:
-            raise NotReady(f"cluster {self.cluster_name} is gone from the platform")
+            raise NotReady(f"cluster {self.cluster_name} no longer exists on the platform")
         status = reading.cluster.status
         is_done = status == ClusterStatus.STOPPED and not self.client.writes.is_stale(reading, {})
         return PollResult(None, f"{status}, to be restarted", is_done=is_done)

@@ -154,7 +154,7 @@ class CertificationLifecycle(Lifecycle[CertificationInputs, CertificationOutputs
             yield FieldChange("num_gpus", Action.UPDATE, before, after, because=reason)
         elif num_gpus != before:
             # fewer nodes need no test: only the recorded number changes
-            reason = "" if new_nodes > 0 else "fewer nodes: nothing to test"
+            reason = "" if new_nodes > 0 else "no new nodes: nothing to test"
             recorded = FieldChange(
                 "num_gpus", Action.UPDATE, before, num_gpus, because=reason, state_only=True
             )
@@ -212,9 +212,9 @@ def _create_slurm_tester(
     """
     if cluster.cluster_type != "SLURM":
         raise GpuformError(
-            f"cluster {cluster.cluster_name} has no Slurm, which a category with `job` needs: its "
-            f"type is {cluster.cluster_type or 'not told'}",
-            hint="leave `job` out: the Cluster Readiness Engine tests clusters of Kubernetes",
+            f"cluster {cluster.cluster_name} has no Slurm, which a category with `job` needs: "
+            f"its type is {cluster.cluster_type or 'not told'}",
+            hint="remove `job`: the Cluster Readiness Engine tests clusters of Kubernetes",
         )
     kube_config = decode_kube_config(cluster.kube_config.get_secret_value())
     commands = create_command_runner(

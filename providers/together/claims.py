@@ -84,8 +84,8 @@ def connect_to_kubernetes(
 def build_missing_cluster_error(cluster_id: str) -> GpuformError:
     """Return the error of an operation on a missing cluster."""
     return GpuformError(
-        f"there is no cluster {cluster_id}, or it is being deleted",
-        hint="give the id of a cluster that runs: {{ clusters.NAME.id }}",
+        f"cluster {cluster_id} not found, or it is being deleted",
+        hint="declare the id of an existing cluster: {{ clusters.NAME.id }}",
     )
 
 
@@ -184,7 +184,7 @@ class ClusterClaims:
         if holder.get("uid") not in {None, claim.metadata.uid}:
             other_claim = f"{holder.get('namespace')}/{holder.get('name')}"
             return f"Pending: volume {volume_name!r} is bound to the claim {other_claim}"
-        return f"Pending: volume {volume_name!r} is there and not bound to it yet"
+        return f"Pending: volume {volume_name!r} exists and is not bound to the claim yet"
 
 
 def connect_to_claims(client: TogetherClient, cluster_id: str) -> ClusterClaims | None:

@@ -55,7 +55,7 @@ _VOLUMES_PATH = "/compute/clusters/storage/volumes"
 _NONEXISTENT_CLUSTER_ID = "00000000-0000-0000-0000-000000000000"
 _HINTS = {
     401: f"set {KEY_VARIABLE} to a valid key, or: gpuform config set --secret {KEY_CONFIG}",
-    402: "add credit to the account, then run it again",
+    402: "add credit to the account, then run the command again",
     403: "a Member key can only read: use an Admin key",
 }
 
@@ -328,7 +328,7 @@ class TogetherClient:
         """
         if not self._key:
             raise MissingCredentials(
-                f"there is no API key for Together: set {KEY_VARIABLE}",
+                f"the API key for Together is missing. Set {KEY_VARIABLE}",
                 hint=f"or store it with the stack: gpuform config set --secret {KEY_CONFIG}",
                 page="start/together",
             )
@@ -365,8 +365,8 @@ def find_write_refusal(settings: Settings) -> str:
     if get_client(settings).may_write():
         return ""
     return (
-        "the Together key is a Member's, and the role Member may only look at clusters and "
-        f"volumes: use an Admin's key ({KEY_VARIABLE}, or {KEY_CONFIG})"
+        "the Together key has the role Member, which only reads clusters and volumes: use an "
+        f"Admin's key ({KEY_VARIABLE}, or {KEY_CONFIG})"
     )
 
 
@@ -408,12 +408,12 @@ def reject_unusable_volume(client: TogetherClient, inputs: ClusterInputs) -> Non
         status = client.get_volume_listing(inputs.project_id).read_one(volume_id).status
     except NotFound:
         raise GpuformError(
-            f"volume_id: there is no shared volume {volume_id}",
-            hint="declare the id of a volume that exists, in the cluster's region",
+            f"volume_id: shared volume {volume_id} not found",
+            hint="declare the id of an existing volume in the cluster's region",
         ) from None
     if status not in (VolumeStatus.AVAILABLE, VolumeStatus.BOUND):
         raise GpuformError(
-            f"volume_id: the shared volume {volume_id} cannot be attached now: it is {status}",
+            f"volume_id: shared volume {volume_id} cannot be attached now: it is {status}",
             hint="a volume can be attached when it is available, or bound to other clusters",
         )
 

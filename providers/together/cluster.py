@@ -189,7 +189,7 @@ class ClusterOperations:
         def poll() -> PollResult[ObservedCluster]:
             cluster = self._find_cluster(object_id, inputs.project_id)
             if cluster is None:
-                raise NotReady(f"cluster {object_id} is gone from the platform")
+                raise NotReady(f"cluster {object_id} no longer exists on the platform")
             last_cluster[:] = [cluster]
             may_have_more = is_elastic(inputs.dump_declared(), cluster)
             return evaluate_cluster(cluster, inputs.num_gpus, may_have_more=may_have_more)
@@ -315,7 +315,7 @@ class ClusterOperations:
         def poll() -> PollResult[NodeRemoval]:
             cluster = self._find_cluster(cluster_id, inputs.project_id)
             if cluster is None:
-                raise GpuformError(f"cluster {cluster_id} is gone from the platform")
+                raise GpuformError(f"cluster {cluster_id} no longer exists on the platform")
             removal = self._create_removal(context, cluster, inputs.dump_declared())
             return PollResult(removal, cluster.status, is_done=not removal.is_under_way)
 
@@ -423,7 +423,7 @@ class ClusterOperations:
             remaining_cluster = self._find_cluster(object_id, project_id)
             # a 404 alone proves nothing: a proxy may send it, too
             if remaining_cluster is not None and remaining_cluster.status != ClusterStatus.DELETING:
-                raise build_contradiction_error(error, "it is still there") from None
+                raise build_contradiction_error(error, "it still exists") from None
         wait_until_gone(context, poll, label=label, interval=self._poll_schedule)
         Repairs.from_intents(context.intents).forget(object_id)
         # a volume is deleted right after its cluster: a volume still bound would refuse that
@@ -482,7 +482,7 @@ class ClusterOperations:
         def require_cluster() -> wire.Cluster:
             cluster = self._find_cluster(cluster_id, inputs.project_id)
             if cluster is None:
-                raise GpuformError(f"cluster {cluster_id} is gone from the platform")
+                raise GpuformError(f"cluster {cluster_id} no longer exists on the platform")
             return cluster
 
         return ClusterRepairRun(
@@ -629,13 +629,13 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
         """
         if cls.should_create_first(declared):
             return (
-                "the new cluster is made first, and the old one goes when no job runs on it; both "
-                "cost money until then"
+                "gpuform creates the new cluster first, and deletes the old one when no job runs "
+                "on it; both cost money until then"
             )
         # the data is on the old volume, whichever cluster exists first
         if "volume_id" in names:
             return ""
-        return "with a `rollout` the new cluster is made before the old one goes"
+        return "with a `rollout` gpuform creates the new cluster before it deletes the old one"
 
     @classmethod
     def find_deletion_guard(cls, old_outputs: Mapping[str, Any]) -> Guard | None:
@@ -661,7 +661,7 @@ def _find_volume_problems(context: ProviderContext, values: Mapping[str, Any]) -
     rollout, known_volume_id = values.get("rollout"), context.stored_properties.get("volume_id")
     keeps_volume = isinstance(rollout, Mapping) and rollout.get("keep_volume") is True
     if keeps_volume and known_volume_id not in (None, values.get("volume_id")):
-        reason = "is to stay with rollout.keep_volume: keep the volume, or take keep_volume out"
+        reason = "rollout.keep_volume keeps it: declare the same volume, or remove keep_volume"
         yield Problem("volume_id", reason)
 
 

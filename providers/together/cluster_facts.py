@@ -58,11 +58,11 @@ def describe_cluster_access(outputs: Mapping[str, Any]) -> Access:
     # the value ends up in an SSH configuration: anything but a plain host is dropped
     jump_host = jump_host if is_valid_jump_host(jump_host) else ""
     workers = tuple(_build_worker_hosts(outputs, jump_host))
-    reason = find_text(outputs, "not_ready_reason", "status") or "its status is not known"
+    reason = find_text(outputs, "not_ready_reason", "status") or "its status is unknown"
     return Access(
         name=find_text(outputs, "cluster_name"),
         kubeconfig=find_text(outputs, "kube_config") or None,
-        no_kubeconfig=f"Together gives out none yet: {reason}",
+        no_kubeconfig=f"Together has no kubeconfig for it yet: {reason}",
         hosts=(*([_build_login_host(jump_host)] if is_slurm and workers else []), *workers),
         no_hosts=f"it has no nodes yet: {reason}",
         prefers="slurm" if is_slurm else "kubectl",
@@ -175,7 +175,7 @@ def _list_expenses(
             platform="together",
             gpu_type=gpu_type,
             region=region,
-            because="automatic scaling decides how many of them there are",
+            because="automatic scaling decides their number",
         )
 
 

@@ -347,7 +347,7 @@ def describe_cluster_credit(inputs: Mapping[str, Any], outputs: Mapping[str, Any
             return Credit(state=CreditState.RUNS, text=f"is reserved and runs {end}", at=until)
         return Credit(state=CreditState.RUNS, next="is paused") if status else None
     since = str(outputs.get("paused_at") or "")
-    since_text = f"since {since}" if since else "since a moment that Together does not tell"
+    since_text = f"since {since}" if since else "since an unknown time"
     if status == ClusterStatus.PAUSED:
         text = f"no credit is left: it has been paused {since_text}"
     else:

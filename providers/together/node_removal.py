@@ -219,7 +219,7 @@ class NodeRemoval:
         """
         if not self.kube_config:
             raise GpuformError(
-                f"{self._label} has no kubeconfig, so that its jobs cannot be looked for",
+                f"{self._label} has no kubeconfig, so gpuform cannot look for its jobs",
                 hint="wait until its control plane runs",
             )
         kubernetes = KubernetesScheduler(

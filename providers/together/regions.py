@@ -53,7 +53,7 @@ def find_region_problems(
         _report_unchecked(client, context, regions)
         # Together may add types at any time: an unknown name is a warning, never an error
         if isinstance(gpu_type, str) and is_unknown_gpu_type(gpu_type):
-            context.on_warning(f"gpu_type {gpu_type} is not a type that is known here")
+            context.on_warning(f"gpu_type {gpu_type} is unknown")
         return
     name = values.get("region")
     if not isinstance(name, str):

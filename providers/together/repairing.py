@@ -88,7 +88,7 @@ def add_faults(
             detailed_remediations[remediation.id] = remediation
         except GpuformError as error:
             context.on_skipped_check(
-                f"why Together proposes to repair {fault.node}: {error.message}"
+                f"the reason of Together's proposal to repair {fault.node}: {error.message}"
             )
     not_ready_limit_s = DEFAULT_NOT_READY_S if policy is None else policy.not_ready_s
     faults: list[NodeFault] = [*find_proposed_repairs(workers, detailed_remediations)]
@@ -104,7 +104,7 @@ def add_faults(
                 nodes, describe_overheated_nodes(settings, names, policy.max_temperature)
             )
         except GpuformError as error:
-            context.on_skipped_check(f"how hot the nodes are: {error.message}")
+            context.on_skipped_check(f"the temperature of the nodes: {error.message}")
     outputs = observed.outputs.model_copy(update={"faults": faults})
     return type(observed)(observed.inputs, outputs)
 
@@ -172,9 +172,9 @@ class ClusterRepairRun:
         ]
         if len(other_repairs) >= policy.parallel:
             raise GpuformError(
-                f"{', '.join(other_repairs)} is repaired now, and repair.max_parallel is "
-                f"{policy.parallel}",
-                hint="run it again when that has ended",
+                f"the repair of {', '.join(other_repairs)} is running, and repair.max_parallel "
+                f"is {policy.parallel}",
+                hint="run the command again when that repair has ended",
             )
         return policy.parallel - len(other_repairs)
 
@@ -208,8 +208,8 @@ class ClusterRepairRun:
         if problems:
             raise GpuformError(
                 "; ".join(problems),
-                hint="look at the node with kubectl and on Together's pages; `gpuform repair NODE "
-                "--mode ...` repairs it in another way",
+                hint="look at the node with kubectl and on Together's pages; to repair it in "
+                "another way, run `gpuform repair NODE --mode ...`",
             )
 
     def _request_repairs(
@@ -290,9 +290,10 @@ class ClusterRepairRun:
         unhealthy |= {*states.failures} | {needed_repair.node for needed_repair in repairs}
         if len(unhealthy) > policy.compute_max_unhealthy(len(workers)):
             raise GpuformError(
-                f"{len(unhealthy)} of {len(workers)} nodes are unhealthy by now, more than "
-                f"repair.max_unhealthy ({policy.limit}) lets be: {', '.join(sorted(unhealthy))}",
-                hint="look for what they have in common; `gpuform repair NODE` repairs one by name",
+                f"{len(unhealthy)} of {len(workers)} nodes are unhealthy now, more than "
+                f"repair.max_unhealthy ({policy.limit}) allows: {', '.join(sorted(unhealthy))}",
+                hint="look for a common cause; to repair one node by name, run `gpuform "
+                "repair NODE`",
             )
 
     def _is_needed(self, cluster: wire.Cluster, repair: NodeRepair) -> bool:
@@ -311,7 +312,7 @@ class ClusterRepairRun:
         )
         # the machine was exchanged meanwhile: the fault was that of the old one
         if worker is None or (repair.instance and worker.instance_id != repair.instance):
-            self.context.on_warning(f"node {repair.node} is another machine by now: it is left")
+            self.context.on_warning(f"node {repair.node} is another machine now: it stays as it is")
             return False
         if repair.id:
             return self._is_still_proposed(cluster, repair)
@@ -320,8 +321,8 @@ class ClusterRepairRun:
                 self.context, cluster, get_slurm_inputs(self.inputs.dump_declared())
             )
             if states.unreachable:
-                raise GpuformError(f"whether node {repair.node} can be used: {states.unreachable}")
-            return self._warn_unless(repair, repair.node in states.failures, "can be used again")
+                raise GpuformError(f"the state of node {repair.node}: {states.unreachable}")
+            return self._warn_unless(repair, repair.node in states.failures, "is usable again")
         if repair.cause == FaultCause.OVERHEATED and self.inputs.repair is not None:
             limit = float(self.inputs.repair.max_temperature or 0)
             overheated_nodes = describe_overheated_nodes(self.settings, [repair.node], limit)
@@ -339,7 +340,7 @@ class ClusterRepairRun:
     def _warn_unless(self, repair: NodeRepair, is_needed: bool, reason: str) -> bool:
         """Return `is_needed`; if False, warn about the node being left alone, with the reason."""
         if not is_needed:
-            self.context.on_warning(f"node {repair.node} {reason}: it is left as it is")
+            self.context.on_warning(f"node {repair.node} {reason}: it stays as it is")
         return is_needed
 
     def _is_still_proposed(self, cluster: wire.Cluster, repair: NodeRepair) -> bool:
@@ -350,13 +351,13 @@ class ClusterRepairRun:
         remediation = self.client.get_remediation(cluster.cluster_id, repair.instance, repair.id)
         if remediation.state == PROPOSED and remediation.mode != repair.proposed:
             raise GpuformError(
-                f"Together proposes another repair of node {repair.node} by now: "
-                f"{remediation.mode} in place of {repair.proposed}",
-                hint="nothing was done: make a new plan, with --refresh",
+                f"Together now proposes another repair of node {repair.node}: {remediation.mode} "
+                f"instead of {repair.proposed}",
+                hint="nothing was done: plan again, with --refresh",
             )
         if remediation.state in ENDED:
             self.context.on_warning(
-                f"the proposed repair of node {repair.node} has ended meanwhile: "
+                f"the proposed repair of node {repair.node} has ended: "
                 f"{_format_remediation(remediation)}"
             )
         return remediation.state not in ENDED
@@ -385,7 +386,7 @@ class ClusterRepairRun:
             return True  # the killed run never sent the request
         if remediation.state in ENDED:
             self.context.on_warning(
-                f"node {repair.node} was repaired at {format_moment(last_repair.at)} already: "
+                f"node {repair.node} was repaired already, at {format_moment(last_repair.at)}: "
                 f"{_format_remediation(remediation)}"
             )
         return remediation.state not in ENDED
@@ -493,7 +494,7 @@ class ClusterRepairRun:
             } | (present_names - names_before)
             if len(present_names) < len(names_before) or len(watched_names) < len(succeeded):
                 return PollResult(
-                    None, f"{len(present_names)} of {len(names_before)} nodes are there"
+                    None, f"{len(present_names)} of {len(names_before)} nodes have returned"
                 )
             states = read_worker_states(self.context, cluster, slurm)
             missing = sorted(name for name in watched_names if not states.can_use(name))
@@ -513,9 +514,9 @@ class ClusterRepairRun:
 
         def poll() -> PollResult[None]:
             is_under_way = self.create_removal(self.require_cluster()).is_under_way
-            return PollResult(None, "under way", is_done=not is_under_way)
+            return PollResult(None, "running", is_done=not is_under_way)
 
-        label = "what an earlier run has begun"
+        label = "the changes that an earlier run has begun"
         with self.context.extend_deadline(REPAIR_TIMEOUT_S):
             wait_until_done(
                 self.context, poll, label=label, interval=self.poll_schedule, limit=REPAIR_TIMEOUT_S

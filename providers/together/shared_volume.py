@@ -108,7 +108,7 @@ class SharedVolumeOperations:
         def poll() -> PollResult[ObservedVolume]:
             volume = self._find_volume(object_id, inputs.project_id)
             if volume is None:
-                raise NotReady(f"volume {object_id} is gone from the platform")
+                raise NotReady(f"volume {object_id} no longer exists on the platform")
             return evaluate_volume(volume, inputs.size_tib)
 
         return wait_until_done(
@@ -158,7 +158,7 @@ class SharedVolumeOperations:
             remaining_volume = self._find_volume(object_id, project_id)
             # a 404 alone proves nothing: a proxy may send it, too
             if remaining_volume is not None and remaining_volume.status != VolumeStatus.DELETING:
-                raise build_contradiction_error(error, "it is still there") from None
+                raise build_contradiction_error(error, "it still exists") from None
         # a cluster attached the volume between the poll and the request
         except Conflict:
             raise _build_still_attached_error(label) from None
@@ -274,6 +274,6 @@ def evaluate_volume(volume: wire.Volume, wanted_size_tib: int) -> PollResult[Obs
 def _build_still_attached_error(label: str) -> GpuformError:
     """Build the error about a volume that cannot be deleted, because a cluster has it."""
     return GpuformError(
-        f"{label} cannot be deleted: a cluster still has it",
+        f"{label} cannot be deleted: it is attached to a cluster",
         hint="delete that cluster first, or keep the volume",
     )

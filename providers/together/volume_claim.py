@@ -126,7 +126,7 @@ class VolumeClaimOperations:
             claims = connect_to_claims(self._client, claim_id.cluster_id)
             claim = claims.find(claim_id) if claims else None
             if claims is None or claim is None:
-                raise NotReady(f"claim {claim_id} is gone from the cluster")
+                raise NotReady(f"claim {claim_id} no longer exists in the cluster")
             return _evaluate_claim(claims, claim, inputs.storage)
 
         return wait_until_done(
@@ -256,7 +256,9 @@ class VolumeClaimOperations:
         def poll() -> PollResult[Claim | None]:
             claim = claims.find(claim_id)
             is_deleting = claim is not None and claim.metadata.deleted_at is not None
-            return PollResult(claim, "an earlier claim is being deleted", is_done=not is_deleting)
+            return PollResult(
+                claim, "Kubernetes is deleting an earlier claim", is_done=not is_deleting
+            )
 
         try:
             return wait_until_done(
@@ -265,7 +267,7 @@ class VolumeClaimOperations:
         except NotReady as error:
             context.raise_if_cancelled()
             raise GpuformError(
-                error.reason, hint="end the pods that use the earlier claim of that name"
+                error.reason, hint="end the pods that use the earlier claim of the same name"
             ) from None
 
 
@@ -331,11 +333,11 @@ def _determine_state(
     if claim.metadata.deleted_at is not None:
         return phase, False, "it is being deleted"
     if phase == "Lost":
-        return phase, False, "Lost: the volume that it was bound to is gone"
+        return phase, False, "Lost: its volume no longer exists"
     if phase == "Bound":
         if capacity is None or _parse_amount(capacity) >= _parse_amount(wanted_storage):
             return phase, True, None
-        return f"Bound to {capacity} of {wanted_storage}: its volume has to grow first", False, None
+        return f"Bound to {capacity} of {wanted_storage}: its volume must grow first", False, None
     # only the use by a pod binds the claim, which may come days later
     if phase == "Pending" and claims.has_first_use_binding(claim):
         return phase, True, None
@@ -382,8 +384,8 @@ def _is_replaced(claim: Claim, context: ProviderContext) -> bool:
 def _build_gone_error(claim_id: KubernetesObjectId) -> GpuformError:
     """Build the error about a claim missing in its cluster."""
     return GpuformError(
-        f"claim {claim_id} is gone from the cluster",
-        hint="refresh (`gpuform refresh`), then run it again to make it anew",
+        f"claim {claim_id} no longer exists in the cluster",
+        hint="refresh (`gpuform refresh`), then run the command again to recreate the claim",
     )
 
 
@@ -391,6 +393,6 @@ def _refuse_growth_unbound(claim: Claim, claim_id: KubernetesObjectId) -> None:
     """Raise GpuformError if the claim is Pending: Kubernetes lets only bound claims grow."""
     if claim.status.phase == "Pending":
         raise GpuformError(
-            f"claim {claim_id} is Pending: Kubernetes lets only bound claims grow",
-            hint="start a pod that uses it, which binds it, and run it again",
+            f"claim {claim_id} is Pending: Kubernetes grows only bound claims",
+            hint="start a pod that uses the claim, which binds it, then run the command again",
         )

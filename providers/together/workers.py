@@ -81,7 +81,9 @@ def add_worker_states(
         return observed
     states = read_worker_states(context, cluster, slurm)
     if states.unreachable:
-        context.on_skipped_check(f"workers of cluster {cluster.cluster_name}: {states.unreachable}")
+        context.on_skipped_check(
+            f"the workers of cluster {cluster.cluster_name}: {states.unreachable}"
+        )
     return replace(observed, outputs=_build_outputs(observed, states, context))
 
 
@@ -101,7 +103,7 @@ def add_worker_states_to_poll(
     reason = _join_failures([*states.failures.values()])
     failure = None
     if waited_s >= READY_TIMEOUT_S:
-        failure = f"{reason}; look at it with kubectl, and repair it: `gpuform repair`"
+        failure = f"{reason}; look at the node with kubectl; to repair it, run `gpuform repair`"
     return PollResult(value, f"{poll_result.phase}, but {reason}", failure=failure)
 
 
@@ -127,12 +129,12 @@ def read_worker_states(
         )
         if workers and not any(worker.host_name in nodes for worker in workers):
             # a kubeconfig of another cluster would otherwise show every worker as missing
-            nodes, mismatch = {}, "Kubernetes has no node with the name of any of them"
+            nodes, mismatch = {}, "Kubernetes has no node with the name of any worker"
             unreachable.append(mismatch)
     except Cancelled:
         raise
     except GpuformError as error:
-        unreachable.append(f"Kubernetes could not be asked: {_to_single_line(error)}")
+        unreachable.append(f"Kubernetes did not answer: {_to_single_line(error)}")
     # through `exec` Slurm is reached by a pod: without Kubernetes there is no way
     if cluster.cluster_type == "SLURM" and (nodes or slurm.via != "exec"):
         try:
@@ -141,7 +143,7 @@ def read_worker_states(
         except Cancelled:
             raise
         except GpuformError as error:
-            unreachable.append(f"Slurm could not be asked: {_to_single_line(error)}")
+            unreachable.append(f"Slurm did not answer: {_to_single_line(error)}")
     return _build_worker_states(workers, nodes, slurm_nodes, "; ".join(unreachable))
 
 
@@ -157,14 +159,14 @@ def find_worker_notices(outputs: Mapping[str, Any]) -> Iterator[Notice]:
         if node.get("kubernetes") == _CORDONED:
             yield _build_notice(f"worker {name} takes no new pods: it is cordoned in Kubernetes")
         if node.get("kubernetes") == MISSING:
-            yield _build_notice(f"worker {name} is no node of its Kubernetes")
+            yield _build_notice(f"worker {name} is not a node of its Kubernetes")
         in_slurm = str(node.get("slurm") or "")
         if in_slurm.startswith(_DRAINED):
             yield _build_notice(f"worker {name} takes no new jobs: it is {in_slurm} in Slurm")
         if in_slurm == MISSING:
-            yield _build_notice(f"worker {name} is no node of its Slurm")
+            yield _build_notice(f"worker {name} is not a node of its Slurm")
     if outputs.get("workers_not_asked"):
-        yield _build_notice(f"its workers could not be looked at: {outputs['workers_not_asked']}")
+        yield _build_notice(f"the state of its workers is unknown: {outputs['workers_not_asked']}")
 
 
 def has_failing_workers(outputs: Mapping[str, Any]) -> bool:
@@ -210,7 +212,7 @@ def _build_worker_states(
             failing_since[name] = _find_failing_since(worker, node)
         elif slurm_node is not None and slurm_node.is_failed:
             failures[name] = (
-                f"worker {name} cannot be used by Slurm: {_describe_slurm_trouble(slurm_node)}"
+                f"Slurm cannot use worker {name}: {_describe_slurm_trouble(slurm_node)}"
             )
     return WorkerStates(kubernetes, slurm, failures, failing_since, unreachable)
 

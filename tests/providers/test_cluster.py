@@ -214,7 +214,7 @@ class TestVolumes:
     def test_a_volume_that_does_not_exist_is_refused_before_the_create(
         self, lifecycle: ClusterLifecycle, emulator: Any, cluster_inputs: Properties
     ) -> None:
-        with emulator.serving(), pytest.raises(GpuformError, match="no shared volume nope"):
+        with emulator.serving(), pytest.raises(GpuformError, match="shared volume nope not found"):
             lifecycle.create({**cluster_inputs, "volume_id": "nope"})
         assert (emulator.requests("POST"), emulator.intents.list_all()) == ([], [])
 

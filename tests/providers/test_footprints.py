@@ -50,7 +50,7 @@ def test_automatic_scaling_has_no_known_cost() -> None:
     scaling = {**TOGETHER, "auto_scale": True, "auto_scale_max_gpus": 64}
     *_, last = footprint("together", "Cluster", scaling).expenses
     assert (last.amount, last.hourly) == (48, None)
-    assert last.because == "automatic scaling decides how many of them there are"
+    assert last.because == "automatic scaling decides their number"
 
 
 def test_together_is_where_it_was_placed() -> None:

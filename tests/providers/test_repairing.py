@@ -138,7 +138,7 @@ def test_one_that_has_ended_meanwhile_is_left(cluster: Cluster) -> None:
     cluster.emulator.http.post(f"/_emulator/together/remediations/{id_}/resolve")
     cluster.update(news)
     assert remediations(cluster) == [("HOST_AWARE", "AUTO_RESOLVED")]
-    assert "has ended meanwhile: HOST_AWARE AUTO_RESOLVED" in cluster.emulator.told.warnings[-1]
+    assert "has ended: HOST_AWARE AUTO_RESOLVED" in cluster.emulator.told.warnings[-1]
     cluster.assert_unchanged()
 
 
@@ -384,7 +384,7 @@ def test_more_broken_nodes_by_now_than_may_be_are_a_reason_to_do_nothing(
     cluster.refresh()
     for worker in (0, 2):
         break_node(cluster, worker, seconds=0)
-    with pytest.raises(GpuformError, match="3 of 4 nodes are unhealthy by now"):
+    with pytest.raises(GpuformError, match="3 of 4 nodes are unhealthy now"):
         cluster.update(news)
     assert remediations(cluster) == [("HOST_AWARE", "PENDING_APPROVAL")]
     assert (cluster.cordoned, cluster.record) == ([], None)
@@ -440,7 +440,9 @@ def test_what_others_repair_counts_for_max_parallel(cluster: Cluster) -> None:
     propose(cluster, 1)
     cluster.refresh()
     propose(cluster, 2, state="RUNNING")
-    with pytest.raises(GpuformError, match=r"train-worker-2 is repaired now, and repair\.max_par"):
+    with pytest.raises(
+        GpuformError, match=r"the repair of train-worker-2 is running, and repair\.max_par"
+    ):
         cluster.update(news)
     assert remediations(cluster) == [("HOST_AWARE", "PENDING_APPROVAL"), ("HOST_AWARE", "RUNNING")]
     assert (cluster.cordoned, cluster.record) == ([], None)

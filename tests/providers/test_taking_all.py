@@ -52,7 +52,7 @@ def test_a_plan_without_a_key_says_that_nobody_looked(
     monkeypatch.delenv("TOGETHER_API_KEY")
     assert planned(cluster) is None
     (told,) = cluster.emulator.told.unchecked
-    assert told.startswith("the nodes removed with it, and their jobs: there is no API ")
+    assert told.startswith("the nodes removed with it, and their jobs: the API key ")
 
 
 def test_one_run_may_end_them(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -131,10 +131,10 @@ class TestKubernetes:
         assert cluster.told("kubernetes") == [None, None]
         assert cluster.plan() == []
         (told,) = cluster.emulator.told.unchecked
-        assert told.startswith("workers of cluster train: Kubernetes could not be asked")
+        assert told.startswith("the workers of cluster train: Kubernetes did not answer")
         assert "503" in outs["workers_not_asked"]
         (notice,) = cluster.notices()
-        assert "could not be looked at" in notice
+        assert "the state of its workers is unknown" in notice
 
     def test_old_states_plan_nothing(self, cluster: Cluster) -> None:
         nodes = cluster.outs["gpu_worker_nodes"]

@@ -170,7 +170,7 @@ def test_a_field_never_declared_is_never_compared():
 def test_a_field_no_longer_declared_goes_back_to_its_default():
     change = only({"mode": "fast"}, {})
     assert (change.action, change.before, change.after) == (Action.UPDATE, "fast", "slow")
-    assert change.because == "no longer declared: back to the default"
+    assert change.because == "no longer declared: the platform resets it to the default"
     assert compute_changes(Machine, {"mode": "slow"}, {}) == []
 
 
@@ -470,7 +470,7 @@ def test_unknown_values_never_raise(observed: dict[str, Any], declared: dict[str
 def test_paths_exist(observed: dict[str, Any], declared: dict[str, Any]):
     for change in compute_changes(Machine, observed, declared):
         side = observed if change.action in (Action.DELETE, Action.KEEP) else declared
-        if change.because == "no longer declared: back to the default":
+        if change.because == "no longer declared: the platform resets it to the default":
             side = observed
         wanted = change.before if side is observed else change.after
         assert _at(side, _steps(change.path)) == wanted

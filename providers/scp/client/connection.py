@@ -94,10 +94,10 @@ def build_unauthorized_hint(source: str, clock_ahead_s: float | None) -> str:
         direction = "ahead of" if clock_ahead_s > 0 else "behind"
         return (
             f"this machine's clock is {format_duration(abs(clock_ahead_s))} {direction} the "
-            f"platform's, and requests are signed with the time: set the clock; "
-            f"if it is refused then, {advice}"
+            "platform's, and requests carry a signed time: set the clock; if the platform still "
+            f"refuses, {advice}"
         )
-    return f"{advice}, and this machine's clock: requests are signed with the time"
+    return f"{advice}, and this machine's clock: requests carry a signed time"
 
 
 def find_version_end(response: "httpx.Response") -> str | None:
@@ -116,14 +116,16 @@ def find_version_end(response: "httpx.Response") -> str | None:
         "DEPRECATED" in value.upper() for value in version_headers
     ):
         return None
-    return headers.get("sunset") or "at a date that the answer does not name"
+    return headers.get("sunset") or "at an unknown date"
 
 
 logger = logging.getLogger("gpuform")
 
 _HINTS = {
-    403: "the user of these keys may not do this, or not from this address: an administrator of "
-    "the account can allow it in IAM",
+    403: (
+        "the user of these keys lacks the permission, or may not use this address: an "
+        "administrator of the account can allow it in IAM"
+    ),
 }
 _NO_CREDENTIALS = Credentials("", "", base_url="")
 

@@ -68,7 +68,7 @@ def find_credentials(settings: Settings, region: str | None = None) -> Credentia
     credentials = _read_settings(settings) or files.read_credentials()
     if credentials is None:
         raise MissingCredentials(
-            f"the keys for SCP are missing: set {ACCESS_KEY_VARIABLE} and {SECRET_KEY_VARIABLE}",
+            f"the keys for SCP are missing. Set {ACCESS_KEY_VARIABLE} and {SECRET_KEY_VARIABLE}",
             hint=_SET_KEYS,
             page="start/scp",
         )
@@ -118,8 +118,8 @@ def _read_settings(settings: Settings) -> Credentials | None:
             present_variable = SECRET_KEY_VARIABLE
             missing_names = (ACCESS_KEY_VARIABLE, ACCESS_KEY_CONFIG)
         raise MissingCredentials(
-            f"half of the keys for SCP is missing: there is {present_variable}, "
-            f"and no {missing_names[0]}",
+            f"half of the keys for SCP is missing: {present_variable} is set, and "
+            f"{missing_names[0]} is not",
             hint=f"set {missing_names[0]}, or: gpuform config set --secret {missing_names[1]}",
             page="start/scp",
         )
@@ -210,7 +210,7 @@ def _read_json_file(path: Path) -> Mapping[str, str]:
     except ValueError:
         raise GpuformError(f"{path} is not text in UTF-8", hint=hint) from None
     if not isinstance(values, dict):
-        raise GpuformError(f"{path} does not have a JSON object", hint=hint)
+        raise GpuformError(f"{path} is not a JSON object", hint=hint)
     return {name: value for name, value in values.items() if isinstance(value, str)}
 
 
@@ -229,7 +229,7 @@ def _resolve_base_url(settings: Settings, files: _ConfigFiles, region: str | Non
     region = region or _select_default_region(settings, files)
     if not region:
         raise GpuformError(
-            f"the region of SCP is not known: set {REGION_VARIABLE}",
+            f"the region of SCP is missing. Set {REGION_VARIABLE}",
             hint=f"or: gpuform config set {REGION_CONFIG} REGION; {describe_regions()}",
         )
     try:
@@ -268,9 +268,8 @@ def _resolve_environment(settings: Settings, files: _ConfigFiles, region: str) -
     candidates = find_environments(region)
     if len(candidates) > 1:
         raise GpuformError(
-            f"region {region} is in several environments of SCP ({', '.join(candidates)}), and it "
-            f"is not known which is meant: set {AUTH_URL_VARIABLE}, such as "
-            f"https://iam.{candidates[0]}.samsungsdscloud.com/v1",
+            f"region {region} exists in several environments of SCP ({', '.join(candidates)}): "
+            f"set {AUTH_URL_VARIABLE}, such as https://iam.{candidates[0]}.samsungsdscloud.com/v1",
             hint=f"or: gpuform config set {ENVIRONMENT_CONFIG} {candidates[0]}",
         )
     # A region that is nowhere is refused with the list of all, whatever the letter.
@@ -286,7 +285,7 @@ def _parse_environment(url: str, name: str) -> str:
     if match is None:
         raise GpuformError(
             f"{name} does not name the environment of SCP",
-            hint="it should be such as https://iam.e.samsungsdscloud.com/v1",
+            hint="write an address such as https://iam.e.samsungsdscloud.com/v1",
         )
     return match[1]
 
@@ -302,7 +301,8 @@ def _normalize_url(url: str, name: str) -> str:
     if not _parse_host(url) or not url.startswith(("http://", "https://")) or not has_no_extras:
         raise GpuformError(
             f"{name} is not the address of an API",
-            hint="it should be such as https://multinodegpucluster.kr-west1.e.samsungsdscloud.com",
+            hint="write an address such as "
+            "https://multinodegpucluster.kr-west1.e.samsungsdscloud.com",
         )
     return url.rstrip("/").removesuffix("/v1").rstrip("/")
 

@@ -154,8 +154,8 @@ class NodeDrainer:
         self._refuse_wrong_names(eviction, nodes)
         if not self._drain_inputs.has_scheduler:
             self._context.on_skipped_check(
-                f"whether jobs run on nodes of {self._label} whose GPUs are removed: no "
-                "scheduler is declared (drain.kubernetes or drain.slurm)"
+                f"the jobs on nodes of {self._label} whose GPUs are removed: no scheduler is "
+                "declared (drain.kubernetes or drain.slurm)"
             )
             return None
         return self._create_drain_operation(eviction, nodes).predict_removed_nodes(eviction)

@@ -91,7 +91,8 @@ class NodeLedger:
         """Raise UnknownOutcome while nobody knows whether nodes of the pool were created."""
         if self.uncertain_names:
             raise UnknownOutcome(
-                f"it is not known whether {', '.join(sorted(self.uncertain_names))} were made",
+                f"the creates of {', '.join(sorted(self.uncertain_names))}: their result is "
+                "unknown",
                 hint="run the command again: it looks for the object before it creates anything",
             )
 
@@ -188,7 +189,7 @@ class NodeLedger:
             if not intent.hints:
                 listed_names = ", ".join(sorted(ids_by_name))
                 self._context.on_warning(
-                    f"the answer to a create was lost; found {listed_names} again"
+                    f"the answer to a create was lost; found the nodes: {listed_names}"
                 )
             missing_names = tuple(name for name in intent.open_names if name not in ids_by_name)
             ids = (*intent.ids, *ids_by_name.values())
@@ -211,8 +212,8 @@ class NodeLedger:
         # Raises while the absence is not proven: a forgotten node would cost money unseen.
         require_absence(intent, missing_names, seconds_left)
         self._context.on_warning(
-            f"an interrupted create of {', '.join(missing_names)} made nothing: the platform shows "
-            "no node of that name"
+            f"an interrupted create of {', '.join(missing_names)} created nothing: the platform "
+            "shows no node of that name"
         )
         if intent.ids:
             self._save_intent(replace(intent, missing=()))

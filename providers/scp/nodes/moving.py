@@ -53,7 +53,7 @@ def find_fabric_by_id(client: ScpClient, fabric_id: str) -> wire.ClusterFabric |
 def describe_empty_fabric(name: str) -> str:
     """Return why no node can move to a fabric that does not exist, as text for messages."""
     return (
-        f"fabric {name} has no members, so it does not exist: nodes move to a fabric that has "
+        f"fabric {name} not found: it has no members, and nodes move only to a fabric that has "
         "members; create a node there first"
     )
 
@@ -67,8 +67,9 @@ def refuse_other_pool(fabric: wire.ClusterFabric, node_pool_id: str) -> None:
 def describe_other_pool(fabric: wire.ClusterFabric, node_pool_id: str) -> str:
     """Return why nodes of a vendor pool cannot use a fabric of another one, for messages."""
     return (
-        f"fabric {fabric.cluster_name} ({fabric.id}) is of vendor pool {fabric.node_pool_id}, the "
-        f"nodes are of {node_pool_id}: use a fabric of that one"
+        f"fabric {fabric.cluster_name} ({fabric.id}) is in the vendor pool "
+        f"{fabric.node_pool_id}, and the nodes are in {node_pool_id}: use a fabric of "
+        f"{node_pool_id}"
     )
 
 
@@ -102,8 +103,8 @@ def find_pool_problems(
         if fabric is None or not _has_other_members(fabric, _list_possible_names(values)):
             yield Problem(
                 "nodes" if values.get("nodes") else "count",
-                f"one server cannot make the fabric {name}: the platform makes 2 to 5 at a time; "
-                "declare 2 or more, or the cluster_fabric_id of a fabric that exists",
+                f"one server cannot create the fabric {name}: the platform creates 2 to 5 at a "
+                "time; declare 2 or more, or the cluster_fabric_id of an existing fabric",
             )
     # The nodes leave a fabric, which may end with them.
     if isinstance(old_name, str) and old_name != name:
@@ -161,7 +162,7 @@ def find_move_obstacle(
 def describe_missing_fabric(fabric_id: str) -> str:
     """Return why a node cannot join a fabric that does not exist, as text for messages."""
     return (
-        f"there is no fabric {fabric_id}: a fabric exists from its first node to its last, and "
+        f"fabric {fabric_id} not found: a fabric exists from its first node to its last, and "
         f"{NEEDS_NODE_POOL}"
     )
 
@@ -198,7 +199,7 @@ def refuse_unsafe_changes(
         if 0 < new_count < MIN_FABRIC_SIZE and not plan.keep:
             raise GpuformError(
                 f"this change deletes the last node of fabric {source_fabric.cluster_name}, and "
-                "with it the fabric, which one server cannot form again",
+                "the fabric with it; one server cannot create the fabric again",
                 hint="add a node first, in an `up` of its own",
             )
 
@@ -227,7 +228,7 @@ def _find_declared_fabric_problems(
     if fabric is None:
         yield Problem(
             "cluster_fabric_id",
-            f"there is no fabric {fabric_id}: a fabric exists from its first node to its last; "
+            f"fabric {fabric_id} not found: a fabric exists from its first node to its last; "
             "without the id, the pool creates it",
         )
     elif fabric.node_pool_id != node_pool_id:
@@ -235,7 +236,7 @@ def _find_declared_fabric_problems(
     elif fabric.cluster_name != name:
         yield Problem(
             "cluster_fabric_name",
-            f"the fabric {fabric_id} is named {fabric.cluster_name}: declare that name",
+            f"fabric {fabric_id} is named {fabric.cluster_name}: declare that name",
         )
 
 
@@ -259,8 +260,9 @@ def _find_emptied_fabric_problems(
 def _describe_emptied_fabric(name: str) -> str:
     """Return why a move must not take the last node from a declared fabric, for messages."""
     return (
-        f"the move would take the last node from fabric {name}, which this program declares and "
-        "which would be gone: leave a node there, or remove the declaration of the fabric"
+        f"the move removes the last node of fabric {name}, which this program declares, and the "
+        "platform deletes the fabric with it: leave a node there, or remove the declaration of "
+        "the fabric"
     )
 
 

@@ -215,8 +215,8 @@ class Replacement:
     def reason(self) -> str:
         """Return the reason, for people."""
         if self.field == "state":
-            return "the node has failed: it is deleted and created again"
-        return "cannot be changed in place: the node is deleted and created again"
+            return "the node has failed: gpuform deletes and recreates it"
+        return "cannot be changed in place: gpuform deletes and recreates the node"
 
 
 @dataclass(frozen=True)

@@ -219,7 +219,7 @@ class NodeInspection:
                 raise
             except GpuformError as error:
                 self.context.on_skipped_check(
-                    f"how hot the nodes of {self.label} are: {error.message}"
+                    f"the temperature of the nodes of {self.label}: {error.message}"
                 )
         return nodes, faults
 
@@ -274,12 +274,12 @@ class NodeInspection:
             raise
         except GpuformError as error:
             self.context.on_skipped_check(
-                f"whether the scheduler can use the nodes of {self.label}: {error.message}"
+                f"the state of the nodes of {self.label} in the scheduler: {error.message}"
             )
             return {}
         if not conditions:
             self.context.on_skipped_check(
-                f"whether the scheduler can use the nodes of {self.label}: it knows none of them"
+                f"the state of the nodes of {self.label} in the scheduler: it has none of them"
             )
         known_times = self._get_known_unusable_times(running_nodes, known_faults)
         return {

@@ -161,7 +161,7 @@ def _find_shared_changes(stored: Values, declared: Values) -> Iterator[FieldChan
             reason = "no longer declared: the platform keeps its value"
             yield FieldChange(name, Action.KEEP, before, before, because=reason)
         elif after is None and name == "state" and before == "STOPPED":
-            reason = "no longer declared: back to the default"
+            reason = "no longer declared: the platform resets it to the default"
             yield FieldChange(name, Action.UPDATE, before, "RUNNING", because=reason)
 
 

@@ -73,7 +73,7 @@ class PoolPreconditions:
         fabric = self._find_fabric_to_join(terminating_nodes)
         # A fabric whose last nodes are being deleted ends with them: it cannot be joined.
         is_free = is_free and (fabric is None or _has_lasting_member(fabric, terminating_nodes))
-        return PollResult(fabric, "waiting for nodes that are being deleted", is_done=is_free)
+        return PollResult(fabric, "waiting until the platform has deleted nodes", is_done=is_free)
 
     def _find_fabric_to_join(
         self, terminating_nodes: Sequence[wire.GpuNode]
@@ -106,14 +106,14 @@ class PoolPreconditions:
         fabric = find_fabric_by_id(self._client, fabric_id)
         if fabric is None:
             raise GpuformError(
-                f"cluster_fabric_id: there is no fabric {fabric_id}",
+                f"cluster_fabric_id: fabric {fabric_id} not found",
                 hint="a fabric exists from its first node to its last: without the id, the pool "
                 "creates it",
             )
         refuse_other_pool(fabric, self._inputs.node_pool_id)
         if fabric.cluster_name != self._inputs.cluster_fabric_name:
             raise GpuformError(
-                f"cluster_fabric_name: the fabric {fabric.id} is named {fabric.cluster_name}",
+                f"cluster_fabric_name: fabric {fabric.id} is named {fabric.cluster_name}",
                 hint=f"declare cluster_fabric_name {fabric.cluster_name}",
             )
         return fabric
@@ -275,8 +275,9 @@ class PoolCreator:
         name = self._inputs.cluster_fabric_name
         if len(declared_nodes) < MIN_FABRIC_SIZE:
             raise GpuformError(
-                f"one server cannot make the fabric {name}: the platform makes 2 to 5 at a time",
-                hint="declare 2 nodes or more, or the cluster_fabric_id of a fabric that exists",
+                f"one server cannot create the fabric {name}: the platform creates 2 to 5 at a "
+                "time",
+                hint="declare 2 nodes or more, or the cluster_fabric_id of an existing fabric",
             )
         fabric = Target("scp", "Fabric", name, self._inputs.node_pool_id)
         try:
@@ -284,9 +285,10 @@ class PoolCreator:
             self._context.exit_stack.enter_context(self._context.intents.claim(fabric))
         except NameTaken:
             raise NameTaken(
-                f"another pool of this program is making the fabric {name!r}",
-                hint="to put both into it, declare as one's cluster_fabric_id the output of the "
-                "other; otherwise give each of them a fabric of its own",
+                f"another pool of this program is creating the fabric {name!r}",
+                hint="to use one fabric for both, declare the cluster_fabric_id output of "
+                "one pool as the cluster_fabric_id of the other; otherwise give each pool "
+                "its own fabric",
             ) from None
 
     def _find_or_create_fabric(self, declared_nodes: Sequence[DeclaredNode]) -> str | None:
@@ -299,7 +301,7 @@ class PoolCreator:
         if fabric is not None:
             return fabric.id
         if len(declared_nodes) < MIN_FABRIC_SIZE:
-            reason = f"one server cannot form the fabric {name} again: declare one more"
+            reason = f"one server cannot create the fabric {name} again: declare one more"
             self.refusals.update({declared_node.name: reason for declared_node in declared_nodes})
             return None
         self._send_batches(None, [split_into_batches(declared_nodes)[0]], is_final=True)
@@ -436,8 +438,8 @@ class PoolCreator:
             reason += f"; {later_error.message}"
         if not self._ledger.ids:
             raise UnknownOutcome(
-                f"it is not known whether the nodes of the pool "
-                f"{self._inputs.gpu_node_name_prefix!r} were created: {reason}",
+                f"pool {self._inputs.gpu_node_name_prefix!r}: the result of creating its nodes "
+                f"is unknown: {reason}",
                 hint="run the command again: it looks for the object before it creates anything",
             )
 

@@ -95,7 +95,7 @@ class PoolNodes:
                 seconds and self._should_wait() and self._context.compute_remaining_seconds() != 0
             ):
                 self._context.on_progress(
-                    "looking for what an interrupted create may have made"
+                    "looking for the nodes of an interrupted create"
                     if self._ledger.uncertain_names
                     else "looking again for nodes that the platform does not show"
                 )

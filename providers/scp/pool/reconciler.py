@@ -102,7 +102,7 @@ class PoolReconciler:
             self.nodes.refresh()
         # Nodes of an interrupted create are adopted, not created a second time.
         if self._ledger.ids and not self._context.is_search_only:
-            self._context.on_progress("found nodes again, created by an earlier attempt")
+            self._context.on_progress("found nodes that an earlier attempt created")
         elif not self._ledger.ids:
             self._ledger.refuse_while_uncertain()
             self._context.refuse_creation(self._record_target)
@@ -159,7 +159,7 @@ class PoolReconciler:
             self._drained_ids |= self._get_ids(drained_names)
             # Draining takes time, and chooses nodes: the nodes are listed and planned again.
             plan = self._plan_step(self.plan_changes())
-        raise GpuformError("its nodes change all the time: run it again")
+        raise GpuformError("its nodes change all the time: run the command again")
 
     def predict_removed_nodes(self) -> RemovedNodes | None:
         """Predict which nodes an update would remove, stop or move now.
@@ -179,7 +179,7 @@ class PoolReconciler:
         As `Rollout.plan_step` this may uncordon nodes, sleep, and raise GpuformError.
         """
         uncertain_reasons = dict.fromkeys(
-            self._ledger.uncertain_names, "it is not known whether it was made"
+            self._ledger.uncertain_names, "the result of its create is unknown"
         )
         refusals = {**uncertain_reasons, **self._creator.refusals, **self._steps.refusals}
         return self._rollout.plan_step(plan, self.nodes.all, refusals)
@@ -224,7 +224,9 @@ class PoolReconciler:
         plan = self.plan_changes()
         self._had_nodes = self._had_nodes or bool(self._ledger.ids)
         if self._is_gone:
-            raise NotReady(f"all nodes of the pool {self._inputs.gpu_node_name_prefix} are gone")
+            raise NotReady(
+                f"pool {self._inputs.gpu_node_name_prefix}: none of its nodes exists any longer"
+            )
         # First drained, then deleted, then changed, then created: jobs end before their node does.
         plan = self.drain_planned_nodes(plan)
         has_sent = self._steps.delete_nodes(plan.deleted_nodes)
@@ -283,7 +285,7 @@ class PoolReconciler:
 
     def _find_problems(self, plan: PoolPlan) -> list[str]:
         """Return why nodes do not become as declared in this run, grouped by reason."""
-        uncertain_reason = "it is not known whether it was made; another run looks for it"
+        uncertain_reason = "the result of its create is unknown; another run looks for it"
         reasons_by_name = dict.fromkeys(self._ledger.uncertain_names, uncertain_reason)
         reasons_by_name |= {**self._creator.refusals, **self._steps.refusals}
         for node, declared_node in plan.keep:
@@ -304,7 +306,7 @@ class PoolReconciler:
         reason = f"its state is {node.state}"
         unrepaired_reasons = self._repairs.unrepaired_reasons
         if node.gpu_node_name in unrepaired_reasons:
-            return f"{reason}, and it is not repaired: {unrepaired_reasons[node.gpu_node_name]}"
+            return f"{reason}; not repaired: {unrepaired_reasons[node.gpu_node_name]}"
         return f"{reason}; another run recreates it"
 
     def _describe_progress(self, plan: PoolPlan) -> str:

@@ -109,7 +109,7 @@ class PoolRepairs:
             else self._find_recovery(replacement, repair)
         )
         if reason:
-            self._context.on_warning(f"node {replacement.name} {reason}: it is left as it is")
+            self._context.on_warning(f"node {replacement.name} {reason}: it stays as it is")
             del self._due_repairs[replacement.node.id]
         return not reason
 
@@ -130,7 +130,7 @@ class PoolRepairs:
         policy = self._policy
         if repair.cause == FaultCause.NOT_READY:
             condition = self._inspection.get_conditions([replacement.node]).get(replacement.node.id)
-            return "" if condition is None or condition.problem else "can be used again"
+            return "" if condition is None or condition.problem else "is usable again"
         if repair.cause == FaultCause.OVERHEATED and policy and policy.max_temperature is not None:
             max_temperature = policy.max_temperature
             reasons = self._inspection.measure_overheated_nodes([replacement.node], max_temperature)
@@ -158,7 +158,7 @@ class PoolRepairs:
             and now - last_repair.at < RERUN_WINDOW_S
         ):
             finished_at = format_moment(last_repair.at)
-            return f"was recreated already by the interrupted run of {finished_at}"
+            return f"was recreated already, by the interrupted run of {finished_at}"
         if last_repair is None or last_repair.instance != repair.instance:
             new_repair = Repair(self._id, repair.node, "", repair.instance, repair.mode, now)
             self._records.record(new_repair)

@@ -199,7 +199,7 @@ class Rollout:
         ]
         if late_names:
             raise GpuformError(
-                f"{_format_names(late_names)} did not come back in "
+                f"{_format_names(late_names)} did not become ready within "
                 f"{format_duration(STEP_TIMEOUT_S)}"
             )
         return bool(changing_names)
@@ -230,7 +230,7 @@ class Rollout:
             if node.state in FAILED_NODE_STATES:
                 reasons[name] = f"is {node.state}"
             elif find_replacement(node, declared_node):
-                reasons[name] = "was created with other values than declared"
+                reasons[name] = "was created with other values than the declared ones"
             elif (
                 declared_node.state == "RUNNING"
                 and workers_by_name is not None
@@ -271,8 +271,8 @@ class Rollout:
         if all(replacement.is_repair for replacement in remaining):
             activity, limit_name = ("repair", "repair.max_parallel")
         raise GpuformError(
-            f"the {activity} has stopped: {reasons}; {_format_names(waiting_names)} is as before",
-            hint=f"run it again to go on when that is well, or raise {limit_name}",
+            f"the {activity} has stopped: {reasons}; {_format_names(waiting_names)} is unchanged",
+            hint=f"remove the cause and run the command again to continue, or raise {limit_name}",
         )
 
     def _rank_replacement(
@@ -313,7 +313,7 @@ def describe_rollout(declared: Mapping[str, Any], plan: PoolPlan, node_count: in
         + (step_count - 1) * rollout.pause_s
     )
     order = ", those without jobs first" if has_scheduler and step_count > 1 else ""
-    limit = f"it takes {format_duration(longest_duration)} at most"
+    limit = f"at most {format_duration(longest_duration)}"
     return f"{step_size} at a time: {_format_names(names)}{order}; {limit}"
 
 

@@ -123,7 +123,7 @@ def test_a_lost_answer_adds_nothing_to_the_sums_twice(
         declared = node(FIRST, memory=memory)
         try:
             thing.up(declared)
-        except GpuformError:  # it is not known whether it was made: the next run looks again
+        except GpuformError:  # the result of its create is unknown: the next run looks again
             thing.up(declared)
         expected = (1, 2, memory)
     record = registry.record(ID)

@@ -228,7 +228,7 @@ def test_an_error_has_no_traceback(plugin: Any) -> None:
     request = provider_pb2.CreateRequest(urn=URN, properties=to_struct(GOOD))
     code, message = get_refusal(plugin.Create, request)
     assert code is grpc.StatusCode.UNKNOWN
-    assert message.startswith("there is no API key for Together")
+    assert message.startswith("the API key for Together is missing")
     assert "Traceback" not in message
 
 
@@ -318,7 +318,7 @@ def test_cancel_may_be_repeated(plugin: Any, servicer: Servicer) -> None:
         ("gpuform:together:Cluster", {}, "gpuform has no function"),
         ("gpuform:scp:images", {}, "missing a required argument: 'region_id'"),
         ("gpuform:scp:images", {"region": "x"}, "unexpected keyword argument 'region'"),
-        ("gpuform:together:get_regions", {}, "no API key"),
+        ("gpuform:together:get_regions", {}, "API key for Together is missing"),
     ],
 )
 def test_an_invalid_function_call_is_refused_with_a_reason(

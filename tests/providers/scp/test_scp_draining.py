@@ -182,7 +182,7 @@ class TestWithoutAScheduler:
         fewer = {**pool_inputs, "count": 2}
         assert predict_removed_nodes(environment, pool, fewer) is None
         (told,) = environment.unchecked
-        assert told.startswith("whether jobs run on nodes of pool train whose GPUs are removed: ")
+        assert told.startswith("the jobs on nodes of pool train whose GPUs are removed: ")
         assert list(environment.update(pool, fewer).nodes) == ["train-001", "train-002"]
 
     def test_declared_names_are_removed(self, environment: Any, pool_inputs: Properties) -> None:

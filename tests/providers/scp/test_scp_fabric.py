@@ -50,7 +50,7 @@ def test_a_fabric_with_members_is_not_deleted(environment: Any, pool_inputs: Pro
     with pytest.raises(GpuformError) as caught:
         environment.delete(fabric)
     assert "it has nodes: train-001, train-002, train-003" in str(caught.value)
-    assert "delete or move them first" in str(caught.value)
+    assert "delete or move the nodes first" in str(caught.value)
     assert environment.count_writes() == {}
     environment.client.delete_nodes(pool.outs["node_ids"])
     environment.delete(fabric)
@@ -66,7 +66,7 @@ def test_another_name_or_pool_is_another_fabric(environment: Any) -> None:
 def test_a_vendor_pool_that_does_not_exist_is_refused_while_planning(environment: Any) -> None:
     found = environment.find_problems("Fabric", {**FABRIC, "node_pool_id": "POOL009-krw1a"})
     assert list(found) == ["node_pool_id"]
-    assert "the platform has no node pool POOL009-krw1a" in found["node_pool_id"]
+    assert "node pool POOL009-krw1a not found for this account" in found["node_pool_id"]
 
 
 def test_a_failed_fabric_is_not_ready(environment: Any, pool_inputs: Properties) -> None:

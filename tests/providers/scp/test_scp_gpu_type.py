@@ -156,7 +156,7 @@ def test_exactly_one_of_gpu_type_and_server_type_id_is_declared(
     environment: Any, by_gpu: Properties
 ) -> None:
     _, wrong = checked(environment, {**by_gpu, "server_type_id": H100})
-    assert wrong == {"gpu_type": "does not go with server_type_id: keep one of the two"}
+    assert wrong == {"gpu_type": "conflicts with server_type_id: keep one of the two"}
     _, wrong = checked(environment, {k: v for k, v in by_gpu.items() if k != "gpu_type"})
     assert list(wrong) == ["server_type_id"]
     assert "or a gpu_type" in wrong["server_type_id"]
@@ -238,12 +238,12 @@ def test_a_single_node_is_found_by_its_gpu(
     inputs = {k: v for k, v in node_inputs.items() if k != "server_type_id"}
     inputs |= {"cluster_fabric_id": pool.outs["cluster_fabric_id"], "image_id": RUNS_ALL}
     _, wrong = checked(environment, {**inputs, "gpu_type": "H100"}, kind="GpuNode")
-    assert "2 types of servers have H100" in wrong["gpu_type"]
+    assert "2 server types have H100" in wrong["gpu_type"]
     node = made(environment, {**inputs, "gpu_type": "A100"}, "GpuNode")
     assert node.outs["server_type"] == "g1v128m1024_metal"
     with (
         environment.use_context("other"),
-        pytest.raises(GpuformError, match="gpu_type: 2 types of servers"),
+        pytest.raises(GpuformError, match="gpu_type: 2 server types"),
     ):
         GpuNodeLifecycle().create({**inputs, "gpu_node_name": "other", "gpu_type": "H100"})
 

@@ -152,7 +152,7 @@ class TestPool:
         answer_late(environment, 100_000)
         pool = environment.create("NodePool", pool_inputs)
         assert pool.outs["ready"] is False
-        assert "train-001, train-002, train-003: its create is unknown" in pool.reason
+        assert "train-001, train-002, train-003: the result of its create is unknown" in pool.reason
         assert environment.count_writes() == {CREATE: 1}
         (intent,) = environment.intents.list_all()
         assert intent.missing == ("train-001", "train-002", "train-003")

@@ -360,7 +360,7 @@ class TestFabrics:
         moved = {**pool_inputs, "cluster_fabric_name": "nowhere"}
         (problem,) = environment.find_problems("NodePool", moved, pool).items()
         assert problem[0] == "cluster_fabric_name"
-        assert "fabric nowhere has no members" in problem[1]
+        assert "fabric nowhere not found: it has no members" in problem[1]
         with pytest.raises(GpuformError, match="nowhere has no members"):
             environment.update(pool, moved)
         assert environment.count_writes() == {}
@@ -375,8 +375,8 @@ class TestFabrics:
         assert environment.find_problems("Fabric", fabric) == {}
         environment.count_writes()
         found = environment.find_problems("NodePool", moved, pool)
-        assert "the last node from fabric fabric1" in found["cluster_fabric_name"]
-        with pytest.raises(GpuformError, match="the last node from fabric fabric1"):
+        assert "the last node of fabric fabric1" in found["cluster_fabric_name"]
+        with pytest.raises(GpuformError, match="the last node of fabric fabric1"):
             environment.update(pool, moved)
         assert environment.count_writes() == {}
 
@@ -397,9 +397,9 @@ class TestFabrics:
     @pytest.mark.parametrize(
         ("change", "path", "said"),
         [
-            ({"cluster_fabric_id": "f" * 32}, "cluster_fabric_id", "there is no fabric"),
+            ({"cluster_fabric_id": "f" * 32}, "cluster_fabric_id", f"fabric {'f' * 32} not found"),
             ({"cluster_fabric_name": "fabric3"}, "cluster_fabric_name", "is named fabric2"),
-            ({"node_pool_id": "POOL002-krw1b"}, "cluster_fabric_id", "of vendor pool POOL001"),
+            ({"node_pool_id": "POOL002-krw1b"}, "cluster_fabric_id", "in the vendor pool POOL001"),
         ],
     )
     def test_a_fabric_that_does_not_fit_is_refused_while_planning(
@@ -421,7 +421,7 @@ class TestFabrics:
         self, environment: Any, pool_inputs: Properties
     ) -> None:
         found = environment.find_problems("NodePool", many(pool_inputs, 1))
-        assert "one server cannot make the fabric fabric1" in found["count"]
+        assert "one server cannot create the fabric fabric1" in found["count"]
         found = environment.find_problems("NodePool", one_by_one(pool_inputs, a={}))
         assert list(found) == ["nodes"]
 
@@ -514,7 +514,7 @@ class TestTrouble:
         environment.inject_fault("POST", "^/v1/gpu-nodes$", drop="before", skip=1)
         pool = environment.create("NodePool", many(pool_inputs, 8))
         assert pool.outs["ready"] is False
-        assert "it is not known whether it was made" in pool.reason
+        assert "the result of its create is unknown" in pool.reason
         assert len(pool.nodes) == 4
         pool = environment.update(pool)
         assert (pool.outs["ready"], len(pool.nodes)) == (True, 8)
@@ -585,7 +585,10 @@ class TestTrouble:
             pytest.raises(NameTaken, match="another pool") as caught,
         ):
             environment.create("NodePool", pool_inputs)
-        assert "declare as one's cluster_fabric_id the output of the other" in str(caught.value)
+        assert (
+            "declare the cluster_fabric_id output of one pool as the cluster_fabric_id of the other"
+            in str(caught.value)
+        )
         assert environment.count_writes() == {}
 
     def test_a_node_of_others_with_a_declared_name_stays_unchanged(
@@ -657,10 +660,10 @@ def test_a_plan_without_an_answer_reports_skipped_checks(
     ("field", "value", "said"),
     [
         ("image_id", "IMAGE-7XFMaJpLsapKvskFMjCtmn", "did you mean IMAGE-7XFMaJpLsapKvskFMjCtmm?"),
-        ("image_id", "IMAGE-9sHgDr3XkWnVtBq6ZyLmPa", "kr-west1 has no image"),
+        ("image_id", "IMAGE-9sHgDr3XkWnVtBq6ZyLmPa", "not found in kr-west1"),
         ("server_type_id", "g2v192m1920_metal", "write f90e8ef54cc2451b825608e9f95f7bcb"),
         ("server_type_id", "7ea25c90d1b348f6a80f3b6c94d27e15", "is UNAVAILABLE: use one of"),
-        ("node_pool_id", "POOL001-krw1b", "the platform has no node pool"),
+        ("node_pool_id", "POOL001-krw1b", "node pool POOL001-krw1b not found for this account"),
         ("subnet_id", "c72a9b1e6d3f4805917e4c2b8d5f0a36", "does not serve the subnet"),
     ],
 )

@@ -87,7 +87,7 @@ def test_a_failed_node_is_planned_as_recreated(declared: Properties) -> None:
     old = stored(declared, node("001"), node("002", "ERROR"), node("003"), ready=False)
     (found,) = NodePoolLifecycle().list_changes(old, declared)
     assert (found.path, found.replaces) == ('nodes["train-002"].state', False)
-    assert "deleted and created again" in found.because
+    assert "deletes and recreates it" in found.because
 
 
 def test_a_node_that_changes_state_plans_nothing(declared: Properties) -> None:

@@ -89,7 +89,7 @@ def test_a_failed_node_is_replaced_unless_it_is_spared() -> None:
     nodes = [node(1), node(2, "ERROR")]
     found = plan_pool(counted(2), nodes)
     assert [(each.node.id, each.reason) for each in found.replace] == [
-        ("id-2", "the node has failed: it is deleted and created again")
+        ("id-2", "the node has failed: gpuform deletes and recreates it")
     ]
     assert names(found.deleted_nodes) == ["train-002"]
     assert found.create == []

@@ -177,7 +177,7 @@ def test_a_declared_review_is_required_before_a_repair(
     assert told.startswith(f"node train-002 is broken: its state is ERROR, since {fault['since']}.")
     assert told.endswith("Not repaired: the repair needs a review of the plan")
     stayed = environment.update(pool, news)
-    assert "train-002: its state is ERROR, and it is not repaired: it waits for" in stayed.reason
+    assert "train-002: its state is ERROR; not repaired: the repair needs" in stayed.reason
     assert (ids(stayed), environment.count_writes()) == (ids(pool), {})
     monkeypatch.setenv(VARIABLE, "repair")
     assert ROW in environment.list_changes(pool, news)
@@ -263,7 +263,7 @@ def test_a_node_that_has_recovered_is_not_recreated(
     pool = broken(environment, pool)
     environment.set_node_state(pool.nodes["train-002"]["id"], "RUNNING")
     assert ids(environment.update(pool)) == ids(pool)
-    assert "node train-002 is no longer broken: it is left as it is" in environment.messages
+    assert "node train-002 is no longer broken: it stays as it is" in environment.messages
 
 
 def test_the_server_in_place_of_a_broken_one_is_never_recreated(
@@ -388,7 +388,7 @@ class TestNotReady:
         pool = environment.refresh(pool)
         conditions.told["train-002"] = NodeCondition()
         assert ids(environment.update(pool)) == ids(pool)
-        assert "node train-002 can be used again: it is left as it is" in environment.messages
+        assert "node train-002 is usable again: it stays as it is" in environment.messages
 
     def test_a_stopped_node_that_is_not_ready_is_no_fault(
         self, environment: Any, pool: Any, conditions: Conditions
@@ -406,7 +406,7 @@ class TestNotReady:
         with pytest.raises(GpuformError, match="nobody answers"):
             environment.update(pool)
         assert environment.refresh(pool).outs["faults"] == []
-        assert "whether the scheduler can use the nodes of pool train" in environment.unchecked[-1]
+        assert "the state of the nodes of pool train in the scheduler" in environment.unchecked[-1]
 
     def test_a_declared_not_ready_time_needs_a_scheduler(
         self, environment: Any, pool_inputs: Properties
@@ -521,7 +521,7 @@ class TestAskedFor:
         environment.count_writes()
         assert ids(environment.update(seen)) == ids(seen)
         assert environment.count_writes() == {}
-        assert "was recreated already by the interrupted run of" in " ".join(environment.messages)
+        assert "was recreated already, by the interrupted run of" in " ".join(environment.messages)
 
     def test_a_request_for_another_mode_is_refused(
         self, environment: Any, pool: Any, monkeypatch: pytest.MonkeyPatch

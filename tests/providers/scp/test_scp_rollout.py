@@ -63,7 +63,7 @@ def test_the_plan_of_a_rollout_shows_order_and_time(
     assert (change.path, change.replaces) == ("image_id", False)
     assert change.because == (
         "1 at a time: train-001, train-002, train-003, train-004, those without jobs first; "
-        "it takes 14h00m at most"
+        "at most 14h00m"
     )
     with environment.use_context(pool.name, preview=True):
         found = NodePoolLifecycle().predict_removed_nodes(pool.id, pool.outs, declared(pool))

@@ -48,7 +48,7 @@ def test_a_node_that_is_down_in_slurm_is_not_ready(
     outs = read(call, cluster)
     name = host(outs, NODES[1])
     assert outs["ready"] is False
-    assert outs["not_ready_reason"] == f"worker {name} cannot be used by Slurm: DOWN (bad GPU)"
+    assert outs["not_ready_reason"] == f"Slurm cannot use worker {name}: DOWN (bad GPU)"
 
 
 def test_a_node_drained_in_slurm_is_reported(call: ProviderContext, cluster: SlurmCluster) -> None:
@@ -68,4 +68,4 @@ def test_a_silent_controller_breaks_nothing(call: ProviderContext, cluster: Slur
     assert (outs["ready"], told(outs, "slurm")) == (True, [None] * 3)
     assert told(outs, "kubernetes") == ["Ready"] * 3
     assert "Slurm could not be asked" in outs["workers_not_asked"]
-    assert unchecked == [f"workers of cluster train: {outs['workers_not_asked']}"]
+    assert unchecked == [f"the workers of cluster train: {outs['workers_not_asked']}"]

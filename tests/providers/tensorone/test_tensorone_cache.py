@@ -80,7 +80,7 @@ def test_a_cache_that_never_ends_is_told(world: Any, inputs: Json) -> None:
     world.seen(made)
     changed = world.update(made, {**inputs, "tags": {"a": "b"}}, timeout=600.0)
     assert changed.outs["ready"] is False
-    with pytest.raises(GpuformError, match="keeps answering from before the last change"):
+    with pytest.raises(GpuformError, match="repeats the state from before the last change"):
         world.refresh(changed)
 
 
@@ -176,6 +176,6 @@ def test_a_success_that_is_none_is_an_error(world: Any) -> None:
     broken = client.TensorOneClient("http://t.test", "key", httpx.MockTransport(lambda _: answer))
     with (
         use_context(ProviderContext(clock=world.clock)),
-        pytest.raises(GpuformError, match="answered 200 and that it had no success"),
+        pytest.raises(GpuformError, match="answered 200 without success"),
     ):
         broken.get_cluster("c")

@@ -186,7 +186,10 @@ class TestByAStart:
         world.settings(capacity={"A100": 5})
         updated = world.update(made, {**inputs, "gpu_count": 8})
         assert updated.outs["ready"] is False
-        assert "TensorOne has no 8 A100 GPUs free" in updated.outs["not_ready_reason"]
+        assert (
+            "TensorOne is out of capacity: it has no 8 A100 GPUs free"
+            in updated.outs["not_ready_reason"]
+        )
         world.settings(capacity={})
         assert "ready" in world.plan(updated)
         assert world.update(updated).outs["ready"] is True

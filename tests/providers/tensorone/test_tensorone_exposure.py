@@ -30,9 +30,9 @@ def test_a_rule(rule: Any, ports: Any) -> None:
 @pytest.mark.parametrize(
     ("values", "seen", "unknown"),
     [
-        ({}, {}, "once it is there"),
-        ({"ssh_enabled": UNKNOWN}, {}, "once it is there"),
-        ({"ssh_enabled": False, "security_groups": ["sg"]}, {}, "once it is there"),
+        ({}, {}, "once it exists"),
+        ({"ssh_enabled": UNKNOWN}, {}, "once it exists"),
+        ({"ssh_enabled": False, "security_groups": ["sg"]}, {}, "once it exists"),
         ({"ssh_enabled": False}, {}, ""),
         ({}, {"status": "running"}, "run `gpuform refresh`"),
         ({"security_groups": ["a"]}, {**CLOSED, "security_groups": ["b"]}, "security_groups may"),

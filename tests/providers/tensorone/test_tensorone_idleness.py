@@ -170,7 +170,7 @@ def test_a_contradiction_is_not_idle(world: Any, idle: Any, path: str, value: An
 def test_nobody_tells_since_when_it_runs(world: Any, idle: Any) -> None:
     gone = ["uptime_seconds", "status_details.last_status_change"]
     world.control("POST", f"tensorone/clusters/{idle.id}", {"hidden": gone})
-    assert verdict(world, idle).because == "nobody tells since when it runs"
+    assert verdict(world, idle).because == "the time since when it runs is unknown"
     world.control("POST", f"tensorone/clusters/{idle.id}", {"hidden": gone[:1]})
     assert verdict(world, idle).is_idle
 
@@ -278,7 +278,7 @@ class TestStopped:
 @pytest.mark.parametrize("value", ["0", True, -3, 400, float("nan")], ids=repr)
 def test_the_use_that_a_plan_tells_is_measured_too(world: Any, idle: Any, value: Any) -> None:
     shows(world, idle, "metrics.current.gpu_utilization", value)
-    with world.serving(), pytest.raises(Exception, match="tells no use of its GPUs"):
+    with world.serving(), pytest.raises(Exception, match="reports no use of its GPUs"):
         ClusterLifecycle.measure_gpu_usage(Settings(), idle.id)
 
 

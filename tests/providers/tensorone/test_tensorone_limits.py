@@ -90,7 +90,9 @@ def test_what_would_take_too_long_is_told_and_not_sent(clock: Any, call: Provide
     call.start_deadline(60)
     with use_context(call):
         client.get_cluster("c")
-        with pytest.raises(RateLimited, match="the limit of GET requests is used up for") as caught:
+        with pytest.raises(
+            RateLimited, match="the limit of GET requests is reached; waiting"
+        ) as caught:
             client.get_cluster("c")
     assert caught.value.hint is not None
     assert sum(platform.taken.values()) == 1
@@ -268,4 +270,4 @@ class TestAFreeKey:
             free.http.get("/tensorone/v1/clusters", headers=headers)
         free.told.clear()
         assert free.refresh(made).outs["ready"] is True
-        assert any("the limit of GET requests is used up for" in each for each in free.told)
+        assert any("the limit of GET requests is reached; waiting" in each for each in free.told)

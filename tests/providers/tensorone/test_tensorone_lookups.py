@@ -64,7 +64,7 @@ def test_metrics_of_now_and_of_a_window(made: Json) -> None:
 
 
 def test_what_cannot_be_asked_for_is_an_error(made: Json) -> None:
-    with pytest.raises(GpuformError, match="'2h' is no window: give one of 1h, 6h, 24h, 7d"):
+    with pytest.raises(GpuformError, match="'2h' is not a window: use one of 1h, 6h, 24h, 7d"):
         metrics(made["train"].id, "2h")
     with pytest.raises(NotFound):
         metrics("cluster_000000000000")

@@ -13,7 +13,7 @@ from gpuform.providers.tensorone.cluster import ClusterLifecycle
 Json = dict[str, Any]
 
 ROW = 'repair["train"]'
-UNKNOWN_USE = "TensorOne does not tell the use of its GPUs"
+UNKNOWN_USE = "TensorOne does not report the use of its GPUs"
 
 
 class Killed(BaseException):
@@ -167,7 +167,7 @@ class TestItsWork:
     def test_that_began_after_the_plan_holds_it(self, world: Any, cluster: Any) -> None:
         seen = degraded(world, cluster)
         show(world, cluster, "degraded", gpu_utilization=60.0)
-        with pytest.raises(GpuformError, match="cluster train is not restarted: a GPU may be"):
+        with pytest.raises(GpuformError, match="cluster train: not restarted: a GPU may be"):
             world.update(seen)
         assert calls(world) == []
 
@@ -184,7 +184,7 @@ def test_one_that_is_well_again_is_left(world: Any, cluster: Any) -> None:
     show(world, cluster, None)
     world.update(seen)
     assert calls(world) == []
-    assert "cluster train is no longer broken: it is left as it is" in world.told
+    assert "cluster train is no longer broken: it stays as it is" in world.told
 
 
 def test_an_answer_of_long_ago_is_no_fault(world: Any, cluster: Any) -> None:
@@ -203,7 +203,7 @@ def test_a_restart_that_did_not_help_is_not_repeated(world: Any, cluster: Any) -
         assert [fault["because"] for fault in each.outs["faults"]]
         assert world.plan(each) == {}
         assert "it was restarted at 20" in notices(each)[0]
-        assert "and that did not help" in notices(each)[0]
+        assert "without success" in notices(each)[0]
     world.update(world.refresh(done))
     assert calls(world) == []
     show(world, cluster, None)
@@ -262,7 +262,7 @@ def test_one_whose_restart_was_cut_off_is_broken(
             world.update(seen)
     show(world, cluster, None)
     seen = world.refresh(seen)
-    assert [each["because"] for each in seen.outs["faults"]] == ["its restart was cut off"]
+    assert [each["because"] for each in seen.outs["faults"]] == ["its restart was interrupted"]
     assert ROW in world.plan(seen)
     assert world.update(seen).outs["status"] == "running"
     assert record(world, cluster) is None

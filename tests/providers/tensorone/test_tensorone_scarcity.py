@@ -62,8 +62,9 @@ class TestAlternatives:
         with pytest.raises(OutOfCapacity) as caught:
             world.create({**inputs, "on_no_capacity": SEARCH})
         assert caught.value.message == (
-            "TensorOne has no 4 A100 GPUs free in us-west-2 and no 4 H100 GPUs free in us-west-2 "
-            "and no 4 A100 GPUs free in us-east-1 now; nothing was created"
+            "TensorOne is out of capacity: it has no 4 A100 GPUs free in us-west-2 and no 4 "
+            "H100 GPUs free in us-west-2 and no 4 A100 GPUs free in us-east-1 now; nothing was "
+            "created"
         )
         assert "on_no_capacity" not in str(caught.value.hint)
         assert (world.objects(), world.intents.records.names()) == ([], [])

@@ -66,7 +66,7 @@ def test_a_template_that_has_moved_on_is_told_and_plans_nothing(world: Any, inpu
     seen = world.refresh(world.refresh(made))
     assert world.plan(seen) == {}
     (text,) = notices(world, seen)
-    assert "is v2.2.0 by now, and it was made from v2.1.0" in text
+    assert "is now v2.2.0, and the cluster was created from v2.1.0" in text
     tagged = world.update(seen, {**seen.inputs, "tags": {"a": "b"}})
     assert tagged.outs["made_from_version"] == "v2.1.0"
 

@@ -34,7 +34,10 @@ class TestPlans:
         ran = keyless.run("preview")
         assert ran.code == 0
         assert plan_of(ran.out).startswith(FIRST)
-        told = "tensorone cannot be asked, and what is planned there may fail: there is no API key"
+        told = (
+            "tensorone cannot be asked, and what is planned there may fail: the API key for "
+            "TensorOne is missing"
+        )
         assert f"Not checked:\n    {told}" in ran.out
 
     def test_with_the_flag_it_stops_every_command(self, keyless: Scene) -> None:

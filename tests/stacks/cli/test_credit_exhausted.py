@@ -98,5 +98,5 @@ def test_nothing_new_is_made(scene: Scene) -> None:
     refused = scene.run("up", "--yes")
     assert refused.code == OUT_OF_CREDIT
     assert "answered 402: Insufficient credits" in refused.out
-    assert "add credit to the account, then run it again" in refused.out
+    assert "add credit to the account, then run the command again" in refused.out
     assert scene.run("destroy", "--yes").code == 0

@@ -134,9 +134,7 @@ class TestPlatforms:
         monkeypatch.setenv("TOGETHER_API_KEY", MEMBER_KEY)
         found = findings(made.run, code=0)
         (told,) = warnings(found)
-        assert told.startswith(
-            "together: the Together key is a Member's, and the role Member may only look at "
-        )
+        assert told.startswith("together: the Together key has the role Member, which only reads ")
         (refused,) = [
             each
             for each in made.run("up", "--yes", "--replace", "data").err.splitlines()

@@ -441,7 +441,7 @@ class TestIdle:
         change(scene, hidden=["metrics"])
         silent = scene.run("expire", "--yes")
         assert silent.code == 0
-        assert "not stopped as idle: its use is not told" in silent.out + silent.err
+        assert "not stopped as idle: its use is unknown" in silent.out + silent.err
         assert there(scene, "tensorone") == ["running"]
 
     @pytest.mark.slow

@@ -81,7 +81,7 @@ def test_it_can_be_emulated_outside_of_a_project(
 def test_who_could_not_be_asked(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     ran = run("offers")
     assert ran.code == 1
-    assert "not asked: together (there is no API key for Together" in ran.out
+    assert "not asked: together (the API key for Together is missing" in ran.out
     assert "not asked: tensorone (its API has no such lists" in ran.out
     assert ran.err == "error: no platform could be asked\n"
     assert run("offers", "--platform", "tensorone").code == 0

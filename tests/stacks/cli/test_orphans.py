@@ -100,7 +100,7 @@ def test_a_platform_without_credentials_is_named(
     monkeypatch.delenv("TOGETHER_API_KEY")
     ran = account("orphans")
     assert ran.code == 0
-    assert "not asked: together (there is no API key for Together" in ran.out
+    assert "not asked: together (the API key for Together is missing" in ran.out
     assert account("orphans", "--platform", "together").code == 4
     for name in ("SCP_TF_ACCESS_KEY", "SCP_TF_SECRET_KEY", "TENSORONE_API_KEY"):
         monkeypatch.delenv(name)

@@ -9,7 +9,7 @@ from plan_scenes import NOBODY, Scene
 
 from gpuform.providers.emulator.together import ADMIN_KEY, MEMBER_KEY
 
-REFUSED = "error: the Together key is a Member's, and the role Member may only look at clusters"
+REFUSED = "error: the Together key has the role Member, which only reads clusters"
 EARLIER = """
 from gpuform.providers.scp import Fabric
 

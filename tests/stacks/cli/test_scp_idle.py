@@ -91,7 +91,7 @@ def test_it_takes_as_many_looks_as_the_time_needs(pool: tuple[Scene, str]) -> No
     for _ in range(3):
         ran = scene.run("expire", "--yes")
         assert (ran.code, states(scene)) == (0, {"RUNNING"}), ran.err
-        assert "pool is not stopped as idle: quiet for " in ran.out + ran.err
+        assert "pool is not stopped as idle: idle for " in ran.out + ran.err
         advance(scene, LOOK)
     dry = scene.run("expire", "--dry-run")
     assert (dry.code, states(scene)) == (3, {"RUNNING"}), dry.out
@@ -114,7 +114,7 @@ def test_looks_of_a_dry_run_or_a_status_are_not_remembered(pool: tuple[Scene, st
     show_all_gpus(scene)
     for _ in range(5):
         assert scene.run("expire", "--dry-run").code == 0
-        assert "quiet for less than a minute" in scene.run("status", "--refresh").out
+        assert "idle for less than a minute" in scene.run("status", "--refresh").out
         advance(scene, LOOK)
 
 

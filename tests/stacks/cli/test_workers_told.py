@@ -63,10 +63,10 @@ def test_a_silent_api_server_is_told_and_no_drift(up: Run, emulator: Any) -> Non
     )
     drift = up("drift", "--detailed-exitcode")
     assert drift.code == 0, drift.out
-    assert "Kubernetes could not be asked" in drift.out
+    assert "Kubernetes did not answer" in drift.out
     status = up("status", "--refresh")
     assert status.code == 0
-    assert "its workers could not be looked at: Kubernetes could not be asked" in status.out
+    assert "the state of its workers is unknown: Kubernetes did not answer" in status.out
 
 
 @pytest.mark.slow

@@ -102,7 +102,7 @@ def test_another_volume_is_not_the_kept_one(world: World, old: str) -> None:
                     .replace("shared_volumes.data.id", "shared_volumes.b.id"))  # fmt: skip
     refused = up(world.stack)
     assert "volume_id" in str(refused)
-    assert "is to stay with rollout.keep_volume" in str(refused)
+    assert "rollout.keep_volume keeps it" in str(refused)
     assert ids(world) == [old]
 
 

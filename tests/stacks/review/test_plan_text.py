@@ -65,7 +65,7 @@ def test_what_destroys_capacity_is_first(golden: Golden, resource: Make, change:
             "billing_type",
             "RESERVED",
             "ON_DEMAND",
-            because="no longer declared: back to the default",
+            because="no longer declared: the platform resets it to the default",
         ),
         gpus_removed=8,
     )
