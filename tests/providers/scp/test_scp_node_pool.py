@@ -361,7 +361,7 @@ class TestFabrics:
         (problem,) = environment.find_problems("NodePool", moved, pool).items()
         assert problem[0] == "cluster_fabric_name"
         assert "fabric nowhere not found: it has no members" in problem[1]
-        with pytest.raises(GpuformError, match="nowhere has no members"):
+        with pytest.raises(GpuformError, match="fabric nowhere not found: it has no members"):
             environment.update(pool, moved)
         assert environment.count_writes() == {}
 
