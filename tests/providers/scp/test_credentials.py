@@ -77,9 +77,9 @@ def test_missing_keys_are_named_in_the_error(home: Home) -> None:
 @pytest.mark.parametrize(
     ("variables", "config", "missing"),
     [
-        ({"SCP_TF_ACCESS_KEY": "k-1"}, {}, "no SCP_TF_SECRET_KEY"),
-        ({"SCP_TF_SECRET_KEY": "k-1"}, {}, "no SCP_TF_ACCESS_KEY"),
-        ({}, {"scp:secretKey": "k-1"}, "no SCP_TF_ACCESS_KEY"),
+        ({"SCP_TF_ACCESS_KEY": "k-1"}, {}, "SCP_TF_SECRET_KEY is not"),
+        ({"SCP_TF_SECRET_KEY": "k-1"}, {}, "SCP_TF_ACCESS_KEY is not"),
+        ({}, {"scp:secretKey": "k-1"}, "SCP_TF_ACCESS_KEY is not"),
     ],
 )
 def test_half_of_a_pair_is_not_completed_from_the_files(
@@ -271,7 +271,7 @@ def test_an_invalid_override_is_named_and_not_shown(home: Home, override: str) -
 
 
 def test_a_missing_region_is_named_in_the_error(home: Home) -> None:
-    with pytest.raises(GpuformError, match="set SCP_TF_DEFAULT_REGION") as caught:
+    with pytest.raises(GpuformError, match="Set SCP_TF_DEFAULT_REGION") as caught:
         home.find(KEYS)
     assert "g has kr-south1, kr-south2, kr-south3" in str(caught.value)
 

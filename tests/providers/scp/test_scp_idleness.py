@@ -118,7 +118,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
 def test_one_quiet_observation_is_not_enough(watched: Watched) -> None:
     verdict = watched.look()
     assert not verdict.is_idle
-    assert verdict.because.startswith("quiet for less than a minute, so that it may be due at ")
+    assert verdict.because.startswith("idle for less than a minute, so that it may be due at ")
 
 
 def test_quiet_observations_over_the_declared_time_are_idleness(watched: Watched) -> None:
@@ -228,7 +228,7 @@ DOUBTS: dict[str, Callable[[Watched], None]] = {
 
 @pytest.mark.parametrize("doubt", DOUBTS)
 def test_any_sign_of_use_begins_the_time_again(watched: Watched, doubt: str) -> None:
-    assert watched.looks(3000.0).because.startswith("quiet for 50m")
+    assert watched.looks(3000.0).because.startswith("idle for 50m")
     before = watched.node, watched.told, dict(watched.scheduler.nodes_)
     DOUBTS[doubt](watched)
     try:
