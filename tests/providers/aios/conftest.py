@@ -26,31 +26,31 @@ Json = dict[str, Any]
 
 @dataclass
 class Registry:
-    """`http` speaks with the emulator past gpuform; calls tell their warnings here."""
+    """The emulated registry: `http` bypasses gpuform, `warnings` are those of contexts."""
 
     http: httpx.Client
     client: AiosClient
     intents: Intents
     warnings: list[str] = field(default_factory=list)
 
-    def admin(self, method: str, path: str, body: Any = None) -> Any:
+    def call_emulator(self, method: str, path: str, body: Any = None) -> Any:
         answer = self.http.request(method, f"/_emulator/{path}", json=body)
         answer.raise_for_status()
         return answer.json()
 
-    def fault(self, method: str, path: str, **rule: Any) -> None:
-        self.admin("POST", "faults", {"method": method, "path": path, **rule})
+    def inject_fault(self, method: str, path: str, **rule: Any) -> None:
+        self.call_emulator("POST", "faults", {"method": method, "path": path, **rule})
 
-    def set(self, **settings: Any) -> None:
-        self.admin("POST", "aios/settings", settings)
+    def configure(self, **settings: Any) -> None:
+        self.call_emulator("POST", "aios/settings", settings)
 
-    def writes(self) -> list[tuple[str, str, Any]]:
-        """The requests that may change something, since this was last called.
+    def list_writes(self) -> list[tuple[str, str, Any]]:
+        """Return the changing requests since the last call, and forget them.
 
-        A PUT that removes none of the nodes is a look: its answer is the record as it is now.
+        A PUT that removes no node is left out: gpuform sends it to read the present record.
         """
-        found = self.admin("GET", "requests")
-        self.admin("DELETE", "requests")
+        found = self.call_emulator("GET", "requests")
+        self.call_emulator("DELETE", "requests")
         return [
             (each["method"], each["path"], each["body"])
             for each in found
@@ -59,16 +59,16 @@ class Registry:
             and each["body"] != EMPTY_UPDATE.body
         ]
 
-    def ask(self, method: str, path: str, body: Any = None) -> httpx.Response:
+    def send_request(self, method: str, path: str, body: Any = None) -> httpx.Response:
         return self.http.request(method, f"/aios{path}", json=body)
 
-    def record(self, cluster_id: str) -> Json:
-        answer = self.ask("GET", f"/clusters/{cluster_id}")
+    def get_record(self, cluster_id: str) -> Json:
+        answer = self.send_request("GET", f"/clusters/{cluster_id}")
         assert answer.status_code == 200, answer.text
         found: Json = answer.json()
         return found
 
-    def call(self, name: str = "west") -> ProviderContext:
+    def create_context(self, name: str = "west") -> ProviderContext:
         return ProviderContext(
             urn=f"urn:pulumi:dev::project::type::{name}",
             clock=EmulatorClock(URL),
@@ -87,14 +87,14 @@ def registry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Regist
         client = AiosClient(f"{URL}/aios", f"{URL}/aios", transport)
         http = httpx.Client(base_url=URL, transport=transport)
         registry = Registry(http, client, Intents(FolderRecords(tmp_path / "intents")))
-        with mount_transport(URL, transport), http, use_context(registry.call()):
+        with mount_transport(URL, transport), http, use_context(registry.create_context()):
             yield registry
         client.close()
 
 
 @dataclass
-class Thing:
-    """One resource under a host, with its state."""
+class StoredResource:
+    """One resource of a program, with its id and state as a host stores them."""
 
     registry: Registry
     lifecycle: Any
@@ -103,54 +103,54 @@ class Thing:
     state: Json = field(default_factory=dict)
 
     def check(self, declared: Json) -> Json:
-        """The inputs to use."""
+        """Return the inputs that the lifecycle's check accepts."""
         found = self.lifecycle.check(self.state, {**declared, "__provider": "p"})
         assert [(each.property, each.reason) for each in found.failures] == []
         return {**found.inputs, "__provider": "p"}
 
-    def up(self, declared: Json) -> list[str]:
-        """Creates or updates as a host does; the paths that were planned to change."""
-        with use_context(self.registry.call(self.name)):
+    def apply(self, declared: Json) -> list[str]:
+        """Create or update the resource; return "created" or the planned paths."""
+        with use_context(self.registry.create_context(self.name)):
             inputs = self.check(declared)
             if not self.id:
                 made = self.lifecycle.create(inputs)
                 self.id, self.state = made.id, {**made.outs, "__provider": "p"}
                 return ["created"]
-            planned = self.planned(declared)
+            planned = self.list_planned_paths(declared)
             if planned:
                 outs = self.lifecycle.update(self.id, self.state, inputs).outs
                 self.state = {**outs, "__provider": "p"}
             return planned
 
-    def planned(self, declared: Json) -> list[str]:
-        with use_context(self.registry.call(self.name)):
+    def list_planned_paths(self, declared: Json) -> list[str]:
+        with use_context(self.registry.create_context(self.name)):
             inputs = self.check(declared)
             found = self.lifecycle.list_changes(self.state, inputs)
             return [each.path for each in found if each.action != "keep"]
 
     def refresh(self) -> bool:
-        """Whether the object is still there."""
-        with use_context(self.registry.call(self.name)):
+        """Read the object into the state; return False if it is gone."""
+        with use_context(self.registry.create_context(self.name)):
             seen = self.lifecycle.read(self.id, self.state)
         if seen.id:
             self.state = {**seen.outs, "__provider": "p"}
         return bool(seen.id)
 
     def delete(self) -> None:
-        with use_context(self.registry.call(self.name)):
+        with use_context(self.registry.create_context(self.name)):
             self.lifecycle.delete(self.id, self.state)
 
 
 @pytest.fixture
-def cluster(registry: Registry) -> Thing:
-    return Thing(registry, ClusterLifecycle(), "west")
+def cluster(registry: Registry) -> StoredResource:
+    return StoredResource(registry, ClusterLifecycle(), "west")
 
 
 @pytest.fixture
 def gpu_node(registry: Registry) -> Any:
-    """Makes resources, by their names in the program."""
+    """Return a function that creates a GpuNode of a name in the program."""
 
-    def make(name: str) -> Thing:
-        return Thing(registry, GpuNodeLifecycle(), name)
+    def make(name: str) -> StoredResource:
+        return StoredResource(registry, GpuNodeLifecycle(), name)
 
     return make

@@ -21,7 +21,7 @@ from gpuform.providers.records import FolderRecords, Intents
 from gpuform.schemas.aios.documents import node_to_entry
 from gpuform.schemas.aios.parts import complete_node
 
-from .conftest import Thing
+from .conftest import StoredResource
 from .lagging_registry import Faults, LaggingRegistry, sums_of
 
 Json = dict[str, Any]
@@ -37,7 +37,7 @@ class Stack:
     name: str
     registry: LaggingRegistry
     folder: Path
-    things: dict[str, Thing] = field(default_factory=dict)
+    things: dict[str, StoredResource] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     is_at_work: bool = False
 
@@ -45,7 +45,7 @@ class Stack:
         self.url = f"http://{self.name}.test"
         self.intents = Intents(FolderRecords(self.folder / self.name))
 
-    def call(self, name: str) -> ProviderContext:
+    def create_context(self, name: str) -> ProviderContext:
         ours = {thing.id for thing in self.things.values() if thing.id}
         return ProviderContext(
             urn=f"urn:pulumi:dev::{self.name}::type::{name}",
@@ -55,9 +55,9 @@ class Stack:
             on_warning=self.warnings.append,
         )
 
-    def thing(self, name: str, kind: Any = GpuNodeLifecycle) -> Thing:
+    def thing(self, name: str, kind: Any = GpuNodeLifecycle) -> StoredResource:
         if name not in self.things:
-            self.things[name] = Thing(self, kind(), name)  # type: ignore[arg-type]
+            self.things[name] = StoredResource(self, kind(), name)  # type: ignore[arg-type]
         return self.things[name]
 
     @contextmanager
@@ -83,7 +83,7 @@ class Colleague:
     number: int = 0
 
     def act(self) -> None:
-        record = self.registry.record(WEST)
+        record = self.registry.get_record(WEST)
         if record is None:
             self.own.clear()
             return
@@ -152,7 +152,7 @@ class Course:
     def _play(self, acts: int) -> None:
         one = self.stacks[0]
         with one.working(self.monkeypatch):
-            one.thing(WEST, ClusterLifecycle).up({**RECORD, "cluster_id": WEST})
+            one.thing(WEST, ClusterLifecycle).apply({**RECORD, "cluster_id": WEST})
         self.colleague.act()
         self.registry.faults = Faults(
             lag=self.chance.choice([0.0, 0.5, 1.0]),
@@ -213,7 +213,7 @@ class Course:
                 if act == "up":
                     declared = self._declared(stack, name)
                     self.attempted[id(thing)] = declared
-                    thing.up(declared)
+                    thing.apply(declared)
                     self._learn_of_lost_values(str(thing.state.get("not_ready_reason")))
                     self._check_up(stack, name, thing)
                 elif thing.id and act == "refresh":
@@ -246,9 +246,9 @@ class Course:
                 now = next(each for each in self.entries(WEST) if each["id"] == id_)
                 self.colleague.own[id_] = {k: v for k, v in now.items() if k != "_id"}
 
-    def _recover(self, thing: Thing) -> None:
+    def _recover(self, thing: StoredResource) -> None:
         """Find what an interrupted create has made, as every command of an engine does first."""
-        call = thing.registry.call(thing.name)
+        call = thing.registry.create_context(thing.name)
         declared = self.attempted.get(id(thing))
         if thing.id or declared is None or not call.intents.list_for_urn(str(call.urn)):
             return
@@ -259,26 +259,26 @@ class Course:
             thing.id, thing.state = found.id, {**found.outs, "__provider": "p"}
 
     def entries(self, cluster_id: str) -> list[Json]:
-        record = self.registry.record(cluster_id)
+        record = self.registry.get_record(cluster_id)
         return record["nodes"]["nodeData"] if record else []
 
-    def _check_up(self, stack: Stack, name: str, thing: Thing) -> None:
+    def _check_up(self, stack: Stack, name: str, thing: StoredResource) -> None:
         if thing.state.get("ready") is False:
             self.log.append(f"  not ready: {thing.state.get('not_ready_reason')}")
             return
         if name == EAST:
             found = plain(self.entries(EAST))
-            assert found == plain(map(wired, self.east)), f"{found}; {self.told()}"
+            assert found == plain(map(wired, self.east)), f"{found}; {self.describe()}"
             return
         id_ = f"{stack.name}-{name}"
         found = [each for each in self.entries(WEST) if each["id"] == id_]
         own = wired({"id": id_, **self.wanted[stack.name][name]})
-        assert plain(found) == plain([own]), f"{found} is not {own}; {self.told()}"
+        assert plain(found) == plain([own]), f"{found} is not {own}; {self.describe()}"
 
-    def _check_gone(self, thing: Thing) -> None:
+    def _check_gone(self, thing: StoredResource) -> None:
         cluster_id, _, node_id = thing.id.partition("/")
         found = [each for each in self.entries(cluster_id) if each["id"] == node_id]
-        assert found == [], self.told()
+        assert found == [], self.describe()
 
     def _end(self) -> None:
         """All faults end; every stack makes what it wants, and nothing is left to do."""
@@ -286,7 +286,7 @@ class Course:
         self.registry.clock.moment += 1000
         for _ in range(3):
             done = [self._run(stack, *each) for stack in self.stacks for each in self._wants(stack)]
-        assert all(done), self.told()
+        assert all(done), self.describe()
         expected = {}
         for stack in self.stacks:
             for name, own in self.wanted[stack.name].items():
@@ -294,7 +294,7 @@ class Course:
                 expected[id_] = wired({"id": id_, **own})
         found = plain(self.entries(WEST))
         whole = plain([*expected.values(), *self.colleague.own.values()])
-        assert found == whole, f"{found} is not {whole}; {self.told()}"
+        assert found == whole, f"{found} is not {whole}; {self.describe()}"
 
     def _wants(self, stack: Stack) -> list[tuple[str, str]]:
         names = [name for name in stack.things if name not in (WEST, EAST)]
@@ -304,7 +304,7 @@ class Course:
         acts += [(name, "up") for name in wanted if name not in names]
         return acts + [(EAST, "up")] * (EAST in stack.things)
 
-    def told(self) -> str:
+    def describe(self) -> str:
         return "\n".join([f"seed {self.seed}: {self.registry.faults}", *self.log])
 
 

@@ -89,7 +89,7 @@ class LaggingRegistry:
         self._versions: list[tuple[float, dict[str, Json]]] = [(0.0, {})]
         self._is_inside = False
 
-    def record(self, cluster_id: str) -> Json | None:
+    def get_record(self, cluster_id: str) -> Json | None:
         """The record as it is, for a test."""
         return copy.deepcopy(self._versions[-1][1].get(cluster_id))
 
@@ -176,7 +176,7 @@ class LaggingRegistry:
             made = {"_id": self._new_id(), **copy.deepcopy(record), "status": "live"}
             self._records.insert_one(made)
             self._keep()
-            result = self.record(values["id"])
+            result = self.get_record(values["id"])
         return 200, {"success": True, "task_id": "", "result": result}
 
     def update(self, id_: str, body: Json) -> tuple[int, Any]:
@@ -192,7 +192,7 @@ class LaggingRegistry:
         except Exception as error:  # noqa: BLE001 - as the service: any failure is a 500
             return 500, {"error": str(error)}
         self._keep()
-        return 200, self.record(id_)
+        return 200, self.get_record(id_)
 
     def _keep(self) -> None:
         """Mongoose gives each entry an id; a new version of all records is there from now on."""

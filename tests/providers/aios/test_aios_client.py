@@ -133,11 +133,11 @@ def test_a_missing_address_is_named_in_the_error() -> None:
 
 
 def test_the_lookup_queries_records_for_programs(registry: Any) -> None:
-    registry.ask("POST", "/clusters", CLUSTER)
-    registry.ask("POST", "/clusters", {**CLUSTER, "id": "east", "regionId": "us-east-1"})
+    registry.send_request("POST", "/clusters", CLUSTER)
+    registry.send_request("POST", "/clusters", {**CLUSTER, "id": "east", "regionId": "us-east-1"})
     assert [each.id for each in clusters()] == [CLUSTER["id"], "east"]
     for settings in ("raw", "wrapped", "both"):
-        registry.set(query_envelope=settings)
+        registry.configure(query_envelope=settings)
         (found,) = clusters({"regionId": "us-east-1"})
         assert found.id == "east"
     (found,) = clusters(QUERY | {"regionId": "us-east-1"}, envelope="wrapped")
@@ -150,7 +150,7 @@ def test_the_plan_of_a_new_record_reports_a_missing_parser_address(
     monkeypatch.delenv("AIOS_PARSER_URL")
     unchecked: list[str] = []
     for mode in ("parser", "direct"):
-        call = registry.call()
+        call = registry.create_context()
         call.on_skipped_check = unchecked.append
         with use_context(call):
             assert cluster.lifecycle.check({}, {**DECLARED, "create_mode": mode}).failures == []

@@ -21,7 +21,7 @@ FIRST = NODES[0]
 
 @pytest.fixture
 def scheduler(registry: Any, monkeypatch: pytest.MonkeyPatch) -> Simulated:
-    clock = SimpleNamespace(now=lambda: registry.admin("GET", "clock")["now"])
+    clock = SimpleNamespace(now=lambda: registry.call_emulator("GET", "clock")["now"])
     made = Simulated(clock, NODES)
     monkeypatch.setattr(entry_removal, "create_declared_scheduler", lambda *_: made)
     return made
@@ -36,15 +36,15 @@ def declared_with_nodes() -> Any:
 @pytest.fixture
 def separate_node(cluster: Any, gpu_node: Any) -> Any:
     """A node that is a resource of its own."""
-    cluster.up({name: value for name, value in DECLARED.items() if name != "nodes"})
+    cluster.apply({name: value for name, value in DECLARED.items() if name != "nodes"})
     entry = dict(DECLARED["nodes"]["node_data"][0])
     made = gpu_node("one")
-    made.up({"cluster_id": ID, "node_id": entry.pop("id"), **entry, "drain": ASKED})
+    made.apply({"cluster_id": ID, "node_id": entry.pop("id"), **entry, "drain": ASKED})
     return made
 
 
 def entries(registry: Any) -> list[str]:
-    return [entry["id"] for entry in registry.record(ID)["nodes"]["nodeData"]]
+    return [entry["id"] for entry in registry.get_record(ID)["nodes"]["nodeData"]]
 
 
 def without_first(declared: Any) -> Any:
@@ -73,10 +73,10 @@ def test_a_busy_node_stays_with_policy_fail(
 ) -> None:
     scheduler.run(FIRST, 300)
     separate_node.state["drain"] = {**ASKED, "on_busy": "fail"}
-    registry.writes()
+    registry.list_writes()
     with pytest.raises(GpuformError, match=f"node {ID}/{FIRST}: no node was removed: jobs run"):
         separate_node.delete()
-    assert (registry.writes(), entries(registry)) == ([], [FIRST])
+    assert (registry.list_writes(), entries(registry)) == ([], [FIRST])
     assert is_drain_finished(registry, separate_node, scheduler)
 
 
@@ -84,7 +84,7 @@ def test_the_plan_of_a_deletion_shows_the_nodes_jobs(
     registry: Any, separate_node: Any, cluster: Any, scheduler: Simulated
 ) -> None:
     scheduler.run(FIRST, 20)
-    with use_context(registry.call()):
+    with use_context(registry.create_context()):
         found = separate_node.lifecycle.predict_nodes_removed_with_object(
             separate_node.id, separate_node.state, "deleted"
         )
@@ -94,24 +94,24 @@ def test_the_plan_of_a_deletion_shows_the_nodes_jobs(
 def test_removing_an_entry_of_a_record_waits_for_its_job(
     registry: Any, cluster: Any, declared_with_nodes: Any, scheduler: Simulated
 ) -> None:
-    cluster.up(declared_with_nodes)
+    cluster.apply(declared_with_nodes)
     scheduler.run(FIRST, 20)
-    with use_context(registry.call()):
+    with use_context(registry.create_context()):
         inputs = cluster.check(without_first(declared_with_nodes))
         found = cluster.lifecycle.predict_removed_nodes(cluster.id, cluster.state, inputs)
     assert [(node.name, len(node.jobs)) for node in found.nodes] == [(FIRST, 1)]
     began = scheduler.clock.now()
-    cluster.up(without_first(declared_with_nodes))
+    cluster.apply(without_first(declared_with_nodes))
     assert scheduler.clock.now() - began >= 20 * 60
     assert entries(registry) == NODES[1:]
     assert is_drain_finished(registry, cluster, scheduler)
-    assert cluster.planned(without_first(declared_with_nodes)) == []
+    assert cluster.list_planned_paths(without_first(declared_with_nodes)) == []
 
 
 def test_deleting_a_record_waits_for_the_jobs_of_all_nodes(
     registry: Any, cluster: Any, declared_with_nodes: Any, scheduler: Simulated
 ) -> None:
-    cluster.up(declared_with_nodes)
+    cluster.apply(declared_with_nodes)
     scheduler.run(NODES[-1], 20)
     began = scheduler.clock.now()
     cluster.delete()
@@ -136,9 +136,9 @@ def test_nodes_cordoned_by_a_killed_run_are_uncordoned(
 
 
 def test_without_a_scheduler_nothing_is_drained(registry: Any, cluster: Any) -> None:
-    cluster.up(DECLARED)
+    cluster.apply(DECLARED)
     told: list[str] = []
-    call = registry.call()
+    call = registry.create_context()
     call.on_skipped_check = told.append
     with use_context(call):
         assert (

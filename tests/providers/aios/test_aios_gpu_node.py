@@ -34,11 +34,11 @@ def node(entry: Any, **changes: Any) -> Any:
 def test_the_documents_nodes_form_the_documents_record(
     cluster: Any, gpu_node: Any, registry: Any
 ) -> None:
-    cluster.up(ALONE)
-    registry.writes()
+    cluster.apply(ALONE)
+    registry.list_writes()
     first, second = gpu_node("one"), gpu_node("two")
-    first.up(node(FIRST))
-    ((method, path, body),) = registry.writes()
+    first.apply(node(FIRST))
+    ((method, path, body),) = registry.list_writes()
     assert (method, path, set(body)) == ("PUT", PATH, {"$addToSet", "$set"})
     assert typed(body["$addToSet"]["nodes.nodeData"]) == typed(CLUSTER["nodes"]["nodeData"][0])
     assert body["$set"] == {
@@ -54,50 +54,50 @@ def test_the_documents_nodes_form_the_documents_record(
         "network.txBandwidth": 10000,
         "network.rxBandwidth": 10000,
     }
-    second.up(node(SECOND))
-    assert typed(without_mongo(registry.record(ID))) == typed(CLUSTER)
+    second.apply(node(SECOND))
+    assert typed(without_mongo(registry.get_record(ID))) == typed(CLUSTER)
     assert first.id == f"{ID}/node-1"
     for each in (cluster, first, second):
         assert each.refresh() is True
-    assert first.planned(node(FIRST)) == []
-    assert cluster.planned(ALONE) == []
+    assert first.list_planned_paths(node(FIRST)) == []
+    assert cluster.list_planned_paths(ALONE) == []
 
 
 def test_a_changed_entry_is_set_in_place_with_its_sum(
     cluster: Any, gpu_node: Any, registry: Any
 ) -> None:
-    cluster.up(ALONE)
+    cluster.apply(ALONE)
     first, second = gpu_node("one"), gpu_node("two")
-    first.up(node(FIRST))
-    second.up(node(SECOND))
-    registry.writes()
+    first.apply(node(FIRST))
+    second.apply(node(SECOND))
+    registry.list_writes()
     changed = node(SECOND, memory=60000)
-    assert second.up(changed) == ["memory"]
+    assert second.apply(changed) == ["memory"]
     body = {"$set": {"nodes.nodeData.1.memory": 60000, "memory": 131072 + 60000}}
-    assert registry.writes() == [("PUT", PATH, body)]
-    assert registry.record(ID)["memory"] == 131072 + 60000
-    assert second.planned(changed) == []
+    assert registry.list_writes() == [("PUT", PATH, body)]
+    assert registry.get_record(ID)["memory"] == 131072 + 60000
+    assert second.list_planned_paths(changed) == []
 
 
 def test_a_deletion_pulls_the_entry_and_lowers_the_sums(
     cluster: Any, gpu_node: Any, registry: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster.up(ALONE)
+    cluster.apply(ALONE)
     first, second = gpu_node("one"), gpu_node("two")
-    first.up(node(FIRST))
-    second.up(node(SECOND))
-    with use_context(registry.call()):
+    first.apply(node(FIRST))
+    second.apply(node(SECOND))
+    with use_context(registry.create_context()):
         first.lifecycle.check_deletion(first.state)
     assert "the hardware goes on existing" in registry.warnings[0]
     first.delete()
-    record = registry.record(ID)
+    record = registry.get_record(ID)
     assert [each["id"] for each in record["nodes"]["nodeData"]] == ["node-2"]
     assert (record["nodes"]["count"], record["gpus"]["count"]) == (1, 1)
-    registry.writes()
+    registry.list_writes()
     first.delete()
-    assert registry.writes() == []
+    assert registry.list_writes() == []
     assert first.refresh() is False
-    with pytest.raises(NotAllowed, match="others have put node-2 into this Cluster"):
+    with pytest.raises(NotAllowed, match="this Cluster contains node-2, created by others"):
         cluster.delete()
     monkeypatch.setenv("GPUFORM_ALLOW", "destroy-others")
     cluster.delete()
@@ -110,11 +110,11 @@ def test_a_deletion_pulls_the_entry_and_lowers_the_sums(
 def test_a_lost_answer_adds_nothing_to_the_sums_twice(
     cluster: Any, gpu_node: Any, registry: Any, when: str, fault: Any
 ) -> None:
-    cluster.up(ALONE)
+    cluster.apply(ALONE)
     thing = gpu_node("one")
     if when != "create":
-        thing.up(node(FIRST))
-    registry.fault("PUT", PATH, **fault)
+        thing.apply(node(FIRST))
+    registry.inject_fault("PUT", PATH, **fault)
     if when == "delete":
         thing.delete()
         expected = (0, 0, 0)
@@ -122,11 +122,11 @@ def test_a_lost_answer_adds_nothing_to_the_sums_twice(
         memory = 131072 if when == "create" else 7
         declared = node(FIRST, memory=memory)
         try:
-            thing.up(declared)
+            thing.apply(declared)
         except GpuformError:  # the result of its create is unknown: the next run looks again
-            thing.up(declared)
+            thing.apply(declared)
         expected = (1, 2, memory)
-    record = registry.record(ID)
+    record = registry.get_record(ID)
     found = (record["nodes"]["count"], record["gpus"]["count"], record["memory"])
     assert found == expected
     assert len(record["nodes"]["nodeData"]) == expected[0]
@@ -136,19 +136,19 @@ def test_a_lost_answer_adds_nothing_to_the_sums_twice(
 def test_sums_are_right_after_twenty_concurrent_creates(
     cluster: Any, gpu_node: Any, registry: Any
 ) -> None:
-    cluster.up(ALONE)
+    cluster.apply(ALONE)
     things = [gpu_node(f"n{at}") for at in range(20)]
 
     def life(at: int) -> None:
         entry = {**SECOND, "id": f"n{at}"}
-        things[at].up(node(entry))
-        things[at].up(node(entry, swap=at))
+        things[at].apply(node(entry))
+        things[at].apply(node(entry, swap=at))
         if at % 2:
             things[at].delete()
 
     with ThreadPoolExecutor(10) as pool:
         list(pool.map(life, range(20)))
-    record = registry.record(ID)
+    record = registry.get_record(ID)
     assert record["nodes"]["count"] == len(record["nodes"]["nodeData"]) == 10
     assert record["gpus"]["count"] == 10
     assert record["swap"] == sum(range(0, 20, 2))
@@ -158,72 +158,75 @@ def test_sums_are_right_after_twenty_concurrent_creates(
 
 def test_a_node_of_a_missing_record_is_refused(gpu_node: Any, registry: Any) -> None:
     with pytest.raises(GpuformError, match="the registry has no cluster") as caught:
-        gpu_node("one").up(node(FIRST))
+        gpu_node("one").apply(node(FIRST))
     assert "declare it as an aios.Cluster" in str(caught.value)
     assert registry.intents.list_all() == []
 
 
 def test_an_existing_entry_is_not_adopted(cluster: Any, gpu_node: Any, registry: Any) -> None:
-    cluster.up(DECLARED)
-    registry.writes()
+    cluster.apply(DECLARED)
+    registry.list_writes()
     with pytest.raises(GpuformError, match="already has a GpuNode named 'node-1'"):
-        gpu_node("one").up(node(FIRST))
-    assert registry.writes() == []
+        gpu_node("one").apply(node(FIRST))
+    assert registry.list_writes() == []
 
 
 def test_the_values_of_a_moved_entry_are_restored(
     cluster: Any, gpu_node: Any, registry: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody removes the first node right before the second one is changed by its place."""
-    cluster.up(ALONE)
+    cluster.apply(ALONE)
     first, second, third = gpu_node("one"), gpu_node("two"), gpu_node("three")
-    first.up(node(FIRST))
-    second.up(node(SECOND))
-    third.up(node({**SECOND, "id": "node-3"}, memory=333))
+    first.apply(node(FIRST))
+    second.apply(node(SECOND))
+    third.apply(node({**SECOND, "id": "node-3"}, memory=333))
     client = get_client(Settings())
     update = client.update_cluster
 
     def late(cluster_id: str, request: Any) -> Any:
-        if request.entry_changes and registry.record(ID)["nodes"]["nodeData"][0]["id"] == "node-1":
-            registry.ask("PUT", PATH, {"$pull": {"nodes.nodeData": {"id": "node-1"}}})
+        if (
+            request.entry_changes
+            and registry.get_record(ID)["nodes"]["nodeData"][0]["id"] == "node-1"
+        ):
+            registry.send_request("PUT", PATH, {"$pull": {"nodes.nodeData": {"id": "node-1"}}})
         return update(cluster_id, request)
 
     monkeypatch.setattr(client, "update_cluster", late)
-    assert second.up(node(SECOND, memory=7)) == ["memory"]
+    assert second.apply(node(SECOND, memory=7)) == ["memory"]
     assert second.state["ready"] is False
     reason = second.state["not_ready_reason"]
     assert f"node-2 of cluster {ID} is not changed" in reason
     assert "the values of node-3 were overwritten; they were put back" in reason
-    record = registry.record(ID)
+    record = registry.get_record(ID)
     memories = {each["id"]: each["memory"] for each in record["nodes"]["nodeData"]}
     assert memories == {"node-2": SECOND["memory"], "node-3": 333}
     assert (record["memory"], record["nodes"]["count"]) == (SECOND["memory"] + 333, 2)
-    assert second.up(node(SECOND, memory=7)) == ["memory"]
+    assert second.apply(node(SECOND, memory=7)) == ["memory"]
     assert second.state["ready"] is True
-    assert registry.record(ID)["memory"] == 7 + 333
+    assert registry.get_record(ID)["memory"] == 7 + 333
 
 
 def test_an_entry_created_behind_the_last_node_is_removed(
     cluster: Any, gpu_node: Any, registry: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two nodes go right before the third and last one is changed by its place."""
-    cluster.up(ALONE)
+    cluster.apply(ALONE)
     things = [gpu_node(name) for name in ("one", "two", "three")]
     for at, thing in enumerate(things):
-        thing.up(node({**SECOND, "id": f"node-{at}"}))
+        thing.apply(node({**SECOND, "id": f"node-{at}"}))
     client = get_client(Settings())
     update = client.update_cluster
 
     def late(cluster_id: str, request: Any) -> Any:
         if request.entry_changes:
             gone = {"id": {"$in": ["node-0", "node-1"]}}
-            registry.ask("PUT", PATH, {"$pull": {"nodes.nodeData": gone}})
+            registry.send_request("PUT", PATH, {"$pull": {"nodes.nodeData": gone}})
         return update(cluster_id, request)
 
     monkeypatch.setattr(client, "update_cluster", late)
-    things[2].up(node({**SECOND, "id": "node-2"}, memory=7))
+    things[2].apply(node({**SECOND, "id": "node-2"}, memory=7))
     assert f"node-2 of cluster {ID} is not changed" in things[2].state["not_ready_reason"]
-    record = registry.record(ID)
+    record = registry.get_record(ID)
     assert [each and each["id"] for each in record["nodes"]["nodeData"]] == ["node-2"]
     assert (record["memory"], record["nodes"]["count"]) == (SECOND["memory"], 1)
 

@@ -39,7 +39,7 @@ def stack(
 def west(stack: Stack, registry: LaggingRegistry) -> Any:
     """The record, which others add nodes to; long ago."""
     thing = stack.thing(WEST, ClusterLifecycle)
-    thing.up({**RECORD, "cluster_id": WEST})
+    thing.apply({**RECORD, "cluster_id": WEST})
     registry.clock.moment += 1000
     return thing
 
@@ -49,7 +49,7 @@ def node(node_id: str = "node-1", **changes: Any) -> Any:
 
 
 def entries(registry: LaggingRegistry) -> list[Any]:
-    record = registry.record(WEST)
+    record = registry.get_record(WEST)
     assert record is not None
     assert wrong_sums(record) == []
     return list(record["nodes"]["nodeData"])
@@ -74,10 +74,10 @@ def test_a_node_whose_add_is_lost_while_reads_lag_is_there_once(
     registry.fixed_lag, registry.next_write = 8.0, lost
     thing = stack.thing("a")
     try:
-        thing.up(node())
+        thing.apply(node())
     except GpuformError:
         assert lost == "lost_before"
-        thing.up(node())
+        thing.apply(node())
     assert thing.state["ready"] is True
     assert ids(registry) == ["node-1"]
 
@@ -87,14 +87,14 @@ def test_a_list_whose_change_is_lost_while_reads_lag_has_each_node_once(
     stack: Stack, registry: LaggingRegistry, lost: str
 ) -> None:
     thing = stack.thing(WEST, ClusterLifecycle)
-    thing.up(LISTED)
+    thing.apply(LISTED)
     registry.clock.moment += 1000
     registry.fixed_lag, registry.next_write = 8.0, lost
     more = [*LISTED["nodes"]["node_data"], {"id": "node-2", **NODE}]
-    thing.up({**LISTED, "nodes": {"node_data": more}})
+    thing.apply({**LISTED, "nodes": {"node_data": more}})
     assert ids(registry) == ["node-1", "node-2"]
     registry.next_write = lost
-    thing.up({**LISTED, "nodes": {"node_data": more[1:]}})
+    thing.apply({**LISTED, "nodes": {"node_data": more[1:]}})
     assert ids(registry) == ["node-2"]
 
 
@@ -103,9 +103,9 @@ def test_a_change_by_place_that_is_lost_while_reads_lag_is_done_once(
     west: Any, stack: Stack, registry: LaggingRegistry, lost: str
 ) -> None:
     thing = stack.thing("a")
-    thing.up(node())
+    thing.apply(node())
     registry.fixed_lag, registry.next_write = 8.0, lost
-    thing.up(node(memory=7))
+    thing.apply(node(memory=7))
     assert thing.state["ready"] is True
     assert [each["memory"] for each in entries(registry)] == [7]
 
@@ -114,7 +114,7 @@ def test_a_value_that_somebody_sets_while_a_change_is_lost_is_not_put_back(
     west: Any, stack: Stack, registry: LaggingRegistry
 ) -> None:
     thing = stack.thing("a")
-    thing.up(node())
+    thing.apply(node())
     add_theirs(registry)
 
     def change_theirs() -> None:
@@ -123,7 +123,7 @@ def test_a_value_that_somebody_sets_while_a_change_is_lost_is_not_put_back(
 
     registry.others, registry.faults.others = change_theirs, 1.0
     registry.next_write = "lost_before"
-    thing.up(node(memory=7))
+    thing.apply(node(memory=7))
     assert [each["memory"] for each in entries(registry)] == [7, 7]
 
 
@@ -132,7 +132,7 @@ def test_a_value_that_somebody_gives_a_moved_node_while_a_change_is_lost_is_not_
 ) -> None:
     add_theirs(registry, "first")
     thing = stack.thing("a")
-    thing.up(node())
+    thing.apply(node())
     add_theirs(registry, "last")
 
     def move_and_change_the_last_node() -> None:
@@ -145,7 +145,7 @@ def test_a_value_that_somebody_gives_a_moved_node_while_a_change_is_lost_is_not_
 
     registry.others, registry.faults.others = move_and_change_the_last_node, 1.0
     registry.next_write = "lost_before"
-    thing.up(node(memory=7))
+    thing.apply(node(memory=7))
     assert "those of last could not be put back" in str(thing.state["not_ready_reason"])
     memories = {each["id"]: each["memory"] for each in entries(registry)}
     assert memories == {"node-1": NODE["memory"], "last": 7}
@@ -156,7 +156,7 @@ def test_values_that_hit_a_moved_node_are_put_back_though_the_removed_one_is_the
 ) -> None:
     add_theirs(registry, "first")
     thing = stack.thing("a")
-    thing.up(node())
+    thing.apply(node())
     add_theirs(registry, "last")
 
     def add_the_first_node_again() -> None:
@@ -166,7 +166,7 @@ def test_values_that_hit_a_moved_node_are_put_back_though_the_removed_one_is_the
             registry.update(WEST, {"$push": {"nodes.nodeData": wired({"id": "first", **NODE})}})
 
     registry.others, registry.faults.others = add_the_first_node_again, 1.0
-    thing.up(node(memory=7))
+    thing.apply(node(memory=7))
     assert "the values of last were overwritten; they were put back" in str(
         thing.state["not_ready_reason"]
     )
@@ -179,7 +179,7 @@ def test_an_unfinished_change_that_is_taken_back_is_undone_though_reads_lag(
 ) -> None:
     """The change is answered by nobody, and had its effect; then the declaration goes back."""
     thing = stack.thing("a")
-    thing.up(node())
+    thing.apply(node())
     registry.clock.moment += 1000
 
     def answer_no_more() -> None:
@@ -187,12 +187,12 @@ def test_an_unfinished_change_that_is_taken_back_is_undone_though_reads_lag(
             registry.faults.lost_after = 1.0
 
     registry.others, registry.faults.others = answer_no_more, 1.0
-    thing.up(node(memory=7))
+    thing.apply(node(memory=7))
     assert thing.state["ready"] is False
     assert [each["memory"] for each in entries(registry)] == [7]
     registry.faults.lost_after = registry.faults.others = 0.0
     registry.fixed_lag = 600.0
-    thing.up(node())
+    thing.apply(node())
     assert thing.state["ready"] is True
     assert [each["memory"] for each in entries(registry)] == [NODE["memory"]]
 
@@ -202,9 +202,9 @@ def test_a_record_that_is_not_shown_yet_is_waited_for(
 ) -> None:
     registry.fixed_lag = 20.0
     cluster, thing = stack.thing(WEST, ClusterLifecycle), stack.thing("a")
-    cluster.up({**RECORD, "cluster_id": WEST})
+    cluster.apply({**RECORD, "cluster_id": WEST})
     assert cluster.state["ready"] is True
-    thing.up(node())
+    thing.apply(node())
     assert ids(registry) == ["node-1"]
 
 
@@ -212,7 +212,7 @@ def test_a_node_that_is_not_shown_yet_is_not_forgotten(
     west: Any, stack: Stack, registry: LaggingRegistry
 ) -> None:
     thing = stack.thing("a")
-    thing.up(node())
+    thing.apply(node())
     registry.fixed_lag = 20.0
     assert thing.refresh() is True
     registry.update(WEST, {"$pull": {"nodes.nodeData": {"id": "node-1"}}})
@@ -225,13 +225,13 @@ def test_a_node_created_again_by_others_is_not_the_states_node(
     west: Any, stack: Stack, registry: LaggingRegistry, first: list[Any]
 ) -> None:
     thing = stack.thing("a")
-    thing.up(node())
+    thing.apply(node())
     registry.clock.moment += 1000
     registry.fixed_lag = 20.0
     thing.delete()
     thing.id, thing.state = "", {}
     for declared in (*first, node()):
-        thing.up(declared)
+        thing.apply(declared)
     (entry,) = entries(registry)
     assert thing.state["object_id"] == entry["_id"]
     assert thing.refresh() is True
@@ -241,13 +241,13 @@ def test_a_refresh_with_an_older_answer_keeps_the_changed_node(
     west: Any, stack: Stack, registry: LaggingRegistry
 ) -> None:
     thing = stack.thing("a")
-    thing.up(node())
+    thing.apply(node())
     registry.clock.moment += 1000
-    thing.up(node(memory=7))
+    thing.apply(node(memory=7))
     registry.fixed_lag = 20.0
     assert thing.refresh() is True
     assert thing.state["memory"] == 7
-    thing.up(node())
+    thing.apply(node())
     assert [each["memory"] for each in entries(registry)] == [NODE["memory"]]
 
 
@@ -255,9 +255,9 @@ def test_a_refresh_with_an_older_answer_keeps_the_changed_record(
     stack: Stack, registry: LaggingRegistry
 ) -> None:
     thing = stack.thing(WEST, ClusterLifecycle)
-    thing.up(LISTED)
+    thing.apply(LISTED)
     registry.clock.moment += 1000
-    thing.up({**LISTED, "tags": ["new"]})
+    thing.apply({**LISTED, "tags": ["new"]})
     registry.fixed_lag = 20.0
     assert thing.refresh() is True
     assert thing.state["tags"] == ["new"]
@@ -273,8 +273,8 @@ def test_a_node_that_somebody_adds_at_the_same_moment_is_not_doubled(
     theirs = wired({"id": "node-1", **NODE, "memory": 1})
     registry.others, registry.faults.others = add_before_ours, 1.0
     with pytest.raises(GpuformError, match="had one of that id already"):
-        stack.thing("a").up(node())
-    record = registry.record(WEST)
+        stack.thing("a").apply(node())
+    record = registry.get_record(WEST)
     assert record is not None
     assert [each["memory"] for each in record["nodes"]["nodeData"]] == [1]
 
@@ -283,10 +283,10 @@ def test_the_sums_count_nodes_that_the_record_does_not_declare(
     stack: Stack, registry: LaggingRegistry
 ) -> None:
     thing = stack.thing(WEST, ClusterLifecycle)
-    thing.up(LISTED)
+    thing.apply(LISTED)
     add_theirs(registry)
     more = [*LISTED["nodes"]["node_data"], {"id": "node-2", **NODE}]
-    thing.up({**LISTED, "nodes": {"node_data": more}})
+    thing.apply({**LISTED, "nodes": {"node_data": more}})
     assert ids(registry) == ["node-1", "theirs", "node-2"]
 
 
@@ -297,8 +297,8 @@ def test_a_number_that_a_node_does_not_report_is_not_summed_as_zero(
     del theirs["swap"]
     body = {"$push": {"nodes.nodeData": theirs}, "$set": {"swap": 999}}
     registry.update(WEST, body)
-    stack.thing("a").up(node())
-    record = registry.record(WEST)
+    stack.thing("a").apply(node())
+    record = registry.get_record(WEST)
     assert record is not None
     assert (record["swap"], record["nodes"]["count"]) == (999, 2)
     assert any("theirs tells no swap" in text for text in stack.warnings)
@@ -308,10 +308,10 @@ def test_a_query_without_nodes_does_not_make_a_node_gone(
     west: Any, stack: Stack, registry: LaggingRegistry
 ) -> None:
     thing = stack.thing("a")
-    thing.up(node())
+    thing.apply(node())
     registry.query_has_nodes = False
     for _ in range(2):  # the second one reads the shared list
-        call = stack.call("a")
+        call = stack.create_context("a")
         call.fresh_since = 1.0
         with use_context(call):
             assert thing.lifecycle.read(thing.id, thing.state).id == thing.id
@@ -321,12 +321,12 @@ def test_a_record_whose_nodes_are_not_listed_is_not_deleted(
     west: Any, registry: LaggingRegistry
 ) -> None:
     add_theirs(registry)
-    with pytest.raises(GpuformError, match="others have put theirs into this Cluster"):
+    with pytest.raises(GpuformError, match="this Cluster contains theirs, created by others"):
         west.delete()
     registry.update(WEST, {"$unset": {"nodes": ""}})
     with pytest.raises(GpuformError, match="it lists no nodes of the record"):
         west.delete()
-    assert registry.record(WEST) is not None
+    assert registry.get_record(WEST) is not None
 
 
 def test_a_host_that_lists_no_objects_of_the_stack_deletes_its_node_and_then_its_record(
@@ -334,13 +334,13 @@ def test_a_host_that_lists_no_objects_of_the_stack_deletes_its_node_and_then_its
 ) -> None:
     """Pulumi's hosts; a GET shows the deleted node when the record is deleted."""
     thing = stack.thing("a")
-    thing.up(node())
+    thing.apply(node())
     registry.clock.moment += 1000
     registry.fixed_lag = 20.0
     thing.delete()
-    with use_context(replace(stack.call(WEST), belongs_to_stack=lambda _id: False)):
+    with use_context(replace(stack.create_context(WEST), belongs_to_stack=lambda _id: False)):
         west.lifecycle.delete(west.id, west.state)
-    assert registry.record(WEST) is None
+    assert registry.get_record(WEST) is None
 
 
 @pytest.mark.parametrize("closes", [True, False])
@@ -376,5 +376,5 @@ def test_random_runs_of_two_stacks_and_another_writer(
     course = Course(seed, tmp_path, monkeypatch)
     course.play()
     for cluster_id in (WEST, EAST):
-        record = course.registry.record(cluster_id)
+        record = course.registry.get_record(cluster_id)
         assert record is None or wrong_sums(record) == [], course.told()

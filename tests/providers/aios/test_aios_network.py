@@ -15,54 +15,54 @@ PATH = f"/clusters/{ID}"
 ALONE = {name: value for name, value in DECLARED.items() if name != "nodes"}
 
 
-def news(before: Any, seen: Any) -> list[str]:
+def list_news(before: Any, seen: Any) -> list[str]:
     return [each.text for each in ClusterLifecycle.find_observed_news(before, seen)]
 
 
-def told(cluster: Any) -> list[str]:
+def list_new_notices(cluster: Any) -> list[str]:
     before = cluster.state
     cluster.refresh()
-    return news(before, cluster.state)
+    return list_news(before, cluster.state)
 
 
 def test_a_changed_reputation_is_reported_once_and_plans_nothing(
     cluster: Any, registry: Any
 ) -> None:
-    cluster.up(DECLARED)
-    assert told(cluster) == []
-    registry.ask("PUT", PATH, {"$set": {"reputation": 97}})
-    assert told(cluster) == ["its reputation in the registry has become 97; it was 94"]
-    assert cluster.planned(DECLARED) == []
+    cluster.apply(DECLARED)
+    assert list_new_notices(cluster) == []
+    registry.send_request("PUT", PATH, {"$set": {"reputation": 97}})
+    assert list_new_notices(cluster) == ["its reputation in the registry has become 97; it was 94"]
+    assert cluster.list_planned_paths(DECLARED) == []
     assert cluster.state["reputation"] == 94
     assert cluster.state["network_reputation"] == 97
-    assert told(cluster) == []
+    assert list_new_notices(cluster) == []
 
 
 def test_changed_totals_are_reported_and_plan_nothing(cluster: Any, registry: Any) -> None:
-    cluster.up(DECLARED)
-    registry.ask("PUT", PATH, {"$set": {"storage.size": 1572865, "gpus.count": 7}})
-    assert told(cluster) == [
+    cluster.apply(DECLARED)
+    registry.send_request("PUT", PATH, {"$set": {"storage.size": 1572865, "gpus.count": 7}})
+    assert list_new_notices(cluster) == [
         "its gpus.count in the registry has become 7; it was 3",
         "its storage.size in the registry has become 1,572,865; it was 1,572,864",
     ]
-    assert cluster.planned(DECLARED) == []
+    assert cluster.list_planned_paths(DECLARED) == []
     assert cluster.state["totals"]["gpus"] == 7
     assert cluster.state["totals_agree"] is False
 
 
 def test_totals_are_corrected_with_the_next_change_of_nodes(cluster: Any, registry: Any) -> None:
-    cluster.up(DECLARED)
-    registry.ask("PUT", PATH, {"$set": {"gpus.count": 7, "nodes.count": 9}})
+    cluster.apply(DECLARED)
+    registry.send_request("PUT", PATH, {"$set": {"gpus.count": 7, "nodes.count": 9}})
     cluster.refresh()
     first = DECLARED["nodes"]["node_data"][0]
-    cluster.up({**DECLARED, "nodes": {"node_data": [first]}})
-    record = registry.record(ID)
+    cluster.apply({**DECLARED, "nodes": {"node_data": [first]}})
+    record = registry.get_record(ID)
     assert (record["nodes"]["count"], record["gpus"]["count"]) == (1, 2)
     assert cluster.state["totals_agree"] is True
 
 
 def test_totals_changed_by_other_resources_give_no_notice(cluster: Any, registry: Any) -> None:
-    cluster.up(ALONE)
+    cluster.apply(ALONE)
     entry = copy.deepcopy(CLUSTER["nodes"]["nodeData"][1])
     sums = {
         "nodes.count": 1,
@@ -73,31 +73,31 @@ def test_totals_changed_by_other_resources_give_no_notice(cluster: Any, registry
         "storage": {"disks": 1, "size": 524288},
         "network": {"interfaces": 1, "txBandwidth": 5000, "rxBandwidth": 5000},
     }
-    registry.ask("PUT", PATH, {"$push": {"nodes.nodeData": entry}, "$set": sums})
-    assert told(cluster) == []
+    registry.send_request("PUT", PATH, {"$push": {"nodes.nodeData": entry}, "$set": sums})
+    assert list_new_notices(cluster) == []
     assert cluster.state["totals"]["gpus"] == 1
-    registry.ask("PUT", PATH, {"$set": {"gpus.count": 5}})
-    assert told(cluster) == ["its gpus.count in the registry has become 5; it was 1"]
+    registry.send_request("PUT", PATH, {"$set": {"gpus.count": 5}})
+    assert list_new_notices(cluster) == ["its gpus.count in the registry has become 5; it was 1"]
 
 
 def test_states_without_totals_give_no_notice(cluster: Any) -> None:
-    cluster.up(DECLARED)
+    cluster.apply(DECLARED)
     new = ("network_reputation", "totals", "totals_agree")
     cluster.state = {name: value for name, value in cluster.state.items() if name not in new}
-    assert cluster.planned(DECLARED) == []
-    assert told(cluster) == []
-    assert cluster.planned(DECLARED) == []
+    assert cluster.list_planned_paths(DECLARED) == []
+    assert list_new_notices(cluster) == []
+    assert cluster.list_planned_paths(DECLARED) == []
 
 
 @pytest.mark.parametrize("value", [None, 12])
 def test_a_record_with_missing_or_other_values_is_read(
     cluster: Any, registry: Any, value: Any
 ) -> None:
-    cluster.up(DECLARED)
+    cluster.apply(DECLARED)
     change = {"$unset": {"reputation": "", "gpus": ""}} if value is None else None
-    registry.ask("PUT", PATH, change or {"$set": {"reputation": value}})
+    registry.send_request("PUT", PATH, change or {"$set": {"reputation": value}})
     assert cluster.refresh()
-    assert cluster.planned(DECLARED) == []
+    assert cluster.list_planned_paths(DECLARED) == []
 
 
 NAMES = st.sampled_from(
@@ -139,10 +139,10 @@ def test_policies_keep_their_shape_there_and_back(cluster: Any, registry: Any, g
     for policies, system in given:
         own = {"actions_policy_map": policies, "custom_policy_system": system}
         declared = {**DECLARED, "config": {**DECLARED["config"], **own}}
-        cluster.up(declared)
-        config = registry.record(ID)["config"]
+        cluster.apply(declared)
+        config = registry.get_record(ID)["config"]
         assert (config["actionsPolicyMap"], config["customPolicySystem"]) == (policies, system)
         cluster.refresh()
         kept = cluster.state["config"]
         assert (kept["actions_policy_map"], kept["custom_policy_system"]) == (policies, system)
-        assert cluster.planned(declared) == []
+        assert cluster.list_planned_paths(declared) == []
