@@ -73,7 +73,7 @@ def test_a_destroy_is_refused_for_the_nodes_of_others_alone(project: Project) ->
     project.add_node_of_others()
     refused = project.destroy()
     assert refused.code != 0
-    assert "others have put theirs into this Cluster" in refused.stdout + refused.stderr
+    assert "this Cluster contains theirs, created by others" in refused.stdout + refused.stderr
     assert "GPUFORM_ALLOW=destroy-others" in refused.stdout + refused.stderr
     assert [each["id"] for each in project.read_record()["nodes"]["nodeData"]] == ["theirs"]
     allowed = project.destroy(GPUFORM_ALLOW="destroy-others")

@@ -71,7 +71,7 @@ def test_a_plan_that_drops_them_is_refused_by_name(up: Any, project: Path) -> No
     for command in (["destroy", "--yes"], ["preview"]):
         ran = run(*command)
         assert ran.code == 1, command
-        assert "others have put theirs into this Cluster" in ran.out + ran.err, command
+        assert "this Cluster contains theirs, created by others" in ran.out + ran.err, command
         assert "--allow destroy-others" in ran.out + ran.err, command
     assert set(ids(url)) == {"node-own", "node-dependent", "theirs"}
 
@@ -81,7 +81,7 @@ def test_a_run_that_made_no_plan_is_refused_before_the_record_goes(up: Any) -> N
     add_theirs(url)
     ran = run("destroy", "--yes", "--skip-preview")
     assert ran.code == 1
-    assert "others have put theirs into this Cluster" in ran.out + ran.err
+    assert "this Cluster contains theirs, created by others" in ran.out + ran.err
     assert "theirs" in ids(url)
 
 

@@ -78,7 +78,7 @@ def test_each_plan_is_of_its_own_registry(dev: Run, registries: tuple[str, str])
     add(far, "node-1")  # an id that the stack has in the other registry
     ran = dev("destroy", "--yes")
     assert ran.code == 1
-    assert "others have put node-1 into this Cluster" in ran.out + ran.err
+    assert "this Cluster contains node-1, created by others" in ran.out + ran.err
     assert (ids(near), ids(far)) == (["node-1"], ["node-2", "node-1"])
     ran = dev("destroy", "--yes", "--allow", "destroy-others")
     assert ran.code == 0, ran.out + ran.err
