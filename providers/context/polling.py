@@ -53,14 +53,15 @@ class PollSchedule:
 
     The first waiter starts the schedule. Polls are every `longest_interval` seconds, and for a
     waiter that has not waited long at halves, quarters and so on of that interval: a poll is never
-    later than a quarter of the time waited, and intervals are never shorter than `SHORTEST`. Every
-    poll of the longer interval is also one of the shorter interval.
+    later than a quarter of the time waited, and intervals are never shorter than
+    `shortest_interval`. Every poll of the longer interval is also one of the shorter interval.
     """
 
     SHORTEST = 0.4
 
-    def __init__(self, longest_interval: float) -> None:
+    def __init__(self, longest_interval: float, shortest_interval: float = SHORTEST) -> None:
         self._longest_interval = longest_interval
+        self._shortest_interval = shortest_interval
         self._started_at: float | None = None
 
     def compute_delay(self, now: float, waited: float = math.inf) -> float:
@@ -75,7 +76,7 @@ class PollSchedule:
         if self._started_at is None:
             self._started_at = now
         interval = self._longest_interval
-        while interval > waited / 4 and interval / 2 >= self.SHORTEST:
+        while interval > waited / 4 and interval / 2 >= self._shortest_interval:
             interval /= 2
         remaining = interval - (now - self._started_at) % interval
         # A waiter that wakes up a little early would otherwise poll twice in a row.

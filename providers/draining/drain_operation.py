@@ -24,7 +24,13 @@ from functools import cached_property
 from typing import Final
 
 from gpuform.providers import permissions
-from gpuform.providers.context import PollResult, ProviderContext, format_duration, wait_until_done
+from gpuform.providers.context import (
+    PollResult,
+    PollSchedule,
+    ProviderContext,
+    format_duration,
+    wait_until_done,
+)
 from gpuform.providers.draining.interruptible import UNDO_GRACE_S, call_interruptibly
 from gpuform.providers.draining.matching import match_nodes
 from gpuform.providers.draining.removals import (
@@ -59,8 +65,10 @@ from gpuform.schemas.policies.drain import (
     RemovedNodes,
 )
 
-POLL_INTERVAL_S: Final = 15.0
-"""Seconds between two requests for the jobs of nodes."""
+SHORTEST_POLL_INTERVAL_S: Final = 15.0
+LONGEST_POLL_INTERVAL_S: Final = 60.0
+"""Seconds between two polls of the jobs on nodes. The interval grows with the time waited, as each
+poll lists all nodes and jobs of the scheduler."""
 
 CORDON_SETTLE_S: Final = 5.0
 """Seconds after a cordon in which a scheduler may still start jobs that it placed before."""
@@ -489,7 +497,7 @@ class DrainOperation:
                 self._context,
                 poll_nodes,
                 label=description,
-                interval=POLL_INTERVAL_S,
+                interval=PollSchedule(LONGEST_POLL_INTERVAL_S, SHORTEST_POLL_INTERVAL_S),
                 limit=timeout_s,
             )
         except Cancelled:

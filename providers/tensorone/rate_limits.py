@@ -126,7 +126,7 @@ class RateLimitedPollSchedule(PollSchedule):
     SHORTEST = 7.5
 
     def __init__(self, longest_interval: float, rate_limits: RateLimits) -> None:
-        super().__init__(longest_interval)
+        super().__init__(longest_interval, self.SHORTEST)
         self._rate_limits = rate_limits
 
     def compute_delay(self, now: float, waited: float = math.inf) -> float:

@@ -107,7 +107,7 @@ class TestClear:
         assert not scheduler.is_busy("w3")
         assert 30 * MINUTE <= clock.now() - began < 31 * MINUTE
         assert told.progress == ["cordoning w3", "waiting for w3: ml/on-w3 (ada) (0s)"]
-        assert {*clock.pauses} == {5.0, 15.0}
+        assert {*clock.pauses} == {5.0, 15.0, 30.0, 60.0}
 
     def test_waiting_ends_and_all_is_as_it_was(
         self, call: ProviderContext, scheduler: Simulated, clock: Any
