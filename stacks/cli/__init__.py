@@ -1,25 +1,31 @@
 """The command line: arguments -> operation -> view.
 
-Only the command that is run imports what it needs: start-up is felt on every call.
+The console script `gpuform` calls `main`. A command imports its modules when it is run, because
+start-up is felt on every call.
 """
 
 import gc
 import sys
 
-FEWER_COLLECTIONS = (20_000, 10, 10)
-"""Fewer and larger collections than Python's (700, 10, 10): a program of thousands of resources
-makes millions of objects that live as long as it does, and looking through them again and again
-takes half of the time of a run."""
+COLLECTION_THRESHOLDS = (20_000, 10, 10)
+"""Thresholds of Python's garbage collector, whose own are (700, 10, 10).
 
-LONGER_TURNS = 0.03
-"""Seconds after which a thread has to let another one go on; Python's are 0.005. Each of the
-threads of a run does little between two answers: more turns only cost (a tenth of an `up`)."""
+A program of thousands of resources makes millions of objects that live as long as the run.
+Examining them again and again takes half of the time of a run.
+"""
+
+SWITCH_INTERVAL_S = 0.03
+"""Seconds after which a thread lets another one run; Python's own value is 0.005.
+
+Each of the threads of a run does little between two answers: more switches only cost (a tenth of an
+`up`).
+"""
 
 
 def main() -> None:
-    """The console script `gpuform`; ends the process with the command's exit code."""
-    gc.set_threshold(*FEWER_COLLECTIONS)
-    sys.setswitchinterval(LONGER_TURNS)
+    """Run the command line, and end the process with the command's exit code."""
+    gc.set_threshold(*COLLECTION_THRESHOLDS)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     from gpuform.stacks.cli.app import cli  # noqa: PLC0415 - importing a view must not need click
 
     cli.main(prog_name="gpuform")

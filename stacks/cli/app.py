@@ -1,4 +1,4 @@
-"""Define the command `gpuform`: its subcommands, and how errors end it.
+"""Define the command `gpuform`: its subcommands, and how errors end the process.
 
 The console script calls `cli`. A subcommand's module is imported when the command is run.
 """
@@ -148,6 +148,7 @@ class App(click.Group):
             return None
         module = importlib.import_module(f"gpuform.stacks.cli.commands.{_COMMANDS[cmd_name][0]}")
         name = cmd_name.replace("-", "_")
+        # The function of `import`, `help` and the like ends with an underscore.
         is_taken = iskeyword(name) or hasattr(builtins, name)
         command: click.Command = getattr(module, f"{name}_" if is_taken else name)
         _add_help_page(command, f"gpuform help {cmd_name}")
@@ -158,6 +159,7 @@ class App(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         near = get_close_matches(args[0], _COMMANDS, n=1)
+        # A shell that completes parses unfinished words: no error is printed for these.
         if near and _resolve_alias(args[0]) not in _COMMANDS and not ctx.resilient_parsing:
             ctx.fail(f"No such command '{args[0]}'. Did you mean '{near[0]}'?")
         return super().resolve_command(ctx, args)
@@ -165,17 +167,18 @@ class App(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         del ctx
         with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+            formatter.write_dl([(name, summary) for name, (_, summary) in _COMMANDS.items()])
 
     def main(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Run a command and end the process. Always raises SystemExit."""
+        """Run a command and end the process with its exit code. Always raises SystemExit."""
+        # Otherwise click prints errors itself, and ends the process with its own exit codes.
         kwargs["standalone_mode"] = False
         try:
             result = super().main(*args, **kwargs)
         except BrokenPipeError:
             _drop_output()
             sys.exit(1)
-        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - told here, once
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - reported here, once
             code, lines = describe_failure(error, verbose=_is_verbose(args, kwargs))
             for line in lines:
                 click.echo(_escape_line(line), err=True)
@@ -184,26 +187,28 @@ class App(click.Group):
 
 
 def _add_help_page(command: click.Command, page: str) -> None:
-    """Add the name of its documentation page to the help of a command and of its subcommands."""
+    """Add the name of the documentation page to the help of a command and of its subcommands."""
     command.epilog = f"Page: {page}"
     if isinstance(command, click.Group):
-        for name, inner in command.commands.items():
-            _add_help_page(inner, f"{page} {name}")
+        for name, subcommand in command.commands.items():
+            _add_help_page(subcommand, f"{page} {name}")
 
 
 def _accept_values_of_flags(command: click.Command) -> None:
-    """Let a command, and all below it, take --flag=true and --flag=false, as Pulumi's do."""
+    """Make a command and its subcommands accept --flag=true and --flag=false, as Pulumi's do."""
+    # Called at each lookup of a command, which must be wrapped once.
     if "parse_args" in vars(command):
         return
     parse = command.parse_args
     flags = {
-        text: option
+        flag_name: option
         for option in command.params
         if isinstance(option, click.Option) and option.is_bool_flag
-        for text in option.opts
+        for flag_name in option.opts
     }
 
     def parse_args(context: click.Context, args: list[str]) -> list[str]:
+        # What follows -- belongs to another command, such as kubectl.
         end = args.index("--") if "--" in args else len(args)
         words = [_strip_flag_value(flags, word) for word in args[:end]]
         rest = parse(context, [*(word for word in words if word is not None), *args[end:]])
@@ -213,12 +218,12 @@ def _accept_values_of_flags(command: click.Command) -> None:
 
     setattr(command, "parse_args", parse_args)  # noqa: B010 - of this command alone
     if isinstance(command, click.Group):
-        for inner in command.commands.values():
-            _accept_values_of_flags(inner)
+        for subcommand in command.commands.values():
+            _accept_values_of_flags(subcommand)
 
 
 def _strip_flag_value(flags: Mapping[str, click.Option], word: str) -> str | None:
-    """Return `word` as click takes it, or None for a flag that is switched off."""
+    """Return `word` without a boolean flag's value, or None for a flag which is switched off."""
     name, equals, value = word.partition("=")
     option = flags.get(name) if equals else None
     if option is None or value.lower() not in _BOOLEANS:
@@ -246,13 +251,14 @@ _BOOLEANS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0"
 
 
 def _resolve_alias(name: str) -> str:
-    """Return the command of this name, or the command that Pulumi's other name stands for."""
+    """Return the command of this name, or the command with this name in Pulumi's CLI."""
     return name if name in _COMMANDS else next(iter(ALIASES.get(name, [name])))
 
 
 def _is_verbose(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Return True if --verbose was given. The command's context is closed by now."""
     arguments = kwargs.get("args") or (args[0] if args else None) or sys.argv[1:]
+    # -v counts as well where it is the value of another flag: the context is closed by now.
     return "--verbose" in arguments or "-v" in arguments
 
 
@@ -264,15 +270,12 @@ def _escape_line(line: str) -> str:
 
 
 def _drop_output() -> None:
-    """Redirect stdout to nowhere.
-
-    Python would fail again when it flushes a closed pipe at the end.
-    """
+    """Redirect stdout to nowhere, because Python would fail again when it flushes a closed pipe."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _show_version(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
-    if wanted and not context.resilient_parsing:
+def _show_version(context: click.Context, _parameter: click.Parameter, is_set: bool) -> None:
+    if is_set and not context.resilient_parsing:
         from importlib.metadata import version  # noqa: PLC0415 - slow, and only needed here
 
         click.echo(f"gpuform {version('gpuform')}")

@@ -1,4 +1,7 @@
-"""The arguments of `preview`, `up`, `refresh`, `destroy`, `expire` and `repair`, as data."""
+"""Hold the arguments of `preview`, `up`, `refresh`, `destroy`, `expire` and `repair` as data.
+
+The commands build `RunArguments` from their flags; the modules that run operations read them.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -7,7 +10,7 @@ from typing import Any, Self
 from gpuform.stacks.cli.terminal.screen import DisplayOptions
 from gpuform.stacks.operations.runs.options import RunOptions
 
-_OPTIONS = frozenset(each.name for each in fields(RunOptions))
+_OPTION_NAMES = frozenset(option.name for option in fields(RunOptions))
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,18 +20,18 @@ class RunArguments:
     options: RunOptions
     yes: bool = False
     json: bool = False
-    showing: DisplayOptions = field(default_factory=DisplayOptions)
+    display: DisplayOptions = field(default_factory=DisplayOptions)
 
     @classmethod
     def from_flags(cls, options: RunOptions, flags: Mapping[str, Any]) -> Self:
-        """Return `options` with the values of the command's flags."""
-        option_values = {name: value for name, value in flags.items() if name in _OPTIONS}
+        """Build the arguments from `options` and the values of the command's flags."""
+        option_values = {name: value for name, value in flags.items() if name in _OPTION_NAMES}
         options = replace(options, **option_values)
         return cls(
             options,
             yes=flags.get("yes", False),
             json=flags["json"],
-            showing=DisplayOptions(
+            display=DisplayOptions(
                 sames=flags.get("show_sames", False),
                 secrets=flags.get("show_secrets", False),
                 urns=flags.get("urns", False),

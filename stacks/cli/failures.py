@@ -1,4 +1,7 @@
-"""The exit codes of gpuform, which are Pulumi's, and the messages of errors that end a command."""
+"""Define the exit codes of gpuform, which are Pulumi's, and format errors that end a command.
+
+`app` calls `describe_failure`; the reference page of exit codes is generated from `MEANINGS`.
+"""
 
 import sys
 import traceback
@@ -30,7 +33,7 @@ class Meaning(NamedTuple):
     code: int
     name: str
     commands: tuple[str, ...]
-    text: str
+    description: str
 
 
 _RUNS: Final = ("preview", "up", "refresh", "destroy", "expire", "repair")
@@ -102,7 +105,8 @@ _REPORT: Final = "Please report it with the output of the same command with --ve
 def describe_failure(error: BaseException, *, verbose: bool) -> tuple[int, list[str]]:
     """Return the exit code of an error, and the lines to print on stderr.
 
-    An unexpected error shows only its type and place: its text may hold secrets.
+    An unexpected error shows only its type and place: its text may hold secrets. With `verbose` its
+    traceback is added, without source values.
     """
     if isinstance(error, click.UsageError):
         return BAD_FLAGS, list(_format_usage_error(error))
@@ -133,6 +137,7 @@ def _format_user_error(error: BaseException) -> tuple[int, list[str]] | None:
         if error.shown_help_page:
             lines.append(f"  more: gpuform help {error.shown_help_page}")
         return (STACK_NOT_FOUND if is_missing else FAILED), lines
+    # The emulator imports nothing of `schemas`, where UserError is.
     store = sys.modules.get("gpuform.providers.emulator.store")
     if store is not None and isinstance(error, store.StoreError):
         return FAILED, [f"error: {error}"]

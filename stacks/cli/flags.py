@@ -1,4 +1,7 @@
-"""Define the flags that several commands share, with `--all` and `--filter` for several stacks."""
+"""Define the flags that several commands share, with `--all` and `--filter` for several stacks.
+
+The modules of `commands` use these as decorators.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,7 +34,7 @@ adopt_flag = click.option(
     metavar="ID",
     help="Take this object for the one that an interrupted create of the stack has made.",
 )
-anew_flag = click.option(
+create_anew_flag = click.option(
     "--create-anew",
     is_flag=True,
     help="Nothing that is there was made by an interrupted create of the stack: make it anew.",
@@ -59,7 +62,11 @@ yes_flag = click.option("--yes", "-y", is_flag=True, help="Do not ask; the previ
 
 
 def parse_duration(context: click.Context, parameter: click.Parameter, value: str) -> float:
-    """Return the seconds of a duration such as 30s, 10m or 12h; a callback of click."""
+    """Return a duration such as 30s, 10m or 12h in seconds; a callback of click.
+
+    Raises:
+        BadParameter: `value` is not a duration.
+    """
     try:
         return parse_pulumi_duration(value)
     except ValueError as error:
@@ -117,7 +124,11 @@ TITLES: Final[Mapping[str, str]] = {
 
 
 def find_help_page(command: str) -> str:
-    """Return the documentation page of a command, as `gpuform help` takes it. Raises KeyError."""
+    """Return the documentation page of a command, such as `reference/commands/runs/up`.
+
+    Raises:
+        KeyError: the command is in no family.
+    """
     family = next((name for name, commands in FAMILIES.items() if command in commands), None)
     if family is None:
         raise KeyError(f"{command} is in no family of stacks/cli/flags.py")
@@ -125,6 +136,7 @@ def find_help_page(command: str) -> str:
 
 
 def _remember_seconds(context: click.Context, parameter: click.Parameter, value: str) -> None:
+    # The flag is converted here: the session stores it before the command's own code runs.
     remember_flag(context, parameter, parse_duration(context, parameter, value))
 
 
@@ -139,16 +151,13 @@ lock_flag = click.option(
 
 
 def build_lock_timeout(screen: Screen) -> "LockTimeout":
-    """Return how long this command waits for a lock.
-
-    The holder of the lock is printed on stderr.
-    """
+    """Return how long this command waits for a stack's lock; the holder is printed on stderr."""
     from gpuform.stacks.engine.store import LockTimeout  # noqa: PLC0415 - the engine, not for help
 
     return LockTimeout(get_flag("lock_timeout", 0.0), screen.warn)
 
 
-F = TypeVar("F", bound=Callable[..., Any])
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 all_flag = click.option(
     "--all",
@@ -183,7 +192,7 @@ class MultiStackFlags:
     jobs: int | None = None
 
 
-def multi_stack_flags(command: F) -> F:
+def multi_stack_flags(command: Command) -> Command:
     """Add --all and --filter to the command."""
     return all_flag(filter_flag(command))
 

@@ -1,16 +1,19 @@
-"""Run `gpuform import`: call the operation, show its results, return the exit code."""
+"""Run `gpuform import`: call the operation, show its results, return the exit code.
+
+`commands/declaration_commands.py` calls this module; it calls `operations/importing.py`.
+"""
 
 from gpuform.stacks.cli.arguments import RunArguments
 from gpuform.stacks.cli.failures import SUCCESS
 from gpuform.stacks.cli.opening import find_workspace, select_stack
-from gpuform.stacks.cli.running import (
+from gpuform.stacks.cli.session import Session
+from gpuform.stacks.cli.stack_runs import (
     EXIT_CODES,
     create_run_callbacks,
+    is_continued_in_virtualenv,
     print_reason,
-    will_continue_in_virtualenv,
 )
-from gpuform.stacks.cli.session import Session
-from gpuform.stacks.cli.terminal.stopping import raise_on_signals
+from gpuform.stacks.cli.terminal.signals import raise_on_signals
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.operations.importing import run_import
 from gpuform.stacks.operations.runs.options import ImportOptions, RunOptions
@@ -18,7 +21,12 @@ from gpuform.stacks.review.value_text import counted
 
 
 def import_and_show(options: ImportOptions, session: Session, *, yes: bool) -> int:
-    """Import the objects and return the exit code. Raises EngineError with the files unchanged."""
+    """Import the objects, show the results, and return the exit code.
+
+    Raises:
+        EngineError: nobody can answer the question, or no object was imported; the files are
+            unchanged.
+    """
     screen = session.screen
     if not (yes or options.preview_only or screen.interactive):
         raise EngineError(
@@ -26,7 +34,7 @@ def import_and_show(options: ImportOptions, session: Session, *, yes: bool) -> i
             hint="add --yes, or look first with --preview-only",
         )
     workspace = find_workspace(session)
-    if will_continue_in_virtualenv(workspace.project):
+    if is_continued_in_virtualenv(workspace.project):
         return SUCCESS
     selected = select_stack(session, workspace)
     callbacks = create_run_callbacks(RunArguments(RunOptions("update"), yes=yes), session)

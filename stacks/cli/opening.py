@@ -1,4 +1,7 @@
-"""Open stacks for commands: select them, lock them, and report recovered changes."""
+"""Open stacks for commands: select, lock and open them, and report recovered changes.
+
+Commands call this module; it calls the engine's `Workspace` and `operations/opening`.
+"""
 
 import contextlib
 from collections.abc import Iterator
@@ -7,7 +10,7 @@ from pathlib import Path
 from gpuform.stacks.cli.flags import build_lock_timeout
 from gpuform.stacks.cli.session import Session
 from gpuform.stacks.cli.terminal.screen import Screen
-from gpuform.stacks.cli.terminal.stopping import INTERRUPTED_MESSAGE, Signals, raise_on_signals
+from gpuform.stacks.cli.terminal.signals import INTERRUPTED_MESSAGE, Signals, raise_on_signals
 from gpuform.stacks.engine.stack import Stack, Workspace
 from gpuform.stacks.engine.state import Snapshot
 from gpuform.stacks.engine.store import add_backup_hint, describe_orphaned_journals
@@ -26,15 +29,22 @@ from gpuform.stacks.operations.runs.callbacks import (
 
 
 def find_workspace(session: Session, *, runs_program: bool = True) -> Workspace:
-    """Return the project of the command's folder, with its backend.
+    """Return the project of the command's folder, opened with its backend.
 
     Without `runs_program` a project of any runtime is accepted: the command needs the state alone.
+
+    Raises:
+        EngineError: there is no project, or it cannot be used.
     """
     return Workspace.find(Path.cwd(), session.environ, runs_program=runs_program)
 
 
 def select_stack(session: Session, workspace: Workspace, name: str | None = None) -> SelectedStack:
-    """Return the named stack, else the selected one. Raises StackNotFound."""
+    """Return the stack named `name`, else that of --stack, else the selected one.
+
+    Raises:
+        StackNotFound: there is no such stack, or none is selected.
+    """
     return SelectedStack(
         workspace,
         workspace.resolve(name or session.stack),
@@ -45,30 +55,34 @@ def select_stack(session: Session, workspace: Workspace, name: str | None = None
 
 
 def create_message_callbacks(screen: Screen) -> OperationCallbacks:
-    """Return callbacks that print messages on stderr, for an operation without a run."""
+    """Return callbacks which print messages on stderr, for an operation without a run."""
 
-    def tell(event: OperationEvent) -> None:
+    def print_message(event: OperationEvent) -> None:
         if isinstance(event, Message):
             screen.warn(event.message)
         elif isinstance(event, Interrupted):
             screen.warn(INTERRUPTED_MESSAGE)
 
-    return OperationCallbacks(tell, interruptions=Signals(screen))
+    return OperationCallbacks(print_message, interruptions=Signals(screen))
 
 
 @contextlib.contextmanager
 def lock_stack(session: Session, workspace: Workspace, name: str) -> Iterator[None]:
-    """Hold the stack's lock for the work of a command."""
-    lock = workspace.backend.create_lock(
-        workspace.project.name, name, build_lock_timeout(session.screen)
-    )
+    """Hold the stack's lock until the context ends; SIGTERM raises KeyboardInterrupt meanwhile.
+
+    Raises:
+        EngineError: another command holds the lock for longer than --lock-timeout.
+    """
+    lock = workspace.backend.lock(workspace.project.name, name, build_lock_timeout(session.screen))
     with raise_on_signals(), lock:
         yield
 
 
 @contextlib.contextmanager
 def open_for_change(session: Session, name: str | None = None) -> Iterator[Stack]:
-    """Yield the stack under its lock, with the changes of an interrupted run's journal.
+    """Yield the stack under its lock, including the changes of an interrupted run's journal.
+
+    The stack is `name`, else that of --stack, else the selected one.
 
     Raises:
         WrongPassphrase: nothing was changed.
@@ -78,6 +92,7 @@ def open_for_change(session: Session, name: str | None = None) -> Iterator[Stack
     with lock_stack(session, workspace, name):
         passphrase = create_passphrase_finder(workspace, session.screen.create_passphrase_prompt())
         stack = workspace.open(name, passphrase, exclusive=True)
+        # Checked before the command asks or changes anything.
         stack.crypter.check()
         warn_of_recovery(stack.recovered, session.screen.warn)
         journal = workspace.backend.open_journal(workspace.project.name, name).where

@@ -1,4 +1,7 @@
-"""Open the session of a command (screen, stack, flags, logging), and write reviews."""
+"""Open the session of a command (screen, stack, flags, logging), and write reviews.
+
+Every command calls `open_session`, and passes the session to the functions that it calls.
+"""
 
 import contextlib
 import logging
@@ -17,13 +20,13 @@ from gpuform.stacks.cli.terminal.screen import Screen, write_parts
 if TYPE_CHECKING:
     from gpuform.stacks.review.facts import Review
 
-_KEY = "gpuform.flags"
-F = TypeVar("F", bound=Callable[..., Any])
+_FLAGS_KEY = "gpuform.flags"
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A running command. `stack` is the value of --stack, if any."""
+    """A running command: its screen, the value of --stack, if any, and its environment."""
 
     screen: Screen
     stack: str | None
@@ -33,9 +36,10 @@ class Session:
 
 def remember_flag(context: click.Context, parameter: click.Parameter, value: object) -> None:
     """Store a flag, given before or after the command, for `get_flag`; a callback of click."""
+    # A default must not replace a value given before the command's name.
     source = context.get_parameter_source(parameter.name or "")
     if source is not None and source is not click.core.ParameterSource.DEFAULT:
-        context.find_root().meta.setdefault(_KEY, {})[parameter.name] = value
+        context.find_root().meta.setdefault(_FLAGS_KEY, {})[parameter.name] = value
 
 
 _FLAGS = (
@@ -83,28 +87,31 @@ _STACK = click.option(
 )
 
 
-def common_flags(command: F) -> F:
+def common_flags(command: Command) -> Command:
     """Add the flags of every command."""
     for flag in reversed(_FLAGS):
         command = flag(command)
     return command
 
 
-def stack_flags(command: F) -> F:
+def stack_flags(command: Command) -> Command:
     """Add --stack and the flags of every command."""
     return _STACK(common_flags(command))
 
 
 def get_flag(name: str, default: Any = None) -> Any:
-    """Return the value of a common flag of the running command."""
+    """Return the value of a common flag of the running command, or `default` without the flag."""
     context = click.get_current_context(silent=True)
-    flag_values: dict[str, Any] = context.find_root().meta.get(_KEY, {}) if context else {}
+    flag_values: dict[str, Any] = context.find_root().meta.get(_FLAGS_KEY, {}) if context else {}
     return flag_values.get(name, default)
 
 
 @contextlib.contextmanager
 def open_session() -> Iterator[Session]:
-    """Open the running command's session: in its folder, with its logging, until it ends."""
+    """Yield the running command's session, with the folder of --cwd and the logging of --verbose.
+
+    The working directory and the logging are restored at the end.
+    """
     screen = Screen.open(
         get_flag("color", "auto"),
         interactive=not get_flag("non_interactive", False),
@@ -135,35 +142,37 @@ def _log_to_screen(screen: Screen, *, verbose: bool) -> Iterator[None]:
         return
     handler = logging.StreamHandler(screen.err)
     handler.setFormatter(_SafeFormatter(screen))
-    before = logger.level
+    previous_level = logger.level
     logger.addHandler(handler)
+    # The log of gpuform alone: httpx and others log URLs and headers.
     logger.setLevel(logging.DEBUG)
     try:
         yield
     finally:
         logger.removeHandler(handler)
-        logger.setLevel(before)
+        logger.setLevel(previous_level)
 
 
 FORMATS = ("text", "markdown", "github", "gitlab", "html", "json")
 
 
-def write_review(review: "Review", form: str, output: Path | None, current: Session) -> None:
+def write_review(review: "Review", form: str, output: Path | None, session: Session) -> None:
     """Write the review to the file, or to the screen without one."""
     write_parts(
-        _render_review(review, form, current, to_file=output is not None), output, current.screen
+        _render_review(review, form, session, to_file=output is not None), output, session.screen
     )
 
 
 def _render_review(
-    review: "Review", form: str, current: Session, *, to_file: bool
+    review: "Review", form: str, session: Session, *, to_file: bool
 ) -> Iterable[str]:
     """Return the review in parts; each part but the last ends with a line break."""
     if form == "text":
         from gpuform.stacks.review.paint import PLAIN  # noqa: PLC0415 - not for help
         from gpuform.stacks.review.text.plan_text import render_review  # noqa: PLC0415 - as above
 
-        return [render_review(review, PLAIN if to_file else current.screen.paint) + "\n"]
+        # A file gets no terminal colours.
+        return [render_review(review, PLAIN if to_file else session.screen.paint) + "\n"]
     if form == "json":
         from gpuform.stacks.review.pages import build_review_document  # noqa: PLC0415 - as above
 

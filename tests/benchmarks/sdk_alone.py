@@ -20,7 +20,7 @@ from pulumi.runtime import settings
 from pulumi.runtime.proto import engine_pb2, resource_pb2
 from pulumi.runtime.stack import run_in_stack
 
-from gpuform.stacks.cli import FEWER_COLLECTIONS
+from gpuform.stacks.cli import COLLECTION_THRESHOLDS
 from gpuform.stacks.engine.sdk_patches import PATCHES
 
 FEATURES = (
@@ -72,7 +72,7 @@ def main() -> None:
     options = parser.parse_args()
     with ExitStack() as spared:
         if options.spared:
-            gc.set_threshold(*FEWER_COLLECTIONS)
+            gc.set_threshold(*COLLECTION_THRESHOLDS)
             for patch in PATCHES:
                 if patch.name != options.without:
                     spared.enter_context(patch.applied())

@@ -27,7 +27,7 @@ from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.server import environment
 from gpuform.providers.emulator.store import Store
 from gpuform.providers.emulator.tensorone import KEY
-from gpuform.stacks.cli import running  # noqa: F401 - as above
+from gpuform.stacks.cli import stack_runs  # noqa: F401 - as above
 from gpuform.stacks.cli.app import cli
 from gpuform.stacks.cli.commands import (
     run_commands,  # noqa: F401 - as above

@@ -3,7 +3,7 @@
 from gpuform.stacks.cli import failures
 from gpuform.stacks.cli.app import cli
 from gpuform.stacks.cli.failures import MEANINGS
-from gpuform.stacks.cli.running import EXIT_CODES
+from gpuform.stacks.cli.stack_runs import EXIT_CODES
 from gpuform.stacks.operations.runs.results import ExitReason
 from tools.reference.pages import render_exit_codes_page
 
@@ -28,6 +28,6 @@ def test_the_page_has_every_code_and_every_reason() -> None:
     page = render_exit_codes_page()
     for each in MEANINGS:
         assert f"| `{each.code}` | {each.name} | " in page
-        assert each.text in page
+        assert each.description in page
     for reason in ExitReason:
         assert f"| `{reason}` | `{EXIT_CODES[reason]}` |" in page

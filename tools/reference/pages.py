@@ -10,7 +10,7 @@ from typing import Final
 from gpuform.providers.evidence import DECISIONS, Decision
 from gpuform.stacks.cli.failures import MEANINGS, Meaning
 from gpuform.stacks.cli.flags import find_help_page
-from gpuform.stacks.cli.running import EXIT_CODES
+from gpuform.stacks.cli.stack_runs import EXIT_CODES
 from tools.reference.command_pages import render_command_pages
 from tools.reference.configuration_page import render_configuration_page
 from tools.reference.expressions_page import render_expressions_page
@@ -127,7 +127,12 @@ def _render_exit_codes_parts() -> Iterator[str]:
 
 def _exit_code_row(meaning: Meaning) -> tuple[str, str, str, str]:
     links = [f"[{name}]({_command_page(name)})" for name in meaning.commands]
-    return f"`{meaning.code}`", meaning.name, ", ".join(links) or "every command", meaning.text
+    return (
+        f"`{meaning.code}`",
+        meaning.name,
+        ", ".join(links) or "every command",
+        meaning.description,
+    )
 
 
 def _command_page(command: str) -> str:

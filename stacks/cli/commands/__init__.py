@@ -1,1 +1,1 @@
-"""The commands: flags -> operation -> view. One module for what shares its flags."""
+"""The commands: flags -> operation -> view. One module for commands that share flags."""

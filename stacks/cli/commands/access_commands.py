@@ -1,5 +1,7 @@
-"""Run `gpuform kubeconfig`, `ssh-config` and `connect`: commands that reach a stack's clusters and
-machines.
+"""Run `gpuform kubeconfig`, `ssh-config` and `connect`: commands that reach clusters and machines.
+
+They call `stacks/access`, which reads the clusters of the state, and changes kubeconfig and SSH
+files of the user.
 """
 
 from collections.abc import Sequence
@@ -28,19 +30,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ReachedStack:
-    """Where a stack is, which needs no passphrase. `state` is where its state lies."""
+    """A stack whose clusters are reached. `state_location` is the URL or path of its state.
+
+    Creating one needs no passphrase.
+    """
 
     session: Session
     workspace: Workspace
     stack: str
-    state: str
+    state_location: str
 
     @classmethod
     def from_session(cls, session: Session) -> Self:
         workspace = find_workspace(session, runs_program=False)
         stack = workspace.resolve(session.stack)
-        where = state_of(workspace.backend, workspace.project.name, stack)
-        return cls(session, workspace, stack, where)
+        state_location = state_of(workspace.backend, workspace.project.name, stack)
+        return cls(session, workspace, stack, state_location)
 
     @property
     def project(self) -> str:
@@ -51,17 +56,26 @@ class ReachedStack:
         return self.workspace.project.directory
 
     def read_clusters(self, names: Sequence[str], *, offline: bool, emulate: bool) -> list[Cluster]:
-        """Return the clusters of these names, or all clusters without names."""
+        """Return the clusters named by `names`, or all clusters without names.
+
+        The platforms are asked, unless `offline` is set; a warning names each cluster that is only
+        as the state has it.
+
+        Raises:
+            EngineError: the stack has no cluster of a name, or its passphrase is wrong or missing.
+        """
         screen = self.session.screen
-        opened = self.workspace.open(
+        stack = self.workspace.open(
             self.stack, create_passphrase_finder(self.workspace, screen.create_passphrase_prompt())
         )
-        with nullcontext() if offline else enter_environment(opened, emulate=emulate):
-            found = clusters_of(opened, read_config(opened), names, offline=offline)
-        for each in found:
-            if each.stale:
-                screen.warn(f"warning: {each.name}: as the state has it, because {each.stale}")
-        return found
+        with nullcontext() if offline else enter_environment(stack, emulate=emulate):
+            clusters = clusters_of(stack, read_config(stack), names, offline=offline)
+        for cluster in clusters:
+            if cluster.stale:
+                screen.warn(
+                    f"warning: {cluster.name}: as the state has it, because {cluster.stale}"
+                )
+        return clusters
 
 
 @click.command()
@@ -110,16 +124,15 @@ def kubeconfig(  # noqa: PLR0913 - a flag each
       gpuform kubeconfig --remove
     """
     from gpuform.stacks.access.kubeconfig_files import KubeconfigFiles  # noqa: PLC0415 - the engine
-    # merged
 
     if to_stdout and (remove or as_json):
         raise click.UsageError("--print goes with neither --remove nor --json")
-    with open_session() as current:
-        files = KubeconfigFiles.of(file, current.environ)
-        reached_stack = ReachedStack.from_session(current)
+    with open_session() as session:
+        files = KubeconfigFiles.of(file, session.environ)
+        reached_stack = ReachedStack.from_session(session)
         if remove:
-            done = _remove_contexts(files, reached_stack, clusters)
-            _report_written(reached_stack, done, "taken out of", as_json=as_json)
+            written_contexts = _remove_contexts(files, reached_stack, clusters)
+            _report_written(reached_stack, written_contexts, "taken out of", as_json=as_json)
             return
         reached_clusters = reached_stack.read_clusters(clusters, offline=offline, emulate=emulate)
         usable = _select_usable(reached_stack, reached_clusters, are_named=bool(clusters))
@@ -127,16 +140,20 @@ def kubeconfig(  # noqa: PLR0913 - a flag each
             raise click.UsageError(f"--context names one cluster, and these are {len(usable)}")
         credentials = [_build_credential(cluster, context, files, to_stdout) for cluster in usable]
         if to_stdout:
-            current.screen.write(_render_credentials(credentials))
+            session.screen.write(_render_credentials(credentials))
             return
-        done = files.put(credentials, reached_stack.directory, use=use, force=force)
-        _report_written(reached_stack, done, "in", as_json=as_json)
+        written_contexts = files.put(credentials, reached_stack.directory, use=use, force=force)
+        _report_written(reached_stack, written_contexts, "in", as_json=as_json)
 
 
 def _select_usable(
-    place: "ReachedStack", clusters: "list[Cluster]", *, are_named: bool
+    reached_stack: "ReachedStack", clusters: "list[Cluster]", *, are_named: bool
 ) -> "list[Cluster]":
-    """Return the clusters with a kubeconfig, and warn of the others."""
+    """Return the clusters with a kubeconfig, and warn of the others.
+
+    Raises:
+        EngineError: a named cluster has no kubeconfig, or none has one.
+    """
     from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - not for help
 
     usable = [cluster for cluster in clusters if cluster.access.kubeconfig is not None]
@@ -148,24 +165,32 @@ def _select_usable(
     if reasons and (are_named or not usable):
         raise EngineError("\n".join(reasons))
     if not usable:
-        raise EngineError(f"stack '{place.stack}' has no clusters", hint="make them: `gpuform up`")
+        raise EngineError(
+            f"stack '{reached_stack.stack}' has no clusters", hint="make them: `gpuform up`"
+        )
     for reason in reasons:
-        place.session.screen.warn(reason)
+        reached_stack.session.screen.warn(reason)
     return usable
 
 
 def _build_credential(
     cluster: "Cluster", context: str | None, files: "KubeconfigFiles", to_stdout: bool
 ) -> "Credential":
-    """Under the name given, else under that which it has there already, else the cluster's."""
+    """Build the credential of a cluster for a kubeconfig.
+
+    The context's name is `context`, else the name in the file already, else the cluster's.
+    """
     from pydantic import SecretStr  # noqa: PLC0415 - not for help
 
     from gpuform.stacks.access.kubeconfig import Credential  # noqa: PLC0415 - as above
 
     name = context or cluster.access.name or cluster.name
+    # A context that the user renamed keeps its name.
     if context is None and not to_stdout:
-        there = files.contexts().items()
-        name = next((each for each, mark in there if mark.is_same(cluster.mark)), name)
+        contexts = files.contexts().items()
+        name = next(
+            (context_name for context_name, mark in contexts if mark.is_same(cluster.mark)), name
+        )
     return Credential.read(name, cluster.mark, cluster.access.kubeconfig or SecretStr(""))
 
 
@@ -176,48 +201,57 @@ def _render_credentials(credentials: "Sequence[Credential]") -> str:
 
 
 def _remove_contexts(
-    files: "KubeconfigFiles", place: "ReachedStack", names: Sequence[str]
+    files: "KubeconfigFiles", reached_stack: "ReachedStack", names: Sequence[str]
 ) -> "list[Written]":
     from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - not for help
     from gpuform.stacks.engine.urn import name_of  # noqa: PLC0415 - as above
 
-    ours = {
-        context: mark for context, mark in files.contexts().items() if mark.state == place.state
+    own_contexts = {
+        context: mark
+        for context, mark in files.contexts().items()
+        if mark.state == reached_stack.state_location
     }
     for name in names:
-        if not any(name in (context, name_of(mark.urn)) for context, mark in ours.items()):
+        if not any(name in (context, name_of(mark.urn)) for context, mark in own_contexts.items()):
             raise EngineError(
-                f"there is no context of {name!r} that gpuform wrote for stack '{place.stack}'",
-                hint=f"there are: {', '.join(sorted(ours))}" if ours else "there is none at all",
+                f"there is no context of {name!r} that gpuform wrote for stack "
+                f"'{reached_stack.stack}'",
+                hint=f"there are: {', '.join(sorted(own_contexts))}"
+                if own_contexts
+                else "there is none at all",
             )
     return files.take_out(
         lambda context, mark: (
-            mark.state == place.state
+            mark.state == reached_stack.state_location
             and (not names or context in names or name_of(mark.urn) in names)
         )
     )
 
 
 def _report_written(
-    place: "ReachedStack", done: "list[Written]", where: str, *, as_json: bool
+    reached_stack: "ReachedStack",
+    written_contexts: "list[Written]",
+    preposition: str,
+    *,
+    as_json: bool,
 ) -> None:
-    screen = place.session.screen
+    screen = reached_stack.session.screen
     if as_json:
-        told = [
-            {"context": each.context, "file": str(each.path), "changed": each.changed}
-            for each in done
+        rows = [
+            {"context": written.context, "file": str(written.path), "changed": written.changed}
+            for written in written_contexts
         ]
-        screen.print(format_json(told, indent=2))
+        screen.print(format_json(rows, indent=2))
         return
-    for each in done:
-        unchanged = "" if each.changed else ", as it was already"
-        screen.print(f"context {each.context}: {where} {each.path}{unchanged}")
-    if not done:
-        screen.print(f"There is no context that gpuform wrote for stack {place.stack}.")
+    for written in written_contexts:
+        unchanged = "" if written.changed else ", as it was already"
+        screen.print(f"context {written.context}: {preposition} {written.path}{unchanged}")
+    if not written_contexts:
+        screen.print(f"There is no context that gpuform wrote for stack {reached_stack.stack}.")
 
 
-def login_name(context: click.Context, parameter: click.Parameter, value: str) -> str:
-    """Check the name of a user, which must not be an option of ssh; a callback of click."""
+def check_login_name(context: click.Context, parameter: click.Parameter, value: str) -> str:
+    """Return a user's name after a check that ssh takes it for no option; a callback of click."""
     from gpuform.schemas.access import is_valid_user  # noqa: PLC0415 - not for help
 
     if value and not is_valid_user(value):
@@ -225,13 +259,13 @@ def login_name(context: click.Context, parameter: click.Parameter, value: str) -
     return value
 
 
-def jump_host(context: click.Context, parameter: click.Parameter, value: str) -> str:
-    """Check a jump host, which must not be an option of ssh; a callback of click."""
+def check_jump_host(context: click.Context, parameter: click.Parameter, value: str) -> str:
+    """Return a jump host after a check that ssh takes it for no option; a callback of click."""
     from gpuform.schemas.access import is_valid_jump_host  # noqa: PLC0415 - not for help
 
     if value and not is_valid_jump_host(value):
-        text = f"{value!r} is no jump host: [USER@]HOST[:PORT]"
-        raise click.BadParameter(text, context, parameter)
+        message = f"{value!r} is no jump host: [USER@]HOST[:PORT]"
+        raise click.BadParameter(message, context, parameter)
     return value
 
 
@@ -239,7 +273,7 @@ jump_flag = click.option(
     "--jump",
     default="",
     metavar="[USER@]HOST",
-    callback=jump_host,
+    callback=check_jump_host,
     help="Log in through this host (ssh -J); the declared ssh_jump of a cluster when not given.",
 )
 
@@ -247,7 +281,7 @@ user_flag = click.option(
     "--user",
     default="",
     metavar="NAME",
-    callback=login_name,
+    callback=check_login_name,
     help="Who logs in; as the platform says, else as SSH does, when not given.",
 )
 
@@ -301,34 +335,36 @@ def ssh_config(  # noqa: PLR0913 - a flag each
         config_text,
         ssh_hosts,
     )
-    # merged
 
     if to_stdout and (install or remove or as_json):
         raise click.UsageError("--print goes with neither --install, --remove nor --json")
-    with open_session() as current:
-        reached_stack = ReachedStack.from_session(current)
-        files = SshFiles.of(file, reached_stack.project, reached_stack.stack, reached_stack.state)
+    with open_session() as session:
+        reached_stack = ReachedStack.from_session(session)
+        files = SshFiles.of(
+            file, reached_stack.project, reached_stack.stack, reached_stack.state_location
+        )
         if remove:
-            _remove(files, current.screen, install=install)
+            _remove_hosts(files, session.screen, install=install)
             return
         clusters = reached_stack.read_clusters((), offline=offline, emulate=emulate)
         hosts = ssh_hosts(clusters, reached_stack.project, reached_stack.stack, user, jump)
-        text = config_text(hosts, reached_stack.project, reached_stack.stack)
+        config = config_text(hosts, reached_stack.project, reached_stack.stack)
         if to_stdout:
-            current.screen.write(text)
+            session.screen.write(config)
             return
+        # Host names and users would be committed with the project.
         files.own.refuse_inside(reached_stack.directory)
-        changed = files.own.update(lambda _: text)
+        changed = files.own.update(lambda _: config)
         installed = install and files.install()
         if as_json:
-            current.screen.print(format_json(_build_document(files, hosts), indent=2))
+            session.screen.print(format_json(_build_document(files, hosts), indent=2))
             return
-        _tell(files, hosts, current.screen, changed=changed, installed=installed)
+        _print_hosts(files, hosts, session.screen, changed=changed, installed=installed)
 
 
-def _remove(files: "SshFiles", screen: "Screen", *, install: bool) -> None:
-    found = files.remove()
-    screen.print(f"{files.own.path}: {'deleted' if found else 'there is no such file'}")
+def _remove_hosts(files: "SshFiles", screen: "Screen", *, install: bool) -> None:
+    was_deleted = files.remove()
+    screen.print(f"{files.own.path}: {'deleted' if was_deleted else 'there is no such file'}")
     if install and files.uninstall():
         screen.print(f"{files.users.path}: without the line `{files.include}`")
 
@@ -340,26 +376,26 @@ def _build_document(files: "SshFiles", hosts: "list[SshHost]") -> dict[str, obje
         "included": files.is_included,
         "hosts": [
             {
-                "name": each.alias,
-                "cluster": each.cluster,
-                "node": each.host.node,
-                "role": each.host.role,
-                "jump": each.host.jump_with_user,
-                "problem": each.host.because,
+                "name": host.alias,
+                "cluster": host.cluster,
+                "node": host.host.node,
+                "role": host.host.role,
+                "jump": host.host.jump_with_user,
+                "problem": host.host.because,
             }
-            for each in hosts
+            for host in hosts
         ],
     }
 
 
-def _tell(
+def _print_hosts(
     files: "SshFiles", hosts: "list[SshHost]", screen: "Screen", *, changed: bool, installed: bool
 ) -> None:
-    for each in hosts:
-        if each.host.because:
-            screen.warn(f"{each.alias}: {each.host.because}")
+    for host in hosts:
+        if host.host.because:
+            screen.warn(f"{host.alias}: {host.host.because}")
         else:
-            screen.print(f"ssh {each.alias}")
+            screen.print(f"ssh {host.alias}")
     screen.print(f"{files.own.path}: {'written' if changed else 'as it was already'}")
     if installed:
         screen.print(f"{files.users.path}: begins with `{files.include}` now")
@@ -421,19 +457,18 @@ def connect(  # noqa: PLR0913 - a flag each
         run,
     )
     from gpuform.stacks.access.kubeconfig_files import KubeconfigFiles  # noqa: PLC0415 - as above
-    # merged
 
-    with open_session() as current:
-        reached_stack = ReachedStack.from_session(current)
+    with open_session() as session:
+        reached_stack = ReachedStack.from_session(session)
         (reached_cluster,) = reached_stack.read_clusters(
             [cluster], offline=offline, emulate=emulate
         )
         if port is not None:
-            current.screen.print(port_url(reached_cluster, port))
+            session.screen.print(port_url(reached_cluster, port))
             return 0
-        contexts = KubeconfigFiles.of(None, current.environ).contexts()
+        contexts = KubeconfigFiles.of(None, session.environ).contexts()
         words = command_for(reached_cluster, Wish(via, node, user, jump, command), contexts)
         if to_stdout:
-            current.screen.write(f"{quoted(words)}\n")
+            session.screen.write(f"{quoted(words)}\n")
             return 0
         return run(words)

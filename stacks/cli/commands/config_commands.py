@@ -1,4 +1,4 @@
-"""`gpuform config`: a stack's configuration, kept in Pulumi.<stack>.yaml."""
+"""Run `gpuform config`: list, read and change the configuration in Pulumi.<stack>.yaml."""
 
 import getpass
 import json
@@ -45,8 +45,8 @@ def config(context: click.Context, show_secrets: bool, as_json: bool) -> None:
       gpuform config set together:apiKey
     """
     if context.invoked_subcommand is None:
-        with open_session() as current:
-            _list(current, show_secrets=show_secrets, as_json=as_json)
+        with open_session() as session:
+            _print_config(session, show_secrets=show_secrets, as_json=as_json)
 
 
 @config.command("set")
@@ -78,17 +78,19 @@ def set_value(key: str, value: str | None, secret: bool, plaintext: bool, path: 
 
     if secret and plaintext:
         raise click.UsageError("--secret and --plaintext exclude each other")
-    with open_session() as current:
-        workspace, name = _find_stack(current)
+    with open_session() as session:
+        workspace, name = _find_stack(session)
         setting = ConfigSetting.from_key(
             workspace, name, key, by_path=path, secret=secret, plaintext=plaintext
         )
         if value is None:
-            value = _read_value(current, key, secret=setting.is_secret)
-        setting.set(value, current.screen.create_passphrase_prompt())
+            value = _read_value(session, key, secret=setting.is_secret)
+        setting.set(value, session.screen.create_passphrase_prompt())
         if setting.is_secret and not secret:
-            known = setting.config_key
-            current.screen.print(f"{known.name} is a secret ({known.declared}): it is encrypted.")
+            config_key = setting.config_key
+            session.screen.print(
+                f"{config_key.name} is a secret ({config_key.declared}): it is encrypted."
+            )
 
 
 @config.command("get")
@@ -103,20 +105,21 @@ def get_value(key: str, path: bool) -> None:
       gpuform config get gpus
       gpuform config get --path 'limits.gpus[0]'
     """
-    with open_session() as current:
-        workspace, settings = _load_settings(current)
-        root, steps = split_key(key) if path else (key, ())
-        full = workspace.project.qualified_key(root)
-        value = get_value_at(_merge_values(workspace.project, settings).get(full), steps)
+    with open_session() as session:
+        workspace, settings = _load_settings(session)
+        root_key, steps = split_key(key) if path else (key, ())
+        full_key = workspace.project.qualified_key(root_key)
+        value = get_value_at(_merge_values(workspace.project, settings).get(full_key), steps)
         if path:
-            full = workspace.project.qualified_key(key)
+            full_key = workspace.project.qualified_key(key)
         if value is None:
             raise EngineError(
-                f"the configuration key {full} has no value",
+                f"the configuration key {full_key} has no value",
                 hint=f"give it one: gpuform config set {key} VALUE",
             )
-        crypter = _open(workspace, current).crypter if is_secure(value) else None
-        current.screen.write(f"{to_config_text(value, crypter)}\n")
+        # Only a secret needs the passphrase.
+        crypter = _open_stack(workspace, session).crypter if is_secure(value) else None
+        session.screen.write(f"{to_config_text(value, crypter)}\n")
 
 
 @config.command("rm")
@@ -130,8 +133,8 @@ def remove_value(key: str, path: bool) -> None:
     Example:
       gpuform config rm gpus
     """
-    with open_session() as current:
-        _, settings = _load_settings(current)
+    with open_session() as session:
+        _, settings = _load_settings(session)
         root, steps = split_key(key) if path else (key, ())
         if get_value_at(settings.get(root), steps) is None:
             raise EngineError(f"the configuration key {key} is not set in {settings.path.name}")
@@ -142,95 +145,104 @@ def remove_value(key: str, path: bool) -> None:
         settings.save()
 
 
-def _find_stack(current: Session) -> tuple[Workspace, str]:
-    workspace = Workspace.find(Path.cwd(), current.environ, runs_program=False)
-    name = workspace.resolve(current.stack)
+def _find_stack(session: Session) -> tuple[Workspace, str]:
+    workspace = Workspace.find(Path.cwd(), session.environ, runs_program=False)
+    name = workspace.resolve(session.stack)
+    # A killed change of the secrets provider may have left the settings half encrypted.
     workspace.finish_secrets_change(name, exclusive=False)
     return workspace, name
 
 
-def _load_settings(current: Session) -> tuple[Workspace, StackSettings]:
-    workspace, name = _find_stack(current)
+def _load_settings(session: Session) -> tuple[Workspace, StackSettings]:
+    workspace, name = _find_stack(session)
     return workspace, StackSettings.load(workspace.project, name)
 
 
-def _open(workspace: Workspace, current: Session) -> Stack:
+def _open_stack(workspace: Workspace, session: Session) -> Stack:
     return workspace.open(
-        current.stack,
-        create_passphrase_finder(workspace, current.screen.create_passphrase_prompt()),
+        session.stack,
+        create_passphrase_finder(workspace, session.screen.create_passphrase_prompt()),
     )
 
 
 def _merge_values(project: Project, settings: StackSettings) -> dict[str, Json]:
-    """By full key: what the stack sets, else the project's default."""
-    defaults = {project.qualified_key(key): given.value for key, given in project.config.items()}
+    """Return the stack's values by full key, with the project's defaults for the other keys."""
+    defaults = {
+        project.qualified_key(key): default.value for key, default in project.config.items()
+    }
     return {
         **{key: value for key, value in defaults.items() if value is not None},
         **settings.config,
     }
 
 
-def _list(current: Session, *, show_secrets: bool, as_json: bool) -> None:
-    workspace, settings = _load_settings(current)
+def _print_config(session: Session, *, show_secrets: bool, as_json: bool) -> None:
+    workspace, settings = _load_settings(session)
     project = workspace.project
     values = _merge_values(project, settings)
-    hidden = {project.qualified_key(key) for key, given in project.config.items() if given.secret}
+    hidden = {
+        project.qualified_key(key) for key, default in project.config.items() if default.secret
+    }
     hidden = (hidden - settings.config.keys()) | {k for k, v in values.items() if is_secure(v)}
     hidden |= _find_plaintext_secrets(project, settings)
-    crypter = _open(workspace, current).crypter if show_secrets and hidden else None
-    shown = {
+    crypter = _open_stack(workspace, session).crypter if show_secrets and hidden else None
+    shown_values = {
         key: MASK if key in hidden and not show_secrets else to_config_text(value, crypter)
         for key, value in sorted(values.items())
     }
     if as_json:
-        current.screen.print(format_json(_build_document(shown, hidden, show_secrets), indent=2))
+        session.screen.print(
+            format_json(_build_document(shown_values, hidden, show_secrets), indent=2)
+        )
         return
-    names = {key: key.removeprefix(f"{project.name}:") for key in shown}
+    names = {key: key.removeprefix(f"{project.name}:") for key in shown_values}
     width = max([len(name) for name in names.values()] + [3])
-    current.screen.print(f"{'KEY':<{width}}  VALUE")
-    for key, text in shown.items():
-        current.screen.print(f"{names[key]:<{width}}  {text}")
+    session.screen.print(f"{'KEY':<{width}}  VALUE")
+    for key, value_text in shown_values.items():
+        session.screen.print(f"{names[key]:<{width}}  {value_text}")
 
 
 def _find_plaintext_secrets(project: Project, settings: StackSettings) -> set[str]:
-    """The keys whose values stand in the clear in the stack's file, and should not be shown."""
+    """Return the keys of secrets stored in plain text in the stack's file."""
     from gpuform.stacks.config_keys import ConfigKeys  # noqa: PLC0415 - not for help
 
     try:
         keys = ConfigKeys.of(project)
-    except EngineError:  # of the topology, which `gpuform validate` tells
+    except EngineError:  # in the topology: `gpuform validate` reports it
         keys = ConfigKeys.without_topology(project)
-    return {each.key for each in keys.in_the_clear(settings)}
+    return {problem.key for problem in keys.in_the_clear(settings)}
 
 
-def _build_document(shown: dict[str, str], hidden: set[str], show_secrets: bool) -> dict[str, Json]:
-    """As `pulumi config --json`: a hidden value is left out."""
-    made: dict[str, Json] = {}
-    for key, text in shown.items():
+def _build_document(
+    shown_values: dict[str, str], hidden: set[str], show_secrets: bool
+) -> dict[str, Json]:
+    """Build the document of `pulumi config --json`, in which a hidden value is left out."""
+    document: dict[str, Json] = {}
+    for key, value_text in shown_values.items():
         is_secret = key in hidden
         value: dict[str, Json] = {}
         if not is_secret or show_secrets:
-            value = {"value": text, **_parse_object_value(text)}
-        made[key] = {**value, "secret": is_secret}
-    return made
+            value = {"value": value_text, **_parse_object_value(value_text)}
+        document[key] = {**value, "secret": is_secret}
+    return document
 
 
-def _parse_object_value(text: str) -> dict[str, Json]:
-    """Return the part `objectValue` of a value that is an object or a list."""
-    if not text.startswith(("{", "[")):
+def _parse_object_value(value_text: str) -> dict[str, Json]:
+    """Return `objectValue` and its value for the text of an object or list, else nothing."""
+    if not value_text.startswith(("{", "[")):
         return {}
     try:
-        return {"objectValue": json.loads(text)}
+        return {"objectValue": json.loads(value_text)}
     except ValueError:
         return {}
 
 
-def _read_value(current: Session, key: str, *, secret: bool) -> str:
-    """Read the value from stdin, or ask on a terminal, without an echo for secrets."""
-    if not current.screen.interactive:
+def _read_value(session: Session, key: str, *, secret: bool) -> str:
+    """Read a value from stdin, or ask on a terminal, without an echo for secrets."""
+    if not session.screen.interactive:
         missing = f"{key} is given no value, and nobody is asked here"
         hint = "give the value after the key, or write it to stdin"
-        return current.screen.read_stdin(missing, hint).rstrip("\n")
+        return session.screen.read_stdin(missing, hint).rstrip("\n")
     if secret:
         return getpass.getpass(f"{key}: ")
-    return current.screen.ask(f"{key}: ")
+    return session.screen.ask(f"{key}: ")

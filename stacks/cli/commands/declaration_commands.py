@@ -1,6 +1,4 @@
-"""Run `gpuform convert`, `import`, `manifests` and `console`: commands that read and write
-declarations.
-"""
+"""Run `gpuform convert`, `import`, `manifests` and `console`: commands around declarations."""
 
 import contextlib
 import sys
@@ -22,7 +20,7 @@ from gpuform.stacks.operations.runs.options import ImportOptions
 if TYPE_CHECKING:
     from gpuform.stacks.console import Console
 
-SOURCES: Final = ("topology", "state", "program", "terraform")
+_SOURCES: Final = ("topology", "state", "program", "terraform")
 
 
 @click.command()
@@ -30,7 +28,7 @@ SOURCES: Final = ("topology", "state", "program", "terraform")
 @click.option(
     "--from",
     "kind",
-    type=click.Choice(SOURCES),
+    type=click.Choice(_SOURCES),
     default="topology",
     show_default=True,
     help="What is read: a topology file, the stack's state, the project's Python program, or "
@@ -64,7 +62,7 @@ def convert(
     kind: Literal["topology", "state", "program", "terraform"],
     form: Literal["yaml", "python"] | None,
     out: str | None,
-    **given: bool,
+    **flags: bool,
 ) -> int:
     """Say what is declared in another form: YAML, Python, from the state, from Terraform.
 
@@ -82,27 +80,28 @@ def convert(
       gpuform convert --from state --set-secrets
       gpuform convert --from terraform ../infrastructure
     """
-    from gpuform.stacks.cli.commands.new_command import keep_secrets  # noqa: PLC0415 - as above
+    from gpuform.stacks.cli.commands.new_command import store_secrets  # noqa: PLC0415 - as above
     from gpuform.stacks.cli.opening import find_workspace, select_stack  # noqa: PLC0415 - not for help
     from gpuform.stacks.operations.converting import ConvertOptions  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.converting import convert as convert_to  # noqa: PLC0415 - as above
 
     form = form or ("python" if kind == "topology" else "yaml")
-    with open_session() as current:
-        target = _choose_target(out, form, force=given["force"])
+    with open_session() as session:
+        target = _choose_target(out, form, force=flags["force"])
         folder = target.parent if target else Path()
-        _refuse_needless(source, kind, form)
-        options = ConvertOptions(kind, form, source, folder, current.stack, given["emulate"])
-        result = convert_to(options, lambda: select_stack(current, find_workspace(current)))
-        _write(result.content, target, current)
+        _reject_needless_conversion(source, kind, form)
+        options = ConvertOptions(kind, form, source, folder, session.stack, flags["emulate"])
+        result = convert_to(options, lambda: select_stack(session, find_workspace(session)))
+        _write_declarations(result.content, target, session)
         for line in result.notes:
-            current.screen.warn(line)
+            session.screen.warn(line)
+        # The new file has no secrets: it names configuration keys.
         if result.secrets:
-            keep_secrets(result.secrets, current, wanted=given["set_secrets"])
+            store_secrets(result.secrets, session, stores=flags["set_secrets"])
     return SUCCESS if result.is_complete else FAILED
 
 
-def _refuse_needless(source: Path | None, kind: str, form: str) -> None:
+def _reject_needless_conversion(source: Path | None, kind: str, form: str) -> None:
     if kind == "topology" and form == "yaml":
         raise click.UsageError("a topology is YAML already: `gpuform fmt` formats it")
     if kind in ("state", "program") and source is not None:
@@ -122,21 +121,21 @@ def _choose_target(out: str | None, form: str, *, force: bool) -> Path | None:
     return path
 
 
-def _write(text: str, target: Path | None, current: Session) -> None:
+def _write_declarations(content: str, target: Path | None, session: Session) -> None:
     from gpuform.stacks.engine.machine import replace_file  # noqa: PLC0415 - not for help
 
     if target is None:
-        current.screen.write(text)
+        session.screen.write(content)
         return
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(target, text.encode())
+        replace_file(target, content.encode())
     except OSError as error:
         raise click.FileError(str(target), error.strerror) from None
-    current.screen.print(f"{target} is written.")
+    session.screen.print(f"{target} is written.")
     program, topology = target.with_name("__main__.py"), target.with_name("topology.yaml")
     if target in (program, topology) and program.exists() and topology.exists():
-        current.screen.print(
+        session.screen.print(
             f"{program} is what runs: {topology} is read only if the program does that."
         )
 
@@ -159,22 +158,22 @@ def manifests(clusters: tuple[str, ...]) -> None:
     from gpuform.stacks.manifests import as_yaml, chosen, claims_of  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.opening.selected_stack import create_passphrase_finder  # noqa: PLC0415 - as above
 
-    with open_session() as current:
-        workspace = find_workspace(current)
+    with open_session() as session:
+        workspace = find_workspace(session)
         stack = workspace.open(
-            current.stack,
-            create_passphrase_finder(workspace, current.screen.create_passphrase_prompt()),
+            session.stack,
+            create_passphrase_finder(workspace, session.screen.create_passphrase_prompt()),
         )
         claims = claims_of(stack.subject().program, stack.snapshot.resources)
         selected_claims = chosen(claims, clusters)
         if selected_claims:
-            current.screen.write(as_yaml(selected_claims))
+            session.screen.write(as_yaml(selected_claims))
         else:
-            current.screen.warn("The stack declares no volume claims.")
+            session.screen.warn("The stack declares no volume claims.")
 
 
 _PROMPT: Final = "> "
-_LEAVE: Final = ("exit", "quit")
+_EXIT_WORDS: Final = ("exit", "quit")
 
 
 @click.command()
@@ -210,26 +209,26 @@ def console(expressions: tuple[str, ...], show_secrets: bool, emulate: bool) -> 
     from gpuform.stacks.operations.opening.environments import enter_environment  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.opening.selected_stack import create_passphrase_finder  # noqa: PLC0415 - as above
 
-    with open_session() as current:
-        workspace = find_workspace(current)
+    with open_session() as session:
+        workspace = find_workspace(session)
         stack = workspace.open(
-            current.stack,
-            create_passphrase_finder(workspace, current.screen.create_passphrase_prompt()),
+            session.stack,
+            create_passphrase_finder(workspace, session.screen.create_passphrase_prompt()),
         )
         with enter_environment(stack, emulate=emulate):
-            opened = Console.of(stack, current.environ)
+            opened_console = Console.of(stack, session.environ)
             if expressions:
-                return _print_values(expressions, opened, current.screen, show_secrets)
-            if not current.screen.interactive:
-                return _print_values(sys.stdin, opened, current.screen, show_secrets)
-            current.screen.print(f"{stack.project.name}/{stack.name}: Ctrl-D leaves")
-            with _complete_names(opened):
-                _print_values(_read_lines(), opened, current.screen, show_secrets)
+                return _print_values(expressions, opened_console, session.screen, show_secrets)
+            if not session.screen.interactive:
+                return _print_values(sys.stdin, opened_console, session.screen, show_secrets)
+            session.screen.print(f"{stack.project.name}/{stack.name}: Ctrl-D leaves")
+            with _complete_names(opened_console):
+                _print_values(_read_lines(), opened_console, session.screen, show_secrets)
             return SUCCESS
 
 
 def _print_values(
-    lines: Iterable[str], opened: "Console", screen: Screen, show_secrets: bool
+    lines: Iterable[str], console: "Console", screen: Screen, show_secrets: bool
 ) -> int:
     """Print the value of each expression, also after a failure, and return the exit code."""
     from gpuform.stacks.console import shown  # noqa: PLC0415 - the engine, not for help
@@ -237,7 +236,7 @@ def _print_values(
     code = SUCCESS
     for line in filter(None, map(str.strip, lines)):
         try:
-            value = opened.evaluate(line)
+            value = console.evaluate(line)
         except UserError as error:
             code = FAILED
             for line_of_error in describe_failure(error, verbose=False)[1]:
@@ -250,19 +249,19 @@ def _print_values(
 
 
 def _read_lines() -> Iterator[str]:
-    """Yield the lines that the user types, until `exit` or the end of the input."""
+    """Yield the lines typed by the user, until `exit`, `quit` or the end of the input."""
     while True:
         try:
             line = input(_PROMPT)
         except EOFError:
             return
-        if line.strip() in _LEAVE:
+        if line.strip() in _EXIT_WORDS:
             return
         yield line
 
 
 @contextlib.contextmanager
-def _complete_names(opened: "Console") -> Iterator[None]:
+def _complete_names(console: "Console") -> Iterator[None]:
     """Complete names with Tab and recall lines with the arrow keys, where Python supports both."""
     try:
         import readline  # noqa: PLC0415 - changes what input() does
@@ -270,9 +269,13 @@ def _complete_names(opened: "Console") -> Iterator[None]:
         yield
         return
 
-    def complete(begun: str, at: int) -> str | None:
-        return next((each for n, each in enumerate(opened.completions(begun)) if n == at), None)
+    def complete(prefix: str, index: int) -> str | None:
+        return next(
+            (name for number, name in enumerate(console.completions(prefix)) if number == index),
+            None,
+        )
 
+    # Without a dot: names such as clusters.train.status are completed as one word.
     readline.set_completer_delims(" \t\n{}()[]|~+-*/%,:'\"")
     readline.set_completer(complete)
     readline.parse_and_bind("tab: complete")
@@ -285,7 +288,7 @@ def _complete_names(opened: "Console") -> Iterator[None]:
 def _parse_pairs(
     _context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
 ) -> tuple[tuple[str, str], ...]:
-    pairs = [text.partition("=") for text in values]
+    pairs = [pair_text.partition("=") for pair_text in values]
     for name, equals, _ in pairs:
         if not name or not equals:
             raise click.BadParameter("write it as FIELD=VALUE")
@@ -364,22 +367,22 @@ def import_(**flags: Any) -> int:
     """
     yes = flags.pop("yes")
     options = ImportOptions(**flags)
-    _check(options)
+    _check_import_options(options)
     from gpuform.stacks.cli.importing import import_and_show  # noqa: PLC0415 - not for help
 
-    with open_session() as current:
-        return import_and_show(options, current, yes=yes)
+    with open_session() as session:
+        return import_and_show(options, session, yes=yes)
 
 
-def _check(options: ImportOptions) -> None:
-    one = (options.type_, options.name, options.id_)
+def _check_import_options(options: ImportOptions) -> None:
+    object_names = (options.type_, options.name, options.id_)
     if options.everything:
-        if any(one):
+        if any(object_names):
             raise click.UsageError("--all takes no TYPE, NAME and ID")
         if not options.platform:
             raise click.UsageError("--all wants a --platform")
         return
-    if not all(one):
+    if not all(object_names):
         raise click.UsageError("give TYPE, NAME and ID of an object, or --all and a --platform")
     if options.platform or options.types or options.names or options.tags:
         raise click.UsageError("--platform, --type, --name and --tag go with --all")

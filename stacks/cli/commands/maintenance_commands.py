@@ -1,4 +1,8 @@
-"""Run `gpuform drift`, `expire`, `repair` and `cancel`."""
+"""Run `gpuform drift`, `expire`, `repair` and `cancel`.
+
+`expire` and `repair` run operations; `drift` compares without changing anything, `cancel` removes
+locks.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +16,7 @@ from gpuform.stacks.cli.flags import (
     MultiStackFlags,
     adopt_flag,
     all_flag,
-    anew_flag,
+    create_anew_flag,
     emulate_flag,
     filter_flag,
     jobs_flag,
@@ -24,7 +28,7 @@ from gpuform.stacks.cli.flags import (
     yes_flag,
 )
 from gpuform.stacks.cli.session import FORMATS, Session, open_session, stack_flags, write_review
-from gpuform.stacks.cli.terminal.asking import is_confirmed
+from gpuform.stacks.cli.terminal.prompts import is_confirmed
 from gpuform.stacks.engine.stack import Workspace
 from gpuform.stacks.operations.runs.options import RunOptions
 
@@ -90,8 +94,8 @@ def drift(  # noqa: PLR0913, PLR0917 - the flags
         find_workspace,
         select_stack,
     )
-    from gpuform.stacks.cli.running import will_continue_in_virtualenv  # noqa: PLC0415 - as above
-    from gpuform.stacks.cli.terminal.stopping import raise_on_signals  # noqa: PLC0415 - as above
+    from gpuform.stacks.cli.stack_runs import is_continued_in_virtualenv  # noqa: PLC0415 - as above
+    from gpuform.stacks.cli.terminal.signals import raise_on_signals  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.plans.plan_file import write_plan  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.status_reading import find_drift  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.review.facts import Review, StackFacts  # noqa: PLC0415 - as above
@@ -99,49 +103,49 @@ def drift(  # noqa: PLR0913, PLR0917 - the flags
     reject_filter_without_all(every_stack=every_stack, filters=filters)
     if every_stack and target:
         raise click.UsageError("--target is about one stack: it does not go with --all")
-    with open_session() as current:
+    with open_session() as session:
         if every_stack:
-            whole = _find_drift_of_all(MultiStackFlags(filters, jobs), current, emulate=emulate)
-            if whole.plan is None:
+            result = _find_drift_of_all(MultiStackFlags(filters, jobs), session, emulate=emulate)
+            if result.plan is None:
                 return FAILED
             write_review(
-                Review.from_stacks_plan(whole.plan, emulate=emulate), form, output, current
+                Review.from_stacks_plan(result.plan, emulate=emulate), form, output, session
             )
             if save_plan is not None:
-                write_plan(save_plan, whole.plan)
-            if not whole.succeeded:
+                write_plan(save_plan, result.plan)
+            if not result.succeeded:
                 return FAILED
-            return CHANGES if detailed_exitcode and whole.plan.has_changes else SUCCESS
-        workspace = find_workspace(current, runs_program=False)
-        if will_continue_in_virtualenv(workspace.project):
+            return CHANGES if detailed_exitcode and result.plan.has_changes else SUCCESS
+        workspace = find_workspace(session, runs_program=False)
+        if is_continued_in_virtualenv(workspace.project):
             return SUCCESS
-        selected = select_stack(current, workspace)
+        selected = select_stack(session, workspace)
         with raise_on_signals():
-            found = find_drift(
-                selected, target, create_message_callbacks(current.screen), emulate=emulate
+            drift_result = find_drift(
+                selected, target, create_message_callbacks(session.screen), emulate=emulate
             )
-        plan, problems = found.plan, list(_list_problems(found))
+        plan, problems = drift_result.plan, list(_list_problems(drift_result))
         review = Review([StackFacts(plan, emulate=emulate)])
-        write_review(review, form, output, current)
+        write_review(review, form, output, session)
         if save_plan is not None:
             write_plan(save_plan, plan)
-        for text in problems:
-            current.screen.warn(text)
+        for problem in problems:
+            session.screen.warn(problem)
     if problems:
         return FAILED
     return CHANGES if detailed_exitcode and plan.has_changes else SUCCESS
 
 
 def _find_drift_of_all(
-    several: MultiStackFlags, current: Session, *, emulate: bool
+    multi_stack_flags: MultiStackFlags, session: Session, *, emulate: bool
 ) -> "MultiStackResult":
-    from gpuform.stacks.cli import several_runs  # noqa: PLC0415 - the engine, not for help
+    from gpuform.stacks.cli import multi_stack_runs  # noqa: PLC0415 - the engine, not for help
 
-    return several_runs.find_drift(several, current, emulate=emulate)
+    return multi_stack_runs.find_drift(multi_stack_flags, session, emulate=emulate)
 
 
 def _list_problems(drift_result: "DriftResult") -> Iterator[str]:
-    """Yield why resources could not be read."""
+    """Yield the reasons for unreadable resources, then a line about the incomplete result."""
     from gpuform.stacks.review.text.history_text import (  # noqa: PLC0415 - as above
         render_diagnostics,
     )
@@ -180,7 +184,7 @@ def _list_problems(drift_result: "DriftResult") -> Iterator[str]:
 @click.option("--json", "-j", is_flag=True, help="Pulumi's JSON on stdout, and nothing else there.")
 @require_checks_flag
 @adopt_flag
-@anew_flag
+@create_anew_flag
 @parallel_flag
 @lock_flag
 @emulate_flag
@@ -199,10 +203,10 @@ def expire(**flags: Any) -> int:
       gpuform expire --dry-run
       gpuform expire --yes --stack prod
     """
-    from gpuform.stacks.cli import running  # noqa: PLC0415 - the engine, not for help
+    from gpuform.stacks.cli import stack_runs  # noqa: PLC0415 - the engine, not for help
 
-    with open_session() as current:
-        return running.run(RunArguments.from_flags(RunOptions("expire"), flags), current)
+    with open_session() as session:
+        return stack_runs.run_command(RunArguments.from_flags(RunOptions("expire"), flags), session)
 
 
 @click.command()
@@ -267,7 +271,7 @@ def repair(node: tuple[str, ...], mode: str, **flags: Any) -> int:
       gpuform repair --dry-run
       gpuform repair training-worker-0 --mode REBOOT_VM
     """
-    from gpuform.stacks.cli import running  # noqa: PLC0415 - the engine, not for help
+    from gpuform.stacks.cli import stack_runs  # noqa: PLC0415 - the engine, not for help
 
     if mode and not node:
         raise click.UsageError("--mode is for the nodes that are named: gpuform repair NODE --mode")
@@ -275,10 +279,10 @@ def repair(node: tuple[str, ...], mode: str, **flags: Any) -> int:
         raise click.UsageError("--save-plan goes with --dry-run")
     if flags.get("plan") and (node or flags["preview_only"]):
         raise click.UsageError("--plan says which nodes are repaired: leave the others out")
-    repair_nodes = tuple(f"{each}={mode}" if mode else each for each in node)
+    repair_nodes = tuple(f"{node_name}={mode}" if mode else node_name for node_name in node)
     options = RunOptions("repair", repair_nodes=repair_nodes)
-    with open_session() as current:
-        return running.run(RunArguments.from_flags(options, flags), current)
+    with open_session() as session:
+        return stack_runs.run_command(RunArguments.from_flags(options, flags), session)
 
 
 @click.command()
@@ -297,23 +301,23 @@ def cancel(name: str | None, yes: bool) -> int:
     Example:
       gpuform cancel dev
     """
-    with open_session() as current:
-        workspace = Workspace.find(Path.cwd(), current.environ, runs_program=False)
-        name = workspace.resolve(name or current.stack)
-        lock = workspace.backend.create_lock(workspace.project.name, name)
-        holders = lock.list_holders()
+    with open_session() as session:
+        workspace = Workspace.find(Path.cwd(), session.environ, runs_program=False)
+        name = workspace.resolve(name or session.stack)
+        lock = workspace.backend.lock(workspace.project.name, name)
+        holders = lock.holders()
         if not holders:
             lock.cancel()  # refused while a process works whose file somebody removed
-            current.screen.print(f"Stack {name} is not locked.")
+            session.screen.print(f"Stack {name} is not locked.")
             return SUCCESS
         for holder in holders:
-            current.screen.print(holder.describe())
+            session.screen.print(holder.describe())
         question = (
             "If one of these processes still runs, what it does from now on may be lost to the "
             "state. Remove the locks?"
         )
-        if not is_confirmed(current.screen, question, yes=yes):
+        if not is_confirmed(session.screen, question, yes=yes):
             return FAILED
         lock.cancel()
-        current.screen.print(f"Stack {name} is no longer locked.")
+        session.screen.print(f"Stack {name} is no longer locked.")
         return SUCCESS

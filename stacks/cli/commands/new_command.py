@@ -72,15 +72,13 @@ def new(  # noqa: PLR0913, PLR0917 - the flags
       gpuform new together-training --dir training
       gpuform new ci --forge github --stack prod --backend s3://team-state
     """
-    with open_session() as current:
+    with open_session() as session:
         if template is None:
-            _list(current)
+            _print_templates(session)
             return
         if template == "ci":
-            # merged
-
-            wanted = WorkflowOptions(current.stack or "prod", branch, forge, backend)
-            new_ci(current, directory, wanted, force=force)
+            options = WorkflowOptions(session.stack or "prod", branch, forge, backend)
+            write_ci_workflows(session, directory, options, force=force)
             return
         from gpuform.stacks.projects import (  # noqa: PLC0415 - the engine, not for help
             project_files,
@@ -91,31 +89,31 @@ def new(  # noqa: PLR0913, PLR0917 - the flags
         name = project_name(directory) if name is None else name
         files = project_files(template, name, description, python=python)
         write_project(directory, files, force=force)
-        current.screen.print(f"Project {name} is made: {', '.join(files)}")
-        current.screen.print("\nNext:")
+        session.screen.print(f"Project {name} is made: {', '.join(files)}")
+        session.screen.print("\nNext:")
         if directory.resolve() != Path.cwd():
-            current.screen.print(f"  cd {directory}")
-        current.screen.print("  gpuform stack init dev --emulate")
-        current.screen.print("  gpuform up --emulate")
-        current.screen.print("\nOn the real platform:")
-        current.screen.print("  gpuform stack init prod")
-        current.screen.print("  gpuform doctor  # says which keys are missing")
-        current.screen.print("  gpuform up")
+            session.screen.print(f"  cd {directory}")
+        session.screen.print("  gpuform stack init dev --emulate")
+        session.screen.print("  gpuform up --emulate")
+        session.screen.print("\nOn the real platform:")
+        session.screen.print("  gpuform stack init prod")
+        session.screen.print("  gpuform doctor  # says which keys are missing")
+        session.screen.print("  gpuform up")
 
 
-def _list(current: Session) -> None:
+def _print_templates(session: Session) -> None:
     from gpuform.stacks.projects import templates  # noqa: PLC0415 - the engine, not for help
 
     available_templates = templates()
     width = max(map(len, [*available_templates, "TEMPLATE"]))
-    current.screen.print(f"{'TEMPLATE':<{width}}  MAKES")
+    session.screen.print(f"{'TEMPLATE':<{width}}  MAKES")
     for name, description in available_templates.items():
-        current.screen.print(f"{name:<{width}}  {description}")
-    current.screen.print("\nMake one: gpuform new TEMPLATE --dir FOLDER")
-    current.screen.print("Workflows for its repository: gpuform new ci")
+        session.screen.print(f"{name:<{width}}  {description}")
+    session.screen.print("\nMake one: gpuform new TEMPLATE --dir FOLDER")
+    session.screen.print("Workflows for its repository: gpuform new ci")
 
 
-_NEXT = {
+_NEXT_STEPS = {
     "github": "which variables, secrets and rules to set",
     "gitlab": "which variables and which schedule to set",
 }
@@ -123,7 +121,7 @@ _NEXT = {
 
 @dataclass(frozen=True, slots=True)
 class WorkflowOptions:
-    """What the workflows are for. The forge and the backend's URL may be left to be found."""
+    """The options of CI workflows; `forge` and `backend` None are derived from the project."""
 
     stack: str
     branch: str
@@ -131,23 +129,32 @@ class WorkflowOptions:
     backend: str | None = None
 
 
-def new_ci(session: Session, directory: Path, wanted: WorkflowOptions, *, force: bool) -> None:
-    """Write the workflows and print the remaining steps."""
+def write_ci_workflows(
+    session: Session, directory: Path, options: WorkflowOptions, *, force: bool
+) -> None:
+    """Write the workflow files, and print the remaining steps.
+
+    Adds gpuform to the project's requirements. Warns of a state in a local folder, which no job
+    reaches.
+
+    Raises:
+        UsageError: the code host is not known.
+    """
     repository = Repository.around(directory)
-    forge = wanted.forge or _find_code_host(repository.root)
+    forge = options.forge or _find_code_host(repository.root)
     project = find_project(repository.project)
-    backend = wanted.backend or get_backend_url(session.environ, project)
-    provider = StackSettings.load(project, wanted.stack).secrets_provider
+    backend = options.backend or get_backend_url(session.environ, project)
+    provider = StackSettings.load(project, options.stack).secrets_provider
     clouds = Clouds.of((backend, provider))
     files = workflow_files(
-        forge, repository, stack=wanted.stack, branch=wanted.branch, clouds=clouds
+        forge, repository, stack=options.stack, branch=options.branch, clouds=clouds
     )
     write_files(repository.root, files, force=force)
     for name in files:
         session.screen.print(f"Written in {repository.root}: {name}")
     for file in require_here(repository.project, clouds.extras):
         session.screen.print(f"Written in {repository.root}: {file.relative_to(repository.root)}")
-    session.screen.print(f"The first lines of {next(iter(files))} say {_NEXT[forge]}.")
+    session.screen.print(f"The first lines of {next(iter(files))} say {_NEXT_STEPS[forge]}.")
     if backend.startswith("file:"):
         session.screen.warn(
             f"warning: the state is in {backend}, which no job reaches: keep it in a bucket, and "
@@ -156,7 +163,11 @@ def new_ci(session: Session, directory: Path, wanted: WorkflowOptions, *, force:
 
 
 def _find_code_host(root: Path) -> CodeHostName:
-    """Return the code host that the address of the repository's remote names."""
+    """Return the code host named by the address of the repository's remote.
+
+    Raises:
+        UsageError: the remote names none, or both.
+    """
     try:
         config = (root / ".git" / "config").read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -167,10 +178,10 @@ def _find_code_host(root: Path) -> CodeHostName:
     return code_hosts[0]
 
 
-def keep_secrets(secrets: Mapping[str, str], session: Session, *, wanted: bool) -> None:
-    """Encrypt the values into the stack's settings, or print how a person sets them."""
+def store_secrets(secrets: Mapping[str, str], session: Session, *, stores: bool) -> None:
+    """Encrypt the values into the stack's settings, or without `stores` print commands for it."""
     screen = session.screen
-    if not wanted:
+    if not stores:
         screen.warn("The file has no secrets. Before the next run give the stack these:")
         for key in secrets:
             screen.warn(f"  gpuform config set --secret {key} VALUE")

@@ -1,6 +1,4 @@
-"""Run `gpuform doctor`, `orphans` and `offers`: commands that ask the platforms and this machine,
-and change nothing.
-"""
+"""Run `gpuform doctor`, `orphans` and `offers`, which ask the platforms and change nothing."""
 
 import os
 from collections.abc import Callable
@@ -45,13 +43,13 @@ def doctor(as_json: bool, emulate: bool) -> int:
     from gpuform.stacks.doctor.examining import examine  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.opening.interpreter import find_other_interpreter  # noqa: PLC0415 - as above
 
-    with open_session() as current, run_emulator(_project_folder(), emulate=emulate):
-        findings = examine(Path.cwd(), os.environ, current.stack, find_other_interpreter)
-        return show_findings(findings, current.screen, as_json=as_json)
+    with open_session() as session, run_emulator(_find_project_folder(), emulate=emulate):
+        findings = examine(Path.cwd(), os.environ, session.stack, find_other_interpreter)
+        return show_findings(findings, session.screen, as_json=as_json)
 
 
-def _project_folder() -> Path:
-    """Where an emulator's objects are kept: with the project, if there is one."""
+def _find_project_folder() -> Path:
+    """Return the project's folder, or the current one without a project."""
     from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - not for help
     from gpuform.stacks.engine.project import find_project  # noqa: PLC0415 - as above
 
@@ -119,41 +117,46 @@ def orphans(
         render_orphans,
     )
 
-    with open_session() as current:
-        workspace = find_workspace(current, runs_program=False)
-        account = Account(workspace, current.stack, current.screen.create_passphrase_prompt())
+    with open_session() as session:
+        workspace = find_workspace(session, runs_program=False)
+        account = Account(workspace, session.stack, session.screen.create_passphrase_prompt())
         question = build_orphan_question(account, platforms, regions, older_than)
         with run_emulator(workspace.project.directory, emulate=emulate):
-            found = find(question)
-        screen, redact = current.screen, Redactor(question.secrets).redact
+            report = find(question)
+        # A platform's error message may repeat a key of the request.
+        screen, redact = session.screen, Redactor(question.secrets).redact
         if as_json:
-            screen.print(format_json(build_orphans_document(found, redact), indent=2))
+            screen.print(format_json(build_orphans_document(report, redact), indent=2))
         else:
             url = question.backend.url
-            for line in render_orphans(found, url, paint=screen.paint, redact=redact):
+            for line in render_orphans(report, url, paint=screen.paint, redact=redact):
                 screen.print(line)
-        for failure in found.failures:
+        for failure in report.failures:
             screen.warn(f"error: {redact(failure)}")
-        if found.failures or not found.asked:
+        # Before FOUND: with a list missing there may be more orphans than those shown.
+        if report.failures or not report.asked:
             return INCOMPLETE
-        return FOUND if found.objects or found.unsettled else SUCCESS
+        return FOUND if report.objects or report.unsettled else SUCCESS
 
 
 Completion = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
-def _create_completion(key: "Callable[[Offer], str]") -> Completion:
-    """Return a completion with the values of recent offers; no platform is asked."""
+def _create_completion(get_value: "Callable[[Offer], str]") -> Completion:
+    """Return a completion with the values of recent offers; no platform is asked.
+
+    `get_value` returns the completed value of an offer.
+    """
 
     def complete(
-        _context: click.Context, _parameter: click.Parameter, begun: str
+        _context: click.Context, _parameter: click.Parameter, prefix: str
     ) -> list[CompletionItem]:
         from time import time  # noqa: PLC0415 - for a shell alone
 
         from gpuform.stacks.offers import completed  # noqa: PLC0415 - as above
 
-        values = completed(Path.cwd(), time(), key)
-        return [CompletionItem(each) for each in values if each.startswith(begun)]
+        values = completed(Path.cwd(), time(), get_value)
+        return [CompletionItem(value) for value in values if value.startswith(prefix)]
 
     return complete
 
@@ -221,32 +224,42 @@ def offers(
         render_offers,
     )
 
-    with open_session() as current:
-        found, book = read_offers(_find_account(current), platforms, regions, emulate=emulate)
-        screen = current.screen
-        for failure in found.failures:
+    with open_session() as session:
+        offers_found, book = read_offers(
+            _find_account(session), platforms, regions, emulate=emulate
+        )
+        screen = session.screen
+        for failure in offers_found.failures:
             screen.warn(f"error: {failure}")
-        chosen = with_gpu(found.found, gpu) if gpu and found.found else found.found
-        shown = priced(chosen, book)
+        matching_offers = (
+            with_gpu(offers_found.found, gpu) if gpu and offers_found.found else offers_found.found
+        )
+        priced_offers = priced(matching_offers, book)
         if as_json:
-            screen.print(format_json(build_offers_document(found, shown, book.currency), indent=2))
+            screen.print(
+                format_json(
+                    build_offers_document(offers_found, priced_offers, book.currency), indent=2
+                )
+            )
         else:
-            for line in render_offers(found, shown, book.currency, paint=screen.paint):
+            for line in render_offers(
+                offers_found, priced_offers, book.currency, paint=screen.paint
+            ):
                 screen.print(line)
-        if not found.asked and set(platforms or ("",)) - {*found.documented}:
+        if not offers_found.asked and set(platforms or ("",)) - {*offers_found.documented}:
             screen.warn("error: no platform could be asked")
             return FAILED
-        return INCOMPLETE if found.failures else SUCCESS
+        return INCOMPLETE if offers_found.failures else SUCCESS
 
 
-def _find_account(current: Session) -> "Account | None":
+def _find_account(session: Session) -> "Account | None":
     """Return the account of the folder's project, or None outside of a project."""
     from gpuform.stacks.cli.opening import find_workspace  # noqa: PLC0415 - not for help
     from gpuform.stacks.engine.project import ProjectError  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.orphans import Account  # noqa: PLC0415 - as above
 
     try:
-        workspace = find_workspace(current)
+        workspace = find_workspace(session)
     except ProjectError:
         return None
-    return Account(workspace, current.stack, current.screen.create_passphrase_prompt())
+    return Account(workspace, session.stack, session.screen.create_passphrase_prompt())

@@ -1,6 +1,4 @@
-"""Run `gpuform review` and `fetch-plan`: show saved plans to reviewers, and fetch a reviewed plan
-to apply it.
-"""
+"""Run `gpuform review` and `fetch-plan`: show saved plans to reviewers, fetch a reviewed plan."""
 
 import functools
 from collections.abc import Callable
@@ -21,7 +19,7 @@ from gpuform.stacks.cli.flags import output_flag, require_checks_flag
 from gpuform.stacks.cli.session import FORMATS, common_flags, open_session, write_review
 from gpuform.stacks.code_hosts.place import CODE_HOSTS, ReviewFlags
 
-_FLAGS = (
+_CODE_HOST_FLAGS = (
     click.option(
         "--forge",
         type=click.Choice(CODE_HOSTS),
@@ -37,18 +35,23 @@ _FLAGS = (
 )
 
 
-def forge_flags(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the flags; the command gets them as one argument, `asked`."""
+def code_host_flags(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the flags of a code host; the command gets them as one argument, `review_flags`."""
 
     @functools.wraps(command)
-    def with_place(
-        *args: Any, forge: Any, forge_url: Any, repository: Any, pull_request: Any, **more: Any
+    def with_review_flags(
+        *args: Any,
+        forge: Any,
+        forge_url: Any,
+        repository: Any,
+        pull_request: Any,
+        **other_flags: Any,
     ) -> Any:
-        asked = ReviewFlags(forge, forge_url, repository, pull_request)
-        return command(*args, asked=asked, **more)
+        review_flags = ReviewFlags(forge, forge_url, repository, pull_request)
+        return command(*args, review_flags=review_flags, **other_flags)
 
-    wrapped: Callable[..., Any] = with_place
-    for flag in reversed(_FLAGS):
+    wrapped: Callable[..., Any] = with_review_flags
+    for flag in reversed(_CODE_HOST_FLAGS):
         wrapped = flag(wrapped)
     return wrapped
 
@@ -101,7 +104,7 @@ def forge_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     help="With --post: label the pull request `gpuform: no changes`, `changes`, `dangerous` or "
     "`failed`.",
 )
-@forge_flags
+@code_host_flags
 @common_flags
 def review(  # noqa: PLR0913, PLR0917 - the flags
     files: tuple[str, ...],
@@ -114,7 +117,7 @@ def review(  # noqa: PLR0913, PLR0917 - the flags
     require_checks: bool,
     to_post: bool,
     label: bool,
-    asked: ReviewFlags,
+    review_flags: ReviewFlags,
 ) -> int:
     """Show saved plans to those who decide on them.
 
@@ -138,26 +141,26 @@ def review(  # noqa: PLR0913, PLR0917 - the flags
       pulumi preview --json | gpuform review - --format html --output plan.html
       gpuform review plan.json --post --label
     """
-    from gpuform.stacks.cli.commands.review_gates import review_of  # noqa: PLC0415 - not for help
+    from gpuform.stacks.cli.commands.review_gates import build_review  # noqa: PLC0415 - not for help
 
     if label and not to_post:
         raise click.UsageError("--label is for --post")
-    with open_session() as current:
-        found = review_of(files, gates, allow, current.environ)
-        write_review(found, form, output, current)
+    with open_session() as session:
+        built_review = build_review(files, gates, allow, session.environ)
+        write_review(built_review, form, output, session)
         if to_post:
             from gpuform.stacks.cli.commands.review_gates import publish_review  # noqa: PLC0415 - as above
 
-            publish_review(found, current, asked, label=label)
-    if found.has_failed:
+            publish_review(built_review, session, review_flags, label=label)
+    if built_review.has_failed:
         return FAILED
-    if (detailed_exitcode or fail_on_danger or require_checks) and found.is_stopped:
+    if (detailed_exitcode or fail_on_danger or require_checks) and built_review.is_stopped:
         return POLICY_VIOLATION
-    if require_checks and found.unchecked:
+    if require_checks and built_review.unchecked:
         return INCOMPLETE
-    if fail_on_danger and any(stack.dangers for stack in found.stacks):
+    if fail_on_danger and any(stack.dangers for stack in built_review.stacks):
         return FOUND
-    return CHANGES if detailed_exitcode and found.has_changes else SUCCESS
+    return CHANGES if detailed_exitcode and built_review.has_changes else SUCCESS
 
 
 @click.command("fetch-plan")
@@ -170,9 +173,11 @@ def review(  # noqa: PLR0913, PLR0917 - the flags
     metavar="PATH",
     help="Where the plan is in what the job kept; FILE's name when not given.",
 )
-@forge_flags
+@code_host_flags
 @common_flags
-def fetch_plan(output: Path, commit: str | None, path: str | None, asked: ReviewFlags) -> None:
+def fetch_plan(
+    output: Path, commit: str | None, path: str | None, review_flags: ReviewFlags
+) -> None:
     """Get the plan that a pull request was reviewed with, to apply it.
 
     In a job of a pull request, or of a merge queue, it is the plan of that pull request's last
@@ -191,15 +196,16 @@ def fetch_plan(output: Path, commit: str | None, path: str | None, asked: Review
     from gpuform.stacks.operations.plans.plan_file import write_plan  # noqa: PLC0415 - not for help
     from gpuform.stacks.review.previews import read_saved_plans  # noqa: PLC0415 - as above
 
-    with open_session() as current:
-        place = find_review_place(asked, current.environ)
+    with open_session() as session:
+        place = find_review_place(review_flags, session.environ)
         sha = commit or place.commit
+        # A job of a merge knows its commit alone: the code host finds the pull request.
         if place.pull_request is None and not sha:
             raise click.UsageError("name the pull request or the commit: --pull-request, --commit")
-        with open_code_host(place, current.environ) as there:
-            content = there.fetch_reviewed_plan(sha, path or output.name)
-        found = read_saved_plans("what the job kept", content)
-        write_plan(output, found)
-        plans = found.plans if isinstance(found, StacksPlan) else (found,)
+        with open_code_host(place, session.environ) as code_host:
+            content = code_host.fetch_reviewed_plan(sha, path or output.name)
+        reviewed_plan = read_saved_plans("what the job kept", content)
+        write_plan(output, reviewed_plan)
+        plans = reviewed_plan.plans if isinstance(reviewed_plan, StacksPlan) else (reviewed_plan,)
         names = ", ".join(f"{plan.project}/{plan.stack}" for plan in plans)
-        current.screen.print(f"Plan of {names}, made {plans[-1].made_at}: {output}")
+        session.screen.print(f"Plan of {names}, made {plans[-1].made_at}: {output}")

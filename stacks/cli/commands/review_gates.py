@@ -1,4 +1,7 @@
-"""Evaluate the gates of reviewed plans, and publish a review as a comment of its pull request."""
+"""Evaluate the gates of reviewed plans, and publish a review as a comment of its pull request.
+
+`gpuform review` calls this module; it calls `stacks/gates` and `stacks/code_hosts`.
+"""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,44 +26,56 @@ from gpuform.stacks.review.pages import LIMIT, format_code, render_markdown
 from gpuform.stacks.review.previews import read_plans
 
 
-def review_of(
+def build_review(
     files: Sequence[str], gates: Path | None, allow: Sequence[str], environ: Mapping[str, str]
 ) -> Review:
-    """The plans of these files, judged: of one stack each, or one file with those of several.
+    """Read the plans of the files, evaluate their gates, and return the review.
 
-    Raises EngineError.
+    The files are plans of one stack each, or one multi-stack plan.
+
+    Raises:
+        EngineError: a file cannot be read, or is a multi-stack plan among others.
     """
-    read = [read_plans("stdin" if name == "-" else name, read_content(name)) for name in files]
-    (first, *others) = read
+    read_plans_of_files = [
+        read_plans("stdin" if name == "-" else name, read_content(name)) for name in files
+    ]
+    (first, *others) = read_plans_of_files
     if isinstance(first, StacksPlan) and not others:
         allowed = permissions.get_permissions(environ) | permissions.parse_permissions(
             ",".join(allow)
         )
-        plans = tuple(judged(first.plans, gates, allow, environ))
-        over_all = None if first.gates is None else allow_gates(first.gates, allowed)
+        plans = tuple(evaluate_gates(first.plans, gates, allow, environ))
+        workspace_gates = None if first.gates is None else allow_gates(first.gates, allowed)
         return Review.from_stacks_plan(
-            first.model_copy(update={"plans": plans, "gates": over_all}), files[0]
+            first.model_copy(update={"plans": plans, "gates": workspace_gates}), files[0]
         )
-    plans_of_one = []
-    for name, plan in zip(files, read, strict=True):
+    single_stack_plans = []
+    for name, plan in zip(files, read_plans_of_files, strict=True):
         if isinstance(plan, StacksPlan):
             hint = "review it by itself: it is one plan already"
             raise EngineError(f"{name} is a plan of several stacks", hint=hint)
-        plans_of_one.append(plan)
-    return Review(list(map(StackFacts, judged(plans_of_one, gates, allow, environ), files)))
+        single_stack_plans.append(plan)
+    return Review(
+        list(map(StackFacts, evaluate_gates(single_stack_plans, gates, allow, environ), files))
+    )
 
 
-def judged(
+def evaluate_gates(
     plans: Sequence[Plan], file: Path | None, allow: Sequence[str], environ: Mapping[str, str]
 ) -> list[Plan]:
-    """With a file, what its gates say; otherwise what the plans hold already of their own gates,
-    or what those of this folder's project say if it is the plan's. Raises EngineError.
+    """Return the plans with the results of their gates, without gates that the user allows.
+
+    The gates are those of `file`. Without a file, a plan keeps the results that it has; a plan
+    without results gets those of the project of this folder, if it is the plan's.
+
+    Raises:
+        EngineError: a file of gates or prices is wrong.
     """
     allowed = permissions.get_permissions(environ) | permissions.parse_permissions(",".join(allow))
     if file is not None:
-        keeper = GateEvaluator(_read_gates(file), allowed, file.parent)
-        return [keeper.evaluate(plan) for plan in plans]
-    return [_allow_gates(_by_project(plan), allowed) for plan in plans]
+        evaluator = GateEvaluator(_read_gates(file), allowed, file.parent)
+        return [evaluator.evaluate(plan) for plan in plans]
+    return [_allow_gates(_evaluate_project_gates(plan), allowed) for plan in plans]
 
 
 def _read_gates(file: Path) -> Sequence[Gate]:
@@ -69,7 +84,7 @@ def _read_gates(file: Path) -> Sequence[Gate]:
     return read_gates(file, str(file))
 
 
-def _by_project(plan: Plan) -> Plan:
+def _evaluate_project_gates(plan: Plan) -> Plan:
     """Evaluate the gates of this folder's project, unless the plan has results of gates already."""
     if plan.gates is not None:
         return plan
@@ -79,6 +94,7 @@ def _by_project(plan: Plan) -> Plan:
         return plan
     if project.name != plan.project:
         return plan
+    # A preview of the Pulumi CLI has no costs, which gates may limit.
     if plan.basis is None and plan.cost is None:
         plan = add_prices(plan, PriceBook.read(project.directory))
     return GateEvaluator(read_project_gates(project.directory), (), project.program).evaluate(plan)
@@ -90,52 +106,58 @@ def _allow_gates(plan: Plan, allowed: frozenset[str]) -> Plan:
     return plan.model_copy(update={"gates": allow_gates(plan.gates, allowed)})
 
 
-_TOLD = {
+_POST_MESSAGES = {
     "added": "Comment added",
     "edited": "Comment edited",
     "left": "Comment left as it is: it shows a plan that was made later",
 }
 
 
-def publish_review(review: Review, session: Session, asked: ReviewFlags, *, label: bool) -> None:
-    """Post the review as a comment, and report the result on stderr. Raises GpuformError.
+def publish_review(
+    review: Review, session: Session, review_flags: ReviewFlags, *, label: bool
+) -> None:
+    """Post the review as a comment, and report the result on stderr.
 
     The job summary is written first: it is there also when the code host cannot be reached.
+
+    Raises:
+        GpuformError: the pull request is not known, or the code host refused a request.
     """
-    place = find_review_place(asked, session.environ)
+    place = find_review_place(review_flags, session.environ)
+    # Kept out of the limit: the comment always says which commit was planned.
     origin = _describe_origin(place)
-    _summarize(render_markdown(review, folded=True) + origin, session)
+    _write_job_summary(render_markdown(review, folded=True) + origin, session)
     if place.pull_request is None:
         raise GpuformError(
             "it is not known which pull request this is: the job was not started by one",
             hint="say it: --pull-request N",
         )
-    with open_code_host(place, session.environ) as there:
+    with open_code_host(place, session.environ) as code_host:
 
-        def write(room: int) -> str:
+        def render(limit: int) -> str:
             return (
-                render_markdown(review, folded=True, limit=min(LIMIT, room) - len(origin)) + origin
+                render_markdown(review, folded=True, limit=min(LIMIT, limit) - len(origin)) + origin
             )
 
-        posted = post_review(there, review, write)
-        session.screen.warn(f"{_TOLD[posted.outcome]} {posted.comment.url}".rstrip())
+        posted = post_review(code_host, review, render)
+        session.screen.warn(f"{_POST_MESSAGES[posted.outcome]} {posted.comment.url}".rstrip())
         if label:
-            session.screen.warn(f"Labelled {label_pull_request(there).label}")
+            session.screen.warn(f"Labelled {label_pull_request(code_host).label}")
 
 
 def _describe_origin(place: ReviewPlace) -> str:
-    """Return the commit and the job that the review belongs to, as Markdown."""
+    """Return the commit and the job of the review as Markdown, or an empty text."""
     parts = [f"for {format_code(place.commit[:12])}"] if place.commit else []
     parts += [f"by [this job]({place.run_url})"] if place.run_url else []
     return f"\nPlanned {' '.join(parts)}.\n" if parts else ""
 
 
-def _summarize(text: str, session: Session) -> None:
+def _write_job_summary(markdown: str, session: Session) -> None:
     path = session.environ.get("GITHUB_STEP_SUMMARY")
     if not path:
         return
     try:
         with Path(path).open("a", encoding="utf-8") as file:
-            file.write(text + "\n")
+            file.write(markdown + "\n")
     except OSError as error:
         session.screen.warn(f"warning: the job's summary cannot be written: {error.strerror}")

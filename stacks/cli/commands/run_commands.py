@@ -1,4 +1,7 @@
-"""Run `gpuform preview`, `up`, `refresh` and `destroy`."""
+"""Run `gpuform preview`, `up`, `refresh` and `destroy`.
+
+Each command builds `RunArguments` and calls `stack_runs`, or `multi_stack_runs` with --all.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +14,7 @@ from gpuform.stacks.cli.flags import (
     MultiStackFlags,
     adopt_flag,
     all_flag,
-    anew_flag,
+    create_anew_flag,
     emulate_flag,
     filter_flag,
     jobs_flag,
@@ -22,49 +25,53 @@ from gpuform.stacks.cli.flags import (
     yes_flag,
 )
 from gpuform.stacks.cli.session import open_session, stack_flags
-from gpuform.stacks.cli.terminal.screen import show_reads_flag, show_secrets_flag, showing_flags
+from gpuform.stacks.cli.terminal.screen import display_flags, show_reads_flag, show_secrets_flag
 from gpuform.stacks.operations.runs.options import RunOptions
 
-F = TypeVar("F", bound=Callable[..., Any])
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def _run(options: RunOptions, flags: dict[str, Any]) -> int:
-    from gpuform.stacks.cli import running  # noqa: PLC0415 - the engine, not for help
+def _run_command(options: RunOptions, flags: dict[str, Any]) -> int:
+    from gpuform.stacks.cli import stack_runs  # noqa: PLC0415 - the engine, not for help
 
-    several = MultiStackFlags(flags["filters"], flags["jobs"]) if flags["every_stack"] else None
-    reject_filter_without_all(every_stack=several is not None, filters=flags["filters"])
+    multi_stack_flags = (
+        MultiStackFlags(flags["filters"], flags["jobs"]) if flags["every_stack"] else None
+    )
+    reject_filter_without_all(every_stack=multi_stack_flags is not None, filters=flags["filters"])
     arguments = RunArguments.from_flags(options, flags)
     options = arguments.options
     if options.exclude and (options.target or options.target_replace):
         raise click.UsageError("--exclude goes with neither --target nor --target-replace")
-    with open_session() as current:
-        if several is not None:
-            from gpuform.stacks.cli import several_runs  # noqa: PLC0415 - as above
+    with open_session() as session:
+        if multi_stack_flags is not None:
+            from gpuform.stacks.cli import multi_stack_runs  # noqa: PLC0415 - as above
 
-            return several_runs.run(arguments, several, current)
-        return running.run(arguments, current)
+            return multi_stack_runs.run_command(arguments, multi_stack_flags, session)
+        return stack_runs.run_command(arguments, session)
 
 
-def _add_run_flags(*flags: Callable[[Any], Any]) -> Callable[[F], F]:
-    def add(command: F) -> F:
-        for one in reversed((*flags, *_ALWAYS)):
-            command = one(command)
+def _add_run_flags(*flags: Callable[[Any], Any]) -> Callable[[Command], Command]:
+    def add_flags(command: Command) -> Command:
+        for flag in reversed((*flags, *_COMMON_FLAGS)):
+            command = flag(command)
         return stack_flags(command)
 
-    return add
+    return add_flags
 
 
 def _parse_pairs(
-    context: click.Context, parameter: click.Parameter, given: tuple[str, ...]
+    context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
 ) -> tuple[tuple[str, str], ...]:
-    """A callback of click for KEY=VALUE, given several times."""
-    for text in given:
-        if "=" not in text:
-            raise click.BadParameter(f"write {text!r} as KEY=VALUE", context, parameter)
-    return tuple((key, value) for key, _, value in (text.partition("=") for text in given))
+    """Parse KEY=VALUE, given several times, into pairs; a callback of click."""
+    for pair_text in values:
+        if "=" not in pair_text:
+            raise click.BadParameter(f"write {pair_text!r} as KEY=VALUE", context, parameter)
+    return tuple(
+        (key, value) for key, _, value in (pair_text.partition("=") for pair_text in values)
+    )
 
 
-_ALWAYS = (
+_COMMON_FLAGS = (
     all_flag,
     filter_flag,
     jobs_flag,
@@ -82,7 +89,7 @@ _ALWAYS = (
         help="Set this in the stack's file first, as `gpuform config set` does.",
     ),
     click.option("--config-path", is_flag=True, help="The keys of --config are paths: a.b[0]."),
-    *showing_flags,
+    *display_flags,
     click.option(
         "--profile",
         type=click.Path(dir_okay=False, path_type=Path),
@@ -106,7 +113,7 @@ _REFRESH = click.option(
     help="Read every resource from its platform first. --refresh=false lifts `options: {refresh: "
     "always}` of Pulumi.yaml.",
 )
-_EXPECT = click.option(
+_EXPECT_NO_CHANGES = click.option(
     "--expect-no-changes", is_flag=True, help="Exit with 7 if anything changes (or would)."
 )
 _ALLOW = click.option(
@@ -115,7 +122,7 @@ _ALLOW = click.option(
     metavar="NAME",
     help="Permit what is refused otherwise, such as destroy-reserved; for this run only.",
 )
-_TARGETS = (
+_TARGET_FLAGS = (
     click.option(
         "--target",
         "-t",
@@ -131,7 +138,7 @@ _TARGETS = (
         "--exclude-dependents", is_flag=True, help="And all that depends on what is excluded."
     ),
 )
-_REPLACE = (
+_REPLACE_FLAGS = (
     click.option(
         "--replace", multiple=True, metavar="URN", help="Replace this resource, changed or not."
     ),
@@ -142,12 +149,12 @@ _REPLACE = (
         help="Replace this resource and touch no other: --target URN --replace URN.",
     ),
 )
-_CONTINUE = click.option(
+_CONTINUE_ON_ERROR = click.option(
     "--continue-on-error",
     is_flag=True,
     help="When a resource fails, go on with those that do not need it.",
 )
-_SKIP = click.option("--skip-preview", "-f", is_flag=True, help="Do it without a preview.")
+_SKIP_PREVIEW = click.option("--skip-preview", "-f", is_flag=True, help="Do it without a preview.")
 _MESSAGE = click.option(
     "--message",
     "-m",
@@ -155,8 +162,8 @@ _MESSAGE = click.option(
     metavar="TEXT",
     help="What it is for, kept in the history; the commit's title when not given.",
 )
-_WRITING = (_MESSAGE, lock_flag)
-_SETTLING = (adopt_flag, anew_flag)
+_CHANGE_FLAGS = (_MESSAGE, lock_flag)
+_ADOPTION_FLAGS = (adopt_flag, create_anew_flag)
 _SAVE_PLAN = click.option(
     "--save-plan",
     type=click.Path(dir_okay=False, path_type=Path),
@@ -222,17 +229,17 @@ _CHECK_PLAN = click.option(
 @click.command()
 @_add_run_flags(
     _REFRESH,
-    _EXPECT,
+    _EXPECT_NO_CHANGES,
     _ALLOW,
     require_checks_flag,
-    *_TARGETS,
-    *_REPLACE,
+    *_TARGET_FLAGS,
+    *_REPLACE_FLAGS,
     _SAVE_PLAN,
     _CHECK_PLAN,
     _NO_MESSAGE,
     show_secrets_flag,
     show_reads_flag,
-    *_SETTLING,
+    *_ADOPTION_FLAGS,
 )
 def preview(**flags: Any) -> int:
     """Show what `up` would change.
@@ -247,26 +254,26 @@ def preview(**flags: Any) -> int:
       gpuform preview --save-plan plan.json
       gpuform preview --plan plan.json
     """
-    return _run(RunOptions("update", preview_only=True), flags)
+    return _run_command(RunOptions("update", preview_only=True), flags)
 
 
 @click.command()
 @_add_run_flags(
     yes_flag,
-    _SKIP,
+    _SKIP_PREVIEW,
     _REFRESH,
-    _EXPECT,
+    _EXPECT_NO_CHANGES,
     _ALLOW,
     require_checks_flag,
-    *_TARGETS,
-    *_REPLACE,
-    _CONTINUE,
+    *_TARGET_FLAGS,
+    *_REPLACE_FLAGS,
+    _CONTINUE_ON_ERROR,
     _PLAN,
     _DIGEST,
     show_secrets_flag,
     show_reads_flag,
-    *_WRITING,
-    *_SETTLING,
+    *_CHANGE_FLAGS,
+    *_ADOPTION_FLAGS,
 )
 def up(**flags: Any) -> int:
     """Create, change and delete resources until they are as declared.
@@ -281,24 +288,24 @@ def up(**flags: Any) -> int:
       gpuform up --yes --emulate
       gpuform up --plan plan.json
     """
-    return _run(RunOptions("update"), flags)
+    return _run_command(RunOptions("update"), flags)
 
 
 @click.command()
 @_add_run_flags(
     yes_flag,
-    _SKIP,
+    _SKIP_PREVIEW,
     _PREVIEW_ONLY,
-    _EXPECT,
+    _EXPECT_NO_CHANGES,
     _ALLOW,
-    *_TARGETS,
+    *_TARGET_FLAGS,
     _RUN_PROGRAM,
     _CLEAR_PENDING,
     _SAVE_PLAN_ALONE,
     _PLAN,
     _DIGEST,
-    *_WRITING,
-    *_SETTLING,
+    *_CHANGE_FLAGS,
+    *_ADOPTION_FLAGS,
 )
 def refresh(**flags: Any) -> int:
     """Take over what the platforms say of every resource.
@@ -312,27 +319,27 @@ def refresh(**flags: Any) -> int:
       gpuform refresh --yes --expect-no-changes
       gpuform refresh --save-plan drift.json
     """
-    return _run(RunOptions("refresh"), _imply_preview_only(flags))
+    return _run_command(RunOptions("refresh"), _imply_preview_only(flags))
 
 
 @click.command()
 @_add_run_flags(
     yes_flag,
-    _SKIP,
+    _SKIP_PREVIEW,
     _PREVIEW_ONLY,
     _REFRESH,
     _ALLOW,
     require_checks_flag,
-    *_TARGETS,
+    *_TARGET_FLAGS,
     _EXCLUDE_PROTECTED,
     _RUN_PROGRAM,
-    _CONTINUE,
+    _CONTINUE_ON_ERROR,
     _SAVE_PLAN_ALONE,
     _PLAN,
     _DIGEST,
     _REMOVE,
-    *_WRITING,
-    *_SETTLING,
+    *_CHANGE_FLAGS,
+    *_ADOPTION_FLAGS,
 )
 def destroy(**flags: Any) -> int:
     """Delete every resource of the stack.
@@ -350,17 +357,17 @@ def destroy(**flags: Any) -> int:
         raise click.UsageError("--remove cannot go with --target, --exclude, --plan or --save-plan")
     if flags["exclude_protected"] and any(flags[name] for name in ("target", "remove", "plan")):
         raise click.UsageError("--exclude-protected cannot go with --target, --remove or --plan")
-    return _run(RunOptions("destroy"), _imply_preview_only(flags))
+    return _run_command(RunOptions("destroy"), _imply_preview_only(flags))
 
 
 def _imply_preview_only(flags: dict[str, Any]) -> dict[str, Any]:
-    """Return `flags` with --preview-only set by --save-plan, which promises the same.
+    """Set --preview-only in `flags` where --save-plan is given, and return the new flags.
 
     Raises:
         UsageError: --skip-preview goes with neither, as under the Pulumi CLI.
     """
-    given = "--preview-only" if flags["preview_only"] else "--save-plan"
+    preview_flag = "--preview-only" if flags["preview_only"] else "--save-plan"
     is_preview = flags["preview_only"] or flags["save_plan"] is not None
     if is_preview and flags["skip_preview"]:
-        raise click.UsageError(f"--skip-preview and {given} cannot be used together")
+        raise click.UsageError(f"--skip-preview and {preview_flag} cannot be used together")
     return {**flags, "preview_only": is_preview}

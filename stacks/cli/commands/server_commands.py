@@ -48,7 +48,7 @@ _SPEED = click.option(
     help="Let the clock run, N of its seconds in a real one. Otherwise it stands still, and "
     "gpuform moves it when it waits.",
 )
-_OF_PORT = click.option(
+_PORT_CHOICE = click.option(
     "--port",
     type=click.IntRange(1, 65535),
     help="The emulator on this port, instead of the one that the shell's variables lead to.",
@@ -78,6 +78,7 @@ def emulator(context: click.Context, port: int, store: Path | None, speed: float
     if context.invoked_subcommand is not None:
         if context.invoked_subcommand != "env" and _is_given(context, "port", "store", "speed"):
             raise click.UsageError(f"put the flags behind `{context.invoked_subcommand}`")
+        # `gpuform emulator --port N env` is as good as `gpuform emulator env --port N`.
         context.meta["gpuform.emulator.port"] = port
         return
     from gpuform.providers.emulator.server import serve  # noqa: PLC0415 - loads Flask
@@ -88,11 +89,11 @@ def emulator(context: click.Context, port: int, store: Path | None, speed: float
         raise click.ClickException(
             f"port {port} cannot be used: {error.strerror}; choose another with --port"
         ) from error
-    with server, suppress(KeyboardInterrupt):  # Ctrl-C may come as soon as it is told
+    with server, suppress(KeyboardInterrupt):  # Ctrl-C may come as soon as the hint is printed
         runs = f" Its clock runs {speed:g} times as fast as the real one." if speed else ""
         click.echo(f"The emulator is at {server.url}; Ctrl-C stops it.{runs}")
-        there = _get_port(server.url)
-        click.echo(f'Point clients at it: eval "$(gpuform emulator env --port {there})"')
+        served_port = _get_port(server.url)
+        click.echo(f'Point clients at it: eval "$(gpuform emulator env --port {served_port})"')
         server.run_forever()
 
 
@@ -116,7 +117,7 @@ def start(port: int, store: Path | None, speed: float) -> None:
     Examples:
       eval "$(gpuform emulator start)"
     """
-    with _fail_in_shell():
+    with _print_false_on_error():
         running = start_emulator(port, _get_path(store), speed)
     _print_variables(running.url, running.identity)
     click.echo(
@@ -127,7 +128,7 @@ def start(port: int, store: Path | None, speed: float) -> None:
 
 
 @emulator.command("stop")
-@_OF_PORT
+@_PORT_CHOICE
 @common_flags
 def stop(port: int | None) -> None:
     """Stop an emulator that runs in the background, and print what unsets its variables.
@@ -136,17 +137,22 @@ def stop(port: int | None) -> None:
     Example:
       eval "$(gpuform emulator stop)"
     """
-    with _fail_in_shell():
+    with _print_false_on_error():
         url = _get_address(port)
-        expected = "" if port else os.environ.get(EMULATOR_VARIABLE, "")
-        stopped = stop_emulator(url, expected)
+        expected_identity = "" if port else os.environ.get(EMULATOR_VARIABLE, "")
+        stopped = stop_emulator(url, expected_identity)
     from gpuform.providers.emulator.server import environment  # noqa: PLC0415 - loads Flask
 
-    ours = environment(url, os.environ.get(EMULATOR_VARIABLE, ""))
-    # Which proxies are not used is not the emulator's alone.
-    kept = {"NO_PROXY", "no_proxy"}
+    own_variables = environment(url, os.environ.get(EMULATOR_VARIABLE, ""))
+    # Other programs of the shell may rely on these.
+    shared_names = {"NO_PROXY", "no_proxy"}
     if get_emulator_address(os.environ) == url:
-        names = [each for each in ours if each not in kept and os.environ.get(each) == ours[each]]
+        # Only variables that name this emulator: the shell may have others by now.
+        names = [
+            name
+            for name in own_variables
+            if name not in shared_names and os.environ.get(name) == own_variables[name]
+        ]
         click.echo(f"unset {' '.join(names)}")
     if stopped is None:
         click.echo(f"No emulator answers at {url}: it has ended already.", err=True)
@@ -155,7 +161,7 @@ def stop(port: int | None) -> None:
 
 
 @emulator.command("status")
-@_OF_PORT
+@_PORT_CHOICE
 @common_flags
 def status(port: int | None) -> None:
     """Show which emulator answers, and the time of its clock; exit with 1 if none does.
@@ -188,9 +194,9 @@ def env(context: click.Context, port: int) -> None:
     Example:
       eval "$(gpuform emulator env)"
     """
-    chosen = port if _is_given(context, "port") else context.meta["gpuform.emulator.port"]
-    with _fail_in_shell():
-        running = require_emulator_at(f"http://127.0.0.1:{chosen}")
+    chosen_port = port if _is_given(context, "port") else context.meta["gpuform.emulator.port"]
+    with _print_false_on_error():
+        running = require_emulator_at(f"http://127.0.0.1:{chosen_port}")
     _print_variables(running.url, running.identity)
 
 
@@ -226,7 +232,11 @@ def _is_given(context: click.Context, *names: str) -> bool:
 
 
 def _get_address(port: int | None) -> str:
-    """Return the address of the emulator on a port, else of the one in the shell's variables."""
+    """Return the address of the emulator on a port, else of the one in the shell's variables.
+
+    Raises:
+        EngineError: there is no port, and no variable names an emulator.
+    """
     url = f"http://127.0.0.1:{port}" if port else get_emulator_address(os.environ)
     if url is None:
         raise EngineError(
@@ -244,8 +254,8 @@ def _print_variables(url: str, identity: str) -> None:
 
 
 @contextmanager
-def _fail_in_shell() -> Iterator[None]:
-    """Print `false` for an error: `eval "$( )"` of nothing would succeed, and hide it."""
+def _print_false_on_error() -> Iterator[None]:
+    """Print `false` for an error: `eval "$( )"` of nothing would succeed and hide the error."""
     try:
         yield
     except EngineError:

@@ -43,14 +43,18 @@ def install() -> None:
     """
     from gpuform.providers.plugin import installing  # noqa: PLC0415 - not for help
 
-    done = installing.install(os.environ)
-    state = "is installed" if done.changed else "is installed already"
-    click.echo(f"gpuform {done.plugin.version} {state}: {done.plugin.folder}")
-    newer = [each for each in done.other_versions if each > done.plugin]
-    for each in newer:
+    installation = installing.install(os.environ)
+    state = "is installed" if installation.changed else "is installed already"
+    click.echo(f"gpuform {installation.plugin.version} {state}: {installation.plugin.folder}")
+    newer_versions = [
+        plugin_version
+        for plugin_version in installation.other_versions
+        if plugin_version > installation.plugin
+    ]
+    for plugin_version in newer_versions:
         click.echo(
-            f"warning: Pulumi takes the newest, which is {each.folder}\n"
-            f"  gpuform plugin uninstall {each.version}",
+            f"warning: Pulumi takes the newest, which is {plugin_version.folder}\n"
+            f"  gpuform plugin uninstall {plugin_version.version}",
             err=True,
         )
 
@@ -68,8 +72,8 @@ def uninstall(version: str | None) -> int:
     from gpuform.providers.plugin import installing  # noqa: PLC0415 - not for help
 
     removed = installing.uninstall(os.environ, version)
-    for each in removed:
-        click.echo(f"removed {each.folder}")
+    for plugin_version in removed:
+        click.echo(f"removed {plugin_version.folder}")
     if removed:
         return SUCCESS
     click.echo(f"error: {version or 'the plugin'} is not installed", err=True)
@@ -93,12 +97,12 @@ def doctor(as_json: bool) -> int:
     from gpuform.stacks.cli.terminal.findings_view import show_findings  # noqa: PLC0415 - not for help
     from gpuform.stacks.doctor.plugin import Surroundings, examine_plugin  # noqa: PLC0415
 
-    with open_session() as current:
-        found = examine_plugin(Surroundings(os.environ, _project()))
-        return show_findings(found, current.screen, as_json=as_json)
+    with open_session() as session:
+        findings = examine_plugin(Surroundings(os.environ, _find_project_file()))
+        return show_findings(findings, session.screen, as_json=as_json)
 
 
-def _project() -> Path | None:
+def _find_project_file() -> Path | None:
     from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - not for help
     from gpuform.stacks.engine.project import find_project  # noqa: PLC0415 - as above
 
@@ -109,24 +113,24 @@ def _project() -> Path | None:
 
 
 _WIDTH: Final = 100
-_PARTS: Final = ("", "start", "guides", "concepts", "reference")
+_SECTIONS: Final = ("", "start", "guides", "concepts", "reference")
 """The folders of pages, in the order of a reader."""
 
 
-def _complete(
+def _complete_page(
     context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Commands and pages; behind a command, those below it."""
-    given: Sequence[str] = context.params.get("page") or ()
-    path = _find_command_path(context, given)
+    """Complete names of commands and pages, or behind a command the names of its subcommands."""
+    words: Sequence[str] = context.params.get("page") or ()
+    path = _find_command_path(context, words)
     names = _list_subcommands(context, path) if path is not None else []
-    if not given:
+    if not words:
         names += page_names()
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
 @click.command("help")
-@click.argument("page", nargs=-1, shell_complete=_complete)
+@click.argument("page", nargs=-1, shell_complete=_complete_page)
 @common_flags
 @click.pass_context
 def help_(context: click.Context, page: tuple[str, ...]) -> None:
@@ -144,17 +148,19 @@ def help_(context: click.Context, page: tuple[str, ...]) -> None:
       gpuform help stack init
       gpuform help concepts/intents#what-is-kept
     """
-    with open_session() as current:
-        _show(current, _read_chosen_page(context, page) if page else "\n".join(_list()))
+    with open_session() as session:
+        _show_markdown(
+            session, _read_chosen_page(context, page) if page else "\n".join(_list_pages())
+        )
 
 
 def _read_chosen_page(context: click.Context, words: tuple[str, ...]) -> str:
-    wanted, _, anchor = words[0].partition("#")
-    path = _find_command_path(context, (wanted, *words[1:]))
+    page_name, _, anchor = words[0].partition("#")
+    path = _find_command_path(context, (page_name, *words[1:]))
     if path is None and len(words) > 1:
         raise NoSuchPage(f"there is no command {' '.join(words)}", hint="all pages: gpuform help")
     if path is None:
-        return _read_section(read_page(find_page(wanted)), anchor)
+        return _read_section(read_page(find_page(page_name)), anchor)
     if len(path) > 1:
         anchor = "-".join(["gpuform", *path])
     return _read_section(read_page(find_help_page(path[0])), anchor) + _list_other_pages(path)
@@ -165,7 +171,7 @@ def _read_section(page: Page, anchor: str) -> str:
 
 
 def _list_other_pages(path: tuple[str, ...]) -> str:
-    """Return lines that name other pages with the command's name."""
+    """Return lines about other pages with the command's name, or an empty text."""
     same_named_pages = [page for page in page_names() if page.endswith(f"/{path[-1]}")]
     others = (
         [page for page in same_named_pages if page != find_help_page(path[0])]
@@ -175,17 +181,17 @@ def _list_other_pages(path: tuple[str, ...]) -> str:
     return "".join(f"\nSee also: `gpuform help {page}`\n" for page in others)
 
 
-def _list() -> Iterator[str]:
+def _list_pages() -> Iterator[str]:
     yield "# The documentation of gpuform\n"
     yield "`gpuform help PAGE` shows a page, and `gpuform help COMMAND` a command's.\n"
     names = page_names()
     widest = max(map(len, names))
-    names.sort(key=lambda name: _PARTS.index(_get_section(name)))
-    for part, inside in groupby(names, _get_section):
-        if part:
-            yield f"## {part.capitalize()}\n"
+    names.sort(key=lambda name: _SECTIONS.index(_get_section(name)))
+    for section, section_names in groupby(names, _get_section):
+        if section:
+            yield f"## {section.capitalize()}\n"
         yield "```text"
-        yield from (f"{name:<{widest}}  {read_page(name).title}" for name in inside)
+        yield from (f"{name:<{widest}}  {read_page(name).title}" for name in section_names)
         yield "```\n"
 
 
@@ -193,17 +199,17 @@ def _get_section(name: str) -> str:
     return name.partition("/")[0] if "/" in name else ""
 
 
-def _show(current: Session, markdown: str) -> None:
-    screen = current.screen
+def _show_markdown(session: Session, markdown: str) -> None:
+    screen = session.screen
     if not screen.is_terminal:
         screen.write(markdown.rstrip() + "\n")
         return
-    text = _render_page(screen.escape(markdown), color=screen.paint.color)
+    rendered = _render_page(screen.escape(markdown), color=screen.paint.color)
     if not screen.interactive:
-        screen.mark(text.rstrip())
+        screen.print_unescaped(rendered.rstrip())
         return
     os.environ.setdefault("LESS", "FRX")  # as git has it: a short page stays on the screen
-    click.echo_via_pager(text, color=screen.paint.color)
+    click.echo_via_pager(rendered, color=screen.paint.color)
 
 
 def _render_page(markdown: str, *, color: bool) -> str:
@@ -219,7 +225,7 @@ def _render_page(markdown: str, *, color: bool) -> str:
 
 
 def _find_command_path(context: click.Context, words: Sequence[str]) -> tuple[str, ...] | None:
-    """Return the names of the command that the words or their aliases name, or None."""
+    """Return the names of the command named by the words or aliases, or None."""
     command: click.Command | None = context.find_root().command
     path = []
     for word in words:
@@ -261,12 +267,14 @@ def completion(shell: str) -> None:
     """
     from click.shell_completion import get_completion_class  # noqa: PLC0415 - not for help
 
-    chosen = get_completion_class(shell)
-    assert chosen is not None  # noqa: S101 - click has the three
+    completion_class = get_completion_class(shell)
+    assert completion_class is not None  # noqa: S101 - click has the three
     root = click.get_current_context().find_root().command
-    with open_session() as current:
-        # By this variable the shell asks `gpuform` how a line goes on; click answers.
-        current.screen.write(chosen(root, {}, "gpuform", "_GPUFORM_COMPLETE").source() + "\n")
+    with open_session() as session:
+        # With this variable the script calls `gpuform` for completions; click answers.
+        session.screen.write(
+            completion_class(root, {}, "gpuform", "_GPUFORM_COMPLETE").source() + "\n"
+        )
 
 
 @click.command()
@@ -284,16 +292,16 @@ def about(as_json: bool) -> None:
     """
     from gpuform.stacks.operations.about_facts import collect_facts as facts  # noqa: PLC0415 - not for help
 
-    with open_session() as current:
-        found = facts(Path.cwd(), current.environ, current.stack)
+    with open_session() as session:
+        sections = facts(Path.cwd(), session.environ, session.stack)
         if as_json:
-            current.screen.print(format_json(found, indent=2))
+            session.screen.print(format_json(sections, indent=2))
             return
-        for section, rows in found.items():
-            current.screen.print(current.screen.paint("bold", section))
+        for section, rows in sections.items():
+            session.screen.print(session.screen.paint("bold", section))
             for name, value in rows.items():
-                text = ", ".join(value) if isinstance(value, list) else str(value)
-                current.screen.print(f"  {name.replace('_', ' '):<18}  {text}".rstrip())
+                value_text = ", ".join(value) if isinstance(value, list) else str(value)
+                session.screen.print(f"  {name.replace('_', ' '):<18}  {value_text}".rstrip())
 
 
 @click.command()
@@ -309,21 +317,21 @@ def whoami(as_json: bool) -> None:
     from gpuform.stacks.engine.project import NoProject, find_project  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.about_facts import describe_user  # noqa: PLC0415 - not for help
 
-    with open_session() as current:
+    with open_session() as session:
         try:
             project = find_project(Path.cwd())
         except NoProject:
             project = None
-        found = describe_user(project, current.environ)
+        user = describe_user(project, session.environ)
         if as_json:
-            current.screen.print(format_json(found, indent=2))
-        elif current.verbose:
-            current.screen.print(f"User: {found['user']}\nBackend URL: {found['url']}")
+            session.screen.print(format_json(user, indent=2))
+        elif session.verbose:
+            session.screen.print(f"User: {user['user']}\nBackend URL: {user['url']}")
         else:
-            current.screen.print(found["user"])
+            session.screen.print(user["user"])
 
 
-_LOCAL = "file://~"
+_HOME_URL = "file://~"
 
 
 @click.command()
@@ -345,16 +353,20 @@ def login(url: str | None, local: bool) -> None:
     """
     if local and url is not None:
         raise click.UsageError("--local and a URL exclude each other")
-    with open_session() as current:
-        chosen = _LOCAL if local else url or credentials.get_current_url(current.environ) or _LOCAL
-        chosen = anchor_file_url(chosen, Path.cwd())
-        Backend.open(chosen, current.environ)
-        credentials.log_in(chosen, current.environ)
-        current.screen.print(f"Logged in to {strip_credentials(chosen)}.")
-        given = current.environ.get("PULUMI_BACKEND_URL")
-        if given and given != chosen:
-            current.screen.warn(
-                f"warning: PULUMI_BACKEND_URL is set, and {strip_credentials(given)} is used"
+    with open_session() as session:
+        chosen_url = (
+            _HOME_URL if local else url or credentials.get_current_url(session.environ) or _HOME_URL
+        )
+        chosen_url = anchor_file_url(chosen_url, Path.cwd())
+        # Tried before it is stored: a bucket that cannot be opened is an error here.
+        Backend.open(chosen_url, session.environ)
+        credentials.log_in(chosen_url, session.environ)
+        session.screen.print(f"Logged in to {strip_credentials(chosen_url)}.")
+        environment_url = session.environ.get("PULUMI_BACKEND_URL")
+        if environment_url and environment_url != chosen_url:
+            session.screen.warn(
+                f"warning: PULUMI_BACKEND_URL is set, and {strip_credentials(environment_url)} is "
+                "used"
             )
 
 
@@ -374,14 +386,19 @@ def logout(url: str | None, everywhere: bool, local: bool) -> None:
     """
     if sum((everywhere, local, url is not None)) > 1:
         raise click.UsageError("give a URL, --local or --all, not several")
-    with open_session() as current:
+    with open_session() as session:
         if everywhere:
-            credentials.log_out_of_all(current.environ)
-            current.screen.print("Logged out of everything.")
+            credentials.log_out_of_all(session.environ)
+            session.screen.print("Logged out of everything.")
             return
-        chosen = _LOCAL if local else url or credentials.get_current_url(current.environ)
-        whole = anchor_file_url(chosen, Path.cwd())
-        if not any(credentials.log_out(each, current.environ) for each in (chosen, whole) if each):
-            which = strip_credentials(chosen) if chosen else "any backend"
-            raise EngineError(f"not logged in to {which}")
-        current.screen.print(f"Logged out of {strip_credentials(chosen)}.")
+        chosen_url = _HOME_URL if local else url or credentials.get_current_url(session.environ)
+        anchored_url = anchor_file_url(chosen_url, Path.cwd())
+        # The Pulumi CLI may have stored the URL as typed; `login` stores an absolute folder.
+        if not any(
+            credentials.log_out(candidate_url, session.environ)
+            for candidate_url in (chosen_url, anchored_url)
+            if candidate_url
+        ):
+            description = strip_credentials(chosen_url) if chosen_url else "any backend"
+            raise EngineError(f"not logged in to {description}")
+        session.screen.print(f"Logged out of {strip_credentials(chosen_url)}.")

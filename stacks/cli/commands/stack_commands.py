@@ -1,4 +1,7 @@
-"""Run `gpuform stack`: create, list, select, rename and remove stacks."""
+"""Run `gpuform stack`: create, list, select, rename and remove stacks.
+
+The commands on what a stack holds (outputs, history, export) are in `stack_data_commands`.
+"""
 
 import contextlib
 from pathlib import Path
@@ -19,8 +22,8 @@ from gpuform.stacks.cli.commands.stack_data_commands import (
 from gpuform.stacks.cli.flags import (
     AliasedGroup,
     adopt_flag,
-    anew_flag,
     build_lock_timeout,
+    create_anew_flag,
     emulate_flag,
     lock_flag,
 )
@@ -108,14 +111,14 @@ def init(name: str | None, secrets_provider: str | None, emulate: bool, every_st
     """
     if (name is None) is not every_stack:
         raise click.UsageError("give the NAME of the stack, or --all")
-    with open_session() as current:
+    with open_session() as session:
         if name is None:
-            _create_all_stacks(current, secrets_provider, emulate=emulate)
+            _create_all_stacks(session, secrets_provider, emulate=emulate)
             return
         _create_stack(
-            find_workspace(current, runs_program=False),
+            find_workspace(session, runs_program=False),
             name,
-            current,
+            session,
             secrets_provider,
             emulate=emulate,
         )
@@ -133,26 +136,30 @@ def list_stacks(everything: bool, as_json: bool) -> None:
       gpuform stack ls --json
       gpuform stack ls --all
     """
-    with open_session() as current:
-        workspace = find_workspace(current, runs_program=False)
+    with open_session() as session:
+        workspace = find_workspace(session, runs_program=False)
         project, selected = workspace.project.name, None
-        with contextlib.suppress(StackNotFound):  # selected is a stack of another project
+        with contextlib.suppress(StackNotFound):  # a stack of another project is selected
             selected = workspace.selected()
         if everything:
-            own = None if selected is None else build_full_name(project, selected)
-            found = [(each, each.split("/")) for each in workspace.backend.list_stacks()]
-            rows = [_build_row(workspace, parts[1], parts[2], each, own) for each, parts in found]
+            selected_full_name = None if selected is None else build_full_name(project, selected)
+            names = [(full_name, full_name.split("/")) for full_name in workspace.backend.stacks()]
+            rows = [
+                _build_row(workspace, parts[1], parts[2], full_name, selected_full_name)
+                for full_name, parts in names
+            ]
         else:
-            names = workspace.stacks()
-            rows = [_build_row(workspace, project, name, name, selected) for name in names]
+            rows = [
+                _build_row(workspace, project, name, name, selected) for name in workspace.stacks()
+            ]
         if as_json:
-            current.screen.print(format_json(rows, indent=2))
+            session.screen.print(format_json(rows, indent=2))
             return
         width = max([len(row["name"]) for row in rows] + [4]) + 1
-        current.screen.print(f"{'NAME':<{width}}  RESOURCES  LAST UPDATE")
+        session.screen.print(f"{'NAME':<{width}}  RESOURCES  LAST UPDATE")
         for row in rows:
             name = row["name"] + ("*" if row["current"] else "")
-            current.screen.print(f"{name:<{width}}  {row['resourceCount']:>9}  {row['lastUpdate']}")
+            session.screen.print(f"{name:<{width}}  {row['resourceCount']:>9}  {row['lastUpdate']}")
 
 
 @stack.command()
@@ -169,10 +176,10 @@ def select(name: str, create: bool, secrets_provider: str | None) -> None:
     Example:
       gpuform stack select --create dev
     """
-    with open_session() as current:
-        workspace = find_workspace(current, runs_program=False)
+    with open_session() as session:
+        workspace = find_workspace(session, runs_program=False)
         if create and get_short_name(workspace.project, name) not in workspace.stacks():
-            _create_stack(workspace, name, current, secrets_provider)
+            _create_stack(workspace, name, session, secrets_provider)
             return
         workspace.select(name)
 
@@ -186,8 +193,8 @@ def unselect() -> None:
     Example:
       gpuform stack unselect
     """
-    with open_session() as current:
-        find_workspace(current, runs_program=False).unselect()
+    with open_session() as session:
+        find_workspace(session, runs_program=False).unselect()
 
 
 @stack.command("rm")
@@ -200,7 +207,7 @@ def unselect() -> None:
     help="Forget its resources too; they go on existing, and costing.",
 )
 @adopt_flag
-@anew_flag
+@create_anew_flag
 @emulate_flag
 @lock_flag
 @stack_flags
@@ -221,10 +228,10 @@ def remove(
     Example:
       gpuform stack rm dev --yes
     """
-    with open_session() as current:
-        workspace = find_workspace(current, runs_program=False)
-        name = workspace.resolve(name or current.stack)
-        screen = current.screen
+    with open_session() as session:
+        workspace = find_workspace(session, runs_program=False)
+        name = workspace.resolve(name or session.stack)
+        screen = session.screen
         if not yes and not screen.interactive:
             raise EngineError(
                 f"removing stack '{name}' wants a confirmation, and nobody is here to give it",
@@ -235,14 +242,15 @@ def remove(
             if answer != name:
                 screen.print("Nothing was changed.")
                 return 1
-        selected = select_stack(current, workspace, name)
-        caller = create_message_callbacks(screen)
+        selected = select_stack(session, workspace, name)
+        callbacks = create_message_callbacks(screen)
+        # The recovery reads the answers from the environment, as under the Pulumi CLI.
         with set_variables(build_adoption_variables(adopt, create_anew=create_anew)):
             workspace.remove(
                 name,
                 force=force,
                 patience=build_lock_timeout(screen),
-                settle=lambda lock: recover_leftovers(selected, caller, lock, emulate=emulate),
+                settle=lambda lock: recover_leftovers(selected, callbacks, lock, emulate=emulate),
             )
         screen.print(f"Stack {name} is removed.")
         return 0
@@ -266,19 +274,21 @@ def rename(name: str) -> None:
       gpuform stack rename staging --stack dev
       gpuform stack rename organization/training/prod --stack prod
     """
-    with open_session() as current, open_for_change(current) as opened:
+    with open_session() as session, open_for_change(session) as opened:
         old_project = opened.project.name
-        new_project, new = parse_new_name(opened.project, name)
-        if (new_project, new) == (old_project, opened.name):
-            raise EngineError(f"the stack's name is '{new}' already")
-        rename_stack(opened, new_project, new, current.environ, build_lock_timeout(current.screen))
+        new_project, new_name = parse_new_name(opened.project, name)
+        if (new_project, new_name) == (old_project, opened.name):
+            raise EngineError(f"the stack's name is '{new_name}' already")
+        rename_stack(
+            opened, new_project, new_name, session.environ, build_lock_timeout(session.screen)
+        )
         if new_project == old_project:
-            current.screen.print(f"Stack {opened.name} is now {new}, and selected.")
+            session.screen.print(f"Stack {opened.name} is now {new_name}, and selected.")
             return
-        full = build_full_name(new_project, new)
-        settings = opened.project.settings_path(new).name
-        current.screen.print(
-            f"Stack {opened.name} is now {full}, and selected.\n"
+        full_name = build_full_name(new_project, new_name)
+        settings = opened.project.settings_path(new_name).name
+        session.screen.print(
+            f"Stack {opened.name} is now {full_name}, and selected.\n"
             f"Write `name: {new_project}` in {opened.project.path.name} before you run it again; "
             f"keys of {settings} that begin with `{old_project}:` begin with `{new_project}:` then."
         )
@@ -287,7 +297,7 @@ def rename(name: str) -> None:
 def _create_stack(
     workspace: Workspace,
     name: str,
-    current: Session,
+    session: Session,
     provider: str | None,
     *,
     emulate: bool = False,
@@ -295,39 +305,41 @@ def _create_stack(
     name = get_short_name(workspace.project, name)
     workspace.init(
         name,
-        create_passphrase_finder(workspace, current.screen.create_passphrase_prompt(), twice=True),
+        create_passphrase_finder(workspace, session.screen.create_passphrase_prompt(), twice=True),
         provider or "",
     )
     if emulate:
         with raise_as_engine_errors():
             records = open_intents(workspace.backend, workspace.project.name, name).records
+            # Recorded before the first run: no command can take the stack for one of real
+            # platforms.
             record_environment(records, StackEnvironment(emulated=True, emulator=""))
-    where = " on the emulator" if emulate else ""
-    current.screen.print(f"Stack {name} is made{where} and selected.")
+    environment_text = " on the emulator" if emulate else ""
+    session.screen.print(f"Stack {name} is made{environment_text} and selected.")
 
 
-def _create_all_stacks(current: Session, provider: str | None, *, emulate: bool) -> None:
-    members = read_workspace(Path.cwd(), current.environ).stacks.values()
-    for member in members:
-        backend = Backend.open(member.backend, current.environ)
-        workspace = Workspace(member.project, backend, current.environ)
-        if member.stack in workspace.stacks():
-            current.screen.print(f"{member.name} is there already.")
+def _create_all_stacks(session: Session, provider: str | None, *, emulate: bool) -> None:
+    workspace_stacks = read_workspace(Path.cwd(), session.environ).stacks.values()
+    for workspace_stack in workspace_stacks:
+        backend = Backend.open(workspace_stack.backend, session.environ)
+        workspace = Workspace(workspace_stack.project, backend, session.environ)
+        if workspace_stack.stack in workspace.stacks():
+            session.screen.print(f"{workspace_stack.name} is there already.")
             continue
-        current.screen.print(f"{member.name}:")
-        _create_stack(workspace, member.stack, current, provider, emulate=emulate)
+        session.screen.print(f"{workspace_stack.name}:")
+        _create_stack(workspace, workspace_stack.stack, session, provider, emulate=emulate)
 
 
 def _build_row(
-    workspace: Workspace, project: str, name: str, shown: str, selected: str | None
+    workspace: Workspace, project: str, name: str, shown_name: str, selected: str | None
 ) -> dict[str, Any]:
     data = workspace.backend.read(project, name)
     with add_backup_hint(workspace.backend, project, name):
         latest = load_checkpoint(data).latest if data is not None else {}
     resources = latest.get("resources") or []
     return {
-        "name": shown,
-        "current": shown == selected,
+        "name": shown_name,
+        "current": shown_name == selected,
         "lastUpdate": (latest.get("manifest") or {}).get("time", "") if resources else "",
         "resourceCount": len(resources),  # as the CLI counts: the stack and providers, too
     }

@@ -1,6 +1,4 @@
-"""Run the commands that read or copy what a stack holds: history, logs, outputs, secrets, export
-and import.
-"""
+"""Run the commands on what a stack holds: history, logs, outputs, secrets, export and import."""
 
 import json
 import sys
@@ -14,7 +12,7 @@ from gpuform.schemas.safe_text import format_json
 from gpuform.stacks.cli.flags import lock_flag
 from gpuform.stacks.cli.opening import find_workspace, open_for_change, select_stack
 from gpuform.stacks.cli.session import Session, open_session, stack_flags
-from gpuform.stacks.cli.terminal.stopping import raise_on_signals
+from gpuform.stacks.cli.terminal.signals import raise_on_signals
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import is_secure, to_config_text
 from gpuform.stacks.engine.secrets import create_new_crypter, is_passphrase, reject_unknown_provider
@@ -69,39 +67,40 @@ def history(as_json: bool, show_secrets: bool, page_size: int, page: int) -> Non
       gpuform stack history
       gpuform stack history --json --page-size 100
     """
-    with open_session() as current:
-        workspace = find_workspace(current, runs_program=False)
-        name = workspace.resolve(current.stack)
-        runs, skip = (
-            workspace.backend.open_history(workspace.project.name, name),
-            (page - 1) * page_size,
-        )
+    with open_session() as session:
+        workspace = find_workspace(session, runs_program=False)
+        name = workspace.resolve(session.stack)
+        runs, skip = workspace.backend.runs(workspace.project.name, name), (page - 1) * page_size
+        # Numbers count from the oldest run; the page shows the newest first.
         latest = len(runs.names) - skip
-        found = runs.list_latest(skip, page_size)
+        entries = runs.latest(skip, page_size)
         if as_json:
-            crypter = _open_crypter(workspace, current) if show_secrets else None
-            rows = [_build_document(entry, latest - n, crypter) for n, entry in enumerate(found)]
-            current.screen.print(format_json(rows, indent=2))
+            crypter = _open_crypter(workspace, session) if show_secrets else None
+            rows = [
+                _build_document(entry, latest - offset, crypter)
+                for offset, entry in enumerate(entries)
+            ]
+            session.screen.print(format_json(rows, indent=2))
             return
-        if not found:
-            here = f"on page {page}" if page > 1 else "yet"
-            current.screen.print(f"Nothing was done to stack {name} {here}.")
+        if not entries:
+            page_text = f"on page {page}" if page > 1 else "yet"
+            session.screen.print(f"Nothing was done to stack {name} {page_text}.")
             return
-        current.screen.print("\n".join(render_history(found, latest)))
+        session.screen.print("\n".join(render_history(entries, latest)))
 
 
-def _open_crypter(workspace: Workspace, current: Session) -> Crypter:
+def _open_crypter(workspace: Workspace, session: Session) -> Crypter:
     opened = workspace.open(
-        current.stack,
-        create_passphrase_finder(workspace, current.screen.create_passphrase_prompt()),
+        session.stack,
+        create_passphrase_finder(workspace, session.screen.create_passphrase_prompt()),
     )
     opened.crypter.check()
     return opened.crypter
 
 
 def _build_document(entry: HistoryEntry, number: int, crypter: Crypter | None) -> dict[str, Any]:
-    """As `pulumi stack history --json` has it; `version` is the number, which no file holds."""
-    made: dict[str, Any] = {
+    """Build an entry of `pulumi stack history --json`; `version` is the number of the run."""
+    document: dict[str, Any] = {
         "version": entry.version or number,
         "kind": entry.kind,
         "startTime": _format_time(entry.start_time),
@@ -113,9 +112,9 @@ def _build_document(entry: HistoryEntry, number: int, crypter: Crypter | None) -
         "result": entry.result,
     }
     if entry.result != IN_PROGRESS:
-        made["endTime"] = _format_time(entry.end_time)
-        made["resourceChanges"] = dict(entry.resource_changes)
-    return made
+        document["endTime"] = _format_time(entry.end_time)
+        document["resourceChanges"] = dict(entry.resource_changes)
+    return document
 
 
 def _build_value(value: Json, crypter: Crypter | None) -> dict[str, Any]:
@@ -123,13 +122,13 @@ def _build_value(value: Json, crypter: Crypter | None) -> dict[str, Any]:
     if secret and crypter is None:
         return {"secret": True}
     try:
-        text = to_config_text(value, crypter)
-    except EngineError:  # of a passphrase that was changed since
+        value_text = to_config_text(value, crypter)
+    except EngineError:  # encrypted with an earlier passphrase
         return {"value": _UNREADABLE, "secret": secret}
-    made: dict[str, Any] = {"value": text, "secret": secret}
-    if isinstance(value, dict | list) and text[:1] in ("{", "["):
-        made["objectValue"] = json.loads(text)
-    return made
+    document: dict[str, Any] = {"value": value_text, "secret": secret}
+    if isinstance(value, dict | list) and value_text[:1] in ("{", "["):
+        document["objectValue"] = json.loads(value_text)
+    return document
 
 
 def _format_time(seconds: int) -> str:
@@ -155,21 +154,27 @@ def logs(number: int | None, as_json: bool) -> None:
     from gpuform.stacks.operations.past_runs import read_run  # noqa: PLC0415 - as above
     from gpuform.stacks.review.text.history_text import render_log, render_run  # noqa: PLC0415 - as above
 
-    with open_session() as current:
-        workspace = find_workspace(current, runs_program=False)
-        stack = workspace.resolve(current.stack)
+    with open_session() as session:
+        workspace = find_workspace(session, runs_program=False)
+        stack = workspace.resolve(session.stack)
         run = read_run(workspace, stack, number)
         if as_json:
             document = run.log.model_dump(mode="json") if run.log else None
-            found = {"number": run.number, "run": json.loads(run.entry.to_json()), "log": document}
-            found["run"].pop("config")
-            current.screen.print(format_json(found, indent=2))
+            document_with_log = {
+                "number": run.number,
+                "run": json.loads(run.entry.to_json()),
+                "log": document,
+            }
+            document_with_log["run"].pop("config")
+            session.screen.print(format_json(document_with_log, indent=2))
             return
-        paint = current.screen.paint
-        current.screen.print("\n".join(render_run(run.entry, run.number, stack, paint=paint)))
-        told = list(render_log(run.log, paint=paint)) if run.log else ["No log of it was kept."]
-        if told:
-            current.screen.print("\n" + "\n".join(told))
+        paint = session.screen.paint
+        session.screen.print("\n".join(render_run(run.entry, run.number, stack, paint=paint)))
+        log_lines = (
+            list(render_log(run.log, paint=paint)) if run.log else ["No log of it was kept."]
+        )
+        if log_lines:
+            session.screen.print("\n" + "\n".join(log_lines))
 
 
 @click.command()
@@ -187,44 +192,57 @@ def output(name: str | None, as_json: bool, show_secrets: bool) -> None:
       gpuform stack output
       gpuform stack output kubeconfig --show-secrets > kubeconfig.yaml
     """
-    with open_session() as current:
-        workspace = find_workspace(current, runs_program=False)
+    with open_session() as session:
+        workspace = find_workspace(session, runs_program=False)
         opened = workspace.open(
-            current.stack,
-            create_passphrase_finder(workspace, current.screen.create_passphrase_prompt()),
+            session.stack,
+            create_passphrase_finder(workspace, session.screen.create_passphrase_prompt()),
         )
         outputs: PropertyMap = next(
-            (r.outputs for r in opened.snapshot.resources if r.type == STACK_TYPE), {}
+            (
+                resource.outputs
+                for resource in opened.snapshot.resources
+                if resource.type == STACK_TYPE
+            ),
+            {},
         )
         if name is None:
-            _print_outputs(current, outputs, as_json=as_json, show_secrets=show_secrets)
+            _print_outputs(session, outputs, as_json=as_json, show_secrets=show_secrets)
             return
         if name not in outputs:
-            known = f"its outputs: {', '.join(sorted(outputs))}" if outputs else "it has none yet"
-            raise EngineError(f"stack '{opened.name}' has no output '{name}'", hint=known)
+            hint = f"its outputs: {', '.join(sorted(outputs))}" if outputs else "it has none yet"
+            raise EngineError(f"stack '{opened.name}' has no output '{name}'", hint=hint)
         value = shown(outputs[name], show_secrets=show_secrets)
         is_text = isinstance(value, str) and not as_json
-        current.screen.write(f"{value if is_text else format_json(value)}\n")
+        session.screen.write(f"{value if is_text else format_json(value)}\n")
 
 
 def _print_outputs(
-    current: Session, outputs: PropertyMap, *, as_json: bool, show_secrets: bool
+    session: Session, outputs: PropertyMap, *, as_json: bool, show_secrets: bool
 ) -> None:
     if as_json:
-        plain = {key: shown(v, show_secrets=show_secrets) for key, v in sorted(outputs.items())}
-        current.screen.print(format_json(plain, indent=2))
+        values = {
+            key: shown(value, show_secrets=show_secrets) for key, value in sorted(outputs.items())
+        }
+        session.screen.print(format_json(values, indent=2))
         return
-    lines = list(render_outputs(outputs, show_secrets=show_secrets, paint=current.screen.paint))
-    current.screen.print("\n".join(lines) if lines else "The stack has no outputs.")
+    lines = list(render_outputs(outputs, show_secrets=show_secrets, paint=session.screen.paint))
+    session.screen.print("\n".join(lines) if lines else "The stack has no outputs.")
 
 
 NEW_PASSPHRASE = "GPUFORM_NEW_PASSPHRASE"  # noqa: S105 - the name of a variable
 
 
-def check_provider(_context: click.Context, _parameter: click.Parameter, given: str | None) -> Any:
-    """Check the name of a secrets provider; a callback of click. Raises EngineError."""
-    reject_unknown_provider(given or "")
-    return given
+def check_provider(
+    _context: click.Context, _parameter: click.Parameter, provider: str | None
+) -> Any:
+    """Return the name of a secrets provider after a check; a callback of click.
+
+    Raises:
+        EngineError: no such provider is known.
+    """
+    reject_unknown_provider(provider or "")
+    return provider
 
 
 @click.command("change-secrets-provider")
@@ -244,13 +262,13 @@ def change_secrets_provider(provider: str) -> None:
       gpuform stack change-secrets-provider passphrase
       gpuform stack change-secrets-provider "awskms://alias/team?region=eu-central-1"
     """
-    with open_session() as current, open_for_change(current) as stack:
+    with open_session() as session, open_for_change(session) as stack:
         stack.reject_orphaned_journals()
-        new = create_new_crypter(provider, lambda: _ask_new_passphrase(current))
+        new_crypter = create_new_crypter(provider, lambda: _ask_new_passphrase(session))
         SecretsChange(stack.backend, stack.project, stack.name).make(
-            stack.settings, stack.snapshot, stack.crypter, new
+            stack.settings, stack.snapshot, stack.crypter, new_crypter
         )
-        current.screen.print(
+        session.screen.print(
             f"The secrets of stack {stack.name} {_describe_new_provider(provider)}.\n"
             "Earlier states, in the .bak file and in .pulumi/backups, are encrypted as before."
         )
@@ -262,18 +280,18 @@ def _describe_new_provider(provider: str) -> str:
     return f"are under a new key, which {provider.partition('?')[0]} protects"
 
 
-def _ask_new_passphrase(current: Session) -> str:
-    given = current.environ.get(NEW_PASSPHRASE)
-    if given is not None:
-        return given
-    ask = current.screen.create_passphrase_prompt()
+def _ask_new_passphrase(session: Session) -> str:
+    passphrase = session.environ.get(NEW_PASSPHRASE)
+    if passphrase is not None:
+        return passphrase
+    ask = session.screen.create_passphrase_prompt()
     if ask is None:
         missing = "the new passphrase is missing"
         hint = f"Set {NEW_PASSPHRASE} to it (it may be empty), or write it to stdin."
-        given = current.screen.read_stdin(missing, hint)
-        if not given:
+        passphrase = session.screen.read_stdin(missing, hint)
+        if not passphrase:
             raise EngineError(missing, hint=hint)
-        return given.partition("\n")[0].strip()
+        return passphrase.partition("\n")[0].strip()
     first = ask("Enter the new passphrase for the stack's secrets")
     if ask("Enter it again") != first:
         raise EngineError("the two passphrases differ", hint="run the command again")
@@ -298,15 +316,15 @@ def export(file: Path | None, show_secrets: bool) -> None:
     Example:
       gpuform stack export --file dev.json
     """
-    with open_session() as current:
-        selected = select_stack(current, find_workspace(current, runs_program=False))
-        tell = current.screen.warn
-        document = export_deployment(selected, tell, show_secrets=show_secrets)
-        text = format_json(document, indent=4)
+    with open_session() as session:
+        selected = select_stack(session, find_workspace(session, runs_program=False))
+        report = session.screen.warn
+        document = export_deployment(selected, report, show_secrets=show_secrets)
+        document_json = format_json(document, indent=4)
         if file is None:
-            current.screen.print(text)
+            session.screen.print(document_json)
             return
-        _write(file, text + "\n", private=show_secrets)
+        _write_file(file, document_json + "\n", private=show_secrets)
 
 
 @click.command("import")
@@ -330,27 +348,30 @@ def import_state(file: Path | None, force: bool) -> None:
     Example:
       gpuform stack import --file dev.json
     """
-    with open_session() as current:
-        selected = select_stack(current, find_workspace(current, runs_program=False))
-        text, where = _read(file)
+    with open_session() as session:
+        selected = select_stack(session, find_workspace(session, runs_program=False))
+        deployment_json, source = _read_input(file)
         with raise_on_signals():
-            count = import_deployment(selected, text, where, current.screen.warn, force=force)
+            count = import_deployment(
+                selected, deployment_json, source, session.screen.warn, force=force
+            )
         entries = "1 entry" if count == 1 else f"{count} entries"
-        current.screen.print(f"Stack {selected.name} has the state of {where}: {entries}.")
+        session.screen.print(f"Stack {selected.name} has the state of {source}: {entries}.")
 
 
-def _write(file: Path, text: str, *, private: bool) -> None:
+def _write_file(file: Path, content: str, *, private: bool) -> None:
     try:
         with file.open("w", encoding="utf-8") as stream:
+            # Before the first byte: a file with secrets is never readable by others.
             if private:
                 file.chmod(0o600)
-            stream.write(text)
+            stream.write(content)
     except OSError as error:
         raise EngineError(f"{file} cannot be written: {error.strerror}") from error
 
 
-def _read(file: Path | None) -> tuple[bytes, str]:
-    """Return the text, and its name in messages."""
+def _read_input(file: Path | None) -> tuple[bytes, str]:
+    """Return the content of the file or of stdin, and a name of the source for messages."""
     if file is None:
         return sys.stdin.buffer.read(), "stdin"
     try:

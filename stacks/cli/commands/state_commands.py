@@ -1,4 +1,7 @@
-"""Run `gpuform state`: show, recover and repair a stack's state."""
+"""Run `gpuform state`: show, recover and repair a stack's state.
+
+The commands that edit entries are in `state_edit_commands`.
+"""
 
 from collections.abc import Sequence
 
@@ -18,12 +21,12 @@ from gpuform.stacks.cli.failures import FAILED, SUCCESS
 from gpuform.stacks.cli.flags import AliasedGroup, lock_flag
 from gpuform.stacks.cli.opening import find_workspace, lock_stack, read_sealed_snapshot
 from gpuform.stacks.cli.session import Session, common_flags, open_session, stack_flags
-from gpuform.stacks.cli.terminal.asking import is_confirmed
+from gpuform.stacks.cli.terminal.prompts import is_confirmed
 from gpuform.stacks.cli.terminal.screen import Screen
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import yaml_text
 from gpuform.stacks.engine.stack import Workspace, get_unsaved_path
-from gpuform.stacks.engine.stack import recover as recovered
+from gpuform.stacks.engine.stack import recover as recover_unsaved_state
 from gpuform.stacks.engine.state import (
     Snapshot,
     get_entries,
@@ -31,7 +34,7 @@ from gpuform.stacks.engine.state import (
     load_checkpoint,
     reject_unknown_newer_fields,
 )
-from gpuform.stacks.engine.state import repair as repaired
+from gpuform.stacks.engine.state import repair as repair_snapshot
 from gpuform.stacks.engine.store import (
     SEALED,
     Backup,
@@ -65,19 +68,19 @@ def recover() -> int:
     Example:
       gpuform state recover --stack prod
     """
-    with open_session() as current:
-        workspace = find_workspace(current, runs_program=False)
-        name = workspace.resolve(current.stack)
+    with open_session() as session:
+        workspace = find_workspace(session, runs_program=False)
+        name = workspace.resolve(session.stack)
         path = get_unsaved_path(workspace.project, name)
-        with lock_stack(current, workspace, name):
+        with lock_stack(session, workspace, name):
             workspace.finish_secrets_change(name, exclusive=True)
-            count = recovered(workspace.backend, workspace.project.name, name, path)
+            count = recover_unsaved_state(workspace.backend, workspace.project.name, name, path)
         if count:
             changes = counted(count, "change")
-            current.screen.print(f"The state of stack {name} has {changes} more.")
-            current.screen.print("`gpuform refresh` compares it with what the platforms have.")
+            session.screen.print(f"The state of stack {name} has {changes} more.")
+            session.screen.print("`gpuform refresh` compares it with what the platforms have.")
         else:
-            current.screen.print(f"The state of stack {name} has everything already.")
+            session.screen.print(f"The state of stack {name} has everything already.")
         return SUCCESS
 
 
@@ -114,104 +117,119 @@ def repair(from_backup: str | None, discard_journal: bool, yes: bool) -> int:
     """
     if from_backup is not None and discard_journal:
         raise click.UsageError("--from-backup and --discard-journal exclude each other")
-    with open_session() as current:
-        workspace = find_workspace(current, runs_program=False)
-        name = workspace.resolve(current.stack)
-        with lock_stack(current, workspace, name):
+    with open_session() as session:
+        workspace = find_workspace(session, runs_program=False)
+        name = workspace.resolve(session.stack)
+        with lock_stack(session, workspace, name):
             workspace.finish_secrets_change(name, exclusive=True)
             if discard_journal:
-                return _discard_journal(current.screen, workspace, name, yes=yes)
+                return _discard_journal(session.screen, workspace, name, yes=yes)
             if from_backup is not None:
-                return _restore(current.screen, workspace, name, from_backup, yes=yes)
-            return _repair(current.screen, workspace, name, yes=yes)
+                return _restore_backup(session.screen, workspace, name, from_backup, yes=yes)
+            return _repair_state(session.screen, workspace, name, yes=yes)
 
 
-def _repair(screen: Screen, workspace: Workspace, name: str, *, yes: bool) -> int:
+def _repair_state(screen: Screen, workspace: Workspace, name: str, *, yes: bool) -> int:
     backend, project = workspace.backend, workspace.project.name
     with add_backup_hint(backend, project, name):
-        found = read_sealed_state(workspace, name, screen.warn)
-    result = repaired(found.snapshot)
+        sealed_state = read_sealed_state(workspace, name, screen.warn)
+    result = repair_snapshot(sealed_state.snapshot)
     if not result.done:
         screen.print("The state is sound: there is nothing to repair.")
         return SUCCESS
-    reject_unknown_newer_fields(load_checkpoint(found.data))
+    reject_unknown_newer_fields(load_checkpoint(sealed_state.data))
     for line in result.done:
         screen.print(line)
     if not is_confirmed(screen, "Write the repaired state?", yes=yes):
         return FAILED
-    kept = backend.restore(project, name, result.snapshot.to_json(SEALED))
-    if found.recovered and not found.orphaned_journals:  # its changes are in what was written
-        backend.open_journal(project, name).remove()
-    screen.print(f"The state is repaired. What was there is kept in {kept}.")
+    backup_location = backend.restore(project, name, result.snapshot.to_json(SEALED))
+    # The journal's changes are in the repaired state; journals of other states stay.
+    if sealed_state.recovered and not sealed_state.orphaned_journals:
+        backend.journal(project, name).remove()
+    screen.print(f"The state is repaired. What was there is kept in {backup_location}.")
     return SUCCESS
 
 
-def _restore(screen: Screen, workspace: Workspace, name: str, given: str, *, yes: bool) -> int:
+def _restore_backup(
+    screen: Screen, workspace: Workspace, name: str, backup_name: str, *, yes: bool
+) -> int:
     backend, project = workspace.backend, workspace.project.name
-    where = given or _choose_backup(screen, find_backups(backend, project, name), yes=yes)
-    if where is None:
+    location = backup_name or _choose_backup(screen, find_backups(backend, project, name), yes=yes)
+    if location is None:
         return FAILED
-    snapshot = load_backup(backend, where)
-    _refuse_another_stack([entry.urn for entry in snapshot.resources], where, project, name)
-    if given:
-        question = f"Bring back {where} with {len(snapshot.resources)} resources?"
+    snapshot = load_backup(backend, location)
+    _reject_state_of_another_stack(
+        [entry.urn for entry in snapshot.resources], location, project, name
+    )
+    # A choice from the list was confirmation enough.
+    if backup_name:
+        question = f"Bring back {location} with {len(snapshot.resources)} resources?"
         if not is_confirmed(screen, question, yes=yes):
             return FAILED
-    kept = backend.restore(project, name, backend.read_backup(where))
-    screen.print(f"Stack {name} has the state of {where} again.")
-    if kept is not None:
-        screen.print(f"What was there is kept in {kept}.")
-    found = read_sealed_state(workspace, name, screen.warn)
-    if found.recovered:
-        screen.print(f"{found.recovered} changes of the journal belong to it and are kept.")
+    backup_location = backend.restore(project, name, backend.read_backup(location))
+    screen.print(f"Stack {name} has the state of {location} again.")
+    if backup_location is not None:
+        screen.print(f"What was there is kept in {backup_location}.")
+    # A journal may belong to the state that is back: its changes count again.
+    sealed_state = read_sealed_state(workspace, name, screen.warn)
+    if sealed_state.recovered:
+        screen.print(f"{sealed_state.recovered} changes of the journal belong to it and are kept.")
     screen.print("`gpuform refresh` compares it with what the platforms have.")
     return SUCCESS
 
 
 def _choose_backup(screen: Screen, backups: Sequence[Backup], *, yes: bool) -> str | None:
-    """Ask which earlier state to restore, and return the user's choice."""
-    good = [backup for backup in backups if not backup.fault]
-    for number, backup in enumerate(good, 1):
+    """Return the location of the earlier state chosen by the user, or None for a no.
+
+    With `yes` the newest usable one is chosen without a question.
+
+    Raises:
+        EngineError: no earlier state can be used, or nobody can answer.
+    """
+    usable_backups = [backup for backup in backups if not backup.fault]
+    for number, backup in enumerate(usable_backups, 1):
         screen.print(f"{number}  {backup.describe()}")
     for backup in backups:
         if backup.fault:
             screen.print(f"-  {backup.describe()}")
-    if not good:
+    if not usable_backups:
         raise EngineError("there is no earlier state that can be used")
     if yes:
-        return good[0].where
+        return usable_backups[0].where
     if not screen.interactive:
         raise EngineError(
             "which one is to be brought back?", hint="name it: --from-backup FILE --yes"
         )
-    answer = screen.ask(f"Bring back which one? [1-{len(good)}/no] ")
-    if answer.isdigit() and 1 <= int(answer) <= len(good):
-        return good[int(answer) - 1].where
+    answer = screen.ask(f"Bring back which one? [1-{len(usable_backups)}/no] ")
+    if answer.isdigit() and 1 <= int(answer) <= len(usable_backups):
+        return usable_backups[int(answer) - 1].where
     screen.print("Nothing was changed.")
     return None
 
 
-def _refuse_another_stack(urns: Sequence[str], where: str, project: str, name: str) -> None:
+def _reject_state_of_another_stack(
+    urns: Sequence[str], location: str, project: str, name: str
+) -> None:
     foreign = [urn for urn in urns if not urn.startswith(f"urn:pulumi:{name}::{project}::")]
     if foreign:
         raise EngineError(
-            f"{where} is not a state of stack {name} of {project}: it has {foreign[0]}",
+            f"{location} is not a state of stack {name} of {project}: it has {foreign[0]}",
             hint="Name another file.",
         )
 
 
 def _discard_journal(screen: Screen, workspace: Workspace, name: str, *, yes: bool) -> int:
     backend, project = workspace.backend, workspace.project.name
-    log = backend.open_journal(project, name)
-    if not log.read():
+    stack_journal = backend.journal(project, name)
+    if not stack_journal.read():
         screen.print(f"Stack {name} has no journal of an interrupted run.")
         return SUCCESS
-    screen.print(f"{log.where} tells of these objects:")
-    for urn, id_ in journal.find_objects(log):
+    screen.print(f"{stack_journal.where} tells of these objects:")
+    for urn, id_ in journal.find_objects(stack_journal):
         screen.print(f"  {urn} (id {id_})")
     if not is_confirmed(screen, "Give up what it tells?", yes=yes):
         return FAILED
-    screen.print(f"The journal is kept in {log.set_aside()}.")
+    screen.print(f"The journal is kept in {stack_journal.set_aside()}.")
     return SUCCESS
 
 
@@ -227,8 +245,8 @@ def upgrade() -> None:
     Example:
       gpuform state upgrade
     """
-    with open_session() as current:
-        workspace = find_workspace(current, runs_program=False)
+    with open_session() as session:
+        workspace = find_workspace(session, runs_program=False)
         legacy = workspace.backend.list_legacy_stacks()
         if legacy:
             raise EngineError(
@@ -236,7 +254,7 @@ def upgrade() -> None:
                 + "".join(f"\n  {path}" for path in legacy),
                 hint="bring them up to date with `pulumi state upgrade`",
             )
-        current.screen.print("The backend has the latest layout: there is nothing to do.")
+        session.screen.print("The backend has the latest layout: there is nothing to do.")
 
 
 @click.group(cls=AliasedGroup, invoke_without_command=True)
@@ -283,15 +301,18 @@ def list_entries(as_json: bool) -> None:
     Example:
       gpuform state list --stack dev
     """
-    with open_session() as current:
-        snapshot = read_sealed_snapshot(current)
+    with open_session() as session:
+        snapshot = read_sealed_snapshot(session)
         if not as_json:
             lines = render_state(snapshot.resources, snapshot.pending_operations)
-            current.screen.print("\n".join(lines))
+            session.screen.print("\n".join(lines))
             return
-        pending = [{"urn": o.resource.urn, "type": o.type} for o in snapshot.pending_operations]
+        pending = [
+            {"urn": operation.resource.urn, "type": operation.type}
+            for operation in snapshot.pending_operations
+        ]
         document = {"resources": build_state_rows(snapshot.resources), "pendingOperations": pending}
-        current.screen.print(format_json(document, indent=2))
+        session.screen.print(format_json(document, indent=2))
 
 
 @state.command()
@@ -309,22 +330,22 @@ def show(resource: str, as_json: bool, show_secrets: bool) -> None:
       gpuform state show train
       gpuform state show train --json --show-secrets
     """
-    with open_session() as current:
-        entries = get_entries(_read_state(current, show_secrets=show_secrets).resources, resource)
-        found = [build_entry_document(entry, show_secrets=show_secrets) for entry in entries]
+    with open_session() as session:
+        entries = get_entries(_read_state(session, show_secrets=show_secrets).resources, resource)
+        documents = [build_entry_document(entry, show_secrets=show_secrets) for entry in entries]
         if as_json:
-            document = found[0] if len(found) == 1 else found
-            current.screen.print(format_json(document, indent=2))
+            document = documents[0] if len(documents) == 1 else documents
+            session.screen.print(format_json(document, indent=2))
         else:
-            current.screen.write("---\n".join(map(yaml_text.dump, found)))
+            session.screen.write("---\n".join(map(yaml_text.dump, documents)))
 
 
-def _read_state(current: Session, *, show_secrets: bool) -> Snapshot:
-    """Return the state with its secrets, or sealed, which needs no passphrase."""
+def _read_state(session: Session, *, show_secrets: bool) -> Snapshot:
+    """Return the state with secrets, or sealed without `show_secrets`, without a passphrase."""
     if not show_secrets:
-        return read_sealed_snapshot(current)
-    workspace = find_workspace(current, runs_program=False)
+        return read_sealed_snapshot(session)
+    workspace = find_workspace(session, runs_program=False)
     return workspace.open(
-        current.stack,
-        create_passphrase_finder(workspace, current.screen.create_passphrase_prompt()),
+        session.stack,
+        create_passphrase_finder(workspace, session.screen.create_passphrase_prompt()),
     ).snapshot

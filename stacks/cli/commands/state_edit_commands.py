@@ -1,4 +1,7 @@
-"""Run the commands of `gpuform state` that edit entries: delete, rename, protect, taint, move."""
+"""Run the commands of `gpuform state` that edit entries: delete, rename, protect, taint, move.
+
+The edits themselves are pure functions of the engine's `state`; these commands lock, ask and save.
+"""
 
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -11,9 +14,9 @@ from gpuform.stacks.cli.failures import FAILED, SUCCESS
 from gpuform.stacks.cli.flags import build_lock_timeout, lock_flag
 from gpuform.stacks.cli.opening import find_workspace, open_for_change
 from gpuform.stacks.cli.session import Session, common_flags, open_session, stack_flags
-from gpuform.stacks.cli.terminal.asking import is_confirmed
+from gpuform.stacks.cli.terminal.prompts import is_confirmed
 from gpuform.stacks.cli.terminal.screen import Screen
-from gpuform.stacks.cli.terminal.stopping import raise_on_signals
+from gpuform.stacks.cli.terminal.signals import raise_on_signals
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.records import move_intents, open_intents
 from gpuform.stacks.engine.secrets import WrongPassphrase
@@ -26,18 +29,18 @@ from gpuform.stacks.engine.state import (
     get_live_entry,
     get_object_entry,
 )
-from gpuform.stacks.engine.state import move as moved
+from gpuform.stacks.engine.state import move as move_resources
 from gpuform.stacks.engine.store import build_full_name
 from gpuform.stacks.operations.opening.selected_stack import create_passphrase_finder
 from gpuform.stacks.review.value_text import counted
 
-F = TypeVar("F", bound=Callable[..., object])
+Command = TypeVar("Command", bound=Callable[..., object])
 
-_ASK = "Edit the state?"
+_QUESTION = "Edit the state?"
 
 
-def edit_flags(command: F) -> F:
-    """Add the flags of a command that edits the state."""
+def add_edit_flags(command: Command) -> Command:
+    """Add the flags of a command which edits the state."""
     yes = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
     return yes(lock_flag(stack_flags(command)))
 
@@ -48,7 +51,7 @@ def edit_flags(command: F) -> F:
 @click.option("--force", is_flag=True, help="What is protected, too.")
 @click.option("--target-dependents", is_flag=True, help="And all that depends on it.")
 @click.option("--id", "id_", metavar="ID", help="The object, where a resource has several.")
-@edit_flags
+@add_edit_flags
 def delete(
     resource: str | None,
     everything: bool,
@@ -67,28 +70,28 @@ def delete(
     """
     if (resource is None) != everything:
         raise click.UsageError("name one resource, or give --all")
-    with open_session() as current, open_for_change(current) as stack:
+    with open_session() as session, open_for_change(session) as stack:
         snapshot = stack.snapshot
         if resource is None:
-            after, gone = edits.delete_all(snapshot, force=force)
+            after, forgotten = edits.delete_all(snapshot, force=force)
         else:
-            doomed = get_object_entry(snapshot.resources, resource, id_)
-            after, gone = edits.delete(
-                snapshot, doomed, force=force, target_dependents=target_dependents
+            deleted_entry = get_object_entry(snapshot.resources, resource, id_)
+            after, forgotten = edits.delete(
+                snapshot, deleted_entry, force=force, target_dependents=target_dependents
             )
-        for entry in gone:
-            current.screen.print(f"forgets {entry.urn}" + f" (id {entry.id})" * bool(entry.id))
-        if not gone or not is_confirmed(current.screen, _ASK, yes=yes):
-            return SUCCESS if not gone else FAILED
+        for entry in forgotten:
+            session.screen.print(f"forgets {entry.urn}" + f" (id {entry.id})" * bool(entry.id))
+        if not forgotten or not is_confirmed(session.screen, _QUESTION, yes=yes):
+            return SUCCESS if not forgotten else FAILED
         stack.save(after)
-        current.screen.print(f"{counted(len(gone), 'resource')} forgotten.")
+        session.screen.print(f"{counted(len(forgotten), 'resource')} forgotten.")
         return SUCCESS
 
 
 @click.command()
 @click.argument("resources", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="Every resource of the program.")
-@edit_flags
+@add_edit_flags
 def protect(resources: Sequence[str], everything: bool, yes: bool) -> int:
     """Protect resources from deletion.
 
@@ -98,13 +101,13 @@ def protect(resources: Sequence[str], everything: bool, yes: bool) -> int:
     Example:
       gpuform state protect train data
     """
-    return _change_flag(resources, everything, yes, edits.set_protect, "protected", wanted=True)
+    return _change_flag(resources, everything, yes, edits.set_protect, "protected", value=True)
 
 
 @click.command()
 @click.argument("resources", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="Every resource of the program.")
-@edit_flags
+@add_edit_flags
 def unprotect(resources: Sequence[str], everything: bool, yes: bool) -> int:
     """Allow the deletion of protected resources.
 
@@ -112,12 +115,12 @@ def unprotect(resources: Sequence[str], everything: bool, yes: bool) -> int:
     Example:
       gpuform state unprotect train
     """
-    return _change_flag(resources, everything, yes, edits.set_protect, "unprotected", wanted=False)
+    return _change_flag(resources, everything, yes, edits.set_protect, "unprotected", value=False)
 
 
 @click.command()
 @click.argument("resources", nargs=-1, required=True)
-@edit_flags
+@add_edit_flags
 def taint(resources: Sequence[str], yes: bool) -> int:
     """Have resources replaced by the next `up`.
 
@@ -125,13 +128,13 @@ def taint(resources: Sequence[str], yes: bool) -> int:
     Example:
       gpuform state taint train
     """
-    return _change_flag(resources, False, yes, edits.set_taint, "tainted", wanted=True)
+    return _change_flag(resources, False, yes, edits.set_taint, "tainted", value=True)
 
 
 @click.command()
 @click.argument("resources", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="Every resource of the program.")
-@edit_flags
+@add_edit_flags
 def untaint(resources: Sequence[str], everything: bool, yes: bool) -> int:
     """Do not have tainted resources replaced.
 
@@ -139,7 +142,7 @@ def untaint(resources: Sequence[str], everything: bool, yes: bool) -> int:
     Example:
       gpuform state untaint --all
     """
-    return _change_flag(resources, everything, yes, edits.set_taint, "untainted", wanted=False)
+    return _change_flag(resources, everything, yes, edits.set_taint, "untainted", value=False)
 
 
 _SetFlag = Callable[[Snapshot, Collection[str], bool], Snapshot]
@@ -150,31 +153,31 @@ def _change_flag(
     everything: bool,
     yes: bool,
     edit: _SetFlag,
-    done: str,
+    participle: str,
     *,
-    wanted: bool,
+    value: bool,
 ) -> int:
     if bool(resources) == everything:
         raise click.UsageError("name resources, or give --all")
-    with open_session() as current, open_for_change(current) as stack:
+    with open_session() as session, open_for_change(session) as stack:
         snapshot = stack.snapshot
         if everything:
             urns = edits.list_program_resource_urns(snapshot)
         else:
-            urns = [get_live_entry(snapshot.resources, given).urn for given in resources]
+            urns = [get_live_entry(snapshot.resources, resource).urn for resource in resources]
         for urn in urns:
-            current.screen.print(f"{done}: {urn}")
-        if not is_confirmed(current.screen, _ASK, yes=yes):
+            session.screen.print(f"{participle}: {urn}")
+        if not is_confirmed(session.screen, _QUESTION, yes=yes):
             return FAILED
-        stack.save(edit(snapshot, urns, wanted))
-        current.screen.print(f"{counted(len(set(urns)), 'resource')} {done}.")
+        stack.save(edit(snapshot, urns, value))
+        session.screen.print(f"{counted(len(set(urns)), 'resource')} {participle}.")
         return SUCCESS
 
 
 @click.command()
 @click.argument("resource")
 @click.argument("name")
-@edit_flags
+@add_edit_flags
 def rename(resource: str, name: str, yes: bool) -> int:
     """Give a resource another name, in every reference to it.
 
@@ -184,15 +187,16 @@ def rename(resource: str, name: str, yes: bool) -> int:
     Example:
       gpuform state rename train training
     """
-    with open_session() as current, open_for_change(current) as stack:
+    with open_session() as session, open_for_change(session) as stack:
         entry = get_live_entry(stack.snapshot.resources, resource)
-        after, new = edits.rename(stack.snapshot, entry.urn, name)
-        current.screen.print(f"{entry.urn} becomes {new}")
-        if not is_confirmed(current.screen, _ASK, yes=yes):
+        after, new_urn = edits.rename(stack.snapshot, entry.urn, name)
+        session.screen.print(f"{entry.urn} becomes {new_urn}")
+        if not is_confirmed(session.screen, _QUESTION, yes=yes):
             return FAILED
-        with move_intents(stack.intents(), stack.intents(), {entry.urn: new}):
+        # An intent names the URN: the next run looks for the object under the new one.
+        with move_intents(stack.intents(), stack.intents(), {entry.urn: new_urn}):
             stack.save(after)
-        current.screen.print("Resource renamed.")
+        session.screen.print("Resource renamed.")
         return SUCCESS
 
 
@@ -228,44 +232,50 @@ def move(
     """
     if source is None and dest is None:
         raise click.UsageError("give --source, --dest or both")
-    with open_session() as current, _open_both(current, source, dest) as (here, there):
-        urns = [get_live_entry(here.snapshot.resources, given).urn for given in resources]
-        done = moved(
-            here.snapshot,
-            there.snapshot,
-            build_full_name(_project_of(there), there.name),
+    with (
+        open_session() as session,
+        _open_source_and_dest(session, source, dest) as (source_stack, dest_stack),
+    ):
+        urns = [
+            get_live_entry(source_stack.snapshot.resources, resource).urn for resource in resources
+        ]
+        result = move_resources(
+            source_stack.snapshot,
+            dest_stack.snapshot,
+            build_full_name(_get_project_name(dest_stack), dest_stack.name),
             urns,
             include_parents=include_parents,
         )
-        _tell(current.screen, done, here.name, there.name)
-        if not is_confirmed(current.screen, "Move them?", yes=yes):
+        _print_move(session.screen, result, source_stack.name, dest_stack.name)
+        if not is_confirmed(session.screen, "Move them?", yes=yes):
             return FAILED
-        _save(done, here, there)
-        current.screen.print(f"Moved from stack {here.name} to stack {there.name}.")
+        _save_move(result, source_stack, dest_stack)
+        session.screen.print(f"Moved from stack {source_stack.name} to stack {dest_stack.name}.")
         return SUCCESS
 
 
-_Open = Stack | ForeignStack
+_OpenStack = Stack | ForeignStack
 
 
 @contextlib.contextmanager
-def _open_both(
-    current: Session, source: str | None, dest: str | None
-) -> Iterator[tuple[_Open, _Open]]:
-    workspace = find_workspace(current, runs_program=False)
-    here, there = (_split_stack_name(workspace, name) for name in (source, dest))
-    if here == there:
-        raise EngineError(f"the source and the destination are both stack '{here[1]}'")
-    passphrase = create_passphrase_finder(workspace, current.screen.create_passphrase_prompt())
-    backend, waiting = workspace.backend, build_lock_timeout(current.screen)
-    with contextlib.ExitStack() as held:
-        held.enter_context(raise_on_signals())
-        for place in sorted((here, there)):  # two moves at once do not wait for each other
-            held.enter_context(backend.create_lock(*place, waiting))
-        opened = _open(workspace, here, passphrase)
+def _open_source_and_dest(
+    session: Session, source: str | None, dest: str | None
+) -> Iterator[tuple[_OpenStack, _OpenStack]]:
+    workspace = find_workspace(session, runs_program=False)
+    source_id, dest_id = (_split_stack_name(workspace, name) for name in (source, dest))
+    if source_id == dest_id:
+        raise EngineError(f"the source and the destination are both stack '{source_id[1]}'")
+    passphrase = create_passphrase_finder(workspace, session.screen.create_passphrase_prompt())
+    backend, lock_timeout = workspace.backend, build_lock_timeout(session.screen)
+    with contextlib.ExitStack() as resources:
+        resources.enter_context(raise_on_signals())
+        # In order: two moves at once must not wait for each other's lock.
+        for stack_id in sorted((source_id, dest_id)):
+            resources.enter_context(backend.lock(*stack_id, lock_timeout))
+        opened = _open_stack(workspace, source_id, passphrase)
         yield (
             opened,
-            _open_dest(workspace, there, _create_destination_passphrase(current, workspace)),
+            _open_dest(workspace, dest_id, _create_dest_passphrase_finder(session, workspace)),
         )
 
 
@@ -277,8 +287,10 @@ def _split_stack_name(workspace: Workspace, name: str | None) -> tuple[str, str]
     return workspace.project.name, workspace.resolve(name)
 
 
-def _open(workspace: Workspace, place: tuple[str, str], passphrase: Callable[[], str]) -> _Open:
-    project, name = place
+def _open_stack(
+    workspace: Workspace, stack_id: tuple[str, str], passphrase: Callable[[], str]
+) -> _OpenStack:
+    project, name = stack_id
     if project != workspace.project.name:
         return ForeignStack.open(workspace.backend, project, name, passphrase)
     stack = workspace.open(name, passphrase, exclusive=True)
@@ -287,67 +299,80 @@ def _open(workspace: Workspace, place: tuple[str, str], passphrase: Callable[[],
 
 
 def _open_dest(
-    workspace: Workspace, place: tuple[str, str], passphrase: Callable[[], str]
-) -> _Open:
+    workspace: Workspace, stack_id: tuple[str, str], passphrase: Callable[[], str]
+) -> _OpenStack:
     try:
-        return _open(workspace, place, passphrase)
+        return _open_stack(workspace, stack_id, passphrase)
     except WrongPassphrase as error:
         raise EngineError(
-            f"incorrect passphrase for the destination, stack '{place[1]}'",
+            f"incorrect passphrase for the destination, stack '{stack_id[1]}'",
             hint=f"Set {DEST_PASSPHRASE} to it, if it is not that of the source.",
         ) from error
 
 
-def _create_destination_passphrase(current: Session, workspace: Workspace) -> Callable[[], str]:
-    given = current.environ.get(DEST_PASSPHRASE)
+def _create_dest_passphrase_finder(session: Session, workspace: Workspace) -> Callable[[], str]:
+    passphrase = session.environ.get(DEST_PASSPHRASE)
     return (
-        create_passphrase_finder(workspace, current.screen.create_passphrase_prompt())
-        if given is None
-        else lambda: given
+        create_passphrase_finder(workspace, session.screen.create_passphrase_prompt())
+        if passphrase is None
+        else lambda: passphrase
     )
 
 
-def _project_of(stack: _Open) -> str:
+def _get_project_name(stack: _OpenStack) -> str:
     return stack.project if isinstance(stack, ForeignStack) else stack.project.name
 
 
-def _tell(screen: Screen, done: Move, here: str, there: str) -> None:
-    for old, new in done.urns.items():
+def _print_move(screen: Screen, move_result: Move, source_name: str, dest_name: str) -> None:
+    for old, new in move_result.urns.items():
         screen.print(f"{old} becomes {new}")
-    for urn in done.borrowed:
-        screen.print(f"their provider is {urn}, whose configuration is stack {there}'s own")
-    _tell_dropped(screen, f"Dropped from what stays in stack {here}:", done.dropped_here)
-    _tell_dropped(screen, f"Dropped from what goes to stack {there}:", done.dropped_there)
+    for urn in move_result.borrowed:
+        screen.print(f"their provider is {urn}, whose configuration is stack {dest_name}'s own")
+    _print_dropped_references(
+        screen, f"Dropped from what stays in stack {source_name}:", move_result.dropped_here
+    )
+    _print_dropped_references(
+        screen, f"Dropped from what goes to stack {dest_name}:", move_result.dropped_there
+    )
 
 
-def _tell_dropped(screen: Screen, title: str, dropped: Sequence[DroppedReference]) -> None:
+def _print_dropped_references(
+    screen: Screen, title: str, dropped: Sequence[DroppedReference]
+) -> None:
     if dropped:
         screen.print(title)
-        for each in dropped:
-            screen.print(f"  {each.describe()}")
+        for reference in dropped:
+            screen.print(f"  {reference.describe()}")
 
 
-def _save(done: Move, here: _Open, there: _Open) -> None:
-    """The destination first: nothing is ever in neither."""
-    before = there.snapshot
-    with move_intents(_open_intents(here), _open_intents(there), done.urns):
-        there.save(done.dest)
+def _save_move(move_result: Move, source: _OpenStack, dest: _OpenStack) -> None:
+    """Save both states, the destination first, so that no resource is ever in neither.
+
+    If the source cannot be saved, the destination is restored.
+
+    Raises:
+        EngineError: one of the states cannot be saved.
+    """
+    before = dest.snapshot
+    with move_intents(_open_intents(source), _open_intents(dest), move_result.urns):
+        dest.save(move_result.dest)
         try:
-            here.save(done.source)
+            source.save(move_result.source)
         except EngineError as error:
-            _take_back(there, before, error)
+            _restore_dest(dest, before, error)
             raise
 
 
-def _open_intents(stack: _Open) -> Intents:
-    return open_intents(stack.backend, _project_of(stack), stack.name)
+def _open_intents(stack: _OpenStack) -> Intents:
+    return open_intents(stack.backend, _get_project_name(stack), stack.name)
 
 
-def _take_back(there: _Open, before: Snapshot, error: EngineError) -> None:
+def _restore_dest(dest: _OpenStack, before: Snapshot, error: EngineError) -> None:
     try:
-        there.save(before)
+        dest.save(before)
+    # Neither write succeeded: a person has to remove the copies.
     except EngineError:
         error.hint = (
-            f"The resources are in both states now. Take them out of stack {there.name} with "
-            f"`gpuform state delete --stack {there.name}`, then try again."
+            f"The resources are in both states now. Take them out of stack {dest.name} with "
+            f"`gpuform state delete --stack {dest.name}`, then try again."
         )

@@ -1,4 +1,4 @@
-"""Run `gpuform status` and `graph`: commands that show what a stack has."""
+"""Run `gpuform status` and `graph`: commands that show what a stack has, and change nothing."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -58,15 +58,15 @@ def status(
       gpuform status --all
     """
     reject_filter_without_all(every_stack=every_stack, filters=filters)
-    with open_session() as current:
+    with open_session() as session:
         if every_stack:
             return _show_all_stacks(
-                current, filters, as_json=as_json, refresh=refresh, emulate=emulate
+                session, filters, as_json=as_json, refresh=refresh, emulate=emulate
             )
-        return _show_stack(current, as_json=as_json, refresh=refresh, emulate=emulate)
+        return _show_stack(session, as_json=as_json, refresh=refresh, emulate=emulate)
 
 
-def _show_stack(current: Session, *, as_json: bool, refresh: bool, emulate: bool) -> int:
+def _show_stack(session: Session, *, as_json: bool, refresh: bool, emulate: bool) -> int:
     from gpuform.stacks.cli.opening import (  # noqa: PLC0415 - the engine, not for help
         find_workspace,
         select_stack,
@@ -78,25 +78,25 @@ def _show_stack(current: Session, *, as_json: bool, refresh: bool, emulate: bool
     )
     from gpuform.stacks.schedule.noticing import is_out_of_credit  # noqa: PLC0415 - as above
 
-    selected = select_stack(current, find_workspace(current, runs_program=False))
+    selected = select_stack(session, find_workspace(session, runs_program=False))
     stack_status = read_status(selected, refresh=refresh, emulate=emulate)
     if as_json:
         document = build_status_document(stack_status)
-        current.screen.print(format_json(document, indent=2))
+        session.screen.print(format_json(document, indent=2))
     else:
-        lines = render_status(stack_status, paint=current.screen.paint)
-        current.screen.print("\n".join(lines))
+        lines = render_status(stack_status, paint=session.screen.paint)
+        session.screen.print("\n".join(lines))
     unread_names = stack_status.unread_names if refresh else ()
     if unread_names:
-        current.screen.warn(f"error: could not look at {', '.join(unread_names)}")
+        session.screen.warn(f"error: could not look at {', '.join(unread_names)}")
         return FAILED
     return OUT_OF_CREDIT if is_out_of_credit(stack_status.notices) else SUCCESS
 
 
 def _show_all_stacks(
-    current: Session, filters: Sequence[str], *, as_json: bool, refresh: bool, emulate: bool
+    session: Session, filters: Sequence[str], *, as_json: bool, refresh: bool, emulate: bool
 ) -> int:
-    from gpuform.stacks.cli.choosing import choose_stacks, require_any_stack  # noqa: PLC0415 - not for help
+    from gpuform.stacks.cli.stack_selection import choose_stacks, require_any_stack  # noqa: PLC0415 - not for help
     from gpuform.stacks.document.diagnostics import Diagnostics  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.status_reading import StatusQuery, read_stack_statuses  # noqa: PLC0415
     from gpuform.stacks.review.text.multi_stack_status_text import (  # noqa: PLC0415 - as above
@@ -108,61 +108,69 @@ def _show_all_stacks(
     )
 
     problems = Diagnostics()
-    chosen = choose_stacks(current, filters, problems)
-    require_any_stack(chosen, problems)
-    ask = current.screen.create_passphrase_prompt()
+    chosen_stacks = choose_stacks(session, filters, problems)
+    require_any_stack(chosen_stacks, problems)
+    ask_passphrase = session.screen.create_passphrase_prompt()
     query = StatusQuery(
-        chosen.order.workspace.root,
-        current.environ,
+        chosen_stacks.order.workspace.root,
+        session.environ,
         refresh,
         emulate,
-        None if ask is None else lambda name, prompt: ask(f"{name}: {prompt}"),
+        None
+        if ask_passphrase is None
+        else lambda name, prompt: ask_passphrase(f"{name}: {prompt}"),
     )
     statuses: list[StackStatus] = []
-    for status in read_stack_statuses(chosen.members, query):
+    for status in read_stack_statuses(chosen_stacks.stacks, query):
         if not as_json:
-            shown = [s.status.monitoring for s in statuses if s.status and s.status.monitoring]
-            lines = render_stack_status(status, shown, paint=current.screen.paint)
-            current.screen.print("\n".join([*lines, ""]))
+            # Stacks with the same Lens show its figures once.
+            shown_monitoring = [
+                stack_status.status.monitoring
+                for stack_status in statuses
+                if stack_status.status and stack_status.status.monitoring
+            ]
+            lines = render_stack_status(status, shown_monitoring, paint=session.screen.paint)
+            # Printed one by one: reading many stacks takes a while.
+            session.screen.print("\n".join([*lines, ""]))
         statuses.append(status)
     if as_json:
-        current.screen.print(format_json(build_multi_stack_document(statuses), indent=2))
+        session.screen.print(format_json(build_multi_stack_document(statuses), indent=2))
     else:
-        current.screen.print(format_totals(Totals.from_statuses(statuses)))
-    return _choose_exit_code(current, statuses, problems, refresh=refresh)
+        session.screen.print(format_totals(Totals.from_statuses(statuses)))
+    return _report_failures(session, statuses, problems, refresh=refresh)
 
 
-def _choose_exit_code(
-    current: Session, statuses: Sequence["StackStatus"], problems: "Diagnostics", *, refresh: bool
+def _report_failures(
+    session: Session, statuses: Sequence["StackStatus"], problems: "Diagnostics", *, refresh: bool
 ) -> int:
-    """Print what failed, and return the exit code for all stacks."""
+    """Print the failures on stderr, and return the exit code for all stacks."""
     from gpuform.stacks.schedule.noticing import is_out_of_credit  # noqa: PLC0415 - not for help
 
-    failed = [str(problem) for problem in problems]
-    failed += [
+    failures = [str(problem) for problem in problems]
+    failures += [
         f"{stack_status.name} could not be read"
         for stack_status in statuses
         if stack_status.is_unread
     ]
-    read = {
+    statuses_by_name = {
         stack_status.name: stack_status.status
         for stack_status in statuses
         if stack_status.status is not None
     }
-    failed += [
+    failures += [
         f"{name}: could not look at {', '.join(status.unread_names)}"
-        for name, status in read.items()
+        for name, status in statuses_by_name.items()
         if refresh and status.unread_names
     ]
-    for text in failed:
-        current.screen.warn(f"error: {text}")
-    if failed:
+    for failure in failures:
+        session.screen.warn(f"error: {failure}")
+    if failures:
         return FAILED
-    is_out = any(is_out_of_credit(status.notices) for status in read.values())
+    is_out = any(is_out_of_credit(status.notices) for status in statuses_by_name.values())
     return OUT_OF_CREDIT if is_out else SUCCESS
 
 
-_MOST = 60
+_MAX_SHAPES = 60
 
 
 @click.command()
@@ -185,7 +193,7 @@ _MOST = 60
 @click.option(
     "--most",
     type=click.IntRange(min=0),
-    default=_MOST,
+    default=_MAX_SHAPES,
     show_default=True,
     help="Where there are more shapes, like resources are one shape with a count; 0 never.",
 )
@@ -220,24 +228,24 @@ def graph(
     reject_filter_without_all(every_stack=every_stack, filters=filters)
     if every_stack and plan_file is not None:
         raise click.UsageError("--all draws states: it does not go with --plan")
-    with open_session() as current:
+    with open_session() as session:
         if every_stack:
-            drawing, code = _show_graphs(current, filters, most)
+            drawing, code = _build_workspace_drawing(session, filters, most)
         else:
-            drawing, code = _show_graph(current, plan_file, most), SUCCESS
-        write_parts([_render_drawing(drawing, form, current)], output, current.screen)
+            drawing, code = _build_stack_drawing(session, plan_file, most), SUCCESS
+        write_parts([_render_drawing(drawing, form, session)], output, session.screen)
     return code
 
 
-def _show_graph(current: Session, plan_file: str | None, most: int) -> "Drawing":
+def _build_stack_drawing(session: Session, plan_file: str | None, max_shapes: int) -> "Drawing":
     from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - as above
     from gpuform.stacks.graph.arranging import arrange  # noqa: PLC0415 - not for help
     from gpuform.stacks.graph.things import build_plan_nodes, build_state_nodes  # noqa: PLC0415
     from gpuform.stacks.review.previews import read_plan  # noqa: PLC0415 - as above
 
     if plan_file is None:
-        title, entries = _read_selected_state(current)
-        things = build_state_nodes(entries)
+        title, entries = _read_selected_state(session)
+        nodes = build_state_nodes(entries)
     else:
         plan = read_plan("stdin" if plan_file == "-" else plan_file, read_content(plan_file))
         if plan.errors:
@@ -247,78 +255,89 @@ def _show_graph(current: Session, plan_file: str | None, most: int) -> "Drawing"
                 "`gpuform review` shows how far it came",
             )
         title = f"{plan.project}/{plan.stack}"
-        things = build_plan_nodes(plan, _read_planned_state(current, plan))
-    return arrange(title, things, most or len(things))
+        nodes = build_plan_nodes(plan, _read_planned_state(session, plan))
+    return arrange(title, nodes, max_shapes or len(nodes))
 
 
-def _show_graphs(current: Session, filters: Sequence[str], most: int) -> tuple["Drawing", int]:
+def _build_workspace_drawing(
+    session: Session, filters: Sequence[str], max_shapes: int
+) -> tuple["Drawing", int]:
     """Return the drawing of all stacks and the exit code, and report unreadable stacks."""
-    from gpuform.stacks.cli.choosing import choose_stacks, require_any_stack  # noqa: PLC0415 - not for help
+    from gpuform.stacks.cli.stack_selection import choose_stacks, require_any_stack  # noqa: PLC0415 - not for help
     from gpuform.stacks.document.diagnostics import Diagnostics  # noqa: PLC0415 - as above
     from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - as above
     from gpuform.stacks.graph.arranging import StackPart, arrange_stacks  # noqa: PLC0415
     from gpuform.stacks.graph.things import build_state_nodes  # noqa: PLC0415 - as above
 
     problems = Diagnostics()
-    chosen = choose_stacks(current, filters, problems)
-    require_any_stack(chosen, problems)
-    failed = [str(problem) for problem in problems]
+    chosen_stacks = choose_stacks(session, filters, problems)
+    require_any_stack(chosen_stacks, problems)
+    failures = [str(problem) for problem in problems]
     parts = []
-    for member in chosen.members:
+    for workspace_stack in chosen_stacks.stacks:
         entries, note = None, "could not be read"
         try:
-            entries = _read_entries(current, member)
+            entries = _read_entries(session, workspace_stack)
             note = "not made yet" if entries is None else ""
         except EngineError as error:
-            failed.append(f"{member.name}: {error}")
-        things = build_state_nodes(entries or ())
-        parts.append(StackPart(member.name, things, chosen.list_dependencies(member.name), note))
-    for text in failed:
-        current.screen.warn(f"error: {text}")
+            failures.append(f"{workspace_stack.name}: {error}")
+        nodes = build_state_nodes(entries or ())
+        parts.append(
+            StackPart(
+                workspace_stack.name,
+                nodes,
+                chosen_stacks.list_dependencies(workspace_stack.name),
+                note,
+            )
+        )
+    for failure in failures:
+        session.screen.warn(f"error: {failure}")
     count = sum(len(part.nodes) for part in parts)
-    drawing = arrange_stacks(chosen.order.workspace.root.name, parts, most or count)
-    return drawing, FAILED if failed else SUCCESS
+    drawing = arrange_stacks(chosen_stacks.order.workspace.root.name, parts, max_shapes or count)
+    return drawing, FAILED if failures else SUCCESS
 
 
-def _read_entries(current: Session, member: "WorkspaceStack") -> "list[ResourceState] | None":
+def _read_entries(
+    session: Session, workspace_stack: "WorkspaceStack"
+) -> "list[ResourceState] | None":
     """Return the resources of the stack's state, or None if the stack does not exist."""
     from gpuform.stacks.engine.store import add_backup_hint  # noqa: PLC0415 - not for help
     from gpuform.stacks.operations.opening.selected_stack import read_sealed_state  # noqa: PLC0415
 
-    workspace = member.open_workspace(current.environ)
-    if member.stack not in workspace.stacks():
+    workspace = workspace_stack.open_workspace(session.environ)
+    if workspace_stack.stack not in workspace.stacks():
         return None
 
-    def warn(text: str) -> None:
-        current.screen.warn(f"{member.name}: {text}")
+    def warn(message: str) -> None:
+        session.screen.warn(f"{workspace_stack.name}: {message}")
 
-    with add_backup_hint(workspace.backend, member.project.name, member.stack):
-        return read_sealed_state(workspace, member.stack, warn).snapshot.resources
+    with add_backup_hint(workspace.backend, workspace_stack.project.name, workspace_stack.stack):
+        return read_sealed_state(workspace, workspace_stack.stack, warn).snapshot.resources
 
 
-def _read_selected_state(current: Session) -> tuple[str, list["ResourceState"]]:
+def _read_selected_state(session: Session) -> tuple[str, list["ResourceState"]]:
     from gpuform.stacks.cli.opening import find_workspace, read_sealed_snapshot  # noqa: PLC0415
 
-    workspace = find_workspace(current)
-    name = workspace.resolve(current.stack)
-    return f"{workspace.project.name}/{name}", read_sealed_snapshot(current, workspace).resources
+    workspace = find_workspace(session)
+    name = workspace.resolve(session.stack)
+    return f"{workspace.project.name}/{name}", read_sealed_snapshot(session, workspace).resources
 
 
-def _read_planned_state(current: Session, plan: "Plan") -> list["ResourceState"]:
-    """Return the resources of the planned stack's state, or none outside of its project."""
+def _read_planned_state(session: Session, plan: "Plan") -> list["ResourceState"]:
+    """Return the resources of the planned stack, or none outside of the stack's project."""
     from gpuform.stacks.cli.opening import find_workspace, read_sealed_snapshot  # noqa: PLC0415
     from gpuform.stacks.engine.project import ProjectError  # noqa: PLC0415 - as above
 
     try:
-        workspace = find_workspace(current)
+        workspace = find_workspace(session)
     except ProjectError:
         return []
     if plan.project != workspace.project.name or plan.stack not in workspace.stacks():
         return []
-    return read_sealed_snapshot(replace(current, stack=plan.stack), workspace).resources
+    return read_sealed_snapshot(replace(session, stack=plan.stack), workspace).resources
 
 
-def _render_drawing(drawing: "Drawing", form: str, current: Session) -> str:
+def _render_drawing(drawing: "Drawing", form: str, session: Session) -> str:
     if form == "html":
         from gpuform.stacks.graph.page import render_page  # noqa: PLC0415 - not for help
 
@@ -329,9 +348,9 @@ def _render_drawing(drawing: "Drawing", form: str, current: Session) -> str:
         return render_dot(drawing)
     from gpuform.stacks.graph.diagrams import is_within_limits, render_mermaid  # noqa: PLC0415 - as above
 
-    text = render_mermaid(drawing)
-    if not is_within_limits(text, drawing):
-        current.screen.warn(
+    mermaid = render_mermaid(drawing)
+    if not is_within_limits(mermaid, drawing):
+        session.screen.warn(
             "warning: Mermaid refuses drawings of this size as it comes: give a smaller --most"
         )
-    return text
+    return mermaid

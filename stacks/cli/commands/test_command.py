@@ -1,4 +1,7 @@
-"""Run `gpuform test`: play the test cases of a project on the emulator."""
+"""Run `gpuform test`: play the test cases of a project on the emulator.
+
+The cases are read and played by `stacks/testing`; this module prints the results.
+"""
 
 import json
 import os
@@ -13,7 +16,7 @@ import click
 from gpuform.stacks.cli.failures import FAILED, SUCCESS
 from gpuform.stacks.cli.flags import parse_duration
 from gpuform.stacks.cli.session import Session, common_flags, open_session
-from gpuform.stacks.cli.terminal.stopping import raise_on_signals
+from gpuform.stacks.cli.terminal.signals import raise_on_signals
 from gpuform.stacks.review.paint import Paint
 
 if TYPE_CHECKING:
@@ -86,19 +89,19 @@ def test(  # noqa: PLR0913, PLR0917 - the flags
     from gpuform.stacks.operations.opening.emulator import require_emulator  # noqa: PLC0415 - not for help
     from gpuform.stacks.testing.cases import chosen, read_cases  # noqa: PLC0415 - as above
 
-    with open_session() as current:
+    with open_session() as session:
         require_emulator()
         cases = chosen(read_cases(paths, Path.cwd()), patterns)
         if only_list:
-            _list(current, cases, as_json=as_json)
+            _print_cases(session, cases, as_json=as_json)
             return SUCCESS
-        if _will_continue_in_virtualenv(cases):
+        if _is_continued_in_virtualenv(cases):
             return SUCCESS
         options = _PlayOptions(
             jobs, limit, update, coverage, junit, as_json, is_complete=not patterns
         )
         with raise_on_signals():
-            return _play(current, cases, options)
+            return _play_cases(session, cases, options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,61 +117,69 @@ class _PlayOptions:
     is_complete: bool
 
 
-def _will_continue_in_virtualenv(cases: Sequence["Case"]) -> bool:
-    """Return True if the command continues in the project's own interpreter."""
-    from gpuform.stacks.cli.running import will_continue_in_virtualenv  # noqa: PLC0415 - not for help
+def _is_continued_in_virtualenv(cases: Sequence["Case"]) -> bool:
+    """Return True if the command continues in the project's own interpreter.
+
+    Raises:
+        EngineError: the cases are of several projects, and one needs another interpreter.
+    """
+    from gpuform.stacks.cli.stack_runs import is_continued_in_virtualenv  # noqa: PLC0415 - not for help
     from gpuform.stacks.operations.opening.interpreter import refuse_other_interpreter  # noqa: PLC0415 - as above
 
     projects = {case.project.path: case.project for case in cases}.values()
     if len(projects) == 1:
-        return any(will_continue_in_virtualenv(project) for project in projects)
+        return any(is_continued_in_virtualenv(project) for project in projects)
     for project in projects:
         refuse_other_interpreter(project)
     return False
 
 
-def _list(current: Session, cases: Sequence["Case"], *, as_json: bool) -> None:
+def _print_cases(session: Session, cases: Sequence["Case"], *, as_json: bool) -> None:
     if as_json:
-        listed = [
+        rows = [
             {"name": case.address, "file": str(case.file), "description": case.inputs.description}
             for case in cases
         ]
-        current.screen.print(json.dumps(listed, indent=2))
+        session.screen.print(json.dumps(rows, indent=2))
         return
     for case in cases:
-        about = case.inputs.description
-        current.screen.print(f"{case.address}  {about}" if about else case.address)
+        description = case.inputs.description
+        session.screen.print(f"{case.address}  {description}" if description else case.address)
 
 
-def _play(current: Session, cases: Sequence["Case"], options: _PlayOptions) -> int:
+def _play_cases(session: Session, cases: Sequence["Case"], options: _PlayOptions) -> int:
     from gpuform.stacks.testing.coverage import coverage_of  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.testing.running import Playing, Status  # noqa: PLC0415 - as above
     from gpuform.stacks.testing.snapshots import remove, stale  # noqa: PLC0415 - as above
 
-    paint = current.screen.paint
+    paint = session.screen.paint
     width = max(len(case.address) for case in cases)
 
-    def show(result: "Result") -> None:
+    def print_result(result: "Result") -> None:
         if not options.as_json:
-            current.screen.print("\n".join(_render_result(result, width, paint)))
+            session.screen.print("\n".join(_render_result(result, width, paint)))
 
+    # A case is work of this machine alone: no platform is waited for.
     jobs = options.jobs or os.cpu_count() or 1
-    playing = Playing(jobs, update=options.update, limit=options.limit, heard=show)
+    playing = Playing(jobs, update=options.update, limit=options.limit, heard=print_result)
     results = playing.play(cases)
-    covered = coverage_of(results) if options.coverage else []
-    unused = stale(cases) if options.is_complete else []
+    coverages = coverage_of(results) if options.coverage else []
+    # A snapshot of a case that a filter leaves out is not unused.
+    unused_snapshots = stale(cases) if options.is_complete else []
     if options.update:
-        remove(unused)
+        remove(unused_snapshots)
     if options.junit is not None:
         _write_junit(options.junit, results)
     if options.as_json:
-        current.screen.print(json.dumps(_build_document(results, covered, unused), indent=2))
+        session.screen.print(
+            json.dumps(_build_document(results, coverages, unused_snapshots), indent=2)
+        )
     else:
-        for coverage in covered:
-            current.screen.print("\n".join(coverage.lines()))
-        for path in unused:
-            current.screen.print(_describe_unused(path, is_removed=options.update))
-        current.screen.print(_summarize(results))
+        for coverage in coverages:
+            session.screen.print("\n".join(coverage.lines()))
+        for path in unused_snapshots:
+            session.screen.print(_describe_unused(path, is_removed=options.update))
+        session.screen.print(_summarize(results))
     is_passed = all(result.status is Status.PASSED for result in results)
     return SUCCESS if is_passed else FAILED
 
@@ -186,15 +197,15 @@ def _render_result(result: "Result", width: int, paint: Paint) -> Iterator[str]:
     if result.status == "skipped":
         yield f"  {result.case.first} did not pass"
     for finding in result.findings:
-        yield from (f"  {text}" for text in str(finding).splitlines())
+        yield from (f"  {line}" for line in str(finding).splitlines())
     yield from (f"  {text}" for text in result.told.splitlines())
 
 
 def _describe_unused(path: Path, *, is_removed: bool) -> str:
     from gpuform.stacks.topology.files import format_path  # noqa: PLC0415 - the engine, not for help
 
-    done = "it is removed" if is_removed else "`gpuform test --update` removes it"
-    return f"no case has the snapshot {format_path(path)} any more: {done}"
+    removal = "it is removed" if is_removed else "`gpuform test --update` removes it"
+    return f"no case has the snapshot {format_path(path)} any more: {removal}"
 
 
 def _summarize(results: Sequence["Result"]) -> str:

@@ -1,4 +1,4 @@
-"""Run `gpuform topology`: show or write where a stack's nodes are."""
+"""Run `gpuform topology`: print the topology of a stack's nodes, or write it into Kubernetes."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -114,8 +114,8 @@ def topology(  # noqa: PLR0913 - a flag each
         raise click.UsageError("--output takes a text, and --apply and --remove write none")
     if yes and not is_writing:
         raise click.UsageError("--yes goes with --apply or --remove")
-    with open_session() as current:
-        selected = select_stack(current, find_workspace(current))
+    with open_session() as session:
+        selected = select_stack(session, find_workspace(session))
         options = TopologyOptions(
             form=form,
             resources=resources,
@@ -125,10 +125,10 @@ def topology(  # noqa: PLR0913 - a flag each
             namespace=namespace,
         )
         if not is_writing:
-            return _read(current, selected, options, output, as_json=as_json)
+            return _print_topology(session, selected, options, output, as_json=as_json)
         if as_json and not yes:
             raise click.UsageError("--json cannot ask: add --yes")
-        return _write(current, selected, options, remove=remove, yes=yes, as_json=as_json)
+        return _apply_topology(session, selected, options, remove=remove, yes=yes, as_json=as_json)
 
 
 def _build_kubernetes(kubeconfig: str | None, context: str | None) -> "KubernetesInputs | None":
@@ -139,8 +139,8 @@ def _build_kubernetes(kubeconfig: str | None, context: str | None) -> "Kubernete
     return KubernetesInputs(kubeconfig=kubeconfig, context=context)
 
 
-def _read(
-    current: Session,
+def _print_topology(
+    session: Session,
     selected: "SelectedStack",
     options: "TopologyOptions",
     output: Path | None,
@@ -151,18 +151,18 @@ def _read(
     from gpuform.stacks.operations.topology_export import read_topology  # noqa: PLC0415 - as above
     from gpuform.stacks.review.text.orphans_text import build_topology_document  # noqa: PLC0415 - as above
 
-    found = read_topology(selected, options)
+    result = read_topology(selected, options)
     if as_json:
-        text = format_json(build_topology_document(found), indent=2) + "\n"
-        write_parts([text], output, current.screen)
+        document_json = format_json(build_topology_document(result), indent=2) + "\n"
+        write_parts([document_json], output, session.screen)
         return SUCCESS
-    write_parts([found.text], output, current.screen)
-    _tell_unknown(current, found.unknown)
+    write_parts([result.text], output, session.screen)
+    _print_unknown(session, result.unknown)
     return SUCCESS
 
 
-def _write(
-    current: Session,
+def _apply_topology(
+    session: Session,
     selected: "SelectedStack",
     options: "TopologyOptions",
     *,
@@ -170,8 +170,8 @@ def _write(
     yes: bool,
     as_json: bool,
 ) -> int:
-    from gpuform.stacks.cli.terminal.asking import is_confirmed  # noqa: PLC0415 - not for help
-    from gpuform.stacks.cli.terminal.stopping import raise_on_signals  # noqa: PLC0415 - as above
+    from gpuform.stacks.cli.terminal.prompts import is_confirmed  # noqa: PLC0415 - not for help
+    from gpuform.stacks.cli.terminal.signals import raise_on_signals  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.topology_export import apply_topology  # noqa: PLC0415 - as above
     from gpuform.stacks.review.text.orphans_text import (  # noqa: PLC0415 - as above
         build_changes_document,
@@ -179,40 +179,44 @@ def _write(
         render_label_problems,
     )
 
-    screen = current.screen
+    screen = session.screen
 
-    def confirm(wanted: "AppliedTopology") -> bool:
+    def confirm(changes: "AppliedTopology") -> bool:
         if as_json:
             return yes
-        screen.print(f"In the Kubernetes of {escape_invisible(wanted.kubernetes)}:")
-        screen.print("\n".join(render_label_changes(wanted.changes, screen.paint)))
+        screen.print(f"In the Kubernetes of {escape_invisible(changes.kubernetes)}:")
+        screen.print("\n".join(render_label_changes(changes.changes, screen.paint)))
         return is_confirmed(screen, "Write this?", yes=yes)
 
     with raise_on_signals():
-        found = apply_topology(
+        applied = apply_topology(
             selected, options, confirm=confirm, report=screen.warn, remove=remove
         )
-    problems = list(render_label_problems(found.changes))
+    problems = list(render_label_problems(applied.changes))
     if as_json:
-        document = build_changes_document(found.kubernetes, found.changes, found.unknown)
+        document = build_changes_document(applied.kubernetes, applied.changes, applied.unknown)
         screen.print(format_json(document, indent=2))
-    elif found.is_done:
-        screen.print(_summarize_changes(found.changes))
+    elif applied.is_done:
+        screen.print(_summarize_changes(applied.changes))
     if not as_json:
-        _tell_unknown(current, found.unknown)
+        _print_unknown(session, applied.unknown)
     for problem in problems:
         screen.warn(f"error: {problem}")
-    return FAILED if problems or not found.is_done else SUCCESS
+    return FAILED if problems or not applied.is_done else SUCCESS
 
 
 def _summarize_changes(changes: "Sequence[Change]") -> str:
     from gpuform.stacks.review.value_text import counted  # noqa: PLC0415 - as above
     from gpuform.stacks.topology_export.applying import DONE  # noqa: PLC0415 - not for help
 
-    done = sum(each.action in DONE for each in changes)
-    return f"{counted(done, 'change')} written." if done else "Nothing is to be written."
+    change_count = sum(change.action in DONE for change in changes)
+    return (
+        f"{counted(change_count, 'change')} written."
+        if change_count
+        else "Nothing is to be written."
+    )
 
 
-def _tell_unknown(current: Session, unknown: Sequence[str]) -> None:
-    for each in unknown:
-        current.screen.warn(f"note: {escape_invisible(each)}")
+def _print_unknown(session: Session, unknown: Sequence[str]) -> None:
+    for note in unknown:
+        session.screen.warn(f"note: {escape_invisible(note)}")

@@ -17,7 +17,7 @@ from gpuform.stacks.cli.session import Session, common_flags, open_session, stac
 from gpuform.stacks.cli.terminal.screen import Screen, write_parts
 
 if TYPE_CHECKING:
-    from gpuform.stacks.cli.choosing import ChosenStacks
+    from gpuform.stacks.cli.stack_selection import ChosenStacks
     from gpuform.stacks.document.diagnostics import Diagnostic
     from gpuform.stacks.topology.planning import PlannedTopology
 
@@ -60,15 +60,15 @@ def validate(
     reject_filter_without_all(every_stack=every_stack, filters=filters)
     if every_stack and files:
         raise click.UsageError("--all checks the topologies of all stacks: name no FILE with it")
-    with open_session() as current:
+    with open_session() as session:
         return (
-            _check_all_stacks(current, filters, form)
+            _check_all_stacks(session, filters, form)
             if every_stack
-            else _check_files(current, files, form)
+            else _check_files(session, files, form)
         )
 
 
-def _check_files(current: Session, files: tuple[Path, ...], form: str) -> int:
+def _check_files(session: Session, files: tuple[Path, ...], form: str) -> int:
     from gpuform.stacks.document.diagnostics import Diagnostics  # noqa: PLC0415 - not for help
     from gpuform.stacks.gates.file import check_gates  # noqa: PLC0415 - as above
     from gpuform.stacks.offers import misspelt, seen_lately  # noqa: PLC0415 - as above
@@ -79,54 +79,55 @@ def _check_files(current: Session, files: tuple[Path, ...], form: str) -> int:
     )
     from gpuform.stacks.topology.planning import plan  # noqa: PLC0415 - as above
 
-    problems, warnings, valid = Diagnostics(), Diagnostics(), []
+    problems, warnings, summaries = Diagnostics(), Diagnostics(), []
     for file in files or (find_topology(Path.cwd()),):
-        found = Diagnostics()
-        planned = plan(file, read_plan_context(file, current.stack), found)
-        problems.extend(found)
+        file_problems = Diagnostics()
+        topology = plan(file, read_plan_context(file, session.stack), file_problems)
+        problems.extend(file_problems)
         folder = find_project_folder(file)
-        warnings.extend(misspelt(planned, seen_lately(folder, time())))
-        if not found:
-            valid.append(_summarize_topology(str(file), planned))
+        # Only recent offers count: a platform may have new ones.
+        warnings.extend(misspelt(topology, seen_lately(folder, time())))
+        if not file_problems:
+            summaries.append(_summarize_topology(str(file), topology))
         check_gates(folder, problems)
-    return _print_problems(current, list(problems), list(warnings), valid, form)
+    return _print_problems(session, list(problems), list(warnings), summaries, form)
 
 
-def _check_all_stacks(current: Session, filters: Sequence[str], form: str) -> int:
-    from gpuform.stacks.cli.choosing import choose_stacks  # noqa: PLC0415 - the engine, not for help
+def _check_all_stacks(session: Session, filters: Sequence[str], form: str) -> int:
+    from gpuform.stacks.cli.stack_selection import choose_stacks  # noqa: PLC0415 - the engine, not for help
     from gpuform.stacks.document.diagnostics import Diagnostics  # noqa: PLC0415 - as above
     from gpuform.stacks.multi_stack import check_workspace  # noqa: PLC0415 - as above
     from gpuform.stacks.offers import misspelt, seen_lately  # noqa: PLC0415 - as above
 
     problems, warnings = Diagnostics(), Diagnostics()
-    chosen = choose_stacks(current, filters, problems)
-    found = check_workspace(chosen.order, chosen.names, problems)
-    for member in chosen.members:
-        if member.name in found:
-            seen = seen_lately(member.project.directory, time())
-            warnings.extend(misspelt(found[member.name], seen))
-    valid = [] if problems else list(_summarize_stacks(chosen, found))
-    return _print_problems(current, list(problems), list(warnings), valid, form)
+    chosen_stacks = choose_stacks(session, filters, problems)
+    topologies = check_workspace(chosen_stacks.order, chosen_stacks.names, problems)
+    for workspace_stack in chosen_stacks.stacks:
+        if workspace_stack.name in topologies:
+            known_offers = seen_lately(workspace_stack.project.directory, time())
+            warnings.extend(misspelt(topologies[workspace_stack.name], known_offers))
+    summaries = [] if problems else list(_summarize_stacks(chosen_stacks, topologies))
+    return _print_problems(session, list(problems), list(warnings), summaries, form)
 
 
 def _summarize_stacks(
-    chosen: "ChosenStacks", found: Mapping[str, "PlannedTopology"]
+    chosen_stacks: "ChosenStacks", topologies: Mapping[str, "PlannedTopology"]
 ) -> Iterator[str]:
-    """Yield a line for each stack: its number of resources, and the stacks that it reads."""
-    if not chosen.names:
+    """Yield a line for each stack with the number of resources, and the stacks read by it."""
+    if not chosen_stacks.names:
         yield "No stack is touched: nothing is to be checked."
-    for name in chosen.names:
-        planned = found.get(name)
-        line = _summarize_topology(name, planned) if planned else f"{name} is a Python program"
-        before = chosen.list_dependencies(name)
-        yield f"{line}; after {', '.join(before)}" if before else line
+    for name in chosen_stacks.names:
+        topology = topologies.get(name)
+        line = _summarize_topology(name, topology) if topology else f"{name} is a Python program"
+        dependencies = chosen_stacks.list_dependencies(name)
+        yield f"{line}; after {', '.join(dependencies)}" if dependencies else line
 
 
 def _print_problems(
-    current: Session,
+    session: Session,
     problems: Sequence["Diagnostic"],
     warnings: Sequence["Diagnostic"],
-    valid: Sequence[str],
+    summaries: Sequence[str],
     form: str,
 ) -> int:
     from gpuform.stacks.document.diagnostics import FORMATS  # noqa: PLC0415 - not for help
@@ -134,20 +135,24 @@ def _print_problems(
 
     diagnostics = [*problems, *warnings]
     if diagnostics or form != "text":
-        current.screen.print(FORMATS[form](diagnostics))
+        session.screen.print(FORMATS[form](diagnostics))
     if problems:
-        current.screen.warn(f"error: {counted(len(problems), 'problem')}")
+        session.screen.warn(f"error: {counted(len(problems), 'problem')}")
     elif form == "text":
-        current.screen.print("\n".join(valid))
+        session.screen.print("\n".join(summaries))
     return FAILED if problems else SUCCESS
 
 
-def _summarize_topology(label: str, planned: "PlannedTopology") -> str:
+def _summarize_topology(label: str, topology: "PlannedTopology") -> str:
     from gpuform.stacks.review.value_text import counted  # noqa: PLC0415 - the engine, not for help
 
-    summary = f"{label} is valid: {counted(len(planned.resources), 'resource')}"
-    later = planned.list_open_groups()
-    return f"{summary}, and those of {', '.join(later)}, not known here" if later else summary
+    summary = f"{label} is valid: {counted(len(topology.resources), 'resource')}"
+    open_groups = topology.list_open_groups()
+    return (
+        f"{summary}, and those of {', '.join(open_groups)}, not known here"
+        if open_groups
+        else summary
+    )
 
 
 _STDIN: Final = "-"
@@ -176,21 +181,24 @@ def fmt(files: tuple[str, ...], check: bool, diff: bool) -> int:
     """
     if _STDIN in files and len(files) > 1:
         raise click.UsageError("`-` stands alone")
-    with open_session() as current:
-        run = _Run(current.screen, check=check, diff=diff)
+    with open_session() as session:
+        format_run = _FormatRun(session.screen, check=check, diff=diff)
         if files == (_STDIN,):
-            run.format_stdin()
+            format_run.format_stdin()
         elif files:
             for path in dict.fromkeys(map(Path, files)):
-                run.format_file(path)
+                format_run.format_file(path)
         else:
-            run.format_project()
-        return int(run.failed or (check and run.changed))
+            format_run.format_project()
+        return int(format_run.failed or (check and format_run.changed))
 
 
 @dataclass(slots=True)
-class _Run:
-    """One run over several files: a bad one does not keep the others from being formatted."""
+class _FormatRun:
+    """A run of `gpuform fmt`: a bad file does not keep the others from being formatted.
+
+    `changed` is set where a file is or would be changed, `failed` where a file cannot be formatted.
+    """
 
     screen: Screen
     check: bool
@@ -201,75 +209,82 @@ class _Run:
     def format_stdin(self) -> None:
         data = sys.stdin.buffer.read()
         with self._report_failure("stdin"):
-            made = self._format_text(data, "stdin")
+            formatted_data = self._format_data(data, "stdin")
             if not (self.check or self.diff):
-                self.screen.write(made.decode())
+                self.screen.write(formatted_data.decode())
 
     def format_project(self) -> None:
-        """Format the topology of this folder or its project, and the files it includes."""
+        """Format the topology of this folder or the project around, and all included files.
+
+        Raises:
+            EngineError: there is no topology.
+        """
         from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - not for help
         from gpuform.stacks.engine.project import find_topology_file  # noqa: PLC0415 - as above
         from gpuform.stacks.topology.offline import find_topology  # noqa: PLC0415 - as above
 
         try:
-            found = find_topology_file(Path()) or find_topology(Path.cwd())
+            topology_file = find_topology_file(Path()) or find_topology(Path.cwd())
         except EngineError as error:
             raise EngineError(
                 f"there is no topology.yaml in {Path.cwd()} or the project around it",
                 hint="name the files: gpuform fmt FILE...",
             ) from error
-        seen: set[Path] = set()
-        waiting = [found]
-        while waiting:
-            path = waiting.pop(0)
-            if path.resolve() not in seen:
-                seen.add(path.resolve())
-                waiting += self.format_file(path)
+        formatted_paths: set[Path] = set()
+        remaining_paths = [topology_file]
+        while remaining_paths:
+            path = remaining_paths.pop(0)
+            # Files may include each other.
+            if path.resolve() not in formatted_paths:
+                formatted_paths.add(path.resolve())
+                remaining_paths += self.format_file(path)
 
     def format_file(self, path: Path) -> list[Path]:
-        """Format a file and return the files that it includes."""
+        """Format a file and return the included files; report a failure, and return none then."""
         from gpuform.stacks.engine.machine import replace_file  # noqa: PLC0415 - not for help
         from gpuform.stacks.formatting.meaning import included  # noqa: PLC0415 - as above
 
         with self._report_failure(str(path)):
-            data = _read(path)
-            made = self._format_text(data, str(path))
-            if made != data and not (self.check or self.diff):
-                replace_file(path, made)
+            data = _read_file(path)
+            formatted_data = self._format_data(data, str(path))
+            if formatted_data != data and not (self.check or self.diff):
+                replace_file(path, formatted_data)
                 self.screen.print(str(path))
-            return [path.parent / name for name in included(made)]
+            return [path.parent / name for name in included(formatted_data)]
         return []
 
-    def _format_text(self, data: bytes, where: str) -> bytes:
-        """Return the formatted text, and show it as the flags say."""
+    def _format_data(self, data: bytes, label: str) -> bytes:
+        """Return the formatted text; with --diff print the difference, with --check the label."""
         from gpuform.stacks.formatting import formatted  # noqa: PLC0415 - not for help
 
-        made = formatted(data, where)
-        if made != data:
+        formatted_data = formatted(data, label)
+        if formatted_data != data:
             self.changed = True
             if self.diff:
-                self.screen.write("".join(_diff(where, data.decode(), made.decode())))
+                self.screen.write(
+                    "".join(_build_diff(label, data.decode(), formatted_data.decode()))
+                )
             elif self.check:
-                self.screen.print(where)
-        return made
+                self.screen.print(label)
+        return formatted_data
 
     @contextlib.contextmanager
-    def _report_failure(self, where: str) -> Iterator[None]:
-        """Report an error of one file, and continue with the others."""
+    def _report_failure(self, label: str) -> Iterator[None]:
+        """Report an error of one file on stderr, and suppress the error."""
         from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - not for help
 
         try:
             yield
         except (EngineError, OSError) as error:
             self.failed = True
-            told = (
-                EngineError(f"{where}: {error.strerror}") if isinstance(error, OSError) else error
+            reported_error = (
+                EngineError(f"{label}: {error.strerror}") if isinstance(error, OSError) else error
             )
-            for line in describe_failure(told, verbose=False)[1]:
+            for line in describe_failure(reported_error, verbose=False)[1]:
                 self.screen.warn(line)
 
 
-def _read(path: Path) -> bytes:
+def _read_file(path: Path) -> bytes:
     from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - not for help
 
     if path.is_dir():
@@ -279,9 +294,9 @@ def _read(path: Path) -> bytes:
     return path.read_bytes()
 
 
-def _diff(where: str, before: str, after: str) -> Iterator[str]:
+def _build_diff(label: str, before: str, after: str) -> Iterator[str]:
     lines = (before.splitlines(keepends=True), after.splitlines(keepends=True))
-    for line in difflib.unified_diff(*lines, fromfile=where, tofile=f"{where} (formatted)"):
+    for line in difflib.unified_diff(*lines, fromfile=label, tofile=f"{label} (formatted)"):
         yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
 
 
@@ -315,13 +330,13 @@ def schema(output: Path | None, what: str, link: bool) -> None:
       gpuform schema --output topology.schema.json
       # yaml-language-server: $schema=topology.schema.json
     """
-    with open_session() as current:
+    with open_session() as session:
         if link:
             if output is not None or what != "topology":
                 raise click.UsageError("--link stands for topologies, and names its file itself")
-            current.screen.print(f"Editors find the schema by {_link_schema()}.")
+            session.screen.print(f"Editors find the schema by {_link_schema()}.")
             return
-        write_parts([_render_schema(what)], output, current.screen)
+        write_parts([_render_schema(what)], output, session.screen)
 
 
 def _link_schema() -> Path:
@@ -331,7 +346,7 @@ def _link_schema() -> Path:
     return link_schema(find_project(Path.cwd()).directory)
 
 
-def _render_schema(what: str) -> str:
+def _render_schema(kind: str) -> str:
     from gpuform.stacks.language import json_schema, plan_schema  # noqa: PLC0415 - not for help
 
     texts = {
@@ -342,4 +357,4 @@ def _render_schema(what: str) -> str:
         "tests": json_schema.cases_schema_text,
         "plan": plan_schema.plan_schema_text,
     }
-    return texts[what]()
+    return texts[kind]()

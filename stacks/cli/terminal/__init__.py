@@ -1,1 +1,1 @@
-"""The terminal: what is shown on it, how it is asked, and how it interrupts."""
+"""The terminal: output, progress, questions and signals."""

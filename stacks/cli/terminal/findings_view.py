@@ -1,4 +1,4 @@
-"""Print the findings of `gpuform doctor`."""
+"""Print the findings of `gpuform doctor` and `gpuform plugin doctor`."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from gpuform.stacks.doctor.findings import Finding, Level, findings_lines
 
 
 def show_findings(findings: Sequence[Finding], screen: Screen, *, as_json: bool) -> int:
-    """Print the findings and return the exit code."""
+    """Print the findings, and return exit code 1 if one is a problem."""
     failed = any(finding.level is Level.PROBLEM for finding in findings)
     if as_json:
         rows = [

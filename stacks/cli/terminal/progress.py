@@ -1,4 +1,8 @@
-"""Show the progress of a run: live rows on a terminal, else lines for results and long waits."""
+"""Show the progress of a run: live rows on a terminal, else lines for results and long waits.
+
+`views` creates one of the classes for each run, and passes the engine's events to it. Steps are
+told apart by `id()`: the objects of one resource, old and new, have the same URN.
+"""
 
 import re
 import threading
@@ -27,14 +31,14 @@ from gpuform.stacks.review.paint import Paint
 from gpuform.stacks.review.summary_text import format_elapsed
 from gpuform.stacks.review.text import step_text
 
-SPACING: Final = 10.0
+REPORT_INTERVAL_S: Final = 10.0
 """Seconds between two lines about running steps."""
 
-SILENCE: Final = 60.0
+SILENCE_LIMIT_S: Final = 60.0
 """Seconds without news after which running steps are printed again: CI systems end silent jobs."""
 
-_MOST_NAMED: Final = 3
-_MOST_PHASES: Final = 5
+_MAX_NAMED_STEPS: Final = 3
+_MAX_PHASES: Final = 5
 
 
 class ProgressView(Protocol):
@@ -48,24 +52,24 @@ class ProgressView(Protocol):
 
 
 def format_ended(event: StepDone | StepFailed, seconds: float, paint: Paint) -> str:
-    """Return the line of a step that ended: `+  train  together:Cluster  created in 20m10s`."""
+    """Return the line of an ended step, such as `+  train  together:Cluster  created in 20m10s`."""
     step = event.step
     if isinstance(event, StepFailed):
         result = step_text.format_failed(step.op, seconds, paint)
     else:
         result = step_text.format_succeeded(step.op, seconds, step.shown_op)
-    who = step_text.format_subject(step.op, step.urn, paint)
-    return f"{who}  {result}{'  [retain]' if step.retain else ''}"
+    subject = step_text.format_subject(step.op, step.urn, paint)
+    return f"{subject}  {result}{'  [retain]' if step.retain else ''}"
 
 
 @dataclass(slots=True)
-class _Running:
+class _RunningStep:
     step: Step
     phase: str = ""
     is_unreported: bool = True
 
     @property
-    def doing(self) -> str:
+    def description(self) -> str:
         return step_text.format_running(self.step.op, self.phase)
 
 
@@ -97,25 +101,29 @@ class EndedProgress:
 class LineProgress:
     """Prints progress as lines, for logs and pipes.
 
-    Results are printed at once; running steps at most every `SPACING` seconds by the platform's
-    clock, and again after `SILENCE`.
+    Results are printed at once; running steps at most every `REPORT_INTERVAL_S` seconds by the
+    platform's clock, and again after `SILENCE_LIMIT_S`.
 
-    `beat` is how often, in real seconds, a thread looks for something to print; without one only
-    events cause lines.
+    `interval_s` is how often, in real seconds, a thread looks for something to print; without one
+    only events cause lines.
     """
 
-    def __init__(self, screen: Screen, watch: Stopwatch, *, beat: float | None = None) -> None:
+    def __init__(
+        self, screen: Screen, watch: Stopwatch, *, interval_s: float | None = None
+    ) -> None:
         self._screen = screen
         self._watch = watch
-        self._running: dict[int, _Running] = {}  # by id() of the step: a URN may have several
-        self._done = 0
+        self._running: dict[int, _RunningStep] = {}  # by id() of the step: a URN may have several
+        self._ended_count = 0
         self._has_reported = False
         watch.start(self)
-        watch.start(_LAST)
+        watch.start(_LAST_REPORT)
         self._lock = threading.Lock()
         self._closed = threading.Event()
-        if beat is not None:
-            threading.Thread(target=self._beat, args=(beat,), name="progress", daemon=True).start()
+        if interval_s is not None:
+            threading.Thread(
+                target=self._print_until_closed, args=(interval_s,), name="progress", daemon=True
+            ).start()
 
     def __call__(self, event: Event) -> None:
         with self._lock:
@@ -123,7 +131,7 @@ class LineProgress:
                 event.step, planning=event.planning
             ):
                 is_read = event.step.op is Op.REFRESH
-                self._running[id(event.step)] = _Running(event.step, is_unreported=not is_read)
+                self._running[id(event.step)] = _RunningStep(event.step, is_unreported=not is_read)
                 self._watch.start(id(event.step))
             elif isinstance(event, Progress):
                 for running in self._running.values():
@@ -131,14 +139,14 @@ class LineProgress:
                         running.phase, running.is_unreported = event.text, True
             elif isinstance(event, StepDone | StepFailed) and id(event.step) in self._running:
                 del self._running[id(event.step)]
-                self._done += 1
+                self._ended_count += 1
                 if is_worth_showing(event):
                     seconds = self._watch.get_elapsed(id(event.step))
                     self._screen.print(format_ended(event, seconds, self._screen.paint))
             self._report_if_due()
 
-    def tick(self) -> None:
-        """Print running steps if a line is due."""
+    def print_if_due(self) -> None:
+        """Print a line about running steps if one is due."""
         with self._lock:
             if not self._closed.is_set():
                 self._report_if_due()
@@ -147,19 +155,20 @@ class LineProgress:
         self._screen.print(text)
 
     def close(self) -> None:
-        with self._lock:  # a line that is being told is told before what follows
+        with self._lock:  # a line in progress comes before the results
             self._closed.set()
 
-    def _beat(self, seconds: float) -> None:
-        while not self._closed.wait(seconds):
-            self.tick()
+    def _print_until_closed(self, interval_s: float) -> None:
+        while not self._closed.wait(interval_s):
+            self.print_if_due()
 
     def _report_if_due(self) -> None:
-        silent = self._watch.get_elapsed(_LAST) if self._running else 0.0
-        if self._has_reported and silent < SPACING:
+        # The first line comes at once, later ones after the interval.
+        silence_s = self._watch.get_elapsed(_LAST_REPORT) if self._running else 0.0
+        if self._has_reported and silence_s < REPORT_INTERVAL_S:
             return
         reported = [running for running in self._running.values() if running.is_unreported]
-        if not reported and silent >= SILENCE:
+        if not reported and silence_s >= SILENCE_LIMIT_S:
             reported = [*self._running.values()]
         if not reported:
             return
@@ -168,40 +177,45 @@ class LineProgress:
         )
         for running in reported:
             running.is_unreported = False
-        self._watch.start(_LAST)
+        self._watch.start(_LAST_REPORT)
         self._has_reported = True
 
-    def _format_one(self, running: _Running) -> str:
-        step, since = running.step, ""
+    def _format_one(self, running: _RunningStep) -> str:
+        step, elapsed = running.step, ""
+        # Printed again after a silence: the time shows that the step still runs.
         if not running.is_unreported:
-            since = f", {format_elapsed(self._watch.get_elapsed(id(step)))} so far"
+            elapsed = f", {format_elapsed(self._watch.get_elapsed(id(step)))} so far"
         subject = step_text.format_subject(step.op, step.urn, self._screen.paint)
-        return f"{subject}  {running.doing}{since}"
+        return f"{subject}  {running.description}{elapsed}"
 
-    def _format_many(self, reported: list[_Running]) -> str:
-        """`12 running, 3 done: 8 creating: InstallingDrivers, 4 creating`."""
+    def _format_many(self, reported: list[_RunningStep]) -> str:
+        """Return a line such as `12 running, 3 done: 8 creating: InstallingDrivers, 4 creating`."""
         elapsed = format_elapsed(self._watch.get_elapsed(self))
-        counts = f"{len(self._running)} running, {self._done} done ({elapsed})"
-        if len(reported) <= _MOST_NAMED:
-            parts = [f"{name_of(running.step.urn)} {running.doing}" for running in reported]
+        counts = f"{len(self._running)} running, {self._ended_count} done ({elapsed})"
+        if len(reported) <= _MAX_NAMED_STEPS:
+            parts = [f"{name_of(running.step.urn)} {running.description}" for running in reported]
         else:
-            # How long each has waited differs, and would keep them apart.
-            phases = Counter(_WAITED.sub("", running.doing) for running in self._running.values())
-            parts = [f"{count} {doing}" for doing, count in phases.most_common(_MOST_PHASES)]
-            others = len(self._running) - sum(n for _, n in phases.most_common(_MOST_PHASES))
+            # The durations of waits differ: with them no two steps would be in one phase.
+            phases = Counter(
+                _WAIT_DURATION.sub("", running.description) for running in self._running.values()
+            )
+            parts = [
+                f"{count} {description}" for description, count in phases.most_common(_MAX_PHASES)
+            ]
+            others = len(self._running) - sum(n for _, n in phases.most_common(_MAX_PHASES))
             parts += [f"{others} in other phases"] if others else []
         return f"   {counts}: {', '.join(parts)}"
 
 
-_LAST: Final = "the last line of what runs"
-_WAITED: Final = re.compile(r" \([0-9hms]+\)$")
+_LAST_REPORT: Final = "the last line of what runs"
+_WAIT_DURATION: Final = re.compile(r" \([0-9hms]+\)$")
 
 
-_MOST_ROWS = 20
+_MAX_ROWS = 20
 
 
 @dataclass(slots=True)
-class _Row:
+class _LiveRow:
     step: Step
     phase: str = ""
 
@@ -212,18 +226,18 @@ class LiveProgress:
     def __init__(self, screen: Screen, watch: Stopwatch) -> None:
         self._screen = screen
         self._watch = watch
-        self._rows: dict[int, _Row] = {}  # by id() of the step: a URN may have several
+        self._rows: dict[int, _LiveRow] = {}  # by id() of the step: a URN may have several
         self._lock = threading.Lock()
-        # The real stream: what the program prints is taken from sys.stdout meanwhile.
+        # The real stream: during a run the program's prints are captured from sys.stdout.
         self._console = Console(file=screen.out, highlight=False, no_color=not screen.paint.color)
-        self._live = Live(
+        self._display = Live(
             console=self._console,
             get_renderable=self.build_table,
             transient=True,
             redirect_stdout=False,
             redirect_stderr=False,
         )
-        self._live.start()
+        self._display.start()
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, StepStarted) and is_platform_request(
@@ -231,7 +245,7 @@ class LiveProgress:
         ):
             self._watch.start(id(event.step))
             with self._lock:
-                self._rows[id(event.step)] = _Row(event.step)
+                self._rows[id(event.step)] = _LiveRow(event.step)
         elif isinstance(event, Progress):
             with self._lock:
                 for row in self._rows.values():
@@ -244,7 +258,7 @@ class LiveProgress:
         self._console.print(self._to_styled_text(text), soft_wrap=True)
 
     def close(self) -> None:
-        self._live.stop()
+        self._display.stop()
 
     def _to_styled_text(self, text: str) -> Text:
         return Text.from_ansi(escape_text(text, color=self._screen.paint.color, in_ci=False))
@@ -254,7 +268,8 @@ class LiveProgress:
         grid = Table.grid(padding=(0, 2))
         with self._lock:
             rows = list(self._rows.values())
-        for row in rows[:_MOST_ROWS]:
+        # A display taller than the terminal cannot be redrawn in place.
+        for row in rows[:_MAX_ROWS]:
             step = row.step
             grid.add_row(
                 self._to_styled_text(
@@ -263,8 +278,8 @@ class LiveProgress:
                 Text(step_text.format_running(step.op, row.phase)),
                 format_elapsed(self._watch.get_elapsed(id(step))),
             )
-        if len(rows) > _MOST_ROWS:
-            grid.add_row(f"   and {len(rows) - _MOST_ROWS} more")
+        if len(rows) > _MAX_ROWS:
+            grid.add_row(f"   and {len(rows) - _MAX_ROWS} more")
         return grid
 
     def _end(self, event: StepDone | StepFailed) -> None:

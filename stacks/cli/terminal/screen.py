@@ -1,14 +1,11 @@
-"""Write a command's output and errors, choose what a run shows, and read and write the files that
-flags name.
+"""Write a command's output, errors and questions, and read and write the files of flags.
 
-No text of others is a command to the terminal or to a CI system; a CI system may fold parts of a
-log.
+All commands write through a `Screen`: text of platforms and programs is escaped, so that it is no
+command to the terminal or to a CI system.
 
-GitHub: `::group::` (workflow commands). GitLab: `section_start` (custom collapsible sections).
-Azure Pipelines: `##[group]` (formatting commands).
-
-GitHub takes lines that begin with `::`, and `##[` anywhere (workflow commands); Azure Pipelines
-takes `##vso[` (logging commands), TeamCity `##teamcity[`. GitLab's sections need an escape.
+GitHub takes lines that begin with `::`, and `##[` anywhere, for workflow commands; Azure Pipelines
+`##vso[` (logging commands) and `##[group]` (formatting commands); TeamCity `##teamcity[`. GitLab's
+sections (`section_start`) need an escape character.
 """
 
 import contextlib
@@ -32,57 +29,63 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.machine import CiJob, find_ci_job
 from gpuform.stacks.review.paint import STYLED, Paint
 
-_ERASE = "\x1b[0K"
+_ERASE_LINE = "\x1b[0K"
 
 
 @dataclass(slots=True)
-class Folds:
-    """The marks around a foldable part of a CI log."""
+class FoldMarks:
+    """The lines around a part of a log that a CI system can fold."""
 
     _begin: Callable[[str, str], str]
     _end: Callable[[str], str]
     _name: str = ""
 
     def begin(self, title: str) -> str:
-        """Return the line that begins a part."""
+        """Return the line which begins a part."""
+        # GitLab wants a name for each section, the same at its start and end.
         self._name = f"gpuform_{time.time_ns()}"
         return self._begin(self._name, title)
 
     def end(self) -> str:
-        """Return the line that ends the part begun last."""
+        """Return the line which ends the part begun last."""
         return self._end(self._name)
 
 
-def create_folds(job: CiJob | None) -> Folds | None:
-    """Return the fold marks of the job's CI system, or None if it has none."""
+def create_fold_marks(job: CiJob | None) -> FoldMarks | None:
+    """Return the fold marks of the job's CI system, or None for other systems or without a job."""
     if job is None:
         return None
     if job.system.startswith("GitHub"):
-        return Folds(lambda _, title: f"::group::{title}", lambda _: "::endgroup::")
+        return FoldMarks(lambda _, title: f"::group::{title}", lambda _: "::endgroup::")
     if job.system.startswith("GitLab"):
-        return Folds(
+        return FoldMarks(
             lambda name, title: f"{_format_section('start', name)}{title}",
             lambda name: _format_section("end", name),
         )
     if job.system.startswith("Azure"):
-        return Folds(lambda _, title: f"##[group]{title}", lambda _: "##[endgroup]")
+        return FoldMarks(lambda _, title: f"##[group]{title}", lambda _: "##[endgroup]")
     return None
 
 
 def _format_section(kind: str, name: str) -> str:
-    return f"{_ERASE}section_{kind}:{int(time.time())}:{name}\r{_ERASE}"
+    return f"{_ERASE_LINE}section_{kind}:{int(time.time())}:{name}\r{_ERASE_LINE}"
 
 
-_COMMAND: Final = re.compile(r"(?m)(^[^\S\n]*:(?=:)|#(?=#\w*\[))")
+_CI_COMMAND: Final = re.compile(r"(?m)(^[^\S\n]*:(?=:)|#(?=#\w*\[))")
 
 
 def escape_text(text: str, *, color: bool, in_ci: bool) -> str:
-    """Return the text with control characters escaped; with `color` gpuform's own styles stay."""
+    """Return the text with control characters escaped; with `color` gpuform's own styles stay.
+
+    With `in_ci` a backslash breaks the commands of CI systems.
+    """
     parts = STYLED.split(text) if color else [text]
     escaped = "".join(
-        part if at % 2 else escape_invisible_lines(part) for at, part in enumerate(parts)
+        # Odd parts are the styles that the text was split at.
+        part if index % 2 else escape_invisible_lines(part)
+        for index, part in enumerate(parts)
     )
-    return _COMMAND.sub(r"\1\\", escaped) if in_ci else escaped
+    return _CI_COMMAND.sub(r"\1\\", escaped) if in_ci else escaped
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,15 +94,15 @@ class Screen:
 
     Both are the real streams, because a running program's prints are captured from `sys.stdout`.
 
-    With `interactive` somebody can answer questions and see a live display. `folds` are the marks
-    with which a CI system folds its log; no other text is a command to the CI system.
+    With `interactive` somebody can answer questions and see a live display. `fold_marks` are the
+    lines with which a CI system folds its log; no other text is a command to the CI system.
     """
 
     out: TextIO
     err: TextIO
     paint: Paint
     interactive: bool
-    folds: Folds | None = None
+    fold_marks: FoldMarks | None = None
     in_ci: bool = False
 
     @classmethod
@@ -107,51 +110,51 @@ class Screen:
         """Open the screen of this process.
 
         `color` is auto, always or never; auto means colours on a terminal, without NO_COLOR. A CI
-        job is
-        never interactive, whatever its terminal looks like: nobody answers there.
+        job is never interactive, whatever its terminal looks like: nobody answers there.
         """
         out, err = sys.stdout, sys.stderr
         job = find_ci_job(environ)
         is_terminal = is_tty(out) and job is None
+        # NO_COLOR: see no-color.org; a dumb terminal shows escapes as text.
         wants_color = is_terminal and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
         return cls(
             out,
             err,
             Paint(color == "always" or (color == "auto" and wants_color)),
             interactive and is_terminal and is_tty(sys.stdin),
-            create_folds(job),
+            create_fold_marks(job),
             in_ci=job is not None,
         )
 
     @property
     def is_terminal(self) -> bool:
-        """Return True if somebody sees the results as they are printed."""
+        """Return True if somebody sees the results while the command prints."""
         return not self.in_ci and is_tty(self.out)
 
     def print(self, text: str = "") -> None:
         """Print a line of results for people."""
-        self.mark(self.escape(text))
+        self.print_unescaped(self.escape(text))
 
     def print_parts(self, parts: Iterable[str]) -> None:
         """Print a text in parts; each part but the last ends with a line break."""
         for part in parts:
-            self._put(self.escape(part))
-        self._put("\n")
+            self._write_raw(self.escape(part))
+        self._write_raw("\n")
 
-    def mark(self, line: str) -> None:
-        """Print a line of gpuform's own, which may be a command to a CI system."""
-        self._put(line + "\n")
+    def print_unescaped(self, line: str) -> None:
+        """Print a line of gpuform's own unescaped, as a possible command to a CI system."""
+        self._write_raw(line + "\n")
 
     def write(self, text: str) -> None:
         """Write results for a file unchanged, or escaped for people on a terminal."""
-        self._put(self.escape(text) if is_tty(self.out) else text)
+        self._write_raw(self.escape(text) if is_tty(self.out) else text)
 
     def escape(self, text: str) -> str:
-        """Return the text as this screen may show it."""
+        """Return the text with everything escaped which this screen must not show."""
         return escape_text(text, color=self.paint.color, in_ci=self.in_ci)
 
-    def _put(self, text: str) -> None:
-        """Write to stdout. A closed pipe is ignored: a reader that has gone must not end a run."""
+    def _write_raw(self, text: str) -> None:
+        """Write to stdout and ignore a closed pipe: a reader that has gone must not end a run."""
         with contextlib.suppress(BrokenPipeError):
             self.out.write(text)
             self.out.flush()
@@ -163,7 +166,7 @@ class Screen:
             self.err.flush()
 
     def ask(self, question: str) -> str:
-        """Print the question and return the answer; empty if there is none.
+        """Print the question and return the answer, stripped; empty at the end of stdin.
 
         Input typed before the question is dropped: it answers something else.
         """
@@ -180,7 +183,7 @@ class Screen:
         return sys.stdin.read()
 
     def create_passphrase_prompt(self) -> Callable[[str], str] | None:
-        """Return a function that asks for a passphrase, or None where nobody can answer."""
+        """Return a function which asks for a passphrase, or None where nobody can answer."""
         return (lambda prompt: getpass.getpass(f"{prompt}: ")) if self.interactive else None
 
 
@@ -201,14 +204,15 @@ def _wait_for_line() -> None:
     if os.name != "posix" or threading.current_thread() is not threading.main_thread():
         return
     reader, writer = os.pipe()
+    # Python refuses a blocking descriptor for wake-ups.
     os.set_blocking(writer, False)
-    before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    previous_fd = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     try:
         select.select([sys.stdin, reader], [], [])
-    except (OSError, ValueError):  # it is no file: reading it waits for nobody
+    except (OSError, ValueError):  # not a file: reading does not wait
         return
     finally:
-        signal.set_wakeup_fd(before)
+        signal.set_wakeup_fd(previous_fd)
         os.close(reader)
         os.close(writer)
 
@@ -237,20 +241,20 @@ class DisplayOptions:
     removes: bool = False
 
 
-def _create_flag(name: str, text: str) -> Callable[[Any], Any]:
-    return click.option(f"--{name}", is_flag=True, help=text)
+def _create_flag(name: str, help_text: str) -> Callable[[Any], Any]:
+    return click.option(f"--{name}", is_flag=True, help=help_text)
 
 
-def _create_ignored_flag(name: str, why: str) -> Callable[[Any], Any]:
-    text = f"Accepted for Pulumi's sake: {why}."
-    return click.option(f"--{name}", is_flag=True, expose_value=False, help=text)
+def _create_ignored_flag(name: str, reason: str) -> Callable[[Any], Any]:
+    help_text = f"Accepted for Pulumi's sake: {reason}."
+    return click.option(f"--{name}", is_flag=True, expose_value=False, help=help_text)
 
 
 show_secrets_flag = _create_flag(
     "show-secrets", "Show secrets in the stack's outputs in the clear."
 )
 show_reads_flag = _create_ignored_flag("show-reads", "what the program reads is always shown")
-showing_flags = (
+display_flags = (
     _create_flag("show-sames", "Show the resources that do not change, too."),
     _create_flag("urns", "Show each resource's URN."),
     _create_flag("suppress-outputs", "Show no outputs of the stack."),
@@ -273,9 +277,12 @@ def read_content(name: str) -> bytes:
 
 
 def write_parts(parts: Iterable[str], output: Path | None, screen: Screen) -> None:
-    """Write a text in parts to the file, or to stdout without one. Raises click.FileError.
+    """Write a text in parts to the file, or to stdout without one.
 
-    Each part but the last ends with a line break.
+    Each part but the last ends with a line break. An existing file is replaced.
+
+    Raises:
+        FileError: the file cannot be written.
     """
     if output is None:
         for part in parts:

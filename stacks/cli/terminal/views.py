@@ -1,4 +1,8 @@
-"""Show the runs of a command: as text for people, or as Pulumi's JSON."""
+"""Show the runs of a command: as text for people, or as Pulumi's JSON.
+
+`stack_runs` creates a view for a command, and calls it with the events of the operation; the text
+comes from `stacks/review`.
+"""
 
 import os
 from collections.abc import Callable, Iterator
@@ -29,17 +33,17 @@ from gpuform.stacks.schedule.noticing import list_entry_notices
 class View(Protocol):
     """Shows the runs of a command, one after the other."""
 
-    def begin(self, title: RunStarted) -> Listener:
-        """Begin a run and return the listener for its events."""
+    def begin(self, started: RunStarted) -> Listener:
+        """Begin a run and return the listener for the run's events."""
 
-    def end(self, ended: RunEnded, outcome: Outcome) -> None:
-        """Show the outcome of a run, which is closed by now."""
+    def end(self, run_ended: RunEnded, outcome: Outcome) -> None:
+        """Show the outcome of a run whose display is closed by now."""
 
     def show_notice(self, text: str) -> None:
         """Show a text at once; called from any thread."""
 
     def close(self) -> None:
-        """Close the display of a run that ended, with an outcome or an exception."""
+        """Close the display of a run which ended, with an outcome or an exception."""
 
 
 class _ScreenView:
@@ -47,7 +51,7 @@ class _ScreenView:
 
     def __init__(self, screen: Screen) -> None:
         self.screen = screen
-        self.title = RunStarted("update", True, "", "")
+        self.started = RunStarted("update", True, "", "")
 
     def show_notice(self, text: str) -> None:
         self.screen.warn(text)
@@ -56,26 +60,31 @@ class _ScreenView:
         """Do nothing: no display is open."""
 
 
-def _list_warnings(ended: RunEnded, outcome: Outcome) -> Iterator[Diagnostic | SkippedCheck]:
-    """Yield the dangers, notices and missing checks of a preview's plan that no event has shown."""
-    if not (ended.started.preview and outcome.succeeded):
+def _list_warnings(run_ended: RunEnded, outcome: Outcome) -> Iterator[Diagnostic | SkippedCheck]:
+    """Yield dangers, notices and missing checks of a preview's plan not shown by an event yet."""
+    if not (run_ended.started.preview and outcome.succeeded):
         return
-    plan = ended.plan
+    plan = run_ended.plan
     messages = [*format_dangers(Review([StackFacts(plan)])), *map(format_notice, plan.notices)]
-    yield from (Diagnostic("warning", text) for text in messages)
-    yield from (SkippedCheck(text) for text in plan.unchecked if text not in ended.record.unchecked)
+    yield from (Diagnostic("warning", message) for message in messages)
+    yield from (
+        SkippedCheck(message)
+        for message in plan.unchecked
+        if message not in run_ended.record.unchecked
+    )
 
 
 class PreviewJson(_ScreenView):
     """`preview --json`: one object on stdout, at the end."""
 
-    def begin(self, title: RunStarted) -> Listener:
-        self.title, self._digest = title, PreviewDigest()
+    def begin(self, started: RunStarted) -> Listener:
+        self.started, self._digest = started, PreviewDigest()
         return self._digest
 
-    def end(self, ended: RunEnded, outcome: Outcome) -> None:
-        for event in _list_warnings(ended, outcome):
+    def end(self, run_ended: RunEnded, outcome: Outcome) -> None:
+        for event in _list_warnings(run_ended, outcome):
             self._digest(event)
+        # In parts: the document of thousands of resources is large.
         self.screen.print_parts(self._digest.parts())
 
 
@@ -87,13 +96,13 @@ class EventLines(_ScreenView):
         self._log = EventLog(screen.write)
         self._summary: Summary | None = None
 
-    def begin(self, title: RunStarted) -> Listener:
-        self.title = title
+    def begin(self, started: RunStarted) -> Listener:
+        self.started = started
         return self._write_event
 
-    def end(self, ended: RunEnded, outcome: Outcome) -> None:
-        """Write the warnings of a preview, then its summary, which ends the log."""
-        for event in _list_warnings(ended, outcome):
+    def end(self, run_ended: RunEnded, outcome: Outcome) -> None:
+        """Write the warnings of a preview, then the held-back summary as the log's last event."""
+        for event in _list_warnings(run_ended, outcome):
             self._log(event)
         if self._summary is not None:
             self._log(self._summary)
@@ -101,15 +110,16 @@ class EventLines(_ScreenView):
 
     def _write_event(self, event: Event) -> None:
         if isinstance(event, Summary) and event.preview:
+            # Held back: the warnings of the plan come before the end of the log.
             self._summary = event
         else:
             self._log(event)
 
 
-_BEAT = 1.0
+_CHECK_INTERVAL_S = 1.0
 """How often, in real seconds, a log without events is checked for running steps."""
 
-_DOING = {
+_ACTIVITIES = {
     "update": "Updating",
     "refresh": "Refreshing",
     "destroy": "Destroying",
@@ -124,25 +134,29 @@ class HumanView(_ScreenView):
     def __init__(
         self,
         screen: Screen,
-        showing: DisplayOptions,
-        make_watch: Callable[[], Stopwatch] = lambda: Stopwatch(get_clock(os.environ)),
+        display: DisplayOptions,
+        create_stopwatch: Callable[[], Stopwatch] = lambda: Stopwatch(get_clock(os.environ)),
     ) -> None:
         super().__init__(screen)
-        self._make_watch = make_watch
-        self._watch: Stopwatch
-        self._showing = showing
+        self._create_stopwatch = create_stopwatch
+        self._stopwatch: Stopwatch
+        self._display = display
         self._progress: ProgressView | None = None
         self._has_shown_plan = False
 
-    def begin(self, title: RunStarted) -> Listener:
+    def begin(self, started: RunStarted) -> Listener:
         if self._has_shown_plan:
             self.screen.print()
-        self.title = title
-        doing = f"Previewing {title.operation}" if title.preview else _DOING[title.operation]
-        self._print_title(f"{doing} ({format_stack_name(title.stack, emulated=title.emulated)})")
-        self._watch = self._make_watch()  # by the clock of the world that the run is in
-        self._watch.synchronize_clock()
-        self._watch.start(self)
+        self.started = started
+        activity = (
+            f"Previewing {started.operation}" if started.preview else _ACTIVITIES[started.operation]
+        )
+        self._print_title(
+            f"{activity} ({format_stack_name(started.stack, emulated=started.emulated)})"
+        )
+        self._stopwatch = self._create_stopwatch()  # by the clock of the run's environment
+        self._stopwatch.synchronize_clock()
+        self._stopwatch.start(self)
         self._progress = self._create_progress()
         return self._progress
 
@@ -156,63 +170,65 @@ class HumanView(_ScreenView):
         if self._progress is not None:
             self._progress.close()
             self._progress = None
-            if self.screen.folds is not None and not self.title.preview:
-                self.screen.mark(self.screen.folds.end())
+            # Only an update is folded: a plan is what a reader of the log looks for.
+            if self.screen.fold_marks is not None and not self.started.preview:
+                self.screen.print_unescaped(self.screen.fold_marks.end())
 
-    def end(self, ended: RunEnded, outcome: Outcome) -> None:
-        show = self._format_preview if self.title.preview else self._format_result
-        blocks = show(ended, outcome)
+    def end(self, run_ended: RunEnded, outcome: Outcome) -> None:
+        format_blocks = self._format_preview if self.started.preview else self._format_result
+        blocks = format_blocks(run_ended, outcome)
         texts = ["\n".join(block) for block in blocks]
         self.screen.print("\n" + "\n\n".join(text for text in texts if text))
 
     def _print_title(self, text: str) -> None:
         """Print the title of a run. CI systems fold the output of an update, never a plan."""
-        folds = None if self.title.preview else self.screen.folds
+        folds = None if self.started.preview else self.screen.fold_marks
         if folds is None:
             self.screen.print(self.screen.paint("bold", f"{text}:"))
         else:
-            self.screen.mark(folds.begin(text))
+            self.screen.print_unescaped(folds.begin(text))
 
     def _create_progress(self) -> ProgressView:
-        if not self._showing.progress:
-            return EndedProgress(self.screen, self._watch)
+        if not self._display.progress:
+            return EndedProgress(self.screen, self._stopwatch)
         if not self.screen.interactive:
-            return LineProgress(self.screen, self._watch, beat=_BEAT)
+            return LineProgress(self.screen, self._stopwatch, interval_s=_CHECK_INTERVAL_S)
         from gpuform.stacks.cli.terminal.progress import LiveProgress  # noqa: PLC0415 - rich, for terminals
 
-        return LiveProgress(self.screen, self._watch)
+        return LiveProgress(self.screen, self._stopwatch)
 
-    def _format_preview(self, ended: RunEnded, outcome: Outcome) -> Iterator[list[str]]:
+    def _format_preview(self, run_ended: RunEnded, outcome: Outcome) -> Iterator[list[str]]:
         paint = self.screen.paint
-        plan = ended.plan
+        plan = run_ended.plan
         if outcome.succeeded:
-            showing = self._showing
-            shown_plan = plan if showing.outputs else plan.model_copy(update={"outputs": ()})
+            display = self._display
+            shown_plan = plan if display.outputs else plan.model_copy(update={"outputs": ()})
             yield [
                 render_plan(
-                    shown_plan, details=showing.urns, shows_unchanged=showing.sames, paint=paint
+                    shown_plan, details=display.urns, shows_unchanged=display.sames, paint=paint
                 )
             ]
             self._has_shown_plan = True
-            if self.title.operation == "update" and showing.outputs and showing.secrets:
+            if self.started.operation == "update" and display.outputs and display.secrets:
                 yield list(render_outputs(outcome.outputs, show_secrets=True, paint=paint))
-        yield list(render_diagnostics(ended.record.diagnostics, paint=paint))
+        yield list(render_diagnostics(run_ended.record.diagnostics, paint=paint))
         if not outcome.succeeded:
-            how = "was interrupted" if outcome.cancelled else "failed"
-            yield [paint("error", f"The preview {how}; nothing was changed.")]
+            outcome_text = "was interrupted" if outcome.cancelled else "failed"
+            yield [paint("error", f"The preview {outcome_text}; nothing was changed.")]
 
-    def _format_result(self, ended: RunEnded, outcome: Outcome) -> Iterator[list[str]]:
-        paint, record = self.screen.paint, ended.record
+    def _format_result(self, run_ended: RunEnded, outcome: Outcome) -> Iterator[list[str]]:
+        paint, record = self.screen.paint, run_ended.record
         yield list(render_diagnostics(record.diagnostics, paint=paint))
-        showing = self._showing
-        if self.title.operation == "update" and outcome.succeeded and showing.outputs:
-            show_secrets = showing.secrets
+        display = self._display
+        if self.started.operation == "update" and outcome.succeeded and display.outputs:
+            show_secrets = display.secrets
             yield list(render_outputs(outcome.outputs, show_secrets=show_secrets, paint=paint))
-        if self.title.operation == "refresh" and not self._has_shown_plan:
-            plan = ended.plan
+        # Without a preview nobody has seen what the refresh found.
+        if self.started.operation == "refresh" and not self._has_shown_plan:
+            plan = run_ended.plan
             yield [
                 render_changes(
-                    plan, details=showing.urns, shows_unchanged=showing.sames, paint=paint
+                    plan, details=display.urns, shows_unchanged=display.sames, paint=paint
                 )
             ]
         if record.unchecked and not self._has_shown_plan:
@@ -224,22 +240,22 @@ class HumanView(_ScreenView):
         if not outcome.succeeded:
             yield list(self._describe_next_steps(outcome))
         elif (
-            self.title.operation == "destroy"
+            self.started.operation == "destroy"
             and not outcome.snapshot.resources
-            and not showing.removes
+            and not display.removes
         ):
-            forget = f"gpuform stack rm {self.title.stack}"
-            yield [f"The stack is empty. `{forget}` forgets it and its settings."]
-        elif self.title.operation == "repair":
-            yield list(self._list_repair_commands(ended, outcome))
+            remove_command = f"gpuform stack rm {self.started.stack}"
+            yield [f"The stack is empty. `{remove_command}` forgets it and its settings."]
+        elif self.started.operation == "repair":
+            yield list(self._list_repair_commands(run_ended, outcome))
 
-    def _list_repair_commands(self, ended: RunEnded, outcome: Outcome) -> Iterator[str]:
-        """Yield the commands that repair the nodes that are still broken, if there are any."""
+    def _list_repair_commands(self, run_ended: RunEnded, outcome: Outcome) -> Iterator[str]:
+        """Yield the commands to repair the nodes which are still broken, or nothing."""
         entries = [entry for entry in outcome.snapshot.resources if not entry.delete]
-        notices = list_entry_notices(entries, ended.evaluator.clock.now())
+        notices = list_entry_notices(entries, run_ended.evaluator.clock.now())
         if not any(notice.kind is NoticeKind.REPAIR for notice in notices):
             return
-        on = f"--stack {self.title.stack}"
+        on = f"--stack {self.started.stack}"
         yield self.screen.paint("bold", "Not everything that is broken is repaired. Next:")
         commands = {
             f"gpuform repair {on}": "shows the plan and asks",
@@ -252,15 +268,15 @@ class HumanView(_ScreenView):
             yield f"    {command.ljust(width)}  # {explanation}"
 
     def _format_duration(self, outcome: Outcome) -> str:
-        elapsed, here = self._watch.get_elapsed(self), format_elapsed(outcome.seconds)
-        if self._watch.is_real or elapsed < 1:
+        elapsed, here = self._stopwatch.get_elapsed(self), format_elapsed(outcome.seconds)
+        if self._stopwatch.is_real or elapsed < 1:
             return f"Duration: {here}"
         return f"Duration: {format_elapsed(elapsed)} by the platform's clock, {here} here"
 
     def _describe_next_steps(self, outcome: Outcome) -> Iterator[str]:
         how = "was interrupted" if outcome.cancelled else "failed"
-        command = {"update": "up"}.get(self.title.operation, self.title.operation)
-        yield self.screen.paint("error", f"The {self.title.operation} {how}.")
+        command = {"update": "up"}.get(self.started.operation, self.started.operation)
+        yield self.screen.paint("error", f"The {self.started.operation} {how}.")
         yield "  What was done is kept in the state; what was not begun is as before."
         for resource in outcome.snapshot.resources:
             if resource.init_errors and not resource.delete:

@@ -1,7 +1,7 @@
 """Run one stack of a multi-stack run in a process of its own, with messages over its pipes.
 
 Each message is one line of JSON. Messages may hold secrets: they go through a pipe and are never
-written to a file. The schedule starts these processes; they run `stacks/cli/one_of_several.py`.
+written to a file. The schedule starts these processes; they run `stacks/cli/multi_stack_worker.py`.
 """
 
 import base64
@@ -184,7 +184,7 @@ def unpack_outputs(packed_outputs: str) -> PropertyMap:
     return from_struct(struct_pb2.Struct.FromString(base64.b64decode(packed_outputs)))
 
 
-_PROCESS_MODULE: Final = "gpuform.stacks.cli.one_of_several"
+_PROCESS_MODULE: Final = "gpuform.stacks.cli.multi_stack_worker"
 _FAILURE_CODE: Final = 1
 
 MessageListener = Callable[["StackProcess", ProcessMessage], None]

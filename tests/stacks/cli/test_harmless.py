@@ -91,7 +91,7 @@ def test_json_means_the_same_and_shows_all(value: dict[str, Any]) -> None:
 def test_only_gpuforms_own_marks_are_commands_in_a_log(text: str) -> None:
     out, err = io.StringIO(), io.StringIO()
     screen = Screen(out, err, Paint(), interactive=False, in_ci=True)
-    screen.mark("::group::Updating")
+    screen.print_unescaped("::group::Updating")
     screen.print(text)
     screen.warn(text)
     assert commands(out.getvalue()) == ["::group::Updating"]

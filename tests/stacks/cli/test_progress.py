@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from processes.limits import LAST_RESORT
 
-from gpuform.stacks.cli.terminal.progress import SPACING, LineProgress
-from gpuform.stacks.cli.terminal.screen import Screen, create_folds
+from gpuform.stacks.cli.terminal.progress import REPORT_INTERVAL_S, LineProgress
+from gpuform.stacks.cli.terminal.screen import Screen, create_fold_marks
 from gpuform.stacks.engine.machine import CiJob
 from gpuform.stacks.engine.planning import (
     Event,
@@ -59,7 +59,7 @@ class Log:
 
     def pass_time(self, seconds: float) -> None:
         self.clock.time += seconds
-        self.progress.tick()
+        self.progress.print_if_due()
 
     @property
     def lines(self) -> list[str]:
@@ -190,7 +190,7 @@ def test_there_is_a_pause_between_two_lines_of_what_runs(
     assert len(results) == ended
     told = [time for time, line in log.out.noted if line not in results]
     pauses = [later - earlier for earlier, later in itertools.pairwise(told)]
-    assert all(pause >= SPACING for pause in pauses)
+    assert all(pause >= REPORT_INTERVAL_S for pause in pauses)
 
 
 def test_it_looks_by_itself_whether_something_is_due() -> None:
@@ -203,7 +203,7 @@ def test_it_looks_by_itself_whether_something_is_due() -> None:
 
     screen = Screen(Out(), io.StringIO(), Paint(), interactive=False)
     clock = FakeClock()
-    progress = LineProgress(screen, Stopwatch(clock), beat=0.001)
+    progress = LineProgress(screen, Stopwatch(clock), interval_s=0.001)
     try:
         progress(StepStarted(step(Op.CREATE, "train"), False))
         told.clear()
@@ -215,13 +215,13 @@ def test_it_looks_by_itself_whether_something_is_due() -> None:
 
 class TestFolds:
     def test_github(self) -> None:
-        folds = create_folds(CiJob("GitHub Actions"))
+        folds = create_fold_marks(CiJob("GitHub Actions"))
         assert folds is not None
         assert folds.begin("Updating (dev)") == "::group::Updating (dev)"
         assert folds.end() == "::endgroup::"
 
     def test_gitlab(self) -> None:
-        folds = create_folds(CiJob("GitLab CI/CD"))
+        folds = create_fold_marks(CiJob("GitLab CI/CD"))
         assert folds is not None
         begun = re.fullmatch(
             "\x1b\\[0Ksection_start:\\d+:(gpuform_\\d+)\r\x1b\\[0KUpdating \\(dev\\)",
@@ -231,8 +231,8 @@ class TestFolds:
         assert re.fullmatch(f"\x1b\\[0Ksection_end:\\d+:{begun[1]}\r\x1b\\[0K", folds.end())
 
     def test_azure_and_others(self) -> None:
-        folds = create_folds(CiJob("Azure Pipelines"))
+        folds = create_fold_marks(CiJob("Azure Pipelines"))
         assert folds is not None
         assert (folds.begin("x"), folds.end()) == ("##[group]x", "##[endgroup]")
-        assert create_folds(CiJob("Jenkins")) is None
-        assert create_folds(None) is None
+        assert create_fold_marks(CiJob("Jenkins")) is None
+        assert create_fold_marks(None) is None

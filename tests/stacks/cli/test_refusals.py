@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gpuform.stacks.cli import failures, running
+from gpuform.stacks.cli import failures, stack_runs
 
 Run = Any
 
@@ -106,7 +106,7 @@ def break_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*args: object) -> int:
         raise KeyError(value)
 
-    monkeypatch.setattr(running, "run", fail)
+    monkeypatch.setattr(stack_runs, "run_command", fail)
 
 
 def test_an_internal_error_is_one_line_without_values(

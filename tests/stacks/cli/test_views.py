@@ -11,8 +11,8 @@ from fake_clock import FakeClock
 
 from gpuform.providers.errors import Unreachable
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, ResourceChange
-from gpuform.stacks.cli.terminal.asking import confirm_plan
 from gpuform.stacks.cli.terminal.progress import LiveProgress
+from gpuform.stacks.cli.terminal.prompts import confirm_plan
 from gpuform.stacks.cli.terminal.screen import DisplayOptions, Screen
 from gpuform.stacks.cli.terminal.views import HumanView
 from gpuform.stacks.engine.deployment import Outcome

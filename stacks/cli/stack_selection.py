@@ -1,4 +1,7 @@
-"""Choose the stacks of a multi-stack command by --filter and --stack."""
+"""Choose the stacks of a multi-stack command by --filter and --stack.
+
+Commands with --all call this module; it finds the workspace with `stacks/multi_stack`.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,12 +28,12 @@ class ChosenStacks:
     names: Sequence[str]
 
     @property
-    def members(self) -> Sequence[WorkspaceStack]:
+    def stacks(self) -> Sequence[WorkspaceStack]:
         """Return the chosen stacks."""
         return [self.order.workspace.stacks[name] for name in self.names]
 
     def list_dependencies(self, name: str) -> list[str]:
-        """Return the names of the stacks that come before this one."""
+        """Return the sorted names of the stacks which come before the stack of this name."""
         return sorted(self.order.dependencies[name])
 
 
@@ -39,11 +42,11 @@ def order_stacks(
 ) -> tuple[StackOrder, set[str]]:
     """Return the order of all stacks, and the names of the chosen ones.
 
-    Where no program is run, problems inside of a stack's files do not count: the states have the
-    order.
+    Without `runs_programs` problems inside of a stack's files do not count: the order is that of
+    the states.
 
     Raises:
-        MultiStackError: the stacks cannot be ordered.
+        MultiStackError: the stacks cannot be ordered, or the flags match no stack.
     """
     problems, program_problems = Diagnostics(), Diagnostics()
     order = StackOrder.from_workspace(
@@ -62,22 +65,25 @@ def order_stacks(
 def choose_stacks(session: Session, filters: Sequence[str], problems: Diagnostics) -> ChosenStacks:
     """Return the chosen stacks, and add problems of the workspace's files to `problems`.
 
+    Without any stack in the workspace nothing is chosen, and nothing is raised.
+
     Raises:
         MultiStackError: the flags match no stack.
     """
-    estate = find_workspace(Path.cwd(), session.environ, problems)
-    order = StackOrder.from_workspace(estate, Diagnostics())
-    if not estate.stacks:
+    workspace = find_workspace(Path.cwd(), session.environ, problems)
+    # Problems in programs are reported where a program runs; these commands run none.
+    order = StackOrder.from_workspace(workspace, Diagnostics())
+    if not workspace.stacks:
         return ChosenStacks(order, ())
     names = select_stacks(order, filters)
     if session.stack is not None:
-        names &= set(select_by_name(estate, session.stack))
+        names &= set(select_by_name(workspace, session.stack))
     return ChosenStacks(
         order, [name for name in sort_by_dependencies(order.dependencies) if name in names]
     )
 
 
 def require_any_stack(chosen: ChosenStacks, problems: Diagnostics) -> None:
-    """Raise MultiStackError with the problems if they leave no stack."""
+    """Raise MultiStackError with the problems if the workspace has no stack because of them."""
     if problems and not chosen.order.workspace.stacks:
         raise MultiStackError(f"the stacks are not known:\n{format_text(list(problems))}")

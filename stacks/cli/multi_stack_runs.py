@@ -1,4 +1,8 @@
-"""Run commands on several stacks: one combined plan, one question, and the result of each stack."""
+"""Run commands on several stacks: one combined plan, one question, and the result of each stack.
+
+Commands with --all call this module; it calls `operations/multi_stack/runner.py` and prints its
+events.
+"""
 
 import json
 from collections.abc import Callable
@@ -12,14 +16,14 @@ import click
 from gpuform.schemas.safe_text import escape_invisible, escape_invisible_lines, format_json
 from gpuform.schemas.stacks_plan import StacksPlan
 from gpuform.stacks.cli.arguments import RunArguments
-from gpuform.stacks.cli.choosing import order_stacks
 from gpuform.stacks.cli.failures import SUCCESS
 from gpuform.stacks.cli.flags import MultiStackFlags, build_lock_timeout
-from gpuform.stacks.cli.running import EXIT_CODES
 from gpuform.stacks.cli.session import Session
-from gpuform.stacks.cli.terminal.asking import confirm_all_plans, require_answerable
+from gpuform.stacks.cli.stack_runs import EXIT_CODES
+from gpuform.stacks.cli.stack_selection import order_stacks
+from gpuform.stacks.cli.terminal.prompts import confirm_all_plans, require_answerable
 from gpuform.stacks.cli.terminal.screen import Screen
-from gpuform.stacks.cli.terminal.stopping import INTERRUPTED_MESSAGE, Signals, raise_on_signals
+from gpuform.stacks.cli.terminal.signals import INTERRUPTED_MESSAGE, Signals, raise_on_signals
 from gpuform.stacks.operations.multi_stack.runner import (
     MultiStackCallbacks,
     MultiStackOptions,
@@ -42,8 +46,15 @@ _SINGLE_STACK_OPTIONS: Final = (
 """Options about one stack's resources, settings or files, which --all does not accept."""
 
 
-def run(arguments: RunArguments, multi_stack_flags: MultiStackFlags, session: Session) -> int:
-    """Run the command on all chosen stacks and return the exit code."""
+def run_command(
+    arguments: RunArguments, multi_stack_flags: MultiStackFlags, session: Session
+) -> int:
+    """Run the command on all chosen stacks and return the exit code.
+
+    Raises:
+        UsageError: a flag is about one stack alone.
+        EngineError: the run cannot begin; nothing was changed.
+    """
     options = arguments.options
     for name in _SINGLE_STACK_OPTIONS:
         if getattr(options, name):
@@ -64,7 +75,7 @@ def run(arguments: RunArguments, multi_stack_flags: MultiStackFlags, session: Se
         multi_stack_flags.jobs,
         _choose_form(arguments),
         session.screen.paint.color,
-        asdict(arguments.showing),
+        asdict(arguments.display),
         build_lock_timeout(session.screen).seconds,
         session.verbose,
     )
@@ -73,6 +84,8 @@ def run(arguments: RunArguments, multi_stack_flags: MultiStackFlags, session: Se
         printer.print_line,
         printer.print_stack_end,
         printer.print_plan,
+        # Each stack's process shows only its own stack: the multi-stack run reports the signal
+        # once.
         _ReportedSignals(session.screen),
         None if arguments.yes else lambda plan: confirm_all_plans(session.screen, plan),
         None if ask_person is None else lambda name, prompt: ask_person(f"{name}: {prompt}"),
@@ -86,7 +99,7 @@ def run(arguments: RunArguments, multi_stack_flags: MultiStackFlags, session: Se
 def find_drift(
     multi_stack_flags: MultiStackFlags, session: Session, *, emulate: bool
 ) -> MultiStackResult:
-    """Return the changes made outside of Pulumi to all chosen stacks, without showing them.
+    """Return the changes made outside of Pulumi to all chosen stacks, without printing the changes.
 
     A stack that could not be read is reported on stderr.
     """
@@ -135,13 +148,13 @@ class _ReportedSignals(Signals):
         self._reporting_screen = screen
 
     def register(
-        self, cancel: Callable[[], None], leave: Callable[[], None]
+        self, cancel: Callable[[], None], terminate: Callable[[], None]
     ) -> AbstractContextManager[None]:
         def report_and_cancel() -> None:
             self._reporting_screen.warn(INTERRUPTED_MESSAGE)
             cancel()
 
-        return super().register(report_and_cancel, leave)
+        return super().register(report_and_cancel, terminate)
 
 
 @dataclass(slots=True)
@@ -154,7 +167,10 @@ class _MultiStackPrinter:
     documents: dict[str, list[str]] = field(default_factory=dict)
 
     def print_line(self, name: str, line: OutputLine) -> None:
-        """Print a line of a stack."""
+        """Print a line of a stack's output: as text, or in JSON as an object with the stack's name.
+
+        The lines of a JSON preview are collected until `print_result`.
+        """
         if line.stream == "err":
             self.screen.warn(f"{name}: {line.content}")
         elif not self.arguments.json:
@@ -162,29 +178,32 @@ class _MultiStackPrinter:
         elif self.arguments.options.preview_only:
             self.documents.setdefault(name, []).append(line.content)
         elif line.content:
+            # The lines of several event logs are mixed: each names its stack.
             self.screen.print(format_json({"stack": name, **json.loads(line.content)}))
 
-    def print_stack_end(self, name: str, ended: TaskResult, preview: bool) -> None:
-        """Print how a stack ended."""
-        if self.arguments.json and ended.code != 0:
-            self.screen.warn(f"error: {name}: {escape_invisible(ended.summary)}")
+    def print_stack_end(self, name: str, result: TaskResult, preview: bool) -> None:
+        """Print the result of a stack; for JSON only failures are printed, on stderr."""
+        if self.arguments.json and result.code != 0:
+            self.screen.warn(f"error: {name}: {escape_invisible(result.summary)}")
         elif self.arguments.json:
             return
-        elif ended.code == 0:
-            self.screen.print(f"{name}: {'planned' if preview else 'done'}: {ended.summary}")
+        elif result.code == 0:
+            self.screen.print(f"{name}: {'planned' if preview else 'done'}: {result.summary}")
         elif preview:
             self.screen.print(
-                self.screen.paint("error", f"{name}: {_get_first_line(ended.summary)}")
+                self.screen.paint("error", f"{name}: {_get_first_line(result.summary)}")
             )
-        elif ended.code != NOT_STARTED and not ended.reason:  # else its run has told it
+        elif (
+            result.code != NOT_STARTED and not result.reason
+        ):  # else its run has printed the reason
             self.screen.warn(
                 self.screen.paint(
-                    "error", f"error: {name}: {escape_invisible_lines(ended.summary)}"
+                    "error", f"error: {name}: {escape_invisible_lines(result.summary)}"
                 )
             )
 
     def print_plan(self, plan: StacksPlan) -> None:
-        """Print the combined plan."""
+        """Print the combined plan, unless the output is JSON."""
         if not self.arguments.json:
             review = Review.from_stacks_plan(
                 plan, str(self.file or ""), emulate=self.arguments.options.emulate
@@ -192,50 +211,51 @@ class _MultiStackPrinter:
             self.screen.print("\n" + render_review(review, self.screen.paint) + "\n")
 
     def print_result(self, result: MultiStackResult) -> None:
-        """Print how the multi-stack run ended."""
+        """Print the result of the run, and the collected documents of a JSON preview."""
         options = self.arguments.options
         if self.arguments.json and options.preview_only:
             documents = {name: _parse_document(lines) for name, lines in self.documents.items()}
             self.screen.print(format_json({"stacks": documents}, indent=2))
         if not self.arguments.json and result.reason is not ExitReason.DECLINED:
             self._print_table(result)
-        for text in _list_reasons(result):
-            self.screen.warn(text)
+        for reason in _list_reasons(result):
+            self.screen.warn(reason)
         if result.reason is ExitReason.DECLINED:
             self.screen.print("Nothing was changed.")
         if options.save_plan is not None and result.reason is ExitReason.SUCCEEDED:
             command = "up" if options.operation == "update" else options.operation
-            applies = f"`gpuform {command} --all --plan {options.save_plan}` applies it."
+            next_command = f"`gpuform {command} --all --plan {options.save_plan}` applies it."
+            # With JSON stdout has nothing but the JSON.
             print_message = self.screen.warn if self.arguments.json else self.screen.print
-            print_message(f"Plan saved to {options.save_plan}: {applies}")
+            print_message(f"Plan saved to {options.save_plan}: {next_command}")
 
     def _print_table(self, result: MultiStackResult) -> None:
-        """Print a line for each stack that was to be applied."""
+        """Print a line for each stack of the apply; nothing for a preview or a failed plan."""
         is_planned = result.plan is not None and not result.plan.has_failed
         if not result.stacks or not is_planned or self.arguments.options.preview_only:
             return
         paint, width = self.screen.paint, max(map(len, result.stacks))
         self.screen.print("\n" + paint("bold", "Stacks:"))
-        for name, ended in result.stacks.items():
-            how, style = _describe_end(ended)
-            self.screen.print(paint(style, f"    {name:<{width}}  {escape_invisible(how)}"))
+        for name, task_result in result.stacks.items():
+            description, style = _describe_end(task_result)
+            self.screen.print(paint(style, f"    {name:<{width}}  {escape_invisible(description)}"))
 
 
-def _describe_end(ended: TaskResult) -> tuple[str, str]:
-    if ended.code == 0:
-        return f"done: {ended.summary}", ""
-    if ended.code == NOT_STARTED:
-        return ended.summary, "warning"
-    return f"failed: {_get_first_line(ended.summary)}", "error"
+def _describe_end(result: TaskResult) -> tuple[str, str]:
+    if result.code == 0:
+        return f"done: {result.summary}", ""
+    if result.code == NOT_STARTED:
+        return result.summary, "warning"
+    return f"failed: {_get_first_line(result.summary)}", "error"
 
 
-def _get_first_line(text: str) -> str:
-    return text.strip().split("\n")[0].removesuffix(":")
+def _get_first_line(message: str) -> str:
+    return message.strip().split("\n")[0].removesuffix(":")
 
 
 def _parse_document(lines: list[str]) -> object:
-    text = "\n".join(lines)
-    return json.loads(text) if text.strip() else None
+    document_json = "\n".join(lines)
+    return json.loads(document_json) if document_json.strip() else None
 
 
 def _list_reasons(result: MultiStackResult) -> list[str]:
@@ -246,9 +266,9 @@ def _list_reasons(result: MultiStackResult) -> list[str]:
         gates = [("", gate) for gate in plan.gates or ()]
         gates += [(f"{p.project}/{p.stack}: ", gate) for p in plan.plans for gate in p.gates or ()]
         lines += [
-            f"error: {whose}{g.source}: gate {format_gate(g)}"
-            for whose, g in gates
-            if g.is_blocking
+            f"error: {stack_prefix}{gate_result.source}: gate {format_gate(gate_result)}"
+            for stack_prefix, gate_result in gates
+            if gate_result.is_blocking
         ]
     if result.reason is ExitReason.UNCHECKED and plan is not None:
         lines += [
@@ -262,14 +282,16 @@ def _list_reasons(result: MultiStackResult) -> list[str]:
         lines.append("error: no credit is left: add credit to the account")
     if result.reason in (ExitReason.FAILED, ExitReason.CANCELLED):
         is_applied = plan is not None and not plan.has_failed
-        failed_names = [name for name, ended in result.stacks.items() if ended.code != 0]
-        how = "was interrupted" if result.reason is ExitReason.CANCELLED else "failed"
+        failed_names = [
+            name for name, task_result in result.stacks.items() if task_result.code != 0
+        ]
+        outcome = "was interrupted" if result.reason is ExitReason.CANCELLED else "failed"
         if is_applied:
             lines.append(
-                f"error: the run {how}: {counted(len(failed_names), 'stack')} not done "
+                f"error: the run {outcome}: {counted(len(failed_names), 'stack')} not done "
                 f"({', '.join(failed_names)}). "
                 "What was done is kept; the next run goes on from here."
             )
         else:
-            lines.append(f"error: the plan {how}: nothing was changed")
+            lines.append(f"error: the plan {outcome}: nothing was changed")
     return [escape_invisible(text) for text in lines]

@@ -1,6 +1,7 @@
-"""Run the operation of a command, show it, and return its exit code.
+"""Run the operation of a command on one stack, show it, and return the exit code.
 
-A project with a virtualenv is run in its own interpreter. The run commands call this module.
+The commands that run operations call this module; it calls `operations/runs/runner.py`. The command
+continues in the virtualenv of a project that has one.
 """
 
 import os
@@ -26,9 +27,9 @@ from gpuform.stacks.cli.failures import (
 )
 from gpuform.stacks.cli.opening import find_workspace, select_stack
 from gpuform.stacks.cli.session import Session
-from gpuform.stacks.cli.terminal.asking import confirm_plan, require_answerable
+from gpuform.stacks.cli.terminal.prompts import confirm_plan, require_answerable
 from gpuform.stacks.cli.terminal.screen import Screen
-from gpuform.stacks.cli.terminal.stopping import INTERRUPTED_MESSAGE, Signals, raise_on_signals
+from gpuform.stacks.cli.terminal.signals import INTERRUPTED_MESSAGE, Signals, raise_on_signals
 from gpuform.stacks.cli.terminal.views import EventLines, HumanView, PreviewJson, View
 from gpuform.stacks.engine.planning import Listener
 from gpuform.stacks.engine.project import Project
@@ -52,29 +53,31 @@ from gpuform.stacks.review.summary_text import format_gate
 _MODULE = "gpuform.stacks.cli"
 
 
-def will_continue_in_virtualenv(project: Project) -> bool:
+def is_continued_in_virtualenv(project: Project) -> bool:
     """Return True if the command continues in the project's virtualenv when this process ends.
 
-    The caller then returns at once. False if the virtualenv runs already or the project has none.
+    The caller then returns at once. False if this process runs in the virtualenv already, or the
+    project has none.
 
     Raises:
         EngineError: the virtualenv is missing or has no gpuform.
     """
+    # Removed: the variable is for this process, not for those that the program starts.
     if os.environ.pop(MOVED, None):
         return False
     environment = find_program_environment(project)
     if environment is None or environment.is_current:
         return False
     python = environment.find_python()
-    # Once the command's folder is given back, its arguments mean what they meant at first.
+    # After --cwd is undone: the same arguments must mean the same in the other process.
     click.get_current_context().find_root().call_on_close(
-        lambda: _exec_in_virtualenv(environment, python)
+        lambda: _replace_process(environment, python)
     )
     return True
 
 
-def _exec_in_virtualenv(environment: ProgramEnvironment, python: Path) -> None:
-    """Replace this process by the virtualenv's interpreter with the same command."""
+def _replace_process(environment: ProgramEnvironment, python: Path) -> None:
+    """Replace this process by the virtualenv's interpreter, running the same command."""
     sys.stdout.flush()
     sys.stderr.flush()
     command = [str(python), "-P", "-m", _MODULE, *sys.argv[1:]]
@@ -98,13 +101,17 @@ EXIT_CODES: Final[Mapping[ExitReason, int]] = {
 }
 
 
-def run(arguments: RunArguments, session: Session) -> int:
-    """Run the command and return its exit code. Raises EngineError if the run cannot begin."""
+def run_command(arguments: RunArguments, session: Session) -> int:
+    """Run the command on one stack and return the exit code.
+
+    Raises:
+        EngineError: the run cannot begin; nothing was changed.
+    """
     require_answerable(arguments, session.screen)
     options = arguments.options
     runs_program = options.run_program or options.operation == "update"
     workspace = find_workspace(session, runs_program=runs_program)
-    if will_continue_in_virtualenv(workspace.project):
+    if is_continued_in_virtualenv(workspace.project):
         return SUCCESS
     selected = select_stack(session, workspace)
     with raise_on_signals():
@@ -116,43 +123,47 @@ def run(arguments: RunArguments, session: Session) -> int:
 
 
 def create_run_callbacks(arguments: RunArguments, session: Session) -> OperationCallbacks:
-    """Return callbacks that show events on the screen, and ask for confirmation without --yes."""
+    """Return callbacks which show events on the screen, and ask for confirmation without --yes."""
     screen = session.screen
-    printer = EventPrinter(create_view(arguments, session), screen, tells=not arguments.json)
+    event_printer = EventPrinter(
+        create_view(arguments, session), screen, prints_messages=not arguments.json
+    )
 
     def confirm(plan: Plan) -> bool:
         try:
             return confirm_plan(screen, plan)
+        # Ctrl-C at the question is a no: the lock is given back as after any answer.
         except KeyboardInterrupt:
             screen.print()
             return False
 
-    return OperationCallbacks(printer, None if arguments.yes else confirm, Signals(screen))
+    return OperationCallbacks(event_printer, None if arguments.yes else confirm, Signals(screen))
 
 
 def create_view(arguments: RunArguments, session: Session) -> View:
     if arguments.json:
         return (PreviewJson if arguments.options.preview_only else EventLines)(session.screen)
-    return HumanView(session.screen, arguments.showing)
+    return HumanView(session.screen, arguments.display)
 
 
 class EventPrinter:
     """Shows the events of an operation: its runs in a view, other messages beside them.
 
-    With `tells` messages are lines of the results; without, on stderr, because the results are
-    JSON.
+    With `prints_messages` messages are lines of the results; without, on stderr, because the
+    results are JSON.
     """
 
-    def __init__(self, view: View, screen: Screen, *, tells: bool) -> None:
+    def __init__(self, view: View, screen: Screen, *, prints_messages: bool) -> None:
         self._view = view
         self._screen = screen
-        self._tells = tells
+        self._prints_messages = prints_messages
         self._listen: Listener = lambda _event: None
 
     def __call__(self, event: OperationEvent) -> None:
         if isinstance(event, RunStarted):
             self._listen = self._view.begin(event)
         elif isinstance(event, RunEnded):
+            # Closed before the results: a live display would be drawn over them.
             self._view.close()
             if event.outcome is not None:
                 self._view.end(event, event.outcome)
@@ -160,7 +171,7 @@ class EventPrinter:
             self._view.show_notice(INTERRUPTED_MESSAGE)
         elif not isinstance(event, Message):
             self._listen(event)
-        elif event.severity == "info" and self._tells:
+        elif event.severity == "info" and self._prints_messages:
             self._screen.print(event.message)
         else:
             self._screen.warn(event.message)
@@ -168,8 +179,8 @@ class EventPrinter:
 
 def print_reason(result: RunResult, screen: Screen, *, preview_only: bool) -> None:
     """Print why the operation ended, where the view has not shown the reason."""
-    for text in _format_reasons(result, preview_only=preview_only):
-        screen.warn(text)
+    for reason in _format_reasons(result, preview_only=preview_only):
+        screen.warn(reason)
     if result.reason is ExitReason.DECLINED:
         screen.print("Nothing was changed.")
 
@@ -177,21 +188,22 @@ def print_reason(result: RunResult, screen: Screen, *, preview_only: bool) -> No
 def _format_reasons(result: RunResult, *, preview_only: bool) -> Iterator[str]:
     for gate in result.gates:
         yield escape_invisible(f"error: {gate.source}: gate {format_gate(gate)}")
-    for text in result.unchecked:
-        yield escape_invisible(f"error: not checked: {text}")
+    for reason in result.unchecked:
+        yield escape_invisible(f"error: not checked: {reason}")
     if (result.gates or result.unchecked) and not preview_only:
         yield "Nothing was changed."
     if result.reason is ExitReason.OUT_OF_CREDIT:
         yield "error: no credit is left: add credit to the account"
     if result.reason is ExitReason.UNEXPECTED_CHANGES:
-        happened = (
+        expectation = (
             "no changes were expected for preview but changes were proposed"
             if preview_only
             else "no changes were expected but changes occurred"
         )
-        yield f"error: {happened}"
-    for text in result.refusals:
-        yield "\n".join(map(escape_invisible, f"error: {text}".splitlines()))
+        yield f"error: {expectation}"
+    for reason in result.refusals:
+        yield "\n".join(map(escape_invisible, f"error: {reason}".splitlines()))
+    # Without a creation time nobody can tell when a `ttl` is over.
     for name in result.unknown_ends:
         yield (
             f"error: {name}: nobody tells when it was made, which its ttl counts from: "

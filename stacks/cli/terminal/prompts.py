@@ -1,4 +1,7 @@
-"""Ask for confirmation before a change."""
+"""Ask for confirmation before a change.
+
+The modules that run operations and the commands that edit state call these functions.
+"""
 
 from typing import Final
 
@@ -23,7 +26,12 @@ _PREVIEW_COMMANDS: Final = {
 
 
 def require_answerable(arguments: RunArguments, screen: Screen) -> None:
-    """Raise an error for a command that would ask a question where nobody can answer."""
+    """Raise an error for a command which would ask a question where nobody can answer.
+
+    Raises:
+        UsageError: with --json nothing can be asked.
+        EngineError: there is no terminal, or questions are switched off.
+    """
     options = arguments.options
     if options.preview_only or arguments.yes:
         return
@@ -32,21 +40,23 @@ def require_answerable(arguments: RunArguments, screen: Screen) -> None:
             f"`{arguments.command} --json` cannot ask: add --yes, or look first with "
             f"`gpuform {_PREVIEW_COMMANDS.get(options.operation, 'preview')} --json`"
         )
+    # Found before the run: a preview may take minutes, and the question comes after it.
     if not screen.interactive and not options.skip_preview:
-        skipping = "" if options.operation in ("expire", "repair") else " or --skip-preview"
-        looking = _PREVIEW_COMMANDS.get(options.operation, "preview")
+        skip_hint = "" if options.operation in ("expire", "repair") else " or --skip-preview"
+        preview_command = _PREVIEW_COMMANDS.get(options.operation, "preview")
         raise EngineError(
             f"`gpuform {arguments.command}` asks before it changes anything, and nobody is here "
             "to answer",
-            hint=f"add --yes (the preview is shown first){skipping}; `gpuform {looking}` only "
-            "shows what would change",
+            hint=f"add --yes (the preview is shown first){skip_hint}; `gpuform {preview_command}` "
+            "only shows what would change",
         )
 
 
 def confirm_plan(screen: Screen, plan: Plan) -> bool:
     """Ask until the answer is clear, and return True for a yes; no answer is a no.
 
-    To destroy the stack or to lose data, the user has to type the stack's name.
+    To destroy the stack or to lose data, the user has to type the stack's name. `details` shows the
+    plan with details and asks again.
     """
     needs_name = plan.operation == "destroy" or bool(StackFacts(plan).losing_data)
     expected_answer = plan.stack if needs_name else "yes"
@@ -65,7 +75,10 @@ def confirm_plan(screen: Screen, plan: Plan) -> bool:
 
 
 def confirm_all_plans(screen: Screen, plan: StacksPlan) -> bool:
-    """Ask about the combined plan; to destroy or to lose data, the user types the folder's name."""
+    """Ask about the combined plan, and return True for a yes; no answer and Ctrl-C are a no.
+
+    To destroy or to lose data, the user has to type the name of the workspace's folder.
+    """
     review = Review.from_stacks_plan(plan)
     destroys = all(stack_plan.operation == "destroy" for stack_plan in plan.plans)
     by_name = bool(plan.name) and (
@@ -73,11 +86,13 @@ def confirm_all_plans(screen: Screen, plan: StacksPlan) -> bool:
     )
     expected_answer = plan.name if by_name else "yes"
     stacks = counted(len(plan.plans), "stack")
-    what = f"This destroys {stacks}." if destroys else f"Perform this on {stacks}?"
-    type_it = f" Type the name of their folder, {plan.name}, to go on." if by_name else ""
+    question = f"This destroys {stacks}." if destroys else f"Perform this on {stacks}?"
+    name_request = f" Type the name of their folder, {plan.name}, to go on." if by_name else ""
     try:
         while True:
-            answer = screen.ask(screen.paint("bold", f"{what}{type_it} [{expected_answer}/no] "))
+            answer = screen.ask(
+                screen.paint("bold", f"{question}{name_request} [{expected_answer}/no] ")
+            )
             if answer == expected_answer or (not by_name and is_yes(answer)):
                 return True
             if answer.lower() in ("", "no", "n"):
@@ -89,7 +104,7 @@ def confirm_all_plans(screen: Screen, plan: StacksPlan) -> bool:
 
 
 def is_confirmed(screen: Screen, question: str, *, yes: bool) -> bool:
-    """Return True if `yes` was given or is the answer.
+    """Return True if `yes` was given or is the user's answer; a no prints that nothing was changed.
 
     Raises:
         EngineError: nobody can answer.
@@ -115,8 +130,10 @@ def _build_question(plan: Plan, *, by_name: bool) -> str:
     parts = [format_loss(plan), "Type the stack's name to go on." if by_name else ""]
     if plan.operation == "destroy":
         deleted = plan.summary.get(PlanAction.DELETE, 0)
-        what = f"This deletes {counted(deleted, 'resource')} of stack {plan.stack} and what is on "
-        parts.insert(0, f"{what}{'it' if deleted == 1 else 'them'}.")
+        deletion = (
+            f"This deletes {counted(deleted, 'resource')} of stack {plan.stack} and what is on "
+        )
+        parts.insert(0, f"{deletion}{'it' if deleted == 1 else 'them'}.")
     else:
         parts.insert(0, f"Perform this {plan.operation}?")
     return " ".join(filter(None, parts))

@@ -1,7 +1,8 @@
-"""Work on one stack of a multi-stack run: the main module of its process.
+"""Run the tasks of a multi-stack run: the main module of a stack's process.
 
-Tasks and answers come on stdin, messages go to stdout. Everything that gpuform or a program prints
-goes to stderr. The schedule of `stacks/operations/multi_stack` starts the process.
+The schedule of `stacks/operations/multi_stack` starts the process, with the interpreter of the
+stack's project. Tasks and answers come on stdin, messages go to stdout. Everything that gpuform or
+a program prints goes to stderr.
 """
 
 import _thread
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import BinaryIO, Literal, TextIO, cast
 
 from gpuform.stacks.cli.failures import ABANDONED, FAILED, SUCCESS, describe_failure
-from gpuform.stacks.cli.running import EXIT_CODES, EventPrinter, print_reason
+from gpuform.stacks.cli.stack_runs import EXIT_CODES, EventPrinter, print_reason
 from gpuform.stacks.cli.terminal.screen import DisplayOptions, Screen
 from gpuform.stacks.cli.terminal.views import EventLines, HumanView, PreviewJson, View
 from gpuform.stacks.engine.deployment import Outcome
@@ -58,30 +59,34 @@ from gpuform.stacks.review.paint import Paint
 from gpuform.stacks.review.summary_text import format_done_operations, format_planned_operations
 from gpuform.stacks.review.text.history_text import render_diagnostics
 
-_ENDING = (signal.SIGINT, signal.SIGTERM)
+_HANDLED_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def main() -> None:
-    """Run the tasks from stdin until there are no more."""
+    """Run the tasks from stdin until there are no more, then end the process.
+
+    The process also ends after a task that ran the project's code.
+    """
     channel = Channel.take_streams()
     channel.send(Hello(version=version("gpuform")))
     threading.Thread(target=channel.listen, name="messages", daemon=True).start()
-    for number in _ENDING:
-        signal.signal(number, lambda _number, _frame: channel.cancel_soon())
+    for number in _HANDLED_SIGNALS:
+        signal.signal(number, lambda _number, _frame: channel.cancel_in_thread())
+    # A process that ran a program is not used again: its modules would be those of another project.
     is_clean = True
-    while is_clean and (task := channel.next_task()) is not None:
+    while is_clean and (task := channel.receive_task()) is not None:
         try:
-            ended = _run_task(task, channel)
-        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - told here, once
+            result = _run_task(task, channel)
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - reported here, once
             code, lines = describe_failure(error, verbose=task.debug)
-            ended = TaskResult(code=code, summary="\n".join(lines).removeprefix("error: "))
-        is_clean = ended.is_clean
-        channel.end(ended)
+            result = TaskResult(code=code, summary="\n".join(lines).removeprefix("error: "))
+        is_clean = result.is_clean
+        channel.send_result(result)
     sys.exit(SUCCESS)
 
 
 def _run_task(task: Task, channel: "Channel") -> TaskResult:
-    """Run the task in its folder and with its variables.
+    """Run the task in its folder with its variables, and return the result.
 
     The result is not `is_clean` where a program ran: its code may leave anything behind in the
     process.
@@ -89,9 +94,9 @@ def _run_task(task: Task, channel: "Channel") -> TaskResult:
     os.chdir(task.folder)
     with set_variables(task.variables):
         workspace = Workspace.find(Path.cwd(), os.environ)
-        ended = _run_operation(task, workspace, channel)
+        result = _run_operation(task, workspace, channel)
     is_clean = find_topology(workspace.project.program) is not None and not channel.is_cancelled
-    return ended.model_copy(update={"is_clean": is_clean})
+    return result.model_copy(update={"is_clean": is_clean})
 
 
 @dataclass(slots=True)
@@ -100,82 +105,95 @@ class Channel:
 
     source: BinaryIO
     target: BinaryIO
-    _sending: threading.Lock = field(default_factory=threading.Lock)
-    _numbers: Iterator[int] = field(default_factory=itertools.count)
-    _waiting: dict[int, "queue.SimpleQueue[OutputsResponse | PassphraseResponse | None]"] = field(
-        default_factory=dict
+    _send_lock: threading.Lock = field(default_factory=threading.Lock)
+    _question_numbers: Iterator[int] = field(default_factory=itertools.count)
+    _answer_queues: dict[int, "queue.SimpleQueue[OutputsResponse | PassphraseResponse | None]"] = (
+        field(default_factory=dict)
     )
-    _running: list[tuple[Callable[[], None], Callable[[], None]]] = field(default_factory=list)
+    _handlers: list[tuple[Callable[[], None], Callable[[], None]]] = field(default_factory=list)
     _tasks: "queue.SimpleQueue[Task | None]" = field(default_factory=queue.SimpleQueue)
-    _is_at_work: bool = False
+    _has_task: bool = False
     is_cancelled: bool = False
     planned_with: dict[str, str] = field(default_factory=dict)
     """The seals of other stacks' plans whose outputs this task uses."""
 
     @classmethod
     def take_streams(cls) -> "Channel":
-        """Take this process's stdin and stdout; what programs print goes to stderr from now on."""
+        """Take over this process's stdin and stdout for messages.
+
+        What programs print goes to stderr from now on, and their stdin is empty.
+        """
         source, target = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-        nothing = os.open(os.devnull, os.O_RDONLY)
-        os.dup2(nothing, 0)
-        os.close(nothing)
+        # A program that reads stdin must not read messages.
+        null_device = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null_device, 0)
+        os.close(null_device)
+        # A program's print must not be taken for a message.
         os.dup2(2, 1)
         return cls(source, target)
 
     def send(self, message: ProcessMessage) -> None:
-        """Send a message. If nobody reads it, the work continues to its end."""
-        with self._sending, contextlib.suppress(OSError, ValueError):
+        """Send a message; if nobody reads it, the work continues to its end."""
+        with self._send_lock, contextlib.suppress(OSError, ValueError):
             self.target.write(encode_message(message))
             self.target.flush()
 
-    def next_task(self) -> Task | None:
-        """Return the next task, or None when there are no more."""
+    def receive_task(self) -> Task | None:
+        """Wait for the next task and return it, or None when there are no more."""
         task = self._tasks.get()
-        self._is_at_work = task is not None
+        self._has_task = task is not None
         self.planned_with = {}
         return task
 
-    def end(self, ended: TaskResult) -> None:
-        """Send the result of the task."""
-        self._is_at_work = False
-        self.send(ended)
+    def send_result(self, result: TaskResult) -> None:
+        """Send the result of the current task."""
+        self._has_task = False
+        self.send(result)
 
     def listen(self) -> None:
-        """Receive messages until the other side closes its stream, which cancels the task."""
+        """Receive messages until the stream is closed, which cancels the current task."""
         for line in self.source:
             message = decode_task_message(line)
             if isinstance(message, Task):
                 self._tasks.put(message)
             elif isinstance(message, OutputsResponse | PassphraseResponse):
-                self._waiting[message.number].put(message)
+                self._answer_queues[message.number].put(message)
             elif isinstance(message, Cancel):
                 self._cancel()
             else:
                 self._terminate()
+        # The end of stdin: the multi-stack run has ended, or was killed.
         self._tasks.put(None)
-        if self._is_at_work:
+        if self._has_task:
             self._cancel()
 
-    def cancel_soon(self) -> None:
-        """Cancel the task from a signal handler, in another thread."""
+    def cancel_in_thread(self) -> None:
+        """Cancel the task in another thread, which a signal handler needs."""
         threading.Thread(target=self._cancel, name="cancel", daemon=True).start()
 
     def ask(
-        self, make: Callable[[int], ProcessMessage]
+        self, build_question: Callable[[int], ProcessMessage]
     ) -> OutputsResponse | PassphraseResponse | None:
-        """Send a question and return the answer, or None once the task is cancelled."""
-        number = next(self._numbers)
+        """Send a question and return the answer, or None once the task is cancelled.
+
+        `build_question` receives the number of the question and returns the message.
+        """
+        number = next(self._question_numbers)
         answers: queue.SimpleQueue[OutputsResponse | PassphraseResponse | None] = (
             queue.SimpleQueue()
         )
-        self._waiting[number] = answers
+        self._answer_queues[number] = answers
         if not self.is_cancelled:
-            self.send(make(number))
+            self.send(build_question(number))
             return answers.get()
         return None
 
     def read_planned_outputs(self, project: str, stack: str) -> PropertyMap | None:
-        """Return the planned outputs of another stack; None where its state has them."""
+        """Return the planned outputs of another stack, or None if only its state has outputs.
+
+        Raises:
+            EngineError: the run was interrupted, or the other stack has no plan.
+        """
         answer = self.ask(
             lambda number: OutputsRequest(number=number, project=project, stack=stack)
         )
@@ -189,71 +207,81 @@ class Channel:
         return unpack_outputs(answer.outputs)
 
     def ask_passphrase(self, prompt: str) -> str:
-        """Ask a person for a passphrase and return the answer."""
+        """Ask a person for a passphrase and return the answer.
+
+        Raises:
+            EngineError: the run was interrupted.
+        """
         answer = self.ask(lambda number: PassphraseRequest(number=number, prompt=prompt))
         if not isinstance(answer, PassphraseResponse):
             raise EngineError("the run was interrupted")
         return answer.passphrase
 
     @contextlib.contextmanager
-    def register(self, cancel: Callable[[], None], leave: Callable[[], None]) -> Iterator[None]:
-        """Let messages cancel or terminate the work, until the context ends."""
-        self._running.append((cancel, leave))
+    def register(self, cancel: Callable[[], None], terminate: Callable[[], None]) -> Iterator[None]:
+        """Call `cancel` or `terminate` when a message asks for it, until the context ends."""
+        self._handlers.append((cancel, terminate))
         try:
             if self.is_cancelled:
                 cancel()
             yield
         finally:
-            self._running.pop()
+            self._handlers.pop()
 
     def _cancel(self) -> None:
         if self.is_cancelled:
             return
         self.is_cancelled = True
-        for answers in list(self._waiting.values()):
+        # A program that waits for an answer would not see the cancellation.
+        for answers in list(self._answer_queues.values()):
             answers.put(None)
-        if self._running:
-            self._running[-1][0]()
+        if self._handlers:
+            self._handlers[-1][0]()
         else:  # outside of a run, such as while waiting for a lock
             _thread.interrupt_main()
 
     def _terminate(self) -> None:
         with contextlib.suppress(Exception):
-            if self._running:
-                self._running[-1][1]()
+            if self._handlers:
+                self._handlers[-1][1]()
+        # At once: other threads may be anywhere, and the pending operations are in the state.
         os._exit(ABANDONED)
 
 
 class _LineStream(TextIOBase):
     """A text stream that sends each line as a message."""
 
-    def __init__(self, channel: Channel, to: Literal["out", "err"]) -> None:
-        self._channel, self._to = channel, to
-        self._begun = ""
+    def __init__(self, channel: Channel, stream: Literal["out", "err"]) -> None:
+        self._channel, self._stream = channel, stream
+        self._unfinished_line = ""
         self._lock = threading.Lock()
 
     def write(self, text: str) -> int:
         with self._lock:
-            *lines, self._begun = (self._begun + text).split("\n")
+            *lines, self._unfinished_line = (self._unfinished_line + text).split("\n")
+            # Text may come in parts: only a complete line is a message.
             for line in lines:
-                self._channel.send(OutputLine(stream=self._to, content=line))
+                self._channel.send(OutputLine(stream=self._stream, content=line))
         return len(text)
 
 
 class _AppliedView:
-    """Shows what is done; of the preview before it only why it failed: the plan was shown."""
+    """Shows an apply.
+
+    Of the preview before it only the errors are shown: the combined plan was shown.
+    """
 
     def __init__(self, view: View, screen: Screen) -> None:
         self._view, self._screen = view, screen
 
-    def begin(self, title: RunStarted) -> Listener:
-        return _ignore_event if title.preview else self._view.begin(title)
+    def begin(self, started: RunStarted) -> Listener:
+        return _ignore_event if started.preview else self._view.begin(started)
 
-    def end(self, ended: RunEnded, outcome: Outcome) -> None:
-        if not ended.started.preview:
-            self._view.end(ended, outcome)
+    def end(self, run_ended: RunEnded, outcome: Outcome) -> None:
+        if not run_ended.started.preview:
+            self._view.end(run_ended, outcome)
         elif not outcome.succeeded:
-            for line in render_diagnostics(ended.record.diagnostics, paint=self._screen.paint):
+            for line in render_diagnostics(run_ended.record.diagnostics, paint=self._screen.paint):
                 self._screen.print(line)
 
     def show_notice(self, text: str) -> None:
@@ -269,16 +297,18 @@ class _PlanningView:
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
 
-    def begin(self, _title: RunStarted) -> Listener:
+    def begin(self, _started: RunStarted) -> Listener:
         return _ignore_event
 
-    def end(self, ended: RunEnded, outcome: Outcome) -> None:
-        # What a failed plan says as an error is why it failed, and is told there
-        diagnostics = ended.record.diagnostics
-        shown = (
-            diagnostics if outcome.succeeded else [d for d in diagnostics if d.severity != "error"]
+    def end(self, run_ended: RunEnded, outcome: Outcome) -> None:
+        # The errors of a failed plan are its result, and shown there.
+        diagnostics = run_ended.record.diagnostics
+        shown_diagnostics = (
+            diagnostics
+            if outcome.succeeded
+            else [diagnostic for diagnostic in diagnostics if diagnostic.severity != "error"]
         )
-        for line in render_diagnostics(shown, paint=self._screen.paint):
+        for line in render_diagnostics(shown_diagnostics, paint=self._screen.paint):
             self._screen.print(line)
 
     def show_notice(self, text: str) -> None:
@@ -293,11 +323,14 @@ def _ignore_event(_event: Event) -> None:
 
 
 def _run_operation(task: Task, workspace: Workspace, channel: Channel) -> TaskResult:
-    lines = [cast("TextIO", _LineStream(channel, to)) for to in ("out", "err")]
-    screen = Screen(lines[0], lines[1], Paint(task.color), interactive=False)
+    streams = [cast("TextIO", _LineStream(channel, stream)) for stream in ("out", "err")]
+    # Never interactive: the terminal belongs to the multi-stack run, which asks for all stacks.
+    screen = Screen(streams[0], streams[1], Paint(task.color), interactive=False)
     options = RunOptions(**task.options)
     callbacks = OperationCallbacks(
-        EventPrinter(_create_view(task, options, screen), screen, tells=task.form == "text"),
+        EventPrinter(
+            _create_view(task, options, screen), screen, prints_messages=task.form == "text"
+        ),
         interruptions=channel,
     )
     selected = SelectedStack(
@@ -334,10 +367,14 @@ def _create_view(task: Task, options: RunOptions, screen: Screen) -> View:
 
 
 def _report_plan(result: RunResult, planned_with: Mapping[str, str]) -> TaskResult:
-    """Return the result of a preview; a plan that gates stop is one, for its dependents."""
+    """Return the task's result for a preview.
+
+    A plan stopped by gates is a success here: dependents need its outputs, and the multi-stack run
+    evaluates the gates.
+    """
     if result.plan is None or result.reason in (ExitReason.FAILED, ExitReason.CANCELLED):
-        text = _join_errors(result.diagnostics) or "the preview was interrupted"
-        return TaskResult(code=FAILED, reason=result.reason, summary=text)
+        message = _join_errors(result.diagnostics) or "the preview was interrupted"
+        return TaskResult(code=FAILED, reason=result.reason, summary=message)
     return TaskResult(
         code=SUCCESS,
         reason=result.reason,
@@ -348,9 +385,9 @@ def _report_plan(result: RunResult, planned_with: Mapping[str, str]) -> TaskResu
 
 
 def _report_drift(result: DriftResult) -> TaskResult:
-    text = _join_errors(result.diagnostics)
+    errors = _join_errors(result.diagnostics)
     code = SUCCESS if result.succeeded else FAILED
-    summary = format_planned_operations(result.plan.summary) if result.succeeded else text
+    summary = format_planned_operations(result.plan.summary) if result.succeeded else errors
     return TaskResult(
         code=code, plan=result.plan, summary=summary or "not every resource could be read"
     )
