@@ -73,7 +73,9 @@ def lock_stack(session: Session, workspace: Workspace, name: str) -> Iterator[No
     Raises:
         EngineError: another command holds the lock for longer than --lock-timeout.
     """
-    lock = workspace.backend.lock(workspace.project.name, name, build_lock_timeout(session.screen))
+    lock = workspace.backend.create_lock(
+        workspace.project.name, name, build_lock_timeout(session.screen)
+    )
     with raise_on_signals(), lock:
         yield
 

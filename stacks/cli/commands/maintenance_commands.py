@@ -304,8 +304,8 @@ def cancel(name: str | None, yes: bool) -> int:
     with open_session() as session:
         workspace = Workspace.find(Path.cwd(), session.environ, runs_program=False)
         name = workspace.resolve(name or session.stack)
-        lock = workspace.backend.lock(workspace.project.name, name)
-        holders = lock.holders()
+        lock = workspace.backend.create_lock(workspace.project.name, name)
+        holders = lock.list_holders()
         if not holders:
             lock.cancel()  # refused while a process works whose file somebody removed
             session.screen.print(f"Stack {name} is not locked.")

@@ -143,7 +143,8 @@ def list_stacks(everything: bool, as_json: bool) -> None:
             selected = workspace.selected()
         if everything:
             selected_full_name = None if selected is None else build_full_name(project, selected)
-            names = [(full_name, full_name.split("/")) for full_name in workspace.backend.stacks()]
+            full_names = workspace.backend.list_stacks()
+            names = [(full_name, full_name.split("/")) for full_name in full_names]
             rows = [
                 _build_row(workspace, parts[1], parts[2], full_name, selected_full_name)
                 for full_name, parts in names

@@ -70,10 +70,13 @@ def history(as_json: bool, show_secrets: bool, page_size: int, page: int) -> Non
     with open_session() as session:
         workspace = find_workspace(session, runs_program=False)
         name = workspace.resolve(session.stack)
-        runs, skip = workspace.backend.runs(workspace.project.name, name), (page - 1) * page_size
+        runs, skip = (
+            workspace.backend.open_history(workspace.project.name, name),
+            (page - 1) * page_size,
+        )
         # Numbers count from the oldest run; the page shows the newest first.
         latest = len(runs.names) - skip
-        entries = runs.latest(skip, page_size)
+        entries = runs.list_latest(skip, page_size)
         if as_json:
             crypter = _open_crypter(workspace, session) if show_secrets else None
             rows = [

@@ -145,7 +145,7 @@ def _repair_state(screen: Screen, workspace: Workspace, name: str, *, yes: bool)
     backup_location = backend.restore(project, name, result.snapshot.to_json(SEALED))
     # The journal's changes are in the repaired state; journals of other states stay.
     if sealed_state.recovered and not sealed_state.orphaned_journals:
-        backend.journal(project, name).remove()
+        backend.open_journal(project, name).remove()
     screen.print(f"The state is repaired. What was there is kept in {backup_location}.")
     return SUCCESS
 
@@ -220,7 +220,7 @@ def _reject_state_of_another_stack(
 
 def _discard_journal(screen: Screen, workspace: Workspace, name: str, *, yes: bool) -> int:
     backend, project = workspace.backend, workspace.project.name
-    stack_journal = backend.journal(project, name)
+    stack_journal = backend.open_journal(project, name)
     if not stack_journal.read():
         screen.print(f"Stack {name} has no journal of an interrupted run.")
         return SUCCESS

@@ -271,7 +271,7 @@ def _open_source_and_dest(
         resources.enter_context(raise_on_signals())
         # In order: two moves at once must not wait for each other's lock.
         for stack_id in sorted((source_id, dest_id)):
-            resources.enter_context(backend.lock(*stack_id, lock_timeout))
+            resources.enter_context(backend.create_lock(*stack_id, lock_timeout))
         opened = _open_stack(workspace, source_id, passphrase)
         yield (
             opened,
