@@ -14,7 +14,7 @@ GpuformError
 │       ├── ForeignAnswer     it is not the platform's own
 │       └── Contradicted      one says gone, another shows the object
 ├── Unreachable               the request certainly never left this machine
-├── UnknownOutcome            the request may have had its effect; no answer tells
+├── UnknownOutcome            the request may have had its effect; no answer shows
 ├── Unfinished                a change may be done, all of it or in part
 ├── MissingCredentials        no key is configured
 ├── NotReady                  waiting ended before the object was as wanted
@@ -160,7 +160,7 @@ class Unreachable(GpuformError):
 
 
 class UnknownOutcome(GpuformError):
-    """The request may have reached the platform, and no answer tells what became of it."""
+    """The request may have reached the platform, and no answer shows its outcome."""
 
     help_page = "concepts/intents"
 
@@ -175,7 +175,7 @@ class Unfinished(GpuformError):
 
 
 class MissingCredentials(GpuformError):
-    """No key for the platform is configured; `page` tells how to get one."""
+    """No key for the platform is configured; `page` explains how to get one."""
 
     def __init__(self, message: str, hint: str | None = None, *, page: str = "start/index") -> None:
         super().__init__(message, hint)

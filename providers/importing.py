@@ -67,7 +67,7 @@ def merge_import_inputs(kind: Kind, text: str, listed_inputs: Mapping[str, Any])
             raise GpuformError(
                 f"the {name} of {parse_object_id(kind, text)} is {listed_inputs[name]}, not "
                 f"{value}",
-                hint="correct what is behind the @, or leave it out: the platform tells it",
+                hint="correct what is behind the @, or leave it out: the platform reports it",
             )
     return {**listed_inputs, **given_inputs}
 
@@ -118,14 +118,14 @@ def import_object(kind: Kind, text: str, settings: Settings) -> ReadResult:
     for name in public_names:
         if name not in inputs:
             raise GpuformError(
-                f"the platform does not tell the {name} of {parsed_id}, which a program has to "
+                f"the platform does not report the {name} of {parsed_id}, which a program has to "
                 "declare",
                 hint=describe_import_format(kind, text) if name == kind.import_field else None,
             )
     for name, value in secrets.items():
         if not value:
             raise GpuformError(
-                f"the platform does not tell the {name} of {parsed_id}, a secret that a program "
+                f"the platform does not report the {name} of {parsed_id}, a secret that a program "
                 "has to "
                 "declare",
                 hint=f"set {build_secret_variable(name)} in the environment of the import to what "

@@ -49,8 +49,8 @@ MEANINGS: Final[Mapping[Permission, str]] = {
     Permission.START_TERMINATED: "start what its own auto-termination or `idle` has stopped",
     Permission.RENEW_EXPIRED: "make again what has expired",
     Permission.FORGET_MANY: "forget three or more resources that their platforms say are gone",
-    Permission.NEW_ADDRESS: "go on with a stack whose platform is at another address now",
-    Permission.EVICT_JOBS: "end the jobs on nodes that are taken away, or that nobody tells",
+    Permission.NEW_ADDRESS: "continue with a stack whose platform is at another address now",
+    Permission.EVICT_JOBS: "end the jobs on removed nodes, also where nobody reports jobs",
     Permission.REPAIR: "repair broken nodes whose `repair` wants the plan to be reviewed",
     Permission.REAL_SCHEDULERS: "ask real schedulers, and drain their nodes, on the emulator",
 }

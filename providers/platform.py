@@ -5,7 +5,7 @@ alone, so that importing them costs next to nothing; the emulator reads them, to
 
 A distribution announces a platform by an entry point of the group `gpuform.platforms`: the
 platform's name, and the dotted path of its `Platform`. One that cannot be used is left out and
-keeps nobody from using the others; whoever names it is told why.
+keeps nobody from using the others; a command that names it reports why.
 """
 
 import re
@@ -185,7 +185,7 @@ def find_platforms() -> tuple[Mapping[str, Platform], Mapping[str, Unusable]]:
         if reason:
             unusable[name] = Unusable(
                 f"the distribution {owner} announces it, and {reason}",
-                f"update or uninstall {owner}, or tell its authors",
+                f"update or uninstall {owner}, or inform its authors",
             )
         else:
             usable[name] = platform

@@ -1,1 +1,1 @@
-"""What can be said: models, their rules, and the pure difference between two of them."""
+"""Define the models of inputs, outputs and answers, their rules, and the changes between two."""

@@ -190,7 +190,7 @@ class GateInputs(InputModel):
             )
         stack_rules = {"max_hourly_cost", "python"} & {*declared_rules}
         if stack_rules and values.get("resources") is not None:
-            yield Problem("resources", f"cannot go with {stack_rules.pop()}: it is about the plan")
+            yield Problem("resources", f"conflicts with {stack_rules.pop()}: it is about the plan")
 
 
 class GatesInputs(InputModel):

@@ -148,7 +148,7 @@ def _format_number(value: Any) -> str:
 POLL_INTERVAL_S = 30.0
 """Seconds between two reads of a record whose status is waited for."""
 IDENTIFYING_FIELDS = ("region_id", "tags", "cluster_metadata")
-"""Fields that only people write, which tell records of one id apart."""
+"""Fields that only people write, which distinguish records of one id."""
 
 ObservedCluster = Observed[ClusterOutputs]
 

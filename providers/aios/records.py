@@ -63,7 +63,7 @@ SENT_EVIDENCE: Final = {"properties": "those declared"}
 """Evidence of an object that has everything that a create has sent."""
 
 HARDWARE_STAYS = (
-    "deleting it deletes the registry's record alone: the hardware goes on existing, and costing"
+    "deleting it deletes the registry's record alone: the hardware remains, and continues to cost"
 )
 
 T = TypeVar("T")
@@ -159,7 +159,7 @@ def require_nodes(record: wire.Cluster) -> wire.Cluster:
     """
     if not record.has_node_list:
         raise ServerError(
-            f"aios: the answer about cluster {record.id} tells no nodes",
+            f"aios: the answer about cluster {record.id} has no nodes",
             method="GET",
             path=f"/clusters/{record.id}",
             status=200,
@@ -238,7 +238,7 @@ def build_recreated_error(label: str) -> GpuformError:
     """Return the error for a change of an object which somebody else has created again."""
     return GpuformError(
         f"{label} is gone from the registry: somebody has made another one under its id",
-        hint="refresh (`gpuform refresh`): the state then lets go of it",
+        hint="refresh (`gpuform refresh`): the state then forgets it",
     )
 
 
@@ -318,7 +318,7 @@ def list_foreign_nodes(
 
 def warn_of_skipped_sums(context: ProviderContext, record: wire.Cluster) -> None:
     """Warn if sums over a record's nodes stay unchanged because a node does not report a number."""
-    gaps = [f"{node} tells no {path}" for node, path in _find_missing_numbers(record)]
+    gaps = [f"{node} has no {path}" for node, path in _find_missing_numbers(record)]
     if find_gaps(WRITE_SUMS, Observation(f"cluster {record.id}", gaps)):
         paths = sorted(set(SUM_PATHS) - set(sum_reported_nodes(_to_declared_nodes(record))))
         context.on_warning(
@@ -577,7 +577,7 @@ class _RecordChange:
             f"node {own_nodes} of cluster {self.cluster_id} is not changed: somebody "
             "removed another "
             f"node at the same moment, and the values of {other_nodes} were overwritten; {outcome}",
-            hint=f"run it again: it finds the place of the node anew{advice}",
+            hint=f"run it again: it finds the place of the node again{advice}",
         )
 
     def _restore_values(

@@ -169,7 +169,7 @@ class CertificationRunner:
         run = self._wait_until_run_ended(chosen, known.run)
         try:
             jobs = self.tester.read_results(run)
-        except UnreadableResult as error:  # the next run tests anew
+        except UnreadableResult as error:  # the next run tests again
             gaps = find_evidence_gaps(machines, known.evidence, request.categories, known.failures)
             gap_outputs = {
                 "gaps": gaps,
@@ -191,7 +191,7 @@ class CertificationRunner:
         # Who was tested beside others, and was left out, is as proven as before.
         retested = {machine.node for machine in chosen} - (verdict.untested.keys() - uncertified)
         earlier = select_current_evidence(known.evidence, machines_now, retested)
-        # What is said against the whole, and of no node, is said against each.
+        # A failure of all nodes together, which names none, counts for each.
         verdict_of_all = (
             verdict
             if len(tested) == len(chosen)

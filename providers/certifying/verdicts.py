@@ -317,7 +317,7 @@ def _find_failures(job: JobResult) -> Iterator[ReportedFailure]:
     is_single, shortfall = len(job.nodes) == 1, _explain_shortfall(job)
     is_at_fault = is_single and (_has_finite_value(job) if shortfall else job.blames_single_node)
     if shortfall and not is_single:
-        # A group's figure cannot tell which of its nodes is slow.
+        # A group's figure does not show which of its nodes is slow.
         shortfall += f" (measured over {len(job.nodes)} nodes together)"
     for failure in job.reported_failures:
         reason_of_node = shortfall if shortfall and not failure.is_alone else failure.reason

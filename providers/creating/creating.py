@@ -4,7 +4,7 @@
    in the intent, else by `evidence`, and nothing is sent. During the propagation time after its
    request, lists and lookups may lag behind: they are repeated.
 2. List the objects of that name. An object that nothing shows to be ours belongs to somebody:
-   NameTaken; where an earlier attempt may have created the object, nobody can tell:
+   NameTaken; where an earlier attempt may have created the object, nobody knows whose it is:
    AdoptionQuestion.
 3. Write the intent, send once. A definite refusal removes the intent. After an unknown outcome
    search as in 1; if nothing appears, the intent stays for the next run, which searches once more.
@@ -128,7 +128,7 @@ def create_once(context: ProviderContext, creation: Creation) -> str:
 
     Raises:
         NameTaken: an object of somebody else has the name.
-        AdoptionQuestion: nobody can tell whose object has the name.
+        AdoptionQuestion: it is unknown whose object has the name.
         UnknownOutcome: nobody knows whether the object was created; the intent stays.
         NothingMade: the call only searches, and nothing was created.
         GpuformError: the platform refused; nothing exists.
@@ -366,7 +366,7 @@ def _find_after_unknown_outcome(
     `reason` says why no answer came.
 
     Raises:
-        AdoptionQuestion: nobody can tell which object is ours.
+        AdoptionQuestion: it is unknown which object is ours.
         UnknownOutcome: no object of the name appeared in time; the intent stays.
     """
     target = creation.target
@@ -406,7 +406,7 @@ def search_created(context: ProviderContext, creation: Creation, intent: Intent)
     first complete search has ended without a result.
 
     Raises:
-        AdoptionQuestion: nobody can tell which object is ours.
+        AdoptionQuestion: it is unknown which object is ours.
         NotEnoughEvidence: the deadline passed before the propagation time.
         GpuformError: the platform has not answered the last search.
     """

@@ -364,7 +364,7 @@ class DrainOperation:
             InvalidNodeNames: the requested names do not fit the nodes.
             GpuformError: there are fewer nodes than `count`.
         """
-        # What cannot be cordoned cannot be told to a platform that picks by itself.
+        # A platform that picks nodes by itself knows our choice only from cordons.
         eligible = (
             [worker for worker in workers if worker.scheduled_node]
             if self._target.removes_cordoned
@@ -382,7 +382,7 @@ class DrainOperation:
                 f"them, and not {missing}",
                 hint="wait until the nodes have joined, or remove them on the platform's own pages",
             )
-        # A node of which nobody tells the jobs is not an idle one.
+        # A node whose jobs nobody reports does not count as idle.
         with_known_jobs = [
             worker
             for worker in eligible

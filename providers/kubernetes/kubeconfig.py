@@ -293,7 +293,7 @@ def load_declared_kubeconfig(
             return ""  # whoever reads it says that it is none
         if declared.context is not None:
             if declared.context not in _list_context_names(config):
-                # Which contexts a file has is nothing to tell whoever may not use it.
+                # The contexts of a file are not named to a program that may not use the file.
                 require_scheduler_access(
                     declared, f"{field_prefix}kubeconfig: {path}", _get_first_server(config)
                 )

@@ -162,7 +162,7 @@ class KubernetesScheduler:
         try:
             self._client.create_object(path, eviction)
         except (RateLimited, NotFound, Conflict, UnknownOutcome):
-            return  # forbidden by its budget now, gone, replaced; or the next look tells
+            return  # forbidden by its budget now, gone, replaced; or the next look shows
 
 
 def is_job(pod: KubernetesObject) -> bool:

@@ -159,7 +159,7 @@ def _find_contradictions(
             f"{len(node_names)}"
         )
     if overview.utilization is None:
-        yield "overview: utilization is not told"
+        yield "overview: utilization is not reported"
     # The overview's value is a mean, and a mean is never above the highest value.
     elif overview.utilization * 100 > highest + _TOLERANCE_PERCENT:
         yield (

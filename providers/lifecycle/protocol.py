@@ -310,7 +310,7 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         request. Waits only while lists may lag behind.
 
         Raises:
-            AdoptionQuestion: nobody can tell which object is ours.
+            AdoptionQuestion: it is unknown which object is ours.
             UnknownOutcome: an interrupted create under an earlier declaration may have made an
                 object.
             GpuformError: the platform does not answer, or does not show the object that it listed.

@@ -205,7 +205,7 @@ class _CategoryReports:
             return None
         config_map = self._engine.find_config_map(self._namespace, reference.name)
         label = f"the list of nodes {self._namespace}/{reference.name}"
-        # The engine names the list, so its nodes were in it: without it they cannot be told apart.
+        # The engine names the list with the nodes: without it they cannot be distinguished.
         if config_map is None:
             raise UnreadableResult(f"{label} not found: its results are unknown")
         try:

@@ -235,7 +235,7 @@ class Intents:
         """
         resolved_intents = [] if intent is None else [intent]
         if urn:
-            # A late one tells of another object than the one that the state has.
+            # A late one names another object than the one that the state has.
             resolved_intents += [
                 candidate_intent
                 for candidate_intent in self.list_for_urn(urn)

@@ -44,7 +44,7 @@ _EXIT_LINE_START = "gpuform: exit code "
 _EXIT_LINE = re.compile(
     rf"^{_EXIT_LINE_START}(\d{{1,3}})(?: on (\S+))?\s*\Z", re.MULTILINE | re.ASCII
 )
-# sbatch tells these when a job may have been made all the same.
+# Messages of sbatch after which a job may exist all the same.
 _LOST_ANSWER_MESSAGES = (
     "send/recv",
     "zero bytes",
@@ -253,7 +253,7 @@ class BatchQueue:
         job_id = output.stdout.strip().split(";")[0]
         if not (job_id.isascii() and job_id.isdecimal()):
             raise UnknownOutcome(
-                f"sbatch ({self._commands.label}) told no id of a job: "
+                f"sbatch ({self._commands.label}) printed no job id: "
                 f"{escape_invisible(output.stdout)[:80]!r}",
                 hint=f"look for it: `squeue --name={job.name} --states=all`",
             )
@@ -386,7 +386,7 @@ def _is_refused_option(word: str) -> bool:
     """Return True if an option asks for several jobs, another cluster, or a wait."""
     head = word.split("=", maxsplit=1)[0]
     is_short = re.match(r"-[aMW]", word) is not None
-    # getopt takes the beginning of an option for the whole.
+    # getopt accepts the beginning of an option for the complete option.
     is_long = len(head) > 2 and any(option.startswith(head) for option in _REFUSED_OPTIONS)
     return is_short or is_long or word in ("--", ":", "hetjob")
 

@@ -81,10 +81,10 @@ def parse_nodes(output: str) -> list[SlurmNode]:
         return []
     blocks = [block for block in re.split(r"\n\s*\n", output.strip()) if block]
     if not blocks:
-        raise ValueError("it told no nodes")
+        raise ValueError("it shows no nodes")
     nodes = [_parse_node(block) for block in blocks]
     if len({node.name for node in nodes}) < len(nodes):
-        raise ValueError("it told a node twice")
+        raise ValueError("it shows a node twice")
     return [node for node in nodes if "FUTURE" not in node.states]
 
 
@@ -94,7 +94,7 @@ def _parse_node(block: str) -> SlurmNode:
     name = re.match(r"NodeName=([\w.-]+)(?: |$)", first, re.ASCII)
     states = [line for line in lines if line.startswith("   State=")]
     reasons = [line for line in lines if line.startswith("   Reason=")]
-    # Comments may hold lines as well: what is not plain is not believed.
+    # Comments may contain such lines: an ambiguous block is refused.
     if name is None or len(states) != 1 or len(reasons) > 1:
         raise ValueError(f"{first[:80]!r} begins no node")
     reason = reasons[0].removeprefix("   Reason=") if reasons else ""

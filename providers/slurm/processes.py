@@ -138,7 +138,7 @@ class SshCommandRunner:
         # 255 is ssh's own code: it could not connect, or lost the connection while the command ran.
         if result.exit_code != 255:
             return result
-        message = escape_invisible(" ".join(result.stderr.split()))[-300:] or "it said nothing"
+        message = escape_invisible(" ".join(result.stderr.split()))[-300:] or "no message"
         hint = next((remedy for part, remedy in _SSH_REMEDIES if part in message.lower()), None)
         error_type = UnknownOutcome if is_change else Unreachable
         raise error_type(

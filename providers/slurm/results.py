@@ -383,8 +383,8 @@ def _observe_script_success(state: "_JobState", output: str, ran_on: Sequence[st
     if not ran_on:
         missing.append("it names no node that the job ran on")
     elif printed_nodes and {*printed_nodes} != {*ran_on}:
-        node_lists = f"{', '.join(ran_on)}, and told the job {', '.join(printed_nodes)}"
-        missing.append(f"it names other nodes of the job than it told the job: {node_lists}")
+        node_lists = f"{', '.join(ran_on)}, and named to the job {', '.join(printed_nodes)}"
+        missing.append(f"it names other nodes than it named to the job: {node_lists}")
     return Observation("Slurm", missing)
 
 

@@ -238,7 +238,7 @@ def _to_scheduled_node(node: SlurmNode, jobs: Iterable[RunningJob]) -> Scheduled
     visible_jobs = tuple(jobs)
     # Slurm's PrivateData can hide the jobs of other users: a busy node must not look idle.
     hidden_jobs = (
-        (RunningJob(id="unknown", name="not told by Slurm"),)
+        (RunningJob(id="unknown", name="not reported by Slurm"),)
         if node.is_busy and not visible_jobs
         else ()
     )
@@ -281,7 +281,7 @@ def build_command_error(command: Sequence[str], output: CommandOutput, label: st
     The error is Unreachable if slurmctld did not answer the command.
     """
     printed = " ".join(output.stderr.split()) or " ".join(output.stdout.split())
-    printed = escape_invisible(printed) or "it said nothing"
+    printed = escape_invisible(printed) or "no message"
     message = (
         f"`{' '.join(command[:3])}` failed ({label}, exit code {output.exit_code}): {printed[:300]}"
     )

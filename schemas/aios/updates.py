@@ -243,7 +243,7 @@ def build_last_entry_removal(record: wire.Cluster, node: Values) -> UpdateReques
     """
     last_entry = [entry for entry in record.nodes.node_data if entry.id == node["id"]][-1]
     object_id = wire.parse_object_id(last_entry.object_id)
-    # two entries with the same id can only be told apart by Mongo's id or all values
+    # two entries with the same id can only be distinguished by Mongo's id or all values
     conditions = (
         {"_id": object_id}
         if object_id

@@ -83,7 +83,7 @@ def test_otherwise_nodes_and_clusters_go_together(
     assert sorted(planned.operations) == ["delete"] * 3
     told = embedded.told("warning")
     assert len(told) == 3
-    assert all("the hardware goes on existing" in each for each in told)
+    assert all("the hardware remains" in each for each in told)
     assert embedded.destroy().ok
     assert platform.objects(CLUSTER) == []
 

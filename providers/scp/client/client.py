@@ -168,7 +168,7 @@ class ScpClient:
         SCP's refusal is no error while the node is EDITING: the request is then taken for sent
         before.
         """
-        # Which public IP a node has is never told: only a change under way is taken for this one.
+        # SCP never reports which public IP a node has: only a change in progress counts as ours.
         body, has_effect = (
             wire.build_public_nat_ip(public_ip_address_id),
             _has_state(NodeState.EDITING),

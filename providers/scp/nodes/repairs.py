@@ -286,7 +286,7 @@ class NodeInspection:
             node.id: node.model_copy(
                 update={
                     "trouble": conditions[node.id].problem[:_MAX_REASON_LENGTH],
-                    # Nobody tells, or not of this machine: it is as long as we have seen it.
+                    # No time is reported for this machine: gpuform's first observation counts.
                     "unusable_since": self._validate_since(
                         node, conditions[node.id].problem_since, now
                     )

@@ -281,7 +281,7 @@ class PoolCreator:
             )
         fabric = Target("scp", "Fabric", name, self._inputs.node_pool_id)
         try:
-            # Held until the call ends, so that a second pool of this program is refused.
+            # Kept until the call ends, so that a second pool of this program is refused.
             self._context.exit_stack.enter_context(self._context.intents.claim(fabric))
         except NameTaken:
             raise NameTaken(

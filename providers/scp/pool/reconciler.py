@@ -153,7 +153,7 @@ class PoolReconciler:
             if evicted_ids <= self._drained_ids:
                 return plan
             drained_names = self.drainer.drain_nodes(eviction, self.nodes.all)
-            if drained_names is None:  # nobody tells the jobs
+            if drained_names is None:  # the scheduler reports no jobs
                 self._drained_ids |= evicted_ids
                 return plan
             self._drained_ids |= self._get_ids(drained_names)

@@ -301,7 +301,7 @@ def test_the_plan_of_a_deletion_says_that_the_hardware_stays(cluster: Any, regis
     cluster.apply(DECLARED)
     with use_context(registry.create_context()):
         cluster.lifecycle.check_deletion(cluster.state)
-    assert "the hardware goes on existing" in registry.warnings[0]
+    assert "the hardware remains" in registry.warnings[0]
     cluster.delete()
     assert registry.send_request("GET", PATH).status_code == 404
     cluster.delete()

@@ -88,7 +88,7 @@ def test_a_deletion_pulls_the_entry_and_lowers_the_sums(
     second.apply(node(SECOND))
     with use_context(registry.create_context()):
         first.lifecycle.check_deletion(first.state)
-    assert "the hardware goes on existing" in registry.warnings[0]
+    assert "the hardware remains" in registry.warnings[0]
     first.delete()
     record = registry.get_record(ID)
     assert [each["id"] for each in record["nodes"]["nodeData"]] == ["node-2"]

@@ -301,7 +301,7 @@ def test_a_number_that_a_node_does_not_report_is_not_summed_as_zero(
     record = registry.get_record(WEST)
     assert record is not None
     assert (record["swap"], record["nodes"]["count"]) == (999, 2)
-    assert any("theirs tells no swap" in text for text in stack.warnings)
+    assert any("theirs has no swap" in text for text in stack.warnings)
 
 
 def test_a_query_without_nodes_does_not_make_a_node_gone(
