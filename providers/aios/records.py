@@ -566,7 +566,7 @@ class _RecordChange:
         stray_writes = request.find_stray_entries(before, record)
         if not stray_writes:
             return
-        own_nodes = ", ".join(sorted({placed.node_id for _, placed in stray_writes}))
+        own_nodes = ", ".join(sorted({change.node_id for _, change in stray_writes}))
         other_nodes = ", ".join(sorted({entry.id or "no node" for entry, _ in stray_writes}))
         unrestored = self._restore_values(request, before, record) if is_certain else [other_nodes]
         outcome, advice = "they were put back", ""

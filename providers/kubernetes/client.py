@@ -282,7 +282,7 @@ class _ListReader:
             raise _MalformedPage("metadata.remainingItemCount")
         # A list that is shorter than announced has lost a page on the way.
         self._announced_count = max(self._announced_count, len(self.objects) + remaining)
-        # A token that comes back would make the client read in a circle.
+        # A token that comes back would make the client read the same pages for ever.
         if token in self._used_tokens:
             raise _IncompleteList("it gives the same continue token again")
         self.has_more, self.next_page_params = bool(token), {"continue": token}

@@ -84,7 +84,7 @@ from gpuform.schemas.tensorone.termination import find_stopping_limit, read_cred
 FIELDS_APPLIED_BY_START: Final = (*START_FIELDS, "restore_snapshot")
 """Fields with changes that a start applies."""
 DISTINGUISHING_FIELDS: Final = ("gpu_type", "gpu_count", "storage_gb")
-"""Fields to tell the cluster of our own request from another cluster with the name."""
+"""Fields that distinguish the cluster of our own request from another one of the name."""
 FRESH_ANSWER_TIMEOUT_S = 300.0
 """Seconds in which a read is repeated until the answer is new enough."""
 FRESH_ANSWER_PAUSE_S = 5.0

@@ -152,7 +152,7 @@ def find_failed_checks(cluster: wire.Cluster, required: Sequence[str]) -> str | 
     health_words = cluster.status_details.health_checks.model_dump()
     required_words = {f"{name}_health": health_words.get(f"{name}_health") for name in required}
     failed_checks = [
-        f"{name} is {word or 'not told'}"
+        f"{name} is {word or 'not reported'}"
         for name, word in required_words.items()
         if word != "healthy"
     ]

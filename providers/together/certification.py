@@ -213,7 +213,7 @@ def _create_slurm_tester(
     if cluster.cluster_type != "SLURM":
         raise GpuformError(
             f"cluster {cluster.cluster_name} has no Slurm, which a category with `job` needs: "
-            f"its type is {cluster.cluster_type or 'not told'}",
+            f"its type is {cluster.cluster_type or 'not reported'}",
             hint="remove `job`: the Cluster Readiness Engine tests clusters of Kubernetes",
         )
     kube_config = decode_kube_config(cluster.kube_config.get_secret_value())

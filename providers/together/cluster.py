@@ -87,7 +87,7 @@ POLL_INTERVAL_S = 30.0
 """Longest pause between two polls, in seconds: a create takes many minutes."""
 
 DISTINGUISHING_FIELDS = ("num_gpus", "billing_type", "cuda_version", "nvidia_driver_version")
-"""Fields that tell the cluster of our own request from another cluster with the name."""
+"""Fields that distinguish the cluster of our own request from another one of the name."""
 
 
 class ClusterOperations:

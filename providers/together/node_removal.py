@@ -290,7 +290,7 @@ def count_standard_gpus(cluster: wire.Cluster) -> int:
     """Return how many standard GPUs the platform is to keep running, without preemptible ones."""
     live_count = len(list_live_workers(cluster))
     preemptible_gpus = cluster.allocated_preemptible_gpus
-    # the platform's num_gpus may include preemptible GPUs or not: comparing it with the nodes tells
+    # num_gpus may include preemptible GPUs or not: a comparison with the nodes shows it
     includes_preemptible = preemptible_gpus and cluster.num_gpus == GPUS_PER_NODE * live_count
     return cluster.num_gpus - (preemptible_gpus if includes_preemptible else 0)
 

@@ -164,7 +164,7 @@ def _is_repaired_since(worker: wire.GpuWorkerNode, failed_text: str) -> bool:
     False if either time is unknown.
     """
     latest, failed_at = worker.latest_remediation, to_unix_time(failed_text)
-    # without both times nobody can tell which came first: the failure stands
+    # without both times nobody knows which came first: the failure stands
     if latest is None or latest.state != SUCCEEDED or failed_at is None:
         return False
     ended_at = to_unix_time(latest.end_time)

@@ -130,7 +130,7 @@ class ClusterObjects:
         new = self._set_next_version(deepcopy(new))
         namespace, name = _get_key(new)
         self._objects.setdefault(kind.plural, {})[namespace, name] = new
-        # The version at the first save tells a watch whether an object is ADDED or MODIFIED.
+        # The version at the first save shows a watch whether an object is ADDED or MODIFIED.
         created = self._created.setdefault(new["metadata"]["uid"], self.version)
         entry = {"kind": kind.plural, "created": created, "object": new}
         self._store.put(self._object_kind, f"{kind.plural}/{namespace}/{name}", json.dumps(entry))

@@ -166,7 +166,7 @@ def check_access(request: Request, settings: ScpSettings, now: float) -> None:
     """
     _check_headers(request)
     pair = settings.keys.get(request.headers["Scp-Accesskey"])
-    # An unknown key and a wrong signature are both 401; the message tells them apart.
+    # An unknown key and a wrong signature are both 401; the message distinguishes them.
     if pair is None:
         raise _make_unauthorized(
             Message(

@@ -1,7 +1,7 @@
 """Change GPU nodes that exist, without HTTP: check the document's rules, then store the plan.
 
 `routes` calls this module. A call is all or nothing: a broken rule is a 400 before anything
-changes. Where the platform's document is silent the choice is ours and said at the place.
+changes. Where the platform's document is silent the choice is ours and named at the place.
 """
 
 import hashlib

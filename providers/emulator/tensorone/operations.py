@@ -1,6 +1,6 @@
 """Do what TensorOne's API does, without HTTP: check the documented rules, then change the store.
 
-`routes` calls this module. Where the documentation is silent the choice is ours and said at the
+`routes` calls this module. Where the documentation is silent the choice is ours and named at the
 place.
 """
 

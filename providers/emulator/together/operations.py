@@ -2,7 +2,7 @@
 
 `routes` calls this module, and so do the emulated Kubernetes, Slurm and Lens for clusters, nodes
 and volumes. Where the platform's documents are silent (which status code, what a second change does
-to one under way) the choice is ours and said at the place.
+to one under way) the choice is ours and named at the place.
 """
 
 import base64
@@ -348,7 +348,7 @@ class TogetherOperations:
         """
         changed = cluster.apply_credit(self.now, is_exhausted=is_exhausted)
         self._save_cluster(changed)
-        # A volume is held until its cluster is gone, which credit has just moved or called off.
+        # A volume stays attached until its cluster is gone; credit has just moved that time.
         if changed.gone_at != cluster.gone_at and cluster.volume_id is not None:
             volume = self.get_volume(cluster.volume_id)
             released = volume.release(cluster.cluster_id, changed.gone_at)

@@ -48,7 +48,7 @@ def test_one_that_stays_bad_is_named_when_the_time_is_over(world: Any, wanted: J
     reason = bad.outs["not_ready_reason"]
     assert reason.startswith("cluster train: not done after 10m")
     assert reason.endswith(
-        "last seen: running; gpu_health is not told, network_health is unreachable "
+        "last seen: running; gpu_health is not reported, network_health is unreachable "
         "(require_healthy)"
     )
     assert list(world.plan(bad)) == ["ready"]

@@ -275,7 +275,7 @@ def test_a_rule_in_python_that_fails_is_against_the_plan(
         ("gates:\n  a: {python: rules.few}", "gates.a.python: must name a function as MODULE"),
         (
             "gates:\n  a: {python: 'r:f', resources: [b]}",
-            "gates.a.resources: cannot go with python",
+            "gates.a.resources: conflicts with python",
         ),
         ("{}", "gates: is required"),
     ],
