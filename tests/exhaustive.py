@@ -42,7 +42,7 @@ FIRST: Final = (
 CHUNK: Final = 150
 """Tests that one process of pytest plays, or all of a module: more would lose more at a crash."""
 
-PYTEST: Final = (sys.executable, "-m", "pytest", "-q", "-p", "exhaustive_plugin", "-m", "")
+PYTEST: Final = (sys.executable, HERE / "exhaustive_plugin.py", "-q", "-m", "")
 STOPPED: Final = 130
 CHANGED: Final = "+"
 
@@ -249,7 +249,7 @@ def kill_group(process: subprocess.Popen[bytes]) -> None:
 
 
 def start(run: Run, command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
-    environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE), *sys.path[1:]])}
+    environ = {**os.environ}
     environ.pop("PYTHONDONTWRITEBYTECODE", None)
     return subprocess.Popen(command, cwd=run.root, env=environ, start_new_session=True, **options)
 

@@ -1,6 +1,7 @@
 """Lets pytest play the tests of a list and keep each result, for `exhaustive.py`."""
 
 import json
+import sys
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -115,3 +116,9 @@ def describe_reason(report: pytest.TestReport) -> str:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--results") is not None and not hasattr(config, "workerinput"):
         config.pluginmanager.register(ResultWriter(config))
+
+
+if __name__ == "__main__":
+    # A script's folder is on the path without PYTHONPATH, with which no command could be forked
+    # from the warm process.
+    raise SystemExit(pytest.main([*sys.argv[1:], "-p", "exhaustive_plugin"]))
