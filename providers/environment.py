@@ -51,7 +51,7 @@ def require_scheduler_access(
         return
     known_schedulers = os.environ.get(KNOWN_SCHEDULERS_VARIABLE)
     if clock:
-        refusal = f"{label} is not asked: this run is on the emulator, and the scheduler is not"
+        refusal = f"{label} is not asked: this run is on the emulator, and the scheduler is real"
         if known_schedulers is not None:  # who proposes may not allow it
             raise NotAllowed(refusal, hint="a plan against the platforms asks it")
         permissions.require_permission(Permission.REAL_SCHEDULERS, refusal)

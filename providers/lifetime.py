@@ -77,15 +77,14 @@ def find_lifetime_problems(
     ):
         yield Problem(
             "expires",
-            f"ended at {format_moment(parse_expiry(expires))}, and nothing is made that has "
-            "expired: "
-            "declare a later end, or remove the resource",
+            f"ended at {format_moment(parse_expiry(expires))}: declare a later end, or remove "
+            "the resource",
         )
     if power is None or declared.get(power.field) != power.off:
         return
     for name in ("schedule", "idle"):
         if declared.get(name) is not None:
-            reason = f"does not go with {power.field} {power.off}: remove one of the two"
+            reason = f"conflicts with {power.field} {power.off}: remove one of the two"
             yield Problem(name, reason)
 
 
@@ -100,7 +99,7 @@ def describe_rest(power: Power, declared: Values) -> FieldChange:
 
     The entry is no change; its reason has the time when the running hours begin.
     """
-    hours, reason = read_running_hours(declared), "outside of its running hours"
+    hours, reason = read_running_hours(declared), "outside its running hours"
     begin = hours.find_next_change(get_current_context().clock.now()) if hours else None
     if hours and begin is not None:
         reason += f", until {hours.format_moment(begin)}"

@@ -326,7 +326,7 @@ class _Service:
         """
         if not self.url:
             raise MissingCredentials(
-                f"there is no address of the AIOS service: set {self._variable}",
+                f"the address of the AIOS service is missing. Set {self._variable}",
                 hint=f"or store it with the stack: gpuform config set {self._config_key} URL",
                 page="start/aios",
             )

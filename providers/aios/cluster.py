@@ -135,7 +135,7 @@ def build_network_notices(
 def _build_notice(path: str, old: Any, new: Any) -> Notice:
     """Return the notice of a value at `path` which the network has changed from `old` to `new`."""
     after = "nothing" if new is None else _format_number(new)
-    message = f"its {path} in the registry has become {after}; it was {_format_number(old)}"
+    message = f"its {path} in the registry is now {after}; it was {_format_number(old)}"
     return Notice(kind=NoticeKind.CHANGED, text=message)
 
 
@@ -246,7 +246,7 @@ class ClusterOperations:
                 record = None  # an earlier record of the same id, which is gone
             if record is None:  # a GET may be older than the record
                 is_late = context.clock.now() - started_at >= PROPAGATION_TIME_S
-                failure = f"cluster {object_id} is not in the registry" if is_late else None
+                failure = f"cluster {object_id} not found in the registry" if is_late else None
                 return PollResult(None, "not shown yet", failure=failure)
             # Sent once: two writers of the status must not overwrite each other for ever.
             if remaining_requests and record.status not in (None, inputs.status):
@@ -449,7 +449,7 @@ class ClusterOperations:
             current_record = find_record(self._client, object_id)
             exists = current_record is not None and is_ours(current_record)
             return (
-                PollResult(None, current_record.status or "still there")
+                PollResult(None, current_record.status or "still exists")
                 if current_record and exists
                 else None
             )
@@ -492,7 +492,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
 
         The registry has records alone, and no credentials.
         """
-        reason = "the AIOS registry keeps a record of the cluster and no credentials for it"
+        reason = "the AIOS registry has a record of the cluster, but no credentials for it"
         name = str(outputs.get("cluster_id") or "")
         return Access(name=name, no_kubeconfig=reason, no_hosts=reason)
 

@@ -87,8 +87,8 @@ class GpuNodeOperations:
             if record is None:
                 context.refuse_creation()
                 raise GpuformError(
-                    f"cluster_id: the registry has no cluster {cluster_id}",
-                    hint="declare it as an aios.Cluster, and give that as cluster_id",
+                    f"cluster_id: cluster {cluster_id} not found in the registry",
+                    hint="declare it as an aios.Cluster, and use its cluster_id",
                 )
             # The sums are computed from this record, unless this process has written since.
             last_reads[:] = [(require_nodes(record), last_answer)]
@@ -197,7 +197,7 @@ class GpuNodeOperations:
         if len(entries) > 1:
             raise NotReady(
                 f"node {inputs.node_id} is in the record of {cluster_id} {len(entries)} times: "
-                "remove those that are not this stack's",
+                "remove the entries that are not this stack's",
                 last=observed,
             )
         return observed

@@ -27,8 +27,8 @@ _MAX_READS = 3
 """How often a list is read again that changes between its pages, or whose pages expire."""
 _MERGE_PATCH_TYPE = "application/merge-patch+json"
 _HINTS = {
-    401: "the cluster's credential was changed: refresh (`gpuform refresh`) to fetch the new one",
-    403: "the cluster's credential may not do this: ask who administers the cluster",
+    401: "the cluster has a new credential: refresh (`gpuform refresh`) to fetch it",
+    403: "the cluster's credential lacks the permission: ask who administers the cluster",
 }
 
 

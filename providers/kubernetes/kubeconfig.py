@@ -48,9 +48,9 @@ def parse_kubeconfig(kubeconfig: str, cluster: str) -> Kubeconfig:
     try:
         return Kubeconfig.parse(yaml.safe_load(kubeconfig))
     except yaml.YAMLError:
-        reason = "is no YAML"
+        reason = "is not YAML"
     except RecursionError:
-        reason = "is no kubeconfig"
+        reason = "is not a kubeconfig"
     except ValueError as error:
         reason = str(error)
     raise MissingCredentials(
@@ -204,9 +204,9 @@ def _reject_unencrypted_credential(parts: Kubeconfig, cluster: str) -> None:
     if _is_loopback(urlsplit(server).hostname or "") or find_mounted_transport(server):
         return
     raise MissingCredentials(
-        f"the kubeconfig of {cluster} signs in over http, where everybody on the way can read its "
-        "token: gpuform does not use it",
-        hint="give the server's address with https",
+        f"the kubeconfig of {cluster} signs in over http, which exposes its token: gpuform does "
+        "not use it",
+        hint="declare the server's address with https",
         page="guides/access",
     )
 
@@ -299,8 +299,8 @@ def load_declared_kubeconfig(
                 )
                 names = ", ".join(_list_context_names(config)) or "none"
                 raise GpuformError(
-                    f"{field_prefix}context: {path} has no context {declared.context}; "
-                    f"it has {names}"
+                    f"{field_prefix}context: context {declared.context} not found in {path}; it "
+                    f"has {names}"
                 )
             config["current-context"] = declared.context
         elif not config.get("current-context"):

@@ -156,7 +156,7 @@ class LensClient:
         """Raise MissingCredentials if no address is configured."""
         if not self._url:
             raise MissingCredentials(
-                f"there is no address of Lens: set {URL_VARIABLE}",
+                f"the address of Lens is missing. Set {URL_VARIABLE}",
                 hint=f"or store it with the stack: gpuform config set {URL_CONFIG} URL",
                 page="start/lens",
             )
@@ -191,8 +191,8 @@ class LensClient:
             TRUST_WORKLOADS,
             "lens",
             observation,
-            hint="try again; if it stays so, compare the pages of GET /api/clusters/consumers with "
-            "their `total`",
+            hint="try again; if the error persists, compare the pages of GET "
+            "/api/clusters/consumers with their `total`",
         )
         # `require_evidence` has raised: this line is for type checkers.
         raise AssertionError("an observation that misses something is refused")

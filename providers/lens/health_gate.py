@@ -128,8 +128,8 @@ class HealthGateOperations:
         # A refresh of the whole stack must not fail because Lens does not answer.
         except GpuformError as error:
             message = str(error).partition("\n")[0]
-            return f"whether the gate would be passed now is not known: {message}"
-        return f"the gate would not be passed now: {reason}" if reason else None
+            return f"whether the gate would pass now is unknown: {message}"
+        return f"the gate would not pass now: {reason}" if reason else None
 
     def update(
         self,

@@ -293,7 +293,7 @@ class Intents:
                 raise NameTaken(
                     f"another resource of this program is creating the {target.kind} "
                     f"{target.name!r} on {target.platform}",
-                    hint="give each of them a name of its own",
+                    hint="give each resource its own name",
                 )
             _under_way.add(key)
         try:

@@ -207,6 +207,6 @@ def _run_process(
     except OSError as error:
         raise GpuformError(
             f"{command[0]} cannot be run on this machine: {error.strerror}",
-            hint="install it, or choose another way with `slurm: {via: ...}`",
+            hint="install it, or declare another way with `slurm: {via: ...}`",
         ) from error
     return CommandOutput(process.stdout, process.stderr, process.returncode)

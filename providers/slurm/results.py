@@ -82,13 +82,13 @@ def search_result(output: str, pattern: str) -> float | None:
         raise GpuformError(
             f"the pattern {_format_pattern(pattern)} takes longer than "
             f"{_PATTERN_TIMEOUT_S:g} seconds on the output",
-            hint="repeat nothing within a repetition: `(a+)+` takes for ever, `a+` does not",
+            hint="repeat nothing within a repetition: write `a+` instead of `(a+)+`",
         ) from None
     except (subprocess.CalledProcessError, OSError) as error:
         raise GpuformError(
-            f"the pattern {_format_pattern(pattern)} could not be searched for: "
+            f"the pattern {_format_pattern(pattern)}: the search failed: "
             f"{error.__class__.__name__}",
-            hint="try a simpler pattern, and see whether this machine has memory left",
+            hint="try a simpler pattern, and check that this machine has free memory",
         ) from error
     return _parse_number(json.loads(process.stdout))
 
@@ -105,7 +105,7 @@ def _validate_pattern(pattern: str) -> None:
     if not groups:
         raise GpuformError(
             f"the pattern {_format_pattern(pattern)} has no group for the number",
-            hint=r"put it in brackets: `Avg bus bandwidth\s*:\s*([\d.]+)`",
+            hint="put the number in parentheses: `Avg bus bandwidth\\s*:\\s*([\\d.]+)`",
         )
 
 
@@ -276,7 +276,7 @@ class SlurmTester:
         """
         record = self.records.find(self.certification_id)
         if record is None or record.run != run.id:
-            raise GpuformError(f"the jobs of certification {self.name} are others by now")
+            raise GpuformError(f"certification {self.name}: another run has replaced its jobs")
         return record
 
     def _get_job_states(self, job_names: Sequence[str]) -> "dict[str, _JobState]":

@@ -83,12 +83,12 @@ class SlurmScheduler:
             or owner_label != owner_label.strip()
             or "; before: " in owner_label
         ):
-            raise ValueError(f"{owner_label!r} cannot stand in the reason of a node")
+            raise ValueError(f"{owner_label!r} cannot be part of the reason of a node")
         nodes = {node.name: node for node in self._list_slurm_nodes()}
         if missing := sorted(set(node_names) - set(nodes)):
             raise GpuformError(
                 f"Slurm ({self._commands.label}) has no node {', '.join(missing)}",
-                hint="compare with `sinfo -N`: nodes are drained by their NodeName",
+                hint="compare with `sinfo -N`: gpuform drains nodes by their NodeName",
             )
         undrained_nodes = [nodes[name] for name in node_names if not nodes[name].is_drained]
         # One command for all, but for nodes that are down for a reason: it is kept behind ours.
@@ -183,7 +183,8 @@ class SlurmScheduler:
             raise GpuformError(
                 f"what `{' '.join(command[:3])}` printed ({self._commands.label}) cannot be read: "
                 f"{error}",
-                hint="nothing is guessed about nodes with jobs: run it there and look at the line",
+                hint="gpuform does not guess about nodes with jobs: run the command there "
+                "and look at the line",
             ) from error
 
 
@@ -208,8 +209,8 @@ def create_command_runner(
         return LocalCommandRunner(sudo=bool(inputs.sudo))
     if not kubeconfig:
         raise GpuformError(
-            f"cluster {cluster} has no kubeconfig yet, and its Slurm is asked through it",
-            hint="wait until the cluster is ready, or ask by `slurm: {via: ssh}`",
+            f"cluster {cluster} has no kubeconfig yet, and gpuform needs it to ask its Slurm",
+            hint="wait until the cluster is ready, or declare `slurm: {via: ssh}`",
         )
     from gpuform.providers.slurm.pods import PodCommandRunner  # noqa: PLC0415 - who logs in needs none
 
@@ -265,7 +266,10 @@ def _get_previous_reason(node: SlurmNode) -> str | None:
 
 
 _REMEDIES = (
-    ("a password is required", "let sudo run scontrol without a password, or say `sudo: false`"),
+    (
+        "let sudo run scontrol without a password, or declare `sudo: false`",
+        "let sudo run scontrol without a password, or say `sudo: false`",
+    ),
     ("invalid user id", "it needs an operator or administrator of Slurm: another user, or sudo"),
     ("permission denied", "it needs an operator or administrator of Slurm: another user, or sudo"),
     ("invalid node name", "the node has just left: try again, and compare with `sinfo -N`"),
@@ -305,7 +309,7 @@ def create_declared_scheduler(inputs: ScheduledDrainInputs, label: str) -> Sched
     kube, slurm = inputs.kubernetes, inputs.slurm
     if kube is None and slurm is None:
         raise GpuformError(
-            f"nodes of {label} are cordoned, and nobody is declared who could uncordon them",
+            f"nodes of {label} are cordoned, and no scheduler is declared that can uncordon them",
             hint="declare drain.kubernetes or drain.slurm as before",
         )
     kubeconfig = None if kube is None else load_declared_kubeconfig(kube)

@@ -138,7 +138,7 @@ def _find_due_by_hours(
         return None
     others = {name: value for name, value in inputs.items() if name != power.field}
     if not hours.contains_moment(now):
-        return DueChange("outside of its running hours", {**others, power.field: power.off})
+        return DueChange("outside its running hours", {**others, power.field: power.off})
     if (
         observed.get("stopped_by")
         and Permission.START_TERMINATED not in permissions.get_permissions()

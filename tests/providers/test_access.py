@@ -130,7 +130,7 @@ def test_scps_nodes_with_a_public_address() -> None:
 
 def test_a_registry_has_no_credentials() -> None:
     found = access("aios", "Cluster", {"cluster_id": "c"})
-    assert "keeps a record" in found.no_kubeconfig
+    assert "has a record" in found.no_kubeconfig
     assert not found.hosts
 
 

@@ -47,7 +47,7 @@ VARIABLES: Final = (
     Variable(
         "GPUFORM_CREATE_ANEW",
         GPUFORM,
-        "`1` says that an interrupted create has made nothing that is still there.",
+        "`1` says that an interrupted create has made nothing that still exists.",
         flag="--create-anew",
     ),
     Variable(

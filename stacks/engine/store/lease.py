@@ -266,7 +266,7 @@ class OtherStacks:
         if claim and self._lock.take() is LockAttempt.HELD:
             raise EngineError(
                 f"another command is importing into a stack of {self._backend.url}",
-                hint="run the command again when that repair has ended",
+                hint="run it again when that has ended",
             )
         return find_owners(self._backend, self._stack)
 

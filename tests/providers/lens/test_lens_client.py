@@ -121,7 +121,7 @@ def test_a_token_is_sent_and_never_told() -> None:
 
 def test_where_it_is() -> None:
     assert not is_configured(Settings(environ={}))
-    with pytest.raises(MissingCredentials, match="set LENS_URL") as caught:
+    with pytest.raises(MissingCredentials, match="Set LENS_URL") as caught:
         get_client(Settings(environ={})).get_overview()
     assert "lens:url" in str(caught.value)
     for url in (URL, f"{URL}/", f"{URL}/api", f"{URL}/api/"):

@@ -181,7 +181,7 @@ def test_unchanged_it_stays_as_it_was_and_a_look_tells_what_is_amiss(world: Worl
     assert told(made) == []
     world.show(healthyNodes=2, faultyNodes=1)
     seen = refreshed(world)
-    text = "the gate would not be passed now: healthyNodes=2 (wanted: at least 9)"
+    text = "the gate would not pass now: healthyNodes=2 (wanted: at least 9)"
     assert seen == {**made, "amiss_now": text}
     assert told(seen) == [text]
     world.show()
@@ -194,11 +194,11 @@ def test_a_silent_lens_keeps_nobody_from_a_look(
     world.create()
     world.admin("POST", "faults", {"method": "GET", "path": "overview", "count": 1, "status": 500})
     seen = refreshed(world)
-    assert "now is not known: lens: GET /clusters/overview answered 500" in seen["amiss_now"]
+    assert "now is unknown: lens: GET /clusters/overview answered 500" in seen["amiss_now"]
     assert seen["ready"] is True
     monkeypatch.delenv("LENS_URL")
     (text,) = told(refreshed(world))
-    assert "is not known: there is no address of Lens: set LENS_URL" in text
+    assert "is unknown: the address of Lens is missing. Set LENS_URL" in text
 
 
 def test_a_state_of_an_older_version_plans_nothing(world: World) -> None:
@@ -256,7 +256,7 @@ def test_an_import_shows_the_overview_of_now(world: World) -> None:
 
 def test_without_an_address_there_is_no_gate(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LENS_URL")
-    with pytest.raises(GpuformError, match="set LENS_URL"):
+    with pytest.raises(GpuformError, match="Set LENS_URL"):
         world.create()
 
 

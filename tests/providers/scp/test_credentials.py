@@ -144,8 +144,8 @@ def test_an_empty_file_counts_as_missing(home: Home, text: str) -> None:
     [
         ('{"secret-key": "hunter2"', ":1:25: this is not JSON"),
         ('{"a": 1,\n "secret-key": hunter2}', ":2:16: this is not JSON"),
-        ('["hunter2"]', " does not have a JSON object"),
-        ('"hunter2"', " does not have a JSON object"),
+        ('["hunter2"]', " is not a JSON object"),
+        ('"hunter2"', " is not a JSON object"),
     ],
 )
 @pytest.mark.parametrize("name", ["config.json", "credentials.json"])

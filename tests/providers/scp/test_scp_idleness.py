@@ -118,7 +118,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Watched:
 def test_one_quiet_observation_is_not_enough(watched: Watched) -> None:
     verdict = watched.look()
     assert not verdict.is_idle
-    assert verdict.because.startswith("idle for less than a minute, so that it may be due at ")
+    assert verdict.because.startswith("idle for less than a minute: the stop may be due at ")
 
 
 def test_quiet_observations_over_the_declared_time_are_idleness(watched: Watched) -> None:

@@ -85,15 +85,15 @@ def test_the_state_decides_whether_a_job_has_ended_and_succeeded(
     "name", ["", "-n", "a b", "a,b", "a\nb", "a/../b", "%j", "$(id)", "a" * 129]
 )
 def test_an_invalid_job_name_is_refused(name: str) -> None:
-    with pytest.raises(GpuformError, match="is no name of a batch job"):
+    with pytest.raises(GpuformError, match="is not a name of a batch job"):
         BatchJob(name, "#!/bin/sh\n", ["w0"])
-    with pytest.raises(GpuformError, match="is no name of a batch job"):
+    with pytest.raises(GpuformError, match="is not a name of a batch job"):
         BatchQueue(LocalCommandRunner()).read_output(name)
 
 
 @pytest.mark.parametrize("nodes", [[], ["w0", "w0"], ["w[0-3]"], ["w0,w1"], ["-x"], [""]])
 def test_invalid_nodes_are_refused(nodes: list[str]) -> None:
-    with pytest.raises(GpuformError, match=r"no node|a node twice|is no name of a node"):
+    with pytest.raises(GpuformError, match=r"no node|a node twice|is not the name of a node"):
         BatchJob("a", "#!/bin/sh\n", nodes)
 
 
@@ -120,13 +120,13 @@ def test_sbatch_lines_behind_a_command_are_no_options() -> None:
 
 @pytest.mark.parametrize("folder", ["out", "/a%j", "/a\nb", "~/x", "/a\\b"])
 def test_an_invalid_output_folder_is_refused(folder: str) -> None:
-    with pytest.raises(GpuformError, match="is no folder"):
+    with pytest.raises(GpuformError, match="is not a folder"):
         BatchQueue(LocalCommandRunner(), folder=folder)
 
 
 @pytest.mark.parametrize("job_id", ["", "7_1", "-u", "7 8", "٣"])
 def test_an_invalid_job_id_is_not_cancelled(job_id: str) -> None:
-    with pytest.raises(GpuformError, match="is no id of a job"):
+    with pytest.raises(GpuformError, match="is not the id of a job"):
         BatchQueue(LocalCommandRunner()).cancel([job_id])
 
 

@@ -145,7 +145,7 @@ def test_a_job_that_is_not_seen_is_never_submitted_again(
     cluster.control("POST", "/faults", {"path": "/exec", "status": 503})
     with (
         use_context(ProviderContext(clock=FakeClock())),
-        pytest.raises(UnknownOutcome, match="nobody knows"),
+        pytest.raises(UnknownOutcome, match="the result of its submission is unknown"),
     ):
         jobs.submit(BatchJob("certify", SCRIPT, NODES[:1]))
     assert cluster.slurm("GET", "/jobs") == []

@@ -67,5 +67,5 @@ def test_a_silent_controller_breaks_nothing(call: ProviderContext, cluster: Slur
     outs = read(call, cluster)
     assert (outs["ready"], told(outs, "slurm")) == (True, [None] * 3)
     assert told(outs, "kubernetes") == ["Ready"] * 3
-    assert "Slurm could not be asked" in outs["workers_not_asked"]
+    assert "Slurm did not answer" in outs["workers_not_asked"]
     assert unchecked == [f"the workers of cluster train: {outs['workers_not_asked']}"]

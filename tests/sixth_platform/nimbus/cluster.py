@@ -103,7 +103,7 @@ class ClusterOperations:
         except NotFound as error:
             cluster = self._find_cluster(object_id)
             if cluster is not None and cluster.status != "deleting":
-                raise build_contradiction_error(error, "it is still there") from None
+                raise build_contradiction_error(error, "it still exists") from None
 
         def probe() -> PollResult[object] | None:
             cluster = self._find_cluster(object_id)

@@ -98,7 +98,7 @@ class TestHours:
         to_the_hour(scene, 21)
         shown = scene.run("expire", "--dry-run")
         assert shown.code == 3
-        assert '~ state: "running" => "stopped"  # outside of its running hours' in shown.out
+        assert '~ state: "running" => "stopped"  # outside its running hours' in shown.out
         assert there(scene, "tensorone") == ["running"], "nothing was done"
         done = scene.run("expire", "--yes")
         assert (done.code, done.err) == (0, "")
@@ -110,7 +110,7 @@ class TestHours:
         assert scene.run("drift", "--detailed-exitcode").code == 0
         kept = scene.run("preview", "--expect-no-changes", "--refresh")
         assert kept.code == 0, kept.err
-        assert 'state: stays "stopped": outside of its running hours, until ' in kept.out
+        assert 'state: stays "stopped": outside its running hours, until ' in kept.out
         bench(HOURS, team="platform")
         assert scene.run("up", "--yes").code == 0
         assert there(scene, "tensorone") == ["stopped"]
@@ -158,7 +158,7 @@ class TestHours:
         scene = bench(HOURS, "state: stopped")
         refused = scene.run("preview")
         assert refused.code == 1
-        assert "does not go with state stopped: remove one of the two" in refused.out
+        assert "conflicts with state stopped: remove one of the two" in refused.out
 
     @pytest.mark.slow
     def test_without_hours_nothing_is_asked(self, made: Scene) -> None:
@@ -241,7 +241,7 @@ class TestEnds:
         assert scene.run("expire", "--yes").code == 0
         refused = scene.run("preview")
         assert refused.code == 1
-        assert "nothing is made that has expired: declare a later end, or remove" in refused.out
+        assert "declare a later end, or remove the resource" in refused.out
         assert writes(scene)[-1].startswith("DELETE ")
 
     @pytest.mark.slow

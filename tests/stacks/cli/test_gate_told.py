@@ -15,7 +15,7 @@ from gpuform.providers.lens import HealthGate
 
 HealthGate("healthy", condition={"healthy_nodes": {"at_least": 9}})
 """
-TOLD = "healthy: the gate would not be passed now: healthyNodes=2 (wanted: at least 9)"
+TOLD = "healthy: the gate would not pass now: healthyNodes=2 (wanted: at least 9)"
 
 
 @pytest.fixture

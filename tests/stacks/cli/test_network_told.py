@@ -24,7 +24,7 @@ Cluster(
     reputation=94,
 )
 """
-TOLD = "west: its reputation in the registry has become 97; it was 94"
+TOLD = "west: its reputation in the registry is now 97; it was 94"
 
 
 @pytest.fixture

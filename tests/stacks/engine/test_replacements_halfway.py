@@ -1,4 +1,4 @@
-"""Replacements that a run did not come to the end of, and old objects that are still there."""
+"""Replacements that a run did not come to the end of, and old objects that are still exists."""
 
 from gpuform.stacks.engine.state import ResourceState
 
