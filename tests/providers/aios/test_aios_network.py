@@ -31,7 +31,7 @@ def test_a_changed_reputation_is_reported_once_and_plans_nothing(
     cluster.apply(DECLARED)
     assert list_new_notices(cluster) == []
     registry.send_request("PUT", PATH, {"$set": {"reputation": 97}})
-    assert list_new_notices(cluster) == ["its reputation in the registry has become 97; it was 94"]
+    assert list_new_notices(cluster) == ["its reputation in the registry is now 97; it was 94"]
     assert cluster.list_planned_paths(DECLARED) == []
     assert cluster.state["reputation"] == 94
     assert cluster.state["network_reputation"] == 97
@@ -42,8 +42,8 @@ def test_changed_totals_are_reported_and_plan_nothing(cluster: Any, registry: An
     cluster.apply(DECLARED)
     registry.send_request("PUT", PATH, {"$set": {"storage.size": 1572865, "gpus.count": 7}})
     assert list_new_notices(cluster) == [
-        "its gpus.count in the registry has become 7; it was 3",
-        "its storage.size in the registry has become 1,572,865; it was 1,572,864",
+        "its gpus.count in the registry is now 7; it was 3",
+        "its storage.size in the registry is now 1,572,865; it was 1,572,864",
     ]
     assert cluster.list_planned_paths(DECLARED) == []
     assert cluster.state["totals"]["gpus"] == 7
@@ -77,7 +77,7 @@ def test_totals_changed_by_other_resources_give_no_notice(cluster: Any, registry
     assert list_new_notices(cluster) == []
     assert cluster.state["totals"]["gpus"] == 1
     registry.send_request("PUT", PATH, {"$set": {"gpus.count": 5}})
-    assert list_new_notices(cluster) == ["its gpus.count in the registry has become 5; it was 1"]
+    assert list_new_notices(cluster) == ["its gpus.count in the registry is now 5; it was 1"]
 
 
 def test_states_without_totals_give_no_notice(cluster: Any) -> None:
