@@ -128,9 +128,9 @@ def import_object(kind: Kind, text: str, settings: Settings) -> ReadResult:
                 f"the platform does not report the {name} of {parsed_id}, a secret that a program "
                 "has to "
                 "declare",
-                hint=f"set {build_secret_variable(name)} in the environment of the import to what "
-                "it was made "
-                "with; in the program declare it by a secret of the configuration",
+                hint=f"set {build_secret_variable(name)} in the environment of the import to "
+                "the value used at the create; in the program, declare it by a secret of the "
+                "configuration",
             )
     completed_inputs = {**merged_inputs, **secrets}
     for failure in lifecycle.check({}, {**inputs, **secrets}).failures:

@@ -44,14 +44,14 @@ class Permission(StrEnum):
 
 MEANINGS: Final[Mapping[Permission, str]] = {
     Permission.DESTROY_RESERVED: "delete or replace what is prepaid and not refunded",
-    Permission.DESTROY_OTHERS: "delete what other people or stacks have put into what is deleted",
+    Permission.DESTROY_OTHERS: "delete objects of other people or stacks inside a deleted object",
     Permission.UNLOCK: "delete or stop what is locked",
-    Permission.START_TERMINATED: "start what its own auto-termination or `idle` has stopped",
-    Permission.RENEW_EXPIRED: "make again what has expired",
-    Permission.FORGET_MANY: "forget three or more resources that their platforms say are gone",
+    Permission.START_TERMINATED: "start a resource that its auto-termination or `idle` has stopped",
+    Permission.RENEW_EXPIRED: "recreate an expired resource",
+    Permission.FORGET_MANY: "forget three or more resources that their platforms report as removed",
     Permission.NEW_ADDRESS: "continue with a stack whose platform is at another address now",
     Permission.EVICT_JOBS: "end the jobs on removed nodes, also where nobody reports jobs",
-    Permission.REPAIR: "repair broken nodes whose `repair` wants the plan to be reviewed",
+    Permission.REPAIR: "repair broken nodes whose `repair` requires a review of the plan",
     Permission.REAL_SCHEDULERS: "ask real schedulers, and drain their nodes, on the emulator",
 }
 

@@ -237,7 +237,7 @@ def was_recreated(context: ProviderContext, object_id: object) -> bool:
 def build_recreated_error(label: str) -> GpuformError:
     """Return the error for a change of an object which somebody else has created again."""
     return GpuformError(
-        f"{label} is gone from the registry: somebody has made another one under its id",
+        f"{label} was removed from the registry, and another one was created under its id",
         hint="refresh (`gpuform refresh`): the state then forgets it",
     )
 
@@ -264,7 +264,7 @@ def verify_deleted(
             record = fetch_record(client, cluster_id)
             if record is None or not is_same_record(record):
                 return
-            last_error: GpuformError = build_contradiction_error(error, "it is still there")
+            last_error: GpuformError = build_contradiction_error(error, "it still exists")
         except TRANSIENT_ERRORS as failure:
             last_error = failure
         # The registry may lag behind its own 404: it gets the propagation time to agree.
@@ -322,7 +322,7 @@ def warn_of_skipped_sums(context: ProviderContext, record: wire.Cluster) -> None
     if find_gaps(WRITE_SUMS, Observation(f"cluster {record.id}", gaps)):
         paths = sorted(set(SUM_PATHS) - set(sum_reported_nodes(_to_declared_nodes(record))))
         context.on_warning(
-            f"cluster {record.id}: {gaps[0]}; the sums are left as they are of {', '.join(paths)}"
+            f"cluster {record.id}: {gaps[0]}; the sums of {', '.join(paths)} stay as they are"
         )
 
 
@@ -421,8 +421,8 @@ class _RecordChange:
         if self.sum_rounds <= MAX_SUM_UPDATES:
             return request
         self.context.on_warning(
-            f"the sums of cluster {self.cluster_id} do not stay as its nodes add up: "
-            "something else writes them"
+            f"cluster {self.cluster_id}: its sums do not stay as its nodes add up: another "
+            "program changes them"
         )
         return None
 
@@ -518,7 +518,7 @@ class _RecordChange:
             if not find_gaps(CHANGE_AGAIN, Observation("the registry", missing)):
                 self._give_up_or_wait("the record does not show it")
                 return
-            self.context.on_progress("looking for what a change has done whose answer was lost")
+            self.context.on_progress("looking for the effect of a change whose answer was lost")
             self.context.sleep(POLL_INTERVAL_S)
 
     def _give_up_or_wait(self, reason: str) -> None:
@@ -574,9 +574,9 @@ class _RecordChange:
             outcome = f"those of {', '.join(unrestored)} could not be put back"
             advice = "; correct the values of the others in the registry"
         raise EntryOverwritten(
-            f"node {own_nodes} of cluster {self.cluster_id} is not changed: somebody "
-            "removed another "
-            f"node at the same moment, and the values of {other_nodes} were overwritten; {outcome}",
+            f"node {own_nodes} of cluster {self.cluster_id} was not changed: another node was "
+            f"removed at the same moment, and the values of {other_nodes} were overwritten; "
+            f"{outcome}",
             hint=f"run it again: it finds the place of the node again{advice}",
         )
 

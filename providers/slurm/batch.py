@@ -89,7 +89,7 @@ class BatchJob:
         for node in self.nodes:
             if not _NODE_NAME.fullmatch(node):
                 raise GpuformError(
-                    f"{escape_invisible(node)[:80]!r} is no name of a node of Slurm",
+                    f"{escape_invisible(node)[:80]!r} is not the name of a node of Slurm",
                     hint="compare with `sinfo -N`: write each node on its own",
                 )
         if not self.nodes or len(set(self.nodes)) < len(self.nodes):
@@ -114,8 +114,8 @@ class BatchQueue:
         is_plain = folder.isprintable() and "%" not in folder and "\\" not in folder
         if folder and (not folder.startswith("/") or not is_plain):
             raise GpuformError(
-                f"{escape_invisible(folder)[:200]!r} is no folder for the outputs of jobs",
-                hint="give an absolute path without % and backslashes",
+                f"{escape_invisible(folder)[:200]!r} is not a folder for the outputs of jobs",
+                hint="declare an absolute path without % and backslashes",
             )
         self._commands = commands
         self._folder = folder.rstrip("/") + "/" if folder else ""
@@ -192,7 +192,7 @@ class BatchQueue:
         ]
         if invalid_ids:
             raise GpuformError(
-                f"{escape_invisible(invalid_ids[0])[:80]!r} is no id of a job",
+                f"{escape_invisible(invalid_ids[0])[:80]!r} is not the id of a job",
                 hint="give ids as `submit` does",
             )
         if not job_ids:
@@ -282,9 +282,10 @@ class BatchQueue:
             )
         except NotReady as timeout:
             raise UnknownOutcome(
-                f"nobody knows whether job {job_name} was submitted: "
+                f"job {job_name}: the result of its submission is unknown: "
                 f"{submit_error.message}; {timeout.reason}",
-                hint=f"look for it: `squeue --name={job_name} --states=all`, and run again",
+                hint=f"look for the job (`squeue --name={job_name} --states=all`), and run "
+                "the command again",
             ) from submit_error
 
     def _get_output_path(self, job_name: str) -> str:
@@ -313,7 +314,8 @@ class BatchQueue:
             raise GpuformError(
                 f"what `{' '.join(command[:3])}` printed ({self._commands.label}) cannot be read: "
                 f"{escape_invisible(str(error))}",
-                hint="nothing is guessed about jobs: run it there and look at the line",
+                hint="gpuform does not guess about jobs: run the command there and look at "
+                "the line",
             ) from error
 
 
@@ -351,7 +353,7 @@ def _validate_name(name: str) -> str:
     """Return `name` if valid as the name of a batch job. Raises GpuformError otherwise."""
     if not _JOB_NAME.fullmatch(name):
         raise GpuformError(
-            f"{escape_invisible(name)[:80]!r} is no name of a batch job",
+            f"{escape_invisible(name)[:80]!r} is not a name of a batch job",
             hint="use letters, digits, dots, hyphens and underscores, 128 at most",
         )
     return name
