@@ -170,11 +170,12 @@ class App(click.Group):
             formatter.write_dl([(name, summary) for name, (_, summary) in _COMMANDS.items()])
 
     def main(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Run a command and end the process with its exit code. Always raises SystemExit."""
+        """Run a command and end the process with the exit code. Always raises SystemExit."""
         # Otherwise click prints errors itself, and ends the process with its own exit codes.
         kwargs["standalone_mode"] = False
         try:
             result = super().main(*args, **kwargs)
+        # The reader of the output has ended, such as `head`: nobody reads an error either.
         except BrokenPipeError:
             _drop_output()
             sys.exit(1)
@@ -187,7 +188,7 @@ class App(click.Group):
 
 
 def _add_help_page(command: click.Command, page: str) -> None:
-    """Add the name of the documentation page to the help of a command and of its subcommands."""
+    """Add the name of the documentation page to the help of a command and all subcommands."""
     command.epilog = f"Page: {page}"
     if isinstance(command, click.Group):
         for name, subcommand in command.commands.items():
@@ -195,7 +196,10 @@ def _add_help_page(command: click.Command, page: str) -> None:
 
 
 def _accept_values_of_flags(command: click.Command) -> None:
-    """Make a command and its subcommands accept --flag=true and --flag=false, as Pulumi's do."""
+    """Make a command accept --flag=true and --flag=false, as Pulumi's commands do.
+
+    Subcommands are changed as well; a changed command stays as it is.
+    """
     # Called at each lookup of a command, which must be wrapped once.
     if "parse_args" in vars(command):
         return
@@ -242,6 +246,7 @@ def _find_disabled_parameters(flags: Mapping[str, click.Option], words: Sequence
     for word in words:
         name, _, value = word.partition("=")
         option = flags.get(name)
+        # Common flags are stored by `remember_flag`, and are no parameters of the command.
         if option is not None and option.expose_value and option.name is not None:
             is_on[option.name] = _BOOLEANS.get(value.lower(), True)
     return [name for name, on in is_on.items() if not on]
@@ -266,15 +271,17 @@ def _escape_line(line: str) -> str:
     from gpuform.stacks.cli.terminal.screen import escape_text  # noqa: PLC0415 - for errors alone
     from gpuform.stacks.engine.machine import find_ci_job  # noqa: PLC0415 - as above
 
+    # A message may contain text of a platform or a program.
     return escape_text(line, color=False, in_ci=find_ci_job(os.environ) is not None)
 
 
 def _drop_output() -> None:
-    """Redirect stdout to nowhere, because Python would fail again when it flushes a closed pipe."""
+    """Redirect stdout to nowhere, because flushing a closed pipe at the end would fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _show_version(context: click.Context, _parameter: click.Parameter, is_set: bool) -> None:
+    # A shell that completes a command prints no version.
     if is_set and not context.resilient_parsing:
         from importlib.metadata import version  # noqa: PLC0415 - slow, and only needed here
 

@@ -148,6 +148,7 @@ def _format_internal_error(error: BaseException, verbose: bool) -> Iterator[str]
     frames = traceback.extract_tb(error.__traceback__)
     location = f" at {frames[-1].name}, line {frames[-1].lineno}" if frames else ""
     yield f"error: internal error ({type(error).__name__}{location}). {_REPORT}"
+    # Places alone: the message and the values may hold secrets.
     if verbose:
         for line in traceback.format_list(frames):
             yield line.rstrip()

@@ -54,6 +54,7 @@ parallel_flag = click.option(
     "-p",
     type=click.INT,
     envvar="PULUMI_PARALLEL",
+    # As under the Pulumi CLI, less than 1 is one at a time.
     callback=lambda _context, _option, value: None if value is None else max(1, value),
     metavar="N",
     help="Most resource operations at a time, one with 0 and less; 256 when not given.",
@@ -62,7 +63,7 @@ yes_flag = click.option("--yes", "-y", is_flag=True, help="Do not ask; the previ
 
 
 def parse_duration(context: click.Context, parameter: click.Parameter, value: str) -> float:
-    """Return a duration such as 30s, 10m or 12h in seconds; a callback of click.
+    """Return a duration (30s, 10m, 12h) in seconds; a callback of click.
 
     Raises:
         BadParameter: `value` is not a duration.
@@ -92,6 +93,7 @@ class AliasedGroup(click.Group):
     """A group that finds commands by Pulumi's other names, too; help shows the first name."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        # The group's own command comes first: Pulumi's other names are only a fallback.
         names = (cmd_name, *ALIASES.get(cmd_name, ()))
         commands = (super(AliasedGroup, self).get_command(ctx, name) for name in names)
         return next((command for command in commands if command is not None), None)
@@ -124,7 +126,7 @@ TITLES: Final[Mapping[str, str]] = {
 
 
 def find_help_page(command: str) -> str:
-    """Return the documentation page of a command, such as `reference/commands/runs/up`.
+    """Return the documentation page of a command: `reference/commands/runs/up` for `up`.
 
     Raises:
         KeyError: the command is in no family.

@@ -28,6 +28,7 @@ def import_and_show(options: ImportOptions, session: Session, *, yes: bool) -> i
             unchanged.
     """
     screen = session.screen
+    # Before the platform is asked: the question comes after the objects are listed.
     if not (yes or options.preview_only or screen.interactive):
         raise EngineError(
             "`gpuform import` asks before it adopts anything, and nobody is here to answer",
@@ -44,6 +45,7 @@ def import_and_show(options: ImportOptions, session: Session, *, yes: bool) -> i
         screen.write(result.entries)
     for run_result in result.runs:
         print_reason(run_result, screen, preview_only=run_result.preview)
+    # Without a single import the error of the update says why.
     if result.remaining and result.imported:
         screen.warn(
             f"error: {counted(len(result.remaining), 'object')} not adopted: run the command again"

@@ -56,6 +56,7 @@ def run_command(
         EngineError: the run cannot begin; nothing was changed.
     """
     options = arguments.options
+    # Ignoring such a flag would change more than was asked for.
     for name in _SINGLE_STACK_OPTIONS:
         if getattr(options, name):
             flag = f"--{name.replace('_', '-')}"
@@ -104,6 +105,7 @@ def find_drift(
     A stack that could not be read is reported on stderr.
     """
     order, names = order_stacks(session, multi_stack_flags.filters, runs_programs=False)
+    # Drift is what a refresh would find.
     options = RunOptions("refresh", preview_only=True, emulate=emulate)
     run_options = MultiStackOptions(
         options,
@@ -183,6 +185,7 @@ class _MultiStackPrinter:
 
     def print_stack_end(self, name: str, result: TaskResult, preview: bool) -> None:
         """Print the result of a stack; for JSON only failures are printed, on stderr."""
+        # stdout has JSON alone, and a failed stack has no document.
         if self.arguments.json and result.code != 0:
             self.screen.warn(f"error: {name}: {escape_invisible(result.summary)}")
         elif self.arguments.json:

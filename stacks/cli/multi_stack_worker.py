@@ -70,6 +70,7 @@ def main() -> None:
     channel = Channel.take_streams()
     channel.send(Hello(version=version("gpuform")))
     threading.Thread(target=channel.listen, name="messages", daemon=True).start()
+    # A signal of the terminal goes to the multi-stack run; this one was sent to this process.
     for number in _HANDLED_SIGNALS:
         signal.signal(number, lambda _number, _frame: channel.cancel_in_thread())
     # A process that ran a program is not used again: its modules would be those of another project.
@@ -86,15 +87,17 @@ def main() -> None:
 
 
 def _run_task(task: Task, channel: "Channel") -> TaskResult:
-    """Run the task in its folder with its variables, and return the result.
+    """Run the task in the task's folder, with the task's variables, and return the result.
 
     The result is not `is_clean` where a program ran: its code may leave anything behind in the
     process.
     """
+    # Programs open files beside themselves by relative paths.
     os.chdir(task.folder)
     with set_variables(task.variables):
         workspace = Workspace.find(Path.cwd(), os.environ)
         result = _run_operation(task, workspace, channel)
+    # A topology is read, not run: it leaves nothing in the process.
     is_clean = find_topology(workspace.project.program) is not None and not channel.is_cancelled
     return result.model_copy(update={"is_clean": is_clean})
 
@@ -133,13 +136,13 @@ class Channel:
         return cls(source, target)
 
     def send(self, message: ProcessMessage) -> None:
-        """Send a message; if nobody reads it, the work continues to its end."""
+        """Send a message; without a reader the work continues to the end."""
         with self._send_lock, contextlib.suppress(OSError, ValueError):
             self.target.write(encode_message(message))
             self.target.flush()
 
     def receive_task(self) -> Task | None:
-        """Wait for the next task and return it, or None when there are no more."""
+        """Wait for the next task; return the task, or None when there are no more."""
         task = self._tasks.get()
         self._has_task = task is not None
         self.planned_with = {}
@@ -182,6 +185,7 @@ class Channel:
         answers: queue.SimpleQueue[OutputsResponse | PassphraseResponse | None] = (
             queue.SimpleQueue()
         )
+        # Registered before the question is sent: the answer comes in another thread.
         self._answer_queues[number] = answers
         if not self.is_cancelled:
             self.send(build_question(number))
@@ -189,7 +193,7 @@ class Channel:
         return None
 
     def read_planned_outputs(self, project: str, stack: str) -> PropertyMap | None:
-        """Return the planned outputs of another stack, or None if only its state has outputs.
+        """Return another stack's planned outputs, or None if only the state has outputs.
 
         Raises:
             EngineError: the run was interrupted, or the other stack has no plan.
@@ -219,9 +223,10 @@ class Channel:
 
     @contextlib.contextmanager
     def register(self, cancel: Callable[[], None], terminate: Callable[[], None]) -> Iterator[None]:
-        """Call `cancel` or `terminate` when a message asks for it, until the context ends."""
+        """Call `cancel` or `terminate` on messages Cancel and Terminate, until the context ends."""
         self._handlers.append((cancel, terminate))
         try:
+            # The cancellation may have come before the run began.
             if self.is_cancelled:
                 cancel()
             yield
@@ -280,6 +285,7 @@ class _AppliedView:
     def end(self, run_ended: RunEnded, outcome: Outcome) -> None:
         if not run_ended.started.preview:
             self._view.end(run_ended, outcome)
+        # A preview that fails stops the apply, and nothing else says why.
         elif not outcome.succeeded:
             for line in render_diagnostics(run_ended.record.diagnostics, paint=self._screen.paint):
                 self._screen.print(line)
@@ -361,6 +367,7 @@ def _run_operation(task: Task, workspace: Workspace, channel: Channel) -> TaskRe
 def _create_view(task: Task, options: RunOptions, screen: Screen) -> View:
     if task.form != "text":
         return (PreviewJson if task.form == "json" else EventLines)(screen)
+    # The multi-stack run shows the plan, combined with those of the other stacks.
     if options.preview_only:
         return _PlanningView(screen)
     return _AppliedView(HumanView(screen, DisplayOptions(**task.view_options)), screen)

@@ -29,7 +29,7 @@ from gpuform.stacks.operations.runs.callbacks import (
 
 
 def find_workspace(session: Session, *, runs_program: bool = True) -> Workspace:
-    """Return the project of the command's folder, opened with its backend.
+    """Return the project of the command's folder, opened with the backend.
 
     Without `runs_program` a project of any runtime is accepted: the command needs the state alone.
 
@@ -40,7 +40,7 @@ def find_workspace(session: Session, *, runs_program: bool = True) -> Workspace:
 
 
 def select_stack(session: Session, workspace: Workspace, name: str | None = None) -> SelectedStack:
-    """Return the stack named `name`, else that of --stack, else the selected one.
+    """Return the stack named `name`, else the stack of --stack, else the selected one.
 
     Raises:
         StackNotFound: there is no such stack, or none is selected.
@@ -91,6 +91,7 @@ def open_for_change(session: Session, name: str | None = None) -> Iterator[Stack
     """
     workspace = find_workspace(session, runs_program=False)
     name = workspace.resolve(name or session.stack)
+    # Locked before the state is read: an edit must start from the latest one.
     with lock_stack(session, workspace, name):
         passphrase = create_passphrase_finder(workspace, session.screen.create_passphrase_prompt())
         stack = workspace.open(name, passphrase, exclusive=True)
@@ -108,5 +109,6 @@ def read_sealed_snapshot(session: Session, workspace: Workspace | None = None) -
     """Return the stack's state with secrets sealed, which needs no passphrase."""
     workspace = workspace or find_workspace(session, runs_program=False)
     name = workspace.resolve(session.stack)
+    # The error about a damaged state names the last good one.
     with add_backup_hint(workspace.backend, workspace.project.name, name):
         return read_sealed_state(workspace, name, session.screen.warn).snapshot

@@ -130,6 +130,7 @@ class _SafeFormatter(logging.Formatter):
         self._screen = screen
 
     def format(self, record: logging.LogRecord) -> str:
+        # A logged message may contain text of a platform.
         return self._screen.escape(super().format(record))
 
 

@@ -77,7 +77,8 @@ def is_continued_in_virtualenv(project: Project) -> bool:
 
 
 def _replace_process(environment: ProgramEnvironment, python: Path) -> None:
-    """Replace this process by the virtualenv's interpreter, running the same command."""
+    """Replace this process by the virtualenv's interpreter, with the command's arguments."""
+    # exec drops what Python has buffered.
     sys.stdout.flush()
     sys.stderr.flush()
     command = [str(python), "-P", "-m", _MODULE, *sys.argv[1:]]
@@ -107,8 +108,10 @@ def run_command(arguments: RunArguments, session: Session) -> int:
     Raises:
         EngineError: the run cannot begin; nothing was changed.
     """
+    # First of all: where nobody can answer, nothing is begun.
     require_answerable(arguments, session.screen)
     options = arguments.options
+    # Without the program the state is enough, also of a project in another language.
     runs_program = options.run_program or options.operation == "update"
     workspace = find_workspace(session, runs_program=runs_program)
     if is_continued_in_virtualenv(workspace.project):
@@ -167,6 +170,7 @@ class EventPrinter:
             self._view.close()
             if event.outcome is not None:
                 self._view.end(event, event.outcome)
+        # Comes from any thread: the view prints the notice above its live rows.
         elif isinstance(event, Interrupted):
             self._view.show_notice(INTERRUPTED_MESSAGE)
         elif not isinstance(event, Message):

@@ -52,11 +52,13 @@ def order_stacks(
     order = StackOrder.from_workspace(
         find_workspace(Path.cwd(), session.environ, problems), program_problems
     )
+    # Where only states are used, a broken file must not keep a stack from being destroyed.
     if runs_programs:
         problems.extend(program_problems)
     if problems:
         raise MultiStackError(f"the stacks cannot be put in order:\n{format_text(list(problems))}")
     names = select_stacks(order, filters)
+    # With --all, --stack chooses the stacks of this name in all projects.
     if session.stack is not None:
         names &= set(select_by_name(order.workspace, session.stack))
     return order, names
@@ -84,6 +86,9 @@ def choose_stacks(session: Session, filters: Sequence[str], problems: Diagnostic
 
 
 def require_any_stack(chosen: ChosenStacks, problems: Diagnostics) -> None:
-    """Raise MultiStackError with the problems if the workspace has no stack because of them."""
+    """Raise MultiStackError with the problems if the workspace has no stack.
+
+    Does nothing without problems.
+    """
     if problems and not chosen.order.workspace.stacks:
         raise MultiStackError(f"the stacks are not known:\n{format_text(list(problems))}")

@@ -114,6 +114,11 @@ def _parse_set_value(name: str, value_text: str) -> Value:
 def _find_parent(
     parent_name: str | None, stack: Stack, declarations: DeclarationPlace
 ) -> tuple[str, Reference | None]:
+    """Return the URN and the reference of the declared resource with this name or URN.
+
+    Raises:
+        NotImported: the stack has no such resource, or no entry declares it.
+    """
     if parent_name is None:
         return "", None
     for resource in stack.snapshot.resources:
@@ -194,6 +199,7 @@ class _ImportRun:
         return self.selected.open(exclusive=self.lock is not None)
 
     def run(self, stack: Stack, adoption: Adoption) -> ImportResult:
+        """Write the entries, import and verify, or return the entries for a preview."""
         for line in adoption.told:
             self.callbacks.report(line)
         for line in adoption.warnings:

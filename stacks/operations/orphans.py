@@ -35,7 +35,7 @@ class Account:
     ask_passphrase: AskPassphrase | None = None
 
     def read_config(self) -> tuple[Mapping[str, str], Sequence[str]]:
-        """Return the stack's configuration and the secret keys, both empty without a stack."""
+        """Return the stack's configuration and its secret keys, both empty without a stack."""
         workspace = self.workspace
         if self.stack is None and workspace.selected() not in workspace.stacks():
             return {}, []
@@ -96,6 +96,7 @@ def _query_offers(
     platforms: Sequence[str],
     regions: Sequence[str],
 ) -> Offers:
+    """Ask the platforms for offers, and mask secrets in the failures."""
     settings = Settings(config=config.get)
     redact = Redactor([*settings.list_secrets(), *secrets]).redact
     offers = ask(settings, platforms, regions)

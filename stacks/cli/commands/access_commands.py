@@ -68,6 +68,7 @@ class ReachedStack:
         stack = self.workspace.open(
             self.stack, create_passphrase_finder(self.workspace, screen.create_passphrase_prompt())
         )
+        # Where nothing is asked, the environment of the stack does not matter.
         with nullcontext() if offline else enter_environment(stack, emulate=emulate):
             clusters = clusters_of(stack, read_config(stack), names, offline=offline)
         for cluster in clusters:
@@ -162,6 +163,7 @@ def _select_usable(
         for cluster in clusters
         if cluster.access.kubeconfig is None
     ]
+    # Only a cluster that was asked for by name has to have a kubeconfig.
     if reasons and (are_named or not usable):
         raise EngineError("\n".join(reasons))
     if not usable:
@@ -211,6 +213,7 @@ def _remove_contexts(
         for context, mark in files.contexts().items()
         if mark.state == reached_stack.state_location
     }
+    # A misspelt name would remove nothing, and the command would succeed.
     for name in names:
         if not any(name in (context, name_of(mark.urn)) for context, mark in own_contexts.items()):
             raise EngineError(
@@ -251,7 +254,7 @@ def _report_written(
 
 
 def check_login_name(context: click.Context, parameter: click.Parameter, value: str) -> str:
-    """Return a user's name after a check that ssh takes it for no option; a callback of click."""
+    """Return a user's name, checked to be no option of ssh; a callback of click."""
     from gpuform.schemas.access import is_valid_user  # noqa: PLC0415 - not for help
 
     if value and not is_valid_user(value):
@@ -260,7 +263,7 @@ def check_login_name(context: click.Context, parameter: click.Parameter, value: 
 
 
 def check_jump_host(context: click.Context, parameter: click.Parameter, value: str) -> str:
-    """Return a jump host after a check that ssh takes it for no option; a callback of click."""
+    """Return a jump host, checked to be no option of ssh; a callback of click."""
     from gpuform.schemas.access import is_valid_jump_host  # noqa: PLC0415 - not for help
 
     if value and not is_valid_jump_host(value):

@@ -83,6 +83,7 @@ def set_value(key: str, value: str | None, secret: bool, plaintext: bool, path: 
         setting = ConfigSetting.from_key(
             workspace, name, key, by_path=path, secret=secret, plaintext=plaintext
         )
+        # A secret on the command line would be in the shell's history.
         if value is None:
             value = _read_value(session, key, secret=setting.is_secret)
         setting.set(value, session.screen.create_passphrase_prompt())
@@ -228,7 +229,7 @@ def _build_document(
 
 
 def _parse_object_value(value_text: str) -> dict[str, Json]:
-    """Return `objectValue` and its value for the text of an object or list, else nothing."""
+    """Return `objectValue` and the value for the text of an object or list, else nothing."""
     if not value_text.startswith(("{", "[")):
         return {}
     try:

@@ -91,6 +91,7 @@ def convert(
         folder = target.parent if target else Path()
         _reject_needless_conversion(source, kind, form)
         options = ConvertOptions(kind, form, source, folder, session.stack, flags["emulate"])
+        # A topology or Terraform's files are converted without a stack.
         result = convert_to(options, lambda: select_stack(session, find_workspace(session)))
         _write_declarations(result.content, target, session)
         for line in result.notes:
@@ -243,6 +244,7 @@ def _print_values(
                 screen.warn(line_of_error)
         else:
             shown_value = shown(value, show_secrets=show_secrets)
+            # A marker is printed bare; a text that only reads like one is printed as JSON.
             is_mark = shown_value in (MASK, "[unknown]") and shown_value != value
             screen.print(shown_value if is_mark else format_json(shown_value, indent=2))
     return code

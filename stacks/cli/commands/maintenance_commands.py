@@ -129,6 +129,7 @@ def drift(  # noqa: PLR0913, PLR0917 - the flags
         write_review(review, form, output, session)
         if save_plan is not None:
             write_plan(save_plan, plan)
+        # After the review: what could be read is shown in any case.
         for problem in problems:
             session.screen.warn(problem)
     if problems:

@@ -179,7 +179,10 @@ def _find_code_host(root: Path) -> CodeHostName:
 
 
 def store_secrets(secrets: Mapping[str, str], session: Session, *, stores: bool) -> None:
-    """Encrypt the values into the stack's settings, or without `stores` print commands for it."""
+    """Encrypt the values into the stack's settings, or print the commands to do so.
+
+    Without `stores` nothing is written.
+    """
     screen = session.screen
     if not stores:
         screen.warn("The file has no secrets. Before the next run give the stack these:")

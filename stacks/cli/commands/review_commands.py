@@ -36,7 +36,7 @@ _CODE_HOST_FLAGS = (
 
 
 def code_host_flags(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the flags of a code host; the command gets them as one argument, `review_flags`."""
+    """Add the flags of a code host, passed to the command as one argument, `review_flags`."""
 
     @functools.wraps(command)
     def with_review_flags(
@@ -152,6 +152,7 @@ def review(  # noqa: PLR0913, PLR0917 - the flags
             from gpuform.stacks.cli.commands.review_gates import publish_review  # noqa: PLC0415 - as above
 
             publish_review(built_review, session, review_flags, label=label)
+    # In this order: a preview that failed says nothing about gates or danger.
     if built_review.has_failed:
         return FAILED
     if (detailed_exitcode or fail_on_danger or require_checks) and built_review.is_stopped:

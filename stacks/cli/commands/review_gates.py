@@ -29,7 +29,7 @@ from gpuform.stacks.review.previews import read_plans
 def build_review(
     files: Sequence[str], gates: Path | None, allow: Sequence[str], environ: Mapping[str, str]
 ) -> Review:
-    """Read the plans of the files, evaluate their gates, and return the review.
+    """Read the plans of the files, evaluate the gates, and return the review.
 
     The files are plans of one stack each, or one multi-stack plan.
 
@@ -63,7 +63,7 @@ def build_review(
 def evaluate_gates(
     plans: Sequence[Plan], file: Path | None, allow: Sequence[str], environ: Mapping[str, str]
 ) -> list[Plan]:
-    """Return the plans with the results of their gates, without gates that the user allows.
+    """Return the plans with the results of gates, without gates allowed by the user.
 
     The gates are those of `file`. Without a file, a plan keeps the results that it has; a plan
     without results gets those of the project of this folder, if it is the plan's.

@@ -52,6 +52,7 @@ def _run_command(options: RunOptions, flags: dict[str, Any]) -> int:
 
 def _add_run_flags(*flags: Callable[[Any], Any]) -> Callable[[Command], Command]:
     def add_flags(command: Command) -> Command:
+        # Decorators apply from the last to the first: help lists the flags in the order written.
         for flag in reversed((*flags, *_COMMON_FLAGS)):
             command = flag(command)
         return stack_flags(command)

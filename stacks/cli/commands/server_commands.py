@@ -223,6 +223,7 @@ def _get_port(url: str) -> str:
 
 
 def _get_path(store: Path | None) -> Path | None:
+    # These commands open no session: --cwd is applied here.
     return store if store is None else Path(get_flag("cwd") or ".") / store
 
 
@@ -315,6 +316,7 @@ def mcp(run_programs: bool, emulate: bool) -> None:
     from gpuform.stacks.mcp import serve  # noqa: PLC0415 - not for help
 
     with open_session():
+        # Agents simulate changes on the emulator.
         require_emulator()
         folder = Path.cwd()
         with run_emulator(folder, emulate=emulate):

@@ -46,6 +46,7 @@ def install() -> None:
     installation = installing.install(os.environ)
     state = "is installed" if installation.changed else "is installed already"
     click.echo(f"gpuform {installation.plugin.version} {state}: {installation.plugin.folder}")
+    # Pulumi takes the newest version, not the one installed last.
     newer_versions = [
         plugin_version
         for plugin_version in installation.other_versions
@@ -120,7 +121,7 @@ _SECTIONS: Final = ("", "start", "guides", "concepts", "reference")
 def _complete_page(
     context: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Complete names of commands and pages, or behind a command the names of its subcommands."""
+    """Complete names of commands and pages, or behind a command the subcommands."""
     words: Sequence[str] = context.params.get("page") or ()
     path = _find_command_path(context, words)
     names = _list_subcommands(context, path) if path is not None else []

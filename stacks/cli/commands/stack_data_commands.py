@@ -78,6 +78,7 @@ def history(as_json: bool, show_secrets: bool, page_size: int, page: int) -> Non
         latest = len(runs.names) - skip
         entries = runs.list_latest(skip, page_size)
         if as_json:
+            # Only secrets need the passphrase.
             crypter = _open_crypter(workspace, session) if show_secrets else None
             rows = [
                 _build_document(entry, latest - offset, crypter)
@@ -266,6 +267,7 @@ def change_secrets_provider(provider: str) -> None:
       gpuform stack change-secrets-provider "awskms://alias/team?region=eu-central-1"
     """
     with open_session() as session, open_for_change(session) as stack:
+        # A journal under the old key could not be recovered after the change.
         stack.reject_orphaned_journals()
         new_crypter = create_new_crypter(provider, lambda: _ask_new_passphrase(session))
         SecretsChange(stack.backend, stack.project, stack.name).make(

@@ -137,6 +137,7 @@ def _repair_state(screen: Screen, workspace: Workspace, name: str, *, yes: bool)
     if not result.done:
         screen.print("The state is sound: there is nothing to repair.")
         return SUCCESS
+    # Writing the state would drop fields of a newer format.
     reject_unknown_newer_fields(load_checkpoint(sealed_state.data))
     for line in result.done:
         screen.print(line)

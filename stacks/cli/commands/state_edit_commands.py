@@ -304,6 +304,7 @@ def _open_dest(
     try:
         return _open_stack(workspace, stack_id, passphrase)
     except WrongPassphrase as error:
+        # The passphrase fits the source: the error has to name the destination.
         raise EngineError(
             f"incorrect passphrase for the destination, stack '{stack_id[1]}'",
             hint=f"Set {DEST_PASSPHRASE} to it, if it is not that of the source.",
@@ -346,7 +347,7 @@ def _print_dropped_references(
 
 
 def _save_move(move_result: Move, source: _OpenStack, dest: _OpenStack) -> None:
-    """Save both states, the destination first, so that no resource is ever in neither.
+    """Save both states, the destination first: no resource is ever missing from both.
 
     If the source cannot be saved, the destination is restored.
 

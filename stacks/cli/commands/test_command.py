@@ -127,6 +127,7 @@ def _is_continued_in_virtualenv(cases: Sequence["Case"]) -> bool:
     from gpuform.stacks.operations.opening.interpreter import refuse_other_interpreter  # noqa: PLC0415 - as above
 
     projects = {case.project.path: case.project for case in cases}.values()
+    # One process has one interpreter, which all projects of the cases must share.
     if len(projects) == 1:
         return any(is_continued_in_virtualenv(project) for project in projects)
     for project in projects:
@@ -198,7 +199,7 @@ def _render_result(result: "Result", width: int, paint: Paint) -> Iterator[str]:
         yield f"  {result.case.first} did not pass"
     for finding in result.findings:
         yield from (f"  {line}" for line in str(finding).splitlines())
-    yield from (f"  {text}" for text in result.told.splitlines())
+    yield from (f"  {line_text}" for line_text in result.told.splitlines())
 
 
 def _describe_unused(path: Path, *, is_removed: bool) -> str:

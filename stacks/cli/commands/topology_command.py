@@ -182,6 +182,7 @@ def _apply_topology(
     screen = session.screen
 
     def confirm(changes: "AppliedTopology") -> bool:
+        # --json without --yes was refused before: there is no question.
         if as_json:
             return yes
         screen.print(f"In the Kubernetes of {escape_invisible(changes.kubernetes)}:")

@@ -81,6 +81,7 @@ def _check_files(session: Session, files: tuple[Path, ...], form: str) -> int:
 
     problems, warnings, summaries = Diagnostics(), Diagnostics(), []
     for file in files or (find_topology(Path.cwd()),):
+        # A list of its own: the summary says for each file whether the file is valid.
         file_problems = Diagnostics()
         topology = plan(file, read_plan_context(file, session.stack), file_problems)
         problems.extend(file_problems)
@@ -113,7 +114,7 @@ def _check_all_stacks(session: Session, filters: Sequence[str], form: str) -> in
 def _summarize_stacks(
     chosen_stacks: "ChosenStacks", topologies: Mapping[str, "PlannedTopology"]
 ) -> Iterator[str]:
-    """Yield a line for each stack with the number of resources, and the stacks read by it."""
+    """Yield a line for each stack with the number of resources, and the stacks read."""
     if not chosen_stacks.names:
         yield "No stack is touched: nothing is to be checked."
     for name in chosen_stacks.names:
@@ -297,6 +298,7 @@ def _read_file(path: Path) -> bytes:
 def _build_diff(label: str, before: str, after: str) -> Iterator[str]:
     lines = (before.splitlines(keepends=True), after.splitlines(keepends=True))
     for line in difflib.unified_diff(*lines, fromfile=label, tofile=f"{label} (formatted)"):
+        # As `diff` marks a last line without a line break.
         yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
 
 

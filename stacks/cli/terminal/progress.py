@@ -52,7 +52,7 @@ class ProgressView(Protocol):
 
 
 def format_ended(event: StepDone | StepFailed, seconds: float, paint: Paint) -> str:
-    """Return the line of an ended step, such as `+  train  together:Cluster  created in 20m10s`."""
+    """Return the line of an ended step: `+  train  together:Cluster  created in 20m10s`."""
     step = event.step
     if isinstance(event, StepFailed):
         result = step_text.format_failed(step.op, seconds, paint)
@@ -130,6 +130,7 @@ class LineProgress:
             if isinstance(event, StepStarted) and is_platform_request(
                 event.step, planning=event.planning
             ):
+                # Reads are short, and reported only after a silence.
                 is_read = event.step.op is Op.REFRESH
                 self._running[id(event.step)] = _RunningStep(event.step, is_unreported=not is_read)
                 self._watch.start(id(event.step))
@@ -233,7 +234,9 @@ class LiveProgress:
         self._display = Live(
             console=self._console,
             get_renderable=self.build_table,
+            # The rows disappear at the end: steps that ended stay above as lines.
             transient=True,
+            # The engine captures the prints of the program itself.
             redirect_stdout=False,
             redirect_stderr=False,
         )

@@ -58,6 +58,7 @@ def confirm_plan(screen: Screen, plan: Plan) -> bool:
     To destroy the stack or to lose data, the user has to type the stack's name. `details` shows the
     plan with details and asks again.
     """
+    # A habitual `yes` must not destroy a stack.
     needs_name = plan.operation == "destroy" or bool(StackFacts(plan).losing_data)
     expected_answer = plan.stack if needs_name else "yes"
     question = f"{_build_question(plan, by_name=needs_name)} [{expected_answer}/no/details] "
@@ -104,7 +105,7 @@ def confirm_all_plans(screen: Screen, plan: StacksPlan) -> bool:
 
 
 def is_confirmed(screen: Screen, question: str, *, yes: bool) -> bool:
-    """Return True if `yes` was given or is the user's answer; a no prints that nothing was changed.
+    """Return True if `yes` was given or the user answers yes; print a line after a no.
 
     Raises:
         EngineError: nobody can answer.

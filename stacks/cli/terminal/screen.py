@@ -147,6 +147,7 @@ class Screen:
 
     def write(self, text: str) -> None:
         """Write results for a file unchanged, or escaped for people on a terminal."""
+        # In a file or a pipe the text is data, and stays as it is.
         self._write_raw(self.escape(text) if is_tty(self.out) else text)
 
     def escape(self, text: str) -> str:
@@ -201,6 +202,7 @@ def _wait_for_line() -> None:
     Python runs no handler while it reads, and a signal right before the read would wake nobody:
     here the signal writes to a pipe that the wait includes.
     """
+    # Windows cannot wait for stdin with select; handlers run in the main thread alone.
     if os.name != "posix" or threading.current_thread() is not threading.main_thread():
         return
     reader, writer = os.pipe()
@@ -221,6 +223,7 @@ def is_tty(stream: TextIO) -> bool:
     """Return True if the stream is a terminal."""
     try:
         return os.isatty(stream.fileno())
+    # A closed or replaced stream has no descriptor.
     except (OSError, ValueError, AttributeError):
         return False
 

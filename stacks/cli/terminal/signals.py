@@ -39,7 +39,7 @@ class Signals:
     def register(
         self, cancel: Callable[[], None], terminate: Callable[[], None]
     ) -> contextlib.AbstractContextManager[None]:
-        """Until the context ends, call `cancel` at the first signal, `terminate` at the second."""
+        """Call `cancel` at the first signal and `terminate` at the second, within the context."""
 
         def terminate_and_show_cursor() -> None:
             terminate()
@@ -57,6 +57,7 @@ def handle_signals(cancel: Callable[[], None], terminate: Callable[[], None]) ->
     Both are called in other threads: the main thread may be anywhere, and Python runs a handler
     only between its own instructions. Outside of the main thread nothing is handled.
     """
+    # Python lets only the main thread set handlers.
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -76,6 +77,7 @@ def handle_signals(cancel: Callable[[], None], terminate: Callable[[], None]) ->
     finally:
         signal.set_wakeup_fd(previous_fd)
         os.write(writer, _END_MARK)
+        # Joined before the pipe is closed: the number of its end may be reused at once.
         watcher.join()
         os.close(writer)
         os.close(reader)
@@ -85,6 +87,7 @@ def _count_signals(reader: int, cancel: Callable[[], None], terminate: Callable[
     """Read the numbers of received signals until the end mark, and call the functions."""
     received_count = 0
     while (number := os.read(reader, 1)) != _END_MARK:
+        # Python writes the numbers of all signals with a handler.
         if number[0] not in _SIGNALS:
             continue
         received_count += 1
@@ -100,7 +103,7 @@ def _count_signals(reader: int, cancel: Callable[[], None], terminate: Callable[
 
 @contextlib.contextmanager
 def raise_on_signals() -> Iterator[None]:
-    """Raise KeyboardInterrupt on SIGTERM and a lost terminal, so that locks are released.
+    """Raise KeyboardInterrupt on SIGTERM and a lost terminal, to release locks.
 
     Without a handler the process would end at once, and leave the stack locked.
     """
@@ -108,6 +111,7 @@ def raise_on_signals() -> Iterator[None]:
     def handle(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
+    # Python lets only the main thread set handlers.
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -117,7 +121,7 @@ def raise_on_signals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _set_handler(handler: _Handler, *numbers: int) -> Iterator[None]:
-    """Set the handler for these signals until the context ends, except for ignored ones (nohup)."""
+    """Set the handler for signals until the context ends, except for ignored ones (nohup)."""
     handled_numbers = [
         number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN
     ]

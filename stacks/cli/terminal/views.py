@@ -82,6 +82,7 @@ class PreviewJson(_ScreenView):
         return self._digest
 
     def end(self, run_ended: RunEnded, outcome: Outcome) -> None:
+        # Only the complete plan has these: no event of the run has shown them.
         for event in _list_warnings(run_ended, outcome):
             self._digest(event)
         # In parts: the document of thousands of resources is large.
@@ -279,6 +280,7 @@ class HumanView(_ScreenView):
         yield self.screen.paint("error", f"The {self.started.operation} {how}.")
         yield "  What was done is kept in the state; what was not begun is as before."
         for resource in outcome.snapshot.resources:
+            # Created, and the wait for readiness failed: the next run waits again.
             if resource.init_errors and not resource.delete:
                 yield f"  {name_of(resource.urn)} exists, is recorded, and is not ready yet."
         do = "" if outcome.cancelled else "remove the cause and "

@@ -144,6 +144,7 @@ def run_multi_stack(
 
 
 def _get_permissions(options: RunOptions) -> frozenset[str]:
+    """Return the permissions of the environment and of the options."""
     return permissions.get_permissions() | permissions.parse_permissions(",".join(options.allow))
 
 
@@ -305,6 +306,11 @@ class _MultiStackRun:
         return MultiStackResult(reason, plan, results)
 
     def _select_plans(self, plan: StacksPlan) -> StacksPlan:
+        """Return the saved plan reduced to the chosen stacks, without results of gates.
+
+        Raises:
+            PlanRefused: no planned stack is chosen.
+        """
         selected_plans = tuple(
             stack_plan for stack_plan in plan.plans if _format_stack_name(stack_plan) in self.names
         )
@@ -316,6 +322,7 @@ class _MultiStackRun:
         return plan.model_copy(update={"plans": selected_plans, "gates": None})
 
     def _find_stop_reason(self, plan: StacksPlan) -> ExitReason | None:
+        """Return POLICY_VIOLATION or UNCHECKED if gates or skipped checks stop the plan."""
         if self.options.run.operation == "refresh":
             return None
         gates = [
@@ -330,6 +337,11 @@ class _MultiStackRun:
         return ExitReason.UNCHECKED if is_unchecked else None
 
     def _apply(self, plan: StacksPlan) -> MultiStackResult:
+        """Apply the plans in order of dependencies.
+
+        Raises:
+            EngineError: the stacks need each other; nothing was changed.
+        """
         plans = {_format_stack_name(stack_plan): stack_plan for stack_plan in plan.plans}
         run = self.options.run
         reviewed = run.plan is not None or self.callbacks.confirm is not None

@@ -152,6 +152,7 @@ class Schedule:
             self._record_result(name, message)
 
     def _record_result(self, name: str, result: TaskResult) -> None:
+        """Record a stack's result, answer questions about it, and skip dependents of a failure."""
         self.results[name] = result
         self.on_stack_ended(name, result)
         for asking_stack, questions in list(self._pending_questions.items()):
@@ -201,6 +202,10 @@ class Schedule:
         self._running[name].send(self._find_planned_outputs(number, asked_stack, cycle))
 
     def _find_planned_outputs(self, number: int, asked_stack: str, cycle: str) -> OutputsResponse:
+        """Build the response with the planned outputs of `asked_stack`, or with an error.
+
+        The error names the cycle, or says that the stack has no plan.
+        """
         # Every stack of the cycle gets the same error, whichever asked first.
         for name in cycle.split(" -> ") if cycle else ():
             self._cycles[name] = cycle
@@ -228,6 +233,7 @@ class Schedule:
         return next((" -> ".join(cycle) for cycle in find_cycles(waiting) if name in cycle), "")
 
     def _cancel_processes(self) -> None:
+        """Answer all pending questions with an error, and cancel the running tasks."""
         for name, process in self._running.items():
             for number in self._pending_questions.pop(name, {}):
                 # A program that waits for outputs would wait for ever.

@@ -36,8 +36,8 @@ class PlanEvaluator:
     def load(cls, stack: Stack, environ: Mapping[str, str], allowed: Collection[str]) -> Self:
         """Read the project's price book and gates.
 
-        `allowed` names the permissions of the run, among them permissions for gates which stop no
-        plan then.
+        `allowed` names the permissions of the run; a permission `gate:NAME` lets the plan pass that
+        gate.
 
         Raises:
             EngineError: a file is wrong; the error names the line.

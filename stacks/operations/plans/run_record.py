@@ -51,6 +51,7 @@ class RunRecord:
             self._record_step(event.step)
 
     def _record_step(self, step: Step) -> None:
+        """Count the step, unless it is of a kind that is not counted."""
         if step.op is Op.DELETE_REPLACED and step.change is not None:
             self._deleted_for_replacements[step.urn] = step
         elif step.op is Op.REMOVE_PENDING_REPLACE and step.urn in self._deleted_for_replacements:
@@ -137,6 +138,7 @@ class RunRecord:
 
 
 def _set_expired_reason(change: ResourceChange) -> ResourceChange:
+    """Return the change with the reason EXPIRED if it deletes an object that still exists."""
     # What is gone from its platform did not expire; only the state changes.
     if change.action is not PlanAction.DELETE or change.reason is PlanReason.GONE:
         return change

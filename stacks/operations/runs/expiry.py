@@ -42,6 +42,7 @@ class Expiry:
 
     @classmethod
     def for_stack(cls, stack: Stack, clock: Clock) -> Self:
+        """Build the expiry of a stack at the present moment of `clock`."""
         # Decrypted when a value is asked for: most runs need no configuration here.
         settings = Settings(config=lambda key: read_config(stack).get(key), environ=os.environ)
         watch = IdleWatch(settings, clock, Intents(EphemeralRecords(stack.intents().records)))
@@ -51,7 +52,7 @@ class Expiry:
         """Return the engine's options of an `expire` run.
 
         The run refreshes the resources with an expiry time or running hours. After a preview only
-        the deletions of the preview are due.
+        the changes that it showed are due.
         """
         urns = [entry.urn for entry in select_timed(self.stack.snapshot.resources)]
         dependents = options.selection.target_dependents

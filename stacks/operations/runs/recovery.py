@@ -103,7 +103,7 @@ def forget_pending_creates(
 def recover_leftovers(
     selected: SelectedStack, callbacks: OperationCallbacks, lock: StackLock, *, emulate: bool
 ) -> None:
-    """Recover interrupted runs under the stack's lock; open the stack only if there are any."""
+    """Recover interrupted runs under the stack's lock; without any the stack is not opened."""
     workspace, name = selected.workspace, selected.name
     backend, project = workspace.backend, workspace.project.name
     # Looked for without opening the stack, which may ask for a passphrase.
@@ -171,6 +171,7 @@ class KeyRights:
 
     @classmethod
     def for_stack(cls, stack: Stack, environ: Mapping[str, str]) -> Self:
+        """Build the rights of the API keys of the stack's configuration and the environment."""
         return cls(Settings(config=read_config(stack).get, environ=environ))
 
     @property

@@ -75,6 +75,10 @@ class RepairRun:
         return is_recreated and bool(self._requested_nodes & _list_nodes(entry))
 
     def _find_due_repair(self, entry: ResourceState) -> DueChange | None:
+        """Return the repair which is due for the resource, or None.
+
+        Interrupted repairs of requested nodes are due as well.
+        """
         lifecycle = lifecycle_of(entry.type)
         if lifecycle is None:
             return None
@@ -158,6 +162,7 @@ def _describe_repair(node_repair: NodeRepair) -> str:
 
 
 def _list_nodes(entry: ResourceState) -> set[str]:
+    """Return the names of the resource's nodes; empty for external resources and other kinds."""
     lifecycle = lifecycle_of(entry.type)
     # An external resource was only looked up: whoever created the object repairs it.
     if lifecycle is None or not entry.custom or entry.delete or entry.external:

@@ -218,6 +218,7 @@ def _build_permission_variables(options: RunOptions) -> dict[str, str]:
 
 
 def _get_permissions(options: RunOptions) -> frozenset[str]:
+    """Return the permissions of the environment and of the options."""
     return permissions.get_permissions() | permissions.parse_permissions(",".join(options.allow))
 
 
@@ -321,6 +322,11 @@ class PlannedRun:
             return self._apply(constraint)
 
     def _apply(self, constraint: PlanConstraint | None) -> RunResult:
+        """Run the operation, and store the run and its log in the history.
+
+        The caller has confirmed the plan. Also removes deleted clusters and hosts from the user's
+        kubeconfig and SSH files.
+        """
         options = self.options
         if options.preview_only or self.lock is None:
             raise AssertionError("a run that only previews, or holds no lock, applies nothing")
@@ -384,6 +390,7 @@ class PlannedRun:
         return confirm(run_ended.plan)
 
     def _save_plan(self, run_ended: RunEnded, outcome: Outcome) -> None:
+        """Write the sealed plan to the file of `options.save_plan`, if any, and report the file."""
         path = self.options.save_plan
         if path is not None:
             write_plan(path, self._seal_plan(run_ended, outcome, {}))
@@ -436,6 +443,7 @@ class PlannedRun:
         )
 
     def _choose_reason(self, outcome: Outcome) -> ExitReason:
+        """Return the exit reason of a run that was not stopped, by its outcome and options."""
         if self._is_out_of_credit(outcome):
             return ExitReason.OUT_OF_CREDIT
         if not outcome.succeeded:
@@ -467,6 +475,10 @@ class PlannedRun:
         constraint: PlanConstraint | None = None,
         logger: RunLogger | None = None,
     ) -> tuple[RunEnded, Outcome]:
+        """Run the engine once, between the events RunStarted and RunEnded.
+
+        RunEnded is sent in any case, also after an exception.
+        """
         run_options, stack, callbacks = self.options, self.stack, self.callbacks
         parallel = run_options.parallel or DEFAULT_PARALLEL
         subject = stack.subject(parallel)

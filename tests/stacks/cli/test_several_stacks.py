@@ -139,7 +139,7 @@ def test_what_fails_stops_what_depends_on_it_and_the_next_run_goes_on(estate: Es
     assert done.code == 1
     assert "volumes/dev   done: 1 created" in done.stdout
     (failed,) = (each for each in done.stdout.splitlines() if "training/dev  failed" in each)
-    assert "Together has no 16 H100_SXM GPUs free" in failed
+    assert "Together is out of capacity: it has no 16 H100_SXM GPUs free" in failed
     assert "told/dev      not begun: training/dev has failed" in done.stdout
     again = estate.ok("up", "--all", "--yes")
     assert ordered(again, "Stacks:", *(f"{name:<12}  done" for name in NAMES))
