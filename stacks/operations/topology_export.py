@@ -21,32 +21,32 @@ from gpuform.stacks.operations.opening.environments import (
 )
 from gpuform.stacks.operations.opening.selected_stack import SelectedStack, create_passphrase_finder
 from gpuform.stacks.topology_export.applying import (
-    DONE,
+    WRITING_ACTIONS,
     Change,
     Target,
-    carried_out,
-    planned,
-    served_version,
+    apply_changes,
+    find_served_version,
+    plan_changes,
 )
-from gpuform.stacks.topology_export.formats import APPLIED, FORMATS, TopologyResult
+from gpuform.stacks.topology_export.formats import APPLICABLE_FORMATS, FORMATS, TopologyResult
 from gpuform.stacks.topology_export.manifests import (
-    GROUP,
-    VERSION,
+    KUEUE_GROUP,
+    KUEUE_VERSION,
     Manifest,
-    WholeObject,
-    WrittenRecords,
-    mark_of,
+    OwnedObject,
+    WriteRecords,
+    build_owner_label,
 )
 from gpuform.stacks.topology_export.model import NoTopology, StackTopology
 from gpuform.stacks.topology_export.reading import (
-    Kubernetes,
-    Placed,
-    kubernetes_of,
-    one_scheduler,
-    placed_resources,
-    topology_of,
-    with_labels_asked,
-    with_labels_of,
+    KubernetesCluster,
+    ResourceWithNodes,
+    add_known_labels,
+    add_labels_of_cluster,
+    build_topology,
+    find_kubernetes,
+    list_resources_with_nodes,
+    require_one_scheduler,
 )
 
 
@@ -94,16 +94,16 @@ def read_topology(selected: SelectedStack, options: TopologyOptions) -> Topology
         emulate = options.emulate or shows_state
         resources.enter_context(enter_environment(stack, emulate=emulate, shows_state=shows_state))
         placements = _list_placements(stack, options)
-        topology = topology_of(stack, placements)
+        topology = build_topology(stack, placements)
         if options.refresh:
-            topology = with_labels_asked(topology, placements, options.kubernetes)
+            topology = add_known_labels(topology, placements, options.kubernetes)
         else:
             labels_note = "the labels of the nodes were not read: --refresh reads them"
             topology = replace(topology, unknown=(*topology.unknown, labels_note))
     form = FORMATS[options.form]
-    output = form.written(topology, options.namespace)
+    output = form.render_text(topology, options.namespace)
     return TopologyResult(
-        options.form, topology, output, (*topology.unknown, *form.unknown(topology))
+        options.form, topology, output, (*topology.unknown, *form.describe_gaps(topology))
     )
 
 
@@ -131,10 +131,10 @@ def apply_topology(
         EngineError: a resource cannot be read, or another command holds the lock.
         GpuformError: Kubernetes or a platform refused a request.
     """
-    if options.form not in APPLIED:
+    if options.form not in APPLICABLE_FORMATS:
         raise NoTopology(
             f"{options.form} is a text, and nothing of a Kubernetes",
-            hint=f"--apply goes with {', '.join(APPLIED)}",
+            hint=f"--apply goes with {', '.join(APPLICABLE_FORMATS)}",
         )
     workspace = selected.workspace
     lock = workspace.backend.create_lock(
@@ -150,29 +150,29 @@ def apply_topology(
         placements = _list_placements(stack, replace(options, refresh=True))
         _require_readable(placements)
         _require_all_of_kubernetes(stack, placements, options)
-        kubernetes = kubernetes_of(placements, options.kubernetes)
-        topology = with_labels_of(topology_of(stack, placements), kubernetes)
+        kubernetes = find_kubernetes(placements, options.kubernetes)
+        topology = add_labels_of_cluster(build_topology(stack, placements), kubernetes)
         manifests = [] if remove else _build_manifests(topology, options, kubernetes)
         target = _build_target(stack, topology, options, kubernetes)
-        unknown = (*topology.unknown, *FORMATS[options.form].unknown(topology))
-        applied = AppliedTopology(kubernetes.name, planned(target, manifests), False, unknown)
-        if not any(change.action in DONE for change in applied.changes):
+        unknown = (*topology.unknown, *FORMATS[options.form].describe_gaps(topology))
+        applied = AppliedTopology(kubernetes.name, plan_changes(target, manifests), False, unknown)
+        if not any(change.action in WRITING_ACTIONS for change in applied.changes):
             return replace(applied, is_done=True)
         if confirm is not None and not confirm(applied):
             return applied
-        return replace(applied, changes=carried_out(target, manifests), is_done=True)
+        return replace(applied, changes=apply_changes(target, manifests), is_done=True)
 
 
-def _list_placements(stack: Stack, options: TopologyOptions) -> list[Placed]:
-    placements = placed_resources(
+def _list_placements(stack: Stack, options: TopologyOptions) -> list[ResourceWithNodes]:
+    placements = list_resources_with_nodes(
         stack, read_config(stack), options.resources, refresh=options.refresh
     )
-    if FORMATS[options.form].of_one:
-        one_scheduler(placements, options.form)
+    if FORMATS[options.form].needs_one_scheduler:
+        require_one_scheduler(placements, options.form)
     return placements
 
 
-def _require_readable(placements: Sequence[Placed]) -> None:
+def _require_readable(placements: Sequence[ResourceWithNodes]) -> None:
     """Raise EngineError for an unreadable resource, because outdated facts must not be written."""
     for placement in placements:
         if placement.problem:
@@ -180,7 +180,7 @@ def _require_readable(placements: Sequence[Placed]) -> None:
 
 
 def _require_all_of_kubernetes(
-    stack: Stack, placements: Sequence[Placed], options: TopologyOptions
+    stack: Stack, placements: Sequence[ResourceWithNodes], options: TopologyOptions
 ) -> None:
     """Raise NoTopology if an unselected resource may be in the selected ones' Kubernetes.
 
@@ -195,7 +195,7 @@ def _require_all_of_kubernetes(
     )
     unselected_names = [
         placement.name
-        for placement in placed_resources(stack, read_config(stack), (), refresh=False)
+        for placement in list_resources_with_nodes(stack, read_config(stack), (), refresh=False)
         if placement.urn not in chosen_urns and not placement.placement.has_own_scheduler
         if options.kubernetes is not None or placement.placement.kubernetes == declared_kubernetes
     ]
@@ -209,27 +209,27 @@ def _require_all_of_kubernetes(
 
 
 def _build_manifests(
-    topology: StackTopology, options: TopologyOptions, kubernetes: Kubernetes
+    topology: StackTopology, options: TopologyOptions, kubernetes: KubernetesCluster
 ) -> list[Manifest]:
     form = FORMATS[options.form]
-    assert form.manifests is not None  # noqa: S101 - it is one of APPLIED
-    manifests = list(form.manifests(topology, options.namespace))
+    assert form.build_manifests is not None  # noqa: S101 - it is one of APPLIED
+    manifests = list(form.build_manifests(topology, options.namespace))
     if options.form != "kueue":
         return manifests
     # Kueue versions differ in the API version of Topology that they serve.
-    version = served_version(kubernetes.client, GROUP, VERSION, "Kueue")
+    version = find_served_version(kubernetes.client, KUEUE_GROUP, KUEUE_VERSION, "Kueue")
     return [
-        replace(manifest, api_version=version) if isinstance(manifest, WholeObject) else manifest
+        replace(manifest, api_version=version) if isinstance(manifest, OwnedObject) else manifest
         for manifest in manifests
     ]
 
 
 def _build_target(
-    stack: Stack, topology: StackTopology, options: TopologyOptions, kubernetes: Kubernetes
+    stack: Stack, topology: StackTopology, options: TopologyOptions, kubernetes: KubernetesCluster
 ) -> Target:
-    records = WrittenRecords(stack.intents().records)
-    written = records.find(kubernetes.key, options.form)
-    return Target(kubernetes.client, records, written, mark_of(topology))
+    records = WriteRecords(stack.intents().records)
+    written = records.read(kubernetes.key, options.form)
+    return Target(kubernetes.client, records, written, build_owner_label(topology))
 
 
 __all__ = [

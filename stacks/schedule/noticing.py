@@ -39,7 +39,7 @@ from gpuform.stacks.engine.values import PropertyMap
 from gpuform.stacks.pricing.footprints import to_plain_properties
 from gpuform.stacks.resource_rules import lifecycle_of
 from gpuform.stacks.schedule.calendar import TimeTable, find_start
-from gpuform.stacks.topology_export.checks import fabric_notices
+from gpuform.stacks.topology_export.checks import list_fabric_notices
 
 _OBSERVED = (Op.REFRESH, Op.IMPORT, Op.READ, Op.READ_REPLACEMENT)
 """Operations whose new entry was observed during the run."""
@@ -169,7 +169,7 @@ def _build_notices(
         placement = None if entry.external else lifecycle.get_placement(observed)
         if placement is not None:
             placed.append((entry.urn, placement))
-    return (*notices, *fabric_notices(placed), *_list_credit_notices(credited))
+    return (*notices, *list_fabric_notices(placed), *_list_credit_notices(credited))
 
 
 def _list_due_notices(entries: Iterable[ResourceState]) -> Iterator[Notice]:

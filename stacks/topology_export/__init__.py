@@ -1,5 +1,6 @@
-"""Where the nodes of a stack are, in the languages of schedulers.
+"""Export the node topology of a stack in the formats of schedulers.
 
-`reading` makes one model of a stack, `labels` adds what clusters know of their nodes, and a module
-for each format writes it. `applying` writes labels and objects through a cluster's own API.
+`reading` builds the model of a stack, with the labels of its clusters' nodes. `formats` renders the
+model. `applying` writes labels and objects through a cluster's own Kubernetes API.
+`stacks/operations/topology_export` and the command `gpuform topology` call this package.
 """

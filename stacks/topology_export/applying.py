@@ -1,8 +1,9 @@
-"""Labels, annotations and objects in a cluster's own Kubernetes: shown first, then written.
+"""Plan and write labels, annotations and objects in a cluster's own Kubernetes.
 
-Only keys that nobody else has set are written, and each write is refused by the API when the node
-was changed since it was read. What was written is recorded, and taken back when it is no longer
-wanted: where it still has the value that was written.
+Only keys that nobody else has set are written, and the API refuses each write to a node that
+changed since it was read. Written values are recorded. A later run removes values that are no
+longer desired, if they still are as recorded. `stacks/operations/topology_export` calls
+`plan_changes` and `apply_changes`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,23 +18,24 @@ from gpuform.providers.http import build_path
 from gpuform.providers.kubernetes.client import KubernetesClient, retry_on_conflict
 from gpuform.providers.kubernetes.nodes import NODES_PATH
 from gpuform.stacks.topology_export.manifests import (
-    MARK,
+    OWNER_ANNOTATION,
     Manifest,
     NodeMetadata,
-    WholeObject,
-    Written,
-    WrittenRecords,
-    document,
+    OwnedObject,
+    WriteRecord,
+    WriteRecords,
+    build_document,
 )
 from gpuform.stacks.topology_export.model import NoTopology
 
-_NODE: Final = "node/"
+_NODE_PREFIX: Final = "node/"
 
 
 class Action(StrEnum):
-    """What happens to one key or object; nothing is done about the last four.
+    """Say what happens to one key or object; the last four actions write nothing.
 
-    LEFT was ours, and is somebody else's by now: it is not taken back.
+    LEFT: gpuform wrote the value, but somebody else has changed it since, so it is not removed.
+    CONFLICT: somebody else has set the value. ABSENT: the cluster has no such node.
     """
 
     SET = "set"
@@ -45,280 +47,323 @@ class Action(StrEnum):
     ABSENT = "absent"
 
 
-DONE: Final = frozenset({Action.SET, Action.CHANGE, Action.REMOVE})
-"""The actions that write something."""
+WRITING_ACTIONS: Final = frozenset({Action.SET, Action.CHANGE, Action.REMOVE})
+"""The actions that write to the cluster."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One of them. `part` is labels, annotations, or empty for a whole object and its `where`.
+    """The change of one key of a node, or of one object.
 
-    `there` is what is there now, `wanted` what will be; None stands for nothing.
+    `where` is `node/NAME` or `RESOURCE/NAME`. `part` is `labels`, `annotations`, or empty for an
+    object. None as a value means that the key is not set.
     """
 
     action: Action
     where: str
     part: str = ""
     key: str = ""
-    there: str | None = None
-    wanted: str | None = None
+    current_value: str | None = None
+    desired_value: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A Kubernetes, what is recorded of it, and the mark of the stack on its objects."""
+    """A Kubernetes cluster, the record of what gpuform wrote there, and the stack's owner label."""
 
     client: KubernetesClient
-    records: WrittenRecords
-    written: Written
-    mark: str
+    records: WriteRecords
+    record: WriteRecord
+    owner_label: str
 
 
-def planned(target: Target, manifests: Sequence[Manifest]) -> list[Change]:
-    """What writing these would do; without manifests, what taking all back would do.
+def plan_changes(target: Target, manifests: Sequence[Manifest]) -> list[Change]:
+    """Return the changes that `apply_changes` would make.
 
-    Sends reads alone. Raises GpuformError when the API cannot be asked.
+    Without manifests, everything recorded is removed.
+
+    Sends only reads. Raises GpuformError if the API does not answer.
     """
-    wanted = {each.name: each for each in manifests if isinstance(each, NodeMetadata)}
-    objects = [each for each in manifests if isinstance(each, WholeObject)]
-    nodes = {each["metadata"]["name"]: each for each in target.client.list_objects(NODES_PATH)}
-    changes = [_object_change(target, each) for each in objects]
-    for name in sorted({*wanted, *target.written.nodes}):
+    desired_nodes = {
+        manifest.name: manifest for manifest in manifests if isinstance(manifest, NodeMetadata)
+    }
+    objects = [manifest for manifest in manifests if isinstance(manifest, OwnedObject)]
+    nodes = {node["metadata"]["name"]: node for node in target.client.list_objects(NODES_PATH)}
+    changes = [_plan_object_change(target, manifest) for manifest in objects]
+    for name in sorted({*desired_nodes, *target.record.nodes}):
         if name in nodes:
-            changes += _node_changes(target.written, nodes[name], wanted.get(name))
-        elif name in wanted:
-            changes.append(Change(Action.ABSENT, f"{_NODE}{name}"))
-    paths = {_path(each) for each in objects}
-    for path in reversed(target.written.objects):
+            changes += _plan_node_changes(target.record, nodes[name], desired_nodes.get(name))
+        elif name in desired_nodes:
+            changes.append(Change(Action.ABSENT, f"{_NODE_PREFIX}{name}"))
+    paths = {_build_object_path(manifest) for manifest in objects}
+    for path in reversed(target.record.objects):
         if path not in paths:
-            changes += _removal(target, path)
+            changes += _plan_removal(target, path)
     return changes
 
 
-def carried_out(target: Target, manifests: Sequence[Manifest]) -> list[Change]:
-    """Writes them, and takes back what was written before and is no longer wanted.
+def apply_changes(target: Target, manifests: Sequence[Manifest]) -> list[Change]:
+    """Write the manifests, remove recorded values that are not desired, and return the changes.
 
-    Each node and object is looked at again right before. The record names what is written before it
-    is sent. Raises GpuformError; what was done until then is in the record.
+    Reads each node and object again right before the write. Changes `target.record` and saves it,
+    also after a failure. Raises GpuformError if the API refuses or does not answer, and NoTopology
+    for an object that changes meanwhile.
     """
-    wanted = {each.name: each for each in manifests if isinstance(each, NodeMetadata)}
-    objects = [each for each in manifests if isinstance(each, WholeObject)]
-    done: list[Change] = []
-    _announce(target, planned(target, manifests), objects)
+    desired_nodes = {
+        manifest.name: manifest for manifest in manifests if isinstance(manifest, NodeMetadata)
+    }
+    objects = [manifest for manifest in manifests if isinstance(manifest, OwnedObject)]
+    changes: list[Change] = []
+    _record_planned_writes(target, plan_changes(target, manifests), objects)
     try:
-        for each in objects:
-            done += [_write_object(target, each)]
-        for name in sorted({*wanted, *target.written.nodes}):
-            done += _write_node(target, name, wanted.get(name))
-        paths = {_path(each) for each in objects}
-        for path in reversed([*target.written.objects]):
+        for manifest in objects:
+            changes += [_write_object(target, manifest)]
+        for name in sorted({*desired_nodes, *target.record.nodes}):
+            changes += _write_node(target, name, desired_nodes.get(name))
+        paths = {_build_object_path(manifest) for manifest in objects}
+        # A copy: removals shorten the list. Objects written last may depend on earlier ones.
+        for path in reversed([*target.record.objects]):
             if path not in paths:
-                done += _remove_object(target, path)
+                changes += _remove_object(target, path)
     finally:
-        target.records.keep(target.written)
-    return done
+        target.records.save(target.record)
+    return changes
 
 
-def _announce(target: Target, changes: Iterable[Change], objects: Iterable[WholeObject]) -> None:
-    """Keeps what is about to be written, so that a run that is killed leaves nothing unknown."""
-    written = target.written
-    for each in changes:
-        if each.action in {Action.SET, Action.CHANGE} and each.wanted is not None:
-            written.announce(each.where.removeprefix(_NODE), each.part, each.key, each.wanted)
-    written.objects = list(dict.fromkeys([*written.objects, *map(_path, objects)]))
-    target.records.keep(written)
+def _record_planned_writes(
+    target: Target, changes: Iterable[Change], objects: Iterable[OwnedObject]
+) -> None:
+    """Save what is about to be written, so that a killed run leaves no unrecorded value."""
+    record = target.record
+    for change in changes:
+        if change.action in {Action.SET, Action.CHANGE} and change.desired_value is not None:
+            record.add_value(
+                change.where.removeprefix(_NODE_PREFIX),
+                change.part,
+                change.key,
+                change.desired_value,
+            )
+    record.objects = list(dict.fromkeys([*record.objects, *map(_build_object_path, objects)]))
+    target.records.save(record)
 
 
-def _values(manifest: NodeMetadata | None) -> Iterator[tuple[str, str, str]]:
+def _iterate_metadata(manifest: NodeMetadata | None) -> Iterator[tuple[str, str, str]]:
     if manifest is not None:
         yield from (("labels", key, value) for key, value in manifest.labels.items())
         yield from (("annotations", key, value) for key, value in manifest.annotations.items())
 
 
-def _node_changes(
-    written: Written, node: Mapping[str, Any], manifest: NodeMetadata | None
+def _plan_node_changes(
+    record: WriteRecord, node: Mapping[str, Any], manifest: NodeMetadata | None
 ) -> Iterator[Change]:
     name = str(node["metadata"]["name"])
-    where = f"{_NODE}{name}"
-    wanted = {(part, key): value for part, key, value in _values(manifest)}
-    for (part, key), value in wanted.items():
-        there = _there(node, part, key)
+    where = f"{_NODE_PREFIX}{name}"
+    desired_values = {(part, key): value for part, key, value in _iterate_metadata(manifest)}
+    for (part, key), value in desired_values.items():
+        current_value = _get_metadata_value(node, part, key)
         action = Action.CONFLICT
-        if there is None:
+        if current_value is None:
             action = Action.SET
-        elif there == value:
+        elif current_value == value:
             action = Action.SAME
-        elif written.is_ours(name, part, key, there):
+        elif record.is_ours(name, part, key, current_value):
             action = Action.CHANGE
-        yield Change(action, where, part, key, there, value)
-    for part, key in list(written.keys(name)):
-        there = _there(node, part, key)
-        if (part, key) not in wanted and there is not None:
-            is_ours = written.is_ours(name, part, key, there)
+        yield Change(action, where, part, key, current_value, value)
+    # Recorded keys that no manifest has any more.
+    for part, key in list(record.iterate_keys(name)):
+        current_value = _get_metadata_value(node, part, key)
+        if (part, key) not in desired_values and current_value is not None:
+            is_ours = record.is_ours(name, part, key, current_value)
             action = Action.REMOVE if is_ours else Action.LEFT
-            yield Change(action, where, part, key, there, None)
+            yield Change(action, where, part, key, current_value, None)
 
 
-def _there(node: Mapping[str, Any], part: str, key: str) -> str | None:
-    found = (node["metadata"].get(part) or {}).get(key)
-    return None if found is None else str(found)
+def _get_metadata_value(node: Mapping[str, Any], part: str, key: str) -> str | None:
+    value = (node["metadata"].get(part) or {}).get(key)
+    return None if value is None else str(value)
 
 
 def _write_node(target: Target, name: str, manifest: NodeMetadata | None) -> list[Change]:
     changes: list[Change] = []
-    retry_on_conflict(partial(_write_node_once, target, name, manifest, changes))
-    written = target.written
-    kept = {
-        (each.part, each.key): each.wanted
-        for each in changes
-        if each.action in DONE
+    retry_on_conflict(partial(_patch_node, target, name, manifest, changes))
+    record = target.record
+    owned_values = {
+        (change.part, change.key): change.desired_value
+        for change in changes
+        if change.action in WRITING_ACTIONS
         or (
-            each.action is Action.SAME
-            and each.there is not None
-            and written.is_ours(name, each.part, each.key, each.there)
+            change.action is Action.SAME
+            and change.current_value is not None
+            and record.is_ours(name, change.part, change.key, change.current_value)
         )
     }
-    written.nodes.pop(name, None)
-    for (part, key), value in kept.items():
-        written.note(name, part, key, value)
+    # The record may name more: values planned by a run that was killed before it sent them.
+    record.nodes.pop(name, None)
+    for (part, key), value in owned_values.items():
+        record.replace_value(name, part, key, value)
     return changes
 
 
-def _write_node_once(
+def _patch_node(
     target: Target, name: str, manifest: NodeMetadata | None, changes: list[Change]
 ) -> None:
+    """Read the node, fill `changes` with its changes, and send them as one patch."""
+    # After a conflict this is called again with a node that somebody changed.
     changes.clear()
     try:
         node = target.client.get_object(NODES_PATH + build_path(name))
     except NotFound:
         if manifest is not None:
-            changes.append(Change(Action.ABSENT, f"{_NODE}{name}"))
+            changes.append(Change(Action.ABSENT, f"{_NODE_PREFIX}{name}"))
         return
-    changes += _node_changes(target.written, node, manifest)
+    changes += _plan_node_changes(target.record, node, manifest)
     metadata: dict[str, Any] = {}
-    for each in changes:
-        if each.action in DONE:
-            metadata.setdefault(each.part, {})[each.key] = each.wanted
+    for change in changes:
+        if change.action in WRITING_ACTIONS:
+            metadata.setdefault(change.part, {})[change.key] = change.desired_value
     if metadata:
         version = node["metadata"]["resourceVersion"]
+        # With a version, the API refuses the patch of a node that changed since it was read.
         patch = {"metadata": {"resourceVersion": version, **metadata}}
         target.client.patch_object(NODES_PATH + build_path(name), patch)
 
 
-def _path(manifest: WholeObject) -> str:
-    return _folder(manifest) + build_path(manifest.name)
+def _build_object_path(manifest: OwnedObject) -> str:
+    return _build_collection_path(manifest) + build_path(manifest.name)
 
 
-def _folder(manifest: WholeObject) -> str:
+def _build_collection_path(manifest: OwnedObject) -> str:
     version = manifest.api_version
-    folder = f"/apis/{version}" if "/" in version else f"/api/{version}"
-    place = f"/namespaces{build_path(manifest.namespace)}" if manifest.namespace else ""
-    return f"{folder}{place}/{manifest.plural}"
+    # Kubernetes serves its core group, such as `v1`, under /api.
+    api_path = f"/apis/{version}" if "/" in version else f"/api/{version}"
+    namespace_path = f"/namespaces{build_path(manifest.namespace)}" if manifest.namespace else ""
+    return f"{api_path}{namespace_path}/{manifest.plural}"
 
 
-def _where(path: str) -> str:
+def _format_location(path: str) -> str:
     return "/".join(path.split("/")[-2:])
 
 
-def _found(target: Target, path: str) -> Mapping[str, Any] | None:
+def _find_object(target: Target, path: str) -> Mapping[str, Any] | None:
     try:
         return target.client.get_object(path)
     except NotFound:
         return None
 
 
-def _is_ours(target: Target, found: Mapping[str, Any]) -> bool:
-    return (found["metadata"].get("annotations") or {}).get(MARK) == target.mark
+def _is_owned(target: Target, existing_object: Mapping[str, Any]) -> bool:
+    return (existing_object["metadata"].get("annotations") or {}).get(
+        OWNER_ANNOTATION
+    ) == target.owner_label
 
 
-def _object_change(target: Target, manifest: WholeObject) -> Change:
-    path = _path(manifest)
-    found = _found(target, path)
-    where = _where(path)
-    if found is None:
+def _plan_object_change(target: Target, manifest: OwnedObject) -> Change:
+    path = _build_object_path(manifest)
+    existing_object = _find_object(target, path)
+    where = _format_location(path)
+    if existing_object is None:
         return Change(Action.SET, where)
-    if not _is_ours(target, found):
+    if not _is_owned(target, existing_object):
         return Change(Action.CONFLICT, where)
-    same = all(found.get(name) == value for name, value in manifest.content.items())
-    return Change(Action.SAME if same else Action.CHANGE, where)
+    is_same = all(existing_object.get(name) == value for name, value in manifest.content.items())
+    return Change(Action.SAME if is_same else Action.CHANGE, where)
 
 
-def _removal(target: Target, path: str) -> Iterator[Change]:
-    found = _found(target, path)
-    if found is not None:
-        action = Action.REMOVE if _is_ours(target, found) else Action.LEFT
-        yield Change(action, _where(path))
+def _plan_removal(target: Target, path: str) -> Iterator[Change]:
+    """Yield the removal of a recorded object; nothing if it does not exist."""
+    existing_object = _find_object(target, path)
+    if existing_object is not None:
+        action = Action.REMOVE if _is_owned(target, existing_object) else Action.LEFT
+        yield Change(action, _format_location(path))
 
 
-def _write_object(target: Target, manifest: WholeObject) -> Change:
-    path = _path(manifest)
-    change = _object_change(target, manifest)
+def _write_object(target: Target, manifest: OwnedObject) -> Change:
+    path = _build_object_path(manifest)
+    change = _plan_object_change(target, manifest)
     if change.action is Action.SET:
         try:
-            target.client.create_object(_folder(manifest), document(manifest, target.mark))
+            target.client.create_object(
+                _build_collection_path(manifest), build_document(manifest, target.owner_label)
+            )
         except NotFound:
             raise NoTopology(
-                f"the cluster has no namespace {manifest.namespace}, where {_where(path)} would be",
+                f"the cluster has no namespace {manifest.namespace}, where "
+                f"{_format_location(path)} would be",
                 hint="give the namespace of Slurm: --namespace NAME",
             ) from None
         except (Conflict, UnknownOutcome):  # somebody was first, or it was made after all
-            change = _object_change(target, manifest)
+            change = _plan_object_change(target, manifest)
             if change.action is Action.SET:
                 raise
             change = Change(Action.SET if change.action is Action.SAME else change.action, path)
     elif change.action is Action.CHANGE:
-        retry_on_conflict(partial(_change_object, target, manifest))
-    objects = target.written.objects
+        retry_on_conflict(partial(_patch_object, target, manifest))
+    recorded_paths = target.record.objects
     if change.action is Action.CONFLICT:
-        target.written.objects = [each for each in objects if each != path]
-    elif path not in objects:
-        objects.append(path)
+        target.record.objects = [
+            object_path for object_path in recorded_paths if object_path != path
+        ]
+    elif path not in recorded_paths:
+        recorded_paths.append(path)
     return change
 
 
-def _change_object(target: Target, manifest: WholeObject) -> None:
-    """A merge patch: what is no longer wanted at the top of the content goes."""
-    found = _found(target, _path(manifest))
-    if found is None or not _is_ours(target, found):
+def _patch_object(target: Target, manifest: OwnedObject) -> None:
+    """Replace the content of an object of the stack.
+
+    Raises NoTopology if it was deleted or has another owner by now.
+    """
+    existing_object = _find_object(target, _build_object_path(manifest))
+    if existing_object is None or not _is_owned(target, existing_object):
         raise NoTopology(
-            f"{_where(_path(manifest))} was changed by somebody else meanwhile",
+            f"{_format_location(_build_object_path(manifest))} was changed by somebody else "
+            "meanwhile",
             hint="run it again",
         )
     content = {
-        name: {**dict.fromkeys(found.get(name) or {}), **value}
+        # A merge patch keeps members that it does not name: None removes them.
+        name: {**dict.fromkeys(existing_object.get(name) or {}), **value}
         for name, value in manifest.content.items()
     }
-    version = found["metadata"]["resourceVersion"]
+    version = existing_object["metadata"]["resourceVersion"]
     target.client.patch_object(
-        _path(manifest), {"metadata": {"resourceVersion": version}, **content}
+        _build_object_path(manifest), {"metadata": {"resourceVersion": version}, **content}
     )
 
 
 def _remove_object(target: Target, path: str) -> Iterator[Change]:
-    found = _found(target, path)
-    if found is not None and _is_ours(target, found):
-        uid = found["metadata"]["uid"]
+    existing_object = _find_object(target, path)
+    if existing_object is not None and _is_owned(target, existing_object):
+        # The uid keeps an object that was recreated under the same name meanwhile.
+        uid = existing_object["metadata"]["uid"]
         with suppress(NotFound):
             target.client.delete_object(path, {"preconditions": {"uid": uid}})
-        yield Change(Action.REMOVE, _where(path))
-    elif found is not None:
-        yield Change(Action.LEFT, _where(path))
-    target.written.objects = [each for each in target.written.objects if each != path]
+        yield Change(Action.REMOVE, _format_location(path))
+    elif existing_object is not None:
+        yield Change(Action.LEFT, _format_location(path))
+    target.record.objects = [
+        object_path for object_path in target.record.objects if object_path != path
+    ]
 
 
-def served_version(client: KubernetesClient, group: str, wanted: str, what: str) -> str:
-    """The group and version that this API serves: the wanted one, else the one it prefers.
+def find_served_version(
+    client: KubernetesClient, group: str, preferred_version: str, product: str
+) -> str:
+    """Return the `GROUP/VERSION` that the API serves.
 
-    Raises NoTopology, with what to install, when it serves none.
+    `preferred_version` if possible, else the API's own choice.
+
+    `product` names the software in the message. Raises NoTopology if the API does not serve the
+    group, and GpuformError if it does not answer.
     """
     groups = client.get_object("/apis").get("groups") or ()
-    found = next((each for each in groups if each.get("name") == group), None)
-    if found is None:
+    served_group = next((api_group for api_group in groups if api_group.get("name") == group), None)
+    if served_group is None:
         raise NoTopology(
-            f"there is no {what} in this cluster: its Kubernetes does not serve {group}",
-            hint=f"install {what} there first, as its documentation says: gpuform does not",
+            f"there is no {product} in this cluster: its Kubernetes does not serve {group}",
+            hint=f"install {product} there first, as its documentation says: gpuform does not",
         )
-    versions = [str(each.get("groupVersion")) for each in found.get("versions") or ()]
-    if f"{group}/{wanted}" in versions:
-        return f"{group}/{wanted}"
-    return str((found.get("preferredVersion") or {}).get("groupVersion") or versions[0])
+    versions = [str(version.get("groupVersion")) for version in served_group.get("versions") or ()]
+    if f"{group}/{preferred_version}" in versions:
+        return f"{group}/{preferred_version}"
+    return str((served_group.get("preferredVersion") or {}).get("groupVersion") or versions[0])

@@ -1,4 +1,7 @@
-"""What there is to know of where nodes are: those that belong together, in several fabrics."""
+"""Find nodes that belong together but are in several fabrics.
+
+`stacks/schedule/noticing` calls `list_fabric_notices` for the resources of a run.
+"""
 
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -6,33 +9,37 @@ from typing import Final
 from gpuform.schemas.resource_facts import NodePlacement, Notice, NoticeKind, ResourcePlacement
 from gpuform.stacks.engine.urn import name_of
 
-_SHOWN: Final = 3
+_MAX_LISTED_NAMES: Final = 3
 
 
-def fabric_notices(placed: Iterable[tuple[str, ResourcePlacement]]) -> Iterator[Notice]:
-    """A notice for each pool, and for GPU nodes of one fabric's name, in more than one fabric.
+def list_fabric_notices(placements: Iterable[tuple[str, ResourcePlacement]]) -> Iterator[Notice]:
+    """Yield a notice for each pool, and for each fabric name, whose nodes are in several fabrics.
 
-    `placed` are resources by URN, as last seen.
+    `placed` are resources by URN, as last observed. A pool with a notice is left out of the
+    comparison by fabric names.
     """
-    found = list(placed)
+    all_placements = list(placements)
     by_name: dict[tuple[str, str, str], list[tuple[str, NodePlacement]]] = {}
-    for urn, placement in found:
-        text = _apart([(node.name, node) for node in placement.nodes])
-        if text:
-            yield _notice(f"its nodes are in {text}", urn)
+    for urn, placement in all_placements:
+        split = _describe_split([(node.name, node) for node in placement.nodes])
+        if split:
+            yield _build_notice(f"its nodes are in {split}", urn)
             continue
         for node in placement.nodes:
             if node.fabric and node.fabric_id:
                 key = (placement.region, placement.pool, node.fabric)
                 by_name.setdefault(key, []).append((urn, node))
     for (_, _, fabric), nodes in by_name.items():
-        text = _apart([(node.name, node) for _, node in nodes])
-        if text:
-            yield _notice(f"nodes whose fabric is called {fabric} are in {text}", "")
+        split = _describe_split([(node.name, node) for _, node in nodes])
+        if split:
+            yield _build_notice(f"nodes whose fabric is called {fabric} are in {split}", "")
 
 
-def _apart(nodes: Iterable[tuple[str, NodePlacement]]) -> str:
-    """In which fabrics they are, if these are several; those in none that is told do not count."""
+def _describe_split(nodes: Iterable[tuple[str, NodePlacement]]) -> str:
+    """Describe the fabrics of the nodes; empty for fewer than two fabrics.
+
+    Nodes without a reported fabric do not count.
+    """
     fabrics: dict[str, list[str]] = {}
     names: dict[str, str] = {}
     for name, node in nodes:
@@ -43,17 +50,18 @@ def _apart(nodes: Iterable[tuple[str, NodePlacement]]) -> str:
     if len(fabrics) < 2:
         return ""
     parts = (
-        f"{_listed(sorted(those))} in {names[key] or key}" for key, those in sorted(fabrics.items())
+        f"{_format_names(sorted(node_names))} in {names[key] or key}"
+        for key, node_names in sorted(fabrics.items())
     )
     return f"{len(fabrics)} fabrics: {'; '.join(parts)}"
 
 
-def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return f"{', '.join(names[:_SHOWN])}{more}"
+def _format_names(names: list[str]) -> str:
+    more = f" and {len(names) - _MAX_LISTED_NAMES} more" if len(names) > _MAX_LISTED_NAMES else ""
+    return f"{', '.join(names[:_MAX_LISTED_NAMES])}{more}"
 
 
-def _notice(text: str, urn: str) -> Notice:
+def _build_notice(text: str, urn: str) -> Notice:
     return Notice(
         kind=NoticeKind.FABRICS,
         text=f"{text}. A job on several of them does not have the network of one fabric",

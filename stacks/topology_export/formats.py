@@ -1,8 +1,10 @@
-"""Write a stack's node topology in the chosen format: an Ansible inventory, a Topograph model, or
-another tool's format.
+"""Render a stack's node topology in the format of Ansible, Topograph or another tool.
 
-From Ansible's page 'How to build your inventory': YAML with `all`, `hosts`, `children`; the names
-of groups have letters, digits and underscores.
+`stacks/operations/topology_export` looks formats up in `FORMATS`; `slurm_topology` and `manifests`
+render most of them.
+
+From Ansible's page 'How to build your inventory': YAML with `all`, `hosts`, `children`; names of
+groups have letters, digits and underscores.
 
 From Topograph's page 'Modeling and API Simulation': `switches` is a map, `blocks` name the nodes,
 and an annotation of a block names an accelerator domain.
@@ -17,79 +19,96 @@ from typing import Any, Final
 from gpuform.schemas.access import is_valid_host
 from gpuform.stacks.topology_export.manifests import (
     Manifest,
-    documents_text,
-    kubernetes_labels,
-    kueue,
-    kueue_unknown,
-    labels_unknown,
-    mark_of,
+    build_kueue_objects,
+    build_node_labels,
+    build_owner_label,
+    describe_missing_kueue_labels,
+    describe_unlabelled_values,
+    render_documents,
 )
-from gpuform.stacks.topology_export.model import REGION, ZONE, Node, NoTopology, StackTopology
+from gpuform.stacks.topology_export.model import (
+    REGION_LABEL,
+    ZONE_LABEL,
+    Node,
+    NoTopology,
+    StackTopology,
+)
 from gpuform.stacks.topology_export.slurm_topology import (
     Switch,
-    block_unknown,
-    checked,
-    slinky,
-    slurm_block,
-    slurm_tree,
-    switch_of_each,
-    switches_of,
-    tree_unknown,
+    build_slinky_objects,
+    build_switches,
+    describe_block_gaps,
+    describe_tree_gaps,
+    map_nodes_to_switches,
+    render_slurm_block,
+    render_slurm_tree,
+    require_slurm_name,
 )
 
-DOMAIN: Final = "accelerator.topology.test/domain"
+DOMAIN_ANNOTATION: Final = "accelerator.topology.test/domain"
 
 
-def topograph(topology: StackTopology) -> str:
-    """The file as YAML. Raises NoTopology where a node's name is there twice."""
+def render_topograph(topology: StackTopology) -> str:
+    """Render Topograph's model of the topology as YAML.
+
+    Raises NoTopology without nodes, for two nodes of one name, and for names that Slurm cannot
+    read.
+    """
     import yaml  # noqa: PLC0415 - slow
 
-    _check(topology)
-    switches = switches_of(topology)
-    under = switch_of_each(switches)
+    _reject_duplicate_nodes(topology)
+    switches = build_switches(topology)
+    switch_by_node = map_nodes_to_switches(switches)
     groups: dict[tuple[str, str, str, str], list[Node]] = {}
     for node in topology.nodes:
-        groups.setdefault((under[node], node.domain, node.region, node.zone), []).append(node)
-    found = {
-        "switches": {checked(each.name, "switch"): _switch(each) for each in switches},
-        "blocks": [_block(key, nodes) for key, nodes in groups.items()],
+        groups.setdefault((switch_by_node[node], node.domain, node.region, node.zone), []).append(
+            node
+        )
+    model = {
+        "switches": {
+            require_slurm_name(switch.name, "switch"): _build_switch(switch) for switch in switches
+        },
+        "blocks": [_build_block(key, nodes) for key, nodes in groups.items()],
     }
     return f"# {topology.title}; written by gpuform.\n" + str(
-        yaml.safe_dump(found, sort_keys=False, width=1000)
+        yaml.safe_dump(model, sort_keys=False, width=1000)
     )
 
 
-def _check(topology: StackTopology) -> None:
+def _reject_duplicate_nodes(topology: StackTopology) -> None:
     if not topology.nodes:
         raise NoTopology(f"{topology.title} has no nodes yet", hint="make them: `gpuform up`")
-    names = [checked(node.name, "node") for node in topology.nodes]
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
+    names = [require_slurm_name(node.name, "node") for node in topology.nodes]
+    duplicate_name = next((name for name in names if names.count(name) > 1), None)
+    if duplicate_name is not None:
         raise NoTopology(
-            f"two nodes are called {twice}", hint="name the clusters whose nodes differ"
+            f"two nodes are called {duplicate_name}", hint="name the clusters whose nodes differ"
         )
 
 
-def _switch(switch: Switch) -> dict[str, Any]:
+def _build_switch(switch: Switch) -> dict[str, Any]:
     return {"switches": list(switch.switches)} if switch.switches else {}
 
 
-def _block(key: tuple[str, str, str, str], nodes: list[Node]) -> dict[str, Any]:
+def _build_block(key: tuple[str, str, str, str], nodes: list[Node]) -> dict[str, Any]:
     switch, domain, region, zone = key
-    labels = {name: value for name, value in ((REGION, region), (ZONE, zone)) if value}
-    found: dict[str, Any] = {"switch": switch, "nodes": [node.name for node in nodes]}
+    labels = {name: value for name, value in ((REGION_LABEL, region), (ZONE_LABEL, zone)) if value}
+    block: dict[str, Any] = {"switch": switch, "nodes": [node.name for node in nodes]}
     if labels:
-        found["labels"] = labels
+        block["labels"] = labels
     if domain:
-        found["annotations"] = {DOMAIN: domain}
-    return found
+        block["annotations"] = {DOMAIN_ANNOTATION: domain}
+    return block
 
 
-_NO_GROUP: Final = re.compile(r"[^A-Za-z0-9_]")
+_NOT_IN_GROUP_NAMES: Final = re.compile(r"[^A-Za-z0-9_]")
 
 
-def inventory(topology: StackTopology) -> str:
-    """The inventory as YAML. Raises NoTopology where a host's name is there twice, or is none."""
+def render_inventory(topology: StackTopology) -> str:
+    """Render an Ansible inventory as YAML. A topology without nodes is an empty inventory.
+
+    Raises NoTopology for two nodes of one name, and for a name that no host can have.
+    """
     import yaml  # noqa: PLC0415 - slow
 
     hosts: dict[str, dict[str, Any]] = {}
@@ -104,20 +123,20 @@ def inventory(topology: StackTopology) -> str:
             raise NoTopology(
                 f"two nodes are called {node.name}", hint="name the clusters whose nodes differ"
             )
-        hosts[node.name] = dict(_variables(topology, node))
-        for key in _groups(topology, node):
+        hosts[node.name] = dict(_iterate_variables(topology, node))
+        for key in _iterate_groups(topology, node):
             groups.setdefault(key, []).append(node.name)
-    names = _names(list(groups))
+    names = _build_group_names(list(groups))
     children: dict[str, Any] = {
         names[key]: {"hosts": {name: {} for name in groups[key]}} for key in sorted(groups)
     }
-    found = {"all": {"hosts": hosts, **({"children": children} if children else {})}}
-    text = yaml.dump(found, Dumper=_dumper(), sort_keys=False, width=1000)
-    return f"# {topology.title}; written by gpuform.\n{text}"
+    document = {"all": {"hosts": hosts, **({"children": children} if children else {})}}
+    yaml_text = yaml.dump(document, Dumper=_get_plain_dumper(), sort_keys=False, width=1000)
+    return f"# {topology.title}; written by gpuform.\n{yaml_text}"
 
 
-def _dumper() -> Any:
-    """Without anchors: equal hosts are no references to each other."""
+def _get_plain_dumper() -> Any:
+    """Return a YAML dumper that writes equal values in full, without anchors."""
     import yaml  # noqa: PLC0415 - slow
 
     class Plain(yaml.SafeDumper):
@@ -127,10 +146,10 @@ def _dumper() -> Any:
     return Plain
 
 
-def _variables(topology: StackTopology, node: Node) -> Iterator[tuple[str, Any]]:
+def _iterate_variables(topology: StackTopology, node: Node) -> Iterator[tuple[str, Any]]:
     if node.address and is_valid_host(node.address):
         yield "ansible_host", node.address
-    told = {
+    values = {
         "resource": topology.names.get(node.resource, ""),
         "platform": node.platform,
         "region": node.region,
@@ -141,18 +160,25 @@ def _variables(topology: StackTopology, node: Node) -> Iterator[tuple[str, Any]]
         "nvlink_domain": node.domain,
         "slurm_name": node.slurm,
     }
-    yield from ((f"gpuform_{key}", _unsafe(value)) for key, value in told.items() if value)
+    yield from (
+        (f"gpuform_{key}", _neutralize_templates(value)) for key, value in values.items() if value
+    )
     if node.tiers:
-        yield "gpuform_switches", [_unsafe(tier) for tier in node.tiers]
+        yield "gpuform_switches", [_neutralize_templates(tier) for tier in node.tiers]
 
 
-def _unsafe(text: str) -> str:
-    """Ansible evaluates `{{` in variables: what a platform tells is never evaluated."""
+def _neutralize_templates(text: str) -> str:
+    """Separate the characters that open a Jinja2 template.
+
+    Ansible evaluates templates in variables.
+
+    A platform could report a name that is one.
+    """
     return text.replace("{{", "{ {").replace("{%", "{ %").replace("{#", "{ #")
 
 
-def _groups(topology: StackTopology, node: Node) -> Iterator[tuple[str, str]]:
-    told = {
+def _iterate_groups(topology: StackTopology, node: Node) -> Iterator[tuple[str, str]]:
+    values = {
         "resource": topology.names.get(node.resource, ""),
         "platform": node.platform,
         "region": node.region,
@@ -160,50 +186,60 @@ def _groups(topology: StackTopology, node: Node) -> Iterator[tuple[str, str]]:
         "fabric": node.fabric,
         "nvlink": node.domain,
     }
-    yield from ((key, value) for key, value in told.items() if value)
+    yield from ((key, value) for key, value in values.items() if value)
 
 
-def _names(keys: list[tuple[str, str]]) -> dict[tuple[str, str], str]:
-    """Where two would be written alike, each gets a mark of its own: the same in every run."""
-    plain = {key: _NO_GROUP.sub("_", f"{key[0]}_{key[1]}") for key in keys}
-    written = list(plain.values())
+def _build_group_names(keys: list[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    """Return the name of each group. Groups that would have one name get a digest of their key."""
+    names = {key: _NOT_IN_GROUP_NAMES.sub("_", f"{key[0]}_{key[1]}") for key in keys}
+    all_names = list(names.values())
     return {
-        key: name if written.count(name) == 1 else f"{name}_{_digest(key)}"
-        for key, name in plain.items()
+        # The same digest in every run: group names must not change between two exports.
+        key: name if all_names.count(name) == 1 else f"{name}_{_compute_digest(key)}"
+        for key, name in names.items()
     }
 
 
-def _digest(key: tuple[str, str]) -> str:
+def _compute_digest(key: tuple[str, str]) -> str:
     return hashlib.sha256("\0".join(key).encode()).hexdigest()[:8]
 
 
-_Manifests = Callable[[StackTopology, str], Sequence[Manifest]]
-_Unknown = Callable[[StackTopology], Iterable[str]]
+_ManifestBuilder = Callable[[StackTopology, str], Sequence[Manifest]]
+_GapDescriber = Callable[[StackTopology], Iterable[str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """One of them: a text, or what is written into a Kubernetes.
+    """One format.
 
-    `of_one` is for one scheduler. `unknown` says what this format cannot tell.
+    `render` returns its text, or `build_manifests` the labels and objects of a cluster.
+
+    `needs_one_scheduler` is True if all nodes must have the same scheduler. `describe_gaps` yields
+    sentences about what the format leaves out.
     """
 
-    text: Callable[[StackTopology], str] | None = None
-    manifests: _Manifests | None = None
-    of_one: bool = True
-    unknown: _Unknown = lambda _: ()
+    render: Callable[[StackTopology], str] | None = None
+    build_manifests: _ManifestBuilder | None = None
+    needs_one_scheduler: bool = True
+    describe_gaps: _GapDescriber = lambda _: ()
 
-    def written(self, topology: StackTopology, namespace: str) -> str:
-        """The whole text. Raises NoTopology where it cannot be written."""
-        if self.manifests is not None:
-            return documents_text(self.manifests(topology, namespace), mark_of(topology))
-        assert self.text is not None  # noqa: S101 - one of the two is there
-        return self.text(topology)
+    def render_text(self, topology: StackTopology, namespace: str) -> str:
+        """Render the topology as text: YAML documents for formats with manifests.
+
+        `namespace` is used only by formats with manifests. Raises NoTopology if the topology does
+        not fit the format.
+        """
+        if self.build_manifests is not None:
+            return render_documents(
+                self.build_manifests(topology, namespace), build_owner_label(topology)
+            )
+        assert self.render is not None  # noqa: S101 - one of the two is there
+        return self.render(topology)
 
 
 @dataclass(frozen=True, slots=True)
 class TopologyResult:
-    """The topology and its text in one format; `unknown` are sentences about what is left out."""
+    """The topology and its text in one format. `unknown` holds sentences about what is left out."""
 
     form: str
     topology: StackTopology
@@ -212,15 +248,23 @@ class TopologyResult:
 
 
 FORMATS: Final[Mapping[str, Format]] = {
-    "slurm-tree": Format(slurm_tree, unknown=tree_unknown),
-    "slurm-block": Format(slurm_block, unknown=block_unknown),
-    "slinky": Format(manifests=slinky, unknown=tree_unknown),
-    "kubernetes-labels": Format(manifests=kubernetes_labels, unknown=labels_unknown),
-    "kueue": Format(manifests=kueue, unknown=kueue_unknown),
-    "topograph": Format(topograph, of_one=False, unknown=tree_unknown),
-    "inventory": Format(inventory, of_one=False),
+    "slurm-tree": Format(render_slurm_tree, describe_gaps=describe_tree_gaps),
+    "slurm-block": Format(render_slurm_block, describe_gaps=describe_block_gaps),
+    "slinky": Format(build_manifests=build_slinky_objects, describe_gaps=describe_tree_gaps),
+    "kubernetes-labels": Format(
+        build_manifests=build_node_labels, describe_gaps=describe_unlabelled_values
+    ),
+    "kueue": Format(
+        build_manifests=build_kueue_objects, describe_gaps=describe_missing_kueue_labels
+    ),
+    "topograph": Format(
+        render_topograph, needs_one_scheduler=False, describe_gaps=describe_tree_gaps
+    ),
+    "inventory": Format(render_inventory, needs_one_scheduler=False),
 }
-"""By their names on the command line."""
+"""The formats by their names on the command line."""
 
-APPLIED: Final = tuple(name for name, each in FORMATS.items() if each.manifests is not None)
-"""Those that can be written into a Kubernetes."""
+APPLICABLE_FORMATS: Final = tuple(
+    name for name, export_format in FORMATS.items() if export_format.build_manifests is not None
+)
+"""The names of the formats that `gpuform topology --apply` can write into a Kubernetes cluster."""

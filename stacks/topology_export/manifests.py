@@ -1,14 +1,16 @@
-"""Write node labels, annotations and Kueue objects into a Kubernetes cluster, and keep a record of
-them, so that they can be removed.
+"""Build the node labels and Kueue objects of a stack, and record what is written of them.
+
+`formats` renders the manifests, `applying` writes them and keeps the records, so that a later run
+can remove what was written.
 
 From Kueue's API kueue.x-k8s.io: `Topology.spec.levels[].nodeLabel`, the widest first and the host
 last; `ResourceFlavor.spec.topologyName`, which needs a label of its nodes. Kueue leaves out a node
 that lacks a label of a level, so only labels that all nodes have are levels.
 
-It is kept before anything is sent: after a run that was killed it may name too much, and what does
-not have the value that it names is nobody's but its owner's.
+A record is saved before anything is sent. After a killed run it may name too much: a value in the
+cluster that differs from the recorded ones belongs to somebody else.
 
-Switches and NVLink domains are not written again: they are known from labels that are there.
+Switches and NVLink domains are not written as labels: gpuform reads them from labels.
 """
 
 import hashlib
@@ -19,12 +21,12 @@ from typing import Any, Final
 
 from gpuform.providers.records import Records, compute_digest
 from gpuform.stacks.topology_export.model import (
-    HOST,
+    HOST_LABEL,
     Node,
     NoTopology,
     StackTopology,
-    domain_key,
-    tier_keys,
+    find_domain_key,
+    list_tier_keys,
 )
 
 _LABEL_VALUE: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
@@ -32,15 +34,15 @@ _OBJECT_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _NODE_NAME: Final = re.compile(
     r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*"
 )
-_MARKED: Final = 46
+_MAX_NAME_HEAD: Final = 46
 
-MARK: Final = "gpuform.dev/topology-of"
-"""The annotation of objects that gpuform makes: the stack that they tell of."""
+OWNER_ANNOTATION: Final = "gpuform.dev/topology-of"
+"""The annotation of objects that gpuform creates: its value names the stack."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeMetadata:
-    """Labels and annotations that a node gets beside its own."""
+    """Labels and annotations that are added to a node."""
 
     name: str
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -48,8 +50,11 @@ class NodeMetadata:
 
 
 @dataclass(frozen=True, slots=True)
-class WholeObject:
-    """An object that is gpuform's own. `content` is its `spec` or its `data`, under that name."""
+class OwnedObject:
+    """An object that gpuform creates and owns.
+
+    `content` is its `spec` or its `data`, under that key.
+    """
 
     api_version: str
     kind: str
@@ -59,47 +64,57 @@ class WholeObject:
     namespace: str = ""
 
 
-Manifest = NodeMetadata | WholeObject
+Manifest = NodeMetadata | OwnedObject
 
 
-def document(manifest: Manifest, mark: str) -> dict[str, Any]:
-    """A manifest as the API has it; objects of our own bear the `mark` of their stack."""
+def build_document(manifest: Manifest, owner_label: str) -> dict[str, Any]:
+    """Convert a manifest to a Kubernetes object; owned objects get the owner annotation."""
     if isinstance(manifest, NodeMetadata):
-        told = {"labels": dict(manifest.labels), "annotations": dict(manifest.annotations)}
-        metadata = {"name": manifest.name, **{key: each for key, each in told.items() if each}}
+        metadata_fields = {
+            "labels": dict(manifest.labels),
+            "annotations": dict(manifest.annotations),
+        }
+        metadata = {
+            "name": manifest.name,
+            **{key: values for key, values in metadata_fields.items() if values},
+        }
         return {"apiVersion": "v1", "kind": "Node", "metadata": metadata}
-    place = {"namespace": manifest.namespace} if manifest.namespace else {}
+    namespace = {"namespace": manifest.namespace} if manifest.namespace else {}
     return {
         "apiVersion": manifest.api_version,
         "kind": manifest.kind,
-        "metadata": {"name": manifest.name, **place, "annotations": {MARK: mark}},
+        "metadata": {
+            "name": manifest.name,
+            **namespace,
+            "annotations": {OWNER_ANNOTATION: owner_label},
+        },
         **manifest.content,
     }
 
 
-def documents_text(manifests: Iterable[Manifest], mark: str) -> str:
-    """A stream of YAML documents, which kubectl can read."""
+def render_documents(manifests: Iterable[Manifest], owner_label: str) -> str:
+    """Render the manifests as a stream of YAML documents for kubectl."""
     import yaml  # noqa: PLC0415 - slow
 
     class Lines(yaml.SafeDumper):
         """Texts of several lines stand as they are."""
 
-    def represented(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    def represent_string(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
         style = "|" if "\n" in text else None
         return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
-    Lines.add_representer(str, represented)
-    documents = [document(each, mark) for each in manifests]
+    Lines.add_representer(str, represent_string)
+    documents = [build_document(manifest, owner_label) for manifest in manifests]
     return str(yaml.dump_all(documents, Dumper=Lines, sort_keys=False, width=1000))
 
 
-def is_label_value(text: str) -> bool:
-    """Whether Kubernetes takes it as the value of a label."""
-    return _LABEL_VALUE.fullmatch(text) is not None
+def is_label_value(value: str) -> bool:
+    """Return True if Kubernetes accepts `value` as the value of a label."""
+    return _LABEL_VALUE.fullmatch(value) is not None
 
 
-def checked_node(name: str) -> str:
-    """The name. Raises NoTopology for what no node of Kubernetes is called."""
+def require_node_name(name: str) -> str:
+    """Return `name`, or raise NoTopology if no Kubernetes node can have it."""
     if _NODE_NAME.fullmatch(name) is None:
         raise NoTopology(
             f"node {name!r} has no name that a node of Kubernetes can have",
@@ -108,8 +123,8 @@ def checked_node(name: str) -> str:
     return name
 
 
-def checked_namespace(name: str) -> str:
-    """The name. Raises NoTopology for what no namespace of Kubernetes is called."""
+def require_namespace_name(name: str) -> str:
+    """Return `name`, or raise NoTopology if no Kubernetes namespace can have it."""
     if _OBJECT_NAME.fullmatch(name) is None:
         raise NoTopology(
             f"{name!r} is no name that a namespace of Kubernetes can have",
@@ -118,116 +133,134 @@ def checked_namespace(name: str) -> str:
     return name
 
 
-def mark_of(topology: StackTopology) -> str:
-    """What stands for a stack in labels: PROJECT.STACK, or the like with a digest."""
-    text = f"{topology.project}.{topology.stack}"
-    return text if is_label_value(text) else _digested(text, r"[^A-Za-z0-9_.-]", _LABEL_VALUE)
+def build_owner_label(topology: StackTopology) -> str:
+    """Return the label value for the stack.
+
+    PROJECT.STACK, with a digest if a label cannot hold it.
+    """
+    label = f"{topology.project}.{topology.stack}"
+    return (
+        label if is_label_value(label) else _append_digest(label, r"[^A-Za-z0-9_.-]", _LABEL_VALUE)
+    )
 
 
-def object_name(topology: StackTopology) -> str:
-    """What stands for a stack as the name of an object: PROJECT-STACK, or the like."""
-    text = f"{topology.project}-{topology.stack}"
-    if _OBJECT_NAME.fullmatch(text):
-        return text
-    return _digested(text.lower(), r"[^a-z0-9-]", _OBJECT_NAME, of=text)
+def build_object_name(topology: StackTopology) -> str:
+    """Return the object name for the stack.
+
+    PROJECT-STACK, with a digest if an object cannot have it.
+    """
+    name = f"{topology.project}-{topology.stack}"
+    if _OBJECT_NAME.fullmatch(name):
+        return name
+    return _append_digest(name.lower(), r"[^a-z0-9-]", _OBJECT_NAME, digest_source=name)
 
 
-def _digested(text: str, bad: str, good: re.Pattern[str], of: str = "") -> str:
-    """Texts that differ in what cannot be written have other digests."""
-    digest = hashlib.sha256((of or text).encode()).hexdigest()[:16]
-    head = re.sub(bad, "-", text)[:_MARKED].strip("-_.")
-    found = f"{head}-{digest}" if head else f"stack-{digest}"
-    assert good.fullmatch(found)  # noqa: S101 - what is left fits
-    return found
+def _append_digest(
+    name: str, invalid_characters: str, valid_pattern: re.Pattern[str], digest_source: str = ""
+) -> str:
+    """Replace invalid characters, and append a digest of `digest_source` (by default `name`)."""
+    # Names that differ only in replaced characters must stay different.
+    digest = hashlib.sha256((digest_source or name).encode()).hexdigest()[:16]
+    head = re.sub(invalid_characters, "-", name)[:_MAX_NAME_HEAD].strip("-_.")
+    digested_name = f"{head}-{digest}" if head else f"stack-{digest}"
+    assert valid_pattern.fullmatch(digested_name)  # noqa: S101 - what is left fits
+    return digested_name
 
 
-PREFIX: Final = "topology-"
+RECORD_PREFIX: Final = "topology-"
 
-Values = dict[str, dict[str, list[str]]]
-"""`labels` and `annotations` of one node, by key: what we wrote, or were about to."""
+NodeValues = dict[str, dict[str, list[str]]]
+"""Values of `labels` and `annotations` of one node by key, as written or planned by gpuform."""
 
 
 @dataclass(slots=True)
-class Written:
-    """What one format has in one Kubernetes: values by node, and paths of whole objects."""
+class WriteRecord:
+    """What gpuform wrote of one format into one cluster: values by node, and paths of objects."""
 
     kubernetes: str
     form: str
-    nodes: dict[str, Values] = field(default_factory=dict)
+    nodes: dict[str, NodeValues] = field(default_factory=dict)
     objects: list[str] = field(default_factory=list)
 
     def is_ours(self, node: str, part: str, key: str, value: str) -> bool:
-        """Whether a value that is there is one that we wrote, or were about to."""
+        """Return True if gpuform wrote `value`, or recorded it before a write."""
         return value in self.nodes.get(node, {}).get(part, {}).get(key, ())
 
-    def keys(self, node: str) -> Iterator[tuple[str, str]]:
-        """Where on a node we wrote something."""
+    def iterate_keys(self, node: str) -> Iterator[tuple[str, str]]:
+        """Yield the part (`labels` or `annotations`) and key of each recorded value of a node."""
         for part, values in self.nodes.get(node, {}).items():
             yield from ((part, key) for key in values)
 
-    def note(self, node: str, part: str, key: str, value: str | None) -> None:
-        """Takes over that it is there now; None that nothing of ours is."""
+    def replace_value(self, node: str, part: str, key: str, value: str | None) -> None:
+        """Record `value` as the only one of a key; None removes the key."""
         values = self.nodes.setdefault(node, {}).setdefault(part, {})
         values.pop(key, None)
         if value is not None:
             values[key] = [value]
 
-    def announce(self, node: str, part: str, key: str, value: str) -> None:
-        """Takes over that it may soon be there, beside what is known."""
-        known = self.nodes.setdefault(node, {}).setdefault(part, {}).setdefault(key, [])
-        if value not in known:
-            known.append(value)
+    def add_value(self, node: str, part: str, key: str, value: str) -> None:
+        """Record one more value that a key may have."""
+        recorded_values = self.nodes.setdefault(node, {}).setdefault(part, {}).setdefault(key, [])
+        if value not in recorded_values:
+            recorded_values.append(value)
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is left to take back."""
+        """Return True if nothing recorded is left to remove."""
         return not self.objects and not any(
             values for parts in self.nodes.values() for values in parts.values()
         )
 
 
-class WrittenRecords:
-    """The records of one stack."""
+class WriteRecords:
+    """The records of one stack's writes into clusters."""
 
     def __init__(self, records: Records) -> None:
         self._records = records
 
-    def find(self, kubernetes: str, form: str) -> Written:
-        """What is recorded; nothing written where there is no record."""
-        fields = self._records.read(_name(kubernetes, form)) or {}
-        return Written(kubernetes, form, _nodes(fields.get("nodes")), _texts(fields.get("objects")))
+    def read(self, kubernetes: str, form: str) -> WriteRecord:
+        """Return the record for a cluster and a format, empty if there is none."""
+        fields = self._records.read(_compute_record_name(kubernetes, form)) or {}
+        return WriteRecord(
+            kubernetes,
+            form,
+            _parse_nodes(fields.get("nodes")),
+            _parse_strings(fields.get("objects")),
+        )
 
-    def keep(self, written: Written) -> None:
-        """In place of what was recorded; nothing left is no record."""
-        name = _name(written.kubernetes, written.form)
-        if written.is_empty:
+    def save(self, record: WriteRecord) -> None:
+        """Replace the stored record. An empty record is deleted."""
+        name = _compute_record_name(record.kubernetes, record.form)
+        if record.is_empty:
             self._records.delete(name)
             return
         nodes = {
             node: {part: values for part, values in parts.items() if values}
-            for node, parts in written.nodes.items()
+            for node, parts in record.nodes.items()
             if any(parts.values())
         }
         self._records.write(
             name,
             {
-                "kubernetes": written.kubernetes,
-                "form": written.form,
+                "kubernetes": record.kubernetes,
+                "form": record.form,
                 "nodes": nodes,
-                "objects": written.objects,
+                "objects": record.objects,
             },
         )
 
 
-def _name(kubernetes: str, form: str) -> str:
-    return f"{PREFIX}{compute_digest(f'{form} {kubernetes}')}"
+def _compute_record_name(kubernetes: str, form: str) -> str:
+    return f"{RECORD_PREFIX}{compute_digest(f'{form} {kubernetes}')}"
 
 
-def _nodes(found: Any) -> dict[str, Values]:
-    nodes = found if isinstance(found, Mapping) else {}
+def _parse_nodes(stored_nodes: Any) -> dict[str, NodeValues]:
+    nodes = stored_nodes if isinstance(stored_nodes, Mapping) else {}
     return {
         str(node): {
-            str(part): {str(key): _texts(told) for key, told in values.items()}
+            str(part): {
+                str(key): _parse_strings(stored_values) for key, stored_values in values.items()
+            }
             for part, values in parts.items()
             if isinstance(values, Mapping)
         }
@@ -236,104 +269,130 @@ def _nodes(found: Any) -> dict[str, Values]:
     }
 
 
-def _texts(told: Any) -> list[str]:
-    return [str(each) for each in told] if isinstance(told, list | tuple) else []
+def _parse_strings(items: Any) -> list[str]:
+    return [str(item) for item in items] if isinstance(items, list | tuple) else []
 
 
-STACK: Final = "gpuform.dev/stack"
-PLATFORM: Final = "gpuform.dev/platform"
-REGION: Final = "gpuform.dev/region"
-POOL: Final = "gpuform.dev/pool"
-FABRIC: Final = "gpuform.dev/fabric"
-FABRIC_ID: Final = "gpuform.dev/fabric-id"
+STACK_LABEL: Final = "gpuform.dev/stack"
+PLATFORM_LABEL: Final = "gpuform.dev/platform"
+REGION_LABEL: Final = "gpuform.dev/region"
+POOL_LABEL: Final = "gpuform.dev/pool"
+FABRIC_LABEL: Final = "gpuform.dev/fabric"
+FABRIC_ID_LABEL: Final = "gpuform.dev/fabric-id"
 
 
-def kubernetes_labels(topology: StackTopology, namespace: str) -> list[Manifest]:  # noqa: ARG001 - as the other formats
-    """Each node with the labels that say where it is."""
+def build_node_labels(topology: StackTopology, namespace: str) -> list[Manifest]:  # noqa: ARG001 - as the other formats
+    """Return a manifest for each node, with labels for its stack and its location.
+
+    `namespace` is ignored. Raises NoTopology without nodes, and for names that no Kubernetes node
+    can have.
+    """
     if not topology.nodes:
         raise NoTopology(f"{topology.title} has no nodes yet", hint="make them: `gpuform up`")
-    mark = mark_of(topology)
+    owner_label = build_owner_label(topology)
     return [
-        NodeMetadata(checked_node(node.name), labels={STACK: mark, **own_labels(node)})
+        NodeMetadata(
+            require_node_name(node.name),
+            labels={STACK_LABEL: owner_label, **get_location_labels(node)},
+        )
         for node in topology.nodes
     ]
 
 
-def own_labels(node: Node) -> dict[str, str]:
-    """What is known of a node and can be the value of a label, the widest first."""
-    return {key: value for key, value in _told(node).items() if is_label_value(value)}
+def get_location_labels(node: Node) -> dict[str, str]:
+    """Return the location labels of a node, the widest first.
+
+    Values that no label can have are left out.
+    """
+    return {key: value for key, value in _get_location(node).items() if is_label_value(value)}
 
 
-def labels_unknown(topology: StackTopology) -> Iterator[str]:
-    """What no label can tell."""
-    lost = {
+def describe_unlabelled_values(topology: StackTopology) -> Iterator[str]:
+    """Yield a sentence for each value that no label can have."""
+    omitted_values = {
         f"{key}={value!r}"
         for node in topology.nodes
-        for key, value in _told(node).items()
+        for key, value in _get_location(node).items()
         if value and not is_label_value(value)
     }
-    for each in sorted(lost):
-        yield f"{each} is no value of a label, and is left out"
+    for omitted_value in sorted(omitted_values):
+        yield f"{omitted_value} is no value of a label, and is left out"
 
 
-def _told(node: Node) -> dict[str, str]:
+def _get_location(node: Node) -> dict[str, str]:
     return {
-        PLATFORM: node.platform,
-        REGION: node.region,
-        POOL: node.pool,
-        FABRIC: node.fabric,
-        FABRIC_ID: node.fabric_id if node.fabric_id != node.fabric else "",
+        PLATFORM_LABEL: node.platform,
+        REGION_LABEL: node.region,
+        POOL_LABEL: node.pool,
+        FABRIC_LABEL: node.fabric,
+        FABRIC_ID_LABEL: node.fabric_id if node.fabric_id != node.fabric else "",
     }
 
 
-GROUP: Final = "kueue.x-k8s.io"
-VERSION: Final = "v1beta2"
-"""Kueue 0.15 and newer; an older one's is asked of the cluster before anything is written."""
+KUEUE_GROUP: Final = "kueue.x-k8s.io"
+KUEUE_VERSION: Final = "v1beta2"
+"""The version of Kueue 0.15 and newer; before a write, the cluster is asked for its own."""
 
-_OWN: Final = (POOL, FABRIC)
+_LOCATION_LEVELS: Final = (POOL_LABEL, FABRIC_LABEL)
 
 
-def kueue(topology: StackTopology, namespace: str) -> list[Manifest]:  # noqa: ARG001 - as the other formats
-    """Both objects; they have the stack's name."""
+def build_kueue_objects(topology: StackTopology, namespace: str) -> list[Manifest]:  # noqa: ARG001 - as the other formats
+    """Return a Kueue Topology and a ResourceFlavor, both named after the stack.
+
+    `namespace` is ignored: both kinds have none. Raises NoTopology without nodes.
+    """
     if not topology.nodes:
         raise NoTopology(f"{topology.title} has no nodes yet", hint="make them: `gpuform up`")
-    name = object_name(topology)
-    levels = [{"nodeLabel": key} for key in levels_of(topology)]
-    flavor = {"nodeLabels": {STACK: mark_of(topology)}, "topologyName": name}
-    version = f"{GROUP}/{VERSION}"
+    name = build_object_name(topology)
+    levels = [{"nodeLabel": key} for key in list_kueue_levels(topology)]
+    flavor = {"nodeLabels": {STACK_LABEL: build_owner_label(topology)}, "topologyName": name}
+    version = f"{KUEUE_GROUP}/{KUEUE_VERSION}"
     return [
-        WholeObject(version, "Topology", "topologies", name, {"spec": {"levels": levels}}),
-        WholeObject(version, "ResourceFlavor", "resourceflavors", name, {"spec": flavor}),
+        OwnedObject(version, "Topology", "topologies", name, {"spec": {"levels": levels}}),
+        OwnedObject(version, "ResourceFlavor", "resourceflavors", name, {"spec": flavor}),
     ]
 
 
-def levels_of(topology: StackTopology) -> list[str]:
-    """The labels that all nodes have, the widest first."""
-    own = [key for key in _OWN if all(key in own_labels(node) for node in topology.nodes)]
-    known = [node.labels for node in topology.nodes if node.labels is not None]
-    found = known[0] if len(known) == len(topology.nodes) else {}
-    keys = [*reversed(tier_keys(found)), domain_key(found)]
-    shared = [key for key in keys if key and all(labels.get(key) for labels in known)]
-    return [*own, *shared, HOST]
+def list_kueue_levels(topology: StackTopology) -> list[str]:
+    """Return the labels that all nodes have, the widest first, with the host's last.
+
+    Labels of switches and NVLink domains are included only if the labels of all nodes were read.
+    """
+    location_keys = [
+        key
+        for key in _LOCATION_LEVELS
+        if all(key in get_location_labels(node) for node in topology.nodes)
+    ]
+    # None stands for a node whose labels were not read, or that the cluster does not have.
+    node_labels = [node.labels for node in topology.nodes if node.labels is not None]
+    first_labels = node_labels[0] if len(node_labels) == len(topology.nodes) else {}
+    keys = [*reversed(list_tier_keys(first_labels)), find_domain_key(first_labels)]
+    shared_keys = [key for key in keys if key and all(labels.get(key) for labels in node_labels)]
+    return [*location_keys, *shared_keys, HOST_LABEL]
 
 
-def kueue_unknown(topology: StackTopology) -> Iterator[str]:
-    """What has to be on the nodes for it to work."""
-    wanted = {
-        each.name: each.labels
-        for each in kubernetes_labels(topology, "")
-        if isinstance(each, NodeMetadata)
+def describe_missing_kueue_labels(topology: StackTopology) -> Iterator[str]:
+    """Yield a sentence if the labels that the Kueue objects need are missing or unknown."""
+    desired_labels = {
+        manifest.name: manifest.labels
+        for manifest in build_node_labels(topology, "")
+        if isinstance(manifest, NodeMetadata)
     }
-    without = [
+    unlabelled_nodes = [
         node.name
         for node in topology.nodes
         if node.labels is not None
-        if any(node.labels.get(key) != value for key, value in wanted[node.name].items())
+        if any(node.labels.get(key) != value for key, value in desired_labels[node.name].items())
     ]
-    unasked = any(node.labels is None for node in topology.nodes)
-    if without or unasked:
-        what = f"{len(without)} nodes have not" if without else "it is not known whether nodes have"
+    has_unread_labels = any(node.labels is None for node in topology.nodes)
+    if unlabelled_nodes or has_unread_labels:
+        subject = (
+            f"{len(unlabelled_nodes)} nodes have not"
+            if unlabelled_nodes
+            else "it is not known whether nodes have"
+        )
         yield (
-            f"{what} the labels that Kueue goes by: `gpuform topology --format kubernetes-labels "
+            f"{subject} the labels that Kueue goes by: `gpuform topology --format "
+            "kubernetes-labels "
             "--apply` writes them"
         )

@@ -1,7 +1,8 @@
-"""Model the nodes of a stack and where each is, by the labels that Kubernetes has.
+"""Model the nodes of a stack and their location, with the labels that Kubernetes has.
 
-Keys are those of NVIDIA's Topograph (its reference of node labels), in its present form and in the
-one before, of NVIDIA's GPU operator (`nvidia.com/gpu.clique`), and Kubernetes' own.
+`reading` builds the model; every format renders it. Label keys are those of NVIDIA's Topograph (its
+reference of node labels) in its present and its former form, of NVIDIA's GPU operator
+(`nvidia.com/gpu.clique`), and of Kubernetes.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,16 +13,17 @@ from gpuform.stacks.engine.errors import EngineError
 
 
 class NoTopology(EngineError):
-    """A topology cannot be written: a name does not fit, or something that it needs is unknown."""
+    """A topology cannot be written: a name does not fit the format, or a fact is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One node. Texts that nobody tells are empty.
+    """One node. Unknown texts are empty.
 
-    `resource` is the URN of what it belongs to. `tiers` are its switches, the nearest first.
-    `domain` is an NVLink domain over several nodes. `labels` are those of its Kubernetes, None
-    where that was not asked or has no such node.
+    `resource` is the URN of the node's resource. `slurm` is the node's name in Slurm if it has
+    another one there. `tiers` are its switches, the nearest first. `domain` is an NVLink domain
+    over several nodes. `labels` are those of its Kubernetes node, None if they were not read or the
+    cluster has no such node.
     """
 
     name: str
@@ -40,16 +42,16 @@ class Node:
 
     @property
     def name_in_slurm(self) -> str:
-        """What Slurm calls it."""
+        """Return the node's name in Slurm."""
         return self.slurm or self.name
 
 
 @dataclass(frozen=True, slots=True)
 class StackTopology:
-    """The nodes of a stack, or of some of its clusters, by resource and name.
+    """The nodes of a stack, or of some of its clusters, sorted by resource and name.
 
-    `names` are those of the resources in the program, by URN. `unknown` are sentences about what
-    is not known.
+    `names` are the resources' names in the program, by URN. `unknown` holds sentences about what is
+    not known.
     """
 
     project: str
@@ -60,63 +62,81 @@ class StackTopology:
 
     @property
     def title(self) -> str:
-        """Which stack it is of."""
+        """Return the stack and its project for headings and messages."""
         return f"stack {self.stack} of project {self.project}"
 
 
-def by_resource(nodes: Sequence[Node]) -> Iterator[tuple[str, list[Node]]]:
-    """The nodes of each resource, in their order."""
-    found: dict[str, list[Node]] = {}
+def group_by_resource(nodes: Sequence[Node]) -> Iterator[tuple[str, list[Node]]]:
+    """Yield the URN of each resource with its nodes, in the order of `nodes`."""
+    nodes_by_resource: dict[str, list[Node]] = {}
     for node in nodes:
-        found.setdefault(node.resource, []).append(node)
-    yield from found.items()
+        nodes_by_resource.setdefault(node.resource, []).append(node)
+    yield from nodes_by_resource.items()
 
 
-TIER: Final = "fabric.topograph.run/tier-"
-"""Topograph's switches: tier 0 is the nearest to the node."""
+TIER_LABEL_PREFIX: Final = "fabric.topograph.run/tier-"
+"""The prefix of the labels of Topograph's switches: tier 0 is the nearest to the node."""
 
-FORMER_TIERS: Final = (
+FORMER_TIER_LABELS: Final = (
     ("network.topology.nvidia.com/leaf", "network.topology.nvidia.com/block"),
     ("network.topology.nvidia.com/spine",),
     ("network.topology.nvidia.com/core", "network.topology.nvidia.com/datacenter"),
 )
-"""The same before, the nearest first; each switch under one of its keys."""
+"""The labels of switches in Topograph's former form, the nearest first; one of the keys is set."""
 
-DOMAINS: Final = (
+DOMAIN_LABELS: Final = (
     "nvidia.com/gpu.clique",
     "accelerator.topograph.run/domain",
     "network.topology.nvidia.com/accelerator",
 )
-"""NVLink domains over several nodes. A server with NVLink inside alone has none of them."""
+"""The labels of NVLink domains over several nodes.
 
-ZONE: Final = "topology.kubernetes.io/zone"
-REGION: Final = "topology.kubernetes.io/region"
-HOST: Final = "kubernetes.io/hostname"
+A server whose NVLink ends inside it has none.
+"""
+
+ZONE_LABEL: Final = "topology.kubernetes.io/zone"
+REGION_LABEL: Final = "topology.kubernetes.io/region"
+HOST_LABEL: Final = "kubernetes.io/hostname"
 
 
-def with_labels(node: Node, labels: Mapping[str, str]) -> Node:
-    """The node with what its labels say; what its platform says of it counts first."""
+def add_labels(node: Node, labels: Mapping[str, str]) -> Node:
+    """Return a copy of the node with its labels.
+
+    Region, zone and NVLink domain come from the labels only if the node has none yet. Switches
+    always come from the labels.
+    """
     return replace(
         node,
         labels=labels,
-        region=node.region or labels.get(REGION, ""),
-        zone=node.zone or labels.get(ZONE, ""),
-        tiers=tuple(labels[key] for key in tier_keys(labels)),
-        domain=node.domain or next((labels[key] for key in DOMAINS if labels.get(key)), ""),
+        region=node.region or labels.get(REGION_LABEL, ""),
+        zone=node.zone or labels.get(ZONE_LABEL, ""),
+        tiers=tuple(labels[key] for key in list_tier_keys(labels)),
+        domain=node.domain or next((labels[key] for key in DOMAIN_LABELS if labels.get(key)), ""),
     )
 
 
-def tier_keys(labels: Mapping[str, str]) -> list[str]:
-    """The keys of its switches, the nearest first; those of one form alone."""
-    numbers = (key.removeprefix(TIER) for key in labels if key.startswith(TIER))
-    tiers = sorted(int(each) for each in numbers if each.isascii() and each.isdigit())
-    found = [f"{TIER}{number}" for number in tiers if labels.get(f"{TIER}{number}")]
-    if found:
-        return found
-    former = (next((key for key in keys if labels.get(key)), "") for keys in FORMER_TIERS)
-    return [key for key in former if key]
+def list_tier_keys(labels: Mapping[str, str]) -> list[str]:
+    """Return the keys of the labels of switches, the nearest first.
+
+    Former keys count only without present ones.
+    """
+    numbers = (
+        key.removeprefix(TIER_LABEL_PREFIX) for key in labels if key.startswith(TIER_LABEL_PREFIX)
+    )
+    tiers = sorted(int(digits) for digits in numbers if digits.isascii() and digits.isdigit())
+    present_keys = [
+        f"{TIER_LABEL_PREFIX}{number}"
+        for number in tiers
+        if labels.get(f"{TIER_LABEL_PREFIX}{number}")
+    ]
+    if present_keys:
+        return present_keys
+    former_keys = (
+        next((key for key in keys if labels.get(key)), "") for keys in FORMER_TIER_LABELS
+    )
+    return [key for key in former_keys if key]
 
 
-def domain_key(labels: Mapping[str, str]) -> str:
-    """The key of its NVLink domain; empty where it is in none."""
-    return next((key for key in DOMAINS if labels.get(key)), "")
+def find_domain_key(labels: Mapping[str, str]) -> str:
+    """Return the key of the label of the NVLink domain; empty without such a label."""
+    return next((key for key in DOMAIN_LABELS if labels.get(key)), "")

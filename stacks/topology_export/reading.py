@@ -1,4 +1,7 @@
-"""The topology of a stack, from its state, its platforms and its clusters' own Kubernetes."""
+"""Read the topology of a stack from its state, its platforms and its clusters' own Kubernetes.
+
+`stacks/operations/topology_export` calls these functions one after the other.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,14 +20,14 @@ from gpuform.stacks.engine.stack import LiveResource, Stack, read_resources
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.resource_rules import lifecycle_of
-from gpuform.stacks.topology_export.model import Node, NoTopology, StackTopology, with_labels
+from gpuform.stacks.topology_export.model import Node, NoTopology, StackTopology, add_labels
 
-_GONE: Final = "is gone from its platform: `gpuform refresh` takes that over"
+_NOT_ON_PLATFORM: Final = "is gone from its platform: `gpuform refresh` takes that over"
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
-    """A resource with nodes. `problem` says why its platform did not tell them now."""
+class ResourceWithNodes:
+    """A resource with nodes. `problem` is the reason why its platform did not report them now."""
 
     urn: str
     id: str
@@ -34,82 +37,107 @@ class Placed:
 
     @property
     def name(self) -> str:
-        """Its name in the program."""
+        """Return the resource's name in the program."""
         return name_of(self.urn)
 
 
 @dataclass(frozen=True, slots=True)
-class Kubernetes:
-    """A Kubernetes of nodes of a stack. `key` is the same whenever it is the same one."""
+class KubernetesCluster:
+    """A Kubernetes cluster of the stack's nodes.
+
+    `key` identifies the cluster in records of every run.
+    """
 
     key: str
     name: str
     client: KubernetesClient
 
 
-def placed_resources(
+def list_resources_with_nodes(
     stack: Stack, config: Mapping[str, str], names: Sequence[str], *, refresh: bool
-) -> list[Placed]:
-    """Those named, by their names in the stack, on the platform or by URN; all without names.
+) -> list[ResourceWithNodes]:
+    """Return the named resources with nodes, or all of them without `names`, sorted by URN.
 
-    With `refresh` the platforms are asked. Raises NoTopology for a name that nothing with nodes
-    has, and where there is nothing with nodes.
+    A name is a URN, a name in the program, or else a name on the platform. With `refresh` the nodes
+    come from the platforms, else from the state. Raises NoTopology if the stack has no resource
+    with nodes, or none of that name.
     """
-    known = [
+    candidates = [
         (entry, placement)
         for entry in stack.snapshot.resources
         if entry.custom and not (entry.delete or entry.pending_replacement)
-        if (placement := _placement(entry, entry.outputs)) is not None
+        if (placement := _get_placement(entry, entry.outputs)) is not None
     ]
-    if not known:
+    if not candidates:
         raise NoTopology(
             f"stack '{stack.name}' has nothing with GPU nodes",
             hint="clusters of together, node pools and GPU nodes of scp have: `gpuform up`",
         )
-    chosen = [each for name in names for each in _chosen(stack, known, name)] if names else known
+    selected = (
+        [match for name in names for match in _select_by_name(stack, candidates, name)]
+        if names
+        else candidates
+    )
     # A state has its resources in the order in which they were made, another one in each run.
-    entries = sorted({entry.urn: entry for entry, _ in chosen}.values(), key=lambda e: e.urn)
-    seen = read_resources(stack, config, entries) if refresh else None
-    if seen is None:
-        return [_placed(entry, entry.outputs) for entry in entries]
-    return [_placed_now(entry, now) for entry, now in zip(entries, seen, strict=True)]
+    entries = sorted({entry.urn: entry for entry, _ in selected}.values(), key=lambda e: e.urn)
+    live_resources = read_resources(stack, config, entries) if refresh else None
+    if live_resources is None:
+        return [_build_resource(entry, entry.outputs) for entry in entries]
+    return [
+        _build_live_resource(entry, live)
+        for entry, live in zip(entries, live_resources, strict=True)
+    ]
 
 
-def one_scheduler(placed: Sequence[Placed], form: str) -> None:
-    """Raises NoTopology where the nodes have not all the same scheduler."""
-    own = [each for each in placed if each.placement.has_own_scheduler]
-    if not own or len(placed) == 1:
+def require_one_scheduler(resources: Sequence[ResourceWithNodes], form: str) -> None:
+    """Raise NoTopology if a resource among several has a scheduler of its own.
+
+    `form` is the format's name.
+    """
+    own_schedulers = [resource for resource in resources if resource.placement.has_own_scheduler]
+    if not own_schedulers or len(resources) == 1:
         return
-    names = ", ".join(each.name for each in placed)
+    names = ", ".join(resource.name for resource in resources)
     raise NoTopology(
-        f"{own[0].name} has a scheduler of its own, and {form} is for one scheduler: {names}",
-        hint=f"name it: `gpuform topology {own[0].name} --format {form}`",
+        f"{own_schedulers[0].name} has a scheduler of its own, and {form} is for one "
+        f"scheduler: {names}",
+        hint=f"name it: `gpuform topology {own_schedulers[0].name} --format {form}`",
     )
 
 
-def topology_of(stack: Stack, placed: Sequence[Placed]) -> StackTopology:
-    """The model of what platforms tell."""
-    fabrics = _fabric_names(placed)
-    nodes = [_node(each, node, fabrics) for each in placed for node in each.placement.nodes]
+def build_topology(stack: Stack, resources: Sequence[ResourceWithNodes]) -> StackTopology:
+    """Build the topology from what the platforms report, without labels of Kubernetes nodes."""
+    fabric_names = _build_fabric_names(resources)
+    nodes = [
+        _build_node(resource, node, fabric_names)
+        for resource in resources
+        for node in resource.placement.nodes
+    ]
     return StackTopology(
         project=stack.project.name,
         stack=stack.name,
         nodes=tuple(sorted(nodes, key=lambda node: (node.resource, node.name))),
-        names={each.urn: each.name for each in placed},
-        unknown=tuple(_unknown(placed)),
+        names={resource.urn: resource.name for resource in resources},
+        unknown=tuple(_describe_gaps(resources)),
     )
 
 
-def kubernetes_of(placed: Sequence[Placed], flags: KubernetesInputs | None) -> Kubernetes:
-    """The Kubernetes that all of these nodes are in. `flags` is one that somebody names.
+def find_kubernetes(
+    resources: Sequence[ResourceWithNodes], flags: KubernetesInputs | None
+) -> KubernetesCluster:
+    """Return the Kubernetes cluster of the resources' nodes.
 
-    Raises NoTopology where none is known or there are several, and GpuformError for a kubeconfig
-    that cannot be used. Nothing is asked.
+    `flags` of the command line come first.
+
+    A cluster with its own scheduler has its own kubeconfig; other resources declare theirs. Sends
+    no request. Raises NoTopology if no cluster is known or several are, and GpuformError for an
+    unusable kubeconfig.
     """
-    first = placed[0]
-    name = ", ".join(each.name for each in placed)
+    # The caller has grouped the resources by cluster, so the first one stands for all.
+    first = resources[0]
+    name = ", ".join(resource.name for resource in resources)
     if flags is not None:
-        return _declared(load_declared_kubeconfig(flags, "--", is_typed=True), name)
+        return _build_declared_cluster(load_declared_kubeconfig(flags, "--", is_typed=True), name)
     if first.placement.has_own_scheduler:
         secret = first.placement.kubeconfig
         if secret is None:
@@ -117,112 +145,148 @@ def kubernetes_of(placed: Sequence[Placed], flags: KubernetesInputs | None) -> K
                 f"{first.name} has no kubeconfig yet",
                 hint="look whether it is ready: `gpuform status --refresh`, then `gpuform refresh`",
             )
-        return Kubernetes(
+        return KubernetesCluster(
             first.id, first.name, get_kubernetes_client(secret.get_secret_value(), first.name)
         )
-    declared = [each.placement.kubernetes for each in placed if each.placement.kubernetes]
+    declared = [
+        resource.placement.kubernetes for resource in resources if resource.placement.kubernetes
+    ]
     if not declared:
         raise NoTopology(
             f"the stack does not say which Kubernetes the nodes of {name} are in",
             hint="give --kubeconfig, or declare drain.kubernetes",
         )
-    if any(each != declared[0] for each in declared):
+    if any(kubeconfig != declared[0] for kubeconfig in declared):
         raise NoTopology(
             f"{name} declare several Kubernetes in drain.kubernetes",
             hint="name those of one, or give --kubeconfig",
         )
-    return _declared(load_declared_kubeconfig(declared[0]), name)
+    return _build_declared_cluster(load_declared_kubeconfig(declared[0]), name)
 
 
-def with_labels_of(topology: StackTopology, kubernetes: Kubernetes) -> StackTopology:
-    """With what the labels of that Kubernetes say; one request. Raises GpuformError."""
+def add_labels_of_cluster(topology: StackTopology, kubernetes: KubernetesCluster) -> StackTopology:
+    """Return the topology with the labels of the cluster's nodes.
+
+    A sentence about nodes that the cluster does not have is added to `unknown`. Sends one request.
+    Raises GpuformError if it fails.
+    """
     nodes = {
-        name: node for node in kubernetes.client.list_objects(NODES_PATH) if (name := _name(node))
+        name: node
+        for node in kubernetes.client.list_objects(NODES_PATH)
+        if (name := _get_node_name(node))
     }
-    found = [
-        with_labels(node, _labels(nodes[node.name])) if node.name in nodes else node
+    labelled_nodes = [
+        add_labels(node, _get_labels(nodes[node.name])) if node.name in nodes else node
         for node in topology.nodes
     ]
-    absent = [node.name for node in found if node.labels is None]
-    more = _counted(absent, f"are no nodes of the Kubernetes of {kubernetes.name}")
-    return replace(topology, nodes=tuple(found), unknown=(*topology.unknown, *more))
+    absent_names = [node.name for node in labelled_nodes if node.labels is None]
+    sentences = _format_subjects(
+        absent_names, f"are no nodes of the Kubernetes of {kubernetes.name}"
+    )
+    return replace(topology, nodes=tuple(labelled_nodes), unknown=(*topology.unknown, *sentences))
 
 
-def with_labels_asked(
-    topology: StackTopology, placed: Sequence[Placed], flags: KubernetesInputs | None
+def add_known_labels(
+    topology: StackTopology, resources: Sequence[ResourceWithNodes], flags: KubernetesInputs | None
 ) -> StackTopology:
-    """The same for every Kubernetes of the stack; why one could not be asked is not known."""
-    for group in _groups(placed, flags):
-        name = ", ".join(each.name for each in group)
-        urns = {each.urn for each in group}
-        part = replace(topology, nodes=tuple(n for n in topology.nodes if n.resource in urns))
+    """Return the topology with the labels of nodes in all clusters of the stack.
+
+    A cluster that does not answer adds a sentence to `unknown` instead of an error.
+    """
+    for group in _group_by_cluster(resources, flags):
+        name = ", ".join(resource.name for resource in group)
+        urns = {resource.urn for resource in group}
+        group_topology = replace(
+            topology, nodes=tuple(n for n in topology.nodes if n.resource in urns)
+        )
         try:
-            asked = with_labels_of(part, kubernetes_of(group, flags))
+            labelled_topology = add_labels_of_cluster(group_topology, find_kubernetes(group, flags))
         except (GpuformError, NoTopology) as error:
-            why = f"the labels of the nodes of {name} are not known: {_line(error.message)}"
-            topology = replace(topology, unknown=(*topology.unknown, why))
+            sentence = f"the labels of the nodes of {name} are not known: {_to_line(error.message)}"
+            topology = replace(topology, unknown=(*topology.unknown, sentence))
             continue
-        others = tuple(node for node in topology.nodes if node.resource not in urns)
-        topology = replace(asked, nodes=(*others, *asked.nodes))
+        other_nodes = tuple(node for node in topology.nodes if node.resource not in urns)
+        topology = replace(labelled_topology, nodes=(*other_nodes, *labelled_topology.nodes))
     return replace(
         topology, nodes=tuple(sorted(topology.nodes, key=lambda node: (node.resource, node.name)))
     )
 
 
-def _groups(placed: Sequence[Placed], flags: KubernetesInputs | None) -> Iterator[list[Placed]]:
+def _group_by_cluster(
+    resources: Sequence[ResourceWithNodes], flags: KubernetesInputs | None
+) -> Iterator[list[ResourceWithNodes]]:
     """Those that have one Kubernetes."""
-    found: dict[Any, list[Placed]] = {}
-    for each in placed:
-        declared = each.placement.kubernetes
-        key: Any = each.urn if each.placement.has_own_scheduler else declared and repr(declared)
-        found.setdefault("--" if flags else key, []).append(each)
-    yield from found.values()
+    groups: dict[Any, list[ResourceWithNodes]] = {}
+    for resource in resources:
+        declared = resource.placement.kubernetes
+        # Declared kubeconfigs have no identity, so their content is compared.
+        key: Any = (
+            resource.urn if resource.placement.has_own_scheduler else declared and repr(declared)
+        )
+        groups.setdefault("--" if flags else key, []).append(resource)
+    yield from groups.values()
 
 
-def _placed(entry: ResourceState, outputs: Any, problem: str = "") -> Placed:
-    """A resource that has nodes by the state, with those of these outputs."""
-    lifecycle, placement = lifecycle_of(entry.type), _placement(entry, outputs)
+def _build_resource(entry: ResourceState, outputs: Any, problem: str = "") -> ResourceWithNodes:
+    """Build a resource with the nodes in `outputs`.
+
+    The caller has checked that its kind has nodes.
+    """
+    lifecycle, placement = lifecycle_of(entry.type), _get_placement(entry, outputs)
     assert lifecycle is not None  # noqa: S101 - it has placed it
     assert placement is not None  # noqa: S101 - as above
-    return Placed(entry.urn, entry.id, lifecycle.platform, placement, problem)
+    return ResourceWithNodes(entry.urn, entry.id, lifecycle.platform, placement, problem)
 
 
-def _placed_now(entry: ResourceState, now: LiveResource) -> Placed:
-    if now.outputs is not None:
-        return _placed(entry, now.outputs)
-    found = _placed(entry, entry.outputs, now.problem or _GONE)
-    if now.problem:
-        return found
-    return replace(found, placement=found.placement.model_copy(update={"nodes": ()}))
+def _build_live_resource(entry: ResourceState, live: LiveResource) -> ResourceWithNodes:
+    """Build a resource as its platform reports it now.
+
+    After a failed read it has the nodes of the state; a deleted resource has no nodes.
+    """
+    if live.outputs is not None:
+        return _build_resource(entry, live.outputs)
+    resource = _build_resource(entry, entry.outputs, live.problem or _NOT_ON_PLATFORM)
+    if live.problem:
+        return resource
+    return replace(resource, placement=resource.placement.model_copy(update={"nodes": ()}))
 
 
-def _placement(entry: ResourceState, outputs: Any) -> ResourcePlacement | None:
+def _get_placement(entry: ResourceState, outputs: Any) -> ResourcePlacement | None:
     lifecycle = lifecycle_of(entry.type)
     return lifecycle.get_placement(to_properties(to_provider(outputs))) if lifecycle else None
 
 
-def _chosen(
-    stack: Stack, known: Sequence[tuple[ResourceState, ResourcePlacement]], name: str
+def _select_by_name(
+    stack: Stack, candidates: Sequence[tuple[ResourceState, ResourcePlacement]], name: str
 ) -> list[tuple[ResourceState, ResourcePlacement]]:
-    found = [each for each in known if name in (each[0].urn, name_of(each[0].urn))]
-    found = found or [each for each in known if name == each[1].name]
-    if found:
-        return found
-    names = sorted({name_of(entry.urn) for entry, _ in known})
-    near = get_close_matches(name, names, n=1)
+    matches = [
+        candidate
+        for candidate in candidates
+        if name in (candidate[0].urn, name_of(candidate[0].urn))
+    ]
+    # Names on a platform can be equal to another resource's name in the program.
+    matches = matches or [candidate for candidate in candidates if name == candidate[1].name]
+    if matches:
+        return matches
+    names = sorted({name_of(entry.urn) for entry, _ in candidates})
+    nearest_names = get_close_matches(name, names, n=1)
     raise NoTopology(
         f"stack '{stack.name}' has nothing with GPU nodes that is called {name!r}",
-        hint=f"did you mean {near[0]}?" if near else f"there are: {', '.join(names)}",
+        hint=f"did you mean {nearest_names[0]}?"
+        if nearest_names
+        else f"there are: {', '.join(names)}",
     )
 
 
-def _node(placed: Placed, node: Any, fabrics: Mapping[tuple[str, str], str]) -> Node:
-    placement = placed.placement
+def _build_node(
+    resource: ResourceWithNodes, node: Any, fabrics: Mapping[tuple[str, str], str]
+) -> Node:
+    placement = resource.placement
     key = node.fabric_id or node.fabric
     return Node(
         name=node.name,
-        resource=placed.urn,
-        platform=placed.platform,
+        resource=resource.urn,
+        platform=resource.platform,
         region=placement.region,
         pool=placement.pool,
         fabric_id=node.fabric_id,
@@ -232,49 +296,58 @@ def _node(placed: Placed, node: Any, fabrics: Mapping[tuple[str, str], str]) -> 
     )
 
 
-def _fabric_names(placed: Sequence[Placed]) -> dict[tuple[str, str], str]:
-    """What each fabric is called, by id and name: two of one name get their ids' beginnings."""
-    told = {(key, name) for each in placed for key, name in each.placement.fabrics.items()}
-    names = [name for _, name in told]
+def _build_fabric_names(resources: Sequence[ResourceWithNodes]) -> dict[tuple[str, str], str]:
+    """Return the name of each fabric by id and reported name.
+
+    Equal names get the beginning of the id.
+    """
+    fabrics = {
+        (key, name) for resource in resources for key, name in resource.placement.fabrics.items()
+    }
+    names = [name for _, name in fabrics]
     return {
-        (key, name): name if names.count(name) == 1 else f"{name}-{key[:8]}" for key, name in told
+        (key, name): name if names.count(name) == 1 else f"{name}-{key[:8]}"
+        for key, name in fabrics
     }
 
 
-def _unknown(placed: Sequence[Placed]) -> Iterator[str]:
-    for each in placed:
-        if each.problem:
-            yield f"{each.name}: as the state has it, because {_line(each.problem)}"
-        elif not each.placement.nodes:
-            yield f"{each.name} has no nodes yet"
-        if each.placement.untold:
-            yield f"{each.name}: {each.platform} tells no {' and no '.join(each.placement.untold)}"
-        nodes = each.placement.nodes if "fabrics" not in each.placement.untold else ()
-        lost = [node.name for node in nodes if not (node.fabric_id or node.fabric)]
-        yield from _counted(lost, "are in no fabric that is told")
+def _describe_gaps(resources: Sequence[ResourceWithNodes]) -> Iterator[str]:
+    for resource in resources:
+        if resource.problem:
+            yield f"{resource.name}: as the state has it, because {_to_line(resource.problem)}"
+        elif not resource.placement.nodes:
+            yield f"{resource.name} has no nodes yet"
+        if resource.placement.untold:
+            yield (
+                f"{resource.name}: {resource.platform} tells no "
+                f"{' and no '.join(resource.placement.untold)}"
+            )
+        nodes = resource.placement.nodes if "fabrics" not in resource.placement.untold else ()
+        unplaced_nodes = [node.name for node in nodes if not (node.fabric_id or node.fabric)]
+        yield from _format_subjects(unplaced_nodes, "are in no fabric that is told")
 
 
-def _counted(names: Sequence[str], what: str) -> Iterator[str]:
-    shown = 3
+def _format_subjects(names: Sequence[str], predicate: str) -> Iterator[str]:
+    max_names = 3
     if names:
-        more = f" and {len(names) - shown} more" if len(names) > shown else ""
-        yield f"{', '.join(names[:shown])}{more} {what}"
+        more = f" and {len(names) - max_names} more" if len(names) > max_names else ""
+        yield f"{', '.join(names[:max_names])}{more} {predicate}"
 
 
-def _declared(kubeconfig: str, name: str) -> Kubernetes:
+def _build_declared_cluster(kubeconfig: str, name: str) -> KubernetesCluster:
     client = get_kubernetes_client(kubeconfig, name)
-    return Kubernetes(client.server, name, client)
+    return KubernetesCluster(client.server, name, client)
 
 
-def _name(node: Any) -> str:
+def _get_node_name(node: Any) -> str:
     metadata = node.get("metadata") if isinstance(node, Mapping) else None
     return str(metadata.get("name") or "") if isinstance(metadata, Mapping) else ""
 
 
-def _labels(node: Any) -> dict[str, str]:
-    found = node["metadata"].get("labels")
-    return {str(k): str(v) for k, v in found.items()} if isinstance(found, Mapping) else {}
+def _get_labels(node: Any) -> dict[str, str]:
+    labels = node["metadata"].get("labels")
+    return {str(k): str(v) for k, v in labels.items()} if isinstance(labels, Mapping) else {}
 
 
-def _line(text: str) -> str:
+def _to_line(text: str) -> str:
     return " ".join(text.split())

@@ -1,21 +1,23 @@
-"""Write Slurm's `topology.conf`, and Slinky's `topology.yaml` with its node annotations.
+"""Render Slurm's `topology.conf`, and Slinky's `topology.yaml` with its node annotations.
 
-From `man topology.conf` (Slurm 23.11 and newer): BlockName with Nodes, and BlockSizes.
+`formats` calls the `render_` and `build_` functions, and those that describe gaps.
 
-From `man topology.conf`: SwitchName with Nodes or with Switches, in short lists.
+From `man topology.conf` (Slurm 23.11 and newer): BlockName with Nodes, and BlockSizes; SwitchName
+with Nodes or with Switches, in short lists.
 
 A block is an NVLink domain over several nodes, such as a rack of GB200. A server whose NVLink ends
 inside it is no block.
 
 From `man slurm.conf`, 'NodeName': a range fills its numbers up to the width of the first one. A
-list made here names exactly the nodes that it was made of.
+rendered list names exactly the nodes that it was built from.
 
-Switches are those that a cluster's labels name. A fabric stands above its switches, or for them
-where none is known. Nodes of which neither is known are under one switch for their cluster.
+Switches are those in the labels of a cluster's nodes. A fabric stands above its switches, or in
+their place if none is known. Nodes without switches and fabric are under one switch for their
+cluster.
 
-From the slurm-operator's page 'Topology': a node's annotation `topology.slinky.slurm.net/spec` says
-which switch and which block the Slurm node is under that runs there. Slurm's nodes are pods, so the
-file names switches and blocks alone. `topology.yaml` is of Slurm 25.05 and newer.
+From the slurm-operator's page 'Topology': a node's annotation `topology.slinky.slurm.net/spec`
+names the switch and the block of the Slurm node that runs there. Slurm's nodes are pods, so the
+file names only switches and blocks. `topology.yaml` is of Slurm 25.05 and newer.
 """
 
 import hashlib
@@ -27,10 +29,10 @@ from typing import Any, Final
 from gpuform.stacks.topology_export.manifests import (
     Manifest,
     NodeMetadata,
-    WholeObject,
-    checked_namespace,
-    checked_node,
-    object_name,
+    OwnedObject,
+    build_object_name,
+    require_namespace_name,
+    require_node_name,
 )
 from gpuform.stacks.topology_export.model import Node, NoTopology, StackTopology
 
@@ -43,34 +45,44 @@ class Block:
     nodes: tuple[Node, ...]
 
 
-def blocks_of(topology: StackTopology) -> list[Block]:
-    """Every domain with more than one node, by name."""
-    found: dict[str, list[Node]] = {}
+def list_blocks(topology: StackTopology) -> list[Block]:
+    """Return every NVLink domain with more than one node, sorted by name."""
+    nodes_by_domain: dict[str, list[Node]] = {}
     for node in topology.nodes:
         if node.domain:
-            found.setdefault(node.domain, []).append(node)
-    return [Block(name, tuple(nodes)) for name, nodes in sorted(found.items()) if len(nodes) > 1]
+            nodes_by_domain.setdefault(node.domain, []).append(node)
+    return [
+        Block(name, tuple(nodes))
+        for name, nodes in sorted(nodes_by_domain.items())
+        if len(nodes) > 1
+    ]
 
 
-def required_blocks(topology: StackTopology) -> list[Block]:
-    """The same. Raises NoTopology where there is none."""
-    blocks = blocks_of(topology)
+def require_blocks(topology: StackTopology) -> list[Block]:
+    """Return the blocks of the topology. Raise NoTopology if there is none."""
+    blocks = list_blocks(topology)
     if not blocks:
-        unasked = any(node.labels is None for node in topology.nodes)
-        how = "--refresh reads the labels of the nodes; if they have none: " if unasked else ""
+        has_unread_labels = any(node.labels is None for node in topology.nodes)
+        refresh_advice = (
+            "--refresh reads the labels of the nodes; if they have none: "
+            if has_unread_labels
+            else ""
+        )
         raise NoTopology(
             f"no NVLink domain over several nodes is known in {topology.title}",
-            hint=f"{how}nodes that NVLink joins bear the label nvidia.com/gpu.clique of NVIDIA's "
+            hint=f"{refresh_advice}nodes that NVLink joins bear the label "
+            "nvidia.com/gpu.clique of NVIDIA's "
             "GPU operator. Servers with NVLink inside alone make no blocks: use slurm-tree",
         )
     return blocks
 
 
-def block_sizes(blocks: Sequence[Block]) -> list[int]:
-    """The base size and its doublings: the smallest block, up to what as many blocks hold.
+def compute_block_sizes(blocks: Sequence[Block]) -> list[int]:
+    """Return the base size, which is the smallest block's, and its doublings for groups of blocks.
 
-    Slurm plans by the first, and lets jobs ask for whole groups of the others
-    (`man topology.conf`, 'BlockSizes'); each is the base times a power of two.
+    The last one covers at most as many blocks as there are. Slurm plans by the first size, and lets
+    jobs ask for groups of the others (`man topology.conf`, 'BlockSizes'); each is the base times a
+    power of two.
     """
     base = min(len(block.nodes) for block in blocks)
     return [base << power for power in range(len(blocks).bit_length())]
@@ -78,73 +90,87 @@ def block_sizes(blocks: Sequence[Block]) -> list[int]:
 
 _NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,62}[A-Za-z0-9_])?")
 _NUMBERED: Final = re.compile(r"(.*?[^0-9])([0-9]{1,9})")
-"""Longer numbers stand as they are: Slurm reads them as numbers of a machine word."""
+"""A name that ends in a number. Longer numbers stay as text: Slurm reads them as machine words."""
 _RESERVED: Final = frozenset({"default", "all"})
 
 
-def is_slurm_name(text: str) -> bool:
-    """Whether Slurm takes it for the name of one node, switch or block.
+def is_slurm_name(name: str) -> bool:
+    """Return True if Slurm reads `name` as the name of one node, switch or block.
 
-    DEFAULT and ALL mean something else there; commas, brackets, `=`, `#` and blanks divide.
+    DEFAULT and ALL have another meaning in Slurm; commas, brackets, `=`, `#` and blanks separate.
     """
-    return _NAME.fullmatch(text) is not None and text.lower() not in _RESERVED
+    return _NAME.fullmatch(name) is not None and name.lower() not in _RESERVED
 
 
-def checked(text: str, what: str) -> str:
-    """The text. Raises NoTopology when Slurm would read it as something else."""
-    if not is_slurm_name(text):
+def require_slurm_name(name: str, label: str) -> str:
+    """Return `name`, or raise NoTopology if Slurm would read it otherwise.
+
+    `label` says what it names.
+    """
+    if not is_slurm_name(name):
         raise NoTopology(
-            f"{what} {text!r} is no name that Slurm takes",
+            f"{label} {name!r} is no name that Slurm takes",
             hint="a name has letters, digits, '-', '_' and '.', at most 64 of them, and is neither "
             "DEFAULT nor ALL: rename it on its platform, or name the other clusters",
         )
-    return text
+    return name
 
 
-def compressed(names: Iterable[str]) -> str:
-    """The names, each once, in Slurm's short form and in a fixed order."""
-    plain: list[str] = []
+def compress_names(names: Iterable[str]) -> str:
+    """Return the names in Slurm's short form, each once, sorted: `gpu[01-03,07],login`."""
+    other_names: list[str] = []
     numbered: dict[str, set[tuple[int, int]]] = {}
     for name in sorted(set(names)):
         found = _NUMBERED.fullmatch(name)
         if found is None:
-            plain.append(name)
+            other_names.append(name)
         else:
             numbers = numbered.setdefault(found[1], set())
             numbers.add((len(found[2]), int(found[2])))
-    parts = [*plain, *(_bracketed(head, sorted(found)) for head, found in numbered.items())]
+    parts = [
+        *other_names,
+        *(
+            _format_ranges(head, sorted(number_and_width))
+            for head, number_and_width in numbered.items()
+        ),
+    ]
     return ",".join(sorted(parts))
 
 
-def _bracketed(head: str, numbers: Sequence[tuple[int, int]]) -> str:
-    ranges = list(_ranges(numbers))
+def _format_ranges(head: str, numbers: Sequence[tuple[int, int]]) -> str:
+    ranges = list(_iterate_ranges(numbers))
     is_one = len(numbers) == 1
     return f"{head}{ranges[0]}" if is_one else f"{head}[{','.join(ranges)}]"
 
 
-def _ranges(numbers: Sequence[tuple[int, int]]) -> Iterator[str]:
+def _iterate_ranges(numbers: Sequence[tuple[int, int]]) -> Iterator[str]:
+    """Yield the ranges in a sorted list of widths and numbers, such as `08-11`."""
     begin = last = numbers[0]
-    for each in [*numbers[1:], None]:
-        after = f"{last[1] + 1:0{begin[0]}d}"
-        if each == (len(after), last[1] + 1):
-            last = each
+    for number in [*numbers[1:], None]:
+        next_digits = f"{last[1] + 1:0{begin[0]}d}"
+        # A range has the width of its first number: 9 and 10 are none, 09 and 10 are one.
+        if number == (len(next_digits), last[1] + 1):
+            last = number
             continue
         first = f"{begin[1]:0{begin[0]}d}"
         yield first if begin == last else f"{first}-{last[1]:0{begin[0]}d}"
-        if each is not None:
-            begin = last = each
+        if number is not None:
+            begin = last = number
 
 
-REST: Final = "-rest"
-"""Ends the name of a switch for nodes of a fabric whose own switch is not known."""
+REST_SUFFIX: Final = "-rest"
+"""The end of the name of a switch for nodes of a fabric whose own switch is not known."""
 
-_Key = tuple[str, str]
-"""What stands at a place of the tree, and its id: `fabric`, `cluster`, or a tier's number."""
+_VertexKey = tuple[str, str]
+"""The kind of a vertex in the tree and its id.
+
+The kind is `fabric`, `cluster`, or a tier's number.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """One of them: over other `switches`, or over `nodes`."""
+    """One switch of a tree, above other `switches` or above `nodes`."""
 
     name: str
     switches: tuple[str, ...] = ()
@@ -153,226 +179,283 @@ class Switch:
 
 @dataclass(slots=True)
 class _Vertex:
-    above: _Key | None
-    below: set[_Key] = field(default_factory=set)
+    parent: _VertexKey | None
+    children: set[_VertexKey] = field(default_factory=set)
     nodes: list[Node] = field(default_factory=list)
 
 
-def switches_of(topology: StackTopology) -> list[Switch]:
-    """Every switch, those above first. Raises NoTopology where labels make no tree."""
+def build_switches(topology: StackTopology) -> list[Switch]:
+    """Return every switch, each before the ones below it.
+
+    Raises NoTopology if the labels of the nodes make no tree.
+    """
     fabrics = {node.fabric_id or node.fabric: node.fabric for node in topology.nodes}
-    tree: dict[_Key, _Vertex] = {}
+    tree: dict[_VertexKey, _Vertex] = {}
     for node in topology.nodes:
-        _put(tree, _way(node), node)
-    shown = _unique({key: _shown(key, fabrics, topology.names) for key in tree})
-    found: list[Switch] = []
-    roots = [key for key, vertex in tree.items() if vertex.above is None]
-    waiting = sorted(roots, key=lambda key: shown[key])
-    while waiting:
-        key = waiting.pop(0)
-        below = sorted(tree[key].below, key=lambda each: shown[each])
-        names = [shown[each] for each in below]
-        found += _written(shown[key], names, tree[key].nodes, _rest(key, shown))
-        waiting += below
-    return found
+        _insert_node(tree, _list_vertices(node), node)
+    display_names = _make_unique(
+        {key: _get_display_name(key, fabrics, topology.names) for key in tree}
+    )
+    switches: list[Switch] = []
+    roots = [key for key, vertex in tree.items() if vertex.parent is None]
+    pending = sorted(roots, key=lambda key: display_names[key])
+    while pending:
+        key = pending.pop(0)
+        children = sorted(tree[key].children, key=lambda child: display_names[child])
+        names = [display_names[child] for child in children]
+        switches += _build_switch(
+            display_names[key], names, tree[key].nodes, _build_rest_name(key, display_names)
+        )
+        pending += children
+    return switches
 
 
-def apart(switches: Iterable[Switch]) -> list[str]:
-    """The names of the switches above which nothing is known."""
-    all_ = list(switches)
-    below = {name for each in all_ for name in each.switches}
-    return [each.name for each in all_ if each.name not in below]
+def list_top_switches(switches: Iterable[Switch]) -> list[str]:
+    """Return the names of the switches that are under no other switch."""
+    all_switches = list(switches)
+    lower_names = {name for switch in all_switches for name in switch.switches}
+    return [switch.name for switch in all_switches if switch.name not in lower_names]
 
 
-def switch_of_each(switches: Iterable[Switch]) -> dict[Node, str]:
-    """The name of the switch that each node is under."""
+def map_nodes_to_switches(switches: Iterable[Switch]) -> dict[Node, str]:
+    """Return the name of the switch directly above each node."""
     return {node: switch.name for switch in switches for node in switch.nodes}
 
 
-def _way(node: Node) -> list[_Key]:
-    """From the top of the tree to the switch of a node."""
+def _list_vertices(node: Node) -> list[_VertexKey]:
+    """Return the vertices from the top of the tree to the switch of a node."""
     fabric = node.fabric_id or node.fabric
     tiers = [(f"tier {number}", name) for number, name in enumerate(node.tiers)]
-    way = [*([("fabric", fabric)] if fabric else []), *reversed(tiers)]
-    return way or [("cluster", node.resource)]
+    vertices = [*([("fabric", fabric)] if fabric else []), *reversed(tiers)]
+    return vertices or [("cluster", node.resource)]
 
 
-def _put(tree: dict[_Key, _Vertex], way: Sequence[_Key], node: Node) -> None:
-    above: _Key | None = None
-    for key in way:
-        vertex = tree.setdefault(key, _Vertex(above))
-        if vertex.above != above:
-            others = " and ".join(
-                "nothing" if each is None else f"{each[0]} {each[1]}"
-                for each in (vertex.above, above)
+def _insert_node(
+    tree: dict[_VertexKey, _Vertex], vertices: Sequence[_VertexKey], node: Node
+) -> None:
+    """Add a node with its vertices to the tree.
+
+    Raises NoTopology if a vertex is under another parent already.
+    """
+    parent: _VertexKey | None = None
+    for key in vertices:
+        vertex = tree.setdefault(key, _Vertex(parent))
+        if vertex.parent != parent:
+            both_parents = " and ".join(
+                "nothing" if parent_key is None else f"{parent_key[0]} {parent_key[1]}"
+                for parent_key in (vertex.parent, parent)
             )
             raise NoTopology(
-                f"the labels of the nodes make no tree: {key[0]} {key[1]} is under {others} "
+                f"the labels of the nodes make no tree: {key[0]} {key[1]} is under {both_parents} "
                 f"(node {node.name})",
                 hint="look at the labels of both (`kubectl get nodes --show-labels`); who wrote "
                 "them, such as Topograph, has to write them anew",
             )
-        if above is not None:
-            tree[above].below.add(key)
-        above = key
-    tree[way[-1]].nodes.append(node)
+        if parent is not None:
+            tree[parent].children.add(key)
+        parent = key
+    tree[vertices[-1]].nodes.append(node)
 
 
-def _shown(key: _Key, fabrics: Mapping[str, str], clusters: Mapping[str, str]) -> str:
+def _get_display_name(
+    key: _VertexKey, fabrics: Mapping[str, str], clusters: Mapping[str, str]
+) -> str:
     kind, id_ = key
     return {"fabric": fabrics, "cluster": clusters}.get(kind, {}).get(id_) or id_
 
 
-def _unique(names: Mapping[_Key, str]) -> dict[_Key, str]:
-    """Where several have one name, each gets a mark of its own: the same in every run."""
+def _make_unique(names: Mapping[_VertexKey, str]) -> dict[_VertexKey, str]:
+    """Return the names; equal names get a digest of their key, the same in every run."""
     counts: dict[str, int] = {}
     for name in names.values():
         counts[name] = counts.get(name, 0) + 1
     return {
-        key: name if counts[name] == 1 else f"{name}-{_mark(key)}" for key, name in names.items()
+        key: name if counts[name] == 1 else f"{name}-{_compute_suffix(key)}"
+        for key, name in names.items()
     }
 
 
-def _mark(key: _Key) -> str:
+def _compute_suffix(key: _VertexKey) -> str:
     return hashlib.sha256("\0".join(key).encode()).hexdigest()[:8]
 
 
-def _rest(key: _Key, shown: Mapping[_Key, str]) -> str:
-    """The name of the switch for the other nodes under one, which no other has."""
-    name = f"{shown[key]}{REST}"
-    return f"{name}-{_mark(key)}" if name in shown.values() else name
+def _build_rest_name(key: _VertexKey, display_names: Mapping[_VertexKey, str]) -> str:
+    """Return the name of the switch for nodes directly under a vertex that has switches too."""
+    name = f"{display_names[key]}{REST_SUFFIX}"
+    return f"{name}-{_compute_suffix(key)}" if name in display_names.values() else name
 
 
-def _written(
-    name: str, below: Sequence[str], nodes: Sequence[Node], rest_name: str
+def _build_switch(
+    name: str, children: Sequence[str], nodes: Sequence[Node], rest_name: str
 ) -> list[Switch]:
-    """Slurm's switches have either switches or nodes below them."""
-    if not below:
+    """Return the switch of a vertex, and a second switch if it has nodes beside other switches.
+
+    Slurm's switches have either switches or nodes below them.
+    """
+    if not children:
         return [Switch(name, nodes=tuple(nodes))]
     if not nodes:
-        return [Switch(name, switches=tuple(below))]
+        return [Switch(name, switches=tuple(children))]
     rest = Switch(rest_name, nodes=tuple(nodes))
-    return [Switch(name, switches=(*below, rest.name)), rest]
+    return [Switch(name, switches=(*children, rest.name)), rest]
 
 
-def slurm_tree(topology: StackTopology) -> str:
-    """The file. Raises NoTopology for names that Slurm cannot read, or without nodes."""
-    names_in_slurm(topology)
+def render_slurm_tree(topology: StackTopology) -> str:
+    """Render `topology.conf` for the plugin topology/tree.
+
+    Raises NoTopology without nodes, for names that Slurm cannot read, for two nodes of one name in
+    Slurm, and for labels that make no tree.
+    """
+    reject_duplicate_names(topology)
     lines = [f"# Switches of {topology.title}, for topology/tree; written by gpuform.\n"]
-    for each in switches_of(topology):
-        name = checked(each.name, "switch")
-        below = "Switches" if each.switches else "Nodes"
-        names = each.switches or [slurm_name(node) for node in each.nodes]
-        lines.append(f"SwitchName={name} {below}={compressed(checked_all(names))}\n")
+    for switch in build_switches(topology):
+        name = require_slurm_name(switch.name, "switch")
+        list_key = "Switches" if switch.switches else "Nodes"
+        names = switch.switches or [require_node_slurm_name(node) for node in switch.nodes]
+        lines.append(f"SwitchName={name} {list_key}={compress_names(require_slurm_names(names))}\n")
     return "".join(lines)
 
 
-def tree_unknown(topology: StackTopology) -> Iterator[str]:
-    """What the file cannot tell."""
-    tops = apart(switches_of(topology))
+def describe_tree_gaps(topology: StackTopology) -> Iterator[str]:
+    """Yield sentences about unknown switches: above several trees, and of whole clusters."""
+    tops = list_top_switches(build_switches(topology))
     if len(tops) > 1:
         yield (f"nothing is known above {', '.join(tops)}: Slurm runs no job over several of them")
-    alone = {node.resource for node in topology.nodes if not (node.fabric or node.tiers)}
-    for urn in sorted(alone):
+    clusters_without_switches = {
+        node.resource for node in topology.nodes if not (node.fabric or node.tiers)
+    }
+    for urn in sorted(clusters_without_switches):
         name = topology.names.get(urn, urn)
         yield f"no switch over nodes of {name} is known: one for the whole cluster stands for them"
 
 
-def slurm_name(node: Node) -> str:
-    """The name that Slurm has for a node, checked."""
-    return checked(node.name_in_slurm, "node")
+def require_node_slurm_name(node: Node) -> str:
+    """Return the node's name in Slurm, or raise NoTopology if Slurm cannot read it."""
+    return require_slurm_name(node.name_in_slurm, "node")
 
 
-def checked_all(names: Iterator[str] | tuple[str, ...] | list[str]) -> list[str]:
-    """Names of switches or nodes, each checked."""
-    return [checked(name, "name") for name in names]
+def require_slurm_names(names: Iterator[str] | tuple[str, ...] | list[str]) -> list[str]:
+    """Return the names of switches or nodes, or raise NoTopology if Slurm cannot read one."""
+    return [require_slurm_name(name, "name") for name in names]
 
 
-def names_in_slurm(topology: StackTopology) -> None:
-    """Raises NoTopology where there is no node, or two have one name."""
+def reject_duplicate_names(topology: StackTopology) -> None:
+    """Raise NoTopology for a topology without nodes, or with two nodes of one name in Slurm.
+
+    Raises NoTopology also for names that Slurm cannot read.
+    """
     if not topology.nodes:
         raise NoTopology(f"{topology.title} has no nodes yet", hint="make them: `gpuform up`")
-    seen: dict[str, Node] = {}
+    first_nodes: dict[str, Node] = {}
     for node in topology.nodes:
-        other = seen.setdefault(slurm_name(node), node)
+        other = first_nodes.setdefault(require_node_slurm_name(node), node)
         if other is not node:
-            both = " and ".join(topology.names.get(each.resource, "") for each in (other, node))
+            both = " and ".join(
+                topology.names.get(duplicate.resource, "") for duplicate in (other, node)
+            )
             raise NoTopology(
                 f"two nodes are called {node.name_in_slurm}: of {both}",
                 hint="a Slurm has each name once: name the clusters of one Slurm",
             )
 
 
-def slurm_block(topology: StackTopology) -> str:
-    """The file. Raises NoTopology without a block, and for names that Slurm cannot read."""
-    names_in_slurm(topology)
-    blocks = required_blocks(topology)
+def render_slurm_block(topology: StackTopology) -> str:
+    """Render `topology.conf` for the plugin topology/block.
+
+    Raises NoTopology without a block, for names that Slurm cannot read, and for two nodes of one
+    name in Slurm.
+    """
+    reject_duplicate_names(topology)
+    blocks = require_blocks(topology)
     lines = [f"# NVLink domains of {topology.title}, for topology/block; written by gpuform.\n"]
-    for each in blocks:
-        nodes = compressed(slurm_name(node) for node in each.nodes)
-        lines.append(f"BlockName={checked(each.name, 'block')} Nodes={nodes}\n")
-    lines.append(f"BlockSizes={','.join(map(str, block_sizes(blocks)))}\n")
+    for block in blocks:
+        nodes = compress_names(require_node_slurm_name(node) for node in block.nodes)
+        lines.append(f"BlockName={require_slurm_name(block.name, 'block')} Nodes={nodes}\n")
+    lines.append(f"BlockSizes={','.join(map(str, compute_block_sizes(blocks)))}\n")
     return "".join(lines)
 
 
-def block_unknown(topology: StackTopology) -> Iterator[str]:
-    """What the file cannot tell."""
-    there = {node for block in blocks_of(topology) for node in block.nodes}
-    left = [node.name for node in topology.nodes if node not in there]
-    if there and left:
-        yield f"{len(left)} nodes are in no NVLink domain with others, and in no block: {left[0]}"
+def describe_block_gaps(topology: StackTopology) -> Iterator[str]:
+    """Yield a sentence about nodes outside of all blocks; nothing for a topology without blocks."""
+    nodes_in_blocks = {node for block in list_blocks(topology) for node in block.nodes}
+    other_nodes = [node.name for node in topology.nodes if node not in nodes_in_blocks]
+    if nodes_in_blocks and other_nodes:
+        yield (
+            f"{len(other_nodes)} nodes are in no NVLink domain with others, and in no "
+            f"block: {other_nodes[0]}"
+        )
 
 
-SPEC: Final = "topology.slinky.slurm.net/spec"
-TREE: Final = "topo-tree"
-BLOCK: Final = "topo-block"
-FILE: Final = "topology.yaml"
+SPEC_ANNOTATION: Final = "topology.slinky.slurm.net/spec"
+TREE_NAME: Final = "topo-tree"
+BLOCK_NAME: Final = "topo-block"
+TOPOLOGY_FILE_NAME: Final = "topology.yaml"
 
 
-def slinky(topology: StackTopology, namespace: str) -> list[Manifest]:
-    """A ConfigMap with the file, for `configFileRefs` of Slinky's controller, and the nodes."""
+def build_slinky_objects(topology: StackTopology, namespace: str) -> list[Manifest]:
+    """Return a ConfigMap with `topology.yaml`, and the nodes with their annotations.
+
+    The ConfigMap is for `configFileRefs` of Slinky's controller.
+
+    Raises NoTopology without nodes, and for names that Slurm or Kubernetes cannot have.
+    """
     import yaml  # noqa: PLC0415 - slow
 
     if not topology.nodes:
         raise NoTopology(f"{topology.title} has no nodes yet", hint="make them: `gpuform up`")
-    switches, blocks = switches_of(topology), blocks_of(topology)
-    text = yaml.safe_dump(list(_topologies(switches, blocks)), sort_keys=False, width=1000)
-    name = f"{object_name(topology)}-topology"
-    place = checked_namespace(namespace)
-    held = WholeObject("v1", "ConfigMap", "configmaps", name, {"data": {FILE: text}}, place)
-    under = switch_of_each(switches)
-    block = {node: each.name for each in blocks for node in each.nodes}
+    switches, blocks = build_switches(topology), list_blocks(topology)
+    topology_yaml = yaml.safe_dump(
+        list(_iterate_topologies(switches, blocks)), sort_keys=False, width=1000
+    )
+    name = f"{build_object_name(topology)}-topology"
+    namespace_name = require_namespace_name(namespace)
+    config_map = OwnedObject(
+        "v1",
+        "ConfigMap",
+        "configmaps",
+        name,
+        {"data": {TOPOLOGY_FILE_NAME: topology_yaml}},
+        namespace_name,
+    )
+    switch_by_node = map_nodes_to_switches(switches)
+    block_by_node = {
+        node: slinky_block.name for slinky_block in blocks for node in slinky_block.nodes
+    }
     nodes = [
         NodeMetadata(
-            checked_node(node.name),
-            annotations={SPEC: _spec(under[node], block.get(node, ""))},
+            require_node_name(node.name),
+            annotations={
+                SPEC_ANNOTATION: _format_spec(switch_by_node[node], block_by_node.get(node, ""))
+            },
         )
         for node in topology.nodes
     ]
-    return [held, *nodes]
+    return [config_map, *nodes]
 
 
-def _spec(switch: str, block: str) -> str:
-    return f"{TREE}:{switch}" + (f",{BLOCK}:{block}" if block else "")
+def _format_spec(switch: str, block: str) -> str:
+    return f"{TREE_NAME}:{switch}" + (f",{BLOCK_NAME}:{block}" if block else "")
 
 
-def _topologies(switches: list[Switch], blocks: list[Block]) -> Iterator[dict[str, Any]]:
+def _iterate_topologies(switches: list[Switch], blocks: list[Block]) -> Iterator[dict[str, Any]]:
     yield {
-        "topology": TREE,
+        "topology": TREE_NAME,
         "cluster_default": True,
-        "tree": {"switches": [_switch(each) for each in switches]},
+        "tree": {"switches": [_build_switch_entry(switch) for switch in switches]},
     }
     if blocks:
-        names = [{"block": checked(each.name, "block")} for each in blocks]
+        names = [{"block": require_slurm_name(block.name, "block")} for block in blocks]
         yield {
-            "topology": BLOCK,
+            "topology": BLOCK_NAME,
             "cluster_default": False,
-            "block": {"block_sizes": block_sizes(blocks), "blocks": names},
+            "block": {"block_sizes": compute_block_sizes(blocks), "blocks": names},
         }
 
 
-def _switch(switch: Switch) -> dict[str, Any]:
-    found = {"switch": checked(switch.name, "switch")}
+def _build_switch_entry(switch: Switch) -> dict[str, Any]:
+    entry = {"switch": require_slurm_name(switch.name, "switch")}
     if switch.switches:
-        found["children"] = compressed(checked(name, "switch") for name in switch.switches)
-    return found
+        entry["children"] = compress_names(
+            require_slurm_name(name, "switch") for name in switch.switches
+        )
+    return entry

@@ -208,9 +208,9 @@ def _apply_topology(
 
 def _summarize_changes(changes: "Sequence[Change]") -> str:
     from gpuform.stacks.review.value_text import counted  # noqa: PLC0415 - as above
-    from gpuform.stacks.topology_export.applying import DONE  # noqa: PLC0415 - not for help
+    from gpuform.stacks.topology_export.applying import WRITING_ACTIONS  # noqa: PLC0415 - not for help
 
-    change_count = sum(change.action in DONE for change in changes)
+    change_count = sum(change.action in WRITING_ACTIONS for change in changes)
     return (
         f"{counted(change_count, 'change')} written."
         if change_count

@@ -242,7 +242,7 @@ def render_label_changes(changes: Sequence[Change], paint: Paint = PLAIN) -> Ite
         yield paint(symbol[1], f"  {symbol[0]} {label}")
     for change in changes:
         if change.action is Action.LEFT:
-            reason = f"{change.key} is {change.there}" if change.key else "it is another's"
+            reason = f"{change.key} is {change.current_value}" if change.key else "it is another's"
             yield escape_invisible(f"{change.where}: {reason} by now: it stays")
     same = sum(change.action is Action.SAME for change in changes)
     if same:
@@ -260,7 +260,8 @@ def render_label_problems(changes: Sequence[Change]) -> Iterator[str]:
             )
         elif change.action is Action.CONFLICT:
             yield escape_invisible(
-                f"{change.where}: {change.key} is {change.there}, and would be {change.wanted}: "
+                f"{change.where}: {change.key} is {change.current_value}, and would be "
+                f"{change.desired_value}: "
                 "somebody else has set it, and it stays as it is"
             )
 
@@ -292,8 +293,8 @@ def build_changes_document(
                 "action": str(change.action),
                 "where": change.where,
                 "key": change.key,
-                "was": change.there,
-                "is": change.wanted,
+                "was": change.current_value,
+                "is": change.desired_value,
             }
             for change in changes
         ],
@@ -305,9 +306,9 @@ def _format_change_values(change: Change) -> str:
     if not change.key:
         return ""
     if change.action is Action.REMOVE:
-        return f": {change.there}"
-    before = "" if change.there is None else f"{change.there} => "
-    return f": {before}{change.wanted}"
+        return f": {change.current_value}"
+    before = "" if change.current_value is None else f"{change.current_value} => "
+    return f": {before}{change.desired_value}"
 
 
 def _node_to_json(topology: "StackTopology", node: "Node") -> dict[str, Any]:

@@ -21,15 +21,15 @@ from gpuform.providers.records import FolderRecords
 from gpuform.stacks.topology_export.applying import (
     Change,
     Target,
-    carried_out,
-    planned,
-    served_version,
+    apply_changes,
+    find_served_version,
+    plan_changes,
 )
 from gpuform.stacks.topology_export.manifests import (
     Manifest,
     NodeMetadata,
-    WholeObject,
-    WrittenRecords,
+    OwnedObject,
+    WriteRecords,
 )
 from gpuform.stacks.topology_export.model import NoTopology
 
@@ -45,7 +45,7 @@ class Killed(BaseException):
 class Kube:
     cluster: SlurmCluster
     api: client.ApiClient
-    records: WrittenRecords
+    records: WriteRecords
     client: KubernetesClient
 
     @property
@@ -54,13 +54,13 @@ class Kube:
 
     def target(self, form: str = "labels") -> Target:
         """As of a run that begins now."""
-        return Target(self.client, self.records, self.records.find("k", form), "demo.dev")
+        return Target(self.client, self.records, self.records.read("k", form), "demo.dev")
 
     def plan(self, *manifests: Manifest, form: str = "labels") -> list[tuple[str, str]]:
-        return _told(planned(self.target(form), manifests))
+        return _told(plan_changes(self.target(form), manifests))
 
     def apply(self, *manifests: Manifest, form: str = "labels") -> list[tuple[str, str]]:
-        return _told(carried_out(self.target(form), manifests))
+        return _told(apply_changes(self.target(form), manifests))
 
     def label(self, name: str, **labels: str | None) -> None:
         named = {f"gpuform.dev/{key}": value for key, value in labels.items()}
@@ -86,7 +86,7 @@ def kube(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kube]:
         )
         settings.retries = False
         with client.ApiClient(settings) as api:
-            records = WrittenRecords(FolderRecords(tmp_path / "records"))
+            records = WriteRecords(FolderRecords(tmp_path / "records"))
             own = get_kubernetes_client(cluster.kubeconfig, "train")
             yield Kube(cluster, api, records, own)
             own.close()
@@ -132,7 +132,7 @@ def test_what_changed_is_changed_and_what_left_is_taken_back(kube: Kube) -> None
     assert [kube.labels(name) for name in WORKERS] == [{KEY: "b"}, {KEY: "b"}, {}]
     assert kube.apply() == [("remove", name) for name in WORKERS[:2]]
     assert [kube.labels(name) for name in WORKERS] == [{}, {}, {}]
-    assert kube.target().written.is_empty
+    assert kube.target().record.is_empty
 
 
 def test_a_label_that_somebody_changed_since_is_theirs(kube: Kube) -> None:
@@ -164,7 +164,7 @@ def test_a_node_that_is_gone_is_told_and_forgotten(kube: Kube) -> None:
     (gone,) = {*WORKERS} - {node.metadata.name for node in kube.core.list_node().items}
     assert ("absent", gone) in kube.apply(*fabric(KEY, "a", *WORKERS))
     assert ("remove", gone) not in kube.apply()
-    assert kube.target().written.is_empty
+    assert kube.target().record.is_empty
 
 
 @pytest.mark.parametrize("writes", range(4))
@@ -173,7 +173,7 @@ def test_a_run_that_is_killed_leaves_nothing_that_nobody_takes_back(
 ) -> None:
     kube.label(WORKERS[1], fabric="theirs")
     kube.apply(*fabric(KEY, "old", WORKERS[0]))
-    left, patch, keep = writes, KubernetesClient.patch_object, WrittenRecords.keep
+    left, patch, keep = writes, KubernetesClient.patch_object, WriteRecords.save
     kept: list[Any] = []
 
     def dying(self: KubernetesClient, path: str, body: Any) -> Any:
@@ -183,19 +183,19 @@ def test_a_run_that_is_killed_leaves_nothing_that_nobody_takes_back(
         left -= 1
         return patch(self, path, body)
 
-    def keep_once(self: WrittenRecords, written: Any) -> None:
+    def keep_once(self: WriteRecords, written: Any) -> None:
         if not kept:  # what comes after the death keeps nothing
             keep(self, written)
         kept.append(written)
 
     with monkeypatch.context() as patched, suppress(Killed):
         patched.setattr(KubernetesClient, "patch_object", dying)
-        patched.setattr(WrittenRecords, "keep", keep_once)
-        carried_out(kube.target(), fabric(KEY, "a", *WORKERS))
+        patched.setattr(WriteRecords, "keep", keep_once)
+        apply_changes(kube.target(), fabric(KEY, "a", *WORKERS))
     assert len(kept) == 2
     kube.apply()
     assert [kube.labels(name) for name in WORKERS] == [{}, {KEY: "theirs"}, {}]
-    assert kube.target().written.is_empty
+    assert kube.target().record.is_empty
 
 
 def test_a_write_in_between_is_seen(kube: Kube, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,8 +218,8 @@ def kueue(*levels: str, name: str = "demo-dev") -> list[Manifest]:
     spec = {"levels": [{"nodeLabel": each} for each in levels]}
     flavor = {"nodeLabels": {"gpuform.dev/stack": "demo.dev"}, "topologyName": name}
     return [
-        WholeObject(version, "Topology", "topologies", name, {"spec": spec}),
-        WholeObject(version, "ResourceFlavor", "resourceflavors", name, {"spec": flavor}),
+        OwnedObject(version, "Topology", "topologies", name, {"spec": spec}),
+        OwnedObject(version, "ResourceFlavor", "resourceflavors", name, {"spec": flavor}),
     ]
 
 
@@ -252,7 +252,7 @@ class TestObjects:
         kube.core.create_namespaced_config_map(
             "slurm", {"metadata": {"name": "demo"}, "data": {"topology.yaml": "theirs"}}
         )
-        mine = WholeObject(
+        mine = OwnedObject(
             "v1", "ConfigMap", "configmaps", "demo", {"data": {"topology.yaml": "a"}}, "slurm"
         )
         assert kube.apply(mine) == [("conflict", "configmaps/demo")]
@@ -277,7 +277,7 @@ class TestObjects:
         assert kube.apply(form="kueue") == []
 
     def test_a_namespace_that_is_not_there_is_told(self, kube: Kube) -> None:
-        lost = WholeObject("v1", "ConfigMap", "configmaps", "demo", {"data": {}}, "nowhere")
+        lost = OwnedObject("v1", "ConfigMap", "configmaps", "demo", {"data": {}}, "nowhere")
         with pytest.raises(NoTopology, match="no namespace nowhere"):
             kube.apply(lost)
         assert kube.apply() == []
@@ -290,9 +290,9 @@ class TestObjects:
 
 
 def test_the_version_that_a_cluster_serves_is_taken(kube: Kube) -> None:
-    found = served_version(kube.client, "kueue.x-k8s.io", "v1beta2", "Kueue")
+    found = find_served_version(kube.client, "kueue.x-k8s.io", "v1beta2", "Kueue")
     assert found == "kueue.x-k8s.io/v1beta2"
-    older = served_version(kube.client, "kueue.x-k8s.io", "v9", "Kueue")
+    older = find_served_version(kube.client, "kueue.x-k8s.io", "v9", "Kueue")
     assert older == "kueue.x-k8s.io/v1beta2"
     with pytest.raises(NoTopology, match="there is no Volcano in this cluster"):
-        served_version(kube.client, "volcano.sh", "v1", "Volcano")
+        find_served_version(kube.client, "volcano.sh", "v1", "Volcano")

@@ -1,7 +1,7 @@
 """Nodes that belong together and are in several fabrics."""
 
 from gpuform.schemas.resource_facts import NodePlacement, ResourcePlacement
-from gpuform.stacks.topology_export.checks import fabric_notices
+from gpuform.stacks.topology_export.checks import list_fabric_notices
 
 POOL = "urn:pulumi:dev::demo::gpuform:scp:NodePool::train"
 NODES = [f"urn:pulumi:dev::demo::gpuform:scp:GpuNode::n{number}" for number in range(3)]
@@ -16,15 +16,15 @@ def placed(*nodes: NodePlacement) -> ResourcePlacement:
 
 
 def test_a_pool_in_one_fabric_is_as_it_should_be() -> None:
-    assert list(fabric_notices([(POOL, placed(node("a", "1"), node("b", "1")))])) == []
-    assert list(fabric_notices([(POOL, placed())])) == []
+    assert list(list_fabric_notices([(POOL, placed(node("a", "1"), node("b", "1")))])) == []
+    assert list(list_fabric_notices([(POOL, placed())])) == []
     unplaced = NodePlacement(name="c")
-    assert list(fabric_notices([(POOL, placed(node("a", "1"), unplaced))])) == []
+    assert list(list_fabric_notices([(POOL, placed(node("a", "1"), unplaced))])) == []
 
 
 def test_a_pool_in_two_fabrics_is_told() -> None:
     apart = placed(*(node(f"t-{n}", "1") for n in range(5)), node("t-9", "2", "train-b"))
-    (notice,) = fabric_notices([(POOL, apart)])
+    (notice,) = list_fabric_notices([(POOL, apart)])
     assert (notice.kind, notice.urn, notice.name) == ("fabrics", POOL, "train")
     assert notice.text.startswith(
         "its nodes are in 2 fabrics: t-0, t-1, t-2 and 2 more in train-a (1); t-9 in train-b (2). "
@@ -37,7 +37,7 @@ def test_nodes_of_one_fabric_name_in_two_fabrics_are_told() -> None:
         (NODES[1], placed(node("n1", "2"))),
         (NODES[2], placed(node("n2", "3", "other"))),
     ]
-    (notice,) = fabric_notices(found)
+    (notice,) = list_fabric_notices(found)
     assert notice.text.startswith(
         "nodes whose fabric is called train-a are in 2 fabrics: n0 in train-a (1); n1 in train-a"
     )
@@ -45,4 +45,7 @@ def test_nodes_of_one_fabric_name_in_two_fabrics_are_told() -> None:
 
 def test_the_same_name_in_another_pool_is_another_fabric() -> None:
     elsewhere = placed(node("n1", "2")).model_copy(update={"pool": "POOL002"})
-    assert list(fabric_notices([(NODES[0], placed(node("n0", "1"))), (NODES[1], elsewhere)])) == []
+    assert (
+        list(list_fabric_notices([(NODES[0], placed(node("n0", "1"))), (NODES[1], elsewhere)]))
+        == []
+    )

@@ -10,16 +10,20 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuform.stacks.topology_export.formats import FORMATS, inventory
+from gpuform.stacks.topology_export.formats import FORMATS, render_inventory
 from gpuform.stacks.topology_export.manifests import (
+    build_object_name,
+    build_owner_label,
+    describe_missing_kueue_labels,
     is_label_value,
-    kueue_unknown,
-    levels_of,
-    mark_of,
-    object_name,
+    list_kueue_levels,
 )
-from gpuform.stacks.topology_export.model import Node, NoTopology, StackTopology, with_labels
-from gpuform.stacks.topology_export.slurm_topology import block_sizes, blocks_of, tree_unknown
+from gpuform.stacks.topology_export.model import Node, NoTopology, StackTopology, add_labels
+from gpuform.stacks.topology_export.slurm_topology import (
+    compute_block_sizes,
+    describe_tree_gaps,
+    list_blocks,
+)
 
 GOLDEN = Path(__file__).parent / "golden"
 POOL, OTHER, CLUSTER = "urn:pool", "urn:other", "urn:cluster"
@@ -60,7 +64,7 @@ def rack(number: int) -> Node:
         "fabric.topograph.run/tier-1": "spine1",
         "fabric.topograph.run/tier-x": "no number",
     }
-    return with_labels(node, labels)
+    return add_labels(node, labels)
 
 
 POOLS = of(
@@ -76,10 +80,10 @@ LONE = of(Node("train-worker-0", CLUSTER, "together"), Node("train-worker-1", CL
 def test_a_text_is_as_expected(form: str, name: str, topology: StackTopology) -> None:
     if form == "slurm-block" and topology is not RACKS:
         with pytest.raises(NoTopology, match="no NVLink domain over several nodes is known"):
-            FORMATS[form].written(topology, "slurm")
+            FORMATS[form].render_text(topology, "slurm")
         return
-    found = "".join(f"# note: {each}\n" for each in FORMATS[form].unknown(topology))
-    found += FORMATS[form].written(topology, "slurm")
+    found = "".join(f"# note: {each}\n" for each in FORMATS[form].describe_gaps(topology))
+    found += FORMATS[form].render_text(topology, "slurm")
     path = GOLDEN / f"{form}.{name}.txt"
     if os.environ.get("GPUFORM_UPDATE_GOLDEN") == "1":
         path.write_text(found, encoding="utf-8")
@@ -89,14 +93,14 @@ def test_a_text_is_as_expected(form: str, name: str, topology: StackTopology) ->
 @pytest.mark.parametrize("form", sorted({*FORMATS} - {"inventory"}))
 def test_a_stack_without_nodes_has_no_topology(form: str) -> None:
     with pytest.raises(NoTopology, match="has no nodes yet"):
-        FORMATS[form].written(of(), "slurm")
+        FORMATS[form].render_text(of(), "slurm")
 
 
 def test_an_nvlink_domain_of_one_server_is_no_block() -> None:
-    alone = of(*(with_labels(scp(n), {"nvidia.com/gpu.clique": f"c.{n}"}) for n in (1, 2)))
-    assert blocks_of(alone) == []
+    alone = of(*(add_labels(scp(n), {"nvidia.com/gpu.clique": f"c.{n}"}) for n in (1, 2)))
+    assert list_blocks(alone) == []
     with pytest.raises(NoTopology, match="no NVLink domain over several"):
-        FORMATS["slurm-block"].written(alone, "slurm")
+        FORMATS["slurm-block"].render_text(alone, "slurm")
 
 
 @pytest.mark.parametrize(
@@ -109,12 +113,12 @@ def test_block_sizes_double_from_the_smallest_block(sizes: list[int], expected: 
         for block, size in enumerate(sizes)
         for number in range(size)
     ]
-    assert block_sizes(blocks_of(of(*nodes))) == expected
+    assert compute_block_sizes(list_blocks(of(*nodes))) == expected
 
 
 def test_nodes_without_a_switch_beside_others_get_a_leaf_of_their_own() -> None:
-    known = with_labels(scp(1), {"network.topology.nvidia.com/leaf": "leaf1"})
-    text = FORMATS["slurm-tree"].written(of(known, scp(2)), "slurm")
+    known = add_labels(scp(1), {"network.topology.nvidia.com/leaf": "leaf1"})
+    text = FORMATS["slurm-tree"].render_text(of(known, scp(2)), "slurm")
     assert text.splitlines()[1:] == [
         "SwitchName=train-a Switches=leaf1,train-a-rest",
         "SwitchName=train-a-rest Nodes=train-002",
@@ -124,7 +128,7 @@ def test_nodes_without_a_switch_beside_others_get_a_leaf_of_their_own() -> None:
 
 def test_that_leaf_takes_the_name_of_no_other_switch() -> None:
     named = {"network.topology.nvidia.com/leaf": "train-a-rest"}
-    text = FORMATS["slurm-tree"].written(of(with_labels(scp(1), named), scp(2)), "slurm")
+    text = FORMATS["slurm-tree"].render_text(of(add_labels(scp(1), named), scp(2)), "slurm")
     names = [line.split()[0] for line in text.splitlines()[1:]]
     assert len({*names}) == len(names) == 3
 
@@ -132,76 +136,78 @@ def test_that_leaf_takes_the_name_of_no_other_switch() -> None:
 def test_labels_that_make_no_tree_are_refused() -> None:
     def under(number: int, spine: str) -> Node:
         labels = {"fabric.topograph.run/tier-0": "leaf", "fabric.topograph.run/tier-1": spine}
-        return with_labels(Node(f"n{number}", CLUSTER), labels)
+        return add_labels(Node(f"n{number}", CLUSTER), labels)
 
     with pytest.raises(NoTopology, match="tier 0 leaf is under tier 1 a and tier 1 b"):
-        FORMATS["slurm-tree"].written(of(under(1, "a"), under(2, "b")), "slurm")
+        FORMATS["slurm-tree"].render_text(of(under(1, "a"), under(2, "b")), "slurm")
 
 
 def test_a_switch_that_is_called_like_a_fabric_is_another_one() -> None:
-    both = of(*(with_labels(scp(n), {"fabric.topograph.run/tier-0": "train-a"}) for n in (1, 2)))
-    first, second = FORMATS["slurm-tree"].written(both, "slurm").splitlines()[1:]
+    both = of(*(add_labels(scp(n), {"fabric.topograph.run/tier-0": "train-a"}) for n in (1, 2)))
+    first, second = FORMATS["slurm-tree"].render_text(both, "slurm").splitlines()[1:]
     assert first.split()[1].removeprefix("Switches=") == second.split()[0].split("=")[1]
     assert first.split()[0] != second.split()[0]
 
 
 def test_what_is_above_no_switch_is_told() -> None:
-    assert "nothing is known above train-a, train-b" in " ".join(tree_unknown(POOLS))
-    assert list(tree_unknown(of(scp(1)))) == []
+    assert "nothing is known above train-a, train-b" in " ".join(describe_tree_gaps(POOLS))
+    assert list(describe_tree_gaps(of(scp(1)))) == []
 
 
 @pytest.mark.parametrize("name", ["a,b", "n[1-2]", "n 1", "n\nSwitchName=x"])
 @pytest.mark.parametrize("form", ["slurm-tree", "topograph", "slinky"])
 def test_a_name_that_would_say_something_else_is_refused(form: str, name: str) -> None:
     with pytest.raises(NoTopology, match=r"no name that|no such name"):
-        FORMATS[form].written(of(replace(scp(1), name=name)), "slurm")
+        FORMATS[form].render_text(of(replace(scp(1), name=name)), "slurm")
 
 
 @pytest.mark.parametrize("field", ["fabric", "fabric_id", "pool", "region"])
 def test_what_is_no_value_of_a_label_is_left_out_and_told(field: str) -> None:
     odd = of(replace(scp(1), **{field: "two words"}))
-    text = FORMATS["kubernetes-labels"].written(odd, "slurm")
+    text = FORMATS["kubernetes-labels"].render_text(odd, "slurm")
     assert "two words" not in text
     assert "'two words' is no value of a label" in " ".join(
-        FORMATS["kubernetes-labels"].unknown(odd)
+        FORMATS["kubernetes-labels"].describe_gaps(odd)
     )
 
 
 @pytest.mark.parametrize("namespace", ["", "../x y", "Slurm", "a.b", "a\n"])
 def test_what_is_no_namespace_is_refused(namespace: str) -> None:
     with pytest.raises(NoTopology, match="no name that a namespace"):
-        FORMATS["slinky"].written(POOLS, namespace)
+        FORMATS["slinky"].render_text(POOLS, namespace)
 
 
 def test_two_nodes_of_one_name_are_refused() -> None:
     twice = of(scp(1), scp(1, "train-b", OTHER))
     for form in ("slurm-tree", "topograph", "inventory"):
         with pytest.raises(NoTopology, match="two nodes are called train-001"):
-            FORMATS[form].written(twice, "slurm")
+            FORMATS[form].render_text(twice, "slurm")
 
 
 def test_only_labels_that_all_nodes_have_are_levels_of_kueue() -> None:
-    assert levels_of(RACKS) == [
+    assert list_kueue_levels(RACKS) == [
         "fabric.topograph.run/tier-1",
         "fabric.topograph.run/tier-0",
         "nvidia.com/gpu.clique",
         "kubernetes.io/hostname",
     ]
-    bare = with_labels(Node("gb-99", CLUSTER), {"kubernetes.io/hostname": "gb-99"})
-    assert levels_of(of(*RACKS.nodes, bare)) == ["kubernetes.io/hostname"]
-    assert "17 nodes have not the labels" in " ".join(kueue_unknown(of(*RACKS.nodes, bare)))
+    bare = add_labels(Node("gb-99", CLUSTER), {"kubernetes.io/hostname": "gb-99"})
+    assert list_kueue_levels(of(*RACKS.nodes, bare)) == ["kubernetes.io/hostname"]
+    assert "17 nodes have not the labels" in " ".join(
+        describe_missing_kueue_labels(of(*RACKS.nodes, bare))
+    )
 
 
 def test_ansible_evaluates_nothing_that_a_platform_tells() -> None:
     odd = of(replace(scp(1), fabric="{{ lookup('pipe', 'id') }}", fabric_id="{% x %}"))
-    text = inventory(odd)
+    text = render_inventory(odd)
     assert "{{" not in text
     assert "{%" not in text
 
 
 def test_groups_that_would_be_written_alike_stay_apart() -> None:
     both = of(scp(1, "a-b"), scp(2, "a.b"))
-    groups: dict[str, Any] = yaml.safe_load(inventory(both))["all"]["children"]
+    groups: dict[str, Any] = yaml.safe_load(render_inventory(both))["all"]["children"]
     found = {name: sorted(each["hosts"]) for name, each in groups.items() if "fabric" in name}
     assert sorted(found.values()) == [["train-001"], ["train-002"]]
 
@@ -209,8 +215,8 @@ def test_groups_that_would_be_written_alike_stay_apart() -> None:
 @given(st.text(min_size=1, max_size=120), st.text(min_size=1, max_size=120))
 def test_every_stack_has_a_mark_and_a_name_that_kubernetes_takes(project: str, stack: str) -> None:
     topology = StackTopology(project, stack, (), {})
-    assert is_label_value(mark_of(topology))
-    name = object_name(topology)
+    assert is_label_value(build_owner_label(topology))
+    name = build_object_name(topology)
     assert name == name.lower()
     assert is_label_value(name)
     assert "." not in name

@@ -12,7 +12,11 @@ from hypothesis import strategies as st
 from processes.limits import LAST_RESORT
 
 from gpuform.stacks.topology_export.model import NoTopology
-from gpuform.stacks.topology_export.slurm_topology import checked, compressed, is_slurm_name
+from gpuform.stacks.topology_export.slurm_topology import (
+    compress_names,
+    is_slurm_name,
+    require_slurm_name,
+)
 
 HEADS = st.text("ab-.0123456789", min_size=1, max_size=6).filter(lambda t: t[0].isalnum())
 NUMBERS = st.one_of(
@@ -42,9 +46,9 @@ def expanded(text: str) -> list[str]:
 
 @given(st.lists(NAMES, min_size=1, max_size=40))
 def test_a_list_names_exactly_the_nodes_that_it_was_made_of(names: list[str]) -> None:
-    found = expanded(compressed(names))
+    found = expanded(compress_names(names))
     assert sorted(found) == sorted(set(names))
-    assert compressed(reversed(names)) == compressed(names)
+    assert compress_names(reversed(names)) == compress_names(names)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +65,7 @@ def slurm_conf(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @given(names=st.lists(NAMES, min_size=1, max_size=40))
 def test_slurm_itself_reads_the_same_names(slurm_conf: Path, names: list[str]) -> None:
     told = subprocess.run(
-        ["scontrol", "show", "hostnames", compressed(names)],
+        ["scontrol", "show", "hostnames", compress_names(names)],
         env={**os.environ, "SLURM_CONF": str(slurm_conf)},
         capture_output=True,
         text=True,
@@ -87,9 +91,9 @@ def test_slurm_itself_reads_the_same_names(slurm_conf: Path, names: list[str]) -
     ],
 )
 def test_numbers_share_a_range(names: list[str], text: str) -> None:
-    assert sorted(expanded(compressed(names))) == sorted(set(names))
+    assert sorted(expanded(compress_names(names))) == sorted(set(names))
     if "n0000000001" not in names:
-        assert compressed(names) == text
+        assert compress_names(names) == text
 
 
 @pytest.mark.parametrize(
@@ -99,4 +103,4 @@ def test_numbers_share_a_range(names: list[str], text: str) -> None:
 def test_what_slurm_would_read_as_something_else_is_refused(text: str) -> None:
     assert not is_slurm_name(text)
     with pytest.raises(NoTopology, match="no name that Slurm takes"):
-        checked(text, "node")
+        require_slurm_name(text, "node")
