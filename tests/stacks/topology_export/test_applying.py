@@ -190,7 +190,7 @@ def test_a_run_that_is_killed_leaves_nothing_that_nobody_takes_back(
 
     with monkeypatch.context() as patched, suppress(Killed):
         patched.setattr(KubernetesClient, "patch_object", dying)
-        patched.setattr(WriteRecords, "keep", keep_once)
+        patched.setattr(WriteRecords, "save", keep_once)
         apply_changes(kube.target(), fabric(KEY, "a", *WORKERS))
     assert len(kept) == 2
     kube.apply()
