@@ -5,17 +5,17 @@ from contextlib import contextmanager
 from typing import Any
 
 from gpuform.schemas.plan import Plan
-from gpuform.stacks.engine.deployment import Outcome, basis_after, basis_before, seal_plan
+from gpuform.stacks.engine.deployment import Outcome, build_initial_basis, complete_basis, seal_plan
 from gpuform.stacks.engine.planning import PlanConstraint
 
 
 def planned(lab: Any, program: str, **options: Any) -> PlanConstraint:
     """What a saved plan of a preview allows, after it was a file."""
     digest = lab.crypter.digest
-    before = basis_before(lab.subject(), {}, digest)
+    before = build_initial_basis(lab.subject(), {}, digest)
     outcome = lab.preview(program, **options)
     assert outcome.succeeded, lab.errors
-    basis = basis_after(before, outcome, digest)
+    basis = complete_basis(before, outcome, digest)
     plan = Plan.from_changes("lab", "dev", outcome.planned).model_copy(update={"basis": basis})
     text = seal_plan(plan, digest).model_dump_json()
     return PlanConstraint.from_plan(Plan.model_validate_json(text), digest)
@@ -23,13 +23,15 @@ def planned(lab: Any, program: str, **options: Any) -> PlanConstraint:
 
 def refusals(lab: Any, bound: PlanConstraint, program: str, **options: Any) -> list[str]:
     """Why the plan cannot be applied now; nothing is changed by looking."""
-    now = basis_before(lab.subject(), {}, lab.crypter.digest)
+    now = build_initial_basis(lab.subject(), {}, lab.crypter.digest)
     moved = list(bound.find_basis_changes(now))
     if moved:
         return moved
     outcome = lab.preview(program, **options)
     assert outcome.succeeded, lab.errors
-    return list(bound.find_excess(basis_after(now, outcome, lab.crypter.digest), outcome.planned))
+    return list(
+        bound.find_excess(complete_basis(now, outcome, lab.crypter.digest), outcome.planned)
+    )
 
 
 def applied(lab: Any, bound: PlanConstraint, program: str, **options: Any) -> Outcome:

@@ -99,7 +99,7 @@ def open_for_change(session: Session, name: str | None = None) -> Iterator[Stack
         stack.crypter.check()
         warn_of_recovery(stack.recovered, session.screen.warn)
         journal = workspace.backend.open_journal(workspace.project.name, name).where
-        warning = describe_orphaned_journals(journal, stack.snapshot, stack.overtaken)
+        warning = describe_orphaned_journals(journal, stack.snapshot, stack.orphaned_journals)
         if warning:
             session.screen.warn(f"warning: {warning}")
         yield stack

@@ -136,7 +136,7 @@ def _owners(request: Request) -> tuple[_Owners, _Owners]:
 
 
 def _begun(stack: Stack) -> Mapping[str, str]:
-    begun = ((each, each.urn) for each in stack.intents().list_all() if each.urn)
+    begun = ((each, each.urn) for each in stack.get_intents().list_all() if each.urn)
     return {id_: name_of(urn) for each, urn in begun for id_ in (each.id, *each.ids) if id_}
 
 

@@ -96,7 +96,7 @@ def _read_program_declarations(
 ) -> tuple[Declared, Mapping[str, str]]:
     stack = selected.open()
     with enter_environment(stack, emulate=options.emulate):
-        return topology_of_program(stack.subject().program, stack.snapshot.resources)
+        return topology_of_program(stack.build_target().program, stack.snapshot.resources)
 
 
 def _convert_terraform(options: ConvertOptions) -> ConvertResult:

@@ -37,7 +37,7 @@ class Account:
     def read_config(self) -> tuple[Mapping[str, str], Sequence[str]]:
         """Return the stack's configuration and its secret keys, both empty without a stack."""
         workspace = self.workspace
-        if self.stack is None and workspace.selected() not in workspace.stacks():
+        if self.stack is None and workspace.find_selected() not in workspace.list_stacks():
             return {}, []
         stack = workspace.open(self.stack, create_passphrase_finder(workspace, self.ask_passphrase))
         return stack.settings.program_config(stack.crypter)

@@ -122,7 +122,7 @@ def build_status(
     clock = synchronize_clock(get_clock(environ))
     live_metrics = _read_live_metrics(resources, settings) if refresh else {}
     # Idle times are not recorded here: looking at a status must not count as a check of `expire`.
-    watch = IdleWatch(settings, clock, Intents(EphemeralRecords(stack.intents().records)))
+    watch = IdleWatch(settings, clock, Intents(EphemeralRecords(stack.get_intents().records)))
     statuses = [
         _build_resource_status(resource, book, live_metrics.get(resource.entry.urn))
         for resource in resources
@@ -171,7 +171,7 @@ def _describe_leftovers(stack: Stack) -> list[str]:
     known_objects = [(entry.urn, entry.id) for entry in stack.snapshot.resources if entry.id]
     return [
         describe_leftover(intent)
-        for intent in find_leftover_intents(stack.intents().list_all(), known_objects)
+        for intent in find_leftover_intents(stack.get_intents().list_all(), known_objects)
     ]
 
 
@@ -340,7 +340,7 @@ def _read_stack_status(workspace_stack: WorkspaceStack, query: StatusQuery) -> S
     ask_passphrase = None if ask is None else lambda prompt: ask(workspace_stack.name, prompt)
     try:
         workspace = workspace_stack.open_workspace(query.environ)
-        if workspace_stack.stack not in workspace.stacks():
+        if workspace_stack.stack not in workspace.list_stacks():
             backend_url = strip_credentials(workspace.backend.url)
             # Not an error: before its first run a stack of the workspace does not exist.
             problem = f"It does not exist in {backend_url} yet."
@@ -390,7 +390,7 @@ def find_drift(
         # A misspelt target would be no drift at all, and the command would succeed.
         selection.require_matches(entry.urn for entry in stack.snapshot.resources)
         options = Options(operation="refresh", preview=True, selection=selection)
-        subject = stack.subject()
+        subject = stack.build_target()
         events = EventBus([record, callbacks.on_event], selected.debug)
         deployment = Deployment(subject, options, events)
 

@@ -227,7 +227,7 @@ def _build_manifests(
 def _build_target(
     stack: Stack, topology: StackTopology, options: TopologyOptions, kubernetes: KubernetesCluster
 ) -> Target:
-    records = WriteRecords(stack.intents().records)
+    records = WriteRecords(stack.get_intents().records)
     written = records.read(kubernetes.key, options.form)
     return Target(kubernetes.client, records, written, build_owner_label(topology))
 

@@ -203,7 +203,7 @@ class _Stage:
         if not part.is_begun:
             settings = self._project.settings_path(self._name)
             settings.write_text(f"encryptionsalt: {SALT}\n", encoding="utf-8")
-            workspace.init(self._name, lambda: "")
+            workspace.create_stack(self._name, lambda: "")
             (part.folder / _NAME).write_text(self._name)
         self._configure()
         for name, outputs in (part.inputs.stack_references or {}).items():
@@ -222,7 +222,7 @@ class _Stage:
     def learn_secrets(self) -> None:
         """Those of the configuration, if the stack is there."""
         if (stack := self._opened()) is not None:
-            self.secrets = (*self.secrets, *stack.subject().program.secrets())
+            self.secrets = (*self.secrets, *stack.build_target().program.secrets())
 
     def _require_permissions(self) -> None:
         """Raises CaseError for a permission that does not exist, and for one that no case has."""

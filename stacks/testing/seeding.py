@@ -91,8 +91,8 @@ def seed(stack: Stack, snapshot: Snapshot, declared: Mapping[str, PropertyMap]) 
     """
     seeding = _Seeding.of(stack, declared)
     entries = [seeding.taken_over(entry) for entry in snapshot.resources]
-    record_environment(stack.intents().records, StackEnvironment(emulated=True, emulator=""))
-    with stack.lock():
+    record_environment(stack.get_intents().records, StackEnvironment(emulated=True, emulator=""))
+    with stack.create_lock():
         stack.save(replace(snapshot, resources=entries, pending_operations=[]))
 
 
@@ -107,7 +107,7 @@ class _Seeding:
     def of(cls, stack: Stack, declared: Mapping[str, PropertyMap]) -> "_Seeding":
         # What creates are under way is of no interest: all of it happens before the run.
         intents = Intents(EphemeralRecords())
-        program = stack.subject().program
+        program = stack.build_target().program
         host = ProviderHost(
             program.project,
             program.config,

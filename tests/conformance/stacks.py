@@ -17,7 +17,13 @@ from conformance.verbs import Properties, Refused, Verbs
 
 from gpuform.providers.catalog import load_lifecycle_class
 from gpuform.providers.records import INTENT_PREFIX, FolderRecords, Intents, Records
-from gpuform.stacks.engine.deployment import Deployment, DeploymentTarget, Options, Outcome, settle
+from gpuform.stacks.engine.deployment import (
+    Deployment,
+    DeploymentTarget,
+    Options,
+    Outcome,
+    recover_creates,
+)
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.executing import StackReferences
 from gpuform.stacks.engine.language_host import Program
@@ -193,7 +199,9 @@ class EmbeddedStack(Kept):
         def save(snapshot: Snapshot) -> None:
             self._backend.write("conformance", "dev", snapshot.to_json(self.crypter))
 
-        settle(self.subject(), save, lambda _text: None, threading.Event(), makes=True)
+        recover_creates(
+            self.subject(), save, lambda _text: None, threading.Event(), creates_follow=True
+        )
 
     def run(
         self, operation: Any, *declared: Declared, preview: bool = False, refresh: bool = False

@@ -165,7 +165,7 @@ def manifests(clusters: tuple[str, ...]) -> None:
             session.stack,
             create_passphrase_finder(workspace, session.screen.create_passphrase_prompt()),
         )
-        claims = claims_of(stack.subject().program, stack.snapshot.resources)
+        claims = claims_of(stack.build_target().program, stack.snapshot.resources)
         selected_claims = chosen(claims, clusters)
         if selected_claims:
             session.screen.write(as_yaml(selected_claims))

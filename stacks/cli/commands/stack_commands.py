@@ -140,7 +140,7 @@ def list_stacks(everything: bool, as_json: bool) -> None:
         workspace = find_workspace(session, runs_program=False)
         project, selected = workspace.project.name, None
         with contextlib.suppress(StackNotFound):  # a stack of another project is selected
-            selected = workspace.selected()
+            selected = workspace.find_selected()
         if everything:
             selected_full_name = None if selected is None else build_full_name(project, selected)
             full_names = workspace.backend.list_stacks()
@@ -151,7 +151,7 @@ def list_stacks(everything: bool, as_json: bool) -> None:
             ]
         else:
             rows = [
-                _build_row(workspace, project, name, name, selected) for name in workspace.stacks()
+                _build_row(workspace, project, name, name, selected) for name in workspace.list_stacks()
             ]
         if as_json:
             session.screen.print(format_json(rows, indent=2))
@@ -179,7 +179,7 @@ def select(name: str, create: bool, secrets_provider: str | None) -> None:
     """
     with open_session() as session:
         workspace = find_workspace(session, runs_program=False)
-        if create and get_short_name(workspace.project, name) not in workspace.stacks():
+        if create and get_short_name(workspace.project, name) not in workspace.list_stacks():
             _create_stack(workspace, name, session, secrets_provider)
             return
         workspace.select(name)
@@ -195,7 +195,7 @@ def unselect() -> None:
       gpuform stack unselect
     """
     with open_session() as session:
-        find_workspace(session, runs_program=False).unselect()
+        find_workspace(session, runs_program=False).clear_selection()
 
 
 @stack.command("rm")
@@ -250,8 +250,8 @@ def remove(
             workspace.remove(
                 name,
                 force=force,
-                patience=build_lock_timeout(screen),
-                settle=lambda lock: recover_leftovers(selected, callbacks, lock, emulate=emulate),
+                timeout=build_lock_timeout(screen),
+                recover=lambda lock: recover_leftovers(selected, callbacks, lock, emulate=emulate),
             )
         screen.print(f"Stack {name} is removed.")
         return 0
@@ -304,7 +304,7 @@ def _create_stack(
     emulate: bool = False,
 ) -> None:
     name = get_short_name(workspace.project, name)
-    workspace.init(
+    workspace.create_stack(
         name,
         create_passphrase_finder(workspace, session.screen.create_passphrase_prompt(), twice=True),
         provider or "",
@@ -324,7 +324,7 @@ def _create_all_stacks(session: Session, provider: str | None, *, emulate: bool)
     for workspace_stack in workspace_stacks:
         backend = Backend.open(workspace_stack.backend, session.environ)
         workspace = Workspace(workspace_stack.project, backend, session.environ)
-        if workspace_stack.stack in workspace.stacks():
+        if workspace_stack.stack in workspace.list_stacks():
             session.screen.print(f"{workspace_stack.name} is there already.")
             continue
         session.screen.print(f"{workspace_stack.name}:")

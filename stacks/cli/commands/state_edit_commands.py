@@ -194,7 +194,7 @@ def rename(resource: str, name: str, yes: bool) -> int:
         if not is_confirmed(session.screen, _QUESTION, yes=yes):
             return FAILED
         # An intent names the URN: the next run looks for the object under the new one.
-        with move_intents(stack.intents(), stack.intents(), {entry.urn: new_urn}):
+        with move_intents(stack.get_intents(), stack.get_intents(), {entry.urn: new_urn}):
             stack.save(after)
         session.screen.print("Resource renamed.")
         return SUCCESS

@@ -305,7 +305,7 @@ def _read_entries(
     from gpuform.stacks.operations.opening.selected_stack import read_sealed_state  # noqa: PLC0415
 
     workspace = workspace_stack.open_workspace(session.environ)
-    if workspace_stack.stack not in workspace.stacks():
+    if workspace_stack.stack not in workspace.list_stacks():
         return None
 
     def warn(message: str) -> None:
@@ -332,7 +332,7 @@ def _read_planned_state(session: Session, plan: "Plan") -> list["ResourceState"]
         workspace = find_workspace(session)
     except ProjectError:
         return []
-    if plan.project != workspace.project.name or plan.stack not in workspace.stacks():
+    if plan.project != workspace.project.name or plan.stack not in workspace.list_stacks():
         return []
     return read_sealed_snapshot(replace(session, stack=plan.stack), workspace).resources
 

@@ -1,7 +1,8 @@
 """Run one operation on one stack: preview, update, refresh, destroy, expire or repair.
 
 `operations` and `testing` call this package. A deployment runs the program, plans and executes
-steps and records the state. Creates that an earlier run left unfinished are recovered before.
+steps and records the state. `recover_creates` first recovers creates that an earlier run left
+unfinished.
 """
 
 from gpuform.stacks.engine.deployment.deployment import Deployment
@@ -12,12 +13,12 @@ from gpuform.stacks.engine.deployment.options import (
     Operation,
     Options,
     Outcome,
-    basis_after,
-    basis_before,
+    build_initial_basis,
+    complete_basis,
     is_sealed,
     seal_plan,
 )
-from gpuform.stacks.engine.deployment.recovery import settle
+from gpuform.stacks.engine.deployment.recovery import recover_creates
 
 __all__ = [
     "DEFAULT_PARALLEL",
@@ -28,9 +29,9 @@ __all__ = [
     "Options",
     "Outcome",
     "PreviewDigest",
-    "basis_after",
-    "basis_before",
+    "build_initial_basis",
+    "complete_basis",
     "is_sealed",
+    "recover_creates",
     "seal_plan",
-    "settle",
 ]

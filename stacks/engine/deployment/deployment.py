@@ -1,8 +1,8 @@
 """Run one operation on one stack, from the last state to the next.
 
-The program registers resources with the monitor, the step generator decides, the step executor
-executes; when the program has ended well, resources that it no longer declares are deleted. A
-failed run keeps everything that it did.
+The program registers resources with the monitor of `language_host`, the step generator decides, the
+step executor executes; when the program has ended well, resources that it no longer declares are
+deleted. A failed run keeps everything that it did. `operations` creates and runs deployments.
 """
 
 import os
@@ -74,7 +74,7 @@ from gpuform.stacks.engine.values import PropertyMap
 class Deployment:
     """One run, from `run()` to its outcome; any thread may call `cancel()`."""
 
-    subject: DeploymentTarget
+    target: DeploymentTarget
     options: Options
     events: EventBus
     _cancelled: threading.Event = field(default_factory=threading.Event)
@@ -88,18 +88,22 @@ class Deployment:
     _providers_before: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        program, kept = self.subject.program, self.subject.intents
-        self._intents = Intents(EphemeralRecords(kept.records)) if self.options.preview else kept
+        program, stored_intents = self.target.program, self.target.intents
+        self._intents = (
+            Intents(EphemeralRecords(stored_intents.records))
+            if self.options.preview
+            else stored_intents
+        )
         host = ProviderHost(program.project, program.config, self._create_context)
-        write = None if self.options.preview else self.subject.write
+        write = None if self.options.preview else self.target.write
         self._executor = StepExecutor(
             host=host,
-            stack_references=replace(self.subject.stack_references, warn=self._warn),
+            stack_references=replace(self.target.stack_references, warn=self._warn),
             snapshot=SnapshotManager(
-                self.subject.snapshot,
-                self.subject.crypter,
+                self.target.snapshot,
+                self.target.crypter,
                 write,
-                None if self.options.preview else self.subject.journal,
+                None if self.options.preview else self.target.journal,
             ),
             events=self.events,
             preview=self.options.preview,
@@ -108,14 +112,14 @@ class Deployment:
             constraint=None if self.options.preview else self.options.constraint,
             may_have_created=lambda urn: bool(self._intents.list_for_urn(urn)),
         )
-        olds = {r.urn: r for r in self.subject.snapshot.resources if not r.delete}
+        olds = {r.urn: r for r in self.target.snapshot.resources if not r.delete}
         self._providers = DefaultProviders(
-            program.stack, program.project, self.subject.provider_config, olds
+            program.stack, program.project, self.target.provider_config, olds
         )
-        # An id is one of an account: another provider may have another object of it.
-        self._providers_before = {each.urn: each.provider for each in olds.values()}
-        self._ids_before = {(each.provider, each.id) for each in olds.values() if each.id}
-        host.plugins.configure_from_state(self.subject.snapshot.resources)
+        # Ids are unique within one account: under another provider, an id means another object.
+        self._providers_before = {entry.urn: entry.provider for entry in olds.values()}
+        self._ids_before = {(entry.provider, entry.id) for entry in olds.values() if entry.id}
+        host.plugins.configure_from_state(self.target.snapshot.resources)
 
     def cancel(self) -> None:
         """Start no further step and end all waits now; requests in flight finish."""
@@ -123,7 +127,7 @@ class Deployment:
         self._executor.stop()
 
     def run(self) -> Outcome:
-        """Run the operation and return its outcome.
+        """Run the operation and return the outcome, of a failed or cancelled run too.
 
         Raises:
             EngineError: the state could not be written.
@@ -131,15 +135,17 @@ class Deployment:
         try:
             return self._run()
         finally:
-            if self.subject.others is not None:
-                self.subject.others.release()
+            if self.target.others is not None:
+                # Other stacks may import again only now that the state names the imported objects.
+                self.target.others.release()
 
     def _run(self) -> Outcome:
         began = time.monotonic()
-        program, options = self.subject.program, self.options
+        program, options = self.target.program, self.options
+        # Before the first event: no message may show a secret.
         self.events.redact_secrets(program.secrets())
         self.events.emit(
-            Prelude(options.operation, options.preview, _mask_config(self.subject.provider_config))
+            Prelude(options.operation, options.preview, _mask_config(self.target.provider_config))
         )
         self._warn_of_pending_operations()
         try:
@@ -150,7 +156,8 @@ class Deployment:
             ):
                 self._run_operation()
         except BaseException:
-            # Whatever it is: nothing more is begun, and what was done is in the state.
+            # Even after an unexpected error no step starts any more, and the state gets what was
+            # done.
             self._executor.stop()
             self._executor.snapshot.close()
             raise
@@ -158,15 +165,16 @@ class Deployment:
 
     def _run_operation(self) -> None:
         options = self.options
-        base = list(self.subject.snapshot.resources)
+        base = list(self.target.snapshot.resources)
         known_urns = [entry.urn for entry in base]
         if options.operation in {"refresh", "destroy"} and self._report_unmatched(known_urns):
             return
         is_refresh, selected = options.operation == "refresh", SelectedResources(options.selection)
+        # Resources that the program declares are read at their registration, all others below.
         if is_refresh and options.run_program:
             selected, base = self._refresh_declared(base)
         if options.refresh or (is_refresh and not self._executor.is_stopping):
-            resumed = options.resumed
+            resumed = options.should_resume
             base = refresh_all(
                 self._executor,
                 base,
@@ -184,7 +192,7 @@ class Deployment:
             self._apply_due_changes(base, options.calendar)
 
     def _apply_due_changes(self, base: Sequence[ResourceState], calendar: Calendar) -> None:
-        """Delete what has ended, as targets of the run, and apply the other due changes."""
+        """Delete expired resources, as targets of the run, and apply the other due changes."""
         executor = self._executor
         due_changes = find_due_changes(base, calendar)
         ended = UrnPatterns(urn for urn, change in due_changes.items() if change.inputs is None)
@@ -199,7 +207,7 @@ class Deployment:
         deleted_ids = set(map(id, to_delete))
         if self._can_delete(to_delete, base):
             kept_entries = [entry for entry in base if id(entry) not in deleted_ids]
-            apply_due_changes(executor, kept_entries, due_changes, self.options.resumed)
+            apply_due_changes(executor, kept_entries, due_changes, self.options.should_resume)
             DeletePhase(executor, base).run(to_delete)
 
     def _select_deletions(
@@ -208,7 +216,7 @@ class Deployment:
         selection: Selection,
         base: Sequence[ResourceState],
     ) -> list[ResourceState]:
-        """Return the entries that a selection deletes; fail for those that no target names."""
+        """Return the entries to delete under a selection; fail each entry without a target."""
         selected, unnamed = select_deletions(to_delete, selection, base)
         for entry in unnamed:
             self._executor.fail_resource(
@@ -220,35 +228,37 @@ class Deployment:
             )
         return selected
 
-    def _report_unmatched(self, known: Collection[str]) -> bool:
-        """Report targets that match no resource, and return True if there are any."""
+    def _report_unmatched(self, urns: Collection[str]) -> bool:
+        """Report targets without a match among `urns`; return True if there are any."""
         where = "the stack or its program" if self._monitor else "the stack"
-        errors = list(self.options.selection.find_unmatched_errors(known, where))
+        errors = list(self.options.selection.find_unmatched_errors(urns, where))
         for error in errors:
             self._executor.fail_resource("", error)
         return bool(errors)
 
     def _create_generator(
-        self, base: Sequence[ResourceState], holding: RunProgramOperation | None = None
+        self,
+        base: Sequence[ResourceState],
+        run_program_operation: RunProgramOperation | None = None,
     ) -> StepGenerator:
         return StepGenerator(
-            stack=self.subject.program.stack,
-            project=self.subject.program.project,
+            stack=self.target.program.stack,
+            project=self.target.program.project,
             base=base,
             host=self._executor.host,
             preview=self.options.preview,
             events=self.events,
             report_error=self._executor.fail_resource,
             selection=self.options.selection,
-            others=self.subject.others,
-            should_delete_first=self.options.deletes_first,
-            run_program_operation=holding,
+            others=self.target.others,
+            should_delete_first=self.options.should_delete_first,
+            run_program_operation=run_program_operation,
         )
 
     def _refresh_declared(
         self, base: Sequence[ResourceState]
     ) -> tuple[SelectedResources, list[ResourceState]]:
-        """Refresh what the program declares; return the selection and the entries that remain."""
+        """Refresh the declared resources; return the selection and the undeclared entries."""
         executor, generator = self._executor, self._create_generator(base, "refresh")
         keep = executor.snapshot.record_replacement
         executor.refresh_step = Refresher(executor, keep, count_changes=True).run_step
@@ -257,7 +267,7 @@ class Deployment:
             executor.stop()
         self._keep_stack_outputs(monitor)
         return generator.selected, [
-            each for each in base if each.urn not in generator.declared_urns
+            entry for entry in base if entry.urn not in generator.declared_urns
         ]
 
     def _destroy(self, base: Sequence[ResourceState]) -> None:
@@ -268,8 +278,8 @@ class Deployment:
             may_delete = self.options.continue_on_error or not self._executor.failed
             if finished and may_delete and not self._executor.is_stopping:
                 if self.options.preview:
-                    # The state has nothing of what the program says.
-                    base = [generator.destroy_goals.get(id(each), each) for each in base]
+                    # A preview records nothing: only the goal states have the program's options.
+                    base = [generator.destroy_goals.get(id(entry), entry) for entry in base]
                 else:
                     base = self._executor.snapshot.rebuild()
                 generator.base = base
@@ -279,7 +289,7 @@ class Deployment:
             self._delete(base, base, generator)
 
     def _create_monitor(self, generator: StepGenerator) -> Monitor:
-        program = self.subject.program
+        program = self.target.program
         self._monitor = Monitor(
             target=ProgramTarget(program.project, program.stack, str(program.root)),
             generator=generator,
@@ -299,22 +309,24 @@ class Deployment:
         if finished:
             self._declared = generator.declared_urns
             finished = not self._report_unmatched([*(e.urn for e in base), *self._declared])
+        # Only a program that has ended well may delete: after an exception, resources that it did
+        # not come to register would be destroyed.
         may_delete = self.options.continue_on_error or not self._executor.failed
         if finished and may_delete and not self._executor.is_stopping:
-            # In a preview nothing was done that the state could tell.
+            # A preview records no step: the generator predicts the entries that would remain.
             preview, snapshot = self.options.preview, self._executor.snapshot
             leftovers = (
                 generator.list_remaining_entries() if preview else snapshot.list_unprocessed()
             )
-            kept = self._providers.registered_urns | generator.undeletable_urns
-            to_delete = [entry for entry in leftovers if entry.delete or entry.urn not in kept]
+            kept_urns = self._providers.registered_urns | generator.undeletable_urns
+            to_delete = [entry for entry in leftovers if entry.delete or entry.urn not in kept_urns]
             self._delete(to_delete, leftovers, generator)
         self._keep_stack_outputs(monitor)
 
     def _run_program(self, monitor: Monitor) -> bool:
         try:
             run_program(
-                self.subject.program,
+                self.target.program,
                 monitor,
                 Engine(self.events),
                 preview=self.options.preview,
@@ -334,12 +346,12 @@ class Deployment:
             return
         outputs = dict(monitor.stack_outputs)
         if self._executor.failed or self._executor.is_stopping:
-            # What a failed run did not come to say is still true.
+            # Pulumi's rule for a failed run: the old outputs, overlaid with the new ones.
             outputs = {**self._get_outputs_before(), **outputs}
         snapshot = self._executor.snapshot
         if self.options.preview:
             step.state.outputs = outputs
-        elif any(each.type == STACK_TYPE for each in snapshot.build_snapshot().resources):
+        elif any(entry.type == STACK_TYPE for entry in snapshot.build_snapshot().resources):
             snapshot.record_outputs(step.state, outputs)
         self.events.emit(StepDone(step, self.options.preview))
 
@@ -349,9 +361,10 @@ class Deployment:
         leftovers: Sequence[ResourceState],
         generator: StepGenerator,
     ) -> None:
-        """Delete the selected entries, and keep the leftovers that no step has handled."""
+        """Delete the selected entries, and keep the other leftovers without a step."""
         selection = self.options.selection
         if selection.targets:
+            # The Pulumi CLI makes these diff calls before it deletes targets.
             generator.compare_dependents(find_deletable_urns(selection, generator.base))
         if selection.is_limited and not self._executor.is_stopping:
             to_delete = self._select_deletions(to_delete, selection, generator.base)
@@ -375,34 +388,34 @@ class Deployment:
         A preview also checks the objects that would be replaced.
         """
         planned = self._executor.planned_changes if self.options.preview else ()
-        replaced = {each.urn for each in planned if each.action is PlanAction.REPLACE}
-        found = list(
+        replaced = {change.urn for change in planned if change.action is PlanAction.REPLACE}
+        violations = list(
             find_forbidden_deletions(to_delete, base, replaced, self.options.deletion_rules)
         )
-        for urn, error in found:
+        for urn, error in violations:
             self._executor.fail_resource(urn, error)
-        return not found
+        return not violations
 
     def _finish(self, began: float) -> Outcome:
         executor = self._executor
         snapshot = executor.snapshot.close()
         succeeded = not executor.failed and not self._cancelled.is_set()
         if not self.options.preview:
-            self._forget_settled_intents(snapshot, succeeded=succeeded)
+            self._forget_resolved_intents(snapshot, succeeded=succeeded)
         seconds = time.monotonic() - began
         changes = Counter({str(op): count for op, count in executor.changes.items()})
         self.events.emit(
             Summary(self.options.preview, "succeeded" if succeeded else "failed", changes, seconds)
         )
         stack = self._monitor.stack if self._monitor else None
-        kept = self._get_outputs_before() if self.options.operation == "update" else {}
+        kept_outputs = self._get_outputs_before() if self.options.operation == "update" else {}
         return Outcome(
             succeeded=succeeded,
             cancelled=self._cancelled.is_set(),
             changes=changes,
             planned=list(executor.planned_changes),
             outputs_before=self._get_outputs_before(),
-            outputs=stack.state.outputs if stack else kept,
+            outputs=stack.state.outputs if stack else kept_outputs,
             snapshot=snapshot,
             seconds=seconds,
             effects=executor.effects,
@@ -410,49 +423,58 @@ class Deployment:
             declared=self._monitor.declared if self._monitor else [],
             out_of_credit=executor.out_of_credit,
             stack_references=find_referenced_stacks(
-                self._list_reference_inputs(), self.subject.program.project
+                self._list_reference_inputs(), self.target.program.project
             ),
         )
 
     def _list_reference_inputs(self) -> Iterator[PropertyMap]:
-        """Return the inputs of the stack references, as the program or else the state has them."""
-        found: Iterable[Registration | Read | ResourceState] = self.subject.snapshot.resources
+        """Return the inputs of stack references in the program (update) or in the state."""
+        declarations: Iterable[Registration | Read | ResourceState] = self.target.snapshot.resources
         if self.options.operation == "update" and self._monitor is not None:
-            found = self._monitor.declared
-        return (each.inputs for each in found if each.type == STACK_REFERENCE_TYPE)
+            declarations = self._monitor.declared
+        return (
+            declaration.inputs
+            for declaration in declarations
+            if declaration.type == STACK_REFERENCE_TYPE
+        )
 
     def _format_selection_notes(self) -> Iterator[str]:
         options, touched = self.options, self._executor.effects
         selects_itself = options.operation in {"expire", "repair"}
         if options.selection.is_limited and not selects_itself:
-            base = self.subject.snapshot.resources
+            base = self.target.snapshot.resources
             notes = SelectionNotes(
                 options.selection, options.operation, base, self._declared, touched
             )
             yield from notes.format_notes()
 
     def _get_outputs_before(self) -> PropertyMap:
-        for resource in self.subject.snapshot.resources:
+        for resource in self.target.snapshot.resources:
             if resource.type == STACK_TYPE:
                 return resource.outputs
         return {}
 
-    def _forget_settled_intents(self, snapshot: Snapshot, *, succeeded: bool) -> None:
-        """Remove the intents of objects that are in the state on disk with all their parts."""
-        known: dict[str | None, ResourceState] = {r.id: r for r in snapshot.resources if r.custom}
+    def _forget_resolved_intents(self, snapshot: Snapshot, *, succeeded: bool) -> None:
+        """Remove the intents of objects stored in the state with all parts.
+
+        After a success, intents with a known outcome are removed too.
+        """
+        entry_by_id: dict[str | None, ResourceState] = {
+            r.id: r for r in snapshot.resources if r.custom
+        }
         intents = self._intents
-        settled = [
+        resolved = [
             intent
             for intent in intents.list_all()
-            if (intent.outcome and succeeded) or self._is_stored(intent, known)
+            if (intent.outcome and succeeded) or self._is_stored(intent, entry_by_id)
         ]
         try:
-            intents.forget_all(settled)
+            intents.forget_all(resolved)
         except GpuformError as error:
             self._warn(f"records of creates that are settled are still there: {error}")
 
-    def _is_stored(self, intent: Intent, known: Mapping[str | None, ResourceState]) -> bool:
-        entry = known.get(intent.id)
+    def _is_stored(self, intent: Intent, entry_by_id: Mapping[str | None, ResourceState]) -> bool:
+        entry = entry_by_id.get(intent.id)
         return entry is not None and intent.is_stored(self._executor.host.list_part_ids(entry))
 
     def _create_context(self, urn: str, timeout: float | None) -> ProviderContext:
@@ -464,8 +486,8 @@ class Deployment:
             cancelled=self._cancelled,
             intents=self._intents,
             check_lock=self._check_lock,
-            belongs_to_other_stack=self.subject.is_elsewhere,
-            on_clock_skew=self.options.on_clock,
+            belongs_to_other_stack=self.target.belongs_to_other_stack,
+            on_clock_skew=self.options.on_clock_skew,
             belongs_to_stack=lambda id_: (
                 (self._providers_before.get(urn, ""), id_) in self._ids_before
             ),
@@ -476,7 +498,7 @@ class Deployment:
 
     def _check_lock(self) -> None:
         with raise_as_provider_errors():
-            self.subject.check_lock()
+            self.target.check_lock()
 
     def _warn(self, text: str) -> None:
         self.events.emit(Diagnostic("warning", text))
@@ -487,14 +509,13 @@ class Deployment:
             self.events.emit(SkippedCheck(text))
 
     def _warn_of_pending_operations(self) -> None:
-        pending = self.subject.snapshot.pending_operations
+        pending = self.target.snapshot.pending_operations
         if not pending:
             return
         names = "\n".join(f"  {o.type} {o.resource.urn}" for o in pending)
         operations = f"{len(pending)} {'operation' if len(pending) == 1 else 'operations'}"
-        if self.options.at_work:
-            told = "under way, which this plan does not know the end of"
-            self._warn(f"{operations} {told}:\n{names}")
+        if self.options.concurrent_run:
+            self._warn(f"another run is in {operations}, whose results this plan misses:\n{names}")
             return
         self.events.emit(
             Diagnostic(

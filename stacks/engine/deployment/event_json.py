@@ -1,7 +1,8 @@
 """Write engine events as Pulumi's JSON: lines of the event log, and the document of a preview.
 
 `pulumi up --json` and `pulumi preview --json` have the same formats. Every secret is replaced by
-`[secret]`, in events within the object that marks the secret.
+`[secret]`, in events within the object that marks the secret. `operations` and commands listen to
+events with these classes.
 """
 
 import json
@@ -29,8 +30,6 @@ from gpuform.stacks.engine.planning import (
 from gpuform.stacks.engine.state import ResourceState, encode_resource
 from gpuform.stacks.engine.urn import STACK_TYPE, is_provider
 from gpuform.stacks.engine.values import Json, value_json
-
-"""What stands for a secret in everything that Pulumi shows."""
 
 JsonObject: TypeAlias = dict[str, Json]
 
@@ -87,7 +86,8 @@ class EventLog:
 
     def _write_failure(self, event: StepFailed) -> None:
         self._steps += 1
-        if not self._preview:  # its failures are diagnostics only
+        # A preview of Pulumi's reports failures as diagnostics only.
+        if not self._preview:
             failed = {"metadata": _build_metadata(event.step, event.step.op)}
             self._write_event("resOpFailedEvent", {**failed, "status": 0, "steps": self._steps})
 
@@ -111,7 +111,8 @@ class PreviewDigest:
     """
 
     _config: dict[str, str] = field(default_factory=dict)
-    # By id(); as text, for as objects those of a large stack would take several times the room.
+    # By id() of the step. JSON text, because the parsed documents of a large stack would need
+    # several times the memory.
     _steps: dict[int, tuple[Step, str]] = field(default_factory=dict)
     _diagnostics: list[JsonObject] = field(default_factory=list)
     _summary: Summary | None = None
@@ -122,7 +123,7 @@ class PreviewDigest:
             self._config, self._operation = dict(event.config), event.operation
         elif isinstance(event, StepStarted):
             if _is_listed(event.step):
-                # At once: later the step holds outputs as well, which the CLI does not show.
+                # Encoded now: later the step has outputs too, which the CLI does not show here.
                 self._steps[id(event.step)] = (
                     event.step,
                     _to_compact_json(_build_preview_step(event.step)),
@@ -145,7 +146,7 @@ class PreviewDigest:
             preview_step = {**_build_preview_step(step), "op": str(step.result_op)}
             self._steps[id(step)] = step, _to_compact_json(preview_step)
 
-    def parts(self) -> Iterator[str]:
+    def format_parts(self) -> Iterator[str]:
         """Yield the document in parts that end with a line each, as far as the run came."""
         before = format_json({"config": {**self._config}}, indent=_INDENT).removesuffix("\n}")
         margin, deeper = " " * _INDENT, "\n" + " " * 2 * _INDENT
@@ -162,7 +163,7 @@ class PreviewDigest:
         yield format_json(self._build_ending(), indent=_INDENT).removeprefix("{\n")
 
     def _build_ending(self) -> JsonObject:
-        """What comes after the steps."""
+        """Build the part of the document behind the steps."""
         document: JsonObject = {}
         if self._diagnostics:
             document["diagnostics"] = [*self._diagnostics]
@@ -181,7 +182,7 @@ def _to_compact_json(document: JsonObject) -> str:
 
 
 def mask_secrets(properties: Mapping[str, Json]) -> JsonObject:
-    """Return encoded properties with every object that marks a secret replaced by `[secret]`."""
+    """Return encoded properties with `[secret]` in place of every secret object."""
     return {key: _mask(value) for key, value in properties.items()}
 
 

@@ -1,6 +1,7 @@
 """Define the options, target and outcome of a run, and the basis and seal of a saved plan.
 
-`operations` builds options and targets; `deployment` reads them.
+`operations` builds options and targets and saves plans; `Deployment` reads options and builds the
+outcome.
 """
 
 import json
@@ -48,18 +49,25 @@ DEFAULT_PARALLEL = 256
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a run is to be done.
+    """The options of a run.
 
-    `refresh` reads every resource first; `rules` and `deletion_rules` span resources; `selection`
-    limits the run; with `continue_on_error` what does not need a failed resource goes on; a run
-    that changes something keeps within the `constraint`, if there is one. The `calendar` says what
-    is due in a run that expires; its selection is what is read before, and dependents of what ends
-    go along only with `target_dependents`. `at_work` says who else changes the stack meanwhile.
-    `deletes_first` says of a type and inputs whether a replacement that nobody orders deletes
-    first. With `run_program` a refresh or destroy takes components and providers from the program.
-    `resumed` says which objects a repair creates again when they are gone.
-    A program that is a topology is run by `run_topology`, where there is one. `on_clock` hears how
-    far this machine's clock is ahead of a platform's, in seconds, with each answer.
+    `refresh` reads every resource first; `rules` and `deletion_rules` are checked against the
+    planned
+    resources and deletions; `selection` limits the run; with `continue_on_error`, resources that do
+    not
+    depend on a failed one continue. `constraint` limits the changes to those of a saved plan.
+    `calendar`
+    finds the due changes of an expire or repair; there, `selection` limits what is read before, and
+    dependents of expired resources are deleted only with `target_dependents`. `concurrent_run`
+    describes another process that changes the stack meanwhile. `should_delete_first` says for a
+    type
+    and inputs whether a replacement without an explicit order deletes the old object first. With
+    `run_program` a refresh or destroy takes components and providers from the program.
+    `should_resume`
+    says which objects a repair creates again when they are missing. `run_topology` runs a program
+    that
+    is a topology file. `on_clock_skew` gets, with each answer, a platform and how many seconds this
+    machine's clock is ahead of the platform's.
     """
 
     operation: Operation
@@ -71,24 +79,27 @@ class Options:
     continue_on_error: bool = False
     constraint: PlanConstraint | None = None
     calendar: Calendar | None = None
-    resumed: Callable[[ResourceState], bool] = lambda _entry: False
-    at_work: str = ""
+    should_resume: Callable[[ResourceState], bool] = lambda _entry: False
+    concurrent_run: str = ""
     deletion_rules: Sequence[DeletionRule] = ()
-    deletes_first: Callable[[str, Mapping[str, Any]], bool] = lambda _type, _inputs: False
+    should_delete_first: Callable[[str, Mapping[str, Any]], bool] = lambda _type, _inputs: False
     run_program: bool = False
     run_topology: TopologyRunner | None = None
-    on_clock: Callable[[str, float | None], None] = lambda _platform, _ahead: None
+    on_clock_skew: Callable[[str, float | None], None] = lambda _platform, _ahead: None
 
 
 @dataclass(frozen=True, slots=True)
 class DeploymentTarget:
-    """What a run is about: a stack with its state, program and secrets.
+    """The stack that a run is about, with its state, program and secrets.
 
-    `provider_config` is the configuration as the default provider's properties hold it; `write`
-    puts a checkpoint on disk; `stack_references` reads other stacks; a run that changes something
-    keeps a `journal`, if there is one; `others` are the other stacks of its backend, and
-    `is_elsewhere` says whether an object, by its id, is theirs. `intents` are kept with the state;
-    `check_lock` raises EngineError when the stack's lock is another's by now.
+    `provider_config` is the configuration in the form of the default provider's properties; `write`
+    stores a checkpoint; `stack_references` reads other stacks; a run with changes writes the
+    `journal`;
+    `others` are the other stacks of the backend, and `belongs_to_other_stack` says whether one of
+    them
+    has the object with an id. `intents` are stored beside the state; `check_lock` raises
+    EngineError
+    when another process has taken the stack's lock.
     """
 
     program: Program
@@ -99,7 +110,7 @@ class DeploymentTarget:
     stack_references: StackReferences
     intents: Intents = field(default_factory=lambda: Intents(EphemeralRecords()))
     check_lock: Callable[[], None] = lambda: None
-    is_elsewhere: Callable[[str], bool] = lambda _id: False
+    belongs_to_other_stack: Callable[[str], bool] = lambda _id: False
     journal: Journal | None = None
     others: OtherStacks | None = None
 
@@ -109,13 +120,15 @@ _NO_CHANGES = frozenset({Op.SAME, Op.READ, Op.DISCARD})
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run ended.
+    """The result of a run.
 
-    `changes` counts logical operations by Pulumi's names; `planned` says what changes, one entry
-    for each of them; `effects` says what is done to which URN; `outputs` are the stack's, those
-    before and those after; `declared` is what the program asked for; with `out_of_credit` a
-    platform has refused something for want of credit; `scope` says what the selection takes along
-    or leaves; `stack_references` are the full names of the stacks that it reads.
+    `changes` counts logical operations by Pulumi's names; `planned` has one change for each of
+    them;
+    `effects` are the effects of the executed steps by URN; `outputs_before` and `outputs` are the
+    outputs of the stack; `declared` are the registrations and reads of the program; `out_of_credit`
+    is
+    True if a platform refused a step for lack of credit; `scope` are the notes on the selection;
+    `stack_references` are the full names of the stacks that were read.
     """
 
     succeeded: bool
@@ -138,11 +151,16 @@ class Outcome:
         return any(n for op, n in self.changes.items() if op not in _NO_CHANGES)
 
 
-def basis_before(subject: DeploymentTarget, options: Mapping[str, Any], digest: Digest) -> Basis:
-    """Return the part of a plan's basis that is known before a preview."""
-    program = subject.program
+def build_initial_basis(
+    target: DeploymentTarget, options: Mapping[str, Any], digest: Digest
+) -> Basis:
+    """Build the basis of a plan from the state and configuration before the preview.
+
+    Declarations and effects are still empty; see `complete_basis`.
+    """
+    program = target.program
     return Basis(
-        state=digests.compute_state_digests(subject.snapshot, digest),
+        state=digests.compute_state_digests(target.snapshot, digest),
         config=digests.compute_config_digests(program.config, program.secret_keys, digest),
         program={},
         options=options,
@@ -150,7 +168,7 @@ def basis_before(subject: DeploymentTarget, options: Mapping[str, Any], digest: 
     )
 
 
-def basis_after(before: Basis, preview: Outcome, digest: Digest) -> Basis:
+def complete_basis(before: Basis, preview: Outcome, digest: Digest) -> Basis:
     """Return the complete basis, with the declarations and effects of the preview."""
     program = digests.compute_program_digests(preview.declared, digest)
     for urn, parts in program.items():
@@ -164,12 +182,12 @@ def basis_after(before: Basis, preview: Outcome, digest: Digest) -> Basis:
 
 
 def seal_plan(plan: Plan, digest: Digest) -> Plan:
-    """Return the plan with a seal that reveals later edits."""
+    """Return the plan with a keyed seal, so that later edits are recognized."""
     return _set_seal(plan, _compute_seal(plan, digest))
 
 
 def is_sealed(plan: Plan, digest: Digest) -> bool:
-    """Return True if the plan was not edited since it was sealed."""
+    """Return True if the plan is unchanged since `seal_plan`."""
     return plan.basis is not None and plan.basis.seal == _compute_seal(plan, digest)
 
 

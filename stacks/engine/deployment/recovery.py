@@ -1,8 +1,8 @@
 """Recover the creates that earlier runs left unfinished, before a run begins.
 
-`operations` calls `settle` before every run. A created object becomes a resource of the stack; a
-create without an object is forgotten; a create of unknown result stops the command. Only the
-platform is asked, by the lifecycle that created the object.
+`operations` calls `recover_creates` before every run. A created object becomes a resource of the
+stack; a create without an object is forgotten; a create of unknown result stops the command. Only
+the platform is asked, by the lifecycle that created the object.
 """
 
 import os
@@ -41,7 +41,7 @@ from gpuform.stacks.engine.urn import name_of, type_of
 Reporter = Callable[[str], None]
 
 
-class Unsettled(EngineError):
+class UnresolvedCreate(EngineError):
     """The result of an interrupted create is unknown."""
 
     help_page = "concepts/intents"
@@ -49,80 +49,102 @@ class Unsettled(EngineError):
 
 @dataclass(slots=True)
 class RecoveredCreates:
-    """The results of a recovery; `adopted` maps URNs of creates to entries for their objects.
+    """The results of a recovery.
 
-    `lost` are entries of objects that only an orphaned journal knew. `over` are the intents of
-    adopted objects, `nothing` the intents without an object, `anew` the intents that the user
-    declares to be without one, `unsure` messages about creates of unknown result.
+    `adopted` maps the URNs of creates to entries for their objects; `adopted_intents` are the
+    intents
+    of these creates. `lost` are entries of objects that only an orphaned journal knew.
+    `objectless_intents` are the intents of creates without an object, `recreated_intents` those
+    that
+    the user declares to be without one (`--create-anew`), `unresolved` messages about creates of
+    unknown
+    result.
     """
 
     adopted: dict[str, ResourceState] = field(default_factory=dict)
     lost: list[ResourceState] = field(default_factory=list)
-    over: list[Intent] = field(default_factory=list)
-    nothing: list[Intent] = field(default_factory=list)
-    anew: list[Intent] = field(default_factory=list)
-    unsure: list[str] = field(default_factory=list)
+    adopted_intents: list[Intent] = field(default_factory=list)
+    objectless_intents: list[Intent] = field(default_factory=list)
+    recreated_intents: list[Intent] = field(default_factory=list)
+    unresolved: list[str] = field(default_factory=list)
 
 
-def settle(
-    subject: DeploymentTarget,
+def recover_creates(
+    target: DeploymentTarget,
     save: Callable[[Snapshot], None] | None,
-    tell: Reporter,
+    report: Reporter,
     cancelled: threading.Event,
-    overtaken: Sequence[OrphanedJournal] = (),
+    orphaned_journals: Sequence[OrphanedJournal] = (),
     *,
-    makes: bool = False,
+    creates_follow: bool = False,
 ) -> Snapshot | None:
-    """Recover interrupted creates; return the new state, or None if nothing was left.
+    """Recover interrupted creates; return the new state, or None without anything to recover.
 
-    Objects that only the journals in `overtaken` know are looked for too. `save` writes the new
-    state; without `save` nothing is kept or waited for, and unknown results are only reported.
-    `makes` says that the command creates resources afterwards, so that it looks for their objects
-    itself.
+    Objects that only the journals in `orphaned_journals` know are looked for too. `save` writes the
+    new
+    state; without `save` nothing is stored or waited for, and unknown results are only reported.
+    With
+    `creates_follow` the command creates resources afterwards, which looks for their objects itself.
 
     Raises:
-        Unsettled: the result of a create is unknown.
+        UnresolvedCreate: the result of a create is unknown.
     """
-    intents, before = subject.intents, subject.snapshot
+    intents, before = target.intents, target.snapshot
     declared = [
-        *(resource for each in overtaken for resource in (*each.unfinished_creates, *each.created)),
-        *(each.resource for each in before.pending_operations if each.type == "creating"),
+        *(
+            resource
+            for orphaned_journal in orphaned_journals
+            for resource in (*orphaned_journal.unfinished_creates, *orphaned_journal.created)
+        ),
+        *(
+            operation.resource
+            for operation in before.pending_operations
+            if operation.type == "creating"
+        ),
     ]
     begun = {to_dynamic_urn(resource.urn): resource for resource in declared}
-    remaining_intents = list(_find_remaining_intents(intents, before, begun if makes else None))
-    if not remaining_intents and not overtaken:
+    remaining_intents = list(
+        _find_remaining_intents(intents, before, begun if creates_follow else None)
+    )
+    if not remaining_intents and not orphaned_journals:
         return None
-    search = _CreateSearch(subject, begun, tell, cancelled, looks_only=save is None)
+    search = _CreateSearch(target, begun, report, cancelled, is_read_only=save is None)
     results = search.find_created(remaining_intents)
-    for each in overtaken:
-        search.add_journal_objects(each, results)
+    for orphaned_journal in orphaned_journals:
+        search.add_journal_objects(orphaned_journal, results)
     for entry in (*results.adopted.values(), *results.lost):
         urn = entry.urn
-        tell(f"{name_of(urn)} ({entry.id}) was made by an interrupted run: the stack has it now")
-    for intent in results.nothing:
-        tell(f"an interrupted create of {_describe_intent(intent)} made nothing")
-    others = {entry.urn: entry for each in overtaken for entry in each.others}
+        report(f"{name_of(urn)} ({entry.id}) was made by an interrupted run: the stack has it now")
+    for intent in results.objectless_intents:
+        report(f"an interrupted create of {_describe_intent(intent)} made nothing")
+    others = {
+        entry.urn: entry
+        for orphaned_journal in orphaned_journals
+        for entry in orphaned_journal.others
+    }
     snapshot = _add_recovered(before, results, others)
     if save is not None:
         save(snapshot)
         with raise_as_engine_errors():
-            _update_intents(intents, results, creates_follow=makes)
-    if results.unsure:
-        message = "\n".join(results.unsure)
+            # The state first, the intents afterwards: a crash in between only makes the next run
+            # search again.
+            _update_intents(intents, results, creates_follow=creates_follow)
+    if results.unresolved:
+        message = "\n".join(results.unresolved)
         if save is not None:
-            raise Unsettled(message)
-        tell(message)
+            raise UnresolvedCreate(message)
+        report(message)
     return snapshot
 
 
 def _find_remaining_intents(
     intents: Intents, snapshot: Snapshot, begun: Collection[str] | None
 ) -> Iterator[Intent]:
-    """Yield the intents of objects that the state does not have.
+    """Yield the intents of objects missing in the state.
 
     Parts of objects in the state belong to the lifecycle of the object. With `begun`, the URNs of
-    creates in the state, only the intents of these are yielded: other objects are looked for when
-    their resources are created. A late answer about a resource in the state means a second object.
+    creates in the state, only their intents are yielded: other objects are looked for when their
+    resources are created. A late answer about a resource in the state means a second object.
     """
     with raise_as_engine_errors():
         all_intents = intents.list_all()
@@ -138,16 +160,16 @@ def _find_remaining_intents(
 
 
 def _update_intents(intents: Intents, results: RecoveredCreates, *, creates_follow: bool) -> None:
-    """Remove the resolved intents, and mark the others for a command that creates resources."""
+    """Remove the resolved intents, or mark them for a command with creates."""
     resolved_intents = [
-        *results.over,
-        *(() if creates_follow else (*results.nothing, *results.anew)),
+        *results.adopted_intents,
+        *(() if creates_follow else (*results.objectless_intents, *results.recreated_intents)),
     ]
     intents.forget_all(resolved_intents)
     if creates_follow:
-        for intent in results.nothing:
+        for intent in results.objectless_intents:
             intents.record(replace(intent, outcome=NOTHING))
-        for intent in results.anew:
+        for intent in results.recreated_intents:
             intents.record(replace(intent, outcome=CREATE_ANEW))
 
 
@@ -166,18 +188,22 @@ def _list_object_ids(snapshot: Snapshot) -> set[str]:
 
 @dataclass(slots=True)
 class _CreateSearch:
-    subject: DeploymentTarget
+    target: DeploymentTarget
     begun: Mapping[str, ResourceState]
-    tell: Reporter
+    report: Reporter
     cancelled: threading.Event
-    looks_only: bool
+    is_read_only: bool
     intents: Intents = field(init=False)
-    _told: set[str] = field(default_factory=set)
+    _reported: set[str] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        kept = self.subject.intents
-        self.intents = Intents(EphemeralRecords(kept.records)) if self.looks_only else kept
+        stored_intents = self.target.intents
+        self.intents = (
+            Intents(EphemeralRecords(stored_intents.records))
+            if self.is_read_only
+            else stored_intents
+        )
 
     def find_created(self, remaining_intents: Sequence[Intent]) -> RecoveredCreates:
         host = self._create_host()
@@ -194,34 +220,36 @@ class _CreateSearch:
                 entry = self._find_entry(host, self.begun.get(urn), by_urn[urn])
             except EngineError as error:
                 with self._lock:
-                    results.unsure.append(f"{_describe_intent(by_urn[urn][0])}: {error}")
+                    results.unresolved.append(f"{_describe_intent(by_urn[urn][0])}: {error}")
                 return
             with self._lock:
                 if entry is not None:
                     results.adopted[by_urn[urn][0].urn or ""] = entry
-                    results.over += by_urn[urn]
+                    results.adopted_intents += by_urn[urn]
                 elif permissions.should_create_anew():
-                    results.anew += by_urn[urn]
+                    results.recreated_intents += by_urn[urn]
                 else:
-                    results.nothing += by_urn[urn]
+                    results.objectless_intents += by_urn[urn]
 
         with ThreadPoolExecutor(min(DEFAULT_PARALLEL, len(by_urn))) as pool:
             list(pool.map(recover_resource, by_urn))
         if self.cancelled.is_set():
-            raise Unsettled("interrupted while looking for what an earlier run has made")
+            raise UnresolvedCreate("interrupted while looking for what an earlier run has made")
         return results
 
-    def add_journal_objects(self, overtaken: OrphanedJournal, results: RecoveredCreates) -> None:
-        """Add the objects of an orphaned journal that exist and that nothing else knows."""
+    def add_journal_objects(
+        self, orphaned_journal: OrphanedJournal, results: RecoveredCreates
+    ) -> None:
+        """Add the existing, still unknown objects of an orphaned journal to `results`."""
         host = self._create_host()
         known_ids = {entry.id for entry in (*results.adopted.values(), *results.lost)}
-        for entry in overtaken.find_lost_objects(self.subject.snapshot):
+        for entry in orphaned_journal.find_lost_objects(self.target.snapshot):
             if entry.id in known_ids:
                 continue
             label = f"{name_of(entry.urn)} ({entry.id})"
             try:
-                if not host.can_find_created(entry) and not overtaken.is_sure:
-                    self.tell(
+                if not host.can_find_created(entry) and not orphaned_journal.is_sure:
+                    self.report(
                         f"{label} was made by an interrupted run, and another program has gone on "
                         "since: nobody can tell whether it knew that; `gpuform import` takes it in"
                     )
@@ -230,10 +258,10 @@ class _CreateSearch:
                     entry.urn, entry.id, entry.inputs, entry.outputs, None, entry.provider
                 )
             except EngineError as error:
-                results.unsure.append(f"{label} was made by an interrupted run: {error}")
+                results.unresolved.append(f"{label} was made by an interrupted run: {error}")
                 continue
             if read is None:
-                self.tell(f"{label} was made by an interrupted run, and is gone")
+                self.report(f"{label} was made by an interrupted run, and is gone")
                 continue
             outputs = values.mark_secret_outputs(
                 read[0].outputs, entry.inputs, entry.additional_secret_outputs
@@ -241,19 +269,23 @@ class _CreateSearch:
             results.lost.append(replace(entry, outputs=outputs))
 
     def _create_host(self) -> ProviderHost:
-        program = self.subject.program
+        program = self.target.program
         host = ProviderHost(program.project, program.config, self._create_context)
-        host.plugins.configure_from_state(self.subject.snapshot.resources)
+        host.plugins.configure_from_state(self.target.snapshot.resources)
         return host
 
     def _find_entry(
         self, host: ProviderHost, begun: ResourceState | None, intents: Sequence[Intent]
     ) -> ResourceState | None:
-        """Return the entry of the object that a create made, or None if it made nothing."""
+        """Return an entry for the object of a create, or None for a create without an object.
+
+        Raises EngineError if the result is unknown.
+        """
         intent = intents[-1]
         if all(attempt.outcome for attempt in intents):
             return None
-        # What the state says was declared is the last attempt's: one under another name is not it.
+        # The state has the declared inputs of the last attempt only: an attempt with another
+        # target may have created another object.
         if begun is None or any(attempt.target != intent.target for attempt in intents):
             which = f" ({', '.join(intent.made)})" if intent.made else ""
             kind, name = f"{intent.platform}:{intent.kind}", name_of(intent.urn or "")
@@ -267,7 +299,7 @@ class _CreateSearch:
             )
         timeout = begun.custom_timeouts.get("create")
         created = host.find_created(begun.urn, begun.inputs, timeout, begun.provider)
-        if created is None or created.id in _list_object_ids(self.subject.snapshot):
+        if created is None or created.id in _list_object_ids(self.target.snapshot):
             return None
         outputs = values.mark_secret_outputs(
             created.outputs, begun.inputs, begun.additional_secret_outputs
@@ -277,6 +309,7 @@ class _CreateSearch:
             begun,
             id=created.id,
             outputs=outputs,
+            # Nobody waited until the object was ready: an init error makes the next run update it.
             init_errors=[INTERRUPTED],
             created=now,
             modified=now,
@@ -285,81 +318,93 @@ class _CreateSearch:
     def _create_context(self, urn: str, timeout: float | None) -> ProviderContext:
         return ProviderContext(
             urn=urn,
-            preview=self.looks_only,
+            preview=self.is_read_only,
             timeout=timeout,
             clock=get_clock(os.environ),
             cancelled=self.cancelled,
             intents=self.intents,
             check_lock=self._check_lock,
-            belongs_to_other_stack=self.subject.is_elsewhere,
+            belongs_to_other_stack=self.target.belongs_to_other_stack,
             on_progress=lambda text: self._report_once(f"{name_of(urn)}: {text}"),
             on_warning=lambda text: self._report_once(f"{name_of(urn)}: {text}"),
         )
 
     def _report_once(self, text: str) -> None:
         with self._lock:
-            is_news = text not in self._told
-            self._told.add(text)
+            is_news = text not in self._reported
+            self._reported.add(text)
         if is_news:
-            self.tell(text)
+            self.report(text)
 
     def _check_lock(self) -> None:
         with raise_as_provider_errors():
-            self.subject.check_lock()
+            self.target.check_lock()
 
 
 def _add_recovered(
     snapshot: Snapshot, results: RecoveredCreates, others: Mapping[str, ResourceState]
 ) -> Snapshot:
-    """Return the state with the recovered entries, each behind its dependencies.
+    """Return the state with the recovered entries, each behind all dependencies.
 
     Dependencies that another program has removed since are taken from `others`.
     """
     resources = list(snapshot.resources)
-    there = {each.urn: each for each in resources if not each.delete}
+    live_entries = {resource.urn: resource for resource in resources if not resource.delete}
     for urn, entry in results.adopted.items():
-        results.adopted[urn] = _add_dependencies(resources, there, entry, others)
-    results.lost = [_add_dependencies(resources, there, entry, others) for entry in results.lost]
+        results.adopted[urn] = _add_dependencies(resources, live_entries, entry, others)
+    results.lost = [
+        _add_dependencies(resources, live_entries, entry, others) for entry in results.lost
+    ]
     for entry in results.adopted.values():
-        # It was made to take the other's place, which has still to be deleted.
+        # The adopted object was created to replace the live entry's, which is still to be deleted.
         _insert_entry(resources, entry, is_newest=True)
     for entry in results.lost:
         _insert_entry(resources, entry)
-    settled = {
-        to_dynamic_urn(each.urn or "") for each in (*results.over, *results.nothing, *results.anew)
+    resolved_urns = {
+        to_dynamic_urn(intent.urn or "")
+        for intent in (
+            *results.adopted_intents,
+            *results.objectless_intents,
+            *results.recreated_intents,
+        )
     }
-    pending = [each for each in snapshot.pending_operations if not _is_create_of(each, settled)]
+    pending = [
+        operation
+        for operation in snapshot.pending_operations
+        if not _is_create_of(operation, resolved_urns)
+    ]
     after = replace(snapshot, resources=resources, pending_operations=pending)
+    # Entries of an orphaned journal may refer to resources that are gone.
     return after if not edits.verify(after) else repair(after).snapshot
 
 
 def _add_dependencies(
     resources: list[ResourceState],
-    there: dict[str, ResourceState],
+    live_entries: dict[str, ResourceState],
     entry: ResourceState,
     others: Mapping[str, ResourceState],
 ) -> ResourceState:
-    """Return the entry with an existing provider, after adding its missing parents and provider.
+    """Return the entry with an existing provider, after adding missing parents and provider.
 
-    `there` maps URNs to the live resources.
+    `live_entries` maps URNs to the live resources; both it and `resources` are extended.
     """
 
     def add(needed: ResourceState) -> None:
         resources.append(needed)
-        there[needed.urn] = needed
+        live_entries[needed.urn] = needed
 
-    if entry.parent and entry.parent not in there and entry.parent in others:
-        add(_add_dependencies(resources, there, others[entry.parent], others))
+    if entry.parent and entry.parent not in live_entries and entry.parent in others:
+        add(_add_dependencies(resources, live_entries, others[entry.parent], others))
     urn, _, id_ = entry.provider.rpartition("::")
     if not urn:
         return entry
-    current = there.get(urn) or others.get(urn)
+    current = live_entries.get(urn) or others.get(urn)
     if current is None and name_of(urn).startswith("default"):
-        # The program's next run gives it what is configured.
+        # A default provider can be added without inputs: the next run of the program updates it.
         current = ResourceState(urn, custom=True, type=type_of(urn), id=id_)
     if current is None:
         return entry
-    if urn not in there:
+    if urn not in live_entries:
         add(current)
     return replace(entry, provider=f"{urn}::{current.id}")
 
@@ -367,7 +412,7 @@ def _add_dependencies(
 def _insert_entry(
     resources: list[ResourceState], entry: ResourceState, *, is_newest: bool = False
 ) -> None:
-    """Insert an entry; the older entry of its URN is marked for deletion.
+    """Insert an entry; mark the older entry of the URN for deletion.
 
     An entry that another program made since is newer, unless the times of creation say otherwise.
     """
@@ -390,5 +435,5 @@ def _is_create_of(operation: PendingOperation, urns: set[str]) -> bool:
 
 def _describe_intent(intent: Intent) -> str:
     parts = f": {', '.join(intent.names)}" if intent.names else ""
-    what = f"{intent.kind} {intent.name!r} on {intent.platform}{parts}"
-    return f"{name_of(intent.urn or '')} ({what})"
+    description = f"{intent.kind} {intent.name!r} on {intent.platform}{parts}"
+    return f"{name_of(intent.urn or '')} ({description})"

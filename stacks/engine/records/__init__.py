@@ -1,10 +1,11 @@
 """Store the records of a stack in the backend beside its state, under the stack's lock.
 
-Lifecycles of providers leave intents and removals here; `engine.deployment` recovers them.
+Lifecycles of providers leave intents and removals here; `engine.deployment` recovers creates from
+intents. Files go through `engine.store`.
 """
 
 from gpuform.stacks.engine.records.backend_records import (
-    Elsewhere,
+    OtherStackObjects,
     move_intents,
     open_intents,
     raise_as_engine_errors,
@@ -14,7 +15,7 @@ from gpuform.stacks.engine.records.backend_records import (
 )
 
 __all__ = [
-    "Elsewhere",
+    "OtherStackObjects",
     "move_intents",
     "open_intents",
     "raise_as_engine_errors",

@@ -3,7 +3,7 @@
 The files are in `.pulumi/gpuform/<project>/<stack>.records/`, where the Pulumi CLI does not look. A
 batch is an object with records by name; null is a removed record. Later batches override earlier
 ones. A batch without any valid record is deleted, earlier batches first, so that no removed record
-comes back. Called by `stack`, `deployment` and provider hosts.
+comes back. `stack`, `deployment` and provider hosts call this module.
 """
 
 import json
@@ -55,10 +55,14 @@ class Batches:
     def __init__(self, storage: Storage, folder: str) -> None:
         self._storage = storage
         self._folder = folder
-        self._names: dict[str, set[str]] = {}  # by batch, in their order
-        self._holders: dict[str, list[str]] = {}  # by record, its batches in their order
-        self._needed: dict[str, str | None] = {}  # by record, the batch that is kept for it
-        self._needs: dict[str, int] = {}  # by batch, for how many records it is kept
+        # batch -> its records, in the order of the batches
+        self._names: dict[str, set[str]] = {}
+        # record -> the batches that contain it, in their order
+        self._holders: dict[str, list[str]] = {}
+        # record -> the one batch that must stay because of it, or None
+        self._needed: dict[str, str | None] = {}
+        # batch -> the number of records for which it must stay
+        self._needs: dict[str, int] = {}
         self._touched: set[str] = set()
         self.current: dict[str, Fields | None] = {}
 
@@ -72,15 +76,18 @@ class Batches:
                 )
 
     def write(self, change: Change) -> None:
-        """Write a batch, and delete the batches that it makes obsolete."""
+        """Write a batch, and delete the batches made obsolete."""
         if len(self._names) >= MAX_BATCHES:
             change = {**{k: v for k, v in self.current.items() if v is not None}, **change}
+        # Batches are read in the order of their names: nanoseconds, padded to 20 digits.
         name = f"{self._folder}/{time.time_ns():020d}-{uuid.uuid4().hex[:8]}{_SUFFIX}"
         last = next(reversed(self._names), "")
-        if name <= last:  # the clock was put back
+        # Names are the order of the batches, also after the clock was set back.
+        if name <= last:
             name = f"{last.removesuffix(_SUFFIX)}+{_SUFFIX}"
         self._storage.write(name, json.dumps(change, indent=1).encode())
         self._add_batch(name, change)
+        # Old batches go only now that the new one is stored.
         while needless := sorted(batch for batch in self._touched if not self._needs[batch]):
             self._storage.delete(*needless)
             self._remove_batches(needless)
@@ -108,10 +115,11 @@ class Batches:
                 del self._holders[name], self._needed[name], self.current[name]
 
     def _update_needed_batch(self, name: str) -> None:
-        """Update the batch that is needed for a record.
+        """Update the batch needed for a record.
 
         The last batch with the record is needed: always if the record exists, and while an earlier
-        batch has a removed record.
+        batch
+        has a removed record.
         """
         holders, before = self._holders[name], self._needed.get(name)
         is_kept = self.current[name] is not None or len(holders) > 1
@@ -133,14 +141,15 @@ class GroupCommit:
         self._is_writing = False
 
     def write(self, change: Change) -> None:
-        """Write a change and return when it is stored. Raises the errors of its batch's write."""
+        """Write a change and return once stored. Raises the errors of the batch's write."""
         with self._lock:
             round_ = self._waiting
             round_.change.update(change)
             try:
                 round_.wakeup.wait_for(lambda: round_.is_over or not self._is_writing)
             except BaseException:
-                round_.wakeup.notify()  # another one has to lead
+                # This thread was to write, perhaps: another one has to.
+                round_.wakeup.notify()
                 raise
             leads = not round_.is_over
             if leads:
@@ -175,7 +184,7 @@ class _Round:
 
 @contextmanager
 def raise_as_provider_errors() -> Iterator[None]:
-    """Raise the engine's errors as errors that a provider may raise."""
+    """Raise the engine's errors in the context as GpuformError, for callers inside of providers."""
     try:
         yield
     except EngineError as error:
@@ -184,7 +193,7 @@ def raise_as_provider_errors() -> Iterator[None]:
 
 @contextmanager
 def raise_as_engine_errors() -> Iterator[None]:
-    """Raise the errors of records as errors of the engine."""
+    """Raise GpuformError of records in the context as EngineError."""
     try:
         yield
     except GpuformError as error:
@@ -201,7 +210,7 @@ class BackendRecords:
         self._lock = threading.Lock()
         self._batches = Batches(backend.storage, backend.get_records_folder(project, stack))
         self._commit = GroupCommit(self._batches)
-        self._kept: dict[str, Fields] | None = None
+        self._records: dict[str, Fields] | None = None
 
     @property
     def place(self) -> str:
@@ -231,7 +240,8 @@ class BackendRecords:
 
     def add(self, name: str, fields: Fields) -> None:
         """Write a new record, even if the stack's lock is lost."""
-        # What others have kept is not read: this batch stands beside theirs and replaces none.
+        # Without the lock the batches of other processes are not read: this one stands beside them
+        # and replaces none.
         folder = self._backend.get_records_folder(self._project, self._stack)
         with raise_as_provider_errors():
             Batches(self._backend.storage, folder).write({name: fields})
@@ -263,11 +273,11 @@ class BackendRecords:
 
     def _read(self) -> dict[str, Fields]:
         """Return the records; the caller holds the lock."""
-        if self._kept is None:
+        if self._records is None:
             with raise_as_provider_errors():
                 self._batches.read()
-            self._kept = _list_existing(self._batches)
-        return self._kept
+            self._records = _list_existing(self._batches)
+        return self._records
 
 
 def _list_existing(batches: Batches) -> dict[str, Fields]:
@@ -301,9 +311,10 @@ def read_all_intents(backend: Backend) -> list[Intent]:
 def records_for_host(
     project: str, stack: str, directory: Path, environ: Mapping[str, str]
 ) -> Records | None:
-    """Open a stack's records for a process of Pulumi's, or return None if its state is unreachable.
+    """Open a stack's records for a process of Pulumi's; return None if the state is unreachable.
 
-    Then the state is in a service, or this process lacks the library for its bucket.
+    The state is unreachable in Pulumi's service, and where this process lacks the library for a
+    bucket.
     """
     try:
         project_file = find_project(directory, any_runtime=True)
@@ -317,7 +328,7 @@ def records_for_host(
 
 
 @dataclass(slots=True)
-class Elsewhere:
+class OtherStackObjects:
     """The objects of all other stacks, read at the first question; safe for threads."""
 
     backend: Backend
@@ -327,7 +338,10 @@ class Elsewhere:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def has(self, id_: str) -> bool:
-        """Return True if another stack has an object, or a record of having created it."""
+        """Return True if another stack has the object, or a record of its creation.
+
+        Raises GpuformError if a state or a record cannot be read.
+        """
         with self._lock:
             if self._ids is None:
                 self._ids = self._read()
@@ -381,7 +395,7 @@ def _move_environment(source: Records, target: Records) -> None:
     if target_environment is not None and target_environment.emulated != environment.emulated:
         raise WrongEnvironment(
             "one of the two stacks lives on the emulator, the other one on real platforms",
-            hint="move resources between stacks of one world",
+            hint="move resources between stacks of one environment",
         )
     if (
         target_environment is not None
@@ -401,7 +415,7 @@ def _move_environment(source: Records, target: Records) -> None:
             raise WrongEnvironment(
                 f"one stack's objects of {platform} are at {address}, the other one's at "
                 f"{target_address}",
-                hint="move resources between stacks of one world",
+                hint="move resources between stacks of one environment",
             )
     addresses = {
         **environment.addresses,

@@ -1,6 +1,7 @@
 """Find, select, create, open, import, rename and remove a project's stacks.
 
-The highest package of the engine: operations and commands start here.
+The highest package of the engine: operations and commands start here; it calls `store`, `state`,
+`secrets` and `project`.
 """
 
 from gpuform.stacks.engine.stack.foreign_stack import ForeignStack, LiveResource, read_resources

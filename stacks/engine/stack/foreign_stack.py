@@ -1,6 +1,6 @@
 """Open another project's stack of the backend, and read resources from their platforms.
 
-Called by `gpuform state move` and by the commands that compare the state with the platforms.
+`gpuform state move` and the commands that compare the state with the platforms call this module.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -94,14 +94,14 @@ class LiveResource:
 def read_resources(
     stack: Stack, config: Mapping[str, str], entries: Sequence[ResourceState]
 ) -> list[LiveResource]:
-    """Read entries of the stack's state from their platforms, in the order of `entries`.
+    """Read entries of the stack's state from the platforms, in the order of `entries`.
 
     Args:
         stack: the stack.
         config: the stack's configuration in plain text, by full keys.
         entries: the entries to read.
     """
-    # The record of creates under way belongs to the runs that make them.
+    # Reading must not see or change the stored intents: they belong to the runs that create.
     intents = Intents(EphemeralRecords())
     host = ProviderHost(
         stack.project.name,

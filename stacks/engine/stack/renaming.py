@@ -1,6 +1,7 @@
 """Rename a stack in its state, its settings, its history and its records.
 
-Called by `gpuform stack rename`; moves local records of earlier versions to the backend as well.
+`gpuform stack rename` calls `rename_stack`. Operations call `move_local_records` for records that
+provider hosts and earlier versions left in the project's folder.
 """
 
 from collections.abc import Collection, Mapping
@@ -31,11 +32,12 @@ from gpuform.stacks.engine.store import LockTimeout, build_full_name, read_seale
 
 
 def parse_new_name(project: Project, name: str) -> tuple[str, str]:
-    """Return the project and the stack that `name` asks for.
+    """Return project and stack of the name given to `stack rename`.
 
     Args:
         project: gives the project of `NAME` and `organization/NAME`; `organization/PROJECT/NAME`
             has its own.
+        name: the name.
 
     Raises:
         EngineError: the organization is another one, or `name` has more than three parts.
@@ -55,14 +57,15 @@ def rename_stack(
     new_project: str,
     new: str,
     environ: Mapping[str, str],
-    patience: LockTimeout | None = None,
+    timeout: LockTimeout | None = None,
 ) -> None:
-    """Rename an open stack, whose lock the caller holds, to `new` of `new_project`, and select it.
+    """Rename an open stack, locked by the caller, to `new` of `new_project`, and select it.
 
     The old state stays as a `.bak` file, as under the Pulumi CLI. An interrupted rename continues
-    when the command is repeated. With another project, Pulumi.yaml and the keys of the settings
-    stay as they are, also as under the Pulumi CLI; the stack is then selected for both names of the
-    project.
+    when
+    the command is repeated. With another project, Pulumi.yaml and the keys of the settings stay as
+    they
+    are, also as under the Pulumi CLI; the stack is then selected for both names of the project.
 
     Raises:
         EngineError: the rename is impossible; nothing is changed.
@@ -72,13 +75,13 @@ def rename_stack(
     stack.reject_orphaned_journals()
     renamed = edits.rename_stack(stack.snapshot, build_full_name(new_project, new))
     old_settings, new_settings = project.settings_path(stack.name), project.settings_path(new)
-    with backend.create_lock(new_project, new, patience):
+    with backend.create_lock(new_project, new, timeout):
         if backend.exists(new_project, new):
             _reject_other_stack(stack, new_project, new)
         if new_settings != old_settings:
             _reject_other_settings(old_settings, new_settings)
         new_urn_by_urn = dict(zip(_list_urns(stack.snapshot), _list_urns(renamed), strict=True))
-        old_intents, new_intents = stack.intents(), open_intents(backend, new_project, new)
+        old_intents, new_intents = stack.get_intents(), open_intents(backend, new_project, new)
         started_urns = (
             intent.urn for intent in old_intents.list_all() if intent.urn and urn.is_urn(intent.urn)
         )
@@ -90,6 +93,8 @@ def rename_stack(
             if old_settings.exists() and new_settings != old_settings:
                 replace_file(new_settings, old_settings.read_bytes(), mode=0o644)
             backend.write(new_project, new, renamed.to_json(stack.crypter))
+        # The new state exists by now: after a crash the repeated command takes it for its own and
+        # goes on from here.
         backend.move_side_files((project.name, stack.name), (new_project, new))
         backend.remove(project.name, stack.name)
         if new_settings != old_settings:
@@ -107,7 +112,7 @@ def _list_urns(snapshot: Snapshot) -> list[str]:
 
 
 def _reject_other_stack(stack: Stack, new_project: str, new: str) -> None:
-    """Reject an existing stack, unless an interrupted rename of this stack wrote it."""
+    """Reject an existing stack, unless written by an interrupted rename of this stack."""
     backend, project = stack.backend, stack.project.name
     old_snapshot = read_sealed(backend, project, stack.name).snapshot
     new_snapshot = read_sealed(backend, new_project, new).snapshot
@@ -144,7 +149,7 @@ def move_local_records(stack: Stack) -> None:
     stack whose state has the drain's object.
     """
     root = stack.project.directory
-    intents = stack.intents()
+    intents = stack.get_intents()
     own = f"urn:pulumi:{stack.name}::{stack.project.name}::"
     for path in _find_record_files(root, INTENT_PREFIX, _FORMER_INTENTS_FOLDER):
         fields = _read_record(path)

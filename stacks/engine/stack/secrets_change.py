@@ -1,9 +1,8 @@
 """Change the secrets provider of a stack: re-encrypt its settings and its state together.
 
 Two files cannot be replaced atomically. So the new contents of both are written to a third file
-first: then the change is decided, and the
-next command that opens the stack finishes an interrupted change. Called by `Workspace` and `gpuform
-stack change-secrets-provider`.
+first: then the change is decided, and the next command that opens the stack finishes an interrupted
+change. `Workspace` and `gpuform stack change-secrets-provider` call this module.
 """
 
 from dataclasses import dataclass, replace
@@ -29,7 +28,7 @@ class _Replacement:
     before: str
 
     def is_due(self, current: bytes, where: str) -> bool:
-        """Return True if the file must still be written, False if it already has the new content.
+        """Return True if the file still has the old content, False for the new content.
 
         Raises:
             EngineError: the file has changed in another way.
@@ -84,13 +83,15 @@ class SecretsChange:
         edits.check(after)
         checkpoint = _Replacement(after.to_json(new), compute_digest(self._read_checkpoint()))
         settings_replacement = _Replacement(settings.text.encode(), compute_digest(settings_before))
+        # From here on the change is decided: any command that opens the stack finishes it.
         self._write_pending_change(_encode_change(checkpoint, settings_replacement))
         self.finish()
 
     def finish(self) -> None:
         """Write the files of a decided change.
 
-        Raises EngineError, and then the change stays pending.
+        Raises:
+            EngineError: a file cannot be written or has changed; the change stays pending.
         """
         pending_change = self._pending_change
         where = self.backend.describe_own_location(self.project.name, self.stack, _KIND)
@@ -149,13 +150,13 @@ def _decode_change(data: bytes, where: str) -> tuple[_Replacement, _Replacement]
             for part in ("checkpoint", "settings")
         ]
     except (ValueError, TypeError, KeyError) as error:
-        raise _unusable_error(where, str(error)) from error
+        raise _build_unusable_error(where, str(error)) from error
     if version != _VERSION:
-        raise _unusable_error(where, f"it has the version {version!r}")
+        raise _build_unusable_error(where, f"it has the version {version!r}")
     return replacements[0], replacements[1]
 
 
-def _unusable_error(where: str, why: str) -> EngineError:
+def _build_unusable_error(where: str, why: str) -> EngineError:
     return EngineError(
         f"{where} says how to finish an interrupted change of the secrets provider, and cannot be "
         f"used: {why}",

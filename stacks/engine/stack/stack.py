@@ -1,4 +1,7 @@
-"""Find, create, open and remove a project's stacks, and give an operation what it needs of one."""
+"""Find, create, open and remove a project's stacks, and prepare the target of a deployment.
+
+Operations and commands find a `Workspace` and open its stacks; states come from `Backend`.
+"""
 
 import time
 from collections.abc import Callable, Mapping
@@ -12,7 +15,7 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.executing import PlannedOutputs, StackReferences
 from gpuform.stacks.engine.language_host import Program
 from gpuform.stacks.engine.project import Project, StackSettings, find_project
-from gpuform.stacks.engine.records import Elsewhere, open_intents
+from gpuform.stacks.engine.records import OtherStackObjects, open_intents
 from gpuform.stacks.engine.secrets import (
     SecretsManager,
     create_first_crypter,
@@ -58,7 +61,7 @@ from gpuform.stacks.engine.urn import is_provider
 
 
 def get_unsaved_path(project: Project, stack: str) -> Path:
-    """Return the local file for journal lines that the backend cannot store."""
+    """Return the local file for journal lines refused by the backend."""
     return project.directory / ".gpuform" / "unsaved" / f"{stack}.jsonl"
 
 
@@ -72,10 +75,14 @@ class StackNotEmpty(EngineError):
 class Stack:
     """An open stack: its settings, its secrets and its last state.
 
-    `passphrase` is asked for the secrets of other stacks that its program reads. `digest` is that
-    of the checkpoint on disk; `recovered` counts the changes that an interrupted run's journal
-    added to it, and `overtaken` are journals that do not belong to it: they stay until what they
-    tell is settled. `foreseen` tells what other stacks will give out, where a plan of them is made.
+    `passphrase` is asked for the secrets of other stacks that its program reads. `digest` is the
+    digest
+    of the stored checkpoint; `recovered` counts the changes that an interrupted run's journal added
+    to
+    the checkpoint. `orphaned_journals` do not belong to the checkpoint: they stay stored until
+    their
+    objects are recovered. `planned_outputs` predicts the outputs of other stacks in a multi-stack
+    plan.
     """
 
     project: Project
@@ -87,11 +94,11 @@ class Stack:
     passphrase: Callable[[], str]
     digest: str
     recovered: int = 0
-    overtaken: tuple[OrphanedJournal, ...] = ()
-    foreseen: PlannedOutputs | None = None
+    orphaned_journals: tuple[OrphanedJournal, ...] = ()
+    planned_outputs: PlannedOutputs | None = None
     _intents: Intents | None = None
 
-    def subject(self, parallel: int = DEFAULT_PARALLEL) -> DeploymentTarget:
+    def build_target(self, parallel: int = DEFAULT_PARALLEL) -> DeploymentTarget:
         """Build the target of a deployment. Raises WrongPassphrase before anything is changed."""
         self.crypter.check()
         config, secret_keys = self.settings.program_config(self.crypter)
@@ -107,9 +114,11 @@ class Stack:
             ),
             snapshot=self.snapshot,
             crypter=self.crypter,
-            intents=self.intents(),
+            intents=self.get_intents(),
             check_lock=self.check_lock,
-            is_elsewhere=Elsewhere(self.backend, self.project.name, self.name).has,
+            belongs_to_other_stack=OtherStackObjects(
+                self.backend, self.project.name, self.name
+            ).has,
             provider_config=self.settings.provider_inputs(self.crypter),
             write=lambda data: self.backend.write(self.project.name, self.name, data),
             stack_references=self.references,
@@ -124,32 +133,32 @@ class Stack:
 
     @property
     def references(self) -> StackReferences:
-        """The reader of other stacks for the program's stack references."""
+        """The reader of other stacks for the stack references of the program."""
         references = StackReferences(self.project.name, self._load_checkpoint, self.passphrase)
         return (
             references
-            if self.foreseen is None
-            else replace(references, planned_outputs=self.foreseen)
+            if self.planned_outputs is None
+            else replace(references, planned_outputs=self.planned_outputs)
         )
 
     def _load_checkpoint(self, project: str, stack: str) -> Checkpoint | None:
         data = self.backend.read(project, stack)
         return None if data is None else load_checkpoint(data)
 
-    def intents(self) -> Intents:
-        """Return the intents of creates: of earlier runs and of this one."""
+    def get_intents(self) -> Intents:
+        """Return the intents of creates, of earlier runs and of this one."""
         if self._intents is None:
             self._intents = open_intents(self.backend, self.project.name, self.name)
         return self._intents
 
     def set_journal_aside(self) -> str | None:
-        """Move a recovered journal to a backup and return its location, or None without one."""
-        self.overtaken = ()
+        """Move a recovered journal to a backup and return its location, or None."""
+        self.orphaned_journals = ()
         return self.backend.open_journal(self.project.name, self.name).set_aside()
 
     def reject_orphaned_journals(self) -> None:
         """Raise EngineError if the journal of an interrupted run still waits to be recovered."""
-        if self.overtaken:
+        if self.orphaned_journals:
             where = self.backend.open_journal(self.project.name, self.name).where
             raise EngineError(
                 f"another program has written the state since a run was interrupted, whose journal "
@@ -163,11 +172,11 @@ class Stack:
         return build_full_name(self.project.name, self.name)
 
     def check_lock(self) -> None:
-        """Raise EngineError if this process held the stack's lock and may have lost it."""
+        """Raise EngineError if this process held a lock of the stack and may have lost the lock."""
         self.backend.check_lock(self.project.name, self.name)
 
-    def lock(self) -> StackLock:
-        """Create the stack's lock, which every operation that changes the stack takes."""
+    def create_lock(self) -> StackLock:
+        """Create the stack's lock, not yet taken; operations with changes take the lock."""
         return self.backend.create_lock(self.project.name, self.name)
 
     def save(self, snapshot: Snapshot) -> None:
@@ -178,7 +187,10 @@ class Stack:
         self.snapshot = snapshot
 
     def begin(self, kind: str, origin: Origin) -> "Run":
-        """Record in the history that an operation begins. `kind` is update, refresh or destroy."""
+        """Record the beginning of an operation in the history.
+
+        `kind` is update, refresh or destroy. `finish` takes the returned run.
+        """
         now = int(time.time())
         entry = HistoryEntry(
             kind=kind,
@@ -192,7 +204,8 @@ class Stack:
         return Run(entry, self.backend.open_history(self.project.name, self.name).begin(entry))
 
     def finish(self, run: "Run", outcome: Outcome, log: bytes | None = None) -> None:
-        """Write a backup, and record in the history how the operation ended, with its `log`."""
+        """Write a backup, and record the end of the operation in the history, with the `log`."""
+        # As the CLI: a copy of the checkpoint at the end of every operation.
         self.backend.create_backup(self.project.name, self.name)
         entry = replace(
             run.entry,
@@ -223,7 +236,7 @@ class Workspace:
     def find(
         cls, directory: Path, environ: Mapping[str, str], *, runs_program: bool = True
     ) -> "Workspace":
-        """Find the project of a folder or of one above, and open its backend.
+        """Find the project of a folder or of a folder above, and open the project's backend.
 
         Args:
             directory: where the search begins.
@@ -236,11 +249,11 @@ class Workspace:
         project = find_project(directory, any_runtime=not runs_program)
         return cls(project, Backend.open(get_backend_url(environ, project), environ), environ)
 
-    def stacks(self) -> list[str]:
+    def list_stacks(self) -> list[str]:
         """List the names of the project's stacks."""
         return [name.rsplit("/", 1)[-1] for name in self.backend.list_stacks(self.project.name)]
 
-    def selected(self) -> str | None:
+    def find_selected(self) -> str | None:
         """Return the selected stack, which may no longer exist, or None.
 
         Raises:
@@ -250,8 +263,8 @@ class Workspace:
 
     def resolve(self, name: str | None) -> str:
         """Return the named stack, else the selected one. Raises StackNotFound."""
-        name = get_short_name(self.project, name) if name else self.selected()
-        stacks = self.stacks()
+        name = get_short_name(self.project, name) if name else self.find_selected()
+        stacks = self.list_stacks()
         known_stacks = f"stacks of this project: {', '.join(stacks)}" if stacks else ""
         if name is None:
             choose = "choose one with --stack NAME or `gpuform stack select NAME`"
@@ -269,15 +282,16 @@ class Workspace:
         """Select a stack. Raises StackNotFound."""
         select_stack(self.project, self.resolve(name), self.environ)
 
-    def unselect(self) -> None:
+    def clear_selection(self) -> None:
         """Clear the selection."""
         select_stack(self.project, None, self.environ)
 
-    def init(self, name: str, passphrase: Callable[[], str], provider: str = "") -> None:
-        """Create an empty stack and select it.
+    def create_stack(self, name: str, passphrase: Callable[[], str], provider: str = "") -> None:
+        """Create an empty stack and select the stack.
 
         Its secrets provider is the one of its settings file, if there is one; else `provider`,
-        "passphrase" or the URL of a key.
+        "passphrase"
+        or the URL of a key.
         """
         check_selectable(self.project, self.environ)
         if self.backend.exists(self.project.name, name):
@@ -301,22 +315,23 @@ class Workspace:
         name: str,
         *,
         force: bool,
-        patience: LockTimeout | None = None,
-        settle: Callable[[StackLock], None] = lambda _lock: None,
+        timeout: LockTimeout | None = None,
+        recover: Callable[[StackLock], None] = lambda _lock: None,
     ) -> None:
-        """Remove a stack, its settings and its history.
+        """Remove a stack with settings, history and records.
 
-        Without `force`, `settle` is called first, under the stack's lock, and recovers the objects
-        of interrupted runs into the state.
+        Without `force`, `recover` is called first, under the stack's lock, and recovers the objects
+        of
+        interrupted runs into the state.
 
         Raises:
             StackNotEmpty: the stack has resources, and `force` is False.
         """
         name = self.resolve(name)
         check_selectable(self.project, self.environ)
-        with self.backend.create_lock(self.project.name, name, patience) as lock:
+        with self.backend.create_lock(self.project.name, name, timeout) as lock:
             if not force:
-                settle(lock)
+                recover(lock)
             with add_backup_hint(self.backend, self.project.name, name):
                 resources = Snapshot.from_json(self._read_checkpoint(name), SEALED).resources
             count = sum(1 for entry in resources if entry.custom and not is_provider(entry.type))
@@ -339,7 +354,7 @@ class Workspace:
         exclusive: bool = False,
         with_journal: bool = True,
     ) -> Stack:
-        """Open a stack with its settings and its last state, and verify the state.
+        """Open a stack with settings and last state, and verify the state.
 
         Args:
             name: the stack; None is the selected one.
@@ -357,6 +372,7 @@ class Workspace:
             data = self._read_checkpoint(name)
             checkpoint = load_checkpoint(data)
             if exclusive:
+                # Only a command that writes the state could lose the fields.
                 reject_unknown_newer_fields(checkpoint)
             crypter = get_stack_crypter(settings, checkpoint.secrets_provider, passphrase)
             reader = get_state_crypter(checkpoint.secrets_provider, crypter, passphrase)
@@ -376,6 +392,8 @@ class Workspace:
             data = snapshot.to_json(crypter)
             self.backend.write(self.project.name, name, data)
         if exclusive and not recovered.orphaned_journals:
+            # After the write: a crash before only applies the journal once more. Orphaned journals
+            # stay until their objects are recovered.
             log.remove()
         return Stack(
             self.project,

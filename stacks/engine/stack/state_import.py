@@ -1,7 +1,7 @@
 """Import Pulumi's deployment JSON into a stack, and recover a run whose store did not answer.
 
 Of such a run, the store has the checkpoint and the first segments of the journal, this machine the
-other segments. Called by `gpuform stack import` and `gpuform state recover`.
+other segments. `gpuform stack import` and `gpuform state recover` call this module.
 """
 
 from collections.abc import Callable
@@ -56,7 +56,7 @@ class StackImport:
     force: bool = False
 
     def run(self, text: bytes, where: str) -> int:
-        """Replace the state by a deployment and return the number of its entries.
+        """Replace the state by a deployment; return the number of entries.
 
         Like the Pulumi CLI, the import drops pending operations.
 
@@ -66,8 +66,7 @@ class StackImport:
 
         Raises:
             EngineError: `text` is not a deployment, belongs to another stack or breaks the
-                integrity rules; nothing is changed. With `force` the last
-                two are warnings.
+                integrity rules; nothing is changed. With `force` the last two are warnings.
         """
         self.workspace.finish_secrets_change(self.stack, exclusive=True)
         checkpoint = self._parse_deployment(text, where)
@@ -137,7 +136,8 @@ class StackImport:
     def _write(self, data: bytes) -> None:
         backend, project = self.workspace.backend, self.workspace.project.name
         try:
-            # With this what a journal tells is in the state that becomes the .bak file.
+            # Opening applies the journal of an interrupted run, so that the .bak file of the next
+            # write has its changes.
             self.workspace.open(self.stack, self.passphrase, exclusive=True)
         except (StateError, IntegrityError, DamagedFile, JournalError) as error:
             backup_locations = [backend.restore(project, self.stack, data)]
@@ -192,7 +192,8 @@ def recover(backend: Backend, project: str, stack: str, path: Path) -> int:
     recovered = _apply_journal(backend, project, stack, log if joined_log is None else joined_log)
     if joined_log is None or recovered.orphaned_journals:
         _reject_lost_objects(backend, project, stack, unsaved_segments, path)
-    if not recovered.orphaned_journals:  # else the next run settles what it tells
+    # The next run recovers the objects of orphaned journals.
+    if not recovered.orphaned_journals:
         log.remove()
     unsaved.remove()
     return recovered.changes
@@ -206,7 +207,7 @@ def _join_journal(
     stored_segments = log.read_segments(run)
     if len(stored_segments) < first or log.list_runs() - {run}:
         return None
-    # A segment may be in both places: its answer was lost.
+    # A segment whose answer was lost may be both in the store and in the local file.
     return _JoinedLog(
         str(path), b"".join([*stored_segments[:first], *(part.lines for part in unsaved_segments)])
     )

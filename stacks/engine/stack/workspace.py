@@ -1,9 +1,10 @@
 """Read and write the selected stack as the Pulumi CLI does, and describe a run's origin.
 
-The file has a stack for each backend, under the backend's URL as configured. CLIs before 3.256 had
-one stack for all backends; their selection counts where there is no newer one. Facts about the
-origin have Pulumi's names, which its CLI shows; a fact without a name of Pulumi's begins with
-`gpuform.`.
+`Workspace` and the history call this module. The file has a stack for each backend, under the
+backend's URL as configured. CLIs before 3.256 had one stack for all backends; their selection
+counts
+where there is no newer one. Facts about the origin have Pulumi's names, which its CLI shows; a fact
+without a name of Pulumi's begins with `gpuform.`.
 """
 
 import hashlib
@@ -30,7 +31,8 @@ from gpuform.stacks.engine.values import load
 _BY_BACKEND = (3, 256)
 """The first Pulumi CLI that keeps a selection for each backend."""
 
-_KEYS = {"stack", "stacks", "config"}  # `config` is of CLIs before 1.0, and is theirs alone
+# `config` comes from Pulumi CLIs before 1.0, and gpuform does not read it.
+_KEYS = {"stack", "stacks", "config"}
 
 
 class StackNotFound(EngineError):
@@ -40,7 +42,11 @@ class StackNotFound(EngineError):
 
 
 def get_short_name(project: Project, name: str) -> str:
-    """Return the stack's name in its project. Raises StackNotFound for another project's stack."""
+    """Return the stack's name within the project.
+
+    Raises:
+        StackNotFound: the stack belongs to another project.
+    """
     *owner, short = name.split("/")
     if owner and owner not in (["organization"], ["organization", project.name]):
         renamed = f", or write `name: {owner[1]}` in Pulumi.yaml" if len(owner) == 2 else ""
@@ -90,7 +96,7 @@ def select_stack(
     if name is None:
         by_backend.pop(get_configured_url(environ, project), None)
         settings.pop("stack", None)
-    elif by_backend or _selects_per_backend(environ):
+    elif by_backend or _has_selection_per_backend(environ):
         by_backend[get_configured_url(environ, project)] = name
     else:
         settings["stack"] = name
@@ -109,7 +115,7 @@ def select_stack(
 
 
 def unselect_stack(project: Project, stack: str, environ: Mapping[str, str]) -> None:
-    """Clear the selection if it is this stack."""
+    """Clear the selection if `stack` is selected."""
     if (
         _find_selection(_read_settings(_get_settings_path(project, environ)), project, environ)
         == stack
@@ -132,7 +138,8 @@ def _find_selection(
     for_all = settings.get("stack")
     try:
         return get_short_name(project, for_all) if for_all else None
-    except StackNotFound:  # chosen in another backend, where there are other projects
+    except StackNotFound:
+        # Selected by an old CLI for another backend, in which the project has another name.
         return None
 
 
@@ -150,20 +157,24 @@ def _read_settings(path: Path) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, ValueError) as error:
-        raise _unreadable_error(path, str(getattr(error, "strerror", None) or error)) from error
+        raise _build_unreadable_error(
+            path, str(getattr(error, "strerror", None) or error)
+        ) from error
     if not isinstance(settings, dict):
-        raise _unreadable_error(path, "it is no JSON object")
+        raise _build_unreadable_error(path, "it is no JSON object")
     unknown = ", ".join(sorted(settings.keys() - _KEYS))
     if unknown:
-        raise _unreadable_error(path, f"a newer Pulumi CLI may have written it: it has {unknown}")
+        raise _build_unreadable_error(
+            path, f"a newer Pulumi CLI may have written it: it has {unknown}"
+        )
     stack, stacks = settings.get("stack", ""), settings.get("stacks", {})
     stack_names = [stack, *stacks.values()] if isinstance(stacks, dict) else [None]
     if not all(isinstance(stack_name, str) for stack_name in stack_names):
-        raise _unreadable_error(path, "`stack` is no text, or `stacks` no table of texts")
+        raise _build_unreadable_error(path, "`stack` is no text, or `stacks` no table of texts")
     return settings
 
 
-def _unreadable_error(path: Path, why: str) -> EngineError:
+def _build_unreadable_error(path: Path, why: str) -> EngineError:
     return EngineError(
         f"which stack is selected cannot be read from {path}: {why}",
         hint="Name the stack with --stack NAME or PULUMI_STACK. The file holds nothing but the "
@@ -171,7 +182,7 @@ def _unreadable_error(path: Path, why: str) -> EngineError:
     )
 
 
-def _selects_per_backend(environ: Mapping[str, str]) -> bool:
+def _has_selection_per_backend(environ: Mapping[str, str]) -> bool:
     """Return True if the installed Pulumi CLI keeps a selection for each backend."""
     version = read_cli_version(environ)
     return version is None or version >= _BY_BACKEND
@@ -192,7 +203,7 @@ class Origin:
     environment: Mapping[str, str] = field(default_factory=lambda: {"exec.kind": "cli"})
 
     @classmethod
-    def of(
+    def from_command(
         cls,
         folder: Path,
         environ: Mapping[str, str],
@@ -200,7 +211,7 @@ class Origin:
         message: str = "",
         plan: tuple[str, str] | None = None,
     ) -> "Origin":
-        """Build the origin of a command that runs in `folder`.
+        """Build the origin of a command running in `folder`.
 
         Args:
             folder: the command's folder.
@@ -223,7 +234,7 @@ class Origin:
             PLAN_SEAL: seal,
             PLAN_MADE_AT: made_at,
         }
-        environment = {name: text for name, text in sorted(facts.items()) if text}
+        environment = {name: value for name, value in sorted(facts.items()) if value}
         return cls(message or title, environment)
 
 

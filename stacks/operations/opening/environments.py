@@ -43,7 +43,7 @@ def enter_environment(
         EngineError: the stack lives in the other environment, or on another emulator.
     """
     with raise_as_engine_errors():
-        recorded = read_environment(stack.intents().records)
+        recorded = read_environment(stack.get_intents().records)
         # Checked before the emulator starts: an emulator started for a refused command would leave
         # a file.
         if emulate:
@@ -59,7 +59,7 @@ def enter_environment(
 def is_recorded_emulated(stack: Stack) -> bool:
     """Return True if the stack's records name the emulator as its environment."""
     with raise_as_engine_errors():
-        recorded = read_environment(stack.intents().records)
+        recorded = read_environment(stack.get_intents().records)
     return recorded is not None and recorded.emulated
 
 

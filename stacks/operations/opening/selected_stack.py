@@ -86,7 +86,7 @@ class SelectedStack:
         stack = self.workspace.open(
             self.name, passphrase, exclusive=exclusive, with_journal=with_journal
         )
-        stack.foreseen = self.planned_outputs
+        stack.planned_outputs = self.planned_outputs
         return stack
 
     def build_lock_timeout(self, report: Callable[[str], None]) -> LockTimeout:
@@ -151,7 +151,7 @@ def create_stack(
     """
     workspace = _find_workspace(work_dir, env_vars)
     passphrase = create_passphrase_finder(workspace, ask_passphrase, twice=True)
-    workspace.init(stack_name, passphrase, secrets_provider)
+    workspace.create_stack(stack_name, passphrase, secrets_provider)
     return SelectedStack(workspace, stack_name, dict(env_vars or {}), ask_passphrase, lock_timeout)
 
 

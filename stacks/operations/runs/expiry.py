@@ -45,7 +45,7 @@ class Expiry:
         """Build the expiry of a stack at the present moment of `clock`."""
         # Decrypted when a value is asked for: most runs need no configuration here.
         settings = Settings(config=lambda key: read_config(stack).get(key), environ=os.environ)
-        watch = IdleWatch(settings, clock, Intents(EphemeralRecords(stack.intents().records)))
+        watch = IdleWatch(settings, clock, Intents(EphemeralRecords(stack.get_intents().records)))
         return cls(stack, clock, clock.now(), ExpiredResources(stack), watch)
 
     def build_options(self, options: Options) -> Options:
@@ -56,7 +56,7 @@ class Expiry:
         """
         urns = [entry.urn for entry in select_timed(self.stack.snapshot.resources)]
         dependents = options.selection.target_dependents
-        intents = self.stack.intents()
+        intents = self.stack.get_intents()
         self.idle.intents = (
             # A preview's idle checks are not recorded: looking must not shorten the idle time.
             Intents(EphemeralRecords(intents.records)) if options.preview else intents
@@ -76,7 +76,7 @@ class Expiry:
             refresh=bool(urns),
             selection=Selection(targets=UrnPatterns(urns), target_dependents=dependents),
             calendar=ProvenCalendar(table, observer, self._refusals),
-            on_clock=observer.hear_clock,
+            on_clock_skew=observer.hear_clock,
         )
 
     def record_expired(self, outcome: Outcome) -> None:

@@ -16,7 +16,7 @@ from gpuform.providers.operations import Settings
 from gpuform.schemas.plan import PlanAction, ResourceChange
 from gpuform.stacks.access.connecting import state_of
 from gpuform.stacks.access.ssh_files import deleted_ids, forget_contexts, forget_hosts
-from gpuform.stacks.engine.deployment import Outcome, settle
+from gpuform.stacks.engine.deployment import Outcome, recover_creates
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.records import open_intents
 from gpuform.stacks.engine.stack import Stack, Workspace, has_local_records, move_local_records
@@ -56,7 +56,7 @@ def recover_earlier_runs(
         # Earlier releases kept intents beside the project; only the lock's holder may move them.
         move_local_records(stack)
     # A preview during another run leaves the intents alone: they are of creates in progress.
-    if not (stack.intents().list_all() or stack.overtaken) or (
+    if not (stack.get_intents().list_all() or stack.orphaned_journals) or (
         lock is None and _has_active_run(selected.workspace, stack)
     ):
         return stack
@@ -65,10 +65,15 @@ def recover_earlier_runs(
     terminate = lock.release if lock is not None else cancelled.set
     with callbacks.interruptions.register(cancelled.set, terminate):
         save = None if lock is None else stack.save
-        recovered = settle(
-            stack.subject(), save, callbacks.warn, cancelled, stack.overtaken, makes=creates_objects
+        recovered = recover_creates(
+            stack.build_target(),
+            save,
+            callbacks.warn,
+            cancelled,
+            stack.orphaned_journals,
+            creates_follow=creates_objects,
         )
-    if stack.overtaken and lock is not None:
+    if stack.orphaned_journals and lock is not None:
         callbacks.warn(
             "another program has written the state since a run was interrupted; the journal of "
             f"that run is kept in {stack.set_journal_aside()}"

@@ -61,7 +61,7 @@ class RepairRun:
             refresh=bool(urns),
             selection=Selection(targets=UrnPatterns(urns)),
             calendar=self._find_due_repair,
-            resumed=self._is_resumed,
+            should_resume=self._is_resumed,
         )
 
     def _is_resumed(self, entry: ResourceState) -> bool:
@@ -95,7 +95,7 @@ class RepairRun:
     def _find_interrupted_repairs(self, entry: ResourceState) -> set[str]:
         """Return the requested nodes deleted by an interrupted repair."""
         missing = self._requested_nodes - _list_nodes(entry) if entry.custom and entry.id else set()
-        repairs = Repairs.from_intents(self.stack.intents()) if missing else None
+        repairs = Repairs.from_intents(self.stack.get_intents()) if missing else None
         return {name for name in missing if repairs and repairs.find(entry.id, name)}
 
 

@@ -157,7 +157,7 @@ def run_operation(
         ).run()
     if options.remove and not options.preview_only and result.succeeded:
         # After the run has given its lock back: the removal takes the lock itself.
-        workspace.remove(name, force=False, patience=selected.build_lock_timeout(callbacks.warn))
+        workspace.remove(name, force=False, timeout=selected.build_lock_timeout(callbacks.warn))
         callbacks.report(f"Stack {name} is removed.")
     return result
 
@@ -421,7 +421,7 @@ class PlannedRun:
             if reason is ExitReason.END_UNKNOWN
             else ()
         )
-        secrets = self.stack.subject().program.secrets
+        secrets = self.stack.build_target().program.secrets
         plan = run_ended.plan if outcome.succeeded or not run_ended.started.preview else None
         return RunResult(
             reason,
@@ -481,7 +481,7 @@ class PlannedRun:
         """
         run_options, stack, callbacks = self.options, self.stack, self.callbacks
         parallel = run_options.parallel or DEFAULT_PARALLEL
-        subject = stack.subject(parallel)
+        subject = stack.build_target(parallel)
         options = Options(
             operation=run_options.operation,
             preview=preview,
@@ -489,13 +489,13 @@ class PlannedRun:
             parallel=parallel,
             rules=(*RULES, self.expiry.expired.find_renewal_problems),
             deletion_rules=DELETION_RULES,
-            deletes_first=deletes_first,
+            should_delete_first=deletes_first,
             run_program=run_options.run_program,
             run_topology=run_topology,
             selection=run_options.selection,
             continue_on_error=run_options.continue_on_error,
             constraint=constraint,
-            at_work=self.lock_holder,
+            concurrent_run=self.lock_holder,
         )
         if run_options.operation == "expire":
             options = self.expiry.build_options(options)

@@ -17,8 +17,8 @@ from gpuform.schemas.plan import Basis, Plan
 from gpuform.stacks.engine.deployment import (
     Operation,
     Outcome,
-    basis_after,
-    basis_before,
+    build_initial_basis,
+    complete_basis,
     is_sealed,
     seal_plan,
 )
@@ -59,7 +59,7 @@ def build_sealed_plan(plan: Plan, options: RunOptions, stack: Stack, preview: Ou
 
     The secrets of the configuration are masked.
     """
-    digest, subject = stack.crypter.digest, stack.subject()
+    digest, subject = stack.crypter.digest, stack.build_target()
     updates = {**describe_creation(), "basis": _build_basis(options, stack, preview)}
     masked_plan = mask_plan(plan.model_copy(update=updates), subject.program.secrets())
     # Masked first: the seal is computed over what the file holds.
@@ -71,7 +71,7 @@ def build_origin(
 ) -> Origin:
     """Return the origin of a run for the history: source, message and saved plan."""
     plan = (saved_plan.basis.seal, saved_plan.plan.made_at) if saved_plan else None
-    return Origin.of(stack.project.directory, environ, message=message, plan=plan)
+    return Origin.from_command(stack.project.directory, environ, message=message, plan=plan)
 
 
 def describe_creation() -> dict[str, str]:
@@ -93,8 +93,8 @@ def build_constraint(
 
 def _build_basis(options: RunOptions, stack: Stack, preview: Outcome) -> Basis:
     digest = stack.crypter.digest
-    before = basis_before(stack.subject(), _collect_options(options), digest)
-    return basis_after(before, preview, digest)
+    before = build_initial_basis(stack.build_target(), _collect_options(options), digest)
+    return complete_basis(before, preview, digest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ class SavedPlan:
         constraint = PlanConstraint.from_plan(self.plan, digest)
         self._refuse_if_any(
             constraint.find_basis_changes(
-                basis_before(stack.subject(), _collect_options(options), digest)
+                build_initial_basis(stack.build_target(), _collect_options(options), digest)
             )
         )
         if not is_sealed(self.plan, digest):
@@ -198,7 +198,7 @@ class SavedPlan:
 
         `constraint` is the result of `require_current`.
         """
-        new_basis = basis_after(self.basis, preview, constraint.digest)
+        new_basis = complete_basis(self.basis, preview, constraint.digest)
         unplanned_repairs = describe_unplanned_repairs(self.plan, plan.changes)
         self._refuse_if_any([*constraint.find_excess(new_basis, plan.changes), *unplanned_repairs])
 

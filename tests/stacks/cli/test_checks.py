@@ -125,7 +125,7 @@ class TestSomebodyAtWork:
         ran = somebody.run("preview")
         assert who in ran.err
         assert "is at work on the stack: what is shown may be overtaken" in ran.err
-        assert "1 operation under way, which this plan does not know the end of" in ran.out
+        assert "another run is in 1 operation, whose results this plan misses" in ran.out
         assert "interrupted" not in ran.out + ran.err
         ran = somebody.run("status")
         assert ran.out.splitlines()[1].startswith(who)

@@ -156,7 +156,7 @@ def digest(*events: Event) -> dict[str, Any]:
     made = PreviewDigest()
     for event in events:
         made(event)
-    parts = [*made.parts()]
+    parts = [*made.format_parts()]
     assert all(part.endswith("\n") for part in parts[:-1])
     document: dict[str, Any] = json.loads("".join(parts))
     assert "".join(parts) == format_json(document, indent=4)
@@ -219,7 +219,7 @@ def test_what_a_step_gets_later_is_not_in_the_preview() -> None:
     step = Step(Op.CREATE, URN, None, state(inputs={"n": 1.0}))
     made(StepStarted(step, True))
     step.state.outputs = {"n": 1.0, "made": "x"}
-    (listed,) = json.loads("".join(made.parts()))["steps"]
+    (listed,) = json.loads("".join(made.format_parts()))["steps"]
     assert "outputs" not in listed["newState"]
 
 
@@ -232,6 +232,6 @@ def test_what_a_refresh_finds_is_in_its_preview() -> None:
         made(StepStarted(step, True))
         step.new, step.result_op = None, Op.DELETE
         made(StepDone(step, True))
-        (listed,) = json.loads("".join(made.parts()))["steps"]
+        (listed,) = json.loads("".join(made.format_parts()))["steps"]
         assert listed["op"] == found
         assert ("newState" in listed) is (operation == "update")

@@ -162,7 +162,7 @@ class TestCi:
 class TestOrigin:
     def test_of_a_ci_job(self, repository: Path) -> None:
         git(repository, "checkout", "-q", "--detach")
-        origin = Origin.of(repository, GITHUB, plan=("81ab", "2026-11-21T22:57:37Z"))
+        origin = Origin.from_command(repository, GITHUB, plan=("81ab", "2026-11-21T22:57:37Z"))
         assert origin.message == "Train on 16 GPUs"
         told = dict(origin.environment)
         assert told["ci.system"] == "GitHub Actions"
@@ -177,7 +177,7 @@ class TestOrigin:
 
     def test_of_a_person(self, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("LOGNAME", "grace")
-        origin = Origin.of(repository, {}, message="more GPUs")
+        origin = Origin.from_command(repository, {}, message="more GPUs")
         assert origin.message == "more GPUs"
         assert origin.environment["gpuform.user"] == "grace"
         assert origin.environment["update.plan"] == "false"

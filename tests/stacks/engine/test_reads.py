@@ -27,7 +27,7 @@ def listed(lab):
     digest = PreviewDigest()
     for event in lab.events:
         digest(event)
-    steps = json.loads("".join(digest.parts()))["steps"]
+    steps = json.loads("".join(digest.format_parts()))["steps"]
     return [(step["op"], step["urn"].rsplit("::", 1)[1]) for step in steps]
 
 

@@ -119,7 +119,7 @@ def test_the_preview_lists_what_is_done_alone(lab):
     digest = PreviewDigest()
     for event in lab.events:
         digest(event)
-    steps = json.loads("".join(digest.parts()))["steps"]
+    steps = json.loads("".join(digest.format_parts()))["steps"]
     listed = [(step["op"], step["urn"].rsplit("::", 1)[1]) for step in steps]
     assert listed == [("same", "lab-dev"), ("update", "a")]
 
