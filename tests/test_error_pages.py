@@ -86,7 +86,7 @@ def test_what_a_lifecycle_raised_names_its_page() -> None:
         (NoCredit("no credit", **facts), None),  # type: ignore[arg-type]
         (NotReady[object]("not yet"), None),
     ):
-        error = ProviderError.of(cause, lambda text: text)
+        error = ProviderError.from_cause(cause, lambda text: text)
         assert error.shown_help_page == page
         shown = list(render_diagnostics([Diagnostic("error", str(error), error=error)]))
         assert (shown[-1] == f"      more: gpuform help {page}") is (page is not None), shown

@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 from gpuform.providers.permissions import VARIABLE as PERMISSIONS_VARIABLE
 from gpuform.stacks.doctor.findings import Finding, Level
 from gpuform.stacks.engine.machine import LAST_TRIED, find_ci_job, read_cli_version
-from gpuform.stacks.engine.sdk_patches import TRIED, patches_left_out
+from gpuform.stacks.engine.sdk_patches import TRIED, find_inactive_patches
 
 AREA = "environment"
 
@@ -75,12 +75,12 @@ def _packages() -> Iterator[Finding]:
 
 def _patches(sdk: str) -> Iterator[Finding]:
     """What gpuform does not spare this SDK, which is written in another way than those it knows."""
-    for patch in patches_left_out():
+    for patch in find_inactive_patches():
         yield Finding(
             AREA,
             Level.NOTE,
             f"programs of many resources are slower with Pulumi SDK {sdk}, which gpuform does not "
-            f"know: it is not spared {patch.spares}",
+            f"know: it is not spared {patch.saved_work}",
             f"python -m pip install 'pulumi=={TRIED[-1]}'",
         )
 

@@ -401,7 +401,7 @@ def find_drift(
         with callbacks.interruptions.register(cancel, lambda: None):
             outcome = deployment.run()
         creation_facts = describe_creation()  # by the emulator's clock, while it runs
-        secrets = subject.program.secrets()
+        secrets = subject.program.collect_secrets()
     plan = record.build_plan(stack.project.name, stack.name, outcome)
     plan = evaluator.evaluate(plan, record.steps).model_copy(
         update={**creation_facts, "emulated": emulated}

@@ -222,7 +222,7 @@ class _Stage:
     def learn_secrets(self) -> None:
         """Those of the configuration, if the stack is there."""
         if (stack := self._opened()) is not None:
-            self.secrets = (*self.secrets, *stack.build_target().program.secrets())
+            self.secrets = (*self.secrets, *stack.build_target().program.collect_secrets())
 
     def _require_permissions(self) -> None:
         """Raises CaseError for a permission that does not exist, and for one that no case has."""

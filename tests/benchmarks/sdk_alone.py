@@ -75,7 +75,7 @@ def main() -> None:
             gc.set_threshold(*COLLECTION_THRESHOLDS)
             for patch in PATCHES:
                 if patch.name != options.without:
-                    spared.enter_context(patch.applied())
+                    spared.enter_context(patch.apply())
         run(preview=options.preview)
 
 

@@ -143,7 +143,7 @@ class Deployment:
         began = time.monotonic()
         program, options = self.target.program, self.options
         # Before the first event: no message may show a secret.
-        self.events.redact_secrets(program.secrets())
+        self.events.redact_secrets(program.collect_secrets())
         self.events.emit(
             Prelude(options.operation, options.preview, _mask_config(self.target.provider_config))
         )

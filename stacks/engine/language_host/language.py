@@ -2,9 +2,9 @@
 
 Under the Pulumi CLI a program has a process of its own, in which the language host sets the folder
 and `sys.argv` before the program runs as `__main__`. Here the process is shared, one program after
-the other; `import_project_modules` and `restore_process` isolate them.
-
-The engine does not read topologies itself: the caller passes a `TopologyRunner`.
+the other; `import_project_modules` and `restore_process` isolate them. The engine does not read
+topologies itself: the caller passes a `TopologyRunner`. `Deployment` and `record` call
+`run_program`.
 """
 
 import ast
@@ -42,7 +42,7 @@ from gpuform.stacks.engine.project import (
     restore_process,
 )
 from gpuform.stacks.engine.registration import Read, Registration
-from gpuform.stacks.engine.sdk_patches import spare_sdk
+from gpuform.stacks.engine.sdk_patches import apply_patches
 from gpuform.stacks.engine.values import PropertyMap
 
 PROGRAM: Final = "from gpuform.stacks import run\n\nrun({!r})\n"
@@ -73,13 +73,13 @@ class ResourceResult:
 class Declarations(Protocol):
     """The interface to which a topology declares its resources, from one thread."""
 
-    def working(self) -> AbstractContextManager[None]:
+    def track_work(self) -> AbstractContextManager[None]:
         """Return a context for a time in which resources are declared one after the other."""
 
     def declare(
         self, declaration: Registration | Read
     ) -> ResourceResult | Callable[[], ResourceResult]:
-        """Plan a resource and return its result, or a function for the part that may block.
+        """Plan a resource and return the result, or a function for the blocking part.
 
         The function may run on any thread.
 
@@ -131,10 +131,11 @@ class Topology:
 
 
 def find_topology(directory: Path) -> Topology | None:
-    """Return the topology that a program consists of, or None for any other program.
+    """Return the topology run by a program and nothing else, or None for any other program.
 
     `directory` is the program's folder or file. A topology program is missing, or does nothing but
-    hand the topology to gpuform.
+    hand
+    the topology to gpuform.
     """
     folder, entry = get_folder_and_entry(directory)
     file = folder / ("__main__.py" if entry == "." else entry)
@@ -185,15 +186,17 @@ def run_program(
     is_stopped: Callable[[], bool],
     run_topology: TopologyRunner | None = None,
 ) -> None:
-    """Run the program to its end, within `import_project_modules`.
+    """Run the program to the end, within `import_project_modules`.
 
     `is_stopped` returns True if a failed step ended the run: errors of a program that lost its
-    monitor are not reported then. A program that is a topology is run by `run_topology` if given,
-    and else with the SDK.
+    monitor
+    are not reported then. A program that is a topology is run by `run_topology` if given, and else
+    with
+    the SDK.
 
     Raises:
-        ProgramError: the program failed, with its own lines; features that need the Pulumi CLI come
-            first.
+        ProgramError: the program failed, with its own lines; features that need the Pulumi CLI
+            come first.
     """
     folder, _ = get_folder_and_entry(program.directory)
     files = ProgramFiles((program.root, folder))
@@ -231,7 +234,7 @@ def _build_topology_run(
 
 
 def _catch_failure(run_topology: TopologyRunner, run: TopologyRun) -> Exception | None:
-    """Run a topology and return its exception; None if it ended well or everything was reported."""
+    """Run a topology and return its exception, or None after a success or `Ended`."""
     try:
         with trace_span("program", "program"):
             run_topology(run)
@@ -259,7 +262,7 @@ class _ProgramRun:
     def run_and_catch(
         self, monitor: ResourceMonitor, engine: Engine, preview: bool
     ) -> BaseException | None:
-        """Run the program and return the exception that ended it, or None."""
+        """Run the program and return the exception, or None after a success."""
         failures: list[BaseException] = []
 
         def work() -> None:
@@ -270,8 +273,8 @@ class _ProgramRun:
             except BaseException as error:  # noqa: BLE001 - carried to the caller's thread
                 failures.append(error)
 
-        # A context of its own: the SDK keeps all that it knows of a run in context variables. And
-        # a thread of its own: the SDK looks at the whole stack of calls for every resource.
+        # The SDK keeps the settings of a run in context variables: each program gets a new context.
+        # It also walks the complete call stack for every resource: a new thread keeps this short.
         thread = threading.Thread(
             target=contextvars.Context().run, args=(work,), name="program", daemon=True
         )
@@ -292,6 +295,7 @@ class _ProgramRun:
                 engine=engine,
                 parallel=program.parallel,
                 dry_run=preview,
+                # The organization of every backend outside of Pulumi's service.
                 organization="organization",
                 root_directory=str(program.root),
             )
@@ -302,9 +306,11 @@ class _ProgramRun:
         try:
             asyncio.set_event_loop(loop)
             threads = _count_threads(self.program, preview)
+            # Each registration in flight blocks a thread: asyncio's default of cpus + 4 would cap
+            # them.
             loop.set_default_executor(ThreadPoolExecutor(threads, thread_name_prefix="rpc"))
             self.stray.watch(loop)
-            with spare_sdk():
+            with apply_patches():
                 loop.run_until_complete(run_in_stack(self._execute))
         finally:
             _end_tasks(loop)
@@ -316,6 +322,7 @@ class _ProgramRun:
         folder, entry = get_folder_and_entry(self.program.directory)
         file = folder / ("__main__.py" if entry == "." else entry)
         source = _read_source(file)
+        # As under the CLI: classes of `__main__` are pickled with their code, others by reference.
         main = ModuleType("__main__")
         main.__file__ = str(file)
         sys.modules["__main__"] = main
@@ -338,8 +345,8 @@ def _read_source(file: Path) -> bytes:
 
 
 def _end_tasks(loop: asyncio.AbstractEventLoop) -> None:
-    """Cancel the tasks that a failed program left running: Python would warn about them later."""
-    # The SDK makes coroutines ahead of awaiting them; `restore_process` undoes this.
+    """Cancel the tasks left running by a failed program: Python would warn about them later."""
+    # The SDK creates coroutines before it awaits them. `restore_process` removes the filter.
     warnings.filterwarnings("ignore", r"coroutine 'Output\.", RuntimeWarning)
     tasks = asyncio.all_tasks(loop)
     for task in tasks:

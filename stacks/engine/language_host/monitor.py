@@ -1,8 +1,9 @@
 """Serve the resource monitor to an in-process Pulumi program.
 
 The SDK calls these methods as it would call gRPC stubs, each on a thread of its own, which waits
-until the resource is done. The monitor asks the step generator for steps and hands them to the step
-executor.
+until the resource is done. Topologies call `declare` and `export` instead. The monitor asks the
+step
+generator for steps and hands them to the step executor.
 """
 
 import threading
@@ -123,6 +124,7 @@ class Monitor:
                 self._gate.notify_all()
 
     def GetDeploymentInfo(self, _request: empty_pb2.Empty) -> Any:  # noqa: N802
+        # Without the configuration: the SDK reads only the features of this answer.
         return resource_pb2.DeploymentInfo(
             project=self.target.project,
             stack=self.target.stack,
@@ -138,6 +140,8 @@ class Monitor:
         return resource_pb2.RegisterResourceResponse(
             urn=answer.urn,
             id=answer.id,
+            # As the stock engine: the answer about a component has no outputs, whatever is in the
+            # state.
             object=None if answer.outputs is None else values.to_struct(answer.outputs),
             unknown=answer.unknown,
             result=_to_result_code(answer),
@@ -147,6 +151,8 @@ class Monitor:
         self, request: Any, read: Callable[..., Registration | Read]
     ) -> ResourceResult:
         with self._track_request(), self.executor.snapshot.track_work():
+            # On UNAVAILABLE the SDK ends the program quietly; another code would raise in the
+            # program.
             if self.executor.is_stopping:
                 _raise_unavailable()
             target = self.target
@@ -165,7 +171,7 @@ class Monitor:
             except Ended:
                 _raise_unavailable()
 
-    def working(self) -> AbstractContextManager[None]:
+    def track_work(self) -> AbstractContextManager[None]:
         return self.executor.snapshot.track_work()
 
     def declare(
@@ -187,23 +193,23 @@ class Monitor:
     def _report_failures(
         self, declaration: Registration | Read, work: Callable[[], _Result]
     ) -> _Result | ResourceResult:
-        """Return the result of `work`, or a failed result after reporting its error.
+        """Return the result of `work`, or a failed result after reporting the error.
 
-        The program continues without the failed resource as far as possible.
-
-        Raises:
-            Ended: the run is stopped.
+        The program continues without the failed resource as far as possible. Raises Ended if the
+        run is
+        stopped.
         """
         try:
             return work()
         except Stopped:
             raise Ended from None
         except StepError:
-            pass  # it has been told
+            pass  # the executor has reported the reason
         except EngineError as error:
             self._report_error(declaration, error)
         if self.executor.is_stopping:
             raise Ended
+        # Pulumi's result FAIL: all outputs are unknown, and the program continues.
         return ResourceResult(declaration.urn, failed=True)
 
     def _run_later(self, declaration: Registration | Read, steps: list[Step]) -> ResourceResult:
@@ -215,6 +221,8 @@ class Monitor:
         declaration = replace(declaration, inputs=add_file_hashes(declaration.inputs))
         if isinstance(declaration, Read):
             return self._plan_read(declaration)
+        # As in Pulumi's engine, steps are generated one at a time: each decision may depend on the
+        # earlier ones.
         with trace_span("step", "plan", declaration.urn), self._lock:
             if self._depends_on_failure(declaration):
                 if not self.preview:
@@ -289,7 +297,8 @@ class Monitor:
     def _apply_rules(self, registration: Registration, step: Step) -> None:
         if step.new is None or step.skipped:
             return
-        type_ = to_dynamic_type(registration.type)  # rules hold in either form
+        # Rules know the dynamic form of a type, and hold for the plugin form too.
+        type_ = to_dynamic_type(registration.type)
         checked = replace(registration, inputs=step.new.inputs, type=type_)
         self.checked.add(checked)
         problems = [
@@ -338,6 +347,8 @@ class Monitor:
         except EngineError as error:
             self.executor.fail_resource(urn, error)
             return
+        # The outputs of the stack may come before other resources are done: `Deployment` records
+        # them at the end.
         if step.state.type == STACK_TYPE:
             self.stack_outputs = {
                 key: _strip_resource_mark(value) for key, value in outputs.items()
@@ -360,6 +371,7 @@ class Monitor:
     ) -> resource_pb2.ResourceInvokeResponse:
         if is_plugin(request.tok):
             return self._invoke_function(request)
+        # The SDK calls this function to make a resource out of a resource reference.
         if request.tok != f"{BUILTIN_PACKAGE}:pulumi:getResource":
             self._refuse_feature(f"the program calls the function {request.tok}")
         urn = str(values.from_struct(request.args).get("urn"))
@@ -408,6 +420,7 @@ class Monitor:
         return resource_pb2.SupportsFeatureResponse(hasSupport=False)
 
     def __getattr__(self, name: str) -> Callable[[object], NoReturn]:
+        # The SDK falls back when a method is UNIMPLEMENTED; any other error ends the program.
         return build_unimplemented_method(name)
 
     def _refuse_feature(self, feature: str) -> NoReturn:
@@ -422,12 +435,13 @@ def _to_result_code(answer: ResourceResult) -> Any:
 
 def _build_invoke_response(result: PropertyMap) -> resource_pb2.ResourceInvokeResponse:
     answer = resource_pb2.ResourceInvokeResponse()
-    getattr(answer, "return").CopyFrom(values.to_struct(result))  # a word of Python's own
+    # The field's name is a keyword of Python.
+    getattr(answer, "return").CopyFrom(values.to_struct(result))
     return answer
 
 
 def _strip_resource_mark(value: PropertyValue) -> PropertyValue:
-    """Return an exported value without the mark that the SDK puts on resources in previews."""
+    """Return an exported value without the SDK's mark on resources in previews."""
     if isinstance(value, dict):
         return {
             key: _strip_resource_mark(v) for key, v in value.items() if key != "@isPulumiResource"

@@ -3,7 +3,8 @@
 The SDK sends registrations only once the program's body has returned or awaits something. So a
 stack transformation, which runs inside every resource's constructor, and replacements of the SDK's
 functions see the features that a body uses before the first request. Unsupported features are
-collected and reported together; from then on nothing more is registered.
+collected and reported together; from then on nothing more is registered. `run_program` calls this
+module.
 """
 
 import asyncio
@@ -53,7 +54,7 @@ class TaskTrace:
     """The program's own lines where a task failed, and the traceback as Python prints it."""
 
     stack: traceback.StackSummary
-    text: str
+    printed_traceback: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ class ProgramFiles:
         )
 
     def format_line(self, filename: str, number: int | None) -> str:
-        """Format a line as `file.py:12`, relative to the first folder that contains the file."""
+        """Format a line as `file.py:12`, relative to the program's folder."""
         for folder in self.folders:
             if filename.startswith(str(folder) + os.sep):
                 return f"{filename.removeprefix(str(folder) + os.sep)}:{number}"
@@ -90,7 +91,7 @@ class ProgramFiles:
 def explain_failure(
     error: BaseException, files: ProgramFiles, traces: Sequence[TaskTrace] = ()
 ) -> ProgramError:
-    """Return the exception that ended a program as an error for the program's author.
+    """Return an error for the program's author, made of the exception of a program.
 
     `traces` are used where the exception lost the lines that raised it.
     """
@@ -120,7 +121,9 @@ def _format_traceback(
     last_line = "".join(summary.format_exception_only()).rstrip()
     chain = list(_walk_chain(summary))
     if not any(files.find_line(part.stack) for part in chain):
-        task_stack = next((trace.stack for trace in traces if trace.text.endswith(last_line)), None)
+        task_stack = next(
+            (trace.stack for trace in traces if trace.printed_traceback.endswith(last_line)), None
+        )
         if task_stack is None:
             return last_line
         summary.stack = task_stack
@@ -191,7 +194,7 @@ class StrayFailures:
         return task
 
     def _record_task_failure(self, task: asyncio.Task[Any]) -> None:
-        # Asking for the exception would count as hearing of it.
+        # `task.exception()` would mark the exception as retrieved, as if the program had seen it.
         frames = task.get_stack()
         own_indexes = [
             i for i, frame in enumerate(frames) if self.files.contains(frame.f_code.co_filename)
@@ -232,7 +235,7 @@ class UnsupportedFeatures:
     messages: list[str] = field(default_factory=list)
 
     def build_error(self) -> ProgramError | None:
-        """Return an error with every unsupported feature and its line, or None if none was used."""
+        """Return an error with every used unsupported feature and its line, or None."""
         if not self.messages:
             return None
         if len(self.messages) == 1:
@@ -248,14 +251,14 @@ class UnsupportedFeatures:
         )
 
     def check_resource(self, args: pulumi.ResourceTransformationArgs) -> None:
-        """Check a resource in its constructor; installed by `register_stack_transformation`."""
+        """Record an unsupported resource in its constructor, as a stack transformation."""
         reason = _explain_foreign_package(args) or _explain_unsupported_options(args)
         if reason:
             self._record(f"resource '{args.name}' {reason}", args.resource)
 
     @contextmanager
     def block_functions(self) -> Iterator[None]:
-        """Make the SDK's functions that need a plugin or a callback raise until the end."""
+        """Make SDK functions with a plugin or callback raise RunError while the context runs."""
         names = (name for name in (*_TRANSFORMS, *_CALLS) if hasattr(runtime, name))
         originals = {name: getattr(runtime, name) for name in names}
         try:
@@ -272,20 +275,23 @@ class UnsupportedFeatures:
                 setattr(runtime, name, original)
 
     def _block_function(self, name: str) -> Callable[..., NoReturn]:
-        def refused(*_args: object, **_options: object) -> NoReturn:
+        def refuse_call(*_args: object, **_options: object) -> NoReturn:
             raise pulumi.RunError(self._record(f"the program calls pulumi.runtime.{name}"))
 
-        return refused
+        return refuse_call
 
     def _block_foreign_calls(self, original: Callable[..., object]) -> Callable[..., object]:
-        """Return a function that calls Pulumi's and gpuform's own functions and refuses others."""
+        """Return a function for calls of Pulumi's and gpuform's own functions only.
 
-        def refused(tok: str, *args: object, **options: object) -> object:
+        Other calls are recorded and raise RunError.
+        """
+
+        def refuse_foreign_call(tok: str, *args: object, **options: object) -> object:
             if tok.startswith(("pulumi:", f"{PLUGIN_PACKAGE}:")):
                 return original(tok, *args, **options)
             raise pulumi.RunError(self._record(f"the program calls {tok}"))
 
-        return refused
+        return refuse_foreign_call
 
     def _record(self, feature: str, resource: pulumi.Resource | None = None) -> str:
         line = self._find_line(resource)
@@ -345,12 +351,12 @@ class Gate:
     """Passes requests to the monitor as long as no unsupported feature was used."""
 
     monitor: ResourceMonitor
-    refusals: UnsupportedFeatures
+    unsupported: UnsupportedFeatures
 
     def RegisterResource(  # noqa: N802 - the protocol's name
         self, request: resource_pb2.RegisterResourceRequest
     ) -> resource_pb2.RegisterResourceResponse:
-        if self.refusals.messages:
+        if self.unsupported.messages:
             raise RpcError(grpc.StatusCode.UNAVAILABLE, "the program was refused")
         return self.monitor.RegisterResource(request)
 

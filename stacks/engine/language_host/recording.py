@@ -1,6 +1,7 @@
 """Run a program without changing anything: record its declarations and answer with given outputs.
 
-`stacks.manifests` and `convert` call `record` to learn what a program declares.
+The topology export and `convert` call `record` to learn what a program declares; `run_program` runs
+it.
 """
 
 import threading
@@ -50,7 +51,7 @@ def record(
     config: Mapping[str, str],
     run_topology: TopologyRunner | None = None,
 ) -> Recorded:
-    """Run the program with another configuration, as a preview, and return its declarations.
+    """Run the program as a preview with another configuration; return the declarations.
 
     `run_topology` runs a program that is a topology.
 
@@ -96,19 +97,21 @@ class Recorder:
     def RegisterResource(  # noqa: N802
         self, request: resource_pb2.RegisterResourceRequest
     ) -> resource_pb2.RegisterResourceResponse:
-        asked = self._record_request(request, parse_registration)
-        id_, outputs = self._answer_request(asked) if asked.custom else ("", {})
+        registration = self._record_request(request, parse_registration)
+        id_, outputs = self._answer_request(registration) if registration.custom else ("", {})
         return resource_pb2.RegisterResourceResponse(
-            urn=asked.urn, id=id_, object=values.to_struct(outputs) if asked.custom else None
+            urn=registration.urn,
+            id=id_,
+            object=values.to_struct(outputs) if registration.custom else None,
         )
 
     def ReadResource(  # noqa: N802
         self, request: resource_pb2.ReadResourceRequest
     ) -> resource_pb2.ReadResourceResponse:
-        asked = self._record_request(request, parse_read)
-        _, outputs = self._answer_request(asked)
+        read = self._record_request(request, parse_read)
+        _, outputs = self._answer_request(read)
         return resource_pb2.ReadResourceResponse(
-            urn=asked.urn, id=asked.id, properties=values.to_struct(outputs)
+            urn=read.urn, id=read.id, properties=values.to_struct(outputs)
         )
 
     def RegisterResourceOutputs(  # noqa: N802
@@ -118,7 +121,7 @@ class Recorder:
             self.recorded.outputs = values.from_struct(request.outputs)
         return empty_pb2.Empty()
 
-    def working(self) -> AbstractContextManager[None]:
+    def track_work(self) -> AbstractContextManager[None]:
         return nullcontext()
 
     def declare(self, declaration: Registration | Read) -> language.ResourceResult:

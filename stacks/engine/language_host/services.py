@@ -22,6 +22,8 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.machine import require_version
 from gpuform.stacks.engine.planning import Diagnostic, EventBus, Severity
 
+# Without SECRETS the SDK would send secrets as plain values. Transforms, hooks and output values
+# are left out: programs that use them need the Pulumi CLI.
 FEATURES = (
     resource_pb2.RESOURCE_MONITOR_FEATURE_SECRETS,
     resource_pb2.RESOURCE_MONITOR_FEATURE_RESOURCE_REFERENCES,
@@ -63,7 +65,7 @@ class RpcError(grpc.RpcError):  # type: ignore[misc]  # grpc ships no types
 
 
 def build_unimplemented_method(name: str) -> Callable[[object], NoReturn]:
-    """Return a method that answers as a server without this method of the protocol.
+    """Return a method answering like a server without this method of the protocol.
 
     Raises:
         AttributeError: `name` is not a name of the protocol.
@@ -91,6 +93,7 @@ class Engine:
 
     def Log(self, request: _LogRequest) -> empty_pb2.Empty:  # noqa: N802
         severity = _SEVERITIES.get(request.severity, "info")
+        # As under the CLI, a logged error alone does not fail the run.
         self.events.emit(Diagnostic(severity, request.message, request.urn))
         return empty_pb2.Empty()
 
@@ -124,8 +127,8 @@ class Program:
     secret_keys: Sequence[str]
     parallel: int
 
-    def secrets(self) -> set[str]:
-        """The secret values of the configuration, and the platforms' keys wherever they are."""
+    def collect_secrets(self) -> set[str]:
+        """Return the configuration's secret values, and the platforms' keys from all sources."""
         configured = {self.config[key] for key in self.secret_keys}
         return {*configured, *Settings(config=self.config.get).list_secrets()}
 

@@ -1,4 +1,8 @@
-"""Run providers in the engine's process, as Pulumi's own hosts run them in theirs."""
+"""Run providers in the engine's process, as Pulumi's own hosts run them in theirs.
+
+Planning and the step executor call `ProviderHost`; it calls dynamic providers and gpuform's
+lifecycles.
+"""
 
 from gpuform.stacks.engine.provider_host.host import (
     Created,

@@ -1,14 +1,14 @@
 """Run providers in the engine's process, as Pulumi's own hosts run them in theirs.
 
-A dynamic provider is the pickled object in a resource's `__provider` property; one of gpuform's
-resources in plugin form has the provider of
-its type, with the settings of the provider that `provider` refers to. Providers get the values that
-they get under the Pulumi CLI: plain
-values (no secrets), doubles for numbers, `pulumi.output.Unknown` for unknown values; secrets in
-their answers are marked again by Pulumi's
-rules. What the stock host drops (the URN, the timeout, cancellation, progress, partial success)
-reaches gpuform's lifecycles through
-`ProviderContext`. Called by planning and the step executor.
+A dynamic provider is the pickled object in a resource's `__provider` property; a gpuform resource
+in
+plugin form has the provider of its type, with the settings of the provider that `provider` refers
+to. Providers get the values that they get under the Pulumi CLI: plain values (no secrets), doubles
+for numbers, `pulumi.output.Unknown` for unknown values; secrets in their answers are marked again
+by
+Pulumi's rules. What the stock host drops (the URN, the timeout, cancellation, progress, partial
+success) reaches gpuform's lifecycles through `ProviderContext`. Planning and the step executor call
+this module.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -72,11 +72,13 @@ class Created:
     init_errors: Sequence[str] = ()
 
 
-CallFactory = Callable[[str, float | None], ProviderContext]
+ContextFactory = Callable[[str, float | None], ProviderContext]
 
 OnGone = Callable[[str], None]
-"""Hears that the object of one of gpuform's resources is gone, with the id of what explains it:
-its own, or that of the object with which it fell."""
+"""Receives the id of the missing object that explains why an object is gone.
+
+This is the id of the object itself, or of the object that contained it.
+"""
 
 
 def _ignore_gone(_cause: str) -> None:
@@ -87,13 +89,14 @@ def _ignore_gone(_cause: str) -> None:
 class ProviderHost:
     """The providers of one run, each created and configured once.
 
-    `config` is the stack's complete configuration in plain text under full keys; `new_call` makes
+    `config` is the stack's complete configuration in plain text under full keys; `create_context`
+    makes
     the context of a provider call from a URN and a timeout in seconds.
     """
 
     project: str
     config: Mapping[str, str]
-    new_call: CallFactory
+    create_context: ContextFactory
     plugins: PluginProviders = field(init=False)
     _dynamic: DynamicProviders = field(init=False)
 
@@ -109,10 +112,11 @@ class ProviderHost:
             inputs, problems = self.plugins.check(news)
             return inputs, [Failure(problem.path, problem.reason) for problem in problems]
         served = self._get_provider(urn, provider, news, olds)
-        with self._call_context("check", urn, olds, news) as call:
+        with self._call_context("check", urn, olds, news) as context:
             result = served.check(to_provider(olds), to_provider(news))
             failures = [
-                Failure(str(f.property), call.redact(str(f.reason))) for f in result.failures or ()
+                Failure(str(f.property), context.redact(str(f.reason)))
+                for f in result.failures or ()
             ]
             inputs = self._convert_answer(served, urn, dict(result.inputs), news, news)
         return inputs, failures
@@ -129,12 +133,13 @@ class ProviderHost:
     ) -> Diff:
         """Compare the last outputs with new inputs; with `refreshing`, only to report drift."""
         if is_provider(type_of(urn)):
+            # As in Pulumi without DiffConfig: a provider is updated in place and never replaced.
             changed = bool(find_changed_keys(olds, news))
             return Diff(changes=changed, replaces=(), delete_before_replace=False)
         served = self._get_provider(urn, provider, news, olds)
         plain_olds, plain_news = _to_comparable(served, olds, news)
-        with self._call_context("diff", urn, olds, news) as call:
-            call.refreshing = refreshing
+        with self._call_context("diff", urn, olds, news) as context:
+            context.refreshing = refreshing
             fields: Sequence[FieldChange] | None = None
             if isinstance(served, Lifecycle):
                 result, fields = served.diff_with_changes(id_, plain_olds, plain_news)
@@ -163,7 +168,7 @@ class ProviderHost:
     def predict_removed_nodes(
         self, urn: str, id_: str, olds: PropertyMap, news: PropertyMap, provider: str = ""
     ) -> RemovedNodes | None:
-        """Predict, while planning, the nodes that an update removes; None if unknown."""
+        """Predict, while planning, the nodes removed by an update; return None if unknown."""
         served = self._get_provider(urn, provider, news, olds)
         if not isinstance(served, Lifecycle):
             return None
@@ -173,7 +178,7 @@ class ProviderHost:
     def predict_nodes_removed_with_object(
         self, urn: str, id_: str, outputs: PropertyMap, because: str, provider: str = ""
     ) -> RemovedNodes | None:
-        """Predict, while planning, the nodes that an object's removal removes; None if unknown."""
+        """Predict, while planning, the nodes removed with an object; return None if unknown."""
         served = self._get_provider(urn, provider, outputs)
         if not isinstance(served, Lifecycle):
             return None
@@ -183,7 +188,7 @@ class ProviderHost:
     def find_foreign_objects(
         self, urn: str, id_: str, outputs: PropertyMap, provider: str = ""
     ) -> Sequence[str]:
-        """Return, while planning, the names of objects that others have put into an object."""
+        """Return, while planning, the names of other people's objects inside an object."""
         served = self._get_provider(urn, provider, outputs)
         if not isinstance(served, Lifecycle):
             return ()
@@ -199,20 +204,22 @@ class ProviderHost:
         *,
         replaces: str = "",
     ) -> Created:
-        """Create the object; `replaces` is the id of the replaced object if that still exists.
+        """Create the object; `replaces` is the id of a replaced object in existence.
 
         Raises:
             ProviderError: no object exists.
         """
         served = self._get_provider(urn, provider, inputs)
-        with self._call_context("create", urn, inputs, timeout=timeout) as call:
-            call.replaced_id = replaces
+        with self._call_context("create", urn, inputs, timeout=timeout) as context:
+            context.replaced_id = replaces
             result = served.create(to_provider(inputs))
             id_ = str(result.id or "")
         if not id_:
             raise ProviderError("the provider did not return an ID from create")
-        outputs = self._convert_saved_answer(served, urn, call, result.outs, inputs, known=inputs)
-        return Created(id_, outputs, _list_init_errors(call))
+        outputs = self._convert_saved_answer(
+            served, urn, context, result.outs, inputs, known=inputs
+        )
+        return Created(id_, outputs, _list_init_errors(context))
 
     def find_created(
         self, urn: str, inputs: PropertyMap, timeout: float | None, provider: str = ""
@@ -240,10 +247,12 @@ class ProviderHost:
     ) -> Created:
         """Update the object in place."""
         served = self._get_provider(urn, provider, news)
-        with self._call_context("update", urn, olds, news, timeout=timeout) as call:
+        with self._call_context("update", urn, olds, news, timeout=timeout) as context:
             result = served.update(id_, to_provider(olds), to_provider(news))
-            outputs = self._convert_saved_answer(served, urn, call, result.outs, news, known=olds)
-        return Created(id_, outputs, _list_init_errors(call))
+            outputs = self._convert_saved_answer(
+                served, urn, context, result.outs, news, known=olds
+            )
+        return Created(id_, outputs, _list_init_errors(context))
 
     def delete(
         self,
@@ -255,12 +264,12 @@ class ProviderHost:
         *,
         on_gone: OnGone = _ignore_gone,
     ) -> None:
-        """Delete the object; call `on_gone` if it did not exist any more."""
+        """Delete the object; call `on_gone` for an object already missing."""
         served = self._get_provider(urn, provider, outputs)
-        with self._call_context("delete", urn, outputs, timeout=timeout) as call:
+        with self._call_context("delete", urn, outputs, timeout=timeout) as context:
             served.delete(id_, to_provider(outputs))
-            if call.was_already_deleted:
-                on_gone(call.deleted_with_id or id_)
+            if context.was_already_deleted:
+                on_gone(context.deleted_with_id or id_)
 
     def check_deletion(
         self, urn: str, outputs: PropertyMap, provider: str = "", others: Sequence[str] = ()
@@ -283,7 +292,7 @@ class ProviderHost:
         as_of: float | None = None,
         on_gone: OnGone = _ignore_gone,
     ) -> tuple[Created, PropertyMap | None] | None:
-        """Read the object, with new inputs if the provider returns them.
+        """Read the object, with new inputs where the provider returns inputs.
 
         Args:
             as_of: a time by `time.monotonic`; an answer read since then may be used.
@@ -294,33 +303,37 @@ class ProviderHost:
         """
         served = self._get_provider(urn, provider, outputs, inputs)
         holder = {**inputs, **outputs}
-        with self._call_context("read", urn, holder, timeout=timeout) as call:
-            call.fresh_since = as_of
+        with self._call_context("read", urn, holder, timeout=timeout) as context:
+            context.fresh_since = as_of
             result = served.read(id_, to_provider(outputs))
+            # In Pulumi's protocol an empty id says that the object does not exist.
             if not result.id:
                 if isinstance(served, Lifecycle) and not served.is_bound:
-                    on_gone(call.deleted_with_id or id_)
+                    on_gone(context.deleted_with_id or id_)
                 return None
-            # As in Pulumi: a value stays the secret that it was in the last outputs.
+            # As in Pulumi, a value that was secret in the last outputs stays secret.
             read = self._convert_answer(served, urn, result.outs, outputs, holder)
             read_inputs = None
             if result.inputs is not None:
                 read_inputs = self._convert_answer(served, urn, result.inputs, inputs, holder)
-        return Created(str(result.id), read, _list_init_errors(call)), read_inputs
+        return Created(str(result.id), read, _list_init_errors(context)), read_inputs
 
     def can_find_created(self, resource: ResourceState) -> bool:
-        """Return True if the next create finds an interrupted one's object, as gpuform's do."""
+        """Return True if the provider's next create finds the object of an interrupted create.
+
+        All of gpuform's providers do.
+        """
         return self._find_lifecycle(resource) is not None
 
     def list_part_ids(self, resource: ResourceState) -> list[str]:
-        """Return the ids of the resource's parts; empty for a resource that is one object."""
+        """Return the ids of the resource's parts; empty for a resource without parts."""
         lifecycle = self._find_lifecycle(resource)
         name = lifecycle.parts_field if lifecycle else ""
         part_ids = values.unwrap_secrets(resource.outputs.get(name))
         return [str(part_id) for part_id in part_ids] if isinstance(part_ids, list) else []
 
     def get_part_type(self, resource: ResourceState) -> str:
-        """Return the type that each part would have as its own resource, or ""."""
+        """Return the type of a part as its own resource, or "" without parts."""
         lifecycle = self._find_lifecycle(resource)
         if lifecycle is None or not lifecycle.parts_kind:
             return ""
@@ -332,7 +345,7 @@ class ProviderHost:
         return isinstance(served, Lifecycle) and served.is_bound
 
     def count_gpus(self, resource: ResourceState) -> int | None:
-        """Return the number of the resource's GPUs by its inputs, or None if that is unknown."""
+        """Return the number of the resource's GPUs by the inputs, or None if unknown."""
         try:
             lifecycle = self._find_lifecycle(resource)
         except EngineError:
@@ -348,7 +361,7 @@ class ProviderHost:
         return lifecycle.drift_outputs if lifecycle else frozenset()
 
     def get_volatile_outputs(self, resource: ResourceState) -> frozenset[str] | None:
-        """Return the outputs that change by themselves; None for resources of other providers."""
+        """Return the outputs free to change by themselves; None for other providers' resources."""
         try:
             lifecycle = self._find_lifecycle(resource)
         except EngineError:
@@ -356,7 +369,7 @@ class ProviderHost:
         return lifecycle.volatile_outputs if lifecycle else None
 
     def _find_lifecycle(self, resource: ResourceState) -> Lifecycle[Any, Any] | None:
-        """That of one of gpuform's resources; None for any other."""
+        """Return the lifecycle of a gpuform resource, or None for any other resource."""
         if not resource.custom:
             return None
         if PROVIDER_KEY not in resource.inputs and not is_plugin(resource.type):
@@ -368,19 +381,19 @@ class ProviderHost:
         self,
         served: ResourceProvider,
         urn: str,
-        call: ProviderContext,
+        context: ProviderContext,
         outs: Mapping[str, Any] | None,
         inputs: PropertyMap,
         known: PropertyMap,
     ) -> PropertyMap:
-        """Convert the answer about an object that exists, even if the answer is invalid.
+        """Convert the answer about an existing object, even an invalid answer.
 
         An invalid answer leaves the values that were known before, and a reason in `init_errors`.
         """
         try:
             return self._convert_answer(served, urn, outs, inputs, inputs)
         except Exception as error:  # noqa: BLE001 - a provider may return anything
-            call.init_errors.append(
+            context.init_errors.append(
                 f"the object exists, but the provider's answer about it: {error}"
             )
             provider = {key: inputs[key] for key in (PROVIDER_KEY,) if key in inputs}
@@ -394,10 +407,11 @@ class ProviderHost:
         inputs: PropertyMap,
         holder: PropertyMap,
     ) -> PropertyMap:
-        """Convert a provider's answer, with its secrets and with the provider that `holder` has.
+        """Convert a provider's answer, marking secrets and adding the provider of `holder`.
 
         In plugin form the models say what is secret besides the secrets of the inputs.
         """
+        # As the stock host: `__provider` is copied from the inputs, whatever the answer has.
         properties = from_provider({k: v for k, v in (answer or {}).items() if k != PROVIDER_KEY})
         if isinstance(served, Lifecycle):
             properties = values.mark_renamed_secrets(properties, inputs, served.inputs.model_fields)
@@ -412,6 +426,7 @@ class ProviderHost:
         if is_plugin(type_of(urn)):
             with raise_as_provider_error():
                 return self.plugins.get_lifecycle(type_of(urn), reference)
+        # The first that has it: while the new `__provider` is unknown, the old one is asked.
         pickled = next(
             (
                 pickled_text
@@ -429,30 +444,30 @@ class ProviderHost:
         self, verb: str, urn: str, *property_maps: PropertyMap, timeout: float | None = None
     ) -> Iterator[ProviderContext]:
         """Enter the context of a provider call, which redacts the secrets of the given values."""
-        call = self.new_call(urn, timeout)
+        context = self.create_context(urn, timeout)
         for properties in property_maps:
-            call.add_secrets(values.collect_secret_texts(properties))
+            context.add_secrets(values.collect_secret_texts(properties))
         with (
             trace_span("provider", verb, urn),
-            use_context(call),
-            raise_as_provider_error(call.redact),
+            use_context(context),
+            raise_as_provider_error(context.redact),
         ):
-            yield call
+            yield context
 
 
-def _list_init_errors(call: ProviderContext) -> tuple[str, ...]:
+def _list_init_errors(context: ProviderContext) -> tuple[str, ...]:
     """Return why an object is not ready, with secrets redacted."""
-    return tuple(map(call.redact, call.init_errors))
+    return tuple(map(context.redact, context.init_errors))
 
 
 def _to_comparable(
     served: ResourceProvider, olds: PropertyMap, news: PropertyMap
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return old outputs and new inputs in the form that the provider compares.
+    """Return old outputs and new inputs in the form for the provider's comparison.
 
     Outputs written in plugin form do not say which provider manages the resource. The engine puts
-    the provider into the state itself: for one of
-    gpuform's resources that is no change.
+    the
+    provider into the state itself: for a gpuform resource that is no change.
     """
     plain_olds, plain_news = to_provider(olds), to_provider(news)
     if isinstance(served, Lifecycle) and PROVIDER_KEY in plain_news:

@@ -1,10 +1,9 @@
 """Load the providers of resources, and convert property values for dynamic providers.
 
-Lifecycles run in the engine's process, as dynamic resources do. Under the Pulumi CLI each provider
-is a process of the plugin with the same
-inputs. Values are as in Pulumi's stock host: doubles for numbers, `pulumi.output.Unknown` for
-unknown values, the SDK's classes for files, a
-resource's id (a component's URN) for a resource.
+`ProviderHost` calls this module. Lifecycles run in the engine's process, as dynamic resources do.
+Under the Pulumi CLI each provider is a process of the plugin with the same inputs. Values are as in
+Pulumi's stock host: doubles for numbers, `pulumi.output.Unknown` for unknown values, the SDK's
+classes for files, a resource's id (a component's URN) for a resource.
 """
 
 import base64
@@ -51,6 +50,7 @@ def _to_provider_value(value: PropertyValue) -> Any:
     if isinstance(value, str | bool) or value is None:
         return value
     if isinstance(value, int | float):
+        # Under the CLI providers get 1.0, never 1: programs that rely on int would fail there.
         return float(value)
     if isinstance(value, Secret):
         return _to_provider_value(value.value)
@@ -93,7 +93,7 @@ def from_provider(properties: Mapping[str, Any]) -> PropertyMap:
 
 def _to_property(value: Any) -> PropertyValue:
     if isinstance(value, str):
-        value.encode()  # what is not text would spoil the whole state
+        value.encode()  # raises for half a surrogate pair, which no checkpoint can hold
         return str(value)
     if isinstance(value, bool) or value is None:
         return value
@@ -133,11 +133,12 @@ class ProviderError(EngineError):
     cause: GpuformError | None = None
 
     @classmethod
-    def of(cls, cause: GpuformError, redacted: Callable[[str], str]) -> Self:
+    def from_cause(cls, cause: GpuformError, redact: Callable[[str], str]) -> Self:
         """Create the error from a lifecycle's; the message is the redacted text with the hint."""
-        cause.redact(redacted)
-        cause.__traceback__ = cause.__context__ = None  # frames hold what is secret
-        provider_error = cls(redacted(str(cause)))
+        cause.redact(redact)
+        # The frames of the traceback hold secrets in their local variables.
+        cause.__traceback__ = cause.__context__ = None
+        provider_error = cls(redact(str(cause)))
         provider_error.cause = cause
         return provider_error
 
@@ -152,7 +153,7 @@ class OutOfCredit(ProviderError):
 
 
 @contextmanager
-def raise_as_provider_error(redacted: Callable[[str], str] = str) -> Iterator[None]:
+def raise_as_provider_error(redact: Callable[[str], str] = str) -> Iterator[None]:
     """Raise a provider's exceptions as ProviderError, with secrets redacted.
 
     gpuform's lifecycles raise messages; of a program's own provider the traceback helps the user.
@@ -163,13 +164,13 @@ def raise_as_provider_error(redacted: Callable[[str], str] = str) -> Iterator[No
         raise
     except GpuformError as error:
         kind = OutOfCredit if isinstance(error, NoCredit) else ProviderError
-        raise kind.of(error, redacted) from None
+        raise kind.from_cause(error, redact) from None
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a provider may raise anything
         frames = traceback.extract_tb(error.__traceback__)
         own = [frame for frame in frames if not frame.filename.startswith(_OWN_FOLDER)]
         lines = traceback.format_list(own) + traceback.format_exception_only(error)
         raise ProviderError(
-            redacted("Traceback (most recent call last):\n" + "".join(lines).rstrip())
+            redact("Traceback (most recent call last):\n" + "".join(lines).rstrip())
         ) from None
 
 
@@ -186,7 +187,7 @@ class DynamicProviders:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def get_provider(self, pickled: str) -> ResourceProvider:
-        """Return the provider that a resource's `__provider` holds. Raises ProviderError."""
+        """Return the provider pickled in a resource's `__provider`. Raises ProviderError."""
         with self._lock:
             if pickled not in self._loaded:
                 self._loaded[pickled] = self._load(pickled)
@@ -201,18 +202,21 @@ class DynamicProviders:
                 hint="the module that defines it must be importable from the project",
             ) from None
         with raise_as_provider_error():
+            # As the stock host: once per pickled provider, with the whole configuration of the
+            # stack.
             provider.configure(ConfigureRequest(Config(dict(self.config), self.project)))
         return provider
 
 
 def _unpickle(pickled: str) -> ResourceProvider:
-    """Load a provider as Pulumi's host does; the SDK unwraps outputs and secrets in it."""
+    """Load a provider as Pulumi's host does, with outputs and secrets in the provider unwrapped."""
 
     def load() -> ResourceProvider:
         provider: ResourceProvider = dill.loads(base64.b64decode(pickled))  # noqa: S301 - its format
         return provider
 
-    # The SDK's own name: without it a provider without outputs is still read.
+    # A private function of the SDK, which unwraps outputs and secrets in the provider. An SDK
+    # without it still loads providers that hold none.
     run = getattr(_serialization, "_deserialize", None)
     return load() if run is None else run(load)
 
@@ -227,7 +231,7 @@ class PluginProviders:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def configure_from_state(self, entries: Iterable[ResourceState]) -> None:
-        """Configure the providers among the entries of a state with their stored inputs."""
+        """Configure all live plugin providers of a state with the stored inputs."""
         for entry in entries:
             if entry.type == PLUGIN_PROVIDER_TYPE and not entry.delete:
                 self.configure(entry.urn, entry.inputs)
@@ -237,7 +241,7 @@ class PluginProviders:
         with self._lock:
             self._inputs[urn] = inputs
             self._lifecycles = {
-                key: made for key, made in self._lifecycles.items() if key[0] != urn
+                key: lifecycle for key, lifecycle in self._lifecycles.items() if key[0] != urn
             }
 
     def check(self, inputs: PropertyMap) -> tuple[PropertyMap, list[Problem]]:
@@ -263,7 +267,7 @@ class PluginProviders:
             return self._lifecycles[key]
 
     def invoke(self, token: str, arguments: PropertyMap, reference: str) -> PropertyMap:
-        """Call a function and return its answer. Raises GpuformError."""
+        """Call a function of the plugin and return the answer. Raises GpuformError."""
         from gpuform.providers.plugin.settings import call_function  # noqa: PLC0415
 
         with self._lock:

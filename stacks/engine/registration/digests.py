@@ -1,11 +1,11 @@
 """Compute the digests that bind a saved plan, and index registrations for rules.
 
-Differences that a run or a refresh without changes leaves behind do not count: times, positions in
-the program, the order of names, and outputs that nobody declared. Where a program uses such an
-output, its registration differs.
-
-A provider that is defined in the program is pickled with its code. Pickled sets have another order
-in each process, and the code names its folder; neither is a change of the provider.
+`deployment.options` builds the basis of plans from the digests; the monitor compares declarations
+and asks rules. Differences that a run or a refresh without changes leaves behind do not count:
+times, positions in the program, the order of names, and outputs that nobody declared. Where a
+program uses such an output, its registration differs. A provider that is defined in the program is
+pickled with its code. Pickled sets have another order in each process, and the code names its
+folder; neither is a change of the provider.
 """
 
 import base64
@@ -27,6 +27,7 @@ from gpuform.stacks.engine.state import ResourceState, Snapshot
 from gpuform.stacks.engine.urn import is_provider
 from gpuform.stacks.engine.values import Json, PropertyMap, PropertyValue, Secret, value_json
 
+# Opcodes that only number or frame the parts of a pickle, differently in each process.
 _MEMO = frozenset(
     {"MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT", "GET", "BINGET", "LONG_BINGET", "FRAME"}
 )
@@ -69,12 +70,12 @@ _UNDIGESTED_FIELDS = frozenset({*_VOLATILE_FIELDS, "type", "name", "custom", "in
 
 
 def compute_digest(digest: Digest, *parts: Json) -> str:
-    """Return the digest of JSON values, independent of the order of their keys."""
+    """Return the digest of JSON values, independent of the order of keys."""
     return digest(json.dumps(parts, sort_keys=True, separators=(",", ":")).encode())
 
 
 def compute_state_digests(snapshot: Snapshot, digest: Digest) -> dict[str, str]:
-    """Return one digest for each URN in the state, over all its entries and pending operations."""
+    """Return one digest for each URN in the state, over all entries and pending operations."""
     digests_by_urn: dict[str, list[str]] = {}
     entries = [("", resource) for resource in snapshot.resources]
     entries += [(pending.type, pending.resource) for pending in snapshot.pending_operations]
@@ -90,7 +91,7 @@ def compute_state_digests(snapshot: Snapshot, digest: Digest) -> dict[str, str]:
 def compute_config_digests(
     config: Mapping[str, str], secret_keys: Collection[str], digest: Digest
 ) -> dict[str, str]:
-    """Return one digest for each configuration value, by its full key."""
+    """Return one digest for each configuration value, by full key."""
     return {
         key: compute_digest(digest, "config", key, value, key in secret_keys)
         for key, value in config.items()
@@ -120,7 +121,7 @@ def compute_registration_digests(
 
 
 def compute_export_digest(names: Iterable[str], digest: Digest) -> dict[str, str]:
-    """Return the digest of the names of a program's exports; their values are not declared."""
+    """Return the digest of the names of a program's exports, without the values."""
     return {EXPORTS: compute_digest(digest, "program", EXPORTS, *sorted(names))}
 
 
@@ -135,7 +136,7 @@ def _compute_digests(urn: str, parts: Mapping[str, Any], digest: Digest) -> dict
 
 
 def _is_unknown(value: PropertyValue) -> bool:
-    """Return True if the value stands for the unknown id of an object that is read."""
+    """Return True for the text of an unknown id."""
     return isinstance(value, str) and values.is_unknown_text(value)
 
 
@@ -153,7 +154,8 @@ def _to_comparable_entry(state: ResourceState) -> dict[str, Json]:
     for field in fields(state):
         value = getattr(state, field.name)
         if field.name in _VOLATILE_FIELDS or (is_provider(state.type) and field.name == "inputs"):
-            continue  # a provider's inputs are the configuration, which has digests of its own
+            # A provider's inputs are the configuration, which has its own digests.
+            continue
         if field.name == "outputs":
             value = _select_echoed_outputs(state)
         elif isinstance(value, list):
@@ -166,7 +168,7 @@ def _to_comparable_entry(state: ResourceState) -> dict[str, Json]:
 
 
 def _select_echoed_outputs(state: ResourceState) -> PropertyMap:
-    """Return the outputs that are the last observed values of inputs."""
+    """Return the outputs with the name of an input: its last observed values."""
     if state.external or is_provider(state.type):
         return {}
     shared = {key: item for key, item in state.outputs.items() if key in state.inputs}
@@ -214,7 +216,7 @@ class RegistrationIndex:
         return self._by_type.get(type_, ())
 
     def find_with_inputs(self, type_: str, texts: Mapping[str, object]) -> Sequence[Registration]:
-        """Return the registrations of a type with these inputs; none if an input is unknown."""
+        """Return the registrations of a type with equal inputs; none for an unknown input."""
         key = (type_, tuple(texts))
         if key not in self._by_inputs:
             self._by_inputs[key] = {}
@@ -244,7 +246,7 @@ def _add_to_index(
 
 
 def _select_values(inputs: Mapping[str, object], names: _Values) -> _Values:
-    """Return the values of these input names, or nothing unless all are known strings."""
+    """Return the values of `names`, or an empty tuple unless all are known strings."""
     values = [inputs.get(name) for name in names]
     texts = tuple(value for value in values if isinstance(value, str))
     return texts if len(texts) == len(names) else ()

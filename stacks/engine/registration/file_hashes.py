@@ -28,6 +28,7 @@ _FOLDER_OF_PULUMI: Final = ".pulumi"
 """Files and folders of this name are no part of an archive of a folder."""
 
 _BLOCK: Final = 512
+# Fields of the ustar header.
 _NAME_LENGTH, _PREFIX_LENGTH = 100, 155
 _FETCH_TIMEOUT_S: Final = 60.0
 
@@ -35,7 +36,7 @@ Member = tuple[str, bytes]
 
 
 def add_file_hashes(properties: PropertyMap) -> PropertyMap:
-    """Return the properties with a hash in each asset and archive, also in those of an archive.
+    """Return the properties with a hash in each asset and archive, members of archives included.
 
     Relative paths start at the current folder, which is the program's.
 
@@ -72,7 +73,7 @@ def _compute_sha256(content: bytes) -> str:
 
 
 def _read_content(file: Asset | Archive) -> bytes:
-    """Return the bytes of an asset, or of an archive that is one file."""
+    """Return the bytes of an asset, or of a packed archive."""
     if isinstance(file, Asset) and file.text is not None:
         return file.text.encode()
     location = file.path or file.uri or ""
@@ -127,6 +128,7 @@ def _list_members(archive: Archive) -> Iterator[Member]:
 
 
 def _walk_files(folder: Path) -> Iterator[Path]:
+    # Go sorts names by their bytes.
     for path in sorted(folder.iterdir(), key=lambda entry: os.fsencode(entry.name)):
         if path.name == _FOLDER_OF_PULUMI:
             continue
@@ -158,22 +160,23 @@ def _unpack(archive: Archive) -> Iterator[Member]:
 
 
 def _build_tar(members: Iterable[Member]) -> bytes:
-    """Return the tar of the members as Go writes it; of two with one name the first counts."""
+    """Return the tar of the members as written by Go; of two with one name the first counts."""
     names: set[str] = set()
     blocks: list[bytes] = []
     for name, content in members:
         if name not in names:
             names.add(name)
-            blocks += [*_build_headers(name, len(content)), _pad(content)]
+            blocks += [*_build_headers(name, len(content)), _pad_to_block(content)]
+    # A tar ends with two blocks of zeros.
     return b"".join([*blocks, bytes(2 * _BLOCK)])
 
 
-def _pad(content: bytes) -> bytes:
+def _pad_to_block(content: bytes) -> bytes:
     return content + bytes(-len(content) % _BLOCK)
 
 
 def _build_headers(name: str, size: int) -> Iterator[bytes]:
-    """Yield the header of a file; before it, where the name does not fit, one of PAX."""
+    """Yield the header of a file, after a PAX header for a name too long for the fields."""
     encoded = name.encode()
     prefix, short = _split_name(encoded)
     if name.isascii() and len(short) <= _NAME_LENGTH:
@@ -184,12 +187,12 @@ def _build_headers(name: str, size: int) -> Iterator[bytes]:
     record = _build_pax_record(b"path", encoded)
     short_beside = _to_ascii(beside)[:_NAME_LENGTH].rstrip(b"/")
     yield _build_header(short_beside, len(record), kind=b"x", mode=0, has_devices=False)
-    yield _pad(record)
+    yield _pad_to_block(record)
     yield _build_header(_to_ascii(name), size)
 
 
 def _split_name(name: bytes) -> tuple[bytes, bytes]:
-    """Return the prefix and the rest of a name that is too long for one field, where both fit."""
+    """Return prefix and rest of a name too long for one field, where both parts fit."""
     if len(name) > _NAME_LENGTH:
         slash = name.rfind(b"/", 0, min(len(name), _PREFIX_LENGTH + 1))
         if 0 < slash <= _PREFIX_LENGTH and 0 < len(name) - slash - 1 <= _NAME_LENGTH:
@@ -229,5 +232,6 @@ def _build_header(
     end = (kind + bytes(100) + b"ustar\x0000" + bytes(64) + devices + prefix).ljust(
         _BLOCK - len(start) - 8, b"\0"
     )
+    # The checksum counts its own field as eight spaces.
     checksum = sum(start) + sum(end) + 8 * ord(" ")
     return start + b"%06o\0 " % checksum + end

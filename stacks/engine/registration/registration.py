@@ -68,6 +68,7 @@ def list_alias_urns(
     resource may be in the state under it too.
     """
     own_urns = [_resolve_alias(resource, alias, used) for alias in aliases]
+    # Pulumi's generateAliases: the URNs under the old parent, for the resource and each alias.
     inherited: list[str] = []
     if resource.parent in used:
         old_parent = used[resource.parent]
@@ -193,7 +194,7 @@ _VERBS = ("create", "update", "delete", "read")
 
 
 def find_source(declaration: "Registration | Read", root: str) -> Source | None:
-    """Return the program's own line that registers a resource, or None if it is unknown.
+    """Return the program's own line with the registration of a resource, or None if unknown.
 
     For a topology this is the line of its entry. `root` is the project's root folder.
     """
@@ -252,6 +253,7 @@ def parse_registration(
         property_dependencies={
             key: sorted(deps.urns) for key, deps in request.propertyDependencies.items()
         },
+        # Unset optional flags are inherited from the parent, False is not.
         protect=request.protect if request.HasField("protect") else None,
         retain_on_delete=request.retainOnDelete if request.HasField("retainOnDelete") else None,
         delete_before_replace=(
@@ -349,15 +351,15 @@ def _refuse_cli_features(request: "resource_pb2.RegisterResourceRequest") -> Non
         "an explicit provider of another package": bool(request.provider)
         and type_of(get_provider_urn(request.provider)) != PLUGIN_PROVIDER_TYPE,
     }
-    for option, present in refused.items():
-        if present:
+    for option, is_used in refused.items():
+        if is_used:
             raise EngineError(
                 f"resource '{request.name}' uses {option}, which the embedded engine cannot do",
                 hint=USE_THE_CLI,
             )
     package = request.type.split(":", 1)[0]
-    known = package in (DYNAMIC_PACKAGE, PLUGIN_PACKAGE) or is_provider(request.type)
-    if request.custom and not known:
+    is_known = package in (DYNAMIC_PACKAGE, PLUGIN_PACKAGE) or is_provider(request.type)
+    if request.custom and not is_known:
         raise EngineError(
             f"resource '{request.name}' is of package '{package}' ({request.type}); "
             "the embedded engine runs dynamic providers and gpuform's own",
@@ -390,11 +392,8 @@ def parse_timeouts(name: str, durations: Mapping[str, str | None]) -> dict[str, 
 
 
 def format_position(file: Path, line: int, root: str) -> str:
-    """Return a line of a file as registrations hold it.
-
-    `project:///` replaces the project's root.
-    """
-    return _intern_position(file.as_uri(), line, root)
+    """Format a line of a file in the form of registrations, with `project:///` for the root."""
+    return _format_interned_position(file.as_uri(), line, root)
 
 
 def _format_trace(trace: "source_pb2.StackTrace", root: str) -> list[str]:
@@ -402,11 +401,11 @@ def _format_trace(trace: "source_pb2.StackTrace", root: str) -> list[str]:
 
 
 def _format_request_position(position: "source_pb2.SourcePosition", root: str) -> str:
-    return _intern_position(position.uri, position.line, root)
+    return _format_interned_position(position.uri, position.line, root)
 
 
 @cache
-def _intern_position(uri: str, line: int, root: str) -> str:
+def _format_interned_position(uri: str, line: int, root: str) -> str:
     """Format a position of a declaration.
 
     All resources declared there share one text, because states hold a dozen positions for each.

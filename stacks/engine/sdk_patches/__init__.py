@@ -1,10 +1,8 @@
-"""What the Pulumi SDK wastes for each resource, and is spared while a program runs.
+"""Patch the Pulumi SDK while a program runs, so that it does less work for each resource.
 
-Each module is one patch: what it spares, what was measured, and how it knows the SDK that it is
-made for. Another SDK is left as it is: the program runs as before, only slower. What gpuform takes
-from the SDK without changing it is not here.
-
-`language_host` runs programs in `spare_sdk`; `gpuform doctor` tells what is left alone.
+Each patch says what it saves, what was measured, and how it recognizes the SDK that it is made for.
+Another SDK stays unpatched: the program runs as before, only slower. `language_host` runs programs
+in `apply_patches`; `gpuform doctor` lists the patches that are inactive.
 """
 
 from collections.abc import Iterator
@@ -20,7 +18,7 @@ from gpuform.stacks.engine.sdk_patches.patches import (
     Patch,
 )
 
-__all__ = ["PATCHES", "TRIED", "Patch", "patches_left_out", "spare_sdk"]
+__all__ = ["PATCHES", "TRIED", "Patch", "apply_patches", "find_inactive_patches"]
 
 PATCHES: Final = (
     ONE_WAIT,
@@ -33,17 +31,17 @@ TRIED: Final = ("3.270.0", "3.271.0", "3.272.0")
 """The SDKs with which the tests of all patches pass."""
 
 
-def patches_left_out() -> list[Patch]:
-    """The patches that do not know the installed SDK."""
+def find_inactive_patches() -> list[Patch]:
+    """Return the patches that do not know the installed SDK."""
     return [patch for patch in PATCHES if not patch.knows_sdk()]
 
 
 @contextmanager
-def spare_sdk() -> Iterator[None]:
-    """For the length of a program: every patch that knows the installed SDK."""
-    left_out = patches_left_out()
+def apply_patches() -> Iterator[None]:
+    """Apply every patch for the installed SDK while the context runs a program."""
+    inactive_patches = find_inactive_patches()
     with ExitStack() as applied:
         for patch in PATCHES:
-            if patch not in left_out:
-                applied.enter_context(patch.applied())
+            if patch not in inactive_patches:
+                applied.enter_context(patch.apply())
         yield

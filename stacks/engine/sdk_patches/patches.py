@@ -44,22 +44,22 @@ from pulumi.runtime import resource, rpc, stack
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """One patch of the SDK: what it saves and gains in words, and Pulumi's page about it, if any.
+    """One patch of the SDK: the saved work, the measured gain, and Pulumi's page about it.
 
-    `knows_sdk` changes nothing. `applied` patches an SDK that it knows, and restores the SDK at the
+    `knows_sdk` changes nothing. `apply` patches an SDK that it knows, and restores the SDK at the
     end.
     """
 
     name: str
-    spares: str
+    saved_work: str
     gain: str
     upstream: str
     knows_sdk: Callable[[], bool]
-    applied: Callable[[], AbstractContextManager[None]]
+    apply: Callable[[], AbstractContextManager[None]]
 
 
 def has_names(function: object, *names: str) -> bool:
-    """Return True if the code of an SDK function has all of these global or attribute names."""
+    """Return True if the code of an SDK function uses all of the names."""
     if not isinstance(function, FunctionType):
         return False
     return set(names) <= set(unwrap(function).__code__.co_names)
@@ -71,6 +71,7 @@ _ASYNCIO = "asyncio"
 class _PatchedAsyncio:
     """The asyncio module, except for the one name that says when a wait returns."""
 
+    # Returns once all are complete or one has failed, not at every completion.
     FIRST_COMPLETED = asyncio.FIRST_EXCEPTION
 
     def __getattr__(self, name: str) -> object:
@@ -88,19 +89,19 @@ def wait_once() -> Iterator[None]:
 
 
 def _is_wait_known() -> bool:
-    waits = getattr(stack, "wait_for_rpcs", None)
+    wait_function = getattr(stack, "wait_for_rpcs", None)
     return getattr(stack, _ASYNCIO, None) is asyncio and has_names(
-        waits, _ASYNCIO, "FIRST_COMPLETED"
+        wait_function, _ASYNCIO, "FIRST_COMPLETED"
     )
 
 
 ONE_WAIT = Patch(
     name="one wait for all outputs",
-    spares="a wait for every outstanding output, begun again each time one of them completes",
+    saved_work="a wait for every outstanding output, begun again each time one of them completes",
     gain="5000 creates that take time: 244 s become 15.6 s",
     upstream="https://github.com/pulumi/pulumi/pull/15744",
     knows_sdk=_is_wait_known,
-    applied=wait_once,
+    apply=wait_once,
 )
 
 
@@ -142,11 +143,11 @@ def _is_pickling_known() -> bool:
 
 UNWRAPPED_PICKLER = Patch(
     name="a pickler that is unwrapped again",
-    spares="one more wrapper of Python's pickler for every provider that is pickled",
+    saved_work="one more wrapper of Python's pickler for every provider that is pickled",
     gain="any number of such providers; without it some 900 end in a RecursionError",
     upstream="https://github.com/pulumi/pulumi/issues/17803",
     knows_sdk=_is_pickling_known,
-    applied=unwrap_pickler,
+    apply=unwrap_pickler,
 )
 
 
@@ -160,7 +161,8 @@ def cache_property_types() -> Iterator[None]:
     cached_types = cache(original)
 
     def resource_types(resource_cls: type) -> dict[str, Any]:
-        return dict(cached_types(resource_cls))  # a dictionary of the caller's own, as from the SDK
+        # A copy, because a caller may change the dictionary that the SDK returns.
+        return dict(cached_types(resource_cls))
 
     setattr(_types, _RESOURCE_TYPES, resource_types)
     try:
@@ -176,11 +178,11 @@ def _is_type_lookup_known() -> bool:
 
 REMEMBERED_TYPES = Patch(
     name="types of a resource class worked out once",
-    spares="a new class, with every annotation evaluated, for each resource",
+    saved_work="a new class, with every annotation evaluated, for each resource",
     gain="1500 resources on the SDK alone: 4.4 s of processor time, without any patch 6.0 s",
     upstream="",
     knows_sdk=_is_type_lookup_known,
-    applied=cache_property_types,
+    apply=cache_property_types,
 )
 
 
@@ -208,16 +210,16 @@ def read_outputs_separately() -> Iterator[None]:
 def _read_outputs_separately(
     original: Callable[[StackReference, Any], Output[Any]], *, required: bool
 ) -> Callable[[StackReference, Any], Output[Any]]:
-    def output_of(stack: StackReference, name: Any) -> Output[Any]:
+    def get_output(stack: StackReference, name: Any) -> Output[Any]:
         if not isinstance(name, str):
             return original(stack, name)
 
-        def picked(outputs: Any) -> Any:
+        def select_output(outputs: Any) -> Any:
             if isinstance(outputs, Unknown):
                 return outputs
             return outputs[name] if required else outputs.get(name)
 
-        value = stack.outputs.apply(picked, run_with_unknowns=True)
+        value = stack.outputs.apply(select_output, run_with_unknowns=True)
 
         async def is_known() -> bool:
             output_value = await value.future(with_unknowns=True)
@@ -227,7 +229,7 @@ def _read_outputs_separately(
         data = (value.future(with_unknowns=True), is_known(), is_secret)
         return Output(value.resources(), *map(ensure_future, data))
 
-    return output_of
+    return get_output
 
 
 def _is_stack_reference_known() -> bool:
@@ -239,11 +241,11 @@ def _is_stack_reference_known() -> bool:
 
 KNOWN_OUTPUTS = Patch(
     name="the outputs of another stack, one by one",
-    spares="taking all outputs of another stack for unknown where one is",
+    saved_work="taking all outputs of another stack for unknown where one is",
     gain="a plan of several stacks says what is known",
     upstream="",
     knows_sdk=_is_stack_reference_known,
-    applied=read_outputs_separately,
+    apply=read_outputs_separately,
 )
 
 
@@ -275,14 +277,14 @@ def cache_positions() -> Iterator[None]:
     original = getattr(resource, _POSITION)
     position_by_place: dict[tuple[str, int | None], Any] = {}
 
-    def position(frame: traceback.FrameSummary) -> Any:
+    def get_position(frame: traceback.FrameSummary) -> Any:
         code_place = (frame.filename, frame.lineno)
         if code_place not in position_by_place:
             position_by_place[code_place] = original(frame)
         return position_by_place[code_place]
 
     setattr(resource, _MODULE, _PatchedTraceback())
-    setattr(resource, _POSITION, position)
+    setattr(resource, _POSITION, get_position)
     try:
         yield
     finally:
@@ -301,9 +303,9 @@ def _is_stack_trace_known() -> bool:
 
 REMEMBERED_POSITIONS = Patch(
     name="positions of declarations remembered",
-    spares="a look at the file of every frame of the program's stack, for each resource",
+    saved_work="a look at the file of every frame of the program's stack, for each resource",
     gain="a part of the time that REMEMBERED_TYPES tells of; alone within the noise",
     upstream="https://github.com/pulumi/pulumi/issues/13436",
     knows_sdk=_is_stack_trace_known,
-    applied=cache_positions,
+    apply=cache_positions,
 )

@@ -116,7 +116,7 @@ class RunLogger:
         outputs are masked in messages only, because programs print there: there may be as many
         secrets as resources. Adds a line about omitted lines of the program: call once.
         """
-        config_secrets = stack.build_target().program.secrets()
+        config_secrets = stack.build_target().program.collect_secrets()
         if self._printed_lines > MAX_PRINTED_LINES:
             omitted_count = self._printed_lines - MAX_PRINTED_LINES
             self._add_line(

@@ -421,7 +421,7 @@ class PlannedRun:
             if reason is ExitReason.END_UNKNOWN
             else ()
         )
-        secrets = self.stack.build_target().program.secrets
+        secrets = self.stack.build_target().program.collect_secrets
         plan = run_ended.plan if outcome.succeeded or not run_ended.started.preview else None
         return RunResult(
             reason,

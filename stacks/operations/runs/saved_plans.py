@@ -61,7 +61,7 @@ def build_sealed_plan(plan: Plan, options: RunOptions, stack: Stack, preview: Ou
     """
     digest, subject = stack.crypter.digest, stack.build_target()
     updates = {**describe_creation(), "basis": _build_basis(options, stack, preview)}
-    masked_plan = mask_plan(plan.model_copy(update=updates), subject.program.secrets())
+    masked_plan = mask_plan(plan.model_copy(update=updates), subject.program.collect_secrets())
     # Masked first: the seal is computed over what the file holds.
     return seal_plan(masked_plan, digest)
 

@@ -80,7 +80,7 @@ class TaskLoop:
     def _run_ready_tasks(self, pool: ThreadPoolExecutor) -> None:
         while self._ready or self._in_flight:
             if self._ready:
-                with self._run.declarations.working():
+                with self._run.declarations.track_work():
                     self._begin_ready_tasks(pool)
             if self._in_flight:
                 self._receive_answer()

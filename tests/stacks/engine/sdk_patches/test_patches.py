@@ -11,8 +11,8 @@ from gpuform.stacks.engine.sdk_patches import (
     PATCHES,
     TRIED,
     Patch,
-    patches_left_out,
-    spare_sdk,
+    apply_patches,
+    find_inactive_patches,
 )
 
 
@@ -49,13 +49,13 @@ def changed(name):
 
 @pytest.mark.skipif(version("pulumi") not in TRIED, reason="this SDK has not been tried")
 def test_the_installed_sdk_is_known_to_all():
-    assert patches_left_out() == []
+    assert find_inactive_patches() == []
 
 
 @pytest.mark.parametrize("patch", PATCHES, ids=lambda patch: patch.name)
 def test_a_patch_is_applied_for_the_length_of_a_program(patch):
     before = changed(patch.name)
-    with spare_sdk():
+    with apply_patches():
         assert changed(patch.name) is not before
     assert changed(patch.name) is before
 
@@ -69,14 +69,14 @@ def test_another_sdk_is_left_as_it_is(patch, is_there, monkeypatch):
     else:
         monkeypatch.delattr(module, attribute)
     before = {each.name: changed(each.name) for each in PATCHES if each is not patch}
-    assert patches_left_out() == [patch]
+    assert find_inactive_patches() == [patch]
     left = getattr(*PLACES[patch.name][2], None)
-    with spare_sdk():
+    with apply_patches():
         assert getattr(*PLACES[patch.name][2], None) is left
         assert all(changed(name) is not was for name, was in before.items())
 
 
 def test_a_program_runs_with_an_sdk_that_no_patch_knows(lab, monkeypatch):
     monkeypatch.setattr(Patch, "knows_sdk", lambda _: False)
-    assert patches_left_out() == list(PATCHES)
+    assert find_inactive_patches() == list(PATCHES)
     assert lab.up("for i in range(3):\n    Machine(f'a{i}')\n").succeeded
