@@ -151,7 +151,8 @@ def list_stacks(everything: bool, as_json: bool) -> None:
             ]
         else:
             rows = [
-                _build_row(workspace, project, name, name, selected) for name in workspace.list_stacks()
+                _build_row(workspace, project, name, name, selected)
+                for name in workspace.list_stacks()
             ]
         if as_json:
             session.screen.print(format_json(rows, indent=2))

@@ -86,7 +86,7 @@ class PreviewJson(_ScreenView):
         for event in _list_warnings(run_ended, outcome):
             self._digest(event)
         # In parts: the document of thousands of resources is large.
-        self.screen.print_parts(self._digest.parts())
+        self.screen.print_parts(self._digest.format_parts())
 
 
 class EventLines(_ScreenView):

@@ -50,7 +50,7 @@ def recover_earlier_runs(
     itself.
 
     Raises:
-        Unsettled: an object may have been created, and nothing can tell.
+        UnresolvedCreate: an object may have been created, and nothing can tell.
     """
     if lock is not None:
         # Earlier releases kept intents beside the project; only the lock's holder may move them.

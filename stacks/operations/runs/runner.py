@@ -175,7 +175,7 @@ def _prepare_stack(
 
     Raises:
         EngineError: the stack lacks a selected resource.
-        Unsettled: an interrupted create of unknown result.
+        UnresolvedCreate: an interrupted create of unknown result.
     """
     if options.config:
         set_config_values(

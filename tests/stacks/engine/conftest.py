@@ -137,7 +137,7 @@ class Lab:
     written: list[bytes] = field(default_factory=list, repr=False)
     events: list[Event] = field(default_factory=list, repr=False)
     others: dict[str, bytes] = field(default_factory=dict, repr=False)  # by project/stack
-    foreseen: dict[str, Any] = field(default_factory=dict, repr=False)  # by project/stack
+    planned_outputs: dict[str, Any] = field(default_factory=dict, repr=False)  # by project/stack
 
     def up(self, program: str = "", **options: Any) -> Outcome:
         return self.run("update", program, **options)
@@ -181,7 +181,9 @@ class Lab:
                 "lab",
                 self._load,
                 lambda: PASSPHRASE,
-                planned_outputs=lambda project, stack: self.foreseen.get(f"{project}/{stack}"),
+                planned_outputs=lambda project, stack: self.planned_outputs.get(
+                    f"{project}/{stack}"
+                ),
             ),
         )
 

@@ -178,12 +178,12 @@ def test_a_reference_that_is_replaced_by_another_stack(lab):
     assert lab.state("there").id == "third"
 
 
-FORESEEN = {"size": 7.0, "id": UNKNOWN, "token": Secret("hush"), "key": Secret(UNKNOWN)}
+PLANNED_OUTPUTS = {"size": 7.0, "id": UNKNOWN, "token": Secret("hush"), "key": Secret(UNKNOWN)}
 
 
 @pytest.mark.parametrize("read", ["get_output", "require_output"])
 def test_what_a_plan_of_another_stack_knows_is_known_here(lab, read):
-    lab.foreseen["lab/other"] = FORESEEN
+    lab.planned_outputs["lab/other"] = PLANNED_OUTPUTS
     outcome = lab.preview(
         OTHER.format("other")
         + f"pulumi.export('size', o.{read}('size'))\n"
@@ -202,14 +202,14 @@ def test_what_a_plan_of_another_stack_knows_is_known_here(lab, read):
 
 
 def test_an_output_that_another_stack_will_not_have_any_more(lab):
-    lab.foreseen["lab/other"] = {"id": UNKNOWN}
+    lab.planned_outputs["lab/other"] = {"id": UNKNOWN}
     outcome = lab.preview(OTHER.format("other") + "o.require_output('size').apply(print)")
     assert not outcome.succeeded
     assert "KeyError" in lab.errors[0]
 
 
 def test_resources_are_planned_with_what_another_stack_will_give(lab):
-    lab.foreseen["lab/other"] = FORESEEN
+    lab.planned_outputs["lab/other"] = PLANNED_OUTPUTS
     program = OTHER.format("other") + "Machine('b', size=o.get_output('size'))"
     (change,) = (each for each in lab.preview(program).planned if each.name == "b")
     assert [(each.path, each.after) for each in change.changes if each.path == "size"] == [
