@@ -296,7 +296,10 @@ def _compare_no_longer_declared(location: _FieldLocation, before: Any) -> Iterat
         yield location.build_kept_value(before)
     elif not location.rules.is_equivalent(before, default.value):
         yield location.build_change(
-            Action.UPDATE, before, default.value, "no longer declared: back to the default"
+            Action.UPDATE,
+            before,
+            default.value,
+            "no longer declared: the platform resets it to the default",
         )
 
 

@@ -1,3 +1,5 @@
+"""Fixtures of the tests of schemas: the documented cluster and volume of Together."""
+
 from typing import Any
 
 import pytest
@@ -5,7 +7,7 @@ import pytest
 
 @pytest.fixture
 def cluster() -> dict[str, Any]:
-    """The documented create request, as it arrives through Pulumi: numbers are doubles."""
+    """Return the documented create request with doubles for numbers, as Pulumi sends it."""
     return {
         "cluster_name": "my-gpu-cluster",
         "region": "us-central-8",

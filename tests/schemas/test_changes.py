@@ -1,4 +1,4 @@
-"""The pure diff, on a model that has every rule."""
+"""Test the computation of changes, on a model that has every rule."""
 
 import copy
 import pickle
@@ -84,12 +84,12 @@ class Machine(InputModel):
     address: Annotated[str | None, Computed] = Field(default=None, description="Address.")
 
 
-def only(observed: Mapping[str, Any], declared: Mapping[str, Any]) -> FieldChange:
+def get_only_change(observed: Mapping[str, Any], declared: Mapping[str, Any]) -> FieldChange:
     (change,) = compute_changes(Machine, observed, declared)
     return change
 
 
-def test_rules_are_read_from_annotations():
+def test_field_rules_come_from_annotations():
     rules = get_field_rules(Machine)
     assert rules["name"].immutable
     assert rules["name"].source == "the reference"
@@ -106,56 +106,56 @@ def test_equal_numbers_are_no_change():
 
 
 def test_true_and_one_are_different_values():
-    assert only({"fixed": 1}, {"fixed": True}).replaces
+    assert get_only_change({"fixed": 1}, {"fixed": True}).replaces
 
 
-def test_an_update_in_place():
-    change = only({"name": "a", "cpus": 1}, {"name": "a", "cpus": 2})
+def test_a_mutable_change_updates_in_place():
+    change = get_only_change({"name": "a", "cpus": 1}, {"name": "a", "cpus": 2})
     assert change == FieldChange("cpus", Action.UPDATE, 1, 2)
 
 
 def test_an_immutable_change_replaces():
-    change = only({"name": "a"}, {"name": "b"})
+    change = get_only_change({"name": "a"}, {"name": "b"})
     assert (change.replaces, change.because) == (True, "cannot be changed in place")
 
 
 def test_immutability_is_inherited_by_nested_fields():
-    change = only({"origin": {"user": "a"}}, {"origin": {"user": "b"}})
+    change = get_only_change({"origin": {"user": "a"}}, {"origin": {"user": "b"}})
     assert (change.path, change.replaces) == ("origin.user", True)
 
 
 def test_an_unknown_value_of_an_immutable_field_replaces():
-    change = only({"name": "a"}, {"name": UNKNOWN})
+    change = get_only_change({"name": "a"}, {"name": UNKNOWN})
     assert (change.replaces, change.because) == (True, "known after apply")
 
 
 @pytest.mark.parametrize("name", ["version", "tier"])
 def test_a_value_that_was_unknown_replaces_until_it_is_known(name: str):
-    change = only({name: UNKNOWN}, {name: 2})
+    change = get_only_change({name: UNKNOWN}, {name: 2})
     assert (change.replaces, change.because) == (True, "known after apply")
 
 
 def test_an_object_that_becomes_unknown_is_one_change():
-    change = only({"login": {"user": "a"}}, {"login": UNKNOWN})
+    change = get_only_change({"login": {"user": "a"}}, {"login": UNKNOWN})
     assert (change.path, change.action, change.after) == ("login", Action.UPDATE, UNKNOWN)
 
 
 def test_two_unknown_values_may_differ():
-    assert only({"steps": [UNKNOWN]}, {"steps": [UNKNOWN]}).action is Action.UPDATE
+    assert get_only_change({"steps": [UNKNOWN]}, {"steps": [UNKNOWN]}).action is Action.UPDATE
 
 
 @pytest.mark.parametrize("declared", [UNKNOWN, ["a", UNKNOWN]])
 def test_an_unknown_value_elsewhere_updates(declared: Any):
-    change = only({"steps": ["a", "b"]}, {"steps": declared})
+    change = get_only_change({"steps": ["a", "b"]}, {"steps": declared})
     assert (change.action, change.replaces) == (Action.UPDATE, False)
     assert contains_unknown(change.after)
 
 
-def test_replacement_by_predicate():
-    assert not only({"tier": 1}, {"tier": 2}).replaces
-    lower = only({"tier": 2}, {"tier": 1})
+def test_a_predicate_decides_on_replacement():
+    assert not get_only_change({"tier": 1}, {"tier": 2}).replaces
+    lower = get_only_change({"tier": 2}, {"tier": 1})
     assert (lower.replaces, lower.because) == (True, "a lower tier is another one")
-    assert only({"tier": 2}, {"tier": UNKNOWN}).replaces
+    assert get_only_change({"tier": 2}, {"tier": UNKNOWN}).replaces
 
 
 def test_a_field_never_declared_is_never_compared():
@@ -167,47 +167,47 @@ def test_a_field_never_declared_is_never_compared():
     assert compute_changes(Machine, {"login": {"user": "a"}}, {"login": {"user": "a"}}) == []
 
 
-def test_a_field_no_longer_declared_goes_back_to_its_default():
-    change = only({"mode": "fast"}, {})
+def test_a_field_no_longer_declared_is_reset_to_its_default():
+    change = get_only_change({"mode": "fast"}, {})
     assert (change.action, change.before, change.after) == (Action.UPDATE, "fast", "slow")
     assert change.because == "no longer declared: the platform resets it to the default"
     assert compute_changes(Machine, {"mode": "slow"}, {}) == []
 
 
-def test_a_field_without_default_stays():
-    found = compute_changes(Machine, {"cpus": 4}, {"cpus": None})
-    assert [(change.action, change.after) for change in found] == [(Action.KEEP, 4)]
-    assert found[0].because == "no longer declared: the platform keeps its value"
-    assert not requires_action(found)
+def test_a_field_without_a_default_is_unchanged_when_undeclared():
+    changes = compute_changes(Machine, {"cpus": 4}, {"cpus": None})
+    assert [(change.action, change.after) for change in changes] == [(Action.KEEP, 4)]
+    assert changes[0].because == "no longer declared: the platform keeps its value"
+    assert not requires_action(changes)
 
 
 def test_a_recorded_field_that_is_no_longer_declared_is_deleted():
-    change = only({"expires": "tomorrow"}, {})
+    change = get_only_change({"expires": "tomorrow"}, {})
     assert (change.action, change.before, change.after) == (Action.DELETE, "tomorrow", None)
 
 
-def test_a_removed_immutable_field_stays_and_its_default_may_be_declared():
-    assert only({"fixed": True}, {}).action is Action.KEEP
+def test_a_removed_immutable_field_is_unchanged_and_its_default_may_be_declared():
+    assert get_only_change({"fixed": True}, {}).action is Action.KEEP
     assert compute_changes(Machine, {}, {"fixed": False}) == []
-    assert only({}, {"fixed": True}).replaces
+    assert get_only_change({}, {"fixed": True}).replaces
 
 
-def test_unordered_lists_count_their_items():
+def test_unordered_lists_are_compared_as_multisets():
     assert compute_changes(Machine, {"zones": ["a", "b"]}, {"zones": ["b", "a"]}) == []
     assert requires_action(compute_changes(Machine, {"zones": ["a", "a"]}, {"zones": ["a", "b"]}))
 
 
-def test_the_order_of_other_lists_matters():
-    assert only({"steps": ["a", "b"]}, {"steps": ["b", "a"]}).path == "steps"
+def test_the_order_of_ordered_lists_matters():
+    assert get_only_change({"steps": ["a", "b"]}, {"steps": ["b", "a"]}).path == "steps"
 
 
 def test_keyed_items_are_matched_by_their_key():
     observed = {"disks": [{"name": "a", "size": 1}, {"name": "b"}, {"name": "c"}]}
     declared = {"disks": [{"name": "d"}, {"name": "c"}, {"name": "a", "size": 2}]}
-    found = [
+    changes = [
         (change.action, change.path) for change in compute_changes(Machine, observed, declared)
     ]
-    assert found == [
+    assert changes == [
         (Action.ADD, 'disks["d"]'),
         (Action.UPDATE, 'disks["a"].size'),
         (Action.DELETE, 'disks["b"]'),
@@ -230,14 +230,14 @@ def test_removing_a_disabled_item_is_no_change():
     ],
 )
 def test_items_without_distinct_keys_are_one_change(declared: Any):
-    assert only({"disks": [{"name": "a"}]}, {"disks": declared}).path == "disks"
+    assert get_only_change({"disks": [{"name": "a"}]}, {"disks": declared}).path == "disks"
 
 
 def test_free_mappings_are_compared_by_key():
-    found = compute_changes(
+    changes = compute_changes(
         Machine, {"labels": {"a": "1", "b": "2"}}, {"labels": {"a": "3", "c": "4"}}
     )
-    assert [(change.action, change.path, change.before) for change in found] == [
+    assert [(change.action, change.path, change.before) for change in changes] == [
         (Action.UPDATE, "labels.a", "1"),
         (Action.DELETE, "labels.b", "2"),
         (Action.ADD, "labels.c", None),
@@ -246,12 +246,12 @@ def test_free_mappings_are_compared_by_key():
 
 def test_another_spelling_is_no_change():
     assert compute_changes(Machine, {"version": "V1"}, {"version": "v1"}) == []
-    assert only({"version": "V1"}, {"version": "v2"}).replaces
+    assert get_only_change({"version": "V1"}, {"version": "v2"}).replaces
 
 
 def test_an_unknown_value_is_never_equivalent_to_another_spelling():
-    assert only({"version": "v1"}, {"version": UNKNOWN}).replaces
-    assert only({"version": UNKNOWN}, {"version": "v1"}).replaces
+    assert get_only_change({"version": "v1"}, {"version": UNKNOWN}).replaces
+    assert get_only_change({"version": UNKNOWN}, {"version": "v1"}).replaces
 
 
 def test_spellings_and_computed_fields_are_never_compared():
@@ -270,15 +270,18 @@ def test_spellings_and_computed_fields_are_never_compared():
         ({"token": "hunter1"}, {}),
     ],
 )
-def test_secrets_are_not_shown(observed: dict[str, Any], declared: dict[str, Any]):
-    change = only(observed, declared)
+def test_changes_hide_secrets(observed: dict[str, Any], declared: dict[str, Any]):
+    change = get_only_change(observed, declared)
     assert change.secret
     assert "hunter" not in f"{change!r} {change}"
 
 
 def test_a_change_shows_its_values_and_whether_it_replaces():
-    assert repr(only({"cpus": 1}, {"cpus": 2})) == "<update cpus: 1 -> 2>"
-    assert repr(only({"name": "a"}, {"name": "b"})) == "<update name: 'a' -> 'b' (replaces)>"
+    assert repr(get_only_change({"cpus": 1}, {"cpus": 2})) == "<update cpus: 1 -> 2>"
+    assert (
+        repr(get_only_change({"name": "a"}, {"name": "b"}))
+        == "<update name: 'a' -> 'b' (replaces)>"
+    )
 
 
 def test_shrinking_is_refused():
@@ -298,7 +301,7 @@ def test_a_secret_size_that_shrinks_is_refused_without_its_values():
 
 
 def test_an_equal_size_of_another_type_is_no_shrinking():
-    assert only({"size": True}, {"size": 1}).action is Action.UPDATE
+    assert get_only_change({"size": True}, {"size": 1}).action is Action.UPDATE
     assert find_refused_changes(Machine, {"size": True}, {"size": 1}) == []
 
 
@@ -312,7 +315,7 @@ def test_a_replacement_may_shrink():
     assert find_refused_changes(Machine, {"name": "a", "size": 3}, {"name": "b", "size": 2}) == []
 
 
-def test_selecting_declared_fields_leaves_out_platform_values():
+def test_selecting_declared_fields_omits_platform_values():
     observed = {
         "cpus": 8,
         "mode": "fast",
@@ -351,7 +354,7 @@ def test_selecting_declared_fields_leaves_out_platform_values():
     }
 
 
-def test_selecting_declared_fields_takes_an_object_in_place_of_a_text():
+def test_selecting_declared_fields_accepts_an_object_instead_of_a_text():
     assert select_declared_fields(Machine, {"mode": {"speed": 1}}, {"mode": "slow"}) == {
         "mode": {"speed": 1}
     }
@@ -374,17 +377,19 @@ def test_outputs_name_their_secrets():
 # Invariants
 
 
-def _optional(fields: dict[str, st.SearchStrategy[Any]]) -> st.SearchStrategy[dict[str, Any]]:
+def _build_optional_fields(
+    fields: dict[str, st.SearchStrategy[Any]],
+) -> st.SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries({}, optional=fields)
 
 
-def _machines(words: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+def _build_machines(words: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
     numbers = words if words is UNKNOWNS else st.integers(0, 4) | st.sampled_from([1.0, 2.0])
     disk = st.fixed_dictionaries(
         {"name": st.sampled_from("abc")}, optional={"size": numbers, "kind": words}
     )
-    login = _optional({"user": words, "password": words})
-    return _optional(
+    login = _build_optional_fields({"user": words, "password": words})
+    return _build_optional_fields(
         {
             "name": words,
             "cpus": numbers,
@@ -405,34 +410,34 @@ def _machines(words: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]
 
 WORDS = st.sampled_from(["slow", "a", "b", "c"])
 UNKNOWNS = st.just(UNKNOWN)
-KNOWN = _machines(WORDS)
+KNOWN = _build_machines(WORDS)
 
 
 @given(KNOWN)
-def test_nothing_differs_from_itself(values: dict[str, Any]):
+def test_equal_values_have_no_changes(values: dict[str, Any]):
     assert compute_changes(Machine, values, values) == []
 
 
 @given(KNOWN, KNOWN)
-def test_applying_ends_in_no_change(observed: dict[str, Any], declared: dict[str, Any]):
+def test_applied_changes_leave_no_change(observed: dict[str, Any], declared: dict[str, Any]):
     applied = copy.deepcopy(observed)
     for change in compute_changes(Machine, observed, declared):
         if change.action is not Action.KEEP:
-            _apply(applied, change)
+            _apply_change(applied, change)
     assert not requires_action(compute_changes(Machine, applied, declared))
 
 
-def _apply(values: Any, change: FieldChange) -> None:
-    *outer, last = _steps(change.path)
-    place = _at(values, outer)
-    if not isinstance(place, list):
-        place[last] = change.after
+def _apply_change(values: Any, change: FieldChange) -> None:
+    *outer, last = _split_path(change.path)
+    container = _get_at_path(values, outer)
+    if not isinstance(container, list):
+        container[last] = change.after
         if change.after is None:
-            del place[last]
+            del container[last]
     elif change.action is Action.ADD:
-        place.append(change.after)
+        container.append(change.after)
     else:
-        place.remove(change.before)
+        container.remove(change.before)
 
 
 @pytest.mark.slow
@@ -441,46 +446,48 @@ def test_no_change_means_the_platform_has_what_is_declared(
     observed: dict[str, Any], declared: dict[str, Any]
 ):
     if not requires_action(compute_changes(Machine, observed, declared)):
-        seen = {**observed, "fixed": observed.get("fixed", False)}
+        observed_values = {**observed, "fixed": observed.get("fixed", False)}
         for name in ("name", "cpus", "size", "fixed", "tier", "steps", "token"):
             if name in declared:
-                assert seen[name] == declared[name]
+                assert observed_values[name] == declared[name]
 
 
 @given(KNOWN, st.permutations(["a", "b", "b", "c"]), st.permutations(["a", "b", "b", "c"]))
-def test_order_never_matters_where_there_is_none(
-    values: dict[str, Any], one: list[str], other: list[str]
+def test_the_order_of_unordered_values_is_no_change(
+    values: dict[str, Any], zones: list[str], other: list[str]
 ):
-    disks = [{"name": name} for name in dict.fromkeys(one)]
-    left = {**values, "zones": one, "disks": disks}
+    disks = [{"name": name} for name in dict.fromkeys(zones)]
+    reordered = {**values, "zones": zones, "disks": disks}
     right = {**values, "zones": other, "disks": disks[::-1]}
-    assert compute_changes(Machine, left, right) == []
+    assert compute_changes(Machine, reordered, right) == []
 
 
 @pytest.mark.slow
-@given(KNOWN, _machines(UNKNOWNS))
-def test_unknown_values_never_raise(observed: dict[str, Any], declared: dict[str, Any]):
-    found = compute_changes(Machine, observed, declared)
-    assert all(repr(change) for change in found)
+@given(KNOWN, _build_machines(UNKNOWNS))
+def test_unknown_values_raise_no_error(observed: dict[str, Any], declared: dict[str, Any]):
+    changes = compute_changes(Machine, observed, declared)
+    assert all(repr(change) for change in changes)
     assert find_refused_changes(Machine, observed, declared) == []
 
 
 @pytest.mark.slow
 @given(KNOWN, KNOWN)
-def test_paths_exist(observed: dict[str, Any], declared: dict[str, Any]):
+def test_the_path_of_a_change_leads_to_its_values(
+    observed: dict[str, Any], declared: dict[str, Any]
+):
     for change in compute_changes(Machine, observed, declared):
         side = observed if change.action in (Action.DELETE, Action.KEEP) else declared
         if change.because == "no longer declared: the platform resets it to the default":
             side = observed
-        wanted = change.before if side is observed else change.after
-        assert _at(side, _steps(change.path)) == wanted
+        expected_value = change.before if side is observed else change.after
+        assert _get_at_path(side, _split_path(change.path)) == expected_value
 
 
-def _steps(path: str) -> list[str]:
+def _split_path(path: str) -> list[str]:
     return path.replace('["', ".").replace('"]', "").split(".")
 
 
-def _at(values: Any, steps: list[str]) -> Any:
+def _get_at_path(values: Any, steps: list[str]) -> Any:
     for step in steps:
         if isinstance(values, list):
             values = next(item for item in values if item["name"] == step)
@@ -515,9 +522,9 @@ class Rack(InputModel):
 def test_an_undeclared_item_changes_a_closed_list():
     declared = {"disks": [{"name": "a", "size": 1}]}
     theirs = {"name": "b", "size": 2, "kind": "fast"}
-    seen = select_declared_fields(
+    declared_fields = select_declared_fields(
         Rack, {"disks": [theirs, {"name": "a", "size": 1, "kind": "slow"}]}, declared
     )
-    assert seen == {"disks": [{"name": "a", "size": 1}, theirs]}
-    (change,) = compute_changes(Rack, seen, declared)
+    assert declared_fields == {"disks": [{"name": "a", "size": 1}, theirs]}
+    (change,) = compute_changes(Rack, declared_fields, declared)
     assert (change.path, change.action, change.before) == ('disks["b"]', Action.DELETE, theirs)

@@ -1,4 +1,4 @@
-"""Everything wrong with a declaration at once, in words for people."""
+"""Test the validation of inputs: all problems at once, each with its path and a plain message."""
 
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
@@ -14,7 +14,7 @@ from gpuform.schemas.rules import Secret
 from gpuform.schemas.values import UNKNOWN
 
 
-def _no_spaces(value: str) -> str:
+def _reject_spaces(value: str) -> str:
     if " " in value:
         raise ValueError(f"{value} has a space: write it without")
     return value
@@ -36,14 +36,14 @@ class Server(InputModel):
     retired_names: ClassVar[Mapping[str, str]] = {"title": "name", "passwd": "password"}
     retired_values: ClassVar[Mapping[str, Mapping[str, str]]] = {"size": {"tiny": "SMALL"}}
 
-    name: Annotated[str, AfterValidator(_no_spaces)] = Field(
+    name: Annotated[str, AfterValidator(_reject_spaces)] = Field(
         min_length=2, description="Name of the server."
     )
     cpus: int | None = Field(default=None, gt=0, le=64, multiple_of=4, description="CPUs.")
     weight: float | None = Field(default=None, description="Weight.")
     is_public: bool | None = Field(default=None, description="Whether it is public.")
     size: Literal["SMALL", "LARGE"] | None = Field(default=None, description="Size.")
-    password: Annotated[str | None, AfterValidator(_no_spaces), Secret] = Field(
+    password: Annotated[str | None, AfterValidator(_reject_spaces), Secret] = Field(
         default=None, min_length=3, description="Password."
     )
     pin: Annotated[int | None, Secret] = Field(default=None, ge=1000, description="PIN.")
@@ -68,12 +68,12 @@ class Server(InputModel):
         return {("name" if name == "alias" else name): value for name, value in values.items()}
 
 
-def problems(**values: Any) -> dict[str, str]:
+def find_problems(**values: Any) -> dict[str, str]:
     return {problem.path: problem.reason for problem in validate_inputs(Server, values)[1]}
 
 
-def test_good_values_come_back_with_declared_types():
-    values, found = validate_inputs(
+def test_valid_values_are_returned_with_declared_types():
+    values, problems = validate_inputs(
         Server,
         {
             "name": "web",
@@ -84,7 +84,7 @@ def test_good_values_come_back_with_declared_types():
             "labels": {"a": "b"},
         },
     )
-    assert not found
+    assert not problems
     assert values == {
         "name": "web",
         "cpus": 16,
@@ -140,51 +140,51 @@ def test_values_are_normalized():
     ],
 )
 def test_the_problem_of_a_single_field_is_described(values: dict[str, Any], path: str, reason: str):
-    assert problems(**{"name": "web", **values}) == {path: reason}
+    assert find_problems(**{"name": "web", **values}) == {path: reason}
 
 
 def test_missing_fields_are_reported_with_their_description():
-    assert problems(ports=[{}]) == {
+    assert find_problems(ports=[{}]) == {
         "name": "is required: Name of the server.",
         "ports[0].number": "is required: Number of the port.",
     }
 
 
 def test_unknown_names_are_reported_with_the_nearest_field():
-    assert problems(nmae="web", ports=[{"numbr": 1}]) == {
+    assert find_problems(nmae="web", ports=[{"numbr": 1}]) == {
         "nmae": "is not known: did you mean name?",
         "ports[0].numbr": "is not known: did you mean number?",
     }
 
 
-def test_retired_names_are_reported_with_the_present_name():
-    assert problems(title="web", ports=[{"port": 80}]) == {
+def test_former_names_are_reported_with_the_current_name():
+    assert find_problems(title="web", ports=[{"port": 80}]) == {
         "title": "is called name here: write name: web",
         "ports[0].port": "is called number here: write number: 80",
     }
 
 
 def test_names_without_a_near_field_are_reported_with_all_fields():
-    found = problems(name="web", main={"number": 1, "qqq": 1})
-    assert found == {"main.qqq": "is not known: remove it, or use one of number, label"}
+    reasons = find_problems(name="web", main={"number": 1, "qqq": 1})
+    assert reasons == {"main.qqq": "is not known: remove it, or use one of number, label"}
 
 
 def test_all_problems_are_reported_at_once():
-    found = problems(nam="web", cpus=6, size="small", ports=[{"number": 0}], weight=UNKNOWN)
-    assert list(found) == ["nam", "cpus", "size", "ports[0].number"]
+    reasons = find_problems(nam="web", cpus=6, size="small", ports=[{"number": 0}], weight=UNKNOWN)
+    assert list(reasons) == ["nam", "cpus", "size", "ports[0].number"]
 
 
-def test_rules_over_fields_run_only_with_valid_and_known_values():
-    assert problems(name="web", cpus=4, weight=5.0) == {
+def test_rules_over_several_fields_need_valid_and_known_values():
+    assert find_problems(name="web", cpus=4, weight=5.0) == {
         "weight": "5.0 is more than cpus: declare at most 4"
     }
-    assert problems(name="web", cpus=UNKNOWN, weight=5.0) == {}
-    assert list(problems(name="web", cpus=6, weight=50.0)) == ["cpus"]
+    assert find_problems(name="web", cpus=UNKNOWN, weight=5.0) == {}
+    assert list(find_problems(name="web", cpus=6, weight=50.0)) == ["cpus"]
 
 
 def test_rules_of_inner_objects_have_their_path():
-    found = problems(name="web", main={"number": 22}, ports=[{"number": 1}, {"number": 22}])
-    assert set(found) == {"main.label", "ports[1].label"}
+    reasons = find_problems(name="web", main={"number": 22}, ports=[{"number": 1}, {"number": 22}])
+    assert set(reasons) == {"main.label", "ports[1].label"}
 
 
 @pytest.mark.parametrize(
@@ -213,13 +213,13 @@ def test_unknown_values_are_kept_and_not_checked(values: dict[str, Any]):
         {"passwd": "hunter2"},
     ],
 )
-def test_reasons_never_hold_a_secret(secret: dict[str, Any]):
-    found = problems(name="web", **secret)
-    assert found
-    assert not any(str(value) in text for value in secret.values() for text in found.values())
+def test_reasons_contain_no_secret(secret: dict[str, Any]):
+    reasons = find_problems(name="web", **secret)
+    assert reasons
+    assert not any(str(value) in reason for value in secret.values() for reason in reasons.values())
 
 
-def test_models_hide_their_values_when_they_refuse():
+def test_validation_errors_of_models_hide_values():
     for model in (Server, WireModel):
         assert model.model_config["hide_input_in_errors"]
     with pytest.raises(ValidationError) as refused:
@@ -227,7 +227,7 @@ def test_models_hide_their_values_when_they_refuse():
     assert "hunter2" not in str(refused.value)
 
 
-def test_wire_models_take_a_null_for_an_absent_field():
+def test_wire_models_treat_null_as_an_absent_field():
     class Answer(WireModel):
         names: list[str] = Field(default=["default"])
 
@@ -240,14 +240,14 @@ def test_input_models_are_frozen():
         server.name = "other"  # type: ignore[misc]  # what is refused
 
 
-def test_declared_is_what_was_said_and_nothing_else():
+def test_dump_declared_returns_only_declared_fields():
     server = Server.model_validate(
         {"name": "web", "cpus": 4.0, "size": None, "main": {"number": 1}}
     )
     assert server.dump_declared() == {"name": "web", "cpus": 4, "main": {"number": 1}}
 
 
-def test_paths():
+def test_paths_are_formatted_with_keys_and_indices():
     assert format_path(("add_ons", 0, "config", "name")) == "add_ons[0].config.name"
 
 
@@ -264,7 +264,7 @@ ANYTHING = st.recursive(
 
 @pytest.mark.slow
 @given(st.dictionaries(st.sampled_from([*Server.model_fields, "y"]), ANYTHING))
-def test_nothing_makes_it_raise(values: dict[str, Any]):
-    typed, found = validate_inputs(Server, values)
-    assert found or set(typed) <= set(Server.model_fields)
-    assert all(problem.path and problem.reason for problem in found)
+def test_validation_raises_for_no_value(values: dict[str, Any]):
+    typed, problems = validate_inputs(Server, values)
+    assert problems or set(typed) <= set(Server.model_fields)
+    assert all(problem.path and problem.reason for problem in problems)

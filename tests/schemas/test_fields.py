@@ -1,4 +1,4 @@
-"""What every field that a person can declare has: a description, and examples that are right."""
+"""Test that every declarable field has a description, and examples that are valid."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any
@@ -14,22 +14,24 @@ from gpuform.schemas.stacks_plan import StacksInputs
 from gpuform.schemas.topology import EntryInputs, TopologyInputs, get_reference_fields
 
 
-def models() -> Iterator[type[BaseModel]]:
-    """Every model of a topology file and of stacks.yaml, outermost first, with those inside."""
-    left: list[type[BaseModel]] = [TopologyInputs, EntryInputs, StacksInputs]
-    left += [load_lifecycle_class(name, kind).inputs for name, kind in list_kinds()]
-    seen = set()
-    while left:
-        model = left.pop(0)
-        if model not in seen:
-            seen.add(model)
+def list_models() -> Iterator[type[BaseModel]]:
+    """Return every model of topology files and stacks.yaml with nested models, outermost first."""
+    remaining_models: list[type[BaseModel]] = [TopologyInputs, EntryInputs, StacksInputs]
+    remaining_models += [load_lifecycle_class(name, kind).inputs for name, kind in list_kinds()]
+    visited_models = set()
+    while remaining_models:
+        model = remaining_models.pop(0)
+        if model not in visited_models:
+            visited_models.add(model)
             yield model
-            left += [rules.nested for rules in get_field_rules(model).values() if rules.nested]
+            remaining_models += [
+                rules.nested for rules in get_field_rules(model).values() if rules.nested
+            ]
 
 
 FIELDS = [
     pytest.param(field, id=f"{model.__module__.removeprefix('gpuform.')}.{model.__name__}.{name}")
-    for model in models()
+    for model in list_models()
     for name, field in model.model_fields.items()
 ]
 
@@ -45,7 +47,7 @@ def test_a_field_is_described(field: FieldInfo) -> None:
 
 
 @pytest.mark.parametrize("field", FIELDS)
-def test_a_field_has_examples_that_it_accepts(field: FieldInfo) -> None:
+def test_the_examples_of_a_field_are_valid(field: FieldInfo) -> None:
     assert field.examples
     alone = TypeAdapter(Annotated[field.annotation, field])
     for example in field.examples:
@@ -53,8 +55,8 @@ def test_a_field_has_examples_that_it_accepts(field: FieldInfo) -> None:
             alone.validate_python(example, strict=True)
 
 
-def test_what_is_walked() -> None:
-    names = {model.__name__ for model in models()}
+def test_nested_models_are_included() -> None:
+    names = {model.__name__ for model in list_models()}
     assert {"TimeoutsInputs", "OidcConfigInputs", "NodeInputs", "RateBoundsInputs"} <= names
     assert {"StackEntryInputs", "GateInputs"} <= names
 
@@ -71,13 +73,13 @@ def test_a_reference_is_to_a_kind_of_the_same_platform(platform: str, kind: str)
         assert short not in {*model.model_fields, *EntryInputs.model_fields}
 
 
-def test_which_fields_hold_ids_of_resources() -> None:
-    found = {
+def test_exactly_these_fields_hold_ids_of_resources() -> None:
+    reference_fields = {
         (platform, kind, name)
         for platform, kind in list_kinds()
         for name in get_reference_fields(load_lifecycle_class(platform, kind).inputs).values()
     }
-    assert found == {
+    assert reference_fields == {
         ("together", "Cluster", "volume_id"),
         ("together", "SharedVolume", "instance_cluster_id"),
         ("together", "VolumeClaim", "cluster_id"),

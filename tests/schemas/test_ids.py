@@ -1,4 +1,4 @@
-"""Ids and names: what every platform's answers are held to."""
+"""Test the rules for ids and names in answers of every platform."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""A large text in parts is the same text."""
+"""Test that a large JSON text in parts equals the complete text."""
 
 import json
 
@@ -18,7 +18,7 @@ VALUES = st.recursive(
 
 
 @given(VALUES, st.integers(1, 6), st.sampled_from([2, 4]))
-def test_json_parts_are_complete_lines_of_the_whole_text(value, pieces, indent):
+def test_json_parts_are_complete_lines_of_the_complete_text(value, pieces, indent):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(safe_text, "_CHUNKS_PER_PART", pieces)
         parts = [*iterate_json_parts(value, indent=indent)]

@@ -1,4 +1,4 @@
-"""`expires`, `ttl` and `schedule`: what is taken, what is refused, and what they mean."""
+"""Test `expires`, `ttl` and `schedule`: valid values, refused ones, and their meaning."""
 
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -31,42 +31,42 @@ CLUSTER = {
 HOURS = {"start": "08:00", "stop": "20:00", "time_zone": "Europe/Berlin"}
 
 
-def found(**more: Any) -> list[str]:
+def list_problems(**more: Any) -> list[str]:
     return [str(problem) for problem in validate_inputs(ClusterInputs, {**CLUSTER, **more})[1]]
 
 
 @given(st.dates(date(1970, 1, 2), date(9000, 1, 1)))
-def test_a_date_ends_with_its_last_second_in_utc(day: date) -> None:
+def test_a_date_expires_after_its_last_second_in_utc(day: date) -> None:
     end = datetime.fromtimestamp(parse_expiry(day.isoformat()), UTC)
     assert end == datetime(day.year, day.month, day.day, tzinfo=UTC) + timedelta(days=1)
 
 
 @given(st.integers(86400, 2**37), st.integers(-12 * 4, 14 * 4))
-def test_a_moment_counts_with_its_offset(seconds: int, quarters: int) -> None:
+def test_the_offset_of_a_time_is_applied(seconds: int, quarters: int) -> None:
     wall = datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None)
     offset = timedelta(minutes=15 * quarters)
-    text = f"{wall.isoformat()}{'-' if quarters < 0 else '+'}{str(abs(offset)).zfill(8)[:5]}"
+    timestamp = f"{wall.isoformat()}{'-' if quarters < 0 else '+'}{str(abs(offset)).zfill(8)[:5]}"
     expected = wall.replace(tzinfo=UTC) - offset
-    assert datetime.fromtimestamp(parse_expiry(text), UTC) == expected
+    assert datetime.fromtimestamp(parse_expiry(timestamp), UTC) == expected
 
 
 @given(*(st.integers(0, 999) for _ in range(4)))
 def test_a_time_to_live_is_the_sum_of_its_parts(weeks: int, days: int, hours: int, m: int) -> None:
     parts = {"w": weeks, "d": days, "h": hours, "m": m}
-    text = "".join(f"{count}{unit}" for unit, count in parts.items() if count)
+    ttl = "".join(f"{count}{unit}" for unit, count in parts.items() if count)
     expected = timedelta(weeks=weeks, days=days, hours=hours, minutes=m).total_seconds()
     if not expected:
         return
-    assert parse_duration(text) == expected
-    assert compute_expiry({"ttl": text}, 1_800_000_000.0) == 1_800_000_000.0 + expected
-    assert compute_expiry({"ttl": text}, None) is None
+    assert parse_duration(ttl) == expected
+    assert compute_expiry({"ttl": ttl}, 1_800_000_000.0) == 1_800_000_000.0 + expected
+    assert compute_expiry({"ttl": ttl}, None) is None
 
 
 @pytest.mark.parametrize(
     "ttl", ["", "0d", "0h0m", "14", "d", "14 d", "-1d", "1.5d", "1h1d", "1y", "\u0661d", "999999d"]
 )
 def test_invalid_times_to_live_are_refused(ttl: str) -> None:
-    (problem,) = found(ttl=ttl)
+    (problem,) = list_problems(ttl=ttl)
     assert problem == (
         f"ttl: {ttl} is no time to live: write weeks, days, hours and minutes, such as 14d, 36h or "
         "1d12h"
@@ -78,15 +78,15 @@ def test_invalid_times_to_live_are_refused(ttl: str) -> None:
     ["", "soon", "2026-13-01", "2026-02-30", "20261231", "2026-12-31T10:00", "9999-12-31T"],
 )
 def test_invalid_expiries_are_refused(expires: str) -> None:
-    (problem,) = found(expires=expires)
+    (problem,) = list_problems(expires=expires)
     assert problem.startswith(f"expires: {expires} is no end: write a date such as 2026-12-31")
 
 
 def test_expires_and_ttl_exclude_each_other() -> None:
-    both = found(expires="2026-12-31", ttl="14d")
+    both = list_problems(expires="2026-12-31", ttl="14d")
     assert both == ["ttl: conflicts with expires, which says the end: keep one of them"]
-    assert found(expires="2026-12-31") == found(ttl="14d", schedule=HOURS) == []
-    assert found(expires=UNKNOWN) == []
+    assert list_problems(expires="2026-12-31") == list_problems(ttl="14d", schedule=HOURS) == []
+    assert list_problems(expires=UNKNOWN) == []
 
 
 @pytest.mark.parametrize(
@@ -104,11 +104,13 @@ def test_expires_and_ttl_exclude_each_other() -> None:
     ],
 )
 def test_invalid_running_hours_are_refused(changed: dict[str, Any], problem: str) -> None:
-    problems = found(schedule={**HOURS, **changed})
-    assert any(each.startswith(f"schedule.{problem}") for each in problems), problems
+    problems = list_problems(schedule={**HOURS, **changed})
+    assert any(
+        reported_problem.startswith(f"schedule.{problem}") for reported_problem in problems
+    ), problems
 
 
-def test_where_nothing_can_be_stopped_the_platforms_that_can_are_named() -> None:
+def test_a_schedule_where_nothing_can_be_stopped_names_the_platforms_that_can() -> None:
     (problem,) = (
         problem
         for problem in validate_inputs(TogetherInputs, {"schedule": HOURS})[1]
@@ -118,11 +120,13 @@ def test_where_nothing_can_be_stopped_the_platforms_that_can_are_named() -> None
     assert "tensorone.Cluster, scp.NodePool or scp.GpuNode" in problem.reason
 
 
-def test_a_change_of_them_is_one_and_nothing_of_it_is_sent() -> None:
+def test_a_changed_lifetime_is_a_change_that_is_not_sent() -> None:
     before = {**CLUSTER, "ttl": "14d", "schedule": HOURS}
     after = {**CLUSTER, "expires": "2026-12-31", "schedule": {**HOURS, "stop": "21:00"}}
-    told = {each.path: each.action for each in compute_changes(ClusterInputs, before, after)}
-    assert told == {
+    actions = {
+        change.path: change.action for change in compute_changes(ClusterInputs, before, after)
+    }
+    assert actions == {
         "expires": Action.ADD,
         "ttl": Action.DELETE,
         "schedule.stop": Action.UPDATE,

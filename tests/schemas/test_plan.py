@@ -1,4 +1,4 @@
-"""The plan's form is for machines too: its JSON is fixed here, character by character."""
+"""Test the JSON form of plans, which programs read: it is fixed here, character by character."""
 
 import json
 from pathlib import Path
@@ -24,7 +24,7 @@ GOLDEN = Path(__file__).parent / "golden" / "plan.json"
 TYPE = "pulumi-python:dynamic/gpuform.together:Cluster"
 
 
-def _change(action: PlanAction, reason: PlanReason, *found: FieldChange) -> ResourceChange:
+def _build_change(action: PlanAction, reason: PlanReason, *found: FieldChange) -> ResourceChange:
     return ResourceChange(
         urn=f"urn:pulumi:dev::training::{TYPE}::{action}",
         type=TYPE,
@@ -36,7 +36,7 @@ def _change(action: PlanAction, reason: PlanReason, *found: FieldChange) -> Reso
     )
 
 
-def _plan() -> Plan:
+def _build_plan() -> Plan:
     region = FieldChange(
         "region", Action.UPDATE, "a", "b", replaces=True, because="cannot be changed in place"
     )
@@ -47,10 +47,10 @@ def _plan() -> Plan:
         "training",
         "dev",
         [
-            _change(PlanAction.CREATE, PlanReason.NEW, volume, part),
-            _change(PlanAction.REPLACE, PlanReason.FIELD_FORCES_REPLACEMENT, region, token),
-            _change(PlanAction.SAME, PlanReason.UNCHANGED),
-            _change(PlanAction.DELETE, PlanReason.NOT_IN_PROGRAM).model_copy(
+            _build_change(PlanAction.CREATE, PlanReason.NEW, volume, part),
+            _build_change(PlanAction.REPLACE, PlanReason.FIELD_FORCES_REPLACEMENT, region, token),
+            _build_change(PlanAction.SAME, PlanReason.UNCHANGED),
+            _build_change(PlanAction.DELETE, PlanReason.NOT_IN_PROGRAM).model_copy(
                 update={"gpus_removed": 16}
             ),
         ],
@@ -58,26 +58,30 @@ def _plan() -> Plan:
     )
 
 
-def test_json_round_trip():
-    assert _plan().model_dump_json(indent=2) + "\n" == GOLDEN.read_text()
-    assert Plan.model_validate_json(GOLDEN.read_text()) == _plan()
+def test_a_plan_survives_json():
+    assert _build_plan().model_dump_json(indent=2) + "\n" == GOLDEN.read_text()
+    assert Plan.model_validate_json(GOLDEN.read_text()) == _build_plan()
 
 
-def test_counts():
-    plan = _plan()
+def test_a_plan_counts_its_actions():
+    plan = _build_plan()
     assert plan.format_version == FORMAT_VERSION
     assert plan.summary == {"create": 1, "replace": 1, "same": 1, "delete": 1}
     assert plan.has_changes
     assert not Plan.from_changes(
-        "p", "s", [_change(PlanAction.SAME, PlanReason.UNCHANGED)]
+        "p", "s", [_build_change(PlanAction.SAME, PlanReason.UNCHANGED)]
     ).has_changes
 
 
 def test_secrets_are_masked():
-    assert "hunter" not in _plan().model_dump_json()
+    assert "hunter" not in _build_plan().model_dump_json()
     change = FieldChange("name", Action.DELETE, "hunter2", None)
-    shown = PropertyChange.from_field_change(change, secret=True)
-    assert (shown.before, shown.after, shown.secret) == ("[secret]", None, True)
+    field_change = PropertyChange.from_field_change(change, secret=True)
+    assert (field_change.before, field_change.after, field_change.secret) == (
+        "[secret]",
+        None,
+        True,
+    )
 
 
 def test_an_object_with_a_secret_inside_is_masked():
@@ -92,8 +96,8 @@ def test_an_object_with_a_secret_inside_is_masked():
 
 
 def test_unknown_values_are_marked_as_unknown():
-    shown = PropertyChange.from_field_change(FieldChange("a", Action.UPDATE, 1, UNKNOWN))
-    assert (shown.after, shown.unknown) == (None, True)
+    field_change = PropertyChange.from_field_change(FieldChange("a", Action.UPDATE, 1, UNKNOWN))
+    assert (field_change.after, field_change.unknown) == (None, True)
     assert not PropertyChange.from_field_change(FieldChange("a", Action.UPDATE, 1, 2)).unknown
 
 
@@ -104,16 +108,16 @@ def test_unknown_values_are_marked_as_unknown():
 def test_is_sent_is_no_part_of_the_json_of_a_change(
     action: Action, only_recorded: bool, is_sent: bool
 ) -> None:
-    found = PropertyChange.from_field_change(
+    field_change = PropertyChange.from_field_change(
         FieldChange("a", action, 1, 2, state_only=only_recorded)
     )
-    assert found.is_sent is is_sent
-    assert not any("sent" in name for name in found.model_dump())
+    assert field_change.is_sent is is_sent
+    assert not any("sent" in name for name in field_change.model_dump())
 
 
-def test_a_plan_of_another_form_is_refused():
+def test_a_plan_of_another_format_version_is_refused():
     with pytest.raises(ValidationError):
-        Plan.model_validate({**_plan().model_dump(), "newer": 1})
+        Plan.model_validate({**_build_plan().model_dump(), "newer": 1})
 
 
 MARKED = {
@@ -123,7 +127,7 @@ MARKED = {
 
 
 @pytest.mark.parametrize("model", [PropertyChange, OutputChange])
-def test_a_plan_never_contains_a_secret_however_it_is_built(
+def test_a_plan_built_in_any_way_contains_no_secret(
     model: type[PropertyChange | OutputChange],
 ) -> None:
     name = {"path": "token"} if model is PropertyChange else {"name": "token"}
@@ -140,7 +144,7 @@ def test_a_plan_never_contains_a_secret_however_it_is_built(
 
 
 @pytest.mark.parametrize("value", [0, False, "", [], {}, 0.0])
-def test_a_value_that_is_empty_is_a_value(value: object) -> None:
+def test_an_empty_value_is_kept(value: object) -> None:
     change = PropertyChange.from_field_change(FieldChange("size", Action.UPDATE, value, value))
     assert (change.before, change.after) == (value, value)
     assert type(change.after) is type(value)

@@ -1,4 +1,4 @@
-"""Quantities of storage: how much they are, when they are the same, that a claim never shrinks."""
+"""Test storage quantities: their bytes, their equality, and that a volume claim cannot shrink."""
 
 from decimal import Decimal
 from typing import Any
@@ -46,26 +46,26 @@ def test_invalid_quantities_are_refused(text: str) -> None:
 @given(st.integers(1, 10**6), st.sampled_from(["Ki", "Mi", "Gi"]))
 def test_another_spelling_of_a_size_is_no_change(number: int, unit: str) -> None:
     smaller = {"Ki": "", "Mi": "Ki", "Gi": "Mi"}[unit]
-    one, other = f"{number}{unit}", f"{number * 1024}{smaller}"
+    spelling, other = f"{number}{unit}", f"{number * 1024}{smaller}"
     assert (
-        quantity_to_bytes(one)
+        quantity_to_bytes(spelling)
         == quantity_to_bytes(other)
         == Decimal(other.removesuffix(smaller)) * quantity_to_bytes(f"1{smaller}")
     )
     assert not compute_changes(
-        VolumeClaimInputs, {**CLAIM, "storage": one}, {**CLAIM, "storage": other}
+        VolumeClaimInputs, {**CLAIM, "storage": spelling}, {**CLAIM, "storage": other}
     )
 
 
 @given(QUANTITIES, QUANTITIES)
-def test_a_claim_grows_in_place_and_is_never_shrunk(one: str, other: str) -> None:
-    before, after = {**CLAIM, "storage": one}, {**CLAIM, "storage": other}
-    found = compute_changes(VolumeClaimInputs, before, after)
-    assert bool(found) is (quantity_to_bytes(one) != quantity_to_bytes(other))
-    assert not any(change.replaces for change in found)
+def test_a_claim_grows_in_place_and_cannot_shrink(old_size: str, new_size: str) -> None:
+    before, after = {**CLAIM, "storage": old_size}, {**CLAIM, "storage": new_size}
+    changes = compute_changes(VolumeClaimInputs, before, after)
+    assert bool(changes) is (quantity_to_bytes(old_size) != quantity_to_bytes(new_size))
+    assert not any(change.replaces for change in changes)
     refused = find_refused_changes(VolumeClaimInputs, before, after)
-    assert bool(refused) is (quantity_to_bytes(other) < quantity_to_bytes(one))
-    assert all(f"from {one} to {other}" in problem.reason for problem in refused)
+    assert bool(refused) is (quantity_to_bytes(new_size) < quantity_to_bytes(old_size))
+    assert all(f"from {old_size} to {new_size}" in problem.reason for problem in refused)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_invalid_claims_are_refused(fields: dict[str, Any], path: str) -> None:
     assert [problem.path for problem in validate_inputs(VolumeClaimInputs, declared)[1]] == [path]
 
 
-def test_the_forms_of_the_reference() -> None:
+def test_manifests_have_the_documented_forms() -> None:
     shared = VolumeClaimInputs.model_validate({**CLAIM, "storage": "10Gi"})
     assert build_manifest(shared) == {
         "apiVersion": "v1",
@@ -101,7 +101,7 @@ def test_the_forms_of_the_reference() -> None:
         storage="50Gi",
         storage_class_name="local-storage-class",
     )
-    made = build_manifest(local)
-    assert made["metadata"] == {"name": "local-pvc", "namespace": "training"}
-    assert made["spec"]["accessModes"] == ["ReadWriteOnce"]
-    assert made["spec"]["storageClassName"] == "local-storage-class"
+    manifest = build_manifest(local)
+    assert manifest["metadata"] == {"name": "local-pvc", "namespace": "training"}
+    assert manifest["spec"]["accessModes"] == ["ReadWriteOnce"]
+    assert manifest["spec"]["storageClassName"] == "local-storage-class"

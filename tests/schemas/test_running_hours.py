@@ -1,4 +1,4 @@
-"""Running hours: what a clock on the wall says, also on the days when it is changed."""
+"""Test running hours against wall clocks, also on the days when clocks change."""
 
 from datetime import UTC, datetime, time, timedelta
 from zoneinfo import ZoneInfo
@@ -27,69 +27,77 @@ hours = st.builds(
 )
 
 
-def declared(zone: str, start: str, stop: str, *days: str) -> RunningHours:
+def build_running_hours(zone: str, start: str, stop: str, *days: str) -> RunningHours:
     schedule = {"start": start, "stop": stop, "time_zone": zone}
-    found = read_running_hours({"schedule": {**schedule, **({"days": list(days)} if days else {})}})
-    assert found is not None
-    return found
+    running_hours = read_running_hours(
+        {"schedule": {**schedule, **({"days": list(days)} if days else {})}}
+    )
+    assert running_hours is not None
+    return running_hours
 
 
-def at(text: str) -> float:
+def to_timestamp(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
 
 
-def by_the_wall_clock(found: RunningHours, now: float) -> bool:
-    """What somebody would say who looks at a calendar and at a clock on the wall."""
-    wall = datetime.fromtimestamp(now, found.zone)
+def is_running_by_wall_clock(running_hours: RunningHours, now: float) -> bool:
+    """Return True if a calendar and a wall clock say that the hours include the time."""
+    wall = datetime.fromtimestamp(now, running_hours.zone)
     today, before = WEEKDAYS[wall.weekday()], WEEKDAYS[wall.weekday() - 1]
-    shown = wall.time()
-    if found.stop > found.start:
-        return today in found.days and found.start <= shown < found.stop
-    begun_today = today in found.days and shown >= found.start
-    return begun_today or (before in found.days and shown < found.stop)
+    wall_time = wall.time()
+    if running_hours.stop > running_hours.start:
+        return today in running_hours.days and running_hours.start <= wall_time < running_hours.stop
+    begun_today = today in running_hours.days and wall_time >= running_hours.start
+    return begun_today or (before in running_hours.days and wall_time < running_hours.stop)
 
 
-def is_near_a_change_of_clocks(found: RunningHours, now: float) -> bool:
-    """Within two days of one, where a skipped or doubled time may begin or end a window."""
+def is_near_clock_change(running_hours: RunningHours, now: float) -> bool:
+    """Return True within two days of a clock change, which may skip or double a window's bound."""
     offsets = {
-        datetime.fromtimestamp(now + hour * 3600, found.zone).utcoffset()
+        datetime.fromtimestamp(now + hour * 3600, running_hours.zone).utcoffset()
         for hour in range(-48, 49, 6)
     }
     return len(offsets) > 1
 
 
 @given(hours, moments)
-def test_they_are_what_the_wall_clock_says(found: RunningHours, now: float) -> None:
-    if not is_near_a_change_of_clocks(found, now):
-        assert found.contains_moment(now) == by_the_wall_clock(found, now)
+def test_running_hours_follow_the_wall_clock(running_hours: RunningHours, now: float) -> None:
+    if not is_near_clock_change(running_hours, now):
+        assert running_hours.contains_moment(now) == is_running_by_wall_clock(running_hours, now)
 
 
 @given(hours, moments)
-def test_nothing_changes_before_the_next_change(found: RunningHours, now: float) -> None:
-    change = found.find_next_change(now)
+def test_hours_do_not_change_before_the_predicted_change(
+    running_hours: RunningHours, now: float
+) -> None:
+    change = running_hours.find_next_change(now)
     if change is None:
-        assert all(found.contains_moment(now + hour * 3600) for hour in range(24 * 14))
+        assert all(running_hours.contains_moment(now + hour * 3600) for hour in range(24 * 14))
         return
     assert change > now
-    assert found.contains_moment(change) is not found.contains_moment(now)
-    assert found.contains_moment(change - 1) is found.contains_moment(now)
+    assert running_hours.contains_moment(change) is not running_hours.contains_moment(now)
+    assert running_hours.contains_moment(change - 1) is running_hours.contains_moment(now)
     middle = (now + change) / 2
-    assert found.contains_moment(middle) is found.contains_moment(now)
+    assert running_hours.contains_moment(middle) is running_hours.contains_moment(now)
 
 
 @pytest.mark.slow
 @settings(max_examples=20)
 @given(hours, moments)
-def test_a_week_runs_as_long_as_declared_whatever_the_clocks_do(
-    found: RunningHours, now: float
+def test_a_week_runs_as_long_as_declared_despite_clock_changes(
+    running_hours: RunningHours, now: float
 ) -> None:
-    """Give or take the hour that a change of clocks takes or gives, on each end."""
-    length = (found.stop.hour - found.start.hour) * 60 + found.stop.minute - found.start.minute
-    minutes = (length % 1440 or 1440) * len(found.days)
-    wall = datetime.fromtimestamp(now, found.zone).replace(hour=12, minute=0, second=0)
+    """Allow an hour at each end of a window for a clock change."""
+    length = (
+        (running_hours.stop.hour - running_hours.start.hour) * 60
+        + running_hours.stop.minute
+        - running_hours.start.minute
+    )
+    minutes = (length % 1440 or 1440) * len(running_hours.days)
+    wall = datetime.fromtimestamp(now, running_hours.zone).replace(hour=12, minute=0, second=0)
     week = [(wall + timedelta(minutes=m)).timestamp() for m in range(0, 7 * 1440, 15)]
-    seen = 15 * sum(map(found.contains_moment, week))
-    assert abs(seen - minutes) <= 120 + 15 * 2 * len(found.days)
+    minutes_running = 15 * sum(map(running_hours.contains_moment, week))
+    assert abs(minutes_running - minutes) <= 120 + 15 * 2 * len(running_hours.days)
 
 
 @pytest.mark.parametrize(
@@ -120,40 +128,45 @@ def test_a_week_runs_as_long_as_declared_whatever_the_clocks_do(
         ("UTC", "22:00-24:00", "2026-05-02T23:59:59+00:00", "2026-05-03T00:00:00+00:00"),
     ],
 )
-def test_the_days_when_clocks_are_changed(zone: str, hours: str, inside: str, outside: str) -> None:
-    found = declared(zone, *hours.split("-"))
-    assert found.contains_moment(at(inside))
-    assert not found.contains_moment(at(outside))
+def test_windows_on_the_days_of_clock_changes(
+    zone: str, hours: str, inside: str, outside: str
+) -> None:
+    running_hours = build_running_hours(zone, *hours.split("-"))
+    assert running_hours.contains_moment(to_timestamp(inside))
+    assert not running_hours.contains_moment(to_timestamp(outside))
 
 
 def test_a_window_that_falls_into_the_skipped_hour_does_not_run_that_day() -> None:
-    found = declared("Europe/Berlin", "02:10", "02:50", "sun")
-    assert found.find_next_change(at("2026-03-28T12:00:00+01:00")) == at(
-        "2026-04-05T02:10:00+02:00"
+    running_hours = build_running_hours("Europe/Berlin", "02:10", "02:50", "sun")
+    assert running_hours.find_next_change(
+        to_timestamp("2026-03-28T12:00:00+01:00")
+    ) == to_timestamp("2026-04-05T02:10:00+02:00")
+
+
+def test_windows_on_working_days_do_not_run_at_weekends() -> None:
+    running_hours = build_running_hours(
+        "Europe/Berlin", "08:00", "20:00", "mon", "tue", "wed", "thu", "fri"
     )
-
-
-def test_working_days() -> None:
-    found = declared("Europe/Berlin", "08:00", "20:00", "mon", "tue", "wed", "thu", "fri")
-    friday = at("2026-11-20T19:59:00+01:00")
-    assert found.contains_moment(friday)
-    assert found.find_next_change(friday) == at("2026-11-20T20:00:00+01:00")
-    saturday = at("2026-11-21T12:00:00+01:00")
-    assert not found.contains_moment(saturday)
-    assert found.find_next_change(saturday) == at("2026-11-23T08:00:00+01:00")
+    friday = to_timestamp("2026-11-20T19:59:00+01:00")
+    assert running_hours.contains_moment(friday)
+    assert running_hours.find_next_change(friday) == to_timestamp("2026-11-20T20:00:00+01:00")
+    saturday = to_timestamp("2026-11-21T12:00:00+01:00")
+    assert not running_hours.contains_moment(saturday)
+    assert running_hours.find_next_change(saturday) == to_timestamp("2026-11-23T08:00:00+01:00")
     assert (
-        found.format_moment(at("2026-11-23T08:00:00+01:00")) == "Mon 2026-11-23 08:00 Europe/Berlin"
+        running_hours.format_moment(to_timestamp("2026-11-23T08:00:00+01:00"))
+        == "Mon 2026-11-23 08:00 Europe/Berlin"
     )
 
 
-def test_whole_days_run_through() -> None:
-    always = declared("Europe/Berlin", "00:00", "24:00")
+def test_consecutive_full_days_run_without_a_stop() -> None:
+    always = build_running_hours("Europe/Berlin", "00:00", "24:00")
     assert always.find_next_change(START) is None
-    weekend = declared("Europe/Berlin", "00:00", "24:00", "sat", "sun")
-    saturday = at("2026-11-21T12:00:00+01:00")
-    assert weekend.find_next_change(saturday) == at("2026-11-23T00:00:00+01:00")
+    weekend = build_running_hours("Europe/Berlin", "00:00", "24:00", "sat", "sun")
+    saturday = to_timestamp("2026-11-21T12:00:00+01:00")
+    assert weekend.find_next_change(saturday) == to_timestamp("2026-11-23T00:00:00+01:00")
 
 
 @pytest.mark.parametrize("schedule", [None, UNKNOWN, {"start": UNKNOWN, "stop": "20:00"}])
-def test_what_is_not_known_has_no_hours(schedule: object) -> None:
+def test_an_unknown_schedule_has_no_running_hours(schedule: object) -> None:
     assert read_running_hours({"schedule": schedule}) is None

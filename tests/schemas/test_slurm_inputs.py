@@ -1,4 +1,4 @@
-"""How a cluster's Slurm is asked, as people declare it."""
+"""Test the declared access to a cluster's Slurm."""
 
 import pytest
 from pydantic import ValidationError
@@ -6,7 +6,7 @@ from pydantic import ValidationError
 from gpuform.schemas.slurm import SlurmInputs
 
 
-def test_nothing_declared_is_slinky() -> None:
+def test_undeclared_access_means_slinky() -> None:
     inputs = SlurmInputs()
     assert inputs.via == "exec"
     assert (inputs.namespace, inputs.container) == ("slurm", "slurmctld")
@@ -21,7 +21,9 @@ def test_nothing_declared_is_slinky() -> None:
         ({"via": "local", "port": 22}, "port"),
     ],
 )
-def test_a_setting_of_another_method_is_reported(declared: dict[str, object], path: str) -> None:
+def test_a_setting_of_another_access_method_is_reported(
+    declared: dict[str, object], path: str
+) -> None:
     SlurmInputs.model_validate(declared)
     (problem,) = SlurmInputs.find_problems(declared)
     assert problem.path == path
@@ -35,7 +37,7 @@ def test_a_setting_of_another_method_is_reported(declared: dict[str, object], pa
         {"pod_selector": "a=b"},
     ],
 )
-def test_settings_of_the_chosen_way_are_right(declared: dict[str, object]) -> None:
+def test_settings_of_the_chosen_method_are_accepted(declared: dict[str, object]) -> None:
     SlurmInputs.model_validate(declared)
     assert list(SlurmInputs.find_problems(declared)) == []
 

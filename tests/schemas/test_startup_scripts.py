@@ -1,4 +1,4 @@
-"""The rules of Slurm's startup scripts, as a plan checks them."""
+"""Test the rules of Slurm's startup scripts, as a plan checks them."""
 
 from typing import Any
 
@@ -21,19 +21,19 @@ SLURM = {
 }
 
 
-def problems(**scripts: Any) -> list[str]:
+def list_problems(**scripts: Any) -> list[str]:
     config = {"load_balancer": "NONE", "slurm_startup_scripts": scripts}
-    _, found = validate_inputs(ClusterInputs, {**SLURM, "cluster_config": config})
-    return [f"{each.path}: {each.reason}" for each in found]
+    _, problems = validate_inputs(ClusterInputs, {**SLURM, "cluster_config": config})
+    return [f"{problem.path}: {problem.reason}" for problem in problems]
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_a_script_needs_a_shebang(name: str) -> None:
-    (problem,) = problems(**{name: "echo hello\n"})
+def test_a_script_requires_a_shebang(name: str) -> None:
+    (problem,) = list_problems(**{name: "echo hello\n"})
     assert problem.startswith(f"cluster_config.slurm_startup_scripts.{name}: ")
     assert "shebang" in problem
-    assert problems(**{name: "#!/bin/bash\necho hello\n"}) == []
-    assert problems(**{name: "#! /usr/bin/env python3\nprint()\n"}) == []
+    assert list_problems(**{name: "#!/bin/bash\necho hello\n"}) == []
+    assert list_problems(**{name: "#! /usr/bin/env python3\nprint()\n"}) == []
 
 
 @pytest.mark.parametrize(
@@ -41,12 +41,12 @@ def test_a_script_needs_a_shebang(name: str) -> None:
     ["", "\n#!/bin/sh\n", " #!/bin/sh\n", "\ufeff#!/bin/sh\n", "#!\n", "#!bash\n", "#/bin/sh"],
 )
 def test_invalid_shebangs_are_refused(text: str) -> None:
-    (problem,) = problems(worker_epilog=text)
+    (problem,) = list_problems(worker_epilog=text)
     assert "#!/bin/bash" in problem
 
 
-def test_line_ends_of_windows() -> None:
-    (problem,) = problems(login_init_script="#!/bin/bash\r\necho\r\n")
+def test_windows_line_ends_are_refused() -> None:
+    (problem,) = list_problems(login_init_script="#!/bin/bash\r\necho\r\n")
     assert "line ends" in problem
 
 
@@ -66,12 +66,12 @@ def test_line_ends_of_windows() -> None:
         "cat x | sbatch",
     ],
 )
-def test_a_prolog_calls_no_slurm(line: str) -> None:
+def test_a_prolog_that_calls_slurm_is_refused(line: str) -> None:
     for name in ("worker_prolog", "controller_prolog"):
-        (problem,) = problems(**{name: f"#!/bin/bash\nset -e\n{line}\n"})
+        (problem,) = list_problems(**{name: f"#!/bin/bash\nset -e\n{line}\n"})
         assert problem.startswith(f"cluster_config.slurm_startup_scripts.{name}: calls s")
         assert "in line 3" in problem
-    assert problems(worker_epilog=f"#!/bin/bash\n{line}\n") == []
+    assert list_problems(worker_epilog=f"#!/bin/bash\n{line}\n") == []
 
 
 @pytest.mark.parametrize(
@@ -87,17 +87,17 @@ def test_a_prolog_calls_no_slurm(line: str) -> None:
         "nvidia-smi  # not scontrol",
     ],
 )
-def test_similar_text_is_no_call_of_slurm(line: str) -> None:
-    assert problems(worker_prolog=f"#!/bin/bash\n{line}\n") == []
+def test_text_similar_to_a_slurm_call_is_accepted(line: str) -> None:
+    assert list_problems(worker_prolog=f"#!/bin/bash\n{line}\n") == []
 
 
-def test_scripts_of_other_languages_are_not_searched() -> None:
-    assert problems(worker_prolog="#!/usr/bin/env python3\nsqueue = 1\n") == []
+def test_scripts_of_other_languages_are_not_checked_for_slurm_calls() -> None:
+    assert list_problems(worker_prolog="#!/usr/bin/env python3\nsqueue = 1\n") == []
 
 
 def test_unknown_scripts_are_not_checked() -> None:
-    assert problems(worker_prolog=UNKNOWN) == []
+    assert list_problems(worker_prolog=UNKNOWN) == []
 
 
-def test_lines_of_the_configuration_are_no_script() -> None:
-    assert problems(extra_slurm_conf="MaxJobCount=20000\n") == []
+def test_configuration_lines_need_no_shebang() -> None:
+    assert list_problems(extra_slurm_conf="MaxJobCount=20000\n") == []

@@ -1,4 +1,4 @@
-"""Every rule of Together's declarations, with good and bad input beside each other."""
+"""Test every rule of Together's declarations, with valid and invalid inputs."""
 
 from typing import Any, get_args, get_type_hints
 
@@ -55,12 +55,12 @@ OIDC = {
 }
 
 
-def found(cluster: dict[str, Any], **values: Any) -> dict[str, str]:
-    """The problems by path; None takes a field away."""
+def find_problems(cluster: dict[str, Any], **values: Any) -> dict[str, str]:
+    """Return the problems by path; a value of None removes the field."""
     return {p.path: p.reason for p in validate_inputs(ClusterInputs, {**cluster, **values})[1]}
 
 
-def test_the_documented_cluster_is_right_and_gets_one_spelling(cluster: dict[str, Any]):
+def test_the_documented_cluster_is_valid_and_normalized(cluster: dict[str, Any]):
     assert validate_inputs(ClusterInputs, cluster) == (
         {
             "cluster_name": "my-gpu-cluster",
@@ -75,7 +75,7 @@ def test_the_documented_cluster_is_right_and_gets_one_spelling(cluster: dict[str
     )
 
 
-def test_the_documented_volume_is_right(volume: dict[str, Any]):
+def test_the_documented_volume_is_valid(volume: dict[str, Any]):
     assert validate_inputs(SharedVolumeInputs, volume) == ({**volume, "size_tib": 2}, [])
 
 
@@ -113,7 +113,7 @@ def test_the_documented_volume_is_right(volume: dict[str, Any]):
     ],
 )
 def test_valid_values_are_accepted(cluster: dict[str, Any], values: dict[str, Any]):
-    assert found(cluster, **values) == {}
+    assert find_problems(cluster, **values) == {}
 
 
 @pytest.mark.parametrize(
@@ -283,13 +283,13 @@ def test_valid_values_are_accepted(cluster: dict[str, Any], values: dict[str, An
 def test_invalid_values_are_refused(
     cluster: dict[str, Any], values: dict[str, Any], path: str, reason: str
 ):
-    problems = found(cluster, **values)
+    problems = find_problems(cluster, **values)
     assert list(problems) == [path]
     assert reason in problems[path]
 
 
-def test_the_terraform_block_is_answered_in_our_names():
-    """Together reference, 'Terraform'."""
+def test_names_of_the_terraform_provider_are_reported_with_ours():
+    """See the Together reference, 'Terraform'."""
     _, problems = validate_inputs(
         ClusterInputs,
         {
@@ -316,14 +316,15 @@ def test_the_terraform_block_is_answered_in_our_names():
 
 
 def test_all_problems_are_reported_at_once(cluster: dict[str, Any]):
-    problems = found(
+    problems = find_problems(
         cluster, num_gpus=12, gpu_type="H100-SXM", duration_days=3, cluster_type="SLURM"
     )
     assert set(problems) == {"num_gpus", "gpu_type", "duration_days", "slurm_shm_size_gib"}
 
 
 @pytest.mark.parametrize(
-    "name", [each for each in ClusterInputs.model_fields if each not in ClusterInputs.former_names]
+    "name",
+    [field for field in ClusterInputs.model_fields if field not in ClusterInputs.former_names],
 )
 def test_any_field_may_be_unknown(cluster: dict[str, Any], name: str):
     values, problems = validate_inputs(ClusterInputs, {**cluster, **SLURM, name: UNKNOWN})
@@ -405,7 +406,7 @@ def test_mutable_changes_happen_in_place(field: str, before: Any, after: Any):
     assert find_refused_changes(ClusterInputs, {field: before}, {field: after}) == []
 
 
-def test_cluster_type_goes_back_to_its_default():
+def test_an_undeclared_cluster_type_is_reset_to_its_default():
     (change,) = compute_changes(ClusterInputs, {"cluster_type": "SLURM"}, {})
     assert (change.action, change.after) == (Action.UPDATE, "KUBERNETES")
 
@@ -424,7 +425,7 @@ def test_the_same_moment_and_version_in_another_spelling_are_no_change():
     assert compute_changes(ClusterInputs, observed, declared) == []
 
 
-def test_a_volume_grows_in_place_and_never_shrinks(volume: dict[str, Any]):
+def test_a_volume_grows_in_place_and_cannot_shrink(volume: dict[str, Any]):
     grown, shrunk = {**volume, "size_tib": 3}, {**volume, "size_tib": 1}
     (change,) = compute_changes(SharedVolumeInputs, volume, grown)
     assert not change.replaces
@@ -472,7 +473,7 @@ def test_every_inner_field_of_the_sdk_can_be_declared(field: str, params: Any):
     assert set(nested.model_fields) == set(params.__annotations__)
 
 
-def test_what_the_update_request_takes_is_what_changes_in_place():
+def test_exactly_the_fields_of_the_update_request_change_in_place():
     rules = get_field_rules(ClusterInputs)
     in_place = {
         name
@@ -506,12 +507,12 @@ def test_every_field_is_described():
         ("CUDA_13_0_580_65_06", ("13.0", "580.65.06")),
     ],
 )
-def test_driver_names_and_pairs(name: str, pair: tuple[str, str]):
+def test_driver_names_convert_to_version_pairs(name: str, pair: tuple[str, str]):
     assert parse_driver_version(name) == pair
     assert format_driver_version(*pair) == name
 
 
-def test_the_system_after_a_cuda_version_is_not_in_the_name():
+def test_driver_names_omit_the_operating_system_of_a_cuda_version():
     assert format_driver_version("12.5-ubuntu-22.04", "555") == "CUDA_12_5_555"
 
 
@@ -522,13 +523,13 @@ def test_invalid_driver_versions_are_refused(name: str):
 
 
 @given(st.integers(1, 99), st.integers(0, 99), st.lists(st.integers(0, 999), min_size=1))
-def test_pairs_survive_their_name(major: int, minor: int, driver: list[int]):
+def test_version_pairs_survive_conversion_to_a_name(major: int, minor: int, driver: list[int]):
     pair = (f"{major}.{minor}", ".".join(map(str, driver)))
     assert parse_driver_version(format_driver_version(*pair)) == pair
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "same"),
+    ("version", "other", "same"),
     [
         ("560", "560", True),
         ("560", "560.35", True),
@@ -538,12 +539,12 @@ def test_pairs_survive_their_name(major: int, minor: int, driver: list[int]):
         ("12.6-ubuntu-22.04", "12.6-ubuntu-24.04", False),
     ],
 )
-def test_versions_in_more_detail(one: str, other: str, same: bool):
-    assert is_same_version(one, other) is same
+def test_more_detailed_versions_are_equal_to_their_prefix(version: str, other: str, same: bool):
+    assert is_same_version(version, other) is same
 
 
 @pytest.mark.parametrize("name", GPU_TYPES)
-def test_known_types(name: str):
+def test_known_gpu_types_are_recognized(name: str):
     assert not is_unknown_gpu_type(name)
     for misspelt in (name.lower(), name.replace("_", "-"), name.replace("_", "")):
         assert find_nearest_gpu_type(misspelt) == name
@@ -561,7 +562,7 @@ def test_known_types(name: str):
         ("H100_SXM_IFN", "H100_SXM_INF"),
     ],
 )
-def test_misspelt_types(misspelt: str, name: str):
+def test_misspelt_gpu_types_have_a_suggestion(misspelt: str, name: str):
     assert find_nearest_gpu_type(misspelt) == name
     assert not is_unknown_gpu_type(misspelt)
 
@@ -569,19 +570,19 @@ def test_misspelt_types(misspelt: str, name: str):
 @pytest.mark.parametrize(
     "value", ["B400_SXM", "A100_SXM", "L40S_PCIE", "H100_PCIE", "MI300X", "TPU", "_"]
 )
-def test_other_hardware_is_unknown_and_not_refused(cluster: dict[str, Any], value: str):
+def test_unknown_gpu_types_are_not_refused(cluster: dict[str, Any], value: str):
     assert is_unknown_gpu_type(value)
-    assert found(cluster, gpu_type=value) == {}
+    assert find_problems(cluster, gpu_type=value) == {}
 
 
 @given(st.text(max_size=20))
-def test_any_text_is_known_near_or_unknown(value: str):
+def test_any_gpu_type_is_known_misspelt_or_unknown(value: str):
     near = find_nearest_gpu_type(value)
     assert near is None or near in GPU_TYPES
     assert is_unknown_gpu_type(value) is (value not in GPU_TYPES and near is None)
 
 
-def test_moments():
+def test_times_are_normalized():
     assert is_same_moment("2026-03-01T08:00:00Z", "2026-03-01T08:00:00.000+00:00")
     assert not is_same_moment("2026-03-01T08:00:00Z", "2026-03-01T08:00:01Z")
     assert is_same_moment("soon", "soon")
@@ -589,12 +590,12 @@ def test_moments():
 
 
 @pytest.mark.parametrize("name", ["billing_type", "cluster_type"])
-def test_choices_are_the_sdks(name: str):
+def test_choices_equal_those_of_the_sdk(name: str):
     hints = get_type_hints(GPUClusterCreateRequestLegacyNvidia)
     assert set(get_field_rules(ClusterInputs)[name].choices) == set(get_args(hints[name]))
 
 
-def test_what_to_do_without_capacity_is_never_compared_and_never_sent(cluster: dict[str, Any]):
+def test_on_no_capacity_is_neither_compared_nor_sent(cluster: dict[str, Any]):
     search = {"wait_minutes": 5, "alternatives": [{"region": "eu-north-1"}]}
     declared = {**cluster, "on_no_capacity": search}
     assert compute_changes(ClusterInputs, cluster, declared) == []
@@ -604,22 +605,22 @@ def test_what_to_do_without_capacity_is_never_compared_and_never_sent(cluster: d
     assert "on_no_capacity" not in body
 
 
-def test_placements_are_the_declared_one_and_its_alternatives(cluster: dict[str, Any]):
+def test_placements_are_the_declared_region_and_its_alternatives(cluster: dict[str, Any]):
     alternatives = [{"region": "eu-north-1"}, {"gpu_type": "H200_SXM"}]
     search = {"alternatives": alternatives, "wait_minutes": 1}
-    want = ClusterInputs.model_validate({**cluster, "on_no_capacity": search})
-    bodies = [build_cluster_create(placed) for placed in want.iterate_placements()]
+    inputs = ClusterInputs.model_validate({**cluster, "on_no_capacity": search})
+    bodies = [build_cluster_create(placed) for placed in inputs.iterate_placements()]
     first = build_cluster_create(ClusterInputs.model_validate(cluster))
     assert bodies == [first, *({**first, **alternative} for alternative in alternatives)]
 
 
-def test_an_alternative_that_is_not_known_yet_is_not_judged(cluster: dict[str, Any]):
+def test_an_unknown_alternative_is_not_checked(cluster: dict[str, Any]):
     search = {"alternatives": [{"region": UNKNOWN}]}
-    assert found(cluster, on_no_capacity=search, volume_id="v1") == {}
-    assert found(cluster, on_no_capacity=UNKNOWN) == {}
+    assert find_problems(cluster, on_no_capacity=search, volume_id="v1") == {}
+    assert find_problems(cluster, on_no_capacity=UNKNOWN) == {}
 
 
-def test_the_former_name_of_drain_still_counts(cluster: dict[str, Any]):
+def test_the_former_name_of_drain_is_accepted(cluster: dict[str, Any]):
     declared = {"on_busy": "fail"}
     values, problems = validate_inputs(ClusterInputs, {**cluster, "scale_down": declared})
     assert problems == []

@@ -1,4 +1,4 @@
-"""Answers and requests against the documented bodies and the platform's own SDK."""
+"""Test Together's wire models against the documented bodies and the platform's SDK."""
 
 import base64
 import json
@@ -117,20 +117,20 @@ CLUSTER: dict[str, Any] = {
 }
 
 
-def cluster_of(**values: Any) -> Cluster:
+def parse_cluster(**values: Any) -> Cluster:
     return Cluster.model_validate({**CLUSTER, **values})
 
 
 @pytest.fixture
-def declared(cluster: dict[str, Any]) -> dict[str, Any]:
+def declared_cluster(cluster: dict[str, Any]) -> dict[str, Any]:
     return validate_inputs(ClusterInputs, cluster)[0]
 
 
 # Answers
 
 
-def test_a_cluster_is_read_whole():
-    read = cluster_of()
+def test_the_documented_cluster_is_parsed_completely():
+    read = parse_cluster()
     assert read.gpu_worker_nodes[0].latest_remediation is not None
     assert read.gpu_worker_nodes[0].latest_remediation.state == "SUCCEEDED"
     assert read.control_plane_nodes[0].network == "10.0.0.10"
@@ -154,11 +154,11 @@ def test_a_cluster_is_read_whole():
         (Volume, ClusterStorage),
     ],
 )
-def test_every_field_of_the_sdk_is_read(ours: Any, sdk: Any):
+def test_every_field_of_the_sdk_is_parsed(ours: Any, sdk: Any):
     assert set(sdk.model_fields) <= set(ours.model_fields)
 
 
-def test_answers_of_older_servers_and_with_few_fields_are_read():
+def test_answers_of_older_servers_and_with_few_fields_are_parsed():
     read = Cluster.model_validate(
         {"cluster_id": "c-1", "driver_version": "CUDA_12_6_560", "gpu_worker_nodes": None}
     )
@@ -173,10 +173,10 @@ def test_an_answer_without_id_is_refused():
 
 
 def test_a_newer_status_is_kept():
-    assert cluster_of(status="Hibernating").status == "Hibernating"
+    assert parse_cluster(status="Hibernating").status == "Hibernating"
 
 
-def test_lists_and_deletions():
+def test_lists_and_deletions_are_parsed():
     assert ClusterList.model_validate({"clusters": [CLUSTER]}).clusters[0].cluster_id == "c-1"
     assert ClusterList.model_validate({"clusters": None}).clusters == ()
     volumes = VolumeList.model_validate({"volumes": [{"volume_id": "v-1"}]}).volumes
@@ -192,7 +192,7 @@ def test_lists_and_deletions():
         {"cuda_version": "12.6", "nvidia_driver_version": "560", "id": "x", "os": "ubuntu-22.04"},
     ],
 )
-def test_regions_in_both_shapes(version: dict[str, str]):
+def test_regions_are_parsed_in_both_forms(version: dict[str, str]):
     (region,) = RegionList.model_validate(
         {
             "regions": [
@@ -208,14 +208,14 @@ def test_regions_in_both_shapes(version: dict[str, str]):
     assert region.driver_versions[0].id == version.get("id")
 
 
-def test_kube_config_is_shown_nowhere():
-    read = cluster_of()
+def test_no_repr_or_dump_contains_the_kubeconfig():
+    read = parse_cluster()
     assert read.kube_config.get_secret_value() == ENCODED
     outputs = ClusterOutputs(ready=True, status="Ready", kube_config=KUBECONFIG)
     assert ClusterOutputs.get_secret_names() == {"kube_config"}
-    shown = f"{read} {read!r} {read.model_dump()} {read.model_dump_json()} {outputs} {outputs!r}"
-    assert "hunter2" not in shown
-    assert ENCODED not in shown
+    rendered = f"{read} {read!r} {read.model_dump()} {read.model_dump_json()} {outputs} {outputs!r}"
+    assert "hunter2" not in rendered
+    assert ENCODED not in rendered
     with pytest.raises(ValidationError) as refused:
         Cluster.model_validate({**CLUSTER, "kube_config": [ENCODED]})
     assert ENCODED not in str(refused.value)
@@ -241,42 +241,44 @@ def test_outputs_survive_json():
     assert ClusterOutputs.model_validate(plain) == outputs
 
 
-def test_inputs_and_outputs_have_no_name_in_common():
+def test_inputs_and_outputs_share_no_name():
     common = set(ClusterInputs.model_fields) & set(ClusterOutputs.model_fields)
     assert common == {"driver_version"}  # a spelling of the pair as input, computed as output
     assert not set(SharedVolumeInputs.model_fields) & set(SharedVolumeOutputs.model_fields)
 
 
-def test_values_filled_in_by_the_platform_are_no_change(declared: dict[str, Any]):
-    echo = select_declared_fields(ClusterInputs, CLUSTER, declared)
-    assert echo == declared
-    assert compute_changes(ClusterInputs, echo, declared) == []
+def test_values_filled_in_by_the_platform_are_no_change(declared_cluster: dict[str, Any]):
+    echo = select_declared_fields(ClusterInputs, CLUSTER, declared_cluster)
+    assert echo == declared_cluster
+    assert compute_changes(ClusterInputs, echo, declared_cluster) == []
 
 
-def test_a_foreign_change_is_drift_of_its_field_only(declared: dict[str, Any]):
+def test_a_change_by_others_is_drift_of_that_field_only(declared_cluster: dict[str, Any]):
     answer = {**CLUSTER, "num_gpus": 32, "volumes": [], "project_id": "other"}
-    echo = select_declared_fields(ClusterInputs, answer, declared)
-    assert [change.path for change in compute_changes(ClusterInputs, echo, declared)] == [
+    echo = select_declared_fields(ClusterInputs, answer, declared_cluster)
+    assert [change.path for change in compute_changes(ClusterInputs, echo, declared_cluster)] == [
         "num_gpus"
     ]
 
 
-def test_disabled_add_ons_missing_in_the_answer_are_no_change(declared: dict[str, Any]):
+def test_disabled_add_ons_missing_in_the_answer_are_no_change(declared_cluster: dict[str, Any]):
     off = {"add_on_type": "dashboard", "name": "d", "config": {"dashboard": {"enabled": False}}}
     on = {"add_on_type": "ingress", "name": "in", "config": {"ingress": {"enabled": True}}}
-    declared = {**declared, "add_ons": [off, on]}
-    assert select_declared_fields(ClusterInputs, CLUSTER, declared) == declared
-    gone = select_declared_fields(ClusterInputs, {**CLUSTER, "add_ons": []}, declared)
-    assert [change.path for change in compute_changes(ClusterInputs, gone, declared)] == [
-        'add_ons["in"]'
-    ]
+    declared_cluster = {**declared_cluster, "add_ons": [off, on]}
+    assert select_declared_fields(ClusterInputs, CLUSTER, declared_cluster) == declared_cluster
+    declared_fields = select_declared_fields(
+        ClusterInputs, {**CLUSTER, "add_ons": []}, declared_cluster
+    )
+    assert [
+        change.path for change in compute_changes(ClusterInputs, declared_fields, declared_cluster)
+    ] == ['add_ons["in"]']
 
 
 # Requests
 
 
-def test_the_documented_create_request(cluster: dict[str, Any], declared: dict[str, Any]):
-    """Together reference, 'Create a Cluster', with the pair in place of the name."""
+def test_the_documented_create_request(cluster: dict[str, Any], declared_cluster: dict[str, Any]):
+    """See the Together reference, 'Create a Cluster'; a version pair replaces the driver's name."""
     expected = {
         "cluster_name": "my-gpu-cluster",
         "region": "us-central-8",
@@ -286,49 +288,53 @@ def test_the_documented_create_request(cluster: dict[str, Any], declared: dict[s
         "nvidia_driver_version": "560",
         "billing_type": "ON_DEMAND",
     }
-    assert requests.build_cluster_create(ClusterInputs.model_validate(declared)) == expected
+    assert requests.build_cluster_create(ClusterInputs.model_validate(declared_cluster)) == expected
     assert requests.build_cluster_create(ClusterInputs.model_validate(cluster)) == expected
 
 
-def update(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+def build_update(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
     return requests.build_cluster_update(
         ClusterInputs.model_validate(after), compute_changes(ClusterInputs, before, after)
     )
 
 
-def test_an_update_has_the_changed_field_alone(declared: dict[str, Any]):
-    assert update(declared, {**declared, "num_gpus": 24}) == {"num_gpus": 24}
+def test_an_update_sends_only_the_changed_field(declared_cluster: dict[str, Any]):
+    assert build_update(declared_cluster, {**declared_cluster, "num_gpus": 24}) == {"num_gpus": 24}
 
 
-def test_the_documented_update_request(declared: dict[str, Any]):
-    """Together reference, 'Update / Scale a Cluster'."""
-    after = {**declared, "num_gpus": 24, "cluster_type": "KUBERNETES"}
-    assert update({**declared, "cluster_type": "SLURM"}, after) == {
+def test_the_documented_update_request(declared_cluster: dict[str, Any]):
+    """See the Together reference, 'Update / Scale a Cluster'."""
+    after = {**declared_cluster, "num_gpus": 24, "cluster_type": "KUBERNETES"}
+    assert build_update({**declared_cluster, "cluster_type": "SLURM"}, after) == {
         "num_gpus": 24,
         "cluster_type": "KUBERNETES",
     }
 
 
-def test_a_field_no_longer_declared_is_sent_with_its_default(declared: dict[str, Any]):
-    assert update({**declared, "cluster_type": "SLURM"}, declared) == {"cluster_type": "KUBERNETES"}
+def test_a_field_no_longer_declared_is_sent_with_its_default(declared_cluster: dict[str, Any]):
+    assert build_update({**declared_cluster, "cluster_type": "SLURM"}, declared_cluster) == {
+        "cluster_type": "KUBERNETES"
+    }
 
 
-def test_kept_values_and_immutable_fields_are_not_sent(declared: dict[str, Any]):
-    before = {**declared, "num_preemptible_gpus": 8, "region": "elsewhere"}
-    assert update(before, declared) == {}
+def test_unchanged_and_immutable_fields_are_not_sent(declared_cluster: dict[str, Any]):
+    before = {**declared_cluster, "num_preemptible_gpus": 8, "region": "elsewhere"}
+    assert build_update(before, declared_cluster) == {}
 
 
-def test_an_object_is_sent_with_all_that_is_declared_of_it(declared: dict[str, Any]):
+def test_a_changed_object_is_sent_with_all_declared_fields(declared_cluster: dict[str, Any]):
     config = {"load_balancer": "NGINX", "ingress": {"enabled": True}}
-    before = {**declared, "cluster_config": {**config, "ingress": {"enabled": False}}}
-    after = {**declared, "cluster_config": config}
-    assert update(before, after) == {"cluster_config": config}
+    before = {**declared_cluster, "cluster_config": {**config, "ingress": {"enabled": False}}}
+    after = {**declared_cluster, "cluster_config": config}
+    assert build_update(before, after) == {"cluster_config": config}
 
 
-def test_add_ons_are_merged_by_name_and_switched_off(declared: dict[str, Any]):
+def test_add_ons_are_merged_by_name_and_disabled(declared_cluster: dict[str, Any]):
     old = {"add_on_type": "dashboard", "name": "d"}
     new = {"add_on_type": "ingress", "name": "in"}
-    assert update({**declared, "add_ons": [old]}, {**declared, "add_ons": [new]}) == {
+    assert build_update(
+        {**declared_cluster, "add_ons": [old]}, {**declared_cluster, "add_ons": [new]}
+    ) == {
         "add_ons": [
             {**new, "config": {"ingress": {"enabled": True}}},
             {"name": "d", "config": {"dashboard": {"enabled": False}}},
@@ -336,8 +342,8 @@ def test_add_ons_are_merged_by_name_and_switched_off(declared: dict[str, Any]):
     }
 
 
-def test_volume_requests(volume: dict[str, Any]):
-    """Together reference, 'Create a Shared Volume' and 'Update a Shared Volume'."""
+def test_the_documented_volume_requests(volume: dict[str, Any]):
+    """See the Together reference, 'Create a Shared Volume' and 'Update a Shared Volume'."""
     inputs = SharedVolumeInputs.model_validate(volume)
     assert requests.build_volume_create(inputs) == {
         "volume_name": "my-shared-volume",
@@ -361,7 +367,7 @@ def test_statuses_equal_the_enumeration_of_the_sdk():
 
 
 def test_every_status_has_one_meaning():
-    for known, sets in (
+    for enumeration, sets in (
         (
             statuses.ClusterStatus,
             (
@@ -379,8 +385,8 @@ def test_every_status_has_one_meaning():
             ),
         ),
     ):
-        assert sum(len(one) for one in sets) == len(known)
-        assert frozenset().union(*sets) == frozenset(known)
+        assert sum(len(statuses_of_meaning) for statuses_of_meaning in sets) == len(enumeration)
+        assert frozenset().union(*sets) == frozenset(enumeration)
     assert "WaitingForSubnet" in statuses.PENDING_CLUSTER_STATUSES
     assert "OnDemandComputePaused" in statuses.FAILED_CLUSTER_STATUSES
     assert "bound" in statuses.USABLE_VOLUME_STATUSES

@@ -1,4 +1,4 @@
-"""The check of what a query answered, against mongomock, and what it cannot check."""
+"""Test the check that records match a query, against mongomock."""
 
 from typing import Any
 
@@ -13,9 +13,11 @@ from gpuform.schemas.aios.filters import find_filter_problems, matches_filter
 
 @settings(deadline=None)
 @given(DOCUMENTS, FILTERS)
-def test_a_record_passes_as_it_does_in_mongomock(document: dict[str, Any], wanted: Any) -> None:
-    assert list(find_filter_problems(wanted)) == []
-    assert matches_filter(document, wanted) == bool(filter_applies(wanted, document))
+def test_a_record_matches_a_filter_exactly_if_it_does_in_mongomock(
+    document: dict[str, Any], query_filter: Any
+) -> None:
+    assert list(find_filter_problems(query_filter)) == []
+    assert matches_filter(document, query_filter) == bool(filter_applies(query_filter, document))
 
 
 def test_the_example_query_finds_the_example() -> None:
@@ -24,7 +26,7 @@ def test_the_example_query_finds_the_example() -> None:
 
 
 @pytest.mark.parametrize(
-    ("document", "wanted", "passes"),
+    ("document", "query_filter", "passes"),
     [
         ({"n": [{"m": 0}, {"m": 10}]}, {"n.m": {"$gt": 1, "$lt": 5}}, True),
         ({"a": 5}, {"a.b": {"$exists": False}}, True),
@@ -35,12 +37,12 @@ def test_the_example_query_finds_the_example() -> None:
         ({"a": "x"}, {"a": {"$gt": 1}}, False),
     ],
 )
-def test_filters_match_like_mongodb(document: Any, wanted: Any, passes: bool) -> None:
-    assert matches_filter(document, wanted) is passes
+def test_filters_match_like_mongodb(document: Any, query_filter: Any, passes: bool) -> None:
+    assert matches_filter(document, query_filter) is passes
 
 
 @pytest.mark.parametrize(
-    ("wanted", "path"),
+    ("query_filter", "path"),
     [
         ({"$where": "true"}, "filter.$where"),
         ({"$or": []}, "filter.$or"),
@@ -51,6 +53,6 @@ def test_filters_match_like_mongodb(document: Any, wanted: Any, passes: bool) ->
         (["a"], "filter"),
     ],
 )
-def test_unsupported_operators_are_reported(wanted: Any, path: str) -> None:
-    (problem,) = find_filter_problems(wanted)
+def test_unsupported_operators_are_reported(query_filter: Any, path: str) -> None:
+    (problem,) = find_filter_problems(query_filter)
     assert problem.path == path

@@ -1,4 +1,4 @@
-"""What may be declared of a record: sums that agree with their nodes, the registry's own names."""
+"""Test the rules of declared records: their sums, and the names that the registry uses."""
 
 import copy
 from typing import Any
@@ -16,21 +16,21 @@ from gpuform.schemas.values import UNKNOWN
 A = {"model_name": "A", "memory": 1}
 
 
-def problems(**changes: Any) -> dict[str, str]:
-    given = {**copy.deepcopy(DECLARED), **changes}
-    return {each.path: each.reason for each in validate_inputs(ClusterInputs, given)[1]}
+def find_problems(**changes: Any) -> dict[str, str]:
+    inputs = {**copy.deepcopy(DECLARED), **changes}
+    return {problem.path: problem.reason for problem in validate_inputs(ClusterInputs, inputs)[1]}
 
 
-def nodes(*changes: dict[str, Any]) -> dict[str, Any]:
-    """The example's nodes, each with changed fields."""
+def build_nodes(*changes: dict[str, Any]) -> dict[str, Any]:
+    """Return the example's nodes, each with changed fields."""
     both = copy.deepcopy(DECLARED["nodes"]["node_data"])
     pairs = zip(both, (*changes, {}, {}), strict=False)
     return {"node_data": [{**node, **change} for node, change in pairs]}
 
 
-def test_the_sums_are_computed_and_shown() -> None:
-    declared, found = validate_inputs(ClusterInputs, DECLARED)
-    assert found == []
+def test_undeclared_sums_are_computed() -> None:
+    declared, problems = validate_inputs(ClusterInputs, DECLARED)
+    assert problems == []
     assert declared["nodes"]["count"] == 2
     assert declared["gpus"] == {"count": 3, "memory": 49152}
     assert declared["vcpus"] == {"count": 48}
@@ -46,12 +46,12 @@ def test_the_sums_are_computed_and_shown() -> None:
     assert first["model_names"] == ["NVIDIA A100"]
 
 
-def test_the_sums_may_be_declared_as_they_are() -> None:
-    assert problems(gpus={"count": 3}, memory=196608, storage={"size": 1572864}) == {}
+def test_declared_sums_equal_to_the_computed_ones_are_accepted() -> None:
+    assert find_problems(gpus={"count": 3}, memory=196608, storage={"size": 1572864}) == {}
 
 
 @pytest.mark.parametrize("path", SUM_PATHS)
-def test_a_sum_that_is_not_that_of_the_nodes_is_refused(path: str) -> None:
+def test_a_sum_that_contradicts_the_nodes_is_refused(path: str) -> None:
     declared, _ = validate_inputs(ClusterInputs, DECLARED)
     right = get_value(declared, path)
     wrong = set_value(declared, path, right + 1)
@@ -69,20 +69,20 @@ def test_only_the_computed_sum_is_accepted_for_any_nodes(sizes: list[int], error
     if total < 0:
         return
     given_ = {**DECLARED, "nodes": {"node_data": entries}, "swap": total}
-    assert [each.path for each in validate_inputs(ClusterInputs, given_)[1]] == (
+    assert [problem.path for problem in validate_inputs(ClusterInputs, given_)[1]] == (
         ["swap"] if error else []
     )
 
 
 @pytest.mark.parametrize(
-    ("changes", "path", "said"),
+    ("changes", "path", "message"),
     [
-        ({"nodes": {"count": 3, **nodes()}}, "nodes.count", "write 2"),
+        ({"nodes": {"count": 3, **build_nodes()}}, "nodes.count", "write 2"),
         ({"nodes": {}, "gpus": {"count": 3}}, "gpus.count", "declare the nodes there"),
-        ({"nodes": nodes({"id": "node-2"})}, "nodes.node_data[1].id", "declared twice"),
+        ({"nodes": build_nodes({"id": "node-2"})}, "nodes.node_data[1].id", "declared twice"),
         (
             {
-                "nodes": nodes(
+                "nodes": build_nodes(
                     {"gpus": {"count": 1, "gpus": [{"model_name": "A", "memory": 1}] * 2}}
                 )
             },
@@ -90,16 +90,16 @@ def test_only_the_computed_sum_is_accepted_for_any_nodes(sizes: list[int], error
             "write 2",
         ),
         (
-            {"nodes": nodes({"gpus": {"memory": 5}})},
+            {"nodes": build_nodes({"gpus": {"memory": 5}})},
             "nodes.node_data[0].gpus.count",
             "is required",
         ),
         (
-            {"nodes": nodes({"gpus": {"model_names": ["B"], "gpus": [A]}})},
+            {"nodes": build_nodes({"gpus": {"model_names": ["B"], "gpus": [A]}})},
             "nodes.node_data[0].gpus.model_names",
             "write A",
         ),
-        ({"nodes": nodes({"memory": -1})}, "nodes.node_data[0].memory", "too small"),
+        ({"nodes": build_nodes({"memory": -1})}, "nodes.node_data[0].memory", "too small"),
         ({"cluster_id": "a/b"}, "cluster_id", "no /"),
         ({"id": "west"}, "id", "is called cluster_id here"),
         ({"regionId": "us"}, "regionId", "did you mean region_id?"),
@@ -114,29 +114,29 @@ def test_only_the_computed_sum_is_accepted_for_any_nodes(sizes: list[int], error
     ],
 )
 def test_invalid_inputs_are_reported_at_their_path(
-    changes: dict[str, Any], path: str, said: str
+    changes: dict[str, Any], path: str, message: str
 ) -> None:
-    found = problems(**changes)
-    assert list(found) == [path]
-    assert said in found[path]
+    reasons = find_problems(**changes)
+    assert list(reasons) == [path]
+    assert message in reasons[path]
 
 
 def test_unknown_numbers_make_only_their_own_sums_unknown() -> None:
-    declared, found = validate_inputs(
-        ClusterInputs, {**DECLARED, "nodes": nodes({"memory": UNKNOWN})}
+    declared, problems = validate_inputs(
+        ClusterInputs, {**DECLARED, "nodes": build_nodes({"memory": UNKNOWN})}
     )
-    assert found == []
+    assert problems == []
     assert declared["memory"] is UNKNOWN
     assert declared["swap"] == 12288
-    declared, found = validate_inputs(ClusterInputs, {**DECLARED, "nodes": UNKNOWN})
-    assert found == []
+    declared, problems = validate_inputs(ClusterInputs, {**DECLARED, "nodes": UNKNOWN})
+    assert problems == []
     assert declared["gpus"] == {"count": UNKNOWN, "memory": UNKNOWN}
 
 
-def test_a_node_alone_is_completed_from_its_gpus() -> None:
+def test_a_separate_node_gets_its_sums_from_its_gpus() -> None:
     (node, _) = copy.deepcopy(DECLARED["nodes"]["node_data"])
     del node["id"]
-    declared, found = validate_inputs(GpuNodeInputs, {"cluster_id": "c", "node_id": "n", **node})
-    assert found == []
+    declared, problems = validate_inputs(GpuNodeInputs, {"cluster_id": "c", "node_id": "n", **node})
+    assert problems == []
     assert declared["gpus"]["count"] == 2
     assert validate_inputs(GpuNodeInputs, {"cluster_id": "c", "id": "n", **node})[1][0].path == "id"

@@ -1,4 +1,4 @@
-"""What is free, of answers that tell little or odd things."""
+"""Test the capacity computed from Lens's answers, also incomplete and contradictory ones."""
 
 from lens_document import CONSUMERS, OVERVIEW
 
@@ -6,14 +6,14 @@ from gpuform.schemas.lens.conditions import Capacity
 from gpuform.schemas.lens.wire import Consumer, Overview
 
 
-def consumer(**stat: object) -> Consumer:
+def build_consumer(**stat: object) -> Consumer:
     return Consumer.model_validate({"name": "job", "stat": stat})
 
 
-def test_the_document_s_answers() -> None:
-    consumers = [Consumer.model_validate(each) for each in CONSUMERS["data"]["data"]]
-    found = Capacity.from_overview(Overview.model_validate(OVERVIEW["data"]), consumers)
-    assert found == Capacity(
+def test_the_documented_answers_give_the_documented_capacity() -> None:
+    consumers = [Consumer.model_validate(row) for row in CONSUMERS["data"]["data"]]
+    overview = Capacity.from_overview(Overview.model_validate(OVERVIEW["data"]), consumers)
+    assert overview == Capacity(
         nodes=10,
         free_nodes=3,
         partly_free_nodes=4,
@@ -30,17 +30,17 @@ def test_the_document_s_answers() -> None:
 
 
 def test_workloads_without_reported_utilization_are_not_idle() -> None:
-    found = Capacity.from_overview(
+    overview = Capacity.from_overview(
         Overview(),
         [
-            consumer(gpuRequest=8, gpuUtilization=0.05),
-            consumer(gpuRequest=4, gpuUtilization=0.06),
-            consumer(gpuRequest=2),
-            consumer(gpuRequest=2, gpuUtilization=None),
-            consumer(gpuRequest=-5, gpuUtilization=0),
-            consumer(),
+            build_consumer(gpuRequest=8, gpuUtilization=0.05),
+            build_consumer(gpuRequest=4, gpuUtilization=0.06),
+            build_consumer(gpuRequest=2),
+            build_consumer(gpuRequest=2, gpuUtilization=None),
+            build_consumer(gpuRequest=-5, gpuUtilization=0),
+            build_consumer(),
         ],
     )
-    assert (found.workloads, found.requested_gpus, found.idle_gpus) == (4, 16, 8)
-    assert found.free_nodes is None
-    assert found.storage_available_tb is None
+    assert (overview.workloads, overview.requested_gpus, overview.idle_gpus) == (4, 16, 8)
+    assert overview.free_nodes is None
+    assert overview.storage_available_tb is None

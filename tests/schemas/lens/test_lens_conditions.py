@@ -1,4 +1,4 @@
-"""Conditions of health gates: what may be declared, and what of an overview they say is amiss."""
+"""Test the conditions of health gates: valid declarations, and violations by overviews."""
 
 from typing import Any
 
@@ -16,11 +16,11 @@ SEEN = Overview.model_validate(OVERVIEW["data"])
 HEAT = GpuHeatmap.model_validate(HEATMAP["data"])
 
 
-def said(**condition: Any) -> str:
+def find_violations(**condition: Any) -> str:
     return describe_violations(ConditionInputs.model_validate(condition), SEEN, HEAT)
 
 
-def test_the_numbers_are_those_of_the_overview() -> None:
+def test_conditions_have_exactly_the_numbers_of_the_overview() -> None:
     assert collect_numbers(SEEN, HEAT) == {
         "total_nodes": 10,
         "healthy_nodes": 9,
@@ -72,7 +72,7 @@ def test_the_numbers_are_those_of_the_overview() -> None:
     ],
 )
 def test_violations_use_the_field_names_of_the_overview(condition: Any, expected: str) -> None:
-    assert said(**condition) == expected
+    assert find_violations(**condition) == expected
 
 
 @pytest.mark.parametrize("name", ConditionInputs.model_fields)
@@ -102,7 +102,7 @@ def test_a_missing_number_violates_its_bounds(name: str) -> None:
         ("1TB of 2TB", None),
     ],
 )
-def test_sizes_are_texts_with_units(text: str, size: float | None) -> None:
+def test_sizes_are_parsed_with_their_units(text: str, size: float | None) -> None:
     assert parse_terabytes(text) == size
 
 
@@ -122,7 +122,7 @@ def test_an_impossible_rate_violates_its_bounds(value: float, expected: str) -> 
 
 
 @pytest.mark.parametrize(
-    "shown",
+    "temperature",
     [
         {"unit": "℃", "data": []},
         {"unit": "℃"},
@@ -133,9 +133,9 @@ def test_an_impossible_rate_violates_its_bounds(value: float, expected: str) -> 
         {"unit": "℃", "data": [{"nodeName": "n", "value": float("nan")}]},
     ],
 )
-def test_impossible_temperatures_violate_their_bounds(shown: Any) -> None:
+def test_impossible_temperatures_violate_their_bounds(temperature: Any) -> None:
     condition = ConditionInputs.model_validate({"max_temperature": {"at_most": 90}})
-    heatmap = GpuHeatmap.model_validate({"temperature": shown})
+    heatmap = GpuHeatmap.model_validate({"temperature": temperature})
     expected = "maxTemperature is not reported (wanted: at most 90)"
     assert describe_violations(condition, SEEN, heatmap) == expected
     assert describe_violations(condition, SEEN) == expected
@@ -143,11 +143,13 @@ def test_impossible_temperatures_violate_their_bounds(shown: Any) -> None:
 
 @settings(deadline=None)
 @given(st.integers(0, 5), st.integers(0, 5), st.integers(0, 5))
-def test_a_number_is_right_between_its_bounds_alone(seen: int, least: int, most: int) -> None:
+def test_only_a_number_within_its_bounds_is_no_violation(
+    number: int, least: int, most: int
+) -> None:
     bounds = {"at_least": least, "at_most": most}
     condition = ConditionInputs.model_validate({"busy_nodes": bounds})
-    assert (not describe_violations(condition, Overview(busy_nodes=seen))) == (
-        least <= seen <= most
+    assert (not describe_violations(condition, Overview(busy_nodes=number))) == (
+        least <= number <= most
     )
 
 
@@ -190,6 +192,8 @@ def test_a_number_is_right_between_its_bounds_alone(seen: int, least: int, most:
     ],
 )
 def test_invalid_inputs_are_reported_at_their_path(inputs: Any, path: str, part: str) -> None:
-    found = {each.path: each.reason for each in validate_inputs(HealthGateInputs, inputs)[1]}
-    assert list(found) == [path]
-    assert part in found[path]
+    reasons = {
+        problem.path: problem.reason for problem in validate_inputs(HealthGateInputs, inputs)[1]
+    }
+    assert list(reasons) == [path]
+    assert part in reasons[path]

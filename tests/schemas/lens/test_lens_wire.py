@@ -1,4 +1,4 @@
-"""Lens's examples as they are read: every field, its type, the unit that the document garbles."""
+"""Test Lens's documented answers: every field, its type, and the unit that the document garbles."""
 
 import copy
 from typing import Any
@@ -11,29 +11,29 @@ from lens_document import CONSUMERS, GARBLED, HEATMAP, OVERVIEW, typed
 from gpuform.schemas.lens.wire import ConsumerPage, Envelope, GpuHeatmap, Overview, repair_encoding
 
 
-def shown(model: Any, answer: Any) -> Any:
+def dump_parsed_answer(model: Any, answer: Any) -> Any:
     envelope = Envelope.model_validate(answer)
     assert (envelope.code, envelope.trace_id) == (0, "trace-abc123")
     return model.model_validate(envelope.data).model_dump(mode="json", by_alias=True)
 
 
-def test_the_overview_field_by_field() -> None:
-    assert typed(shown(Overview, OVERVIEW)) == typed(OVERVIEW["data"])
+def test_the_documented_overview_is_parsed_field_by_field() -> None:
+    assert typed(dump_parsed_answer(Overview, OVERVIEW)) == typed(OVERVIEW["data"])
 
 
-def test_the_consumers_field_by_field() -> None:
-    assert typed(shown(ConsumerPage, CONSUMERS)) == typed(CONSUMERS["data"])
+def test_the_documented_consumers_are_parsed_field_by_field() -> None:
+    assert typed(dump_parsed_answer(ConsumerPage, CONSUMERS)) == typed(CONSUMERS["data"])
 
 
-def test_the_heatmap_field_by_field_with_its_unit_repaired() -> None:
+def test_the_documented_heatmap_is_parsed_with_its_unit_repaired() -> None:
     expected = copy.deepcopy(HEATMAP["data"])
     assert expected["temperature"]["unit"] == GARBLED
     expected["temperature"]["unit"] = "℃"
-    assert typed(shown(GpuHeatmap, HEATMAP)) == typed(expected)
+    assert typed(dump_parsed_answer(GpuHeatmap, HEATMAP)) == typed(expected)
 
 
 @pytest.mark.parametrize("text", ["℃", "°C", "W", "%", "", "µW", "é"])
-def test_a_unit_that_is_right_stays(text: str) -> None:
+def test_a_correct_unit_is_unchanged(text: str) -> None:
     assert repair_encoding(text) == text
 
 
@@ -47,6 +47,6 @@ def test_a_wrongly_decoded_unit_is_repaired(text: str) -> None:
     assert repair_encoding(garbled) == text
 
 
-def test_a_missing_number_is_not_zero() -> None:
+def test_a_missing_number_is_none_and_not_zero() -> None:
     assert Overview.model_validate({}).faulty_nodes is None
     assert Overview.model_validate({"faultyNodes": None}).faulty_nodes is None

@@ -1,4 +1,4 @@
-"""What may be declared of SCP's nodes, pools and fabrics, and the words for what may not."""
+"""Test the rules of SCP's declared nodes, pools and fabrics, and the messages of violations."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ NODE = {**MADE, "gpu_node_name": "solo-1", "cluster_fabric_id": "f" * 32}
 NODES = {key: value for key, value in POOL.items() if key != "count"}
 
 
-def told(model: Any, values: Any) -> dict[str, str]:
+def find_problems(model: Any, values: Any) -> dict[str, str]:
     return {problem.path: problem.reason for problem in validate_inputs(model, values)[1]}
 
 
@@ -41,17 +41,17 @@ def told(model: Any, values: Any) -> dict[str, str]:
         (FabricInputs, {"node_pool_id": "POOL001-krw1a", "cluster_fabric_name": "fabric1"}),
     ],
 )
-def test_a_good_declaration_stays_as_it_is(model: Any, values: Any) -> None:
+def test_a_valid_declaration_is_unchanged(model: Any, values: Any) -> None:
     assert validate_inputs(model, values) == (values, [])
 
 
 @pytest.mark.parametrize("model", [NodePoolInputs, GpuNodeInputs, NodeInputs, FabricInputs])
-def test_every_field_says_what_it_is(model: Any) -> None:
+def test_every_field_has_a_description(model: Any) -> None:
     assert all(field.description for field in model.model_fields.values())
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "said"),
+    ("field", "value", "message"),
     [
         ("cluster_fabric_name", "ab", "3 to 15"),
         ("cluster_fabric_name", "1abc", "begin with a letter"),
@@ -74,15 +74,15 @@ def test_every_field_says_what_it_is(model: Any) -> None:
     ],
 )
 def test_invalid_values_are_reported_at_their_path(
-    field: str, value: Any, said: str | None
+    field: str, value: Any, message: str | None
 ) -> None:
-    found = told(NodePoolInputs, {**POOL, field: value})
-    if said is None:
-        assert list(found) == ["count"]
-        assert "keep one of the two" in found["count"]
+    reasons = find_problems(NodePoolInputs, {**POOL, field: value})
+    if message is None:
+        assert list(reasons) == ["count"]
+        assert "keep one of the two" in reasons["count"]
     else:
-        assert list(found) == [field]
-        assert said in found[field]
+        assert list(reasons) == [field]
+        assert message in reasons[field]
 
 
 @pytest.mark.parametrize(
@@ -100,32 +100,32 @@ def test_invalid_values_are_reported_at_their_path(
     ],
 )
 def test_an_invalid_password_is_refused_and_not_shown(password: str) -> None:
-    found = told(NodePoolInputs, {**POOL, "os_user_password": password})
-    assert list(found) == ["os_user_password"]
-    assert "9 to 20 characters" in found["os_user_password"]
-    assert password not in str(found)
+    reasons = find_problems(NodePoolInputs, {**POOL, "os_user_password": password})
+    assert list(reasons) == ["os_user_password"]
+    assert "9 to 20 characters" in reasons["os_user_password"]
+    assert password not in str(reasons)
 
 
 @pytest.mark.parametrize("password", ["Abcdef12!", "A1a@" * 5, "Zz9@$!%*#&"])
 def test_a_valid_password_is_accepted(password: str) -> None:
-    assert told(NodePoolInputs, {**POOL, "os_user_password": password}) == {}
+    assert find_problems(NodePoolInputs, {**POOL, "os_user_password": password}) == {}
 
 
-def test_secrets_are_secret() -> None:
+def test_secret_fields_are_marked_as_secret() -> None:
     for model in (NodePoolInputs, GpuNodeInputs):
         rules = get_field_rules(model)
         assert {name for name in rules if rules[name].secret} == {"os_user_password", "init_script"}
 
 
-def test_a_pool_needs_either_count_or_nodes() -> None:
-    assert "how many nodes" in told(NodePoolInputs, NODES)["count"]
-    assert "one node or more" in told(NodePoolInputs, {**NODES, "nodes": {}})["nodes"]
+def test_a_pool_requires_either_count_or_nodes() -> None:
+    assert "how many nodes" in find_problems(NodePoolInputs, NODES)["count"]
+    assert "one node or more" in find_problems(NodePoolInputs, {**NODES, "nodes": {}})["nodes"]
     both = {**NODES, "nodes": {"a": {}, "b": {}}, "remove": ["train-a"]}
-    assert "is valid only with count" in told(NodePoolInputs, both)["remove"]
+    assert "is valid only with count" in find_problems(NodePoolInputs, both)["remove"]
 
 
 @pytest.mark.parametrize(
-    ("nodes", "path", "said"),
+    ("nodes", "path", "message"),
     [
         ({"a": {"nat_enabled": True}}, "nodes.a.public_ip_address_id", "is required with nat"),
         ({"a": {"public_ip_address_id": "x"}}, "nodes.a.nat_enabled", "declare it true"),
@@ -136,18 +136,20 @@ def test_a_pool_needs_either_count_or_nodes() -> None:
         ({"a": {}, "b": {"gpu_node_name": "train-a"}}, "nodes.b", "like a: give each node"),
     ],
 )
-def test_invalid_node_inputs_are_reported(nodes: Any, path: str, said: str) -> None:
-    found = told(NodePoolInputs, {**NODES, "nodes": nodes})
-    assert list(found) == [path]
-    assert said in found[path]
+def test_invalid_node_inputs_are_reported(nodes: Any, path: str, message: str) -> None:
+    reasons = find_problems(NodePoolInputs, {**NODES, "nodes": nodes})
+    assert list(reasons) == [path]
+    assert message in reasons[path]
 
 
-def test_a_node_joins_a_fabric_that_exists() -> None:
-    reason = told(GpuNodeInputs, {**NODE, "cluster_fabric_id": ""})["cluster_fabric_id"]
+def test_a_node_requires_an_existing_fabric() -> None:
+    reason = find_problems(GpuNodeInputs, {**NODE, "cluster_fabric_id": ""})["cluster_fabric_id"]
     assert "one server cannot create a fabric" in reason
     assert "scp.NodePool" in reason
     without = {key: value for key, value in NODE.items() if key != "cluster_fabric_id"}
-    assert "is required: Fabric to join" in told(GpuNodeInputs, without)["cluster_fabric_id"]
+    assert (
+        "is required: Fabric to join" in find_problems(GpuNodeInputs, without)["cluster_fabric_id"]
+    )
 
 
 def test_empty_values_count_as_not_declared() -> None:
@@ -159,8 +161,8 @@ def test_empty_values_count_as_not_declared() -> None:
 
 def test_unknown_values_are_skipped() -> None:
     for name in POOL:
-        assert told(NodePoolInputs, {**POOL, name: UNKNOWN}) == {}
+        assert find_problems(NodePoolInputs, {**POOL, name: UNKNOWN}) == {}
     for nodes in (UNKNOWN, {"a": UNKNOWN}, {"a": {"gpu_node_name": UNKNOWN}, "b": {}}):
-        assert told(NodePoolInputs, {**NODES, "nodes": nodes}) == {}
+        assert find_problems(NodePoolInputs, {**NODES, "nodes": nodes}) == {}
     nat = {"a": {"nat_enabled": True, "public_ip_address_id": UNKNOWN}}
-    assert told(NodePoolInputs, {**NODES, "nodes": nat}) == {}
+    assert find_problems(NodePoolInputs, {**NODES, "nodes": nat}) == {}

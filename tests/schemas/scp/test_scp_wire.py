@@ -1,4 +1,4 @@
-"""Answers and requests against the examples of the document."""
+"""Test SCP's wire models against the document's answers and requests."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -33,29 +33,32 @@ MODELS: dict[str, type[BaseModel]] = {
 }
 
 
-def plain(value: Any) -> Any:
-    """What a model has read, as JSON, its secrets in the clear."""
+def dump_with_secrets(value: Any) -> Any:
+    """Return a parsed model as JSON, with its secrets in the clear."""
     if isinstance(value, BaseModel):
-        return {name: plain(getattr(value, name)) for name in type(value).model_fields}
+        return {name: dump_with_secrets(getattr(value, name)) for name in type(value).model_fields}
     if isinstance(value, tuple):
-        return [plain(item) for item in value]
+        return [dump_with_secrets(item) for item in value]
     return value.get_secret_value() if isinstance(value, SecretStr) else value
 
 
 def test_the_document_has_sixteen_endpoints() -> None:
-    assert [each.number for each in ENDPOINTS] == [f"1.{number}" for number in range(1, 17)]
-    assert MODELS.keys() == {each.number for each in ENDPOINTS}
+    assert [endpoint.number for endpoint in ENDPOINTS] == [f"1.{number}" for number in range(1, 17)]
+    assert MODELS.keys() == {endpoint.number for endpoint in ENDPOINTS}
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS, ids=str)
-def test_every_field_of_the_document_is_read_and_no_other(endpoint: Endpoint) -> None:
-    assert plain(MODELS[endpoint.number].model_validate(endpoint.answer)) == endpoint.answer
+def test_exactly_the_documented_fields_are_parsed(endpoint: Endpoint) -> None:
+    assert (
+        dump_with_secrets(MODELS[endpoint.number].model_validate(endpoint.answer))
+        == endpoint.answer
+    )
 
 
 @pytest.mark.parametrize("model", sorted(set(MODELS.values()), key=lambda model: model.__name__))
-def test_an_answer_of_nulls_is_read_as_one_with_ids_alone(model: type[BaseModel]) -> None:
-    given: Any = () if issubclass(model, WireList) else "x"
-    required = {n: given for n, each in model.model_fields.items() if each.is_required()}
+def test_an_answer_of_nulls_equals_one_with_ids_only(model: type[BaseModel]) -> None:
+    required_value: Any = () if issubclass(model, WireList) else "x"
+    required = {n: required_value for n, field in model.model_fields.items() if field.is_required()}
     nulls = dict.fromkeys(model.model_fields)
     assert model.model_validate({**nulls, **required}) == model.model_validate(required)
 
@@ -80,13 +83,13 @@ def test_unknown_states_are_kept_and_unknown_fields_ignored() -> None:
         {"id": "f-1", "cluster_name": "train"},
     ],
 )
-def test_fabrics_of_a_pool_are_read_under_both_field_names(item: dict[str, str]) -> None:
+def test_fabrics_of_a_pool_are_parsed_under_both_field_names(item: dict[str, str]) -> None:
     pool = wire.VendorPool.model_validate({"node_pool_id": "P", "cluster_fabric_details": [item]})
     (fabric,) = pool.cluster_fabric_details
     assert (fabric.cluster_fabric_id, fabric.cluster_fabric_name) == ("f-1", "train")
 
 
-def test_an_init_script_is_shown_nowhere() -> None:
+def test_no_repr_or_dump_contains_an_init_script() -> None:
     read = wire.GpuNode.model_validate({**NODE, "init_script": "curl hunter2"})
     assert read.init_script.get_secret_value() == "curl hunter2"
     assert "hunter2" not in f"{read} {read!r} {read.model_dump()} {read.model_dump_json()}"
@@ -116,7 +119,7 @@ def test_repeated_ids_are_returned_once() -> None:
 # Requests
 
 
-def documented_create() -> wire.CreateGpuNodes:
+def build_documented_create() -> wire.CreateGpuNodes:
     fabric = wire.ClusterFabricDetails(**CREATE["cluster_fabric_details"])
     servers = tuple(wire.ServerDetails(**each) for each in CREATE["server_details"])
     tags = tuple(wire.Tag(**each) for each in CREATE["tags"])
@@ -124,17 +127,17 @@ def documented_create() -> wire.CreateGpuNodes:
     return wire.CreateGpuNodes(**{**CREATE, **parts})
 
 
-def as_json(value: Any) -> Any:
+def to_json(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: as_json(item) for name, item in value.items()}
-    return [as_json(item) for item in value] if isinstance(value, list | tuple) else value
+        return {name: to_json(item) for name, item in value.items()}
+    return [to_json(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def test_the_documented_create_request() -> None:
-    assert as_json(documented_create().body()) == CREATE
+    assert to_json(build_documented_create().body()) == CREATE
 
 
-def test_what_is_left_out_of_a_create_is_null() -> None:
+def test_omitted_values_of_a_create_are_sent_as_null() -> None:
     body = wire.CreateGpuNodes(
         cluster_fabric_details=wire.ClusterFabricDetails(
             cluster_fabric_name="train", node_pool_id="P"
@@ -159,14 +162,14 @@ def test_what_is_left_out_of_a_create_is_null() -> None:
     }
 
 
-def test_a_create_request_shows_no_secret() -> None:
-    shown = repr(documented_create())
-    assert "'password'" not in shown
-    assert "'init script'" not in shown
+def test_the_repr_of_a_create_request_hides_secrets() -> None:
+    rendered = repr(build_documented_create())
+    assert "'password'" not in rendered
+    assert "'init script'" not in rendered
     assert set(wire.SECRET_MEMBERS) == {"os_user_password", "init_script"}
 
 
-def test_the_small_requests() -> None:
+def test_requests_with_few_fields_are_serialized() -> None:
     assert wire.build_node_selection(("a", "b")) == {"gpu_node_ids": ["a", "b"]}
     assert wire.build_public_nat_ip("ip") == {"public_ip_address_id": "ip"}
     assert wire.build_member_move("from", "to", ["a"]) == {
@@ -187,7 +190,7 @@ def test_every_state_has_one_meaning() -> None:
         statuses.DELETING_NODE_STATES,
         statuses.PENDING_NODE_STATES,
     )
-    assert sum(len(one) for one in sets) == len(statuses.NodeState)
+    assert sum(len(states) for states in sets) == len(statuses.NodeState)
     assert frozenset().union(*sets) == frozenset(statuses.NodeState)
     assert "EDITING" in statuses.PENDING_NODE_STATES
     assert NODE["state"] in statuses.STABLE_NODE_STATES
@@ -203,7 +206,7 @@ def test_every_state_has_one_meaning() -> None:
         ("2024-07-11T08:56:59.5", datetime(2024, 7, 11, 8, 56, 59, 500_000, tzinfo=UTC)),
     ],
 )
-def test_the_forms_of_a_time(text: str, moment: datetime) -> None:
+def test_documented_forms_of_a_time_are_parsed(text: str, moment: datetime) -> None:
     assert to_unix_time(text) == moment.timestamp()
 
 
@@ -212,31 +215,36 @@ def test_text_that_is_no_time_converts_to_none(text: str | None) -> None:
     assert to_unix_time(text) is None
 
 
-def test_the_documented_addresses() -> None:
-    pairs = [(region, each) for each, found in node_rules.REGIONS.items() for region in found]
+def test_regions_have_the_documented_addresses() -> None:
+    pairs = [
+        (region, environment)
+        for environment, regions in node_rules.REGIONS.items()
+        for region in regions
+    ]
     assert set(pairs) == {
         ("kr-west1", "s"), ("kr-east1", "s"),
         ("kr-south1", "g"), ("kr-south2", "g"), ("kr-south3", "g"),
         ("kr-west1", "e"), ("kr-east1", "e"),
     }  # fmt: skip
     assert {node_rules.build_service_url(*pair) for pair in pairs} == {
-        f"https://multinodegpucluster.{region}.{each}.samsungsdscloud.com" for region, each in pairs
+        f"https://multinodegpucluster.{region}.{environment}.samsungsdscloud.com"
+        for region, environment in pairs
     }
 
 
 @pytest.mark.parametrize("pair", [("kr-west1", "g"), ("kr-south1", "e"), ("x", "s"), ("", "")])
-def test_an_unknown_pair_is_refused_with_the_list(pair: tuple[str, str]) -> None:
+def test_an_unknown_region_and_environment_is_refused_with_the_list(pair: tuple[str, str]) -> None:
     with pytest.raises(ValueError, match="g has kr-south1, kr-south2, kr-south3"):
         node_rules.build_service_url(*pair)
 
 
-def test_the_environments_of_a_region() -> None:
+def test_a_region_lists_its_environments() -> None:
     assert node_rules.find_environments("kr-west1") == ["s", "e"]
     assert node_rules.find_environments("kr-south2") == ["g"]
     assert node_rules.find_environments("mars-1") == []
 
 
-def test_the_documented_versions() -> None:
+def test_the_documented_versions_are_known() -> None:
     assert statuses.format_version_header(statuses.CURRENT_VERSION) == "multinodegpucluster 1.2"
     ends = {version: f"{end:%Y%m%d}" for version, end in statuses.DEPRECATED_VERSIONS.items()}
     assert ends == {"1.1": "20260331", "1.0": "20251231"}

@@ -1,4 +1,4 @@
-"""What can be declared of a TensorOne cluster, and the bodies that come of it."""
+"""Test the rules of declared TensorOne clusters, and the requests built from them."""
 
 from typing import Any
 
@@ -23,37 +23,38 @@ LEAST: Json = {
 }
 
 
-def problems(**declared: Any) -> dict[str, str]:
+def find_problems(**declared: Any) -> dict[str, str]:
     return {
-        each.path: each.reason for each in validate_inputs(ClusterInputs, {**LEAST, **declared})[1]
+        problem.path: problem.reason
+        for problem in validate_inputs(ClusterInputs, {**LEAST, **declared})[1]
     }
 
 
-def changed(before: Json, after: Json) -> list[FieldChange]:
+def compute_cluster_changes(before: Json, after: Json) -> list[FieldChange]:
     return compute_changes(ClusterInputs, {**LEAST, **before}, {**LEAST, **after})
 
 
-def body(declared: Json, before: Json | None = None) -> Json:
-    """What an update sends."""
+def build_update_body(declared: Json, before: Json | None = None) -> Json:
+    """Return the body that an update sends."""
     inputs = ClusterInputs.model_validate({**LEAST, **declared})
-    return requests.build_update(inputs, changed(before or {}, declared))
+    return requests.build_update(inputs, compute_cluster_changes(before or {}, declared))
 
 
 def test_the_documents_cluster_can_be_declared() -> None:
-    values, found = validate_inputs(ClusterInputs, declaration())
-    assert found == []
+    values, problems = validate_inputs(ClusterInputs, declaration())
+    assert problems == []
     assert values == declaration()
     assert requests.build_create(ClusterInputs.model_validate(values)) == declaration()
 
 
 def test_the_smallest_declaration_is_accepted() -> None:
-    assert problems() == {}
+    assert find_problems() == {}
     for name in LEAST:
-        assert list(problems(**{name: None})) == [name]
+        assert list(find_problems(**{name: None})) == [name]
 
 
 @pytest.mark.parametrize(
-    ("declared", "path", "said"),
+    ("declared", "path", "message"),
     [
         ({"name": "my cluster"}, "name", "3 to 64 letters, digits and hyphens"),
         ({"name": "ab"}, "name", "3 to 64 letters, digits and hyphens"),
@@ -95,16 +96,16 @@ def test_the_smallest_declaration_is_accepted() -> None:
         ({"tags": {"a": 1}}, "tags.a", "must be text"),
     ],
 )
-def test_invalid_inputs_are_refused(declared: Json, path: str, said: str) -> None:
-    found = problems(**declared)
-    assert list(found) == [path]
-    assert said in found[path]
+def test_invalid_inputs_are_refused(declared: Json, path: str, message: str) -> None:
+    reasons = find_problems(**declared)
+    assert list(reasons) == [path]
+    assert message in reasons[path]
 
 
 def test_an_invalid_variable_is_reported_without_its_value() -> None:
-    found = problems(environment_variables={"TOKEN": 4711})
-    assert list(found) == ["environment_variables.TOKEN"]
-    assert "4711" not in found["environment_variables.TOKEN"]
+    reasons = find_problems(environment_variables={"TOKEN": 4711})
+    assert list(reasons) == ["environment_variables.TOKEN"]
+    assert "4711" not in reasons["environment_variables.TOKEN"]
 
 
 @pytest.mark.parametrize(
@@ -118,12 +119,12 @@ def test_an_invalid_variable_is_reported_without_its_value() -> None:
     ],
 )
 def test_unknown_values_are_not_checked(declared: Json) -> None:
-    assert problems(**declared) == {}
+    assert find_problems(**declared) == {}
 
 
 def test_one_port_may_serve_two_protocols() -> None:
     ports = [{"internal_port": 53}, {"internal_port": 53, "protocol": "udp"}]
-    assert problems(port_mappings=ports) == {}
+    assert find_problems(port_mappings=ports) == {}
 
 
 @pytest.mark.parametrize(
@@ -139,32 +140,32 @@ def test_one_port_may_serve_two_protocols() -> None:
         ({"auto_terminate": {"enabled": True}}, {"auto_terminate": {"enabled": False}}, False),
     ],
 )
-def test_changes_happen_in_place_or_replace(
+def test_a_changed_field_updates_in_place_or_replaces(
     before: Json, after: Json, replaces: bool | None
 ) -> None:
-    found = changed(before, after)
-    assert [each.replaces for each in found] == ([] if replaces is None else [replaces])
+    changes = compute_cluster_changes(before, after)
+    assert [change.replaces for change in changes] == ([] if replaces is None else [replaces])
 
 
-def test_what_restarts_and_what_is_updated_are_inputs_and_differ() -> None:
+def test_restarting_and_updated_fields_are_disjoint_inputs() -> None:
     fields = set(ClusterInputs.model_fields)
     assert set(START_FIELDS) | set(UPDATE_FIELDS) <= fields
     assert not set(START_FIELDS) & set(UPDATE_FIELDS)
 
 
-def test_an_update_has_the_changed_fields_as_wholes() -> None:
+def test_an_update_sends_each_changed_field_completely() -> None:
     before = {"tags": {"a": "1", "b": "2"}, "auto_terminate": {"enabled": True, "idle_minutes": 5}}
     after = {"tags": {"a": "1"}, "auto_terminate": {"enabled": True, "idle_minutes": 6}}
-    assert body(after, before) == after
-    assert body({"gpu_count": 2, "state": "stopped", "final_snapshot": True}) == {}
+    assert build_update_body(after, before) == after
+    assert build_update_body({"gpu_count": 2, "state": "stopped", "final_snapshot": True}) == {}
 
 
 def test_fields_no_longer_declared_are_kept_except_variables() -> None:
     before = {"description": "d", "tags": {"a": "1"}, "environment_variables": {"A": "1"}}
-    assert body({}, before) == {"environment_variables": {}}
+    assert build_update_body({}, before) == {"environment_variables": {}}
 
 
-def test_the_other_bodies() -> None:
+def test_start_stop_and_delete_send_the_documented_bodies() -> None:
     stopped = ClusterInputs.model_validate({**LEAST, "state": "stopped"})
     assert requests.build_create(stopped) == {**LEAST, "auto_start": False}
     assert requests.build_start({}, None) == {}

@@ -1,4 +1,4 @@
-"""TensorOne's models against the platform's document."""
+"""Test TensorOne's wire models against the platform's document."""
 
 from typing import Any
 
@@ -11,31 +11,31 @@ from gpuform.schemas.tensorone.statuses import is_before, to_unix_time
 from gpuform.schemas.tensorone.termination import find_stopping_limit
 
 
-def plain(value: Any) -> Any:
-    """A model as the body that it came from, secrets included."""
+def dump_with_secrets(value: Any) -> Any:
+    """Return a model as the body that it was parsed from, secrets included."""
     if isinstance(value, BaseModel):
-        return {name: plain(getattr(value, name)) for name in type(value).model_fields}
+        return {name: dump_with_secrets(getattr(value, name)) for name in type(value).model_fields}
     if isinstance(value, dict):
-        return {name: plain(item) for name, item in value.items()}
+        return {name: dump_with_secrets(item) for name, item in value.items()}
     if isinstance(value, tuple):
-        return [plain(item) for item in value]
+        return [dump_with_secrets(item) for item in value]
     return value.get_secret_value() if isinstance(value, SecretStr) else value
 
 
-def test_the_documents_answer_is_read_field_by_field() -> None:
+def test_the_documented_answer_is_parsed_field_by_field() -> None:
     read = wire.ClusterAnswer.model_validate(ANSWER)
-    assert list(leaves(plain(read))) == list(leaves(ANSWER))
+    assert list(leaves(dump_with_secrets(read))) == list(leaves(ANSWER))
     assert read.data.is_complete
 
 
-def test_no_value_of_the_environment_is_shown() -> None:
+def test_no_repr_or_dump_contains_environment_values() -> None:
     read = wire.ClusterAnswer.model_validate(ANSWER)
-    for text in (repr(read), str(read), read.model_dump_json()):
-        assert "ssh root@" not in text
-        assert "/workspace" not in text
+    for rendered in (repr(read), str(read), read.model_dump_json()):
+        assert "ssh root@" not in rendered
+        assert "/workspace" not in rendered
 
 
-def test_an_answer_with_only_an_id_is_read() -> None:
+def test_an_answer_with_only_an_id_is_parsed() -> None:
     read = wire.ClusterAnswer.model_validate({"data": {"id": "c", "network": None}})
     assert read.success
     assert not read.data.is_complete
@@ -43,20 +43,20 @@ def test_an_answer_with_only_an_id_is_read() -> None:
         wire.ClusterAnswer.model_validate({"data": {"name": "c"}})
 
 
-def test_what_is_newer_is_ignored_and_a_new_status_kept() -> None:
+def test_newer_fields_are_ignored_and_a_newer_status_is_kept() -> None:
     body = {**CLUSTER, "status": "hibernating", "color": "red"}
     assert wire.Cluster.model_validate(body).status == "hibernating"
 
 
-def test_the_documents_moments() -> None:
+def test_documented_times_are_parsed() -> None:
     assert to_unix_time("2024-01-15T14:35:00Z") == 1705329300
     assert to_unix_time("2024-01-15T14:35:00") is to_unix_time("") is to_unix_time(None) is None
     assert is_before("2024-01-15T14:35:00Z", "2024-01-15T16:35:01+01:00")
     assert not is_before("2024-01-15T14:35:00Z", "2024-01-15T15:35:00+01:00")
 
 
-def stopped(message: str = "", **limits: Any) -> wire.Cluster:
-    """The document's cluster, stopped: with 5 idle minutes, after 1.17 hours and 68.25 USD."""
+def build_stopped_cluster(message: str = "", **limits: Any) -> wire.Cluster:
+    """Return the document's cluster, stopped at 5 idle minutes, after 1.17 hours and 68.25 USD."""
     return wire.Cluster.model_validate(
         {
             **CLUSTER,
@@ -70,19 +70,19 @@ def stopped(message: str = "", **limits: Any) -> wire.Cluster:
 @pytest.mark.parametrize(
     ("cluster", "by"),
     [
-        (stopped(idle_minutes=5), "auto-termination, idle for 5 minutes"),
-        (stopped(idle_minutes=6), None),
-        (stopped(max_runtime_hours=1), "auto-termination, running for 1 hour"),
-        (stopped(max_runtime_hours=2), None),
-        (stopped(cost_limit_usd=68.25), "auto-termination, cost of 68.25 USD"),
-        (stopped(cost_limit_usd=68.26), None),
-        (stopped("Auto-terminated at last"), "auto-termination"),
-        (stopped("auto terminated"), "auto-termination"),
-        (stopped("Stopped by user_789", idle_minutes=60), None),
-        (stopped(idle_minutes=5, enabled=False), None),
+        (build_stopped_cluster(idle_minutes=5), "auto-termination, idle for 5 minutes"),
+        (build_stopped_cluster(idle_minutes=6), None),
+        (build_stopped_cluster(max_runtime_hours=1), "auto-termination, running for 1 hour"),
+        (build_stopped_cluster(max_runtime_hours=2), None),
+        (build_stopped_cluster(cost_limit_usd=68.25), "auto-termination, cost of 68.25 USD"),
+        (build_stopped_cluster(cost_limit_usd=68.26), None),
+        (build_stopped_cluster("Auto-terminated at last"), "auto-termination"),
+        (build_stopped_cluster("auto terminated"), "auto-termination"),
+        (build_stopped_cluster("Stopped by user_789", idle_minutes=60), None),
+        (build_stopped_cluster(idle_minutes=5, enabled=False), None),
         (wire.Cluster.model_validate(CLUSTER), None),
         (wire.Cluster(id="c", status="stopped"), None),
     ],
 )
-def test_the_reason_of_a_stop_is_found(cluster: wire.Cluster, by: str | None) -> None:
+def test_the_limit_that_stopped_a_cluster_is_found(cluster: wire.Cluster, by: str | None) -> None:
     assert find_stopping_limit(cluster) == by
