@@ -12,7 +12,10 @@ EXPIRES = "expires"
 
 
 def find_text(values: Mapping[str, Any], *names: str) -> str:
-    """Return the first text among these declared fields; empty without one, or if UNKNOWN."""
+    """Return the first text that is not empty among these declared fields, else "".
+
+    Empty, too, if a field before that text is UNKNOWN.
+    """
     for name in names:
         value = values.get(name)
         if value is UNKNOWN:
@@ -23,7 +26,7 @@ def find_text(values: Mapping[str, Any], *names: str) -> str:
 
 
 def find_number(values: Mapping[str, Any], name: str) -> float | None:
-    """Return a declared number; 0 if absent, None if UNKNOWN or absurdly large."""
+    """Return a declared number; 0 if absent or no number, None if UNKNOWN or absurdly large."""
     value = values.get(name)
     if value is UNKNOWN:
         return None

@@ -65,7 +65,11 @@ def require_scheduler_access(
 
 
 def find_schedulers(value: Any) -> dict[str, list[Any]]:
-    """Return the schedulers that inputs declare at any depth, in the form of GPUFORM_SCHEDULERS."""
+    """Return the schedulers that inputs declare at any depth, in the form of GPUFORM_SCHEDULERS.
+
+    The result is `{"kubernetes": [...], "slurm": [...]}`, each list with the distinct declared
+    mappings; both keys are always there.
+    """
     schedulers: dict[str, list[Any]] = {name: [] for name in SECTIONS}
     pending = [value]
     while pending:
@@ -214,10 +218,13 @@ def merge_environment(
 ) -> StackEnvironment:
     """Return the stack's record of environment, completed by a platform at an address.
 
+    Stores nothing. `recorded` is None before the stack's first use of any platform.
+
     Raises:
-        WrongEnvironment: the stack has used an emulator and the address is real, or the reverse; or
+        WrongEnvironment: the stack has used an emulator and the address is real, or the reverse;
             the stack has used the platform at another address, and neither an explicit provider nor
-            `--allow new-address` permits this one.
+            `--allow new-address` permits this one; or GPUFORM_CLOCK names an emulator's clock for a
+            real platform.
         Unreachable: the emulator does not answer.
         OtherEmulator: another emulator answers than the one of GPUFORM_EMULATOR.
     """
@@ -246,10 +253,15 @@ def merge_environment(
 
 
 def merge_emulator(recorded: StackEnvironment, environ: Mapping[str, str]) -> StackEnvironment:
-    """Return an emulated stack's record of environment with the emulator named in `environ`.
+    """Return an emulated stack's record with its emulator's identity, filled in if still missing.
+
+    The identity is the one that the emulator at GPUFORM_CLOCK reports. A record that names this
+    emulator already, and a record without identity if the emulator reports none, are returned
+    unchanged.
 
     Raises:
-        WrongEnvironment: the stack lives on another emulator.
+        WrongEnvironment: the record names another emulator than the one of this run, or this run
+            follows none.
         Unreachable: the emulator does not answer.
         OtherEmulator: another emulator answers than the one of GPUFORM_EMULATOR.
     """

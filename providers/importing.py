@@ -23,14 +23,20 @@ Kind = type[Lifecycle[Any, Any]]
 
 
 def parse_object_id(kind: Kind, text: str) -> str:
-    """Return the object's id in the text of an import, without an input beside the id."""
+    """Return the object's id in the text of an import: the part before `@`.
+
+    For a kind without an import field, the whole text.
+    """
     return text.partition("@")[0] if kind.import_field else text
 
 
 def parse_import_input(kind: Kind, text: str) -> Properties:
-    """Return the input in an import's text ID@VALUE as a property; empty without `@`.
+    """Return the input in an import's text ID@VALUE as a property: `{import field: value}`.
 
-    Raises GpuformError for an invalid value.
+    Empty without `@`, and for a kind without an import field. The value is read as YAML, unless the
+    field is a text.
+
+    Raises GpuformError for an invalid or empty value.
     """
     _, is_given, value = text.partition("@") if kind.import_field else (text, "", "")
     if not is_given:

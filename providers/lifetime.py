@@ -68,7 +68,11 @@ def format_moment(moment: float) -> str:
 def find_lifetime_problems(
     power: Power | None, declared: Values, *, is_new: bool
 ) -> Iterator[Problem]:
-    """Yield a problem for an expiry in the past, or a schedule of a stopped resource."""
+    """Yield a problem for a new object's expiry in the past, and for rules of a stopped object.
+
+    A `schedule` or an `idle` rule conflicts with a power field that is declared off. `power` is
+    None for a kind that cannot be stopped.
+    """
     expires = declared.get("expires")
     if (
         is_new
@@ -107,7 +111,10 @@ def describe_rest(power: Power, declared: Values) -> FieldChange:
 
 
 def list_end_notices(values: Values, created: float | None, now: float) -> Iterator[Notice]:
-    """Yield a notice if the resource ends within a week, or has ended."""
+    """Yield a notice if the resource ends within a week, or has ended.
+
+    `created` is None if unknown: then a `ttl` gives no notice.
+    """
     end = compute_expiry(values, created)
     if end is None or end - now > NOTICE:
         return

@@ -71,6 +71,7 @@ def list_offers(platform: str, settings: Settings, regions: Sequence[str] = ()) 
 
     Raises:
         MissingCredentials: nothing configures the access to the platform.
+        GpuformError: the platform does not answer.
     """
     fetch_offers: Callable[[Settings, Sequence[str]], Iterable[Offer]]
     fetch_offers = require_platform(platform).import_module("offer_list").list_offers
@@ -113,9 +114,11 @@ def list_existing_objects(
     """Return the objects of the account, without objects that are being deleted.
 
     A platform with an address for each region is asked in `regions`, or in the default region.
+    Other platforms ignore `regions` and return all objects.
 
     Raises:
         MissingCredentials: nothing configures the access to the platform.
+        GpuformError: the platform does not answer.
     """
     inventory = require_platform(platform).import_module("inventory")
     fetch_objects: Callable[[Settings], Sequence[ExistingObject]] = inventory.list_existing_objects

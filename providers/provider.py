@@ -65,7 +65,7 @@ class Provider(pulumi.ProviderResource):
 
 
 def _build_inputs(arguments: dict[str, Any], settings: dict[str, Setting]) -> dict[str, Any]:
-    """Return the inputs of a provider for its arguments, with the secret ones marked."""
+    """Return the inputs of a provider, by the settings' names, with the secret ones marked."""
     inputs: dict[str, Any] = {}
     for name, value in arguments.items():
         setting = settings[name]

@@ -111,11 +111,12 @@ class CertificationOperations(ABC, Generic[InputsT]):
     def wait_until_ready(
         self, context: ProviderContext, object_id: str, inputs: InputsT
     ) -> ObservedCertification:
-        """Test the nodes without evidence and return the outputs; not ready while a node has none.
+        """Test the nodes without evidence, wait for the results, and return the outputs.
 
-        Failures of single nodes are recorded, so that a repair of the nodes can use them. If the
-        nodes fail and the host cannot store an unready resource, the run is removed, so that the
-        next attempt tests again.
+        Failed, untested or missing nodes are no error: the outputs then have `ready: false` with
+        the reason. Failures of single nodes are recorded, so that a repair of the nodes can use
+        them. If the nodes fail and the host cannot store an unready resource, the run is removed,
+        so that the next attempt tests again.
 
         Raises:
             NotReady: the tests take too long. The error has the outputs as they were before.
@@ -154,7 +155,9 @@ class CertificationOperations(ABC, Generic[InputsT]):
         """Return the evidence of the state, with the existing nodes not covered by the evidence.
 
         None if the object of the nodes is gone. If the nodes cannot be reached, the outputs stay
-        unchanged, and `context.on_skipped_check` gets the reason.
+        unchanged, and `context.on_skipped_check` gets the reason. Without `known_inputs` (an
+        import) the result has the inputs in the id and no evidence, or is None, with a warning, for
+        a bad id.
 
         Raises:
             Cancelled: the run was interrupted.
@@ -200,6 +203,9 @@ class CertificationOperations(ABC, Generic[InputsT]):
         """Remove the last run and the recorded failures of the nodes; wait for the run's end.
 
         If nodes or tester cannot be asked, the run stays and the user gets a warning.
+
+        Raises:
+            GpuformError: the run is still there at the deadline of `context`.
         """
         inputs = self._parse_inputs(known_inputs)
         # Before the cluster is asked: no repair may act on failures of a deleted certification,

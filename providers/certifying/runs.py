@@ -113,7 +113,9 @@ class CertificationRunner:
     def certify(self) -> CertificationOutputs:
         """Test the nodes without evidence, wait for the result, and return the outputs.
 
-        `context.stored_properties` has the evidence of the state.
+        `context.stored_properties` has the evidence of the state. If no node lacks evidence,
+        nothing is tested. The outputs are not ready if nodes have failed, were not tested, or are
+        fewer than declared.
 
         Raises:
             NotReady: the run takes too long; `last` has the evidence so far.
@@ -303,7 +305,10 @@ def _build_readiness(reason: str = "") -> dict[str, Any]:
 def _choose_machines(
     machines: Sequence[Machine], uncertified: Collection[str], request: CertificationRequest
 ) -> tuple[Machine, ...]:
-    """Return the machines to test; a test of the network gets at least two."""
+    """Return the machines to test: the uncertified ones, or all if the request says so.
+
+    If that is one machine and a test measures between nodes, a certified machine is added.
+    """
     if request.tests_all_nodes or len(uncertified) == len(machines):
         return tuple(machines)
     chosen = [machine for machine in machines if machine.node in uncertified]
@@ -323,9 +328,10 @@ def _needs_several_nodes(category: CategoryInputs) -> bool:
 
 
 def _reject_single_node_result(job: JobResult) -> JobResult:
-    """Return a job as failed if only one node ran a test of the connection between nodes.
+    """Return a passed job as failed if only one node ran a test of the connection between nodes.
 
-    Other jobs are returned unchanged.
+    Unchanged are all other jobs, among them failed ones, and those whose test has checked the floor
+    itself (`needs_figure` is False).
     """
     if len(job.nodes) > 1 or not (
         job.has_passed and job.needs_figure and _needs_several_nodes(job.category)

@@ -52,7 +52,8 @@ def find_evidence_gaps(
 ) -> list[Gap]:
     """Return the nodes without valid evidence, each with the first reason.
 
-    A fact that is unknown now, or was unknown at the test, is no difference.
+    A fact that is unknown now, or was unknown at the test, is no difference. A node in `failures`
+    without evidence gets the reason `failed` instead of `new`.
     """
     failed_machines = {(failure.node, failure.machine) for failure in failures}
     evidence_by_node, categories_digest = (
@@ -312,7 +313,8 @@ def judge_nodes(
 def _find_failures(job: JobResult) -> Iterator[ReportedFailure]:
     """Yield the nodes of a job which have not passed, with reasons.
 
-    If the test names failed nodes of a group and gives no other reason, the others are not failed.
+    A figure below the floor fails all nodes of the job. If the test names failed nodes of a group
+    and gives no other reason, the others are not failed.
     """
     is_single, shortfall = len(job.nodes) == 1, _explain_shortfall(job)
     is_at_fault = is_single and (_has_finite_value(job) if shortfall else job.blames_single_node)
@@ -334,7 +336,10 @@ def _find_failures(job: JobResult) -> Iterator[ReportedFailure]:
 
 
 def _explain_shortfall(job: JobResult) -> str:
-    """Return why the job's figure is below the floor, or "" without a shortfall or floor."""
+    """Return why the job's figure is below the floor or missing; "" if not, or without a floor.
+
+    A missing figure counts only for a passed job that needs one.
+    """
     required, floor, unit = job.category.required, job.category.floor, job.category.unit
     if required is None or floor is None:
         return ""

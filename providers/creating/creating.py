@@ -127,11 +127,15 @@ def create_once(context: ProviderContext, creation: Creation) -> str:
     gets the id.
 
     Raises:
-        NameTaken: an object of somebody else has the name.
+        NameTaken: an object of somebody else has the name, or another resource of the program is
+            creating the name now.
         AdoptionQuestion: it is unknown whose object has the name.
         UnknownOutcome: nobody knows whether the object was created; the intent stays.
+        Conflict: the platform answered 409, and shows no new object; the intent stays.
         NothingMade: the call only searches, and nothing was created.
-        GpuformError: the platform refused; nothing exists.
+        NotEnoughEvidence: the deadline passed while the object of an earlier attempt could still
+            appear.
+        GpuformError: the platform refused, and nothing exists, or it did not answer the search.
     """
     target = creation.target
     # Two resources of one program must not create the same name at once.
@@ -287,8 +291,9 @@ def _find_after_conflict(
 
     Raises:
         AdoptionQuestion: an object appeared, and nothing proves that it is ours.
-        Conflict: nothing appeared. The intent stays for the next run, except after a documented
-            lack of capacity: then the next attempt may follow.
+        Conflict: `error`, because nothing appeared or the list failed. The intent stays for the
+            next run. Only if nothing appeared after a documented lack of capacity, the intent is
+            deleted, so that the next attempt may follow.
     """
     now, _ = context.get_platform_time(creation.clock_ahead())
     try:

@@ -517,7 +517,7 @@ class DrainOperation:
         """Poll the scheduler once: return the record, the busy workers and the result.
 
         Cordons chosen nodes again that are not cordoned, which may extend the record, and evicts
-        the jobs under policy `evict`.
+        the jobs under policy `evict`. Unknown jobs under policy `wait` are pending.
 
         Raises:
             GpuformError: under policy `fail`, if a job runs or the jobs are unknown.
@@ -655,8 +655,9 @@ def finish_drain(
 ) -> None:
     """Uncordon chosen nodes which the platform has kept, and delete the record of the drain.
 
-    Without such nodes only the record is deleted. If the scheduler cannot be asked, the record
-    stays and the user gets a warning.
+    Also uncordons nodes that an earlier attempt has cordoned. If no node has to be uncordoned, only
+    the record is deleted. If the scheduler cannot be asked, the record stays, and the user gets a
+    warning before the error.
 
     Args:
         context: has the records and the warnings.
@@ -666,7 +667,7 @@ def finish_drain(
 
     Raises:
         GpuformError: the platform was asked and removed other nodes than the chosen ones, or nodes
-            stay cordoned.
+            may stay cordoned.
     """
     kept_names = [name for name in drain.chosen if name in present_names]
     # A cordoned node that was removed needs no uncordon; more cordoned than chosen ones are left

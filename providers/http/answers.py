@@ -84,7 +84,9 @@ class ErrorAnswers:
     ) -> ApiError:
         """Return the ApiError for an error answer, with the platform's message and without secrets.
 
-        `body` is the body of the request, whose values the message must not repeat.
+        A 404 that is not the platform's own becomes a ForeignAnswer, and a message about a lack of
+        capacity OutOfCapacity. `body` is the body of the request, whose values the message must not
+        repeat.
         """
         status = response.status_code
         message, code = _extract_message(response)

@@ -108,11 +108,12 @@ class Listing(Generic[T]):
         return list(self._read(None).items.values())
 
     def read_one(self, id_: str) -> T:
-        """Return one object as the platform shows it now.
+        """Return one object as the platform shows it now (or after `fresh_since` of the context).
 
         Raises:
             NotFound: the object is gone.
             Contradicted: the object's own answer says gone, and the platform's list disagrees.
+            GpuformError: the platform does not answer.
         """
         try:
             answer = self._read(id_)
@@ -219,7 +220,7 @@ class Listing(Generic[T]):
                 return answer
 
     def _join_round(self, id_: str | None) -> _Answer[T] | None:
-        """Return the answer of the next shared request, together with its other readers.
+        """Return the answer of the next shared request, or a kept list sent after `fresh_since`.
 
         None if the thread that sends the request was interrupted: the others ask again. Raises the
         request's error in every reader.
@@ -258,9 +259,9 @@ class Listing(Generic[T]):
         return round_ is self._next_round and not self._is_busy
 
     def _lead_round(self, round_: _Round[T]) -> None:
-        """Send a shared request for all its readers.
+        """Send a shared request, and give its answer or its error to all its readers.
 
-        Only this thread raises an own interruption.
+        Raises only an interruption of this thread.
         """
         try:
             # Readers come in waves: a short wait lets one request serve more of them.

@@ -65,11 +65,12 @@ def check_before_deletion(
     """Read the object, and raise NotAllowed if the run lacks a permission to delete the object.
 
     The object counts as the platform shows it, not as declared or stored: a protected object, and
-    one in which others have created objects, need permissions. Sets `was_already_deleted` of the
-    context.
+    one in which others have created objects, need permissions. A missing object needs none: sets
+    `was_already_deleted` of the context.
 
     Raises:
         NotAllowed: a permission is missing.
+        NotEnoughEvidence: the object is missing, but not for the whole propagation time.
         GpuformError: the platform does not answer.
     """
     observed = read_confirming_absence(kind, open_operations, context, object_id, known_inputs)

@@ -115,6 +115,10 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         Unknown values are skipped. Only inputs that have no problem by themselves are completed and
         checked by the kind's operations, which ask the platform if it can be asked. Warns of former
         names of inputs.
+
+        `_olds` are the stored inputs, empty for a new object. A change from them that the kind
+        refuses, such as a smaller value of a field that may only grow, is a problem; an `expires`
+        in the past is one only for a new object.
         """
         with self._create_host_boundary("check", _olds, news) as context:
             context.stored_properties = to_properties(_olds)
@@ -186,8 +190,9 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
     def diff(self, _id: str, _olds: Properties, _news: Properties) -> DiffResult:
         """Return whether the new inputs need an update or a replacement; send no request.
 
-        Under gpuform's engine, outside a refresh, refuses changes that the observed values show to
-        be impossible.
+        Raises:
+            GpuformError: under gpuform's engine, outside a refresh: the platform refuses such a
+                change, or the run lacks a permission for it.
         """
         return self.diff_with_changes(_id, _olds, _news)[0]
 
@@ -197,6 +202,10 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         """Return the answer of `diff`, and the changes by which `diff` decides.
 
         In a refresh, due repairs and the records of interrupted operations do not count.
+
+        Raises:
+            GpuformError: under gpuform's engine, outside a refresh: the platform refuses such a
+                change, or the run lacks a permission for it.
         """
         with self._create_host_boundary("diff", _olds, _news) as context:
             # Pulumi's hosts do not say whether somebody plans, or shows what a refresh found:
@@ -267,7 +276,8 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
         """Create the object, wait until it is ready, and return its id and outputs.
 
         Platforms answer a create before lookups show the object. A missing object is searched for
-        like that of an interrupted create, until the propagation time is over.
+        like that of an interrupted create, until the propagation time is over; then ObjectGone is
+        raised.
         """
         id_ = operations.create(context, desired_inputs)
         began = context.clock.now()
@@ -390,7 +400,8 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
 
         Raises:
             GpuformError: the platform refuses such a change, the run lacks a permission, or the
-                object is gone.
+                object is gone; under a host that cannot store an unready resource, also if nobody
+                knows whether a change is done.
         """
         with self._create_host_boundary("update", _olds, _news) as context:
             context.start_deadline(self.timeouts.update)

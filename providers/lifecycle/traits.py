@@ -329,8 +329,9 @@ class Traits:
     def find_write_refusal(cls, settings: Settings) -> str | None:  # noqa: ARG003 - a hook
         """Return why the API key may not change objects of this kind, or "" if allowed.
 
-        The text names the key's role. None if the platform does not report permissions beforehand.
-        Sends at most one read-only request for each key and process.
+        The text names the key's role. None, as here, if the platform does not report permissions
+        beforehand. An override sends at most one request for each key and process that changes
+        nothing.
 
         Raises:
             GpuformError: the platform does not answer.

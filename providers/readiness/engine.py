@@ -139,7 +139,8 @@ def find_engine(kubernetes: KubernetesClient, cluster: str) -> ReadinessEngine:
     """Return the engine of a cluster; `cluster` is the cluster's name for messages.
 
     Raises:
-        GpuformError: the engine is not installed. gpuform never installs it.
+        GpuformError: the engine is not installed, or has another version of the API. gpuform never
+            installs it.
     """
     # `/apis` lists the API groups of the cluster: a missing group means a missing engine.
     groups = kubernetes.get_object("/apis").get("groups")

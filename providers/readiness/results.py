@@ -57,6 +57,8 @@ def read_job_results(
 ) -> list[JobResult]:
     """Return the job results of every category, in the declared order.
 
+    A category that has not run has no result.
+
     Raises:
         UnreadableResult: an object that the certification refers to cannot be read. A missing list
             is no list without failures.
@@ -220,7 +222,11 @@ class _CategoryReports:
 
 
 def _build_results(reports: _CategoryReports, category: CategoryInputs) -> Iterator[JobResult]:
-    """Yield one result for each group, or for each node in the result of a fault search."""
+    """Yield one result for each group, or for each node in the result of a fault search.
+
+    A node of a passed group that the engine lists neither as passed nor as failed, and a failed
+    node that no group lists, get a failed result of their own.
+    """
     workflow, failed = reports.workflow, reports.read_failed_nodes()
     if workflow is None or not workflow.status.orchestration.groups:
         yield from _build_ungrouped_results(reports, category, failed)
@@ -284,7 +290,11 @@ def _build_unproven_results(category: CategoryInputs, nodes: Sequence[str]) -> I
 def _build_ungrouped_results(
     reports: _CategoryReports, category: CategoryInputs, failed: Sequence[FailedNode]
 ) -> Iterator[JobResult]:
-    """Yield the results of a category whose workflow reports no groups, and so no figures."""
+    """Yield the results of a category whose workflow reports no groups, and so no figures.
+
+    One for each failed and each passed node. If the category has failed without failed nodes, a
+    failed one for all nodes that are not listed as passed.
+    """
     yield from _build_failure_results(category, failed)
     failed_names = {node.name for node in failed}
     passed = [name for name in reports.read_succeeded_nodes() or () if name not in failed_names]
@@ -314,8 +324,9 @@ def _build_search_results(
 ) -> Iterator[JobResult]:
     """Yield one result for each node in the result of a search for faults.
 
-    The search checks the floor of each group itself. The list of failures has every node of each
-    group that failed on the way; the search clears some of them (design record 055).
+    Nodes that the search cleared have passed, its suspects have failed. The search checks the floor
+    of each group itself. The list of failures has every node of each group that failed on the way;
+    the search clears some of them (design record 055).
     """
     cleared = {*(reports.read_succeeded_nodes() or ())} - {*search.suspects}
     uncleared_failures = [
@@ -363,7 +374,10 @@ def _to_reported_failures(failed: Sequence[FailedNode]) -> list[ReportedFailure]
 
 
 def _explain_failure(reports: _CategoryReports) -> str:
-    """Return the reason of the category's own failure, or ""."""
+    """Return the reason of the category's own failure, or "".
+
+    Without a workflow, the status of the category.
+    """
     if reports.workflow is None:
         return f"the status of its category is {reports.status.status or 'without a status'}"
     conditions: tuple[Condition, ...] = reports.workflow.status.conditions

@@ -319,7 +319,10 @@ class Intents:
             )
 
     def _load(self) -> dict[str, Intent]:
-        """Return the intents by their records' names; the caller holds the lock."""
+        """Return the intents by their records' names, read from the storage on the first call.
+
+        The caller holds the lock.
+        """
         if self._by_name is None:
             names = [name for name in self.records.names() if name.startswith(INTENT_PREFIX)]
             read = ((name, read_record(self.records, name, Intent)) for name in names)

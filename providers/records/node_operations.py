@@ -206,7 +206,7 @@ class QuietPeriod:
     ) -> "QuietPeriod":
         """Return this observation of an unused object, continuing the period of `last` if possible.
 
-        A new period begins if `last` is about something else, or too long ago.
+        A new period begins if `last` is None, about something else, too long ago, or in the future.
 
         Args:
             last: the observation before this one, if any.

@@ -46,7 +46,8 @@ class Records(Protocol):
     def add(self, name: str, fields: Fields) -> None:
         """Store a new record, even if another process has the stack's lock by now.
 
-        No record of this name may exist, so that records of the other process stay as they are.
+        The caller makes sure that no record of this name exists, which is not checked, so that
+        records of the other process stay as they are.
         """
 
     def list_stored_objects(self) -> StoredObjects | None:

@@ -98,8 +98,10 @@ def choose_repairs(
 ) -> RepairDecision:
     """Return which faults to repair now, and why the others are not.
 
-    A node that a person requests by name is repaired whatever the policy says, and only once. With
-    more than `max_unhealthy` unusable nodes only requested nodes are repaired.
+    A node that a person requests by name is repaired whatever the policy says, and only once. A
+    requested node that the object does not have, or whose repair has begun, is left out. With more
+    than `max_unhealthy` unusable nodes, or `max_parallel` repairs in progress, only requested nodes
+    are repaired.
 
     Raises:
         GpuformError: a person requests a repair mode that the platform does not have, or one to
@@ -168,7 +170,10 @@ def _get_cause_rank(fault: NodeFault) -> int:
 
 
 def _find_reason_against(policy: RepairPolicy | None, fault: NodeFault, fleet: Fleet) -> str | None:
-    """Return the reason against repairing this node alone, or None."""
+    """Return why the policy does not allow to repair this node, or None if it does.
+
+    Reasons are a missing policy, the cause, the mode, and a missing review of the plan.
+    """
     if policy is None:
         return "no `repair` is declared"
     if fault.cause not in policy.causes:
@@ -191,7 +196,10 @@ def _is_reviewed(fault: NodeFault) -> bool:
 def _find_general_reason_against(
     policy: RepairPolicy | None, unhealthy_names: Collection[str], fleet: Fleet
 ) -> str | None:
-    """Return the reason against repairing any node now, or None."""
+    """Return why no node may be repaired now, or None; also None without a policy.
+
+    Reasons are too many unhealthy nodes, and too many repairs in progress.
+    """
     if policy is None:
         return None
     broken_names, node_count = {*unhealthy_names, *fleet.repairing_names}, len(fleet.node_names)

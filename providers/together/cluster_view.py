@@ -83,10 +83,11 @@ def collect_acceptance_results(
 
 
 def are_workers_accepted(inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> bool:
-    """Return True if declared acceptance tests prove every worker in the outputs.
+    """Return True if the declared acceptance tests are enabled and have passed on all workers.
 
-    Without outputs the answer is True as soon as the tests are declared: a new cluster that fails
-    them never becomes Ready.
+    Every recorded result must have passed and list every worker in the outputs: a worker that
+    joined later makes it False, and so do missing results. Without outputs the answer is True as
+    soon as the tests are enabled: a new cluster that fails them never becomes Ready.
     """
     tests = inputs.get("acceptance_tests_params")
     if not isinstance(tests, Mapping) or tests.get("enabled") is not True:

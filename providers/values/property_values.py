@@ -160,7 +160,10 @@ def find_secrets(value: PropertyValue) -> Iterator[Secret]:
 
 
 def are_equal(a: PropertyValue, b: PropertyValue) -> bool:
-    """Return True if Pulumi takes two values for equal; unlike in Python, true is not 1."""
+    """Return True if Pulumi takes two values for equal; unlike in Python, true is not 1.
+
+    A secret equals only a secret with an equal value.
+    """
     if isinstance(a, dict) and isinstance(b, dict):
         return a.keys() == b.keys() and all(are_equal(item, b[key]) for key, item in a.items())
     if isinstance(a, list) and isinstance(b, list):
@@ -282,7 +285,7 @@ def keep_ciphertexts(new: PropertyValue, old: PropertyValue) -> PropertyValue:
     """Return `new` with each secret equal to one in `old` replaced by the old secret object.
 
     The old object has the encrypted text of the state, so an unchanged secret leaves the state
-    unchanged.
+    unchanged. Compared are values of the same key or position; lists of different lengths stay new.
     """
     if isinstance(new, Secret):
         return old if isinstance(old, Secret) and are_equal(old, new) else new
@@ -311,10 +314,11 @@ def find_changed_keys(olds: PropertyMap, news: PropertyMap) -> list[str]:
 
 
 def from_special(fields: Mapping[str, Any]) -> PropertyValue:
-    """Return the secret, file or reference that an object with Pulumi's signature key means.
+    """Return the value that an object with Pulumi's signature key means.
 
-    Its parts are decoded already. Dependencies of output values are dropped: the engine takes them
-    from the registration.
+    A secret, an output value (UNKNOWN without a value), a resource reference, a byte string, an
+    asset or an archive. Its parts are decoded already. Dependencies of output values are dropped:
+    the engine takes them from the registration.
 
     Raises:
         ValueError: the signature or the parts are not Pulumi's.

@@ -205,7 +205,7 @@ class Redactor:
 
 
 def collect_texts(value: Any) -> Iterator[str]:
-    """Yield every text in a value, which may be a list or an object."""
+    """Yield every text in a value, at any depth of lists and objects; keys do not count."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
@@ -471,7 +471,7 @@ def _is_text(data: bytes) -> bool:
 
 
 def _cut_spans(text: str, spans: Iterable[tuple[int, int]], replacement: str) -> str:
-    """Return a text with `mark` in place of each span; overlapping spans become one."""
+    """Return a text with `replacement` in place of each span; overlapping spans become one."""
     pieces: list[str] = []
     end = 0
     for start, stop in sorted(spans):

@@ -192,7 +192,10 @@ class GpuNodeInputs(HardwareInputs, _OneInputs):
 
     @classmethod
     def normalize(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Return the inputs with number, memory and models computed from the listed GPUs."""
+        """Return the inputs with undeclared number, memory and models of GPUs filled in.
+
+        The values are computed from the listed GPUs. Declared values stay as they are.
+        """
         node: dict[str, Any] = complete_node(values)
         return node
 

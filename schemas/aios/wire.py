@@ -179,7 +179,7 @@ class Deleted(AiosModel):
 
 
 def parse_object_id(object_id: object) -> str | None:
-    """Return Mongo's id as text, or None for anything else."""
+    """Return an id if it is a text that is not empty, else None; the form is not checked."""
     return object_id if isinstance(object_id, str) and object_id else None
 
 
