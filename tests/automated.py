@@ -1,4 +1,4 @@
-"""A stack that programs operate, on an emulator of its own."""
+"""Provide a stack on an emulator of its own, for tests of the Python API."""
 
 import json
 import urllib.request
@@ -32,14 +32,14 @@ MAIN = 'from gpuform.stacks import run\n\nrun("topology.yaml")\n'
 
 
 @dataclass(frozen=True)
-class World:
-    """A stack, its project's folder, and the platform behind it."""
+class AutomatedStack:
+    """A selected stack, its project's folder, and the URL of its emulator."""
 
     stack: SelectedStack
     folder: Path
     url: str
 
-    def ask(self, method: str, path: str, body: Any = None) -> Any:
+    def request(self, method: str, path: str, body: Any = None) -> Any:
         data = None if body is None else json.dumps(body).encode()
         key = self.stack.env_vars["TOGETHER_API_KEY"]
         headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
@@ -49,11 +49,11 @@ class World:
 
     @property
     def clusters(self) -> list[Any]:
-        return list(self.ask("GET", "_emulator/objects")["together"]["clusters"])
+        return list(self.request("GET", "_emulator/objects")["together"]["clusters"])
 
     def resize(self, gpus: int) -> None:
-        """Somebody changes the cluster behind the stack's back."""
-        (cluster,) = self.ask("GET", "together/v1/compute/clusters")["clusters"]
+        """Change the cluster's size on the platform, without the stack, and let two hours pass."""
+        (cluster,) = self.request("GET", "together/v1/compute/clusters")["clusters"]
         path = f"together/v1/compute/clusters/{cluster['cluster_id']}"
-        self.ask("PUT", path, {"num_gpus": gpus})
-        self.ask("POST", "_emulator/clock", {"advance": 7200})
+        self.request("PUT", path, {"num_gpus": gpus})
+        self.request("POST", "_emulator/clock", {"advance": 7200})

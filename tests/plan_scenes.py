@@ -1,4 +1,4 @@
-"""A project whose plans are saved and applied by the commands, and what came of it."""
+"""Provide a project whose plans are saved and applied by commands, on an emulator."""
 
 import json
 import urllib.request
@@ -10,67 +10,67 @@ from typing import Any
 Run = Any
 
 
-NOBODY = "00000000-0000-0000-0000-000000000000"
+KEY_CHECK_ID = "00000000-0000-0000-0000-000000000000"
 
 
 @dataclass(frozen=True)
-class Scene:
-    """A project, its state and its platform."""
+class PlannedProject:
+    """A project, its commands and its emulator."""
 
     run: Run
     project: Path
     url: str
 
     @property
-    def requests(self) -> list[str]:
-        """Every request so far that was to change something: not the question for a key's role."""
+    def sent_changes(self) -> list[str]:
+        """Return method and path of every request that changes something; not of role checks."""
         with urllib.request.urlopen(f"{self.url}/_emulator/requests") as answer:
-            found = json.load(answer)
+            recorded_requests = json.load(answer)
         return [
-            f"{r['method']} {r['path']}"
-            for r in found
-            if r["method"] != "GET" and NOBODY not in r["path"]
+            f"{request['method']} {request['path']}"
+            for request in recorded_requests
+            if request["method"] != "GET" and KEY_CHECK_ID not in request["path"]
         ]
 
     @property
-    def gets(self) -> list[str]:
-        """The path of every object or list that was read so far."""
+    def read_paths(self) -> list[str]:
+        """Return the path of every object or list that was read so far."""
         with urllib.request.urlopen(f"{self.url}/_emulator/requests") as answer:
-            return [each["path"] for each in json.load(answer) if each["method"] == "GET"]
+            return [request["path"] for request in json.load(answer) if request["method"] == "GET"]
 
     @property
-    def state(self) -> bytes:
+    def state_file(self) -> bytes:
         return (self.project / ".pulumi/stacks/demo/dev.json").read_bytes()
 
     @property
-    def document(self) -> Any:
+    def plan_document(self) -> Any:
         return json.loads((self.project / "plan.json").read_text())
 
-    def save(self, *flags: str) -> None:
+    def save_plan(self, *flags: str) -> None:
         ran = self.run("preview", "--save-plan", "plan.json", *flags)
         assert ran.code == 0, ran.out + ran.err
 
-    def apply(self, *flags: str) -> Any:
+    def apply_plan(self, *flags: str) -> Any:
         return self.run("up", "--plan", "plan.json", "--yes", *flags)
 
-    def refused(self, *flags: str, **more: str) -> str:
-        """The refusal of the plan, before which and by which nothing was changed."""
-        before = self.requests, self.state
+    def apply_refused_plan(self, *flags: str, **more: str) -> str:
+        """Apply the plan, check that it is refused without any change, and return stderr."""
+        state_before = self.sent_changes, self.state_file
         ran = self.run("up", "--plan", "plan.json", "--yes", *flags, **more)
         assert ran.code == 1
-        assert (self.requests, self.state) == before
+        assert (self.sent_changes, self.state_file) == state_before
         assert not list((self.project / ".pulumi/locks").rglob("*.json"))
         return str(ran.err)
 
-    def edit(self, change: Callable[[Any], None]) -> None:
-        document = self.document
-        change(document)
-        (self.project / "plan.json").write_text(json.dumps(document))
+    def edit_plan(self, change: Callable[[Any], None]) -> None:
+        plan_document = self.plan_document
+        change(plan_document)
+        (self.project / "plan.json").write_text(json.dumps(plan_document))
 
-    def write_program(self, *replacements: tuple[str, str]) -> None:
+    def edit_program(self, *replacements: tuple[str, str]) -> None:
         file = self.project / "__main__.py"
-        text = file.read_text()
+        program = file.read_text()
         for old, new in replacements:
-            assert old in text
-            text = text.replace(old, new)
-        file.write_text(text)
+            assert old in program
+            program = program.replace(old, new)
+        file.write_text(program)

@@ -1,4 +1,4 @@
-"""Folders with several projects that read of each other, as people lay them out."""
+"""Write folders with several projects that read each other's outputs."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -21,13 +21,13 @@ def write_project(
     backend: str = "",
     salt: str = "",
 ) -> Path:
-    """A project named as its folder, its state in the folder `state` of `root`."""
+    """Write a project named as its folder, with its state in the folder `state` of `root`."""
     path = root / folder
     path.mkdir(parents=True, exist_ok=True)
     (root / "state").mkdir(exist_ok=True)
     url = backend or f"file://{root / 'state'}"
-    text = f"name: {path.name}\nruntime: python\nbackend:\n  url: {url}\n"
-    (path / "Pulumi.yaml").write_text(text)
+    project_file = f"name: {path.name}\nruntime: python\nbackend:\n  url: {url}\n"
+    (path / "Pulumi.yaml").write_text(project_file)
     for stack in stacks:
         settings = f"encryptionsalt: {salt}\n" if salt else "config: {}\n"
         (path / f"Pulumi.{stack}.yaml").write_text(settings)
@@ -37,36 +37,38 @@ def write_project(
     return path
 
 
-def topology(
+def build_topology(
     *volumes: str, reads: dict[str, str] | None = None, outputs: dict[str, str] | None = None
 ) -> str:
-    """A topology with these volumes; `reads` are stacks by the name of the reference."""
-    text = ""
+    """Return a topology with these volumes; `reads` are stacks by the name of the reference."""
+    document = ""
     if reads:
-        text += "stack_references:\n"
-        text += "".join(f"  {name}: {stack}\n" for name, stack in reads.items())
+        document += "stack_references:\n"
+        document += "".join(f"  {name}: {stack}\n" for name, stack in reads.items())
     if volumes:
-        text += "shared_volumes:\n" + "".join(VOLUME.format(name=name) for name in volumes)
+        document += "shared_volumes:\n" + "".join(VOLUME.format(name=name) for name in volumes)
     if outputs:
-        text += "outputs:\n" + "".join(f'  {k}: "{v}"\n' for k, v in outputs.items())
-    return text or "outputs: {}\n"
+        document += "outputs:\n" + "".join(f'  {k}: "{v}"\n' for k, v in outputs.items())
+    return document or "outputs: {}\n"
 
 
-NETWORK = topology("data", outputs={"volume": "{{ shared_volumes.data.volume_name }}"})
-CLUSTERS = topology(
+NETWORK = build_topology("data", outputs={"volume": "{{ shared_volumes.data.volume_name }}"})
+CLUSTERS = build_topology(
     "scratch",
     reads={"network": "organization/network/prod"},
     outputs={"base": "{{ stack_references.network.volume }}"},
 )
 
 
-def write_three(root: Path, salt: str = "") -> None:
-    """network <- clusters <- apps, which is a program; all in stacks.yaml."""
+def write_three_projects(root: Path, salt: str = "") -> None:
+    """Write the projects network <- clusters <- apps, a program, and a stacks.yaml with all."""
     write_project(root, "network", {"topology.yaml": NETWORK}, salt=salt)
     write_project(root, "clusters", {"topology.yaml": CLUSTERS}, salt=salt)
     write_project(root, "apps", {"__main__.py": APPS}, salt=salt)
-    text = "stacks:\n" + "".join(f"  - folder: {e}\n" for e in ("apps", "clusters", "network"))
-    (root / "stacks.yaml").write_text(text)
+    stacks_file = "stacks:\n" + "".join(
+        f"  - folder: {folder}\n" for folder in ("apps", "clusters", "network")
+    )
+    (root / "stacks.yaml").write_text(stacks_file)
 
 
 APPS = """\

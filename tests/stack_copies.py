@@ -1,4 +1,4 @@
-"""Stacks on an emulator that are made once a process: each test works on a copy of its own."""
+"""Copy stacks that are created on an emulator once a process: each test works on its own copy."""
 
 import shutil
 import socket
@@ -20,27 +20,29 @@ class StackCopies:
         self._ports: dict[str, socket.socket] = {}
 
     @contextmanager
-    def serving(self, name: str, project: Path, make: Callable[[Server], None]) -> Iterator[Server]:
-        """Serve the emulator of the stack `name`, and have its files in `project`.
+    def serve_copy(
+        self, name: str, project: Path, create_stack: Callable[[Server], None]
+    ) -> Iterator[Server]:
+        """Serve the emulator of the stack `name`, with the stack's files in `project`.
 
         Args:
-            name: who asks for the same name gets copies of the same stack.
-            project: the project's directory. Its files are those of every stack of that name.
-            make: makes the stack in `project`, the first time.
+            name: tests that ask for the same name get copies of the same stack.
+            project: the project's directory, with the same files for all stacks of this name.
+            create_stack: creates the stack in `project`, the first time.
         """
         store = project.with_name("emulator.sqlite")
-        kept = self._folder / name
+        copy_folder = self._folder / name
         is_first = name not in self._ports
         if is_first:
             self._ports[name] = _reserve_port()
         else:
-            shutil.copytree(kept / "project", project, dirs_exist_ok=True)
-            shutil.copy(kept / "emulator.sqlite", store)
+            shutil.copytree(copy_folder / "project", project, dirs_exist_ok=True)
+            shutil.copy(copy_folder / "emulator.sqlite", store)
         with serve(self._ports[name].getsockname()[1], store, seed=name) as server:
             if is_first:
-                make(server)
-                shutil.copytree(project, kept / "project")
-                _copy_database(store, kept / "emulator.sqlite")
+                create_stack(server)
+                shutil.copytree(project, copy_folder / "project")
+                _copy_database(store, copy_folder / "emulator.sqlite")
             yield server
 
     def close(self) -> None:
@@ -49,7 +51,7 @@ class StackCopies:
 
 
 def _reserve_port() -> socket.socket:
-    """Keep a port for servers that share addresses: what a stack knows of has the port in it."""
+    """Reserve a port for the servers of one stack, whose state holds addresses with the port."""
     port = socket.socket()
     port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     port.bind((HOST, 0))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from plan_scenes import Scene
+from plan_scenes import PlannedProject
 from stack_copies import StackCopies
 
 from gpuform.providers.emulator.server import Server, environment, serve
@@ -121,11 +121,11 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def scene(dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
+def scene(dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PlannedProject]:
     with serve(seed="plans") as server:
         for name, value in environment(server.url).items():
             monkeypatch.setenv(name, value)
-        yield Scene(dev, project, server.url)
+        yield PlannedProject(dev, project, server.url)
 
 
 @pytest.fixture(scope="session")
@@ -137,7 +137,7 @@ def stack_copies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackCopi
 @pytest.fixture
 def made(
     dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch, stack_copies: StackCopies
-) -> Iterator[Scene]:
+) -> Iterator[PlannedProject]:
     """A scene whose cluster and volume exist."""
 
     def lead_to(server: Server) -> None:
@@ -149,6 +149,6 @@ def made(
         ran = dev("up", "--yes", "--skip-preview")
         assert ran.code == 0, ran.err
 
-    with stack_copies.serving("made", project, make) as server:
+    with stack_copies.serve_copy("made", project, make) as server:
         lead_to(server)
-        yield Scene(dev, project, server.url)
+        yield PlannedProject(dev, project, server.url)

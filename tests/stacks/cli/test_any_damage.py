@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from plan_scenes import Scene
+from plan_scenes import PlannedProject
 
 from gpuform.stacks.engine.state import compute_digest
 
@@ -69,7 +69,7 @@ def damaged(draw: st.DrawFn, text: str) -> bytes:
 class Stack:
     """A stack that exists, put back before each damage."""
 
-    def __init__(self, scene: Scene) -> None:
+    def __init__(self, scene: PlannedProject) -> None:
         self.scene, self.path = scene, scene.project / STATE
         self.good = self.path.read_text()
         self.kept = scene.project.parent / "kept"
@@ -100,12 +100,12 @@ class Stack:
             for verb in ("refresh", "destroy"):
                 self.run(verb, "--preview-only")
             return True
-        before = self.scene.requests, self.files()
+        before = self.scene.sent_changes, self.files()
         for args in (("up", "--yes", "--skip-preview"), *RUNNING):
             ran = self.run(*args)
             assert ran.code != 0, args
             assert "error: " in ran.err + ran.out
-        assert (self.scene.requests, self.files()) == before
+        assert (self.scene.sent_changes, self.files()) == before
         return False
 
     def files(self) -> dict[str, bytes]:
@@ -114,7 +114,7 @@ class Stack:
 
 
 @pytest.fixture
-def stack(made: Scene) -> Stack:
+def stack(made: PlannedProject) -> Stack:
     return Stack(made)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from plan_scenes import Scene
+from plan_scenes import PlannedProject
 
 FIRST = "Not all was checked: 1 check could not be made (see Not checked).\n"
 TENSORONE = """
@@ -18,7 +18,7 @@ Cluster("dev", name="dev", gpu_type="A100", gpu_count=2, storage_gb=100, region=
 
 
 @pytest.fixture
-def keyless(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Scene:
+def keyless(scene: PlannedProject, monkeypatch: pytest.MonkeyPatch) -> PlannedProject:
     """A platform that no check asks while planning, and no key for it."""
     (scene.project / "__main__.py").write_text(TENSORONE)
     monkeypatch.delenv("TENSORONE_API_KEY")
@@ -30,7 +30,7 @@ def plan_of(out: str) -> str:
 
 
 class TestPlans:
-    def test_a_missing_key_is_said_first(self, keyless: Scene) -> None:
+    def test_a_missing_key_is_said_first(self, keyless: PlannedProject) -> None:
         ran = keyless.run("preview")
         assert ran.code == 0
         assert plan_of(ran.out).startswith(FIRST)
@@ -40,7 +40,7 @@ class TestPlans:
         )
         assert f"Not checked:\n    {told}" in ran.out
 
-    def test_with_the_flag_it_stops_every_command(self, keyless: Scene) -> None:
+    def test_with_the_flag_it_stops_every_command(self, keyless: PlannedProject) -> None:
         for command in (
             ["preview"],
             ["up", "--yes"],
@@ -51,10 +51,10 @@ class TestPlans:
             assert ran.code == 4, command
             assert "error: not checked: tensorone cannot be asked" in ran.err
             assert ("Nothing was changed." in ran.err) == (command[0] == "up")
-        assert keyless.requests == []
+        assert keyless.sent_changes == []
 
-    def test_a_review_of_it_says_and_fails_too(self, keyless: Scene) -> None:
-        keyless.save()
+    def test_a_review_of_it_says_and_fails_too(self, keyless: PlannedProject) -> None:
+        keyless.save_plan()
         for form in ("text", "markdown", "github", "html"):
             assert FIRST.strip() in keyless.run("review", "plan.json", "-f", form).out[:6000]
         ran = keyless.run("review", "plan.json", "--require-checks")
@@ -62,7 +62,7 @@ class TestPlans:
         assert keyless.run("review", "plan.json", "-f", "json").json["unchecked"] == 1
 
     @pytest.mark.slow
-    def test_what_could_all_be_asked_passes(self, made: Scene) -> None:
+    def test_what_could_all_be_asked_passes(self, made: PlannedProject) -> None:
         made.run("config", "set", "gpus", "24")
         for command in (["preview"], ["up", "--yes"], ["destroy", "--yes"]):
             ran = made.run(*command, "--require-checks")
@@ -71,7 +71,7 @@ class TestPlans:
 
     @pytest.mark.slow
     def test_a_destroy_and_a_platform_that_does_not_answer(
-        self, made: Scene, monkeypatch: pytest.MonkeyPatch
+        self, made: PlannedProject, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("TOGETHER_BASE_URL", "http://127.0.0.1:9")
         ran = made.run("destroy", "--yes", "--require-checks")
@@ -80,7 +80,7 @@ class TestPlans:
         assert "together cannot be asked" in ran.err
 
     @pytest.mark.slow
-    def test_a_price_that_a_gate_on_cost_needs(self, made: Scene) -> None:
+    def test_a_price_that_a_gate_on_cost_needs(self, made: PlannedProject) -> None:
         (made.project / "prices.yaml").write_text("currency: USD\n")
         (made.project / "gates.yaml").write_text(
             "gates: {b: {max_hourly_cost: {amount: 9, currency: USD}, level: advisory}}"
@@ -106,13 +106,13 @@ class TestPlans:
 
 class TestSomebodyAtWork:
     @pytest.fixture
-    def somebody(self, made: Scene) -> Scene:
+    def somebody(self, made: PlannedProject) -> PlannedProject:
         locks = made.project / ".pulumi/locks/organization/demo/dev"
         locks.mkdir(parents=True, exist_ok=True)
         fields = {"pid": 4711, "username": "ada", "hostname": "build-7", "engine": "gpuform"}
         owner = {**fields, "timestamp": "2026-03-01T08:00:00Z"}
         (locks / "one.json").write_text(json.dumps(owner))
-        state = json.loads(made.state)
+        state = json.loads(made.state_file)
         resources = state["checkpoint"]["latest"]["resources"]
         creating = {"type": "creating", "resource": {**resources[-1], "id": ""}}
         state["checkpoint"]["latest"]["pending_operations"] = [creating]
@@ -120,7 +120,7 @@ class TestSomebodyAtWork:
         return made
 
     @pytest.mark.slow
-    def test_who_it_is_and_since_when(self, somebody: Scene) -> None:
+    def test_who_it_is_and_since_when(self, somebody: PlannedProject) -> None:
         who = "ada@build-7 (pid 4711) by gpuform, since 2026-03-01 08:00:00 UTC ("
         ran = somebody.run("preview")
         assert who in ran.err
@@ -132,7 +132,7 @@ class TestSomebodyAtWork:
         assert who in somebody.run("status", "--json").json["at_work"]
 
     @pytest.mark.slow
-    def test_a_process_that_has_ended_is_not_at_work(self, made: Scene) -> None:
+    def test_a_process_that_has_ended_is_not_at_work(self, made: PlannedProject) -> None:
         import socket
 
         locks = made.project / ".pulumi/locks/organization/demo/dev"
@@ -149,11 +149,11 @@ def sources(ran: Any) -> list[str]:
 
 
 class TestStatus:
-    def test_the_age_of_what_it_shows(self, made: Scene) -> None:
+    def test_the_age_of_what_it_shows(self, made: PlannedProject) -> None:
         (line,) = sources(made.run("status"))
         assert line == "As of less than a minute ago, from the state:"
         for moment, age in (("2001-01-01T00:00:00Z", " d ago"), ("", "less than a minute ago")):
-            state = json.loads(made.state)
+            state = json.loads(made.state_file)
             state["checkpoint"]["latest"]["manifest"]["time"] = moment
             (made.project / ".pulumi/stacks/demo/dev.json").write_text(json.dumps(state))
             assert age in sources(made.run("status"))[0]
@@ -162,7 +162,7 @@ class TestStatus:
 
     @pytest.mark.slow
     def test_it_fails_where_it_could_not_look(
-        self, made: Scene, monkeypatch: pytest.MonkeyPatch
+        self, made: PlannedProject, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         ran = made.run("status", "--refresh")
         assert (ran.code, sources(ran)) == (0, ["As of now, from the platforms:"])
@@ -177,7 +177,7 @@ class TestStatus:
         ]
         assert made.run("status").code == 0
 
-    def test_what_is_gone_was_looked_at(self, made: Scene) -> None:
+    def test_what_is_gone_was_looked_at(self, made: PlannedProject) -> None:
         request = urllib.request.Request(f"{made.url}/_emulator/reset", b"{}")
         urllib.request.urlopen(request).close()
         assert os.environ["TOGETHER_API_KEY"]

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from plan_scenes import Scene
+from plan_scenes import PlannedProject
 from topologies import cluster, volume
 
 Run = Any
@@ -25,7 +25,7 @@ outputs: {{volume: "{{{{ shared_volumes.data }}}}"}}
 
 
 @pytest.fixture
-def stack(scene: Scene, project: Path) -> Run:
+def stack(scene: PlannedProject, project: Path) -> Run:
     """A stack with a cluster and a module, and a cluster that is declared but not made yet."""
     (project / "__main__.py").unlink()
     (project / "pool.yaml").write_text(POOL)
@@ -104,7 +104,7 @@ def test_a_lookup_takes_a_filter(stack: Run) -> None:
     assert values(stack, asked, asked) == ["0", "0"]
 
 
-def test_a_program_has_its_states_names(made: Scene) -> None:
+def test_a_program_has_its_states_names(made: PlannedProject) -> None:
     ran = made.run("console", "-e", "clusters.train.status", "-e", "shared_volumes.data.size_tib")
     assert ran.out.splitlines() == ['"Ready"', "5"]
 

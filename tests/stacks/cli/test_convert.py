@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from plan_scenes import Scene
+from plan_scenes import PlannedProject
 
 from gpuform.providers.emulator.server import environment, serve
 
@@ -86,7 +86,7 @@ def test_the_examples_programs_as_topologies(
     same(run)
 
 
-def test_files_are_not_overwritten(made: Scene) -> None:
+def test_files_are_not_overwritten(made: PlannedProject) -> None:
     before = Path("__main__.py").read_text()
     refused = made.run("convert", "--from", "state", "--to", "python")
     assert (refused.code, refused.out) == (1, "")
@@ -101,7 +101,7 @@ def test_files_are_not_overwritten(made: Scene) -> None:
 
 
 @pytest.mark.slow
-def test_secrets_are_never_written(made: Scene, project: Path) -> None:
+def test_secrets_are_never_written(made: PlannedProject, project: Path) -> None:
     """The program exports a token that no configuration has."""
     ran = made.run("convert", "--from", "state")
     assert ran.code == 0, ran.err
@@ -117,7 +117,7 @@ def test_secrets_are_never_written(made: Scene, project: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_secret_that_the_configuration_has_is_found(made: Scene, project: Path) -> None:
+def test_a_secret_that_the_configuration_has_is_found(made: PlannedProject, project: Path) -> None:
     assert made.run("config", "set", "--secret", "pass", "hunter2").code == 0
     ran = made.run("convert", "--from", "state")
     assert (ran.code, ran.err) == (0, "")

@@ -5,7 +5,7 @@ import urllib.request
 from typing import Any
 
 import pytest
-from plan_scenes import Scene
+from plan_scenes import PlannedProject
 
 CLUSTER = """
 big = Cluster(
@@ -22,17 +22,17 @@ big = Cluster(
 OUT_OF_CREDIT = 9
 
 
-def control(scene: Scene, path: str, body: Any) -> None:
+def control(scene: PlannedProject, path: str, body: Any) -> None:
     data = json.dumps(body).encode()
     urllib.request.urlopen(f"{scene.url}/_emulator/{path}", data).close()
 
 
-def credit(scene: Scene, *, exhausted: bool) -> None:
+def credit(scene: PlannedProject, *, exhausted: bool) -> None:
     control(scene, "together/credit", {"exhausted": exhausted})
 
 
 @pytest.fixture
-def both(scene: Scene) -> Scene:
+def both(scene: PlannedProject) -> PlannedProject:
     """A volume, a cluster on demand and a reserved one."""
     file = scene.project / "__main__.py"
     file.write_text(file.read_text().replace('print("hello', CLUSTER + 'print("hello'))
@@ -41,7 +41,7 @@ def both(scene: Scene) -> Scene:
 
 
 @pytest.mark.slow
-def test_what_has_stopped_what_runs_and_what_is_next(both: Scene) -> None:
+def test_what_has_stopped_what_runs_and_what_is_next(both: PlannedProject) -> None:
     assert both.run("status", "--refresh").code == 0
     credit(both, exhausted=True)
     status = both.run("status", "--refresh", "--json")
@@ -61,7 +61,7 @@ def test_what_has_stopped_what_runs_and_what_is_next(both: Scene) -> None:
 
 
 @pytest.mark.slow
-def test_plans_and_runs_tell_it(both: Scene) -> None:
+def test_plans_and_runs_tell_it(both: PlannedProject) -> None:
     credit(both, exhausted=True)
     assert both.run("preview").code == 0, "the state does not know it yet"
     plan = both.run("preview", "--refresh", "--save-plan", "plan.json")
@@ -79,7 +79,7 @@ def test_plans_and_runs_tell_it(both: Scene) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_lost_in_the_end(both: Scene) -> None:
+def test_what_is_lost_in_the_end(both: PlannedProject) -> None:
     credit(both, exhausted=True)
     control(both, "clock", {"advance": 8 * 86400})
     refreshed = both.run("refresh", "--yes")
@@ -93,7 +93,7 @@ def test_what_is_lost_in_the_end(both: Scene) -> None:
 
 
 @pytest.mark.slow
-def test_nothing_new_is_made(scene: Scene) -> None:
+def test_nothing_new_is_made(scene: PlannedProject) -> None:
     credit(scene, exhausted=True)
     refused = scene.run("up", "--yes")
     assert refused.code == OUT_OF_CREDIT

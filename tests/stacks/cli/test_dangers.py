@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 from lens_document import CONSUMERS
-from plan_scenes import Scene
+from plan_scenes import PlannedProject
 
 VOLUME = 'data = SharedVolume("data", volume_name="training-data", region=region, size_tib=5)\n'
 LOST = "destroys a volume of 5 TiB and its data"
 
 
-def control(scene: Scene, path: str, body: Any) -> None:
+def control(scene: PlannedProject, path: str, body: Any) -> None:
     data = json.dumps(body).encode()
     urllib.request.urlopen(f"{scene.url}/_emulator/{path}", data).close()
 
 
-def declare(scene: Scene, *names: str, options: str = "") -> None:
+def declare(scene: PlannedProject, *names: str, options: str = "") -> None:
     """Volumes of these names, and nothing else."""
     (scene.project / "__main__.py").write_text(
         "import pulumi\n"
@@ -31,7 +31,7 @@ def declare(scene: Scene, *names: str, options: str = "") -> None:
 
 
 @pytest.fixture
-def volumes(scene: Scene) -> Scene:
+def volumes(scene: PlannedProject) -> PlannedProject:
     """Two volumes are there, and one of them is not declared any more."""
     declare(scene, "data", "other")
     assert scene.run("up", "--yes", "--skip-preview").code == 0
@@ -59,7 +59,7 @@ VolumeClaim("corpus", cluster_id=train.id, name="corpus", storage="1Ti", {storag
     ],
 )
 def test_a_driver_change_destroys_no_data_of_a_claim_whose_volume_stays(
-    scene: Scene, storage: str, loses_data: bool
+    scene: PlannedProject, storage: str, loses_data: bool
 ) -> None:
     program = scene.project / "__main__.py"
     program.write_text(TRAIN.format(driver="560", storage=storage))
@@ -73,8 +73,8 @@ def test_a_driver_change_destroys_no_data_of_a_claim_whose_volume_stays(
 
 class TestALostVolume:
     @pytest.mark.slow
-    def test_every_plan_and_review_says_so(self, volumes: Scene) -> None:
-        volumes.save()
+    def test_every_plan_and_review_says_so(self, volumes: PlannedProject) -> None:
+        volumes.save_plan()
         told = f"Dangerous changes:\n    delete data: {LOST}\n"
         assert told in volumes.run("preview").out
         for form in ("text", "markdown", "github", "html", "json"):
@@ -83,7 +83,9 @@ class TestALostVolume:
         assert "    delete data: destroys a volume and its data" in volumes.run("logs").out
 
     @pytest.mark.slow
-    def test_the_name_of_the_stack_is_asked_for(self, volumes: Scene, terminal: None) -> None:
+    def test_the_name_of_the_stack_is_asked_for(
+        self, volumes: PlannedProject, terminal: None
+    ) -> None:
         ran = volumes.run("up", answers="yes\ny\nno\n")
         assert ran.code == 1
         question = (
@@ -95,7 +97,7 @@ class TestALostVolume:
         assert volumes.run("up", answers="dev\n").code == 0
 
     @pytest.mark.slow
-    def test_streams_of_events_have_it_as_a_diagnostic(self, volumes: Scene) -> None:
+    def test_streams_of_events_have_it_as_a_diagnostic(self, volumes: PlannedProject) -> None:
         told = {"severity": "warning", "message": f"delete data: {LOST}"}
         (found,) = volumes.run("preview", "--json").json["diagnostics"]
         assert told.items() <= found.items()
@@ -107,7 +109,7 @@ class TestALostVolume:
         assert [line["sequence"] for line in lines] == list(range(len(lines)))
 
     @pytest.mark.slow
-    def test_what_stays_on_the_platform_is_not_lost(self, volumes: Scene) -> None:
+    def test_what_stays_on_the_platform_is_not_lost(self, volumes: PlannedProject) -> None:
         declare(volumes, "data", "other", options="retain_on_delete=True")
         assert volumes.run("up", "--yes", "--skip-preview").code == 0
         declare(volumes, "other", options="retain_on_delete=True")
@@ -119,19 +121,19 @@ class TestALostVolume:
 class TestAVolumeThatIsMounted:
     REFUSED = "cannot be deleted or replaced: cluster 'train' mounts it, and stays"
 
-    def refused(self, made: Scene, *command: str) -> None:
-        before = made.requests
+    def refused(self, made: PlannedProject, *command: str) -> None:
+        before = made.sent_changes
         ran = made.run(*command)
         assert ran.code == 1
         assert self.REFUSED in ran.out
         assert "keep the volume as it is, or delete the cluster" in ran.out
-        assert made.requests == before
+        assert made.sent_changes == before
 
     @pytest.mark.slow
-    def test_is_not_deleted_under_a_cluster_that_stays(self, made: Scene) -> None:
-        resources = json.loads(made.state)["checkpoint"]["latest"]["resources"]
+    def test_is_not_deleted_under_a_cluster_that_stays(self, made: PlannedProject) -> None:
+        resources = json.loads(made.state_file)["checkpoint"]["latest"]["resources"]
         (id_,) = (each["id"] for each in resources if each["urn"].endswith("::data"))
-        made.write_program(
+        made.edit_program(
             (VOLUME, ""),
             ("volume_id=data.id", f"volume_id={id_!r}"),
         )
@@ -141,12 +143,12 @@ class TestAVolumeThatIsMounted:
         assert made.run("destroy", "--yes").code == 0
 
     @pytest.mark.slow
-    def test_is_not_replaced_under_it_either(self, made: Scene) -> None:
-        resources = json.loads(made.state)["checkpoint"]["latest"]["resources"]
+    def test_is_not_replaced_under_it_either(self, made: PlannedProject) -> None:
+        resources = json.loads(made.state_file)["checkpoint"]["latest"]["resources"]
         (id_,) = (each["id"] for each in resources if each["urn"].endswith("::data"))
-        made.write_program(("volume_id=data.id", f"volume_id={id_!r}"))
+        made.edit_program(("volume_id=data.id", f"volume_id={id_!r}"))
         assert made.run("up", "--yes", "--skip-preview").code == 0
-        made.write_program(("training-data", "other-data"))
+        made.edit_program(("training-data", "other-data"))
         self.refused(made, "preview")
         made.run("config", "set", "type", "H200_SXM")
         assert made.run("preview").code == 0, "the cluster is replaced, too"
@@ -155,7 +157,7 @@ class TestAVolumeThatIsMounted:
 class TestLostCapacity:
     @pytest.mark.slow
     def test_the_question_says_what_goes_and_what_it_costs(
-        self, made: Scene, terminal: None
+        self, made: PlannedProject, terminal: None
     ) -> None:
         (made.project / "prices.yaml").write_text(
             "currency: USD\n"
@@ -176,13 +178,13 @@ class TestLostCapacity:
 
     @pytest.mark.parametrize("answer", ["y", "Y", "yes"])
     def test_y_is_a_yes_where_nothing_is_lost(
-        self, scene: Scene, terminal: None, answer: str
+        self, scene: PlannedProject, terminal: None, answer: str
     ) -> None:
         declare(scene, "data")
         assert scene.run("up", answers=f"{answer}\n").code == 0
 
     @pytest.mark.slow
-    def test_work_that_may_run_there_is_told(self, made: Scene) -> None:
+    def test_work_that_may_run_there_is_told(self, made: PlannedProject) -> None:
         # The word of the cluster's own scheduler would go before that of Lens.
         silent = {"method": "GET", "path": "/api/v1/nodes$", "status": 503, "count": None}
         control(made, "faults", silent)
@@ -196,7 +198,7 @@ class TestLostCapacity:
         ran = made.run("preview")
         assert "    whether train is in use cannot be told: lens: GET /clusters/c" in ran.out
 
-    def test_its_platform_tells_what_is_in_use(self, scene: Scene) -> None:
+    def test_its_platform_tells_what_is_in_use(self, scene: PlannedProject) -> None:
         (scene.project / "__main__.py").write_text(
             "from gpuform.providers.tensorone import Cluster\n"
             "Cluster('dev', name='dev', gpu_type='A100', gpu_count=1, storage_gb=100,\n"
@@ -207,15 +209,15 @@ class TestLostCapacity:
         assert "    delete dev: destroys 1 GPU and 100 GB of storage with its data; in use: " in out
 
     def test_what_is_gone_already_is_forgotten_by_a_refresh(
-        self, made: Scene, terminal: None
+        self, made: PlannedProject, terminal: None
     ) -> None:
         control(made, "reset", {})
         ran = made.run("refresh", answers="no\n")
         assert "delete train: is gone from the platform, with 16 GPUs" in ran.out
         assert "Perform this refresh? 2 resources are gone from the platforms. [yes/no" in ran.out
 
-    def test_prepaid_time_that_is_lost(self, scene: Scene) -> None:
-        scene.write_program(('"ON_DEMAND"', '"RESERVED", duration_days=30'))
+    def test_prepaid_time_that_is_lost(self, scene: PlannedProject) -> None:
+        scene.edit_program(('"ON_DEMAND"', '"RESERVED", duration_days=30'))
         assert scene.run("up", "--yes", "--skip-preview").code == 0
         out = scene.run("destroy", "--preview-only", "--allow", "destroy-reserved").out
         found = re.search(r"destroys 16 GPUs; what is prepaid until (\d{4}-\d\d-\S+) is lost", out)

@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 import pytest
-from plan_scenes import Scene
+from plan_scenes import PlannedProject
 
 from gpuform.providers.emulator.server import environment, serve
 from gpuform.providers.emulator.together import MEMBER_KEY
@@ -70,7 +70,7 @@ def remedy(found: Found, text: str) -> str:
 
 
 class TestSound:
-    def test_all_is_well(self, made: Scene, project: Path) -> None:
+    def test_all_is_well(self, made: PlannedProject, project: Path) -> None:
         before = {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
         told = made.run("doctor")
         assert told.code == 0, told.out
@@ -101,7 +101,7 @@ class TestSound:
         ]
 
     @pytest.mark.slow
-    def test_one_request_for_each_platform(self, made: Scene) -> None:
+    def test_one_request_for_each_platform(self, made: PlannedProject) -> None:
         httpx.delete(f"{made.url}/_emulator/requests", trust_env=False, verify=False)
         assert made.run("doctor").code == 0
         log = httpx.get(f"{made.url}/_emulator/requests", trust_env=False, verify=False).json()
@@ -117,11 +117,11 @@ class TestSound:
 
 
 class TestPlatforms:
-    def refuse(self, scene: Scene, **fault: Any) -> None:
+    def refuse(self, scene: PlannedProject, **fault: Any) -> None:
         httpx.post(f"{scene.url}/_emulator/faults", json=fault, trust_env=False, verify=False)
 
     @pytest.mark.slow
-    def test_a_wrong_key(self, made: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_wrong_key(self, made: PlannedProject, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("TOGETHER_API_KEY", "hunter2")
         found = findings(made.run, code=1)
         (problem,) = problems(found)
@@ -130,7 +130,9 @@ class TestPlatforms:
         assert "hunter2" not in json.dumps(found)
 
     @pytest.mark.slow
-    def test_a_key_that_only_reads(self, made: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_key_that_only_reads(
+        self, made: PlannedProject, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setenv("TOGETHER_API_KEY", MEMBER_KEY)
         found = findings(made.run, code=0)
         (told,) = warnings(found)
@@ -143,7 +145,7 @@ class TestPlatforms:
         assert told.removeprefix("together: ") in refused, "`up` asks the same question"
 
     @pytest.mark.slow
-    def test_who_tells_whether_a_key_may_write(self, made: Scene) -> None:
+    def test_who_tells_whether_a_key_may_write(self, made: PlannedProject) -> None:
         found = findings(made.run, code=0)
         assert f"together: {made.url} answers and accepts the key, which may read and write" in [
             each["text"] for each in found
@@ -151,25 +153,27 @@ class TestPlatforms:
         (note,) = [each["text"] for each in found if each["level"] == "note"]
         assert note.startswith("scp, tensorone: nobody can tell whether the key may write")
 
-    def test_a_key_that_may_not_read(self, made: Scene) -> None:
+    def test_a_key_that_may_not_read(self, made: PlannedProject) -> None:
         self.refuse(made, path="/compute/clusters", status=403)
         (problem,) = problems(findings(made.run, code=1))
         assert problem.startswith("together: the credentials may not read: ")
 
     @pytest.mark.slow
-    def test_a_platform_that_fails(self, made: Scene) -> None:
+    def test_a_platform_that_fails(self, made: PlannedProject) -> None:
         self.refuse(made, path="/compute/clusters", status=503)
         assert problems(findings(made.run, code=1)) == [
             "together: GET /compute/clusters answered 503: Injected by the emulator's faults"
         ]
 
     @pytest.mark.slow
-    def test_one_that_is_not_used_is_only_a_warning(self, made: Scene) -> None:
+    def test_one_that_is_not_used_is_only_a_warning(self, made: PlannedProject) -> None:
         self.refuse(made, path="/gpu-nodes", status=503)
         assert warnings(findings(made.run, code=0))[0].startswith("scp: GET /v1/gpu-nodes answered")
 
     @pytest.mark.slow
-    def test_one_that_is_not_there(self, made: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_one_that_is_not_there(
+        self, made: PlannedProject, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         with socket.create_server(("127.0.0.1", 0)) as closed:
             port = closed.getsockname()[1]
         monkeypatch.setenv("TOGETHER_BASE_URL", f"http://ada:hunter2@127.0.0.1:{port}")
@@ -185,7 +189,7 @@ class TestPlatforms:
         assert told.startswith("scp: not used, and half of the keys for SCP is missing")
 
     def test_a_key_in_the_stack_s_configuration(
-        self, made: Scene, monkeypatch: pytest.MonkeyPatch
+        self, made: PlannedProject, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.delenv("TOGETHER_API_KEY")
         assert "no credentials" in problems(findings(made.run, code=1))[0]
@@ -197,7 +201,7 @@ class TestPlatforms:
     @pytest.mark.slow
     @pytest.mark.parametrize(("ahead", "way"), [(629.5, "behind"), (-629.5, "ahead of")])
     def test_a_wrong_clock(
-        self, made: Scene, monkeypatch: pytest.MonkeyPatch, ahead: float, way: str
+        self, made: PlannedProject, monkeypatch: pytest.MonkeyPatch, ahead: float, way: str
     ) -> None:
         monkeypatch.delenv("GPUFORM_CLOCK")
         settings = {"clock_ahead_seconds": ahead}
@@ -207,7 +211,9 @@ class TestPlatforms:
         told = [text for text in problems(findings(made.run, code=1)) if text.startswith("scp")]
         assert re.search(f"this machine's clock is 10m[23].s {way} the platform's", told[0])
 
-    def test_an_emulator_s_clock(self, made: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_emulator_s_clock(
+        self, made: PlannedProject, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         with serve() as other:
             monkeypatch.setenv("GPUFORM_CLOCK", other.url)
             told = problems(findings(made.run, code=1))
@@ -230,7 +236,9 @@ class TestStack:
         (project / "Pulumi.yaml").write_text(f"{text}config:\n  gpus:\n    type: integer\n")
         assert "no value for the configuration key demo:gpus" in problems(findings(dev, code=1))[0]
 
-    def test_a_torn_state_names_the_last_good_one(self, made: Scene, project: Path) -> None:
+    def test_a_torn_state_names_the_last_good_one(
+        self, made: PlannedProject, project: Path
+    ) -> None:
         state = project / ".pulumi/stacks/demo/dev.json"
         state.write_bytes(state.read_bytes()[:100])
         found = findings(made.run, code=1)
@@ -238,7 +246,7 @@ class TestStack:
         assert "gpuform state repair --stack dev --from-backup" in hint
 
     @pytest.mark.slow
-    def test_a_state_that_breaks_a_rule(self, made: Scene, project: Path) -> None:
+    def test_a_state_that_breaks_a_rule(self, made: PlannedProject, project: Path) -> None:
         path = project / ".pulumi/stacks/demo/dev.json"
         document = json.loads(path.read_text())
         document["checkpoint"]["latest"]["resources"].reverse()
@@ -247,7 +255,7 @@ class TestStack:
         assert "snapshot integrity failure" in problems(found)[0]
         assert "gpuform state repair" in remedy(found, "snapshot integrity failure")
 
-    def test_what_was_left_undone(self, made: Scene, project: Path) -> None:
+    def test_what_was_left_undone(self, made: PlannedProject, project: Path) -> None:
         path = project / ".pulumi/stacks/demo/dev.json"
         document = json.loads(path.read_text())
         latest = document["checkpoint"]["latest"]
@@ -378,7 +386,7 @@ BREAKING: list[Callable[[Path], object]] = [
 
 @pytest.mark.parametrize("damage", range(len(BREAKING)))
 @pytest.mark.slow
-def test_whatever_is_broken_it_is_told(made: Scene, project: Path, damage: int) -> None:
+def test_whatever_is_broken_it_is_told(made: PlannedProject, project: Path, damage: int) -> None:
     begun = Intent("urn:x", "together", "Cluster", "eval", "us-central-8", 1.7e9)
     open_intents(Backend.open(f"file://{project}", {}), "demo", "dev").record(begun)
     lock = project / ".pulumi/locks/organization/demo/dev/a.json"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from plan_scenes import Scene
+from plan_scenes import PlannedProject
 
 
 def files(project: Path) -> dict[str, bytes]:
@@ -15,7 +15,7 @@ def files(project: Path) -> dict[str, bytes]:
     return {str(p): p.read_bytes() for p in found if "__pycache__" not in p.parts}
 
 
-def platform(scene: Scene, method: str, path: str, body: Any = None) -> Any:
+def platform(scene: PlannedProject, method: str, path: str, body: Any = None) -> Any:
     data = None if body is None else json.dumps(body).encode()
     key = os.environ["TOGETHER_API_KEY"]
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
@@ -24,16 +24,16 @@ def platform(scene: Scene, method: str, path: str, body: Any = None) -> Any:
         return json.load(answer)
 
 
-def resized(scene: Scene) -> None:
+def resized(scene: PlannedProject) -> None:
     """Somebody makes the cluster larger, behind the stack's back."""
-    resources = json.loads(scene.state)["checkpoint"]["latest"]["resources"]
+    resources = json.loads(scene.state_file)["checkpoint"]["latest"]["resources"]
     (train,) = (each for each in resources if each["urn"].endswith("::train"))
     platform(scene, "PUT", f"/together/v1/compute/clusters/{train['id']}", {"num_gpus": 24})
     platform(scene, "POST", "/_emulator/clock", {"advance": 3600})
 
 
 @pytest.mark.slow
-def test_no_drift(made: Scene) -> None:
+def test_no_drift(made: PlannedProject) -> None:
     before = files(made.project)
     for flags in ([], ["--detailed-exitcode"]):
         ran = made.run("drift", *flags)
@@ -48,10 +48,10 @@ def test_no_drift(made: Scene) -> None:
 
 
 @pytest.mark.slow
-def test_drift_is_told_apart_from_what_the_program_wants(made: Scene) -> None:
+def test_drift_is_told_apart_from_what_the_program_wants(made: PlannedProject) -> None:
     resized(made)
     made.run("config", "set", "type", "H200_SXM")
-    before, sent = files(made.project), made.requests
+    before, sent = files(made.project), made.sent_changes
     ran = made.run("drift")
     assert ran.code == 0
     assert "~  train  together:Cluster  update: changed outside of this stack" in ran.out
@@ -62,12 +62,12 @@ def test_drift_is_told_apart_from_what_the_program_wants(made: Scene) -> None:
     assert "hello from the program" not in ran.out, "it is not run"
     assert made.run("drift", "--detailed-exitcode").code == 2
     assert made.run("drift", "--detailed-exitcode", "--target", "data").code == 0
-    assert (files(made.project), made.requests) == (before, sent)
+    assert (files(made.project), made.sent_changes) == (before, sent)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["text", "markdown", "github", "gitlab", "html", "json"])
-def test_the_formats_of_a_review(made: Scene, form: str) -> None:
+def test_the_formats_of_a_review(made: PlannedProject, form: str) -> None:
     resized(made)
     saved = ("--save-plan", "drift.json")
     ran = made.run("drift", "--format", form, "--output", "out", *saved)
@@ -79,7 +79,7 @@ def test_the_formats_of_a_review(made: Scene, form: str) -> None:
     assert refused.code == 1
 
 
-def test_what_cannot_be_read_is_an_error_beside_what_was_found(made: Scene) -> None:
+def test_what_cannot_be_read_is_an_error_beside_what_was_found(made: PlannedProject) -> None:
     resized(made)
     rule = {"method": "GET", "path": "^/compute/clusters/storage", "status": 403, "count": None}
     platform(made, "POST", "/_emulator/faults", rule)
@@ -92,7 +92,7 @@ def test_what_cannot_be_read_is_an_error_beside_what_was_found(made: Scene) -> N
     assert files(made.project) == before
 
 
-def test_a_stack_in_use_can_be_looked_at(made: Scene) -> None:
+def test_a_stack_in_use_can_be_looked_at(made: PlannedProject) -> None:
     lock = made.project / ".pulumi/locks/organization/demo/dev/other.json"
     lock.parent.mkdir(parents=True, exist_ok=True)
     lock.write_text(

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 from declared import CLUSTER
-from plan_scenes import Scene
+from plan_scenes import PlannedProject
 from topologies import cluster, volume
 
 Run = Any
@@ -33,7 +33,7 @@ def block(text: str) -> str:
     return text.partition("Diagnostics:\n")[2].partition("\n\n")[0]
 
 
-def test_the_argument_of_a_program(scene: Scene, project: Path) -> None:
+def test_the_argument_of_a_program(scene: PlannedProject, project: Path) -> None:
     (project / "__main__.py").write_text(PROGRAM)
     ran = scene.run("preview")
     assert ran.code == 1
@@ -47,7 +47,7 @@ def test_the_argument_of_a_program(scene: Scene, project: Path) -> None:
     )
 
 
-def test_an_argument_that_is_not_given(scene: Scene, project: Path) -> None:
+def test_an_argument_that_is_not_given(scene: PlannedProject, project: Path) -> None:
     program = PROGRAM.replace("        size_tib=2.5,\n", "")
     (project / "__main__.py").write_text(program)
     ran = scene.run("preview")
@@ -55,7 +55,7 @@ def test_an_argument_that_is_not_given(scene: Scene, project: Path) -> None:
     assert "      6 |     return SharedVolume(\n        |            ^^^^^^^^^^^^" in ran.out
 
 
-def test_the_value_of_a_topology_and_values_in_quotes(scene: Scene, project: Path) -> None:
+def test_the_value_of_a_topology_and_values_in_quotes(scene: PlannedProject, project: Path) -> None:
     """The platform is asked while planning, so that `validate` cannot tell it."""
     (project / "__main__.py").unlink()
     (project / "topology.yaml").write_text(
@@ -76,7 +76,7 @@ def test_the_value_of_a_topology_and_values_in_quotes(scene: Scene, project: Pat
     ) in ran.out
 
 
-def test_a_resource_of_a_module(scene: Scene, project: Path) -> None:
+def test_a_resource_of_a_module(scene: PlannedProject, project: Path) -> None:
     (project / "__main__.py").unlink()
     entry = volume(region="'{{ inputs.region }}'")
     (project / "pool.yaml").write_text(
@@ -91,7 +91,7 @@ def test_a_resource_of_a_module(scene: Scene, project: Path) -> None:
     assert "^^^^^^^^^^^^^^^^^^^^^" in ran.out
 
 
-def test_a_rule_over_several_resources(scene: Scene, project: Path) -> None:
+def test_a_rule_over_several_resources(scene: PlannedProject, project: Path) -> None:
     program = PROGRAM.replace("2.5", "2").replace(
         "import SharedVolume", "import Cluster, SharedVolume"
     )
@@ -105,7 +105,7 @@ def test_a_rule_over_several_resources(scene: Scene, project: Path) -> None:
     assert "         |               ^^^^^^^\n" in ran.out
 
 
-def test_a_step_that_fails(scene: Scene, project: Path) -> None:
+def test_a_step_that_fails(scene: PlannedProject, project: Path) -> None:
     (project / "__main__.py").unlink()
     entries = f"  one: {cluster()}\n  two: {cluster()}\n"
     (project / "topology.yaml").write_text(f"clusters:\n{entries}")
@@ -120,7 +120,7 @@ def test_a_step_that_fails(scene: Scene, project: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["yaml", "python"])
-def test_a_line_with_a_secret_is_not_shown(scene: Scene, project: Path, form: str) -> None:
+def test_a_line_with_a_secret_is_not_shown(scene: PlannedProject, project: Path, form: str) -> None:
     values = {"platform": "scp", "region_id": "kr-west1", "os_user_password": "Hunter2Hunter2!"}
     (project / "__main__.py").unlink()
     if form == "yaml":
@@ -138,7 +138,9 @@ def test_a_line_with_a_secret_is_not_shown(scene: Scene, project: Path, form: st
     assert "Hunter2" not in ran.out + ran.err
 
 
-def test_a_file_that_was_changed_meanwhile_and_odd_ones(scene: Scene, project: Path) -> None:
+def test_a_file_that_was_changed_meanwhile_and_odd_ones(
+    scene: PlannedProject, project: Path
+) -> None:
     """A resource that a loaded text declares has no line that can be shown."""
     (project / "__main__.py").write_text(
         "code = " + repr(PROGRAM) + "\nexec(compile(code, __file__ + '.gone', 'exec'))\n"

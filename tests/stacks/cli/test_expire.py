@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from plan_scenes import Scene
+from plan_scenes import PlannedProject
 
 HOURS = "schedule: {start: '08:00', stop: '20:00', time_zone: Europe/Berlin}"
 WORKBENCH = """
@@ -28,46 +28,46 @@ clusters:
 """
 
 
-def control(scene: Scene, path: str, body: Any = None) -> Any:
+def control(scene: PlannedProject, path: str, body: Any = None) -> Any:
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(f"{scene.url}/_emulator/{path}", data)
     with urllib.request.urlopen(request) as answer:
         return json.load(answer)
 
 
-def now(scene: Scene) -> datetime:
+def now(scene: PlannedProject) -> datetime:
     return datetime.fromtimestamp(control(scene, "clock")["now"], UTC)
 
 
-def advance(scene: Scene, **time: float) -> None:
+def advance(scene: PlannedProject, **time: float) -> None:
     control(scene, "clock", {"advance": timedelta(**time).total_seconds()})
 
 
-def to_the_hour(scene: Scene, hour: int) -> None:
+def to_the_hour(scene: PlannedProject, hour: int) -> None:
     """The next time that it is this hour in winter's Berlin, on a day without changes of clocks."""
     moment = now(scene)
     wanted = moment.replace(hour=hour - 1, minute=30)
     advance(scene, seconds=((wanted - moment).total_seconds()) % 86400)
 
 
-def in_winter(scene: Scene) -> None:
+def in_winter(scene: PlannedProject) -> None:
     """Where no clock is changed within the days that a test needs."""
     year = now(scene).year + 1
     wanted = datetime(year, 1, 10, tzinfo=UTC)
     advance(scene, seconds=(wanted - now(scene)).total_seconds())
 
 
-def there(scene: Scene, platform: str, kind: str = "clusters") -> list[str]:
+def there(scene: PlannedProject, platform: str, kind: str = "clusters") -> list[str]:
     return [each["status"] for each in control(scene, "objects")[platform][kind]]
 
 
-def writes(scene: Scene) -> list[str]:
+def writes(scene: PlannedProject) -> list[str]:
     seen = control(scene, "requests")
     return [f"{each['method']} {each['path']}" for each in seen if each["method"] != "GET"]
 
 
 @pytest.fixture
-def bench(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Any:
+def bench(scene: PlannedProject, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A project with the workbench; called, it declares more of it.
 
     The emulated cluster is at work all the time: it may be ended all the same.
@@ -78,7 +78,7 @@ def bench(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Any:
     )
     in_winter(scene)
 
-    def declare(*lines: str, team: str = "research") -> Scene:
+    def declare(*lines: str, team: str = "research") -> PlannedProject:
         more = "".join(f"    {line}\n" for line in lines)
         text = WORKBENCH.replace("TEAM", team) + more
         (scene.project / "topology.yaml").write_text(text)
@@ -161,13 +161,13 @@ class TestHours:
         assert "conflicts with state stopped: remove one of the two" in refused.out
 
     @pytest.mark.slow
-    def test_without_hours_nothing_is_asked(self, made: Scene) -> None:
+    def test_without_hours_nothing_is_asked(self, made: PlannedProject) -> None:
         control(made, "clock")
-        before = len(made.requests)
+        before = len(made.sent_changes)
         ran = made.run("expire", "--yes")
         assert ran.code == 0
         assert "2 unchanged" in ran.out
-        assert len(made.requests) == before
+        assert len(made.sent_changes) == before
 
     def test_no_gate_on_cost_keeps_it_running(self, bench: Any) -> None:
         scene = bench(HOURS)
@@ -258,7 +258,7 @@ class TestEnds:
         assert scene.run("expire", "--dry-run").code == 0, "it has no end any more"
 
     @pytest.mark.slow
-    def test_what_is_protected_or_needed_stays(self, scene: Scene) -> None:
+    def test_what_is_protected_or_needed_stays(self, scene: PlannedProject) -> None:
         let_train_end(scene, "    opts=pulumi.ResourceOptions(protect=True),\n")
         assert scene.run("up", "--yes").code == 0
         advance(scene, days=2)
@@ -338,7 +338,7 @@ for name, needed in (("alone", None), ("second", [train])):
 VOLUME = "    volume_id=data.id,\n"
 
 
-def let_train_end(scene: Scene, more: str = "", others: str = "") -> None:
+def let_train_end(scene: PlannedProject, more: str = "", others: str = "") -> None:
     """The program's cluster lives for a day; `others` are resources beside it."""
     file = scene.project / "__main__.py"
     text = file.read_text().replace(VOLUME, f'{VOLUME}    ttl="1d",\n{more}')
@@ -346,7 +346,7 @@ def let_train_end(scene: Scene, more: str = "", others: str = "") -> None:
 
 
 @pytest.mark.slow
-def test_what_needs_something_that_has_expired(scene: Scene) -> None:
+def test_what_needs_something_that_has_expired(scene: PlannedProject) -> None:
     let_train_end(scene, others=OTHERS)
     assert scene.run("up", "--yes").code == 0
     advance(scene, days=2)
@@ -361,7 +361,7 @@ def test_what_needs_something_that_has_expired(scene: Scene) -> None:
 
 
 @pytest.mark.slow
-def test_it_needs_no_program(scene: Scene) -> None:
+def test_it_needs_no_program(scene: PlannedProject) -> None:
     let_train_end(scene)
     assert scene.run("up", "--yes").code == 0
     (scene.project / "__main__.py").write_text("raise SystemExit('it was run')\n")
@@ -388,7 +388,7 @@ def test_what_its_own_limit_has_stopped_stays_so(bench: Any) -> None:
 IDLE = "idle: {below: 5%, for: 6h}"
 
 
-def change(scene: Scene, **what: Any) -> None:
+def change(scene: PlannedProject, **what: Any) -> None:
     """The emulator's one cluster changes, or what is told of it."""
     (cluster,) = control(scene, "objects")["tensorone"]["clusters"]
     control(scene, f"tensorone/clusters/{cluster['id']}", what)

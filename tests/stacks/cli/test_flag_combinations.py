@@ -20,7 +20,7 @@ from typing import Any, Final
 import click
 import pytest
 from flask import Flask
-from plan_scenes import NOBODY
+from plan_scenes import KEY_CHECK_ID
 
 from gpuform.providers.emulator.app import create_app
 from gpuform.providers.emulator.server import environment, serve
@@ -283,7 +283,7 @@ class Writes:
             # A registry's questions are posts; waits move the emulator's clock; a key's role is
             # asked for by an object that nobody has.
             is_question = path.endswith("/query") or path.startswith("/_emulator/")
-            if not self.are_forbidden or method == "GET" or is_question or NOBODY in path:
+            if not self.are_forbidden or method == "GET" or is_question or KEY_CHECK_ID in path:
                 return app(environ, start)
             self.refused.append(f"{method} {path}")
             start("403 Forbidden", [("Content-Type", "application/json")])

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from plan_scenes import Scene
+from plan_scenes import PlannedProject
 
 TOPOLOGY = """
 shared_volumes:
@@ -37,7 +37,7 @@ def stored(project: Path) -> dict[str, Any]:
     }
 
 
-def assert_empty(scene: Scene, form: str) -> None:
+def assert_empty(scene: PlannedProject, form: str) -> None:
     """In this form there is nothing to do, and the state becomes one of this form."""
     before = stored(scene.project)
     assert scene.run("config", "set", "gpuform:form", form).code == 0
@@ -57,25 +57,25 @@ def assert_empty(scene: Scene, form: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_program_moves_to_the_plugin_form_and_back(made: Scene) -> None:
-    requests = made.requests
+def test_a_program_moves_to_the_plugin_form_and_back(made: PlannedProject) -> None:
+    requests = made.sent_changes
     assert_empty(made, "plugin")
     assert_empty(made, "dynamic")
     assert_empty(made, "plugin")
-    assert made.requests == requests
+    assert made.sent_changes == requests
     assert made.run("destroy", "--yes").code == 0
     assert stored(made.project) == {}
 
 
 @pytest.mark.slow
-def test_a_topology_follows_the_same_setting(made: Scene) -> None:
+def test_a_topology_follows_the_same_setting(made: PlannedProject) -> None:
     """It takes over what the program has made, at the same time as it changes the form."""
     (made.project / "__main__.py").unlink()
     (made.project / "topology.yaml").write_text(TOPOLOGY)
-    requests = made.requests
+    requests = made.sent_changes
     assert_empty(made, "plugin")
     assert_empty(made, "dynamic")
-    assert made.requests == requests
+    assert made.sent_changes == requests
 
 
 NESTED = """
@@ -95,7 +95,7 @@ AFTER = NESTED + 'volume("inner", "b", parent=volume("new", "a", aliases=[pulumi
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("begin", ["dynamic", "plugin"])
 def test_a_resource_is_renamed_while_it_moves_and_its_children_go_along(
-    scene: Scene, begin: str
+    scene: PlannedProject, begin: str
 ) -> None:
     program = scene.project / "__main__.py"
     program.write_text(BEFORE)
@@ -112,7 +112,7 @@ def test_a_resource_is_renamed_while_it_moves_and_its_children_go_along(
     assert {each["id"] for each in found.values()} == ids
 
 
-def test_rules_over_several_resources_hold_in_plugin_form(scene: Scene) -> None:
+def test_rules_over_several_resources_hold_in_plugin_form(scene: PlannedProject) -> None:
     program = scene.project / "__main__.py"
     elsewhere = program.read_text().replace("region=region, size", 'region="us-central-4", size')
     program.write_text(elsewhere)
@@ -124,7 +124,7 @@ def test_rules_over_several_resources_hold_in_plugin_form(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("with_topology", [False, True])
-def test_a_form_that_there_is_not(scene: Scene, with_topology: bool) -> None:
+def test_a_form_that_there_is_not(scene: PlannedProject, with_topology: bool) -> None:
     if with_topology:
         (scene.project / "__main__.py").unlink()
         (scene.project / "topology.yaml").write_text(TOPOLOGY)
@@ -138,7 +138,7 @@ def test_a_form_that_there_is_not(scene: Scene, with_topology: bool) -> None:
 
 
 @pytest.mark.slow
-def test_an_object_is_imported_in_the_stacks_form(made: Scene) -> None:
+def test_an_object_is_imported_in_the_stacks_form(made: PlannedProject) -> None:
     ids = {name: each["id"] for name, each in stored(made.project).items()}
     for name in ("train", "data"):
         assert made.run("state", "delete", name, "--yes").code == 0

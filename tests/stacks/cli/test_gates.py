@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from lens_document import CONSUMERS
-from plan_scenes import Scene
+from plan_scenes import PlannedProject
 
 PRICES = """\
 currency: USD
@@ -24,33 +24,33 @@ Cluster("dev", name="dev", gpu_type="A100", gpu_count=pulumi.Config().get_int("g
 """
 
 
-def gates(scene: Scene, *entries: str) -> None:
+def gates(scene: PlannedProject, *entries: str) -> None:
     text = "".join(f"  {entry}\n" for entry in entries)
     (scene.project / "gates.yaml").write_text(f"gates:\n{text}")
 
 
-def admin(scene: Scene, path: str, body: Any) -> Any:
+def admin(scene: PlannedProject, path: str, body: Any) -> Any:
     data = json.dumps(body).encode()
     with urllib.request.urlopen(f"{scene.url}/_emulator/{path}", data) as answer:
         return json.load(answer)
 
 
-def silence_kubernetes(scene: Scene) -> None:
+def silence_kubernetes(scene: PlannedProject) -> None:
     """The cluster's own scheduler tells no jobs."""
     rule = {"method": "GET", "path": "/api/v1/nodes$", "status": 503, "count": None}
     admin(scene, "faults", rule)
 
 
-def sent(scene: Scene) -> list[str]:
+def sent(scene: PlannedProject) -> list[str]:
     """What was asked of the platform to change something."""
-    return scene.requests
+    return scene.sent_changes
 
 
 @pytest.mark.slow
-def test_a_plan_says_what_it_costs_and_so_does_its_review(made: Scene) -> None:
+def test_a_plan_says_what_it_costs_and_so_does_its_review(made: PlannedProject) -> None:
     (made.project / "prices.yaml").write_text(PRICES)
     made.run("config", "set", "gpus", "24")
-    made.save()
+    made.save_plan()
     plan = made.run("preview").out
     cost = "48.50 USD/h (35,405.00 USD/month) => 72.50 USD/h (52,925.00 USD/month)"
     assert f"Cost: {cost}" in plan
@@ -68,7 +68,7 @@ def test_a_plan_says_what_it_costs_and_so_does_its_review(made: Scene) -> None:
 
 
 @pytest.mark.slow
-def test_without_a_price_an_unknown_cost_is_said_and_not_summed(made: Scene) -> None:
+def test_without_a_price_an_unknown_cost_is_said_and_not_summed(made: PlannedProject) -> None:
     (made.project / "prices.yaml").write_text("currency: USD\n")
     plan = made.run("preview").out
     assert "Cost: unknown\n" in plan
@@ -81,22 +81,22 @@ def test_without_a_price_an_unknown_cost_is_said_and_not_summed(made: Scene) -> 
 
 
 @pytest.mark.slow
-def test_a_gate_stops_every_command_that_would_destroy(made: Scene) -> None:
+def test_a_gate_stops_every_command_that_would_destroy(made: PlannedProject) -> None:
     gates(made, FEW)
-    before = sent(made), made.state
+    before = sent(made), made.state_file
     for command in (["destroy", "--yes"], ["destroy", "--yes", "--skip-preview"]):
         ran = made.run(*command)
         assert ran.code == 5
         assert "gates.yaml:2:3: gate few: stops the plan: 16 GPUs would go (train)" in ran.err
         assert "(ask the team) [--allow gate:few]\nNothing was changed.\n" in ran.err
-    assert (sent(made), made.state) == before
+    assert (sent(made), made.state_file) == before
     assert made.run("preview").code == 0
     made.run("config", "set", "gpus", "8")
     assert made.run("preview", "--expect-no-changes").code == 7, "8 GPUs may go"
     assert made.run("destroy", "--yes", "--allow", "gate:few").code == 0
 
 
-def test_a_permission_is_for_a_gate_that_there_is(made: Scene) -> None:
+def test_a_permission_is_for_a_gate_that_there_is(made: PlannedProject) -> None:
     gates(made, FEW)
     ran = made.run("destroy", "--yes", "--allow", "gate:fwe")
     assert (ran.code, ran.err.splitlines()[:2]) == (
@@ -110,7 +110,7 @@ def test_a_permission_is_for_a_gate_that_there_is(made: Scene) -> None:
 
 
 @pytest.mark.slow
-def test_a_stopped_plan_can_be_reviewed_and_not_applied(made: Scene) -> None:
+def test_a_stopped_plan_can_be_reviewed_and_not_applied(made: PlannedProject) -> None:
     gates(made, FEW, "place: {allowed_gpu_types: [B200_SXM], level: advisory}")
     made.run("config", "set", "type", "H200_SXM")
     ran = made.run("preview", "--save-plan", "plan.json")
@@ -132,9 +132,9 @@ def test_a_stopped_plan_can_be_reviewed_and_not_applied(made: Scene) -> None:
 
 
 @pytest.mark.slow
-def test_a_preview_without_gates_is_put_before_those_of_the_project(made: Scene) -> None:
+def test_a_preview_without_gates_is_put_before_those_of_the_project(made: PlannedProject) -> None:
     made.run("config", "set", "gpus", "8")
-    made.save()
+    made.save_plan()
     gates(made, "none: {max_destroyed_gpus: 0}")
     ran = made.run("review", "plan.json", "--detailed-exitcode")
     assert ran.code == 5
@@ -142,10 +142,10 @@ def test_a_preview_without_gates_is_put_before_those_of_the_project(made: Scene)
 
 
 @pytest.mark.slow
-def test_a_run_does_no_more_than_its_gates_have_seen(made: Scene) -> None:
+def test_a_run_does_no_more_than_its_gates_have_seen(made: PlannedProject) -> None:
     """What is only known while it is done must not go round a gate."""
     gates(made, FEW)
-    made.write_program(
+    made.edit_program(
         ('region = "us-central-8"\n', 'region = "us-central-8"\nimport pulumi.runtime as now\n'),
         (
             'gpu_type=config.get("type") or "H100_SXM"',
@@ -161,7 +161,7 @@ def test_a_run_does_no_more_than_its_gates_have_seen(made: Scene) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["preview", "destroy"])
-def test_what_is_in_use_is_not_taken_away(made: Scene, command: str) -> None:
+def test_what_is_in_use_is_not_taken_away(made: PlannedProject, command: str) -> None:
     gates(made, "busy: {not_busy: {}}")
     silence_kubernetes(made)
     made.run("config", "set", "type", "H200_SXM")
@@ -182,7 +182,7 @@ def test_what_is_in_use_is_not_taken_away(made: Scene, command: str) -> None:
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 def test_who_cannot_be_asked_makes_the_gate_refuse(
-    made: Scene, monkeypatch: pytest.MonkeyPatch
+    made: PlannedProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gates(made, "busy: {not_busy: {}}")
     silence_kubernetes(made)
@@ -197,7 +197,7 @@ def test_who_cannot_be_asked_makes_the_gate_refuse(
     assert "whether train is in use cannot be told: Lens is not configured (LENS_URL)" in ran.out
 
 
-def test_tensorone_tells_itself_what_is_in_use_and_what_it_costs(scene: Scene) -> None:
+def test_tensorone_tells_itself_what_is_in_use_and_what_it_costs(scene: PlannedProject) -> None:
     (scene.project / "__main__.py").write_text(TENSORONE)
     assert scene.run("up", "--yes", "--skip-preview").code == 0
     gates(scene, "busy: {not_busy: {}}")
@@ -217,7 +217,9 @@ def test_tensorone_tells_itself_what_is_in_use_and_what_it_costs(scene: Scene) -
 
 
 @pytest.mark.slow
-def test_a_preview_of_the_pulumi_cli_is_priced_and_judged_by_its_project(made: Scene) -> None:
+def test_a_preview_of_the_pulumi_cli_is_priced_and_judged_by_its_project(
+    made: PlannedProject,
+) -> None:
     (made.project / "prices.yaml").write_text(PRICES)
     gates(made, FEW, "budget: {max_hourly_cost: {amount: 1, currency: USD}, level: advisory}")
     made.run("config", "set", "type", "H200_SXM")
@@ -235,11 +237,11 @@ def test_a_preview_of_the_pulumi_cli_is_priced_and_judged_by_its_project(made: S
 
 
 @pytest.mark.slow
-def test_a_secret_stays_one_where_plans_tell_what_things_take_up(made: Scene) -> None:
+def test_a_secret_stays_one_where_plans_tell_what_things_take_up(made: PlannedProject) -> None:
     (made.project / "prices.yaml").write_text(PRICES)
     gates(made, "place: {allowed_regions: [us-central-8], level: advisory}")
-    made.write_program(('gpu_type=config.get("type") or', 'gpu_type=config.get_secret("type") or'))
+    made.edit_program(('gpu_type=config.get("type") or', 'gpu_type=config.get_secret("type") or'))
     made.run("config", "set", "--secret", "type", "H200_SXM")
-    made.save()
+    made.save_plan()
     assert "H200_SXM" not in (made.project / "plan.json").read_text()
     assert "H200_SXM" not in made.run("preview").out

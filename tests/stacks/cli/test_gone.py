@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from plan_scenes import Scene
+from plan_scenes import PlannedProject
 
 from gpuform.providers.environment import StackEnvironment, record_environment
 from gpuform.stacks.engine.records import open_intents
@@ -58,10 +58,10 @@ def stranger() -> Iterator[str]:
     ids=" ".join,
 )
 def test_a_stranger_at_the_base_url(
-    made: Scene, stranger: str, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+    made: PlannedProject, stranger: str, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
 ) -> None:
     before = _ids(made)
-    sent = made.requests
+    sent = made.sent_changes
     monkeypatch.setenv("TOGETHER_BASE_URL", stranger)
     monkeypatch.delenv("GPUFORM_CLOCK")  # a real platform is asked by the real clock
     records = open_intents(Backend.open(f"file://{made.project}", {}), "demo", "dev").records
@@ -73,17 +73,17 @@ def test_a_stranger_at_the_base_url(
     assert "check the base URL of together, and the proxy" in told
     assert "Traceback" not in told
     assert _ids(made) == before
-    assert made.requests == sent
+    assert made.sent_changes == sent
 
 
-def _ids(scene: Scene) -> dict[str, str]:
-    resources = json.loads(scene.state)["checkpoint"]["latest"]["resources"]
+def _ids(scene: PlannedProject) -> dict[str, str]:
+    resources = json.loads(scene.state_file)["checkpoint"]["latest"]["resources"]
     return {each["urn"]: each["id"] for each in resources if each["custom"]}
 
 
 @pytest.mark.slow
 def test_what_a_killed_destroy_was_deleting_is_no_wonder(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
+    scene: PlannedProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next one does not ask why three objects are gone: the state says who deleted them."""
     names = ("a", "b", "c")

@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 from drawn import read_dot, read_mermaid
-from plan_scenes import Scene
+from plan_scenes import PlannedProject
 
 Run = Callable[..., Any]
 
 
-def test_the_state_needs_no_passphrase(made: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_state_needs_no_passphrase(
+    made: PlannedProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("PULUMI_CONFIG_PASSPHRASE")
     ran = made.run("graph", "--stack", "dev")
     assert (ran.code, ran.err) == (0, "")
@@ -28,13 +30,13 @@ def test_the_state_needs_no_passphrase(made: Scene, monkeypatch: pytest.MonkeyPa
     assert "hunter2" not in Path("stack.html").read_text()
 
 
-def test_the_numbers_that_people_look_for_are_whole(made: Scene) -> None:
+def test_the_numbers_that_people_look_for_are_whole(made: PlannedProject) -> None:
     drawn = made.run("graph").out
     assert "us-central-8 \N{MIDDLE DOT} H100_SXM \N{MIDDLE DOT} 16 GPUs\\nReady" in drawn
 
 
 @pytest.mark.slow
-def test_a_saved_plan_with_what_is_there(made: Scene, tmp_path: Path) -> None:
+def test_a_saved_plan_with_what_is_there(made: PlannedProject, tmp_path: Path) -> None:
     made.run("config", "set", "gpus", "24")
     assert made.run("preview", "--save-plan", "plan.json").code == 0
     ran = made.run("graph", "--plan", "plan.json")

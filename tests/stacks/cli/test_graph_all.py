@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from drawn import read_dot, read_mermaid
-from several_projects import write_three
+from several_projects import write_three_projects
 
 from gpuform.providers.emulator.server import environment, serve
 
@@ -18,7 +18,7 @@ def made(
     root = tmp_path / "three"
     root.mkdir()
     monkeypatch.chdir(root)
-    write_three(root, salt)
+    write_three_projects(root, salt)
     with serve(seed="graph") as server:
         for name, value in environment(server.url).items():
             monkeypatch.setenv(name, value)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from plan_scenes import Scene
+from plan_scenes import PlannedProject
 from processes.limits import LAST_RESORT
 from processes.patient import PROGRAM as PATIENT
 from processes.patient import read_until, started
@@ -37,7 +37,7 @@ def kept(project: Path, ending: str) -> list[Path]:
 
 class TestOfARun:
     @pytest.mark.slow
-    def test_what_it_changed_and_what_happened(self, made: Scene) -> None:
+    def test_what_it_changed_and_what_happened(self, made: PlannedProject) -> None:
         told = made.run("logs").out
         head, counts, who, *rest = told.splitlines()
         assert head.startswith("update 1 of stack dev: succeeded, begun 20")
@@ -51,7 +51,7 @@ class TestOfARun:
         assert happened[-1] == "+  train  together:Cluster  created in 20m00s"
 
     @pytest.mark.slow
-    def test_as_json(self, made: Scene) -> None:
+    def test_as_json(self, made: PlannedProject) -> None:
         found = made.run("logs", "1", "--json").json
         assert list(found) == ["number", "run", "log"]
         assert found["run"]["result"] == "succeeded"
@@ -66,7 +66,7 @@ class TestOfARun:
         assert done[1]["seconds"] > 1000
 
     @pytest.mark.slow
-    def test_it_grows_with_what_changed(self, made: Scene, project: Path) -> None:
+    def test_it_grows_with_what_changed(self, made: PlannedProject, project: Path) -> None:
         assert made.run("up", "--yes", "--skip-preview").code == 0
         idle = made.run("logs", "--json").json
         assert idle["number"] == 2
@@ -79,7 +79,7 @@ class TestOfARun:
         assert second < 500 < first
 
     @pytest.mark.slow
-    def test_the_plan_that_it_applied(self, made: Scene, project: Path) -> None:
+    def test_the_plan_that_it_applied(self, made: PlannedProject, project: Path) -> None:
         plan = project / "plan.json"
         assert made.run("config", "set", "gpus", "24").code == 0
         assert made.run("preview", "--save-plan", str(plan)).code == 0

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from plan_scenes import Scene
+from plan_scenes import PlannedProject
 from topologies import volume
 
 POOL = f"""inputs:
@@ -40,7 +40,7 @@ Run = Callable[..., Any]
 
 
 @pytest.fixture
-def teams(scene: Scene, project: Path) -> Run:
+def teams(scene: PlannedProject, project: Path) -> Run:
     """A topology that includes the module twice."""
     (project / "__main__.py").unlink()
     (project / "topology.yaml").write_text(TOPOLOGY)

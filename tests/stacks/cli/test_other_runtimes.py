@@ -89,7 +89,7 @@ def foreign(
         assert dev("config", "set", "gpuform:form", "plugin").code == 0
         assert dev("up", "--yes").code == 0
 
-    with stack_copies.serving("foreign", project, make) as server:
+    with stack_copies.serve_copy("foreign", project, make) as server:
         lead_to(server)
         (project / "__main__.py").unlink()
         settings = project / "Pulumi.yaml"

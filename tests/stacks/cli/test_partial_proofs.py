@@ -1,7 +1,7 @@
 """A gate on pools of SCP of which a certification tests a part."""
 
 import pytest
-from plan_scenes import Scene
+from plan_scenes import PlannedProject
 
 from tests.stacks.cli.test_scp_idle import pool
 
@@ -27,7 +27,7 @@ ALL = '"{{ node_pools.pool.node_ids }}"'
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_a_proof_of_one_node_is_none_of_its_pool(pool: tuple[Scene, str]) -> None:
+def test_a_proof_of_one_node_is_none_of_its_pool(pool: tuple[PlannedProject, str]) -> None:
     scene, _ = pool
     topology = scene.project / "topology.yaml"
     declared = topology.read_text()

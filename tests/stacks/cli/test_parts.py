@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from plan_scenes import Scene
+from plan_scenes import PlannedProject
 
 Run = Any
 CLUSTER = "urn:pulumi:dev::demo::pulumi-python:dynamic/gpuform.together:Cluster::train"
@@ -47,20 +47,20 @@ drift --target
 """
 
 
-def test_what_is_excluded_is_no_target(made: Scene) -> None:
-    before = made.state, made.requests
+def test_what_is_excluded_is_no_target(made: PlannedProject) -> None:
+    before = made.state_file, made.sent_changes
     for command in (["up", "--yes"], ["refresh", "--yes"], ["destroy", "--yes"], ["preview"]):
         ran = made.run(*command, "--target", "**", "--exclude", "train")
         assert ran.code == 2
         assert "--exclude goes with neither --target nor --target-replace" in ran.err
     assert made.run("up", "--target-replace", "data", "--exclude", "train").code == 2
-    assert (made.state, made.requests) == before
+    assert (made.state_file, made.sent_changes) == before
 
 
 @pytest.mark.slow
-def test_what_fits_nothing_ends_a_command_before_anything_is_done(made: Scene) -> None:
+def test_what_fits_nothing_ends_a_command_before_anything_is_done(made: PlannedProject) -> None:
     (made.project / "__main__.py").write_text("")  # an update would delete everything
-    before = made.state, made.requests
+    before = made.state_file, made.sent_changes
     for *command, flag in map(str.split, SELECTING.strip().splitlines()):
         ran = made.run(*command, flag, "data", flag, "trian")
         assert ran.code == 1
@@ -78,12 +78,12 @@ def test_what_fits_nothing_ends_a_command_before_anything_is_done(made: Scene) -
         assert ran.code == 1
         assert f"--exclude {given} fits no resource of the stack" in ran.err
         assert meant in ran.err
-    assert (made.state, made.requests) == before
+    assert (made.state_file, made.sent_changes) == before
 
 
 @pytest.mark.slow
 def test_what_an_exclusion_keeps_along_is_said_before_the_question(
-    made: Scene, terminal: None
+    made: PlannedProject, terminal: None
 ) -> None:
     program = made.project / "__main__.py"
     program.write_text(
@@ -105,30 +105,30 @@ def test_what_an_exclusion_keeps_along_is_said_before_the_question(
 
 @pytest.mark.slow
 def test_what_a_target_takes_along_or_leaves_is_said_before_the_question(
-    made: Scene, terminal: None
+    made: PlannedProject, terminal: None
 ) -> None:
     ran = made.run("destroy", "--target", "data", "--target-dependents", answers="no\n")
     assert "    --target data --target-dependents also takes: train (needs data)" in ran.out
     ran = made.run("preview", "--target", "data")
     assert "leaves" not in ran.out
-    made.write_program(("size_tib=5", "size_tib=6"))
+    made.edit_program(("size_tib=5", "size_tib=6"))
     ran = made.run("up", "--target", "data", answers="no\n")
     told = "    --target data leaves 1 dependent as it is: train"
     assert ran.out.index(told) < ran.out.index("Perform this update?")
 
 
 @pytest.mark.slow
-def test_a_replacement_that_is_asked_for_frees_the_name_first(made: Scene) -> None:
+def test_a_replacement_that_is_asked_for_frees_the_name_first(made: PlannedProject) -> None:
     ran = made.run("up", "--yes", "--replace", "train")
     assert ran.code == 0, ran.out + ran.err
     assert ran.out.index("deleted original") < ran.out.index("created replacement")
     assert made.run("preview", "--expect-no-changes").code == 0
-    before = made.state, made.requests
+    before = made.state_file, made.sent_changes
     ran = made.run("up", "--yes", "--target-replace", "data")
     assert ran.code == 1
     assert "cannot be replaced alone: train cannot stay without it" in ran.out
     assert "add --target-dependents" in ran.out
-    assert (made.state, made.requests) == before
+    assert (made.state_file, made.sent_changes) == before
     ran = made.run("up", "--yes", "--target-replace", "data", "--target-dependents")
     assert ran.code == 0, ran.out + ran.err
     assert made.run("preview", "--expect-no-changes").code == 0

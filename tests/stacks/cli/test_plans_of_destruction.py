@@ -6,14 +6,14 @@ import urllib.request
 from typing import Any
 
 import pytest
-from plan_scenes import Scene
+from plan_scenes import PlannedProject
 
 GATE = "gates:\n  few: {max_destroyed_gpus: 8}\n"
 
 
-def resize(scene: Scene, gpus: int) -> None:
+def resize(scene: PlannedProject, gpus: int) -> None:
     """Somebody changes the cluster behind the stack's back."""
-    resources = json.loads(scene.state)["checkpoint"]["latest"]["resources"]
+    resources = json.loads(scene.state_file)["checkpoint"]["latest"]["resources"]
     (id_,) = (each["id"] for each in resources if each["urn"].endswith("::train"))
     headers = {
         "Authorization": f"Bearer {os.environ['TOGETHER_API_KEY']}",
@@ -28,16 +28,16 @@ def resize(scene: Scene, gpus: int) -> None:
         urllib.request.urlopen(request).close()
 
 
-def gpus_in_state(scene: Scene) -> Any:
-    resources = json.loads(scene.state)["checkpoint"]["latest"]["resources"]
+def gpus_in_state(scene: PlannedProject) -> Any:
+    resources = json.loads(scene.state_file)["checkpoint"]["latest"]["resources"]
     (train,) = (each for each in resources if each["urn"].endswith("::train"))
     return train["outputs"]["num_gpus"]
 
 
 @pytest.mark.slow
-def test_only_looking_changes_nothing(made: Scene) -> None:
+def test_only_looking_changes_nothing(made: PlannedProject) -> None:
     resize(made, 24)
-    before = made.state, made.requests
+    before = made.state_file, made.sent_changes
     for command, told in (("destroy", "- 2 to delete"), ("refresh", "~ num_gpus: 16 => 24")):
         ran = made.run(command, "--preview-only")
         assert ran.code == 0, ran.err
@@ -48,32 +48,32 @@ def test_only_looking_changes_nothing(made: Scene) -> None:
             f"`gpuform {command} --plan plan.json` applies it"
             in made.run(command, "--save-plan", "plan.json").out
         )
-    assert (made.state, made.requests) == before
+    assert (made.state_file, made.sent_changes) == before
     assert not list((made.project / ".pulumi/locks").rglob("*.json"))
 
 
 @pytest.mark.slow
-def test_a_planned_destroy_is_reviewed_and_done(made: Scene, terminal: None) -> None:
+def test_a_planned_destroy_is_reviewed_and_done(made: PlannedProject, terminal: None) -> None:
     assert made.run("destroy", "--save-plan", "plan.json", "--target", "train").code == 0
-    assert made.document["operation"] == "destroy"
+    assert made.plan_document["operation"] == "destroy"
     ran = made.run("review", "plan.json", "--fail-on-danger")
     assert ran.code == 3
     assert "gpuform destroy --plan plan.json --stack dev" in ran.out
     assert "A saved plan is refused before the first change" in ran.out
     assert made.run("preview", "--plan", "plan.json", "--target", "train").code == 0
-    assert "leave --exclude out" in made.refused("--exclude", "train")
+    assert "leave --exclude out" in made.apply_refused_plan("--exclude", "train")
     # `up` asks what `destroy` asks.
     assert made.run("up", "--plan", "plan.json", answers="yes\nno\n").code == 1
     ran = made.run("up", "--plan", "plan.json", answers="dev\n")
     assert ran.code == 0, ran.out + ran.err
     assert "Destroying (dev" in ran.out
-    assert "is gone since the plan" in made.refused()
+    assert "is gone since the plan" in made.apply_refused_plan()
     history = made.run("stack", "history", "--json").json
     assert history[0]["kind"] == "destroy"
 
 
 @pytest.mark.slow
-def test_the_json_of_a_destroy_is_reviewed_as_one(made: Scene) -> None:
+def test_the_json_of_a_destroy_is_reviewed_as_one(made: PlannedProject) -> None:
     ran = made.run("destroy", "--preview-only", "--json")
     (made.project / "preview.json").write_text(ran.out)
     ran = made.run("review", "preview.json")
@@ -84,49 +84,49 @@ def test_the_json_of_a_destroy_is_reviewed_as_one(made: Scene) -> None:
 
 
 @pytest.mark.slow
-def test_a_planned_destroy_that_is_overtaken_is_refused(made: Scene) -> None:
+def test_a_planned_destroy_that_is_overtaken_is_refused(made: PlannedProject) -> None:
     assert made.run("destroy", "--save-plan", "plan.json").code == 0
     plan = (made.project / "plan.json").read_text()
-    made.edit(lambda document: document.update(operation="refresh"))
-    assert "was edited after it was made" in made.refused()
+    made.edit_plan(lambda document: document.update(operation="refresh"))
+    assert "was edited after it was made" in made.apply_refused_plan()
     (made.project / "plan.json").write_text(plan)
     ran = made.run("refresh", "--plan", "plan.json", "--yes")
     assert ran.code == 1
     assert "plan.json is a plan of another operation: destroy" in ran.err
-    made.write_program(("size_tib=5", "size_tib=6"))
+    made.edit_program(("size_tib=5", "size_tib=6"))
     assert made.run("up", "--yes").code == 0
-    assert "state of urn:pulumi:dev" in made.refused()
+    assert "state of urn:pulumi:dev" in made.apply_refused_plan()
     ran = made.run("preview", "--plan", "plan.json")
     assert ran.code == 1
     assert "is overtaken" in ran.err
 
 
 @pytest.mark.slow
-def test_gates_stop_a_planned_destroy(made: Scene) -> None:
+def test_gates_stop_a_planned_destroy(made: PlannedProject) -> None:
     (made.project / "gates.yaml").write_text(GATE)
     assert made.run("destroy", "--save-plan", "plan.json").code == 5
-    assert made.document["gates"][0]["name"] == "few"
+    assert made.plan_document["gates"][0]["name"] == "few"
     assert made.run("review", "plan.json", "--detailed-exitcode").code == 5
-    before = made.state, made.requests
+    before = made.state_file, made.sent_changes
     for command in ("up", "destroy"):
         assert made.run(command, "--plan", "plan.json", "--yes").code == 5
-    assert (made.state, made.requests) == before
+    assert (made.state_file, made.sent_changes) == before
     ran = made.run("destroy", "--plan", "plan.json", "--yes", "--allow", "gate:few")
     assert ran.code == 0, ran.err
 
 
 @pytest.mark.slow
-def test_a_planned_refresh_takes_over_what_was_planned(made: Scene) -> None:
+def test_a_planned_refresh_takes_over_what_was_planned(made: PlannedProject) -> None:
     resize(made, 24)
     assert made.run("refresh", "--save-plan", "plan.json").code == 0
-    assert made.document["operation"] == "refresh"
+    assert made.plan_document["operation"] == "refresh"
     resize(made, 32)
-    before = made.state
+    before = made.state_file
     for command in ("up", "refresh"):
         ran = made.run(command, "--plan", "plan.json", "--yes")
         assert ran.code == 1
         assert "train would give num_gpus another value than planned" in ran.err
-    assert made.state == before
+    assert made.state_file == before
     resize(made, 24)
     ran = made.run("refresh", "--plan", "plan.json", "--yes")
     assert ran.code == 0, ran.out + ran.err
@@ -135,7 +135,7 @@ def test_a_planned_refresh_takes_over_what_was_planned(made: Scene) -> None:
 
 @pytest.mark.slow
 def test_a_planned_refresh_takes_over_no_other_drift(
-    made: Scene, monkeypatch: pytest.MonkeyPatch
+    made: PlannedProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not even what happens after the preview of the apply."""
     assert made.run("refresh", "--save-plan", "plan.json").code == 0

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from plan_scenes import Scene
+from plan_scenes import PlannedProject
 
 SECRETS = ("hunter2", "apiVersion")
 
@@ -16,7 +16,7 @@ def spans(file: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_a_run_tells_where_its_time_goes(scene: Scene, project: Path) -> None:
+def test_a_run_tells_where_its_time_goes(scene: PlannedProject, project: Path) -> None:
     ran = scene.run("up", "--yes", "--profile", "profile.json")
     assert ran.code == 0, ran.err
     found = spans(project / "profile.json")
@@ -37,7 +37,9 @@ def test_a_run_tells_where_its_time_goes(scene: Scene, project: Path) -> None:
     assert not any(secret in (project / "profile.json").read_text() for secret in SECRETS)
 
 
-def test_a_request_lies_in_its_call_and_the_call_in_its_step(scene: Scene, project: Path) -> None:
+def test_a_request_lies_in_its_call_and_the_call_in_its_step(
+    scene: PlannedProject, project: Path
+) -> None:
     scene.run("up", "--yes", "--skip-preview", "--profile", "profile.json")
     found = spans(project / "profile.json")
 
@@ -55,7 +57,7 @@ def test_a_request_lies_in_its_call_and_the_call_in_its_step(scene: Scene, proje
     assert around(post, "provider") == around(post, "step") == ["train"]
 
 
-def test_a_profile_that_cannot_be_written(scene: Scene) -> None:
+def test_a_profile_that_cannot_be_written(scene: PlannedProject) -> None:
     ran = scene.run("up", "--yes", "--profile", "no/such/folder.json")
     assert ran.code == 1
     assert "the profile no/such/folder.json cannot be written" in ran.err

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import Scene
+from .conftest import PlannedProject
 
 SECRET = "planted-3c71"
 VOLUME = "{platform: together, volume_name: data, region: us-central-8, size_tib: 5}"
@@ -21,7 +21,9 @@ outputs:
 
 
 @pytest.fixture
-def proposed(scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+def proposed(
+    scene: PlannedProject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> PlannedProject:
     """A stack with a secret; its topology is proposed to the project in another folder."""
     team = tmp_path / "team"
     team.mkdir()
@@ -34,7 +36,7 @@ def proposed(scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> S
     return scene
 
 
-def previewed(scene: Scene, topology: str) -> str:
+def previewed(scene: PlannedProject, topology: str) -> str:
     (scene.project / "topology.yaml").write_text(topology)
     ran = scene.run("preview")
     told = ran.out + ran.err
@@ -56,7 +58,7 @@ QUESTIONS = [
 ]
 
 
-def test_it_makes_nothing_of_a_secret(proposed: Scene) -> None:
+def test_it_makes_nothing_of_a_secret(proposed: PlannedProject) -> None:
     for question in QUESTIONS:
         text = question if "{{" in question else f"{{{{ {question} }}}}"
         told = previewed(proposed, TOPOLOGY.replace("volume_name: data", f'volume_name: "{text}"'))
@@ -70,18 +72,22 @@ def test_it_makes_nothing_of_a_secret(proposed: Scene) -> None:
         ("shared_volumes[config.token].id", "shared_volumes[...] names no entry"),
     ],
 )
-def test_a_secret_chooses_nothing_by_name(proposed: Scene, chosen: str, expected: str) -> None:
+def test_a_secret_chooses_nothing_by_name(
+    proposed: PlannedProject, chosen: str, expected: str
+) -> None:
     """Whether the name is there would tell."""
     own = f'volume_name: "{{{{ {chosen} }}}}"'
     assert expected in previewed(proposed, TOPOLOGY.replace("volume_name: data", own))
 
 
-def test_it_passes_a_secret_on_and_makes_of_it_what_the_project_makes(proposed: Scene) -> None:
+def test_it_passes_a_secret_on_and_makes_of_it_what_the_project_makes(
+    proposed: PlannedProject,
+) -> None:
     more = '  again: "{{ config.token }}"\n  same: "{{ config.name }}-{{ config.token }}"\n'
     assert "again: [secret]" in previewed(proposed, TOPOLOGY + more)
 
 
-def test_it_makes_anything_of_what_is_not_secret(proposed: Scene) -> None:
+def test_it_makes_anything_of_what_is_not_secret(proposed: PlannedProject) -> None:
     more = '  id: "{{ shared_volumes.data.id | upper }}"\n'
     assert "error: " not in previewed(proposed, TOPOLOGY + more)
 
@@ -89,14 +95,14 @@ def test_it_makes_anything_of_what_is_not_secret(proposed: Scene) -> None:
 LIMITS = ["pattern: 'p.*'", "min_length: 5", "enum: [a, b]", "type: integer", "max_length: 3"]
 
 
-def test_it_holds_no_secret_against_limits_of_its_own(proposed: Scene) -> None:
+def test_it_holds_no_secret_against_limits_of_its_own(proposed: PlannedProject) -> None:
     for limit in LIMITS:
         told = previewed(proposed, TOPOLOGY.replace("{secret: true}", f"{{secret: true, {limit}}}"))
         expected = "config.token: a proposal holds a secret against limits that no file"
         assert expected in told, limit
 
 
-def test_nor_by_the_input_of_a_module(proposed: Scene) -> None:
+def test_nor_by_the_input_of_a_module(proposed: PlannedProject) -> None:
     module = "inputs: {given: {pattern: 'p.*'}}\noutputs: {a: '{{ inputs.given }}'}\n"
     (proposed.project / "m.yaml").write_text(module)
     whole = TOPOLOGY + '  a: "{{ modules.m.a }}"\n'
@@ -104,13 +110,13 @@ def test_nor_by_the_input_of_a_module(proposed: Scene) -> None:
     assert "modules.m.with.given: a proposal holds a secret" in previewed(proposed, whole)
 
 
-def test_a_secret_that_is_declared_as_none_is_one(proposed: Scene) -> None:
+def test_a_secret_that_is_declared_as_none_is_one(proposed: PlannedProject) -> None:
     """It is encrypted in the stack's settings."""
     told = previewed(proposed, TOPOLOGY.replace("{secret: true}", "{default: x}"))
     assert "unchanged" in told
 
 
-def test_a_number_in_a_secret_object_is_not_told(scene: Scene) -> None:
+def test_a_number_in_a_secret_object_is_not_told(scene: PlannedProject) -> None:
     """Neither as it is nor by what is wrong with it."""
     (scene.project / "__main__.py").unlink()
     (scene.project / "topology.yaml").write_text(

@@ -9,7 +9,7 @@ from typing import Any
 import click
 import pytest
 from click.testing import CliRunner
-from plan_scenes import Scene
+from plan_scenes import PlannedProject
 from pulumi_cli import differences
 
 from gpuform.stacks.cli.flags import parallel_flag
@@ -18,7 +18,7 @@ Run = Callable[..., Any]
 
 
 @pytest.mark.slow
-def test_configuration_is_set_by_a_run(made: Scene) -> None:
+def test_configuration_is_set_by_a_run(made: PlannedProject) -> None:
     ran = made.run("up", "--yes", "--config", "gpus=24", "-c", "type=H100_SXM")
     assert ran.code == 0, ran.err
     assert "gpus is set in Pulumi.dev.yaml" in ran.out
@@ -85,7 +85,7 @@ def test_a_part_of_a_value_by_its_path(dev: Run, project: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_shown_of_a_run(made: Scene) -> None:
+def test_what_is_shown_of_a_run(made: PlannedProject) -> None:
     ran = made.run("preview", "--show-sames", "--urns")
     assert "   train  together:Cluster  unchanged" in ran.out
     assert "urn: urn:pulumi:dev::demo::" in ran.out
@@ -105,7 +105,7 @@ def test_what_is_shown_of_a_run(made: Scene) -> None:
 
 
 @pytest.mark.slow
-def test_a_destroyed_stack_is_removed(made: Scene) -> None:
+def test_a_destroyed_stack_is_removed(made: PlannedProject) -> None:
     for flag, value in (
         ("--target", "train"),
         ("--exclude", "train"),
@@ -125,8 +125,8 @@ def test_a_destroyed_stack_is_removed(made: Scene) -> None:
 
 
 @pytest.mark.slow
-def test_a_stack_that_could_not_be_destroyed_stays(made: Scene) -> None:
-    made.write_program(("size_tib=5", "size_tib=5, opts=pulumi.ResourceOptions(protect=True)"))
+def test_a_stack_that_could_not_be_destroyed_stays(made: PlannedProject) -> None:
+    made.edit_program(("size_tib=5", "size_tib=5, opts=pulumi.ResourceOptions(protect=True)"))
     assert made.run("up", "--yes").code == 0
     assert made.run("destroy", "--remove", "--yes").code == 1
     assert made.run("stack", "ls", "--json").json[0]["name"] == "dev"
@@ -241,33 +241,33 @@ def test_the_number_of_operations_at_a_time_is_taken_from_the_variable(
 
 
 @pytest.mark.slow
-def test_a_project_that_always_refreshes(made: Scene) -> None:
+def test_a_project_that_always_refreshes(made: PlannedProject) -> None:
     file = made.project / "Pulumi.yaml"
-    reads = len(made.gets)
+    reads = len(made.read_paths)
     assert made.run("preview").code == 0
-    without = len(made.gets) - reads
+    without = len(made.read_paths) - reads
     file.write_text(file.read_text() + "options:\n  refresh: always\n")
-    reads = len(made.gets)
+    reads = len(made.read_paths)
     assert made.run("preview").code == 0
-    assert len(made.gets) - reads > without
+    assert len(made.read_paths) - reads > without
     for flags in (["--refresh=false"], ["--refresh", "--refresh=false"]):
-        reads = len(made.gets)
+        reads = len(made.read_paths)
         assert made.run("preview", *flags).code == 0
-        assert len(made.gets) - reads == without
+        assert len(made.read_paths) - reads == without
     for flags in (["--refresh=true"], ["--refresh=false", "-r"]):
-        reads = len(made.gets)
+        reads = len(made.read_paths)
         assert made.run("preview", *flags).code == 0
-        assert len(made.gets) - reads > without
+        assert len(made.read_paths) - reads > without
     file.write_text(file.read_text().replace("always", "sometimes"))
     ran = made.run("preview")
     assert (ran.code, "options.refresh can only be `always`" in ran.err) == (1, True)
 
 
 @pytest.mark.slow
-def test_resources_are_counted_as_the_cli_counts_them(made: Scene) -> None:
+def test_resources_are_counted_as_the_cli_counts_them(made: PlannedProject) -> None:
     """Two resources, the stack, and the provider of dynamic resources."""
     (row,) = made.run("stack", "ls", "--json").json
-    state = json.loads(made.state)["checkpoint"]["latest"]["resources"]
+    state = json.loads(made.state_file)["checkpoint"]["latest"]["resources"]
     assert row["resourceCount"] == len(state) == 4
 
 
@@ -284,7 +284,7 @@ def test_an_object_in_the_configuration_is_shown_as_one(dev: Run) -> None:
 
 
 @pytest.mark.slow
-def test_the_event_log_of_an_update_is_not_that_of_its_preview(made: Scene) -> None:
+def test_the_event_log_of_an_update_is_not_that_of_its_preview(made: PlannedProject) -> None:
     log = made.project / "events.jsonl"
     done = made.run("up", "--yes", "-c", "gpus=24", "--event-log", str(log))
     assert done.code == 0, done.err

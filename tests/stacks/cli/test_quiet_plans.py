@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from plan_scenes import Scene
+from plan_scenes import PlannedProject
 
 MANY = """
 import pulumi
@@ -26,7 +26,7 @@ SharedVolume("data", volume_name="data", region="us-central-8", size_tib=5,
 """
 
 
-def program(scene: Scene, text: str) -> None:
+def program(scene: PlannedProject, text: str) -> None:
     (scene.project / "__main__.py").write_text(text)
 
 
@@ -34,7 +34,7 @@ def heads(out: str) -> list[str]:
     return re.findall(r"^[-+~] +(\S+)  together:", out, re.MULTILINE)
 
 
-def test_changes_are_in_the_order_of_their_names(scene: Scene) -> None:
+def test_changes_are_in_the_order_of_their_names(scene: PlannedProject) -> None:
     program(scene, MANY)
     first = scene.run("preview").out
     assert heads(first) == ["a", "b", "v1", "v9", "v10"]
@@ -48,7 +48,7 @@ def test_changes_are_in_the_order_of_their_names(scene: Scene) -> None:
 
 
 @pytest.mark.slow
-def test_one_word_for_what_is_not_known(made: Scene) -> None:
+def test_one_word_for_what_is_not_known(made: PlannedProject) -> None:
     assert "[unknown]" not in made.run("preview").out
     made.run("config", "set", "type", "H200_SXM")
     out = made.run("preview").out
@@ -62,7 +62,7 @@ def test_one_word_for_what_is_not_known(made: Scene) -> None:
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("text", [MANY, COMPONENT])
-def test_counts_agree(scene: Scene, text: str) -> None:
+def test_counts_agree(scene: PlannedProject, text: str) -> None:
     program(scene, text)
     assert scene.run("up", "--yes", "--skip-preview").code == 0
     (row,) = scene.run("stack", "ls", "--json").json
@@ -70,19 +70,19 @@ def test_counts_agree(scene: Scene, text: str) -> None:
     assert f"    {count} unchanged\n" in scene.run("preview").out
     assert f"\n{count} resources" in scene.run("status").out
     assert len(scene.run("status", "--refresh", "--json").json["resources"]) == count
-    scene.save()
+    scene.save_plan()
     assert f"{count} unchanged" in scene.run("review", "plan.json").out
     deleting = scene.run("destroy", "--preview-only").out
     assert f"    - {count} to delete\n" in deleting
 
 
-def test_another_name_is_hinted_at(scene: Scene) -> None:
+def test_another_name_is_hinted_at(scene: PlannedProject) -> None:
     program(scene, MANY)
     scene.run("config", "set", "names", "data")
     assert scene.run("up", "--yes", "--skip-preview").code == 0
     program(scene, MANY.replace("volume-{name}", "volume-data"))
     scene.run("config", "set", "names", "scratch")
-    scene.save()
+    scene.save_plan()
     told = (
         "scratch: has the inputs of data, which is deleted: if only its name has changed, keep "
         "the object with `aliases` (- name: data) in its options, or with `gpuform state rename "
@@ -97,4 +97,4 @@ def test_another_name_is_hinted_at(scene: Scene) -> None:
     program(scene, MANY)
     scene.run("config", "set", "names", "other")
     assert "To know" not in scene.run("preview").out, "its inputs are others"
-    assert json.loads(scene.state)["version"] == 3
+    assert json.loads(scene.state_file)["version"] == 3

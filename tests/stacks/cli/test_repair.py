@@ -5,7 +5,7 @@ import urllib.request
 from typing import Any
 
 import pytest
-from plan_scenes import Scene
+from plan_scenes import PlannedProject
 
 TRAIN = """
 clusters:
@@ -22,37 +22,37 @@ ROW = '~ repair["train-worker-1"]: "broken" => "HOST_AWARE"  # GpuPcieReplayRate
 BY_HAND = "repair", "train-worker-0", "--mode", "REBOOT_VM"
 
 
-def control(scene: Scene, path: str, body: Any = None, method: str | None = None) -> Any:
+def control(scene: PlannedProject, path: str, body: Any = None, method: str | None = None) -> Any:
     data = None if body is None else json.dumps(body).encode()
     request = urllib.request.Request(f"{scene.url}/_emulator/{path}", data, method=method)
     with urllib.request.urlopen(request) as answer:
         return json.load(answer)
 
 
-def cluster_of(scene: Scene) -> str:
+def cluster_of(scene: PlannedProject) -> str:
     (found,) = control(scene, "objects")["together"]["clusters"]
     return str(found["id"])
 
 
-def propose(scene: Scene, worker: int = 1, **fields: Any) -> str:
+def propose(scene: PlannedProject, worker: int = 1, **fields: Any) -> str:
     name = f"train-worker-{worker}"
     body = {"cluster_id": cluster_of(scene), "instance_name": name, **fields}
     return str(control(scene, "together/remediations", body)["id"])
 
 
-def asked(scene: Scene) -> list[str]:
+def asked(scene: PlannedProject) -> list[str]:
     """The repairs that were asked for or approved."""
-    return [each.rpartition("/")[2] for each in scene.requests if "remediations" in each]
+    return [each.rpartition("/")[2] for each in scene.sent_changes if "remediations" in each]
 
 
 @pytest.fixture
-def train(scene: Scene) -> Any:
+def train(scene: PlannedProject) -> Any:
     """A project with the cluster, Ready; called, it declares `repair`."""
     (scene.project / "__main__.py").write_text(
         "from gpuform.stacks import run\n\nrun('topology.yaml')\n"
     )
 
-    def declare(repair: str = "{}", *lines: str, gpus: int = 32) -> Scene:
+    def declare(repair: str = "{}", *lines: str, gpus: int = 32) -> PlannedProject:
         more = "".join(f"    {line}\n" for line in (f"repair: {repair}", *lines) if repair or lines)
         (scene.project / "topology.yaml").write_text(TRAIN.replace("GPUS", str(gpus)) + more)
         assert scene.run("up", "--yes").code == 0
@@ -196,10 +196,10 @@ def test_one_node_by_hand_and_nothing_else(train: Any) -> None:
     shown = scene.run(*BY_HAND, "--dry-run")
     assert shown.code == 3
     assert '~ repair["train-worker-0"]: "in use" => "REBOOT_VM"  # requested' in shown.out
-    before = scene.requests
+    before = scene.sent_changes
     done = scene.run(*BY_HAND, "--yes")
     assert (done.code, done.err) == (0, "")
-    writes = scene.requests[len(before) :]
+    writes = scene.sent_changes[len(before) :]
     assert [each for each in writes if "/compute/" in each] == [
         next(each for each in writes if each.endswith("/remediations"))
     ]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from plan_scenes import Scene
+from plan_scenes import PlannedProject
 
 from gpuform.providers.emulator.together import ADMIN_KEY
 from gpuform.providers.scp.client import ScpClient
@@ -67,7 +67,7 @@ TOGETHER = {
 ROW = '~ repair["train-worker-1"]: "broken" => "REMAKE"  # its state is ERROR'
 
 
-def control(scene: Scene, path: str, body: Any = None, **headers: str) -> Any:
+def control(scene: PlannedProject, path: str, body: Any = None, **headers: str) -> Any:
     data = None if body is None else json.dumps(body).encode()
     url = f"{scene.url}/{path}"
     request = urllib.request.Request(url, data, {"Content-Type": "application/json", **headers})
@@ -75,18 +75,18 @@ def control(scene: Scene, path: str, body: Any = None, **headers: str) -> Any:
         return json.load(answer)
 
 
-def servers(scene: Scene) -> dict[str, str]:
+def servers(scene: PlannedProject) -> dict[str, str]:
     found = control(scene, "_emulator/objects")["scp"]["gpu_nodes"]
     return {each["name"]: each["id"] for each in found}
 
 
-def fail(scene: Scene, *names: str) -> None:
+def fail(scene: PlannedProject, *names: str) -> None:
     ids = servers(scene)
     for name in names or ("train-worker-1",):
         control(scene, f"_emulator/scp/gpu-nodes/{ids[name]}", {"state": "ERROR"})
 
 
-def declared(scene: Scene, topology: str, *lines: str) -> None:
+def declared(scene: PlannedProject, topology: str, *lines: str) -> None:
     (scene.project / "__main__.py").write_text(
         "from gpuform.stacks import run\n\nrun('topology.yaml')\n"
     )
@@ -97,7 +97,7 @@ def declared(scene: Scene, topology: str, *lines: str) -> None:
     assert up.code == 0, up.out + up.err
 
 
-def nothing_left(scene: Scene) -> None:
+def nothing_left(scene: PlannedProject) -> None:
     empty = scene.run("preview", "--refresh", "--expect-no-changes")
     assert (empty.code, empty.err) == (0, ""), empty.out
     assert scene.run("repair", "--dry-run").code == 0
@@ -105,7 +105,9 @@ def nothing_left(scene: Scene) -> None:
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_a_failed_node_becomes_a_row_a_comment_a_new_node_and_an_empty_plan(scene: Scene) -> None:
+def test_a_failed_node_becomes_a_row_a_comment_a_new_node_and_an_empty_plan(
+    scene: PlannedProject,
+) -> None:
     declared(scene, POOL, "repair: {max_unhealthy: 50%}")
     before = servers(scene)
     fail(scene)
@@ -125,7 +127,7 @@ def test_a_failed_node_becomes_a_row_a_comment_a_new_node_and_an_empty_plan(scen
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_a_saved_plan_is_refused_for_another_server_of_the_name(scene: Scene) -> None:
+def test_a_saved_plan_is_refused_for_another_server_of_the_name(scene: PlannedProject) -> None:
     declared(scene, POOL, "repair: {}")
     fail(scene)
     assert scene.run("repair", "--dry-run", "--save-plan", "plan.json").code == 3
@@ -138,7 +140,7 @@ def test_a_saved_plan_is_refused_for_another_server_of_the_name(scene: Scene) ->
     assert servers(scene) == before
 
 
-def test_nobody_makes_anew_what_nobody_has_reviewed(scene: Scene) -> None:
+def test_nobody_makes_anew_what_nobody_has_reviewed(scene: PlannedProject) -> None:
     declared(scene, POOL, "repair: {}")
     before = servers(scene)
     fail(scene)
@@ -152,7 +154,7 @@ def test_nobody_makes_anew_what_nobody_has_reviewed(scene: Scene) -> None:
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_without_a_declaration_up_makes_it_anew_as_ever(scene: Scene) -> None:
+def test_without_a_declaration_up_makes_it_anew_as_ever(scene: PlannedProject) -> None:
     declared(scene, POOL)
     before = servers(scene)
     fail(scene)
@@ -167,7 +169,7 @@ def test_without_a_declaration_up_makes_it_anew_as_ever(scene: Scene) -> None:
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_a_node_is_made_anew_by_name(scene: Scene) -> None:
+def test_a_node_is_made_anew_by_name(scene: PlannedProject) -> None:
     declared(scene, POOL)
     before = servers(scene)
     assert scene.run("repair", "train-worker-2", "--yes").code == 0
@@ -182,7 +184,7 @@ def test_a_node_is_made_anew_by_name(scene: Scene) -> None:
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 def test_a_repair_killed_after_its_delete_is_resumed_by_the_same_command(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
+    scene: PlannedProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     declared(scene, POOL)
     before = servers(scene)
@@ -197,7 +199,7 @@ def test_a_repair_killed_after_its_delete_is_resumed_by_the_same_command(
     assert (again.code, servers(scene)["train-worker-2"] != after["train-worker-2"]) == (0, True)
 
 
-def kill_after_delete(scene: Scene, monkeypatch: pytest.MonkeyPatch, node: str) -> None:
+def kill_after_delete(scene: PlannedProject, monkeypatch: pytest.MonkeyPatch, node: str) -> None:
     """The process that repairs the node dies right after its deletion."""
     state, killed = scene.project / ".pulumi", scene.project.with_name("killed")
     delete = ScpClient.delete_nodes
@@ -221,7 +223,7 @@ def kill_after_delete(scene: Scene, monkeypatch: pytest.MonkeyPatch, node: str) 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 def test_a_repair_of_a_node_alone_is_resumed_by_the_same_command(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
+    scene: PlannedProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     declared(scene, POOL + SOLO)
     before = servers(scene)
@@ -236,7 +238,7 @@ def test_a_repair_of_a_node_alone_is_resumed_by_the_same_command(
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_a_node_alone_is_replaced(scene: Scene) -> None:
+def test_a_node_alone_is_replaced(scene: PlannedProject) -> None:
     declared(scene, POOL + SOLO)
     before = servers(scene)
     fail(scene, "solo")
@@ -251,7 +253,7 @@ def test_a_node_alone_is_replaced(scene: Scene) -> None:
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_one_that_others_need_is_left_to_up(scene: Scene) -> None:
+def test_one_that_others_need_is_left_to_up(scene: PlannedProject) -> None:
     other = SOLO.replace("gpu_nodes:\n", "").replace("solo", "other")
     declared(scene, POOL + SOLO + other, 'options: {depends_on: ["{{ gpu_nodes.solo }}"]}')
     before = servers(scene)
@@ -265,7 +267,7 @@ def test_one_that_others_need_is_left_to_up(scene: Scene) -> None:
     assert [name for name in before if before[name] != after[name]] == ["solo"]
 
 
-def test_a_node_that_its_scheduler_cannot_use(scene: Scene) -> None:
+def test_a_node_that_its_scheduler_cannot_use(scene: PlannedProject) -> None:
     key = {"Authorization": f"Bearer {ADMIN_KEY}"}
     path = "together/v1/compute/clusters"
     made = control(scene, path, TOGETHER, **key)
@@ -293,7 +295,7 @@ def test_a_node_that_its_scheduler_cannot_use(scene: Scene) -> None:
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_a_cluster_of_tensorone_is_restarted(scene: Scene) -> None:
+def test_a_cluster_of_tensorone_is_restarted(scene: PlannedProject) -> None:
     declared(scene, WORKBENCH)
     (found,) = control(scene, "_emulator/objects")["tensorone"]["clusters"]
     ill = {"status_details": {"health_checks": {"gpu_health": "degraded"}}}
@@ -304,9 +306,9 @@ def test_a_cluster_of_tensorone_is_restarted(scene: Scene) -> None:
     due = scene.run("repair", "--dry-run")
     assert due.code == 3
     assert '~ repair["workbench"]: "broken" => "RESTART"' in due.out
-    asked = len(scene.requests)
+    asked = len(scene.sent_changes)
     done = scene.run("repair", "--yes", "--allow", "repair")
     assert done.code == 0, done.out + done.err
-    assert [each.rpartition("/")[2] for each in scene.requests[asked:]] == ["stop", "start"]
+    assert [each.rpartition("/")[2] for each in scene.sent_changes[asked:]] == ["stop", "start"]
     told = scene.run("repair", "--dry-run")
     assert (told.code, "without success" in told.out) == (0, True)

@@ -8,7 +8,7 @@ from typing import Any
 import forge_server
 import pytest
 from forge_server import TOKEN, Fault
-from plan_scenes import Scene
+from plan_scenes import PlannedProject
 
 Run = Callable[..., Any]
 CI = ("GITHUB_", "GH_", "GITLAB_", "CI_")
@@ -61,8 +61,8 @@ def job(forge: forge_server.Forge, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
 
 
-def test_a_job_of_github(scene: Scene, action: Path, forge: forge_server.Forge) -> None:
-    scene.save()
+def test_a_job_of_github(scene: PlannedProject, action: Path, forge: forge_server.Forge) -> None:
+    scene.save_plan()
     posted = scene.run("review", "plan.json", "--post", "--label", "--detailed-exitcode")
     assert posted.code == 2, posted.err
     assert posted.err == ("Comment added https://forge/c/101\nLabelled gpuform: changes\n")
@@ -74,8 +74,8 @@ def test_a_job_of_github(scene: Scene, action: Path, forge: forge_server.Forge) 
     assert forge.labels == {"gpuform: changes"}
 
 
-def test_a_job_of_gitlab(scene: Scene, job: None, forge: forge_server.Forge) -> None:
-    scene.save()
+def test_a_job_of_gitlab(scene: PlannedProject, job: None, forge: forge_server.Forge) -> None:
+    scene.save_plan()
     for told in ("Comment added", "Comment edited"):
         posted = scene.run("review", "plan.json", "--post")
         assert (posted.code, posted.err) == (0, f"{told}\n")
@@ -83,9 +83,9 @@ def test_a_job_of_gitlab(scene: Scene, job: None, forge: forge_server.Forge) -> 
 
 
 def test_by_flags_and_without_a_ci(
-    scene: Scene, forge: forge_server.Forge, monkeypatch: pytest.MonkeyPatch
+    scene: PlannedProject, forge: forge_server.Forge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scene.save()
+    scene.save_plan()
     nowhere = scene.run("review", "plan.json", "--post")
     assert nowhere.code == 1
     assert "--forge github --repository OWNER/NAME --pull-request N" in nowhere.err
@@ -101,9 +101,9 @@ def test_by_flags_and_without_a_ci(
 
 
 def test_a_forge_that_refuses_fails_the_job_and_never_tells_the_token(
-    scene: Scene, action: Path, forge: forge_server.Forge
+    scene: PlannedProject, action: Path, forge: forge_server.Forge
 ) -> None:
-    scene.save()
+    scene.save_plan()
     answer = ({"message": f"Resource not accessible by {TOKEN}"}, 403, {})
     forge.faults.append(Fault("POST", "comments", answer))
     refused = scene.run("review", "plan.json", "--post", "--verbose")
@@ -115,40 +115,40 @@ def test_a_forge_that_refuses_fails_the_job_and_never_tells_the_token(
 
 
 @pytest.mark.slow
-def test_danger_has_an_exit_code_of_its_own(made: Scene) -> None:
-    made.write_program(("us-central-8", "us-central-4"))
-    made.save()
+def test_danger_has_an_exit_code_of_its_own(made: PlannedProject) -> None:
+    made.edit_program(("us-central-8", "us-central-4"))
+    made.save_plan()
     assert made.run("review", "plan.json", "--fail-on-danger").code == 3
     assert made.run("review", "plan.json", "--fail-on-danger", "--detailed-exitcode").code == 3
 
 
-def test_without_danger_it_is_as_without_the_flag(scene: Scene) -> None:
-    scene.save()
+def test_without_danger_it_is_as_without_the_flag(scene: PlannedProject) -> None:
+    scene.save_plan()
     assert scene.run("review", "plan.json", "--fail-on-danger").code == 0
 
 
 @pytest.mark.slow
-def test_a_saved_plan_is_checked_without_applying_it(made: Scene) -> None:
-    made.write_program(("size_tib=5", "size_tib=6"))
-    made.save()
-    before = made.requests
+def test_a_saved_plan_is_checked_without_applying_it(made: PlannedProject) -> None:
+    made.edit_program(("size_tib=5", "size_tib=6"))
+    made.save_plan()
+    before = made.sent_changes
     assert made.run("preview", "--plan", "plan.json").code == 0
-    made.write_program(("size_tib=6", "size_tib=7"))
+    made.edit_program(("size_tib=6", "size_tib=7"))
     overtaken = made.run("preview", "--plan", "plan.json")
     assert overtaken.code == 1
     assert "overtaken" in overtaken.err
-    assert made.requests == before
+    assert made.sent_changes == before
 
 
 @pytest.mark.parametrize("forge_name", ["github", "gitlab"])
 def test_the_reviewed_plan_is_fetched(
-    scene: Scene,
+    scene: PlannedProject,
     forge: forge_server.Forge,
     request: pytest.FixtureRequest,
     forge_name: str,
 ) -> None:
     request.getfixturevalue("action" if forge_name == "github" else "job")
-    scene.save()
+    scene.save_plan()
     content = Path("plan.json").read_bytes()
     forge.head = "a" * 40
     forge.keep(f"gpuform-plan-{forge.head}", forge.head, b"an older one")
@@ -179,7 +179,7 @@ def test_the_reviewed_plan_is_fetched(
     ],
 )
 def test_a_plan_that_is_not_there(
-    scene: Scene, action: Path, forge: forge_server.Forge, artifact: Any, told: str
+    scene: PlannedProject, action: Path, forge: forge_server.Forge, artifact: Any, told: str
 ) -> None:
     if artifact is not None:
         forge.keep(f"gpuform-plan-{forge.head}", forge.head, b"[]", **artifact)
@@ -190,7 +190,7 @@ def test_a_plan_that_is_not_there(
 
 
 def test_a_plan_job_of_gitlab_that_failed(
-    scene: Scene, job: None, forge: forge_server.Forge
+    scene: PlannedProject, job: None, forge: forge_server.Forge
 ) -> None:
     done = {"id": 1, "name": "gpuform-plan", "status": "success", "files": {"plan.json": b"old"}}
     failed = {"id": 2, "name": "gpuform-plan", "status": "failed"}
@@ -200,7 +200,7 @@ def test_a_plan_job_of_gitlab_that_failed(
 
 
 def test_a_commit_that_came_by_no_pull_request(
-    scene: Scene, action: Path, forge: forge_server.Forge, monkeypatch: pytest.MonkeyPatch
+    scene: PlannedProject, action: Path, forge: forge_server.Forge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("GITHUB_EVENT_PATH")
     refused = scene.run("fetch-plan", "--commit", "c" * 40)
@@ -210,7 +210,7 @@ def test_a_commit_that_came_by_no_pull_request(
 
 
 def test_a_preview_that_failed_is_posted_as_failed(
-    scene: Scene, action: Path, forge: forge_server.Forge
+    scene: PlannedProject, action: Path, forge: forge_server.Forge
 ) -> None:
     """By gpuform itself: its program ends in an error, and so does the review of what it told."""
     main = scene.project / "__main__.py"

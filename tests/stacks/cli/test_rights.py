@@ -5,7 +5,7 @@ import urllib.request
 from typing import Any
 
 import pytest
-from plan_scenes import NOBODY, Scene
+from plan_scenes import KEY_CHECK_ID, PlannedProject
 
 from gpuform.providers.emulator.together import ADMIN_KEY, MEMBER_KEY
 
@@ -17,21 +17,21 @@ fabric = Fabric("fabric", node_pool_id="POOL001-krw1a", cluster_fabric_name="fab
 """
 
 
-def questions(scene: Scene) -> int:
+def questions(scene: PlannedProject) -> int:
     """How often the key's role was asked for."""
     with urllib.request.urlopen(f"{scene.url}/_emulator/requests") as answer:
-        return sum(NOBODY in each["path"] for each in json.load(answer))
+        return sum(KEY_CHECK_ID in each["path"] for each in json.load(answer))
 
 
 @pytest.fixture
-def member(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> Scene:
+def member(scene: PlannedProject, monkeypatch: pytest.MonkeyPatch) -> PlannedProject:
     monkeypatch.setenv("TOGETHER_API_KEY", MEMBER_KEY)
     return scene
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("flags", [["--yes"], ["--yes", "--skip-preview"]])
-def test_nothing_is_begun(member: Scene, flags: list[str]) -> None:
+def test_nothing_is_begun(member: PlannedProject, flags: list[str]) -> None:
     file = member.project / "__main__.py"
     file.write_text(EARLIER + file.read_text())
     refused = member.run("up", *flags)
@@ -39,25 +39,25 @@ def test_nothing_is_begun(member: Scene, flags: list[str]) -> None:
     assert refused.err.startswith(REFUSED)
     assert "This changes data, train\n  nothing of it was begun" in refused.err
     assert questions(member) == 1
-    assert member.requests == []
-    assert b'"fabric"' not in member.state, "nor on another platform"
+    assert member.sent_changes == []
+    assert b'"fabric"' not in member.state_file, "nor on another platform"
 
 
 @pytest.mark.parametrize("command", [["destroy"], ["up", "--replace", "data"]])
 @pytest.mark.slow
 def test_what_exists_stays(
-    made: Scene, monkeypatch: pytest.MonkeyPatch, command: list[str]
+    made: PlannedProject, monkeypatch: pytest.MonkeyPatch, command: list[str]
 ) -> None:
-    before = made.requests, made.state
+    before = made.sent_changes, made.state_file
     monkeypatch.setenv("TOGETHER_API_KEY", MEMBER_KEY)
     refused = made.run(*command, "--yes")
     assert (refused.code, refused.err.startswith(REFUSED)) == (1, True)
-    assert (made.requests, made.state) == before
+    assert (made.sent_changes, made.state_file) == before
 
 
 @pytest.mark.slow
 def test_what_needs_no_more_than_reading_is_done(
-    made: Scene, monkeypatch: pytest.MonkeyPatch
+    made: PlannedProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = questions(made)
     monkeypatch.setenv("TOGETHER_API_KEY", MEMBER_KEY)
@@ -71,15 +71,17 @@ def test_what_needs_no_more_than_reading_is_done(
     assert questions(made) == asked
 
 
-def test_a_plan_alone_asks_nothing(member: Scene) -> None:
+def test_a_plan_alone_asks_nothing(member: PlannedProject) -> None:
     """Who reviews a plan need not be able to apply it."""
     assert member.run("preview", "--save-plan", "plan.json").code == 0
     assert questions(member) == 0
-    assert "role Member" in member.refused()
+    assert "role Member" in member.apply_refused_plan()
 
 
 @pytest.mark.slow
-def test_other_keys_are_asked_about_once(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_keys_are_asked_about_once(
+    scene: PlannedProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("TOGETHER_API_KEY", ADMIN_KEY)
     assert scene.run("up", "--yes").code == 0
     assert scene.run("destroy", "--yes").code == 0
@@ -88,8 +90,8 @@ def test_other_keys_are_asked_about_once(scene: Scene, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("fault", [{"status": 503}, {"drop": "before"}, {"status": 429}])
 @pytest.mark.slow
-def test_who_cannot_be_asked_is_not_refused(scene: Scene, fault: dict[str, Any]) -> None:
-    body = json.dumps({"path": NOBODY, "method": "PUT", "count": None, **fault}).encode()
+def test_who_cannot_be_asked_is_not_refused(scene: PlannedProject, fault: dict[str, Any]) -> None:
+    body = json.dumps({"path": KEY_CHECK_ID, "method": "PUT", "count": None, **fault}).encode()
     urllib.request.urlopen(f"{scene.url}/_emulator/faults", body).close()
     ran = scene.run("up", "--yes")
     assert ran.code == 0, ran.err

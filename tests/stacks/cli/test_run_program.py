@@ -3,11 +3,11 @@
 import json
 
 import pytest
-from plan_scenes import Scene
+from plan_scenes import PlannedProject
 
 
 @pytest.mark.slow
-def test_a_refresh_and_a_destroy_run_the_program(made: Scene) -> None:
+def test_a_refresh_and_a_destroy_run_the_program(made: PlannedProject) -> None:
     ran = made.run("refresh", "--run-program", "--yes")
     assert ran.code == 0, ran.out + ran.err
     saved = made.run("destroy", "--run-program", "--save-plan", "gone.json")
@@ -18,15 +18,15 @@ def test_a_refresh_and_a_destroy_run_the_program(made: Scene) -> None:
 
 
 @pytest.mark.slow
-def test_a_program_that_raises_destroys_nothing(made: Scene) -> None:
+def test_a_program_that_raises_destroys_nothing(made: PlannedProject) -> None:
     before = made.run("state", "list", "--json").json
-    made.write_program(("import pulumi\n", "import pulumi\n\nraise RuntimeError('no')\n"))
+    made.edit_program(("import pulumi\n", "import pulumi\n\nraise RuntimeError('no')\n"))
     assert made.run("destroy", "--run-program", "--yes").code == 1
     assert made.run("state", "list", "--json").json == before
 
 
 @pytest.mark.slow
-def test_pending_creates_are_cleared(made: Scene) -> None:
+def test_pending_creates_are_cleared(made: PlannedProject) -> None:
     state = made.project / ".pulumi/stacks/demo/dev.json"
     document = json.loads(state.read_text())
     latest = document["checkpoint"]["latest"]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from plan_scenes import Scene
+from plan_scenes import PlannedProject
 
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.operations.plans.plan_file import read_plan
@@ -51,22 +51,22 @@ def test_no_text(tmp_path: Path) -> None:
         read_plan(file)
 
 
-def test_no_file(scene: Scene) -> None:
-    assert "the plan plan.json cannot be read: No such file" in scene.refused()
+def test_no_file(scene: PlannedProject) -> None:
+    assert "the plan plan.json cannot be read: No such file" in scene.apply_refused_plan()
 
 
-def test_a_plan_of_the_pulumi_cli(scene: Scene) -> None:
+def test_a_plan_of_the_pulumi_cli(scene: PlannedProject) -> None:
     plan = {"manifest": {"version": "v3.260.0"}, "config": {}, "resourcePlans": {}}
     (scene.project / "plan.json").write_text(json.dumps(plan))
-    error = scene.refused()
+    error = scene.apply_refused_plan()
     assert "plan.json is a plan file of the Pulumi CLI" in error
     assert "`pulumi up --plan plan.json` applies it" in error
 
 
-def test_a_newer_form(scene: Scene) -> None:
-    scene.save()
-    scene.edit(lambda plan: plan.update(format_version="2"))
-    assert "plan.json has format_version '2': this gpuform reads '1'" in scene.refused()
+def test_a_newer_form(scene: PlannedProject) -> None:
+    scene.save_plan()
+    scene.edit_plan(lambda plan: plan.update(format_version="2"))
+    assert "plan.json has format_version '2': this gpuform reads '1'" in scene.apply_refused_plan()
 
 
 EDITS: list[tuple[dict[str, Any], str]] = [
@@ -79,43 +79,47 @@ EDITS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def test_what_a_plan_is_for(scene: Scene) -> None:
-    scene.save()
-    saved = scene.document
+def test_what_a_plan_is_for(scene: PlannedProject) -> None:
+    scene.save_plan()
+    saved = scene.plan_document
     for changed, message in EDITS:
         (scene.project / "plan.json").write_text(json.dumps({**saved, **changed}))
-        assert message in scene.refused(), changed
+        assert message in scene.apply_refused_plan(), changed
 
 
-def test_a_plan_that_was_widened(scene: Scene) -> None:
-    scene.save()
-    scene.edit(lambda plan: plan["basis"]["effects"].update({"urn": ["delete"]}))
-    assert "plan.json was edited after it was made" in scene.refused()
+def test_a_plan_that_was_widened(scene: PlannedProject) -> None:
+    scene.save_plan()
+    scene.edit_plan(lambda plan: plan["basis"]["effects"].update({"urn": ["delete"]}))
+    assert "plan.json was edited after it was made" in scene.apply_refused_plan()
 
 
-def test_another_stack(scene: Scene) -> None:
-    scene.save()
+def test_another_stack(scene: PlannedProject) -> None:
+    scene.save_plan()
     assert scene.run("stack", "init", "prod").code == 0
-    assert "a plan for stack dev of project demo, and this is stack prod" in scene.refused()
+    assert (
+        "a plan for stack dev of project demo, and this is stack prod" in scene.apply_refused_plan()
+    )
 
 
-def test_a_wrong_passphrase(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    scene.save()
+def test_a_wrong_passphrase(scene: PlannedProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    scene.save_plan()
     monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "wrong")
-    assert "incorrect passphrase" in scene.refused()
+    assert "incorrect passphrase" in scene.apply_refused_plan()
 
 
-def test_a_passphrase_that_was_changed(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    scene.save()
+def test_a_passphrase_that_was_changed(
+    scene: PlannedProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.save_plan()
     monkeypatch.setenv("GPUFORM_NEW_PASSPHRASE", "new")
     assert scene.run("stack", "change-secrets-provider", "passphrase").code == 0
     monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "new")
-    assert "the stack's passphrase was changed" in scene.refused()
+    assert "the stack's passphrase was changed" in scene.apply_refused_plan()
 
 
-def test_options_are_those_of_the_plan(scene: Scene) -> None:
-    scene.save("--target", "data", "--target", "**::data")
-    assert scene.document["basis"]["options"]["target"] == ["**::data", "data"]
+def test_options_are_those_of_the_plan(scene: PlannedProject) -> None:
+    scene.save_plan("--target", "data", "--target", "**::data")
+    assert scene.plan_document["basis"]["options"]["target"] == ["**::data", "data"]
     for flags, told in [
         (("--target", "train"), "plan.json was made with --target **::data, data"),
         (("--target", "data", "--target", "train"), "plan.json was made with --target "),
@@ -124,12 +128,12 @@ def test_options_are_those_of_the_plan(scene: Scene) -> None:
         (("--replace", "data"), "plan.json was made without --replace"),
         (("--target-dependents",), "plan.json was made without --target-dependents"),
     ]:
-        error = scene.refused(*flags)
+        error = scene.apply_refused_plan(*flags)
         assert told in error
         assert f"leave {flags[0]} out" in error
     same = ("--target", "**::data", "--target", "data")
-    assert scene.apply(*same, "--continue-on-error").code == 0
-    assert len(scene.requests) == 1
+    assert scene.apply_plan(*same, "--continue-on-error").code == 0
+    assert len(scene.sent_changes) == 1
 
 
 @pytest.mark.slow
@@ -152,7 +156,7 @@ PLANTED = {
 }
 
 
-def test_no_secret_is_in_a_plan(scene: Scene) -> None:
+def test_no_secret_is_in_a_plan(scene: PlannedProject) -> None:
     scene.run("config", "set", "--secret", "token", PLANTED["config"])
     scene.run("config", "set", "--secret", "used", PLANTED["plainly"])
     (scene.project / "__main__.py").write_text(
@@ -185,9 +189,9 @@ pulumi.export("plain", config.require("used"))
     )
     texts = []
     for size in (1, 2):
-        scene.save()
+        scene.save_plan()
         texts.append((scene.project / "plan.json").read_text())
-        assert scene.apply().code == 0
+        assert scene.apply_plan().code == 0
         file = scene.project / "__main__.py"
         file.write_text(file.read_text().replace("sEcret-2", f"sEcret-2-{size}"))
     for text in texts:
@@ -220,9 +224,9 @@ Machine("a")
 
 
 @pytest.mark.slow
-def test_killed_while_it_was_applied(scene: Scene) -> None:
+def test_killed_while_it_was_applied(scene: PlannedProject) -> None:
     (scene.project / "__main__.py").write_text(DEAF)
-    scene.save()
+    scene.save_plan()
     command = [*GPUFORM, "up", "--plan", "plan.json", "--yes", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ) as process:
         assert process.stdout is not None
@@ -230,5 +234,5 @@ def test_killed_while_it_was_applied(scene: Scene) -> None:
             pass
         process.send_signal(signal.SIGKILL)
     assert scene.run("cancel", "--yes").code == 0
-    error = scene.refused()
+    error = scene.apply_refused_plan()
     assert "::a is new since the plan" in error

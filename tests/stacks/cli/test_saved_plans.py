@@ -7,7 +7,7 @@ import sys
 from importlib.metadata import version
 
 import pytest
-from plan_scenes import Scene
+from plan_scenes import PlannedProject
 
 from gpuform.stacks.engine.planning import NEW_PLAN_HINT
 
@@ -18,13 +18,13 @@ STACK = "urn:pulumi:dev::demo::pulumi:pulumi:Stack::demo-dev"
 
 
 @pytest.mark.slow
-def test_what_was_planned_is_done(scene: Scene) -> None:
+def test_what_was_planned_is_done(scene: PlannedProject) -> None:
     ran = scene.run("preview", "--save-plan", "plan.json")
     assert ran.code == 0
     assert "Plan saved to plan.json: `gpuform up --plan plan.json` applies it." in ran.out
-    assert scene.requests == []
+    assert scene.sent_changes == []
     assert stat.S_IMODE((scene.project / "plan.json").stat().st_mode) == 0o600
-    document = scene.document
+    document = scene.plan_document
     assert document["made_by"] == f"gpuform {version('gpuform')}"
     assert document["made_at"].endswith("Z")
     assert document["operation"] == "update"
@@ -40,30 +40,30 @@ def test_what_was_planned_is_done(scene: Scene) -> None:
     assert document["basis"]["state"] == {}
     assert document["basis"]["effects"] == {TRAIN: ["create"], DATA: ["create"]}
 
-    ran = scene.apply()
+    ran = scene.apply_plan()
     assert ran.code == 0, ran.err
     assert ran.out.index("Previewing update (dev, emulated):") < ran.out.index(
         "Updating (dev, emulated):"
     )
     assert "    + 2 created" in ran.out
-    assert len(scene.requests) == 2
-    assert "the plan plan.json is overtaken, and nothing was changed:" in scene.refused()
+    assert len(scene.sent_changes) == 2
+    assert "the plan plan.json is overtaken, and nothing was changed:" in scene.apply_refused_plan()
 
 
 @pytest.mark.slow
-def test_nothing_to_do(made: Scene) -> None:
-    made.save()
-    before = made.requests
-    assert "2 unchanged" in made.apply("--expect-no-changes").out
-    assert made.requests == before
+def test_nothing_to_do(made: PlannedProject) -> None:
+    made.save_plan()
+    before = made.sent_changes
+    assert "2 unchanged" in made.apply_plan("--expect-no-changes").out
+    assert made.sent_changes == before
 
 
 @pytest.mark.slow
-def test_json(scene: Scene) -> None:
+def test_json(scene: PlannedProject) -> None:
     ran = scene.run("preview", "--json", "--save-plan", "plan.json")
     assert ran.json["changeSummary"] == {"create": 3}
     assert "Plan saved to plan.json" in ran.err
-    ran = scene.apply("--json")
+    ran = scene.apply_plan("--json")
     assert ran.code == 0
     assert [line for line in ran.lines if "summaryEvent" in line]
 
@@ -84,29 +84,29 @@ Thing(Own(), "own", {})
 
 
 @pytest.mark.slow
-def test_another_process_applies_it(scene: Scene) -> None:
-    scene.write_program(("print(", f"{OWN}print("))
-    scene.save()
+def test_another_process_applies_it(scene: PlannedProject) -> None:
+    scene.edit_program(("print(", f"{OWN}print("))
+    scene.save_plan()
     command = [sys.executable, "-m", "gpuform.stacks.cli", "up", "--plan", "plan.json", "--yes"]
     done = subprocess.run(command, check=False, capture_output=True, text=True, env=os.environ)
     assert done.returncode == 0, done.stderr
-    assert len(scene.requests) == 2
+    assert len(scene.sent_changes) == 2
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("terminal")
-def test_it_asks(scene: Scene) -> None:
-    scene.save()
+def test_it_asks(scene: PlannedProject) -> None:
+    scene.save_plan()
     ran = scene.run("up", "--plan", "plan.json", answers="no\n")
     assert "Perform this update?" in ran.out
     assert "Nothing was changed." in ran.out
-    assert scene.requests == []
+    assert scene.sent_changes == []
     assert scene.run("up", "--plan", "plan.json", answers="yes\n").code == 0
 
 
 @pytest.mark.slow
-def test_without_asking(scene: Scene) -> None:
-    scene.save()
+def test_without_asking(scene: PlannedProject) -> None:
+    scene.save_plan()
     assert "add --yes" in scene.run("up", "--plan", "plan.json").err
     ran = scene.run("up", "--plan", "plan.json", "--skip-preview")
     assert ran.code == 0
@@ -114,22 +114,22 @@ def test_without_asking(scene: Scene) -> None:
     assert "Previewing update (dev, emulated):" in ran.out
 
 
-def test_an_older_plan_is_replaced(scene: Scene) -> None:
+def test_an_older_plan_is_replaced(scene: PlannedProject) -> None:
     (scene.project / "plan.json").write_text("old")
     (scene.project / "plan.json").chmod(0o644)
-    scene.save()
+    scene.save_plan()
     assert stat.S_IMODE((scene.project / "plan.json").stat().st_mode) == 0o600
-    assert scene.document["stack"] == "dev"
+    assert scene.plan_document["stack"] == "dev"
 
 
-def test_a_failed_preview_saves_none(scene: Scene) -> None:
-    scene.write_program(('"H100_SXM"', '"H1"'))
+def test_a_failed_preview_saves_none(scene: PlannedProject) -> None:
+    scene.edit_program(('"H100_SXM"', '"H1"'))
     ran = scene.run("preview", "--save-plan", "plan.json")
     assert ran.code == 1
     assert not (scene.project / "plan.json").exists()
 
 
-def test_a_file_that_cannot_be_written(scene: Scene) -> None:
+def test_a_file_that_cannot_be_written(scene: PlannedProject) -> None:
     (scene.project / "file").touch()
     ran = scene.run("preview", "--save-plan", "file/plan.json")
     assert ran.code == 1
@@ -137,27 +137,27 @@ def test_a_file_that_cannot_be_written(scene: Scene) -> None:
 
 
 @pytest.mark.slow
-def test_overtaken_by_another_run(made: Scene) -> None:
+def test_overtaken_by_another_run(made: PlannedProject) -> None:
     made.run("config", "set", "gpus", "24")
-    made.save()
+    made.save_plan()
     made.run("config", "set", "gpus", "32")
     assert made.run("up", "--yes").code == 0
     made.run("config", "set", "gpus", "24")
-    assert made.refused().splitlines() == [
+    assert made.apply_refused_plan().splitlines() == [
         "error: the plan plan.json is overtaken, and nothing was changed:",
         f"  state of {TRAIN} changed since the plan",
         f"  {NEW_PLAN_HINT}",
     ]
 
 
-def test_overtaken_by_the_configuration(scene: Scene) -> None:
-    scene.save()
+def test_overtaken_by_the_configuration(scene: PlannedProject) -> None:
+    scene.save_plan()
     scene.run("config", "set", "gpus", "24")
-    assert "\n  configuration key demo:gpus was set since the plan\n" in scene.refused()
+    assert "\n  configuration key demo:gpus was set since the plan\n" in scene.apply_refused_plan()
 
 
-def test_overtaken_by_the_program(scene: Scene) -> None:
-    scene.save()
-    scene.write_program(("    volume_id=data.id,\n", ""))
+def test_overtaken_by_the_program(scene: PlannedProject) -> None:
+    scene.save_plan()
+    scene.edit_program(("    volume_id=data.id,\n", ""))
     moved = f"{TRAIN} declares other inputs: volume_id and options: {FOLLOWING}"
-    assert f"\n  program: {moved}\n" in scene.refused()
+    assert f"\n  program: {moved}\n" in scene.apply_refused_plan()

@@ -6,7 +6,7 @@ import urllib.request
 from typing import Any
 
 import pytest
-from plan_scenes import Scene
+from plan_scenes import PlannedProject
 
 from gpuform.providers.emulator.together import ADMIN_KEY
 
@@ -39,7 +39,7 @@ CLUSTER = {
 LOOK = 600.0
 
 
-def send(scene: Scene, path: str, body: Any = None) -> Any:
+def send(scene: PlannedProject, path: str, body: Any = None) -> Any:
     data = None if body is None else json.dumps(body).encode()
     headers = {"Authorization": f"Bearer {ADMIN_KEY}", "Content-Type": "application/json"}
     request = urllib.request.Request(f"{scene.url}/{path}", data, headers)
@@ -47,15 +47,15 @@ def send(scene: Scene, path: str, body: Any = None) -> Any:
         return json.load(answer)
 
 
-def advance(scene: Scene, seconds: float) -> None:
+def advance(scene: PlannedProject, seconds: float) -> None:
     send(scene, "_emulator/clock", {"advance": seconds})
 
 
-def states(scene: Scene) -> set[str]:
+def states(scene: PlannedProject) -> set[str]:
     return {each["status"] for each in send(scene, "_emulator/objects")["scp"]["gpu_nodes"]}
 
 
-def show_all_gpus(scene: Scene) -> None:
+def show_all_gpus(scene: PlannedProject) -> None:
     """Lets Lens show every GPU of the pool: with its top five it can prove nothing of sixteen."""
     gpus = [
         {"nodeName": f"train-worker-{node}", "deviceId": gpu, "value": 0.4, "gpuModel": "H100"}
@@ -67,7 +67,7 @@ def show_all_gpus(scene: Scene) -> None:
 
 
 @pytest.fixture
-def pool(scene: Scene) -> tuple[Scene, str]:
+def pool(scene: PlannedProject) -> tuple[PlannedProject, str]:
     """The pool, whose Kubernetes is that of a cluster with workers of the same names; its id."""
     (scene.project / "__main__.py").write_text(
         "from gpuform.stacks import run\n\nrun('topology.yaml')\n"
@@ -85,7 +85,7 @@ def pool(scene: Scene) -> tuple[Scene, str]:
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_it_takes_as_many_looks_as_the_time_needs(pool: tuple[Scene, str]) -> None:
+def test_it_takes_as_many_looks_as_the_time_needs(pool: tuple[PlannedProject, str]) -> None:
     scene, _ = pool
     show_all_gpus(scene)
     for _ in range(3):
@@ -109,7 +109,9 @@ def test_it_takes_as_many_looks_as_the_time_needs(pool: tuple[Scene, str]) -> No
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_looks_of_a_dry_run_or_a_status_are_not_remembered(pool: tuple[Scene, str]) -> None:
+def test_looks_of_a_dry_run_or_a_status_are_not_remembered(
+    pool: tuple[PlannedProject, str],
+) -> None:
     scene, _ = pool
     show_all_gpus(scene)
     for _ in range(5):
@@ -120,7 +122,7 @@ def test_looks_of_a_dry_run_or_a_status_are_not_remembered(pool: tuple[Scene, st
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_a_job_or_a_busy_gpu_begins_the_time_anew(pool: tuple[Scene, str]) -> None:
+def test_a_job_or_a_busy_gpu_begins_the_time_anew(pool: tuple[PlannedProject, str]) -> None:
     scene, cluster = pool
     show_all_gpus(scene)
     pod = {"name": "train-0", "namespace": "ml", "node": "train-worker-1", "runs_for": 300}

@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
-from several_projects import topology, write_project, write_three
+from several_projects import build_topology, write_project, write_three_projects
 
 from gpuform.providers.emulator.server import environment, serve
 from gpuform.schemas.plan import StackCost
@@ -41,7 +41,7 @@ def three(project: Path, tmp_path: Path, salt: str, monkeypatch: pytest.MonkeyPa
     root = tmp_path / "three"
     root.mkdir()
     monkeypatch.chdir(root)
-    write_three(root, salt)
+    write_three_projects(root, salt)
     return root
 
 
@@ -193,7 +193,7 @@ def test_each_on_its_emulator(run: Any, three: Path) -> None:
     for folder in ("network", "apps"):
         if folder == "apps":
             (three / "apps/__main__.py").unlink()
-            (three / "apps/topology.yaml").write_text(topology("own"))
+            (three / "apps/topology.yaml").write_text(build_topology("own"))
         assert run("--cwd", folder, "stack", "init", "prod", "--emulate").code == 0
         ran = run("--cwd", folder, "up", "--yes", "--emulate", "--stack", "prod")
         assert ran.code == 0, ran.err

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from plan_scenes import Scene
+from plan_scenes import PlannedProject
 
 Run = Callable[..., Any]
 
@@ -39,9 +39,9 @@ def deep(project: Path) -> Path:
 
 @pytest.mark.slow
 def test_there_is_one_state_wherever_a_command_is_started(
-    made: Scene, deep: Path, monkeypatch: pytest.MonkeyPatch
+    made: PlannedProject, deep: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = made.requests
+    before = made.sent_changes
     for start in (lambda *command: made.run(*command, "--cwd", str(deep)), made.run):
         if start is made.run:
             monkeypatch.chdir(deep)
@@ -51,7 +51,7 @@ def test_there_is_one_state_wherever_a_command_is_started(
     assert made.run("config", "set", "gpus", "24").code == 0
     assert "gpus" in (made.project / "Pulumi.dev.yaml").read_text()
     assert made.run("up", "--yes").code == 0
-    assert len(made.requests) == len(before) + 1
+    assert len(made.sent_changes) == len(before) + 1
     assert made.run("destroy", "--yes").code == 0
     assert list(deep.iterdir()) == []
     # What is given on the command line or in the environment starts at the current folder.

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from several_projects import topology, write_project, write_three
+from several_projects import build_topology, write_project, write_three_projects
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def three(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     root = tmp_path / "three"
     root.mkdir()
     monkeypatch.chdir(root)
-    write_three(root)
+    write_three_projects(root)
     return root
 
 
@@ -44,7 +44,7 @@ def test_some_of_them(run: Any, three: Path) -> None:
 
 def test_all_problems_at_once_with_their_places(run: Any, three: Path) -> None:
     (three / "clusters/gates.yaml").write_text("gates: []\n")
-    (three / "network/topology.yaml").write_text(topology("data") + "clutsers: {}\n")
+    (three / "network/topology.yaml").write_text(build_topology("data") + "clutsers: {}\n")
     (three / "apps/__main__.py").write_text("import pulumi\npulumi.StackReference('none')\n")
     write_project(three, "broken")
     (three / "broken/Pulumi.yaml").write_text("name: broken\nruntime: go\n")
@@ -65,7 +65,7 @@ def test_all_problems_at_once_with_their_places(run: Any, three: Path) -> None:
 def test_the_other_formats(run: Any, three: Path, form: str) -> None:
     ran = run("validate", "--all", "--format", form)
     assert ran.code == 0
-    (three / "network/topology.yaml").write_text(topology("data"))
+    (three / "network/topology.yaml").write_text(build_topology("data"))
     ran = run("validate", "--all", "--format", form)
     assert ran.code == 1
     assert "no output volume" in ran.out

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
-from plan_scenes import Scene
+from plan_scenes import PlannedProject
 
 from gpuform.providers.emulator.server import environment, serve
 from gpuform.providers.environment import StackEnvironment, read_environment, record_environment
@@ -33,7 +33,7 @@ COMMANDS = (
 )
 
 
-def set_world(scene: Scene, world: StackEnvironment | None, stack: str = "dev") -> None:
+def set_world(scene: PlannedProject, world: StackEnvironment | None, stack: str = "dev") -> None:
     records = open_intents(Backend.open(f"file://{scene.project}", {}), "demo", stack).records
     if world is None:
         records.delete("world")
@@ -46,13 +46,13 @@ def identity(url: str) -> str:
         return str(json.load(answer)["emulator"])
 
 
-def world(scene: Scene, stack: str = "dev") -> StackEnvironment | None:
+def world(scene: PlannedProject, stack: str = "dev") -> StackEnvironment | None:
     backend = Backend.open(f"file://{scene.project}", {})
     return read_environment(open_intents(backend, "demo", stack).records)
 
 
 @pytest.fixture
-def real(made: Scene, monkeypatch: pytest.MonkeyPatch) -> Scene:
+def real(made: PlannedProject, monkeypatch: pytest.MonkeyPatch) -> PlannedProject:
     """A stack whose platform counts as real: no process follows the clock of its emulator."""
     set_world(made, None)
     monkeypatch.delenv("GPUFORM_CLOCK")
@@ -66,23 +66,25 @@ def elsewhere() -> Iterator[str]:
         yield server.url
 
 
-def assert_all_are_refused(scene: Scene, *flags: str, told: tuple[str, ...]) -> None:
-    before = scene.state, scene.requests
+def assert_all_are_refused(scene: PlannedProject, *flags: str, told: tuple[str, ...]) -> None:
+    before = scene.state_file, scene.sent_changes
     for command in COMMANDS:
         ran = scene.run(*command, *flags)
         assert ran.code not in (0, 2), command
         assert all(each in ran.err for each in told), (command, ran.err)
-        assert (scene.state, scene.requests) == before, command
+        assert (scene.state_file, scene.sent_changes) == before, command
 
 
 @pytest.mark.slow
-def test_a_real_stack_is_not_emulated(real: Scene) -> None:
+def test_a_real_stack_is_not_emulated(real: PlannedProject) -> None:
     why = "the stack lives on real platforms, and this run would be on the emulator"
     assert_all_are_refused(real, "--emulate", told=(why, "gpuform stack init NAME --emulate"))
 
 
 @pytest.mark.slow
-def test_an_emulated_stack_is_not_real(made: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_emulated_stack_is_not_real(
+    made: PlannedProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("GPUFORM_CLOCK")
     why = "the stack lives on the emulator, and this run would ask real platforms"
     assert_all_are_refused(made, told=(why, "add --emulate"))
@@ -90,7 +92,7 @@ def test_an_emulated_stack_is_not_real(made: Scene, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.slow
 def test_a_stack_of_one_emulator_is_not_on_another_one(
-    made: Scene, elsewhere: str, monkeypatch: pytest.MonkeyPatch
+    made: PlannedProject, elsewhere: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours = identity(made.url)
     for name, value in environment(elsewhere).items():
@@ -100,16 +102,16 @@ def test_a_stack_of_one_emulator_is_not_on_another_one(
 
 
 @pytest.mark.slow
-def test_a_stack_of_one_emulator_is_not_on_that_of_its_project(made: Scene) -> None:
-    before = made.state
+def test_a_stack_of_one_emulator_is_not_on_that_of_its_project(made: PlannedProject) -> None:
+    before = made.state_file
     ran = made.run("destroy", "--yes", "--emulate")
     assert ran.code == 1
     assert "this run would be on another one" in ran.err
-    assert made.state == before
+    assert made.state_file == before
 
 
 def test_an_emulator_that_is_not_the_expected_one_is_refused(
-    scene: Scene, elsewhere: str, monkeypatch: pytest.MonkeyPatch
+    scene: PlannedProject, elsewhere: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another emulator has taken the port since the variables were set."""
     monkeypatch.setenv("GPUFORM_EMULATOR", identity(elsewhere))
@@ -117,12 +119,12 @@ def test_an_emulator_that_is_not_the_expected_one_is_refused(
     assert ran.code == 1
     told = f"the emulator at {scene.url} is {identity(scene.url)}, and GPUFORM_EMULATOR names"
     assert told in ran.err + ran.out
-    assert [each for each in scene.requests if "_emulator" not in each] == []
+    assert [each for each in scene.sent_changes if "_emulator" not in each] == []
 
 
 @pytest.mark.slow
 def test_a_stack_without_a_recorded_emulator_belongs_to_the_first_one_and_says_so(
-    made: Scene,
+    made: PlannedProject,
 ) -> None:
     set_world(made, StackEnvironment(True))
     ran = made.run("refresh", "--yes")
@@ -134,7 +136,7 @@ def test_a_stack_without_a_recorded_emulator_belongs_to_the_first_one_and_says_s
 
 
 @pytest.mark.slow
-def test_a_new_stack_belongs_to_the_first_emulator_without_a_word(scene: Scene) -> None:
+def test_a_new_stack_belongs_to_the_first_emulator_without_a_word(scene: PlannedProject) -> None:
     assert scene.run("stack", "init", "trial", "--emulate").code == 0
     ran = scene.run("up", "--yes")
     assert ran.code == 0
@@ -144,7 +146,7 @@ def test_a_new_stack_belongs_to_the_first_emulator_without_a_word(scene: Scene) 
 
 @pytest.mark.slow
 def test_a_platform_at_another_address_is_another_world(
-    real: Scene, elsewhere: str, monkeypatch: pytest.MonkeyPatch
+    real: PlannedProject, elsewhere: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOGETHER_BASE_URL", f"{elsewhere}/together")
     why = f"are at {real.url}/together/v1, and together would be asked at {elsewhere}"
@@ -153,7 +155,7 @@ def test_a_platform_at_another_address_is_another_world(
 
 @pytest.mark.slow
 def test_a_real_stack_does_not_go_by_the_clock_of_an_emulator(
-    real: Scene, elsewhere: str, monkeypatch: pytest.MonkeyPatch
+    real: PlannedProject, elsewhere: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GPUFORM_CLOCK", elsewhere)
     why = f"real platforms, and GPUFORM_CLOCK names an emulator's clock at {elsewhere}"
@@ -162,7 +164,7 @@ def test_a_real_stack_does_not_go_by_the_clock_of_an_emulator(
 
 @pytest.mark.slow
 def test_a_real_ttl_is_not_over_by_the_clock_of_an_emulator(
-    real: Scene, elsewhere: str, monkeypatch: pytest.MonkeyPatch
+    real: PlannedProject, elsewhere: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The variable is left over in the shell; the emulator's clock is 30 days ahead."""
     program = real.project / "__main__.py"
@@ -170,25 +172,25 @@ def test_a_real_ttl_is_not_over_by_the_clock_of_an_emulator(
     assert real.run("up", "--yes").code == 0
     with urlopen(Request(f"{elsewhere}/_emulator/clock", b'{"advance": 2592000}')):
         monkeypatch.setenv("GPUFORM_CLOCK", elsewhere)
-    before = real.state, real.requests
+    before = real.state_file, real.sent_changes
     assert real.run("expire", "--yes").code == 1
-    assert (real.state, real.requests) == before
+    assert (real.state_file, real.sent_changes) == before
 
 
 @pytest.mark.slow
 def test_a_new_stack_on_real_platforms_does_not_go_by_the_clock_of_an_emulator(
-    scene: Scene, elsewhere: str, monkeypatch: pytest.MonkeyPatch
+    scene: PlannedProject, elsewhere: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GPUFORM_CLOCK", elsewhere)
     ran = scene.run("up", "--yes")
     assert ran.code == 1
     assert f"GPUFORM_CLOCK names an emulator's clock at {elsewhere}" in ran.err
-    assert scene.requests == []
+    assert scene.sent_changes == []
 
 
 @pytest.mark.slow
 def test_an_address_that_is_meant_is_taken_over(
-    real: Scene, monkeypatch: pytest.MonkeyPatch
+    real: PlannedProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another name of the same machine is another address."""
     moved = real.url.replace("127.0.0.1", "localhost")
@@ -199,40 +201,42 @@ def test_an_address_that_is_meant_is_taken_over(
 
 
 @pytest.mark.slow
-def test_a_state_of_unknown_world_is_not_emulated(real: Scene) -> None:
+def test_a_state_of_unknown_world_is_not_emulated(real: PlannedProject) -> None:
     set_world(real, None)
-    before = real.state
+    before = real.state_file
     ran = real.run("destroy", "--yes", "--emulate")
     assert ran.code == 1
     assert "nothing says that the resources of stack dev are on the emulator" in ran.err
-    assert real.state == before
+    assert real.state_file == before
 
 
 @pytest.mark.slow
-def test_a_stack_is_made_on_the_emulator(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stack_is_made_on_the_emulator(
+    scene: PlannedProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("GPUFORM_CLOCK")
     told = scene.run("stack", "init", "trial", "--emulate")
     assert (told.code, told.out) == (0, "Stack trial is made on the emulator and selected.\n")
     refused = scene.run("up", "--yes")
     assert "the stack lives on the emulator" in refused.err
-    assert scene.requests == []
+    assert scene.sent_changes == []
     assert scene.run("up", "--yes", "--emulate").code == 0
 
 
-def test_a_look_decides_nothing(scene: Scene) -> None:
+def test_a_look_decides_nothing(scene: PlannedProject) -> None:
     """What was only previewed on the emulator may still become a real stack."""
     assert scene.run("preview").code == 0
     assert world(scene) is None
 
 
-def test_the_world_goes_along_with_a_new_name(made: Scene) -> None:
+def test_the_world_goes_along_with_a_new_name(made: PlannedProject) -> None:
     assert made.run("stack", "rename", "prod").code == 0
     assert world(made, "prod") == StackEnvironment(True, emulator=identity(made.url))
     assert world(made) is None
 
 
 @pytest.mark.slow
-def test_a_removed_stack_leaves_no_world(made: Scene) -> None:
+def test_a_removed_stack_leaves_no_world(made: PlannedProject) -> None:
     assert made.run("destroy", "--yes", "--skip-preview").code == 0
     assert made.run("stack", "rm", "dev", "--yes").code == 0
     assert made.run("stack", "init", "dev").code == 0
@@ -240,24 +244,24 @@ def test_a_removed_stack_leaves_no_world(made: Scene) -> None:
 
 
 @pytest.mark.slow
-def test_resources_do_not_move_to_another_world(made: Scene) -> None:
+def test_resources_do_not_move_to_another_world(made: PlannedProject) -> None:
     assert made.run("stack", "init", "prod").code == 0
     set_world(made, StackEnvironment(False, {"together": "https://api.together.ai/v1"}), "prod")
-    before = made.state
+    before = made.state_file
     moved = made.run("state", "move", "--source", "dev", "--dest", "prod", "data", "--yes")
     assert moved.code == 1, moved.out
     assert "one of the two stacks lives on the emulator" in moved.err
-    assert made.state == before
+    assert made.state_file == before
 
 
 @pytest.mark.slow
-def test_every_screen_of_an_emulated_stack_says_so(made: Scene) -> None:
+def test_every_screen_of_an_emulated_stack_says_so(made: PlannedProject) -> None:
     assert "Previewing update (dev, emulated):" in made.run("preview").out
     assert "Updating (dev, emulated):" in made.run("up", "--yes").out
     assert "Stack dev lives on the emulator: nothing of it is real." in made.run("status").out
     assert made.run("status", "--json").json["emulated"] is True
-    made.save()
-    assert made.document["emulated"] is True
+    made.save_plan()
+    assert made.plan_document["emulated"] is True
     for form in ("text", "markdown", "github", "html"):
         assert "demo/dev (emulated)" in made.run("review", "plan.json", "--format", form).out
     assert "demo/dev (emulated)" in made.run("drift").out
@@ -265,7 +269,7 @@ def test_every_screen_of_an_emulated_stack_says_so(made: Scene) -> None:
 
 @pytest.mark.slow
 def test_the_state_of_an_emulated_stack_is_shown_without_a_flag(
-    made: Scene, monkeypatch: pytest.MonkeyPatch
+    made: PlannedProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("GPUFORM_CLOCK")
     ran = made.run("status")
@@ -275,21 +279,21 @@ def test_the_state_of_an_emulated_stack_is_shown_without_a_flag(
 
 
 @pytest.mark.slow
-def test_a_real_stack_says_nothing_of_it(real: Scene) -> None:
+def test_a_real_stack_says_nothing_of_it(real: PlannedProject) -> None:
     for command in ("preview", "status", "drift"):
         ran = real.run(command)
         assert ran.code == 0
         assert "emulat" not in ran.out + ran.err
 
 
-def test_a_damaged_record_is_an_error(made: Scene) -> None:
+def test_a_damaged_record_is_an_error(made: PlannedProject) -> None:
     open_intents(Backend.open(f"file://{made.project}", {}), "demo", "dev").records.write(
         "world", {"nonsense": 1}
     )
     ran = made.run("preview")
     assert ran.code == 1
     assert "world is damaged" in ran.err
-    assert json.loads(made.state)["checkpoint"]
+    assert json.loads(made.state_file)["checkpoint"]
 
 
 @pytest.mark.slow

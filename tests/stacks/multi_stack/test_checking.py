@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
-from several_projects import CLUSTERS, NETWORK, topology, write_project, write_three
+from several_projects import CLUSTERS, NETWORK, build_topology, write_project, write_three_projects
 
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.multi_stack import StackOrder, check_workspace, find_workspace
@@ -18,13 +18,13 @@ def problems(names: list[str] | None = None) -> list[str]:
 
 
 def test_nothing(root: Path) -> None:
-    write_three(root)
+    write_three_projects(root)
     assert problems() == []
 
 
 def test_an_output_that_the_other_topology_has_not(root: Path) -> None:
-    write_three(root)
-    (root / "network/topology.yaml").write_text(topology(outputs={"volumes": "1"}))
+    write_three_projects(root)
+    (root / "network/topology.yaml").write_text(build_topology(outputs={"volumes": "1"}))
     assert problems() == [
         (
             "clusters/topology.yaml:10:13: the stack of stack_references.network has no output "
@@ -34,7 +34,7 @@ def test_an_output_that_the_other_topology_has_not(root: Path) -> None:
 
 
 def test_an_output_that_a_program_reads_and_the_other_has_not(root: Path) -> None:
-    write_three(root)
+    write_three_projects(root)
     (root / "clusters/topology.yaml").write_text(CLUSTERS.replace("  base:", "  bases:"))
     assert problems() == [
         (
@@ -44,12 +44,12 @@ def test_an_output_that_a_program_reads_and_the_other_has_not(root: Path) -> Non
     ]
     (root / "clusters/topology.yaml").write_text(CLUSTERS.replace("  base:", "  xyz:"))
     assert problems()[0].endswith(": there is xyz")
-    (root / "clusters/topology.yaml").write_text(topology("scratch"))
+    (root / "clusters/topology.yaml").write_text(build_topology("scratch"))
     assert problems()[0].endswith(": it has none")
 
 
 def test_an_output_that_a_program_has_not(root: Path) -> None:
-    write_three(root)
+    write_three_projects(root)
     (root / "network/topology.yaml").unlink()
     (root / "network/__main__.py").write_text("import pulumi\npulumi.export('volumes', 1)\n")
     assert len(problems()) == 1
@@ -58,7 +58,7 @@ def test_an_output_that_a_program_has_not(root: Path) -> None:
 
 
 def test_what_is_broken_is_told_once_and_no_output_is_missed(root: Path) -> None:
-    write_three(root)
+    write_three_projects(root)
     (root / "network/topology.yaml").write_text("shared_volumes: [\n")
     (problem,) = problems()
     assert problem.startswith("network/topology.yaml:2:1: ")
@@ -68,7 +68,7 @@ def test_what_is_broken_is_told_once_and_no_output_is_missed(root: Path) -> None
 
 
 def test_every_stack_is_checked_with_its_own_settings(root: Path) -> None:
-    text = topology() + "config: {gpus: {type: integer}}\n"
+    text = build_topology() + "config: {gpus: {type: integer}}\n"
     write_project(root, "one", {"topology.yaml": text}, stacks=("dev", "prod"))
     (root / "one/Pulumi.prod.yaml").write_text("config:\n  one:gpus: many\n")
     (problem,) = problems()
@@ -78,7 +78,7 @@ def test_every_stack_is_checked_with_its_own_settings(root: Path) -> None:
 
 @pytest.mark.parametrize("text", ["config: [", "config: 5", "- 1"])
 def test_settings_that_cannot_be_used(root: Path, text: str) -> None:
-    write_three(root)
+    write_three_projects(root)
     (root / "clusters/Pulumi.prod.yaml").write_text(text)
     (problem,) = problems()
     assert problem.startswith("clusters/Pulumi.prod.yaml:1:")
@@ -93,19 +93,19 @@ def test_a_project_without_a_program(root: Path) -> None:
 
 
 def test_the_program_is_what_a_run_takes_for_it(root: Path) -> None:
-    write_three(root)
+    write_three_projects(root)
     broken = "clutsers: {}\n"
     (root / "apps/topology.yaml").write_text(broken)
     assert problems() == [], "the Python program is run, and this file is not"
     (root / "apps/__main__.py").write_text("from gpuform.stacks import run\nrun()\n")
     assert problems()[0].startswith("apps/topology.yaml:1:1: clutsers is not known")
-    (root / "apps/other.yaml").write_text(topology(outputs={"a": "1"}))
+    (root / "apps/other.yaml").write_text(build_topology(outputs={"a": "1"}))
     (root / "apps/__main__.py").write_text("from gpuform.stacks import run\nrun('other.yaml')\n")
     assert problems() == []
 
 
 def test_the_outputs_of_a_program_with_a_topology_inside_are_not_known(root: Path) -> None:
-    write_three(root)
+    write_three_projects(root)
     text = "import os\nfrom gpuform.stacks import run\nos.getcwd()\nrun('topology.yaml')\n"
     (root / "network/__main__.py").write_text(text)
     assert problems() == []
@@ -131,7 +131,7 @@ def test_where_no_stack_has_settings_none_is_made_yet(root: Path) -> None:
 
 
 def test_the_gates_and_prices_of_each_project_and_of_all(root: Path) -> None:
-    write_three(root)
+    write_three_projects(root)
     (root / "network/gates.yaml").write_text("gates: {Big: {protected: ['*']}}\n")
     (root / "network/prices.yaml").write_text("currency: 5\n")
     (root / "clusters/gates.yaml").write_text("gates: []\n")
@@ -155,8 +155,8 @@ def test_the_gates_and_prices_of_each_project_and_of_all(root: Path) -> None:
 
 
 def test_what_is_chosen_alone_is_checked(root: Path) -> None:
-    write_three(root)
-    (root / "network/topology.yaml").write_text(topology("data") + "clutsers: {}\n")
+    write_three_projects(root)
+    (root / "network/topology.yaml").write_text(build_topology("data") + "clutsers: {}\n")
     (root / "apps/__main__.py").write_text("import pulumi\npulumi.StackReference('none')\n")
     assert problems(["clusters/prod"]) == [], "what a broken topology gives out, nobody knows"
     assert len(problems(["network/prod"])) == 1

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from several_projects import topology, write_project, write_three
+from several_projects import build_topology, write_project, write_three_projects
 
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.multi_stack import MultiStackError, StackOrder, find_workspace, select_stacks
@@ -52,7 +52,7 @@ def chosen(*filters: str) -> set[str]:
     ],
 )
 def test_names_and_folders(root: Path, filters: list[str], expected: set[str] | None) -> None:
-    write_three(root)
+    write_three_projects(root)
     if expected is None:
         with pytest.raises(MultiStackError, match=r"means none of the stacks|is not understood"):
             chosen(*filters)
@@ -65,14 +65,14 @@ def test_a_folder_whose_name_has_signs_of_patterns(
 ) -> None:
     odd = root / "a[b]c"
     odd.mkdir()
-    write_three(odd)
+    write_three_projects(odd)
     monkeypatch.chdir(odd)
     assert chosen("./net*") == {"network/prod"}
     assert chosen("./network") == {"network/prod"}
 
 
 def test_a_folder_by_another_way(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_three(root)
+    write_three_projects(root)
     (root.parent / "link").symlink_to(root)
     monkeypatch.chdir(root.parent / "link")
     assert chosen(str(root / "network")) == {"network/prod"}
@@ -97,7 +97,7 @@ def git(root: Path, monkeypatch: pytest.MonkeyPatch) -> Git:
         )
         return done.stdout
 
-    write_three(root)
+    write_three_projects(root)
     run("init", "--quiet", "--initial-branch", "main")
     run("add", "--all")
     run("commit", "--quiet", "--message", "all")
@@ -136,7 +136,7 @@ def test_what_the_base_got_meanwhile_is_not_of_the_branch(git: Git, root: Path) 
 
 
 def test_what_is_not_committed_counts(git: Git, root: Path) -> None:
-    (root / "network/topology.yaml").write_text(topology("other"))
+    (root / "network/topology.yaml").write_text(build_topology("other"))
     (root / "apps/new file \N{SNOWMAN}.txt").write_text("")
     assert chosen("[main]") == {"network/prod", "apps/prod"}
     assert chosen("[main...change]") == set(), "two commits are compared"
@@ -179,11 +179,11 @@ def test_the_settings_in_a_folder_elsewhere(git: Git, root: Path) -> None:
 
 
 def test_what_topologies_include_touches_them(git: Git, root: Path) -> None:
-    part = topology("shared")
+    part = build_topology("shared")
     (root / "parts").mkdir()
     (root / "parts/inner.yaml").write_text(part)
     (root / "parts/outer.yaml").write_text("include: [inner.yaml]\n")
-    (root / "network/common.yaml").write_text(topology("common"))
+    (root / "network/common.yaml").write_text(build_topology("common"))
     (root / "network/topology.yaml").write_text("include: [../parts/outer.yaml]\noutputs: {a: 1}\n")
     (root / "clusters/topology.yaml").write_text("include: [../network/common.yaml]\n")
     git("add", "--all")
@@ -192,19 +192,19 @@ def test_what_topologies_include_touches_them(git: Git, root: Path) -> None:
     change(git, root / "parts/inner.yaml", part + "# changed\n")
     assert chosen("[main]") == {"network/prod"}, "though only its part names the file"
     git("branch", "--force", "main")
-    change(git, root / "network/common.yaml", topology("common") + "# changed\n")
+    change(git, root / "network/common.yaml", build_topology("common") + "# changed\n")
     assert chosen("[main]") == {"network/prod", "clusters/prod"}
 
 
 def test_what_modules_are_of_touches_who_includes_them(git: Git, root: Path) -> None:
     include = "include:\n  - {module: ../modules/site.yaml, name: west}\n"
     (root / "modules").mkdir()
-    (root / "modules/site.yaml").write_text("inputs: {}\n" + topology("inside"))
+    (root / "modules/site.yaml").write_text("inputs: {}\n" + build_topology("inside"))
     (root / "network/topology.yaml").write_text(include)
     git("add", "--all")
     git("commit", "--quiet", "--message", "module")
     git("branch", "--force", "main")
-    change(git, root / "modules/site.yaml", "inputs: {}\n" + topology("other"))
+    change(git, root / "modules/site.yaml", "inputs: {}\n" + build_topology("other"))
     assert chosen("[main]") == {"network/prod"}
 
 
@@ -242,7 +242,7 @@ def test_a_project_around_others(git: Git, root: Path) -> None:
 def test_a_repository_above(git: Git, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     below = root / "below"
     below.mkdir()
-    write_three(below)
+    write_three_projects(below)
     git("add", "--all")
     git("commit", "--quiet", "--message", "below")
     git("branch", "--force", "main")
@@ -279,7 +279,7 @@ def test_a_branch_of_any_name(git: Git, root: Path) -> None:
 
 
 def test_no_repository_and_no_git(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_three(root)
+    write_three_projects(root)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(root.parent))
     with pytest.raises(MultiStackError, match="git cannot tell what was changed"):
         chosen("[main]")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from several_projects import topology, write_project, write_three
+from several_projects import build_topology, write_project, write_three_projects
 
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.multi_stack import (
@@ -97,7 +97,7 @@ def order_of(root: Path) -> tuple[StackOrder, list[str]]:
 
 
 def test_references_make_the_order(root: Path) -> None:
-    write_three(root)
+    write_three_projects(root)
     order, problems = order_of(root)
     assert problems == []
     assert sort_by_dependencies(order.dependencies) == [
@@ -125,10 +125,10 @@ def test_after_makes_the_order_too(root: Path) -> None:
 
 @pytest.mark.parametrize("way", ["topology", "after"])
 def test_a_circle_is_told_where_it_is_written(root: Path, way: str) -> None:
-    write_three(root)
+    write_three_projects(root)
     if way == "topology":
         reads = {"apps": "organization/apps/prod"}
-        (root / "network/topology.yaml").write_text(topology(reads=reads))
+        (root / "network/topology.yaml").write_text(build_topology(reads=reads))
     else:
         text = (root / "stacks.yaml").read_text() + "    after: [apps/prod]\n"
         (root / "stacks.yaml").write_text(text)
@@ -141,14 +141,14 @@ def test_a_circle_is_told_where_it_is_written(root: Path, way: str) -> None:
 
 def test_a_stack_may_read_itself(root: Path) -> None:
     reads = {"own": "prod", "same": "organization/one/prod"}
-    write_project(root, "one", {"topology.yaml": topology(reads=reads)})
+    write_project(root, "one", {"topology.yaml": build_topology(reads=reads)})
     order, problems = order_of(root)
     assert (problems, order.dependencies) == ([], {"one/prod": {}})
 
 
 def test_a_stack_that_is_nowhere(root: Path) -> None:
     reads = {"a": "organization/none/prod", "b": "dev", "c": "acme/one/prod", "d": "a/b/c/d"}
-    write_project(root, "one", {"topology.yaml": topology(reads=reads)})
+    write_project(root, "one", {"topology.yaml": build_topology(reads=reads)})
     assert order_of(root)[1] == [
         "one/topology.yaml:2:6: one/prod reads none/prod, and there is no such stack",
         "one/topology.yaml:3:6: one/prod reads one/dev, and there is no such stack",
@@ -159,7 +159,7 @@ def test_a_stack_that_is_nowhere(root: Path) -> None:
 
 def test_a_stack_of_the_backend_that_is_not_among_them(root: Path) -> None:
     reads = {"a": "organization/elsewhere/prod"}
-    write_project(root, "one", {"topology.yaml": topology(reads=reads)})
+    write_project(root, "one", {"topology.yaml": build_topology(reads=reads)})
     path = root / "state/.pulumi/stacks/elsewhere/prod.json"
     path.parent.mkdir(parents=True)
     path.write_text("{}")
@@ -169,7 +169,7 @@ def test_a_stack_of_the_backend_that_is_not_among_them(root: Path) -> None:
 
 
 def test_a_reference_into_another_backend(root: Path) -> None:
-    write_three(root)
+    write_three_projects(root)
     write_project(root, "network", backend="s3://states?awssdk=v2&key=secret")
     problems = order_of(root)[1]
     assert problems == [
@@ -182,20 +182,22 @@ def test_a_reference_into_another_backend(root: Path) -> None:
 
 def test_a_bucket_is_not_asked(root: Path) -> None:
     reads = {"a": "organization/elsewhere/prod"}
-    files = {"topology.yaml": topology(reads=reads)}
+    files = {"topology.yaml": build_topology(reads=reads)}
     write_project(root, "one", files, backend="s3://no-such-bucket")
     assert order_of(root)[1] == []
 
 
 def test_a_backend_without_its_folder(root: Path) -> None:
     reads = {"a": "organization/elsewhere/prod"}
-    write_project(root, "one", {"topology.yaml": topology(reads=reads)}, backend="file://./none")
+    write_project(
+        root, "one", {"topology.yaml": build_topology(reads=reads)}, backend="file://./none"
+    )
     (problem,) = order_of(root)[1]
     assert problem.startswith("one/topology.yaml:2:6: the backend file:///")
 
 
 def test_a_name_from_the_configuration(root: Path) -> None:
-    text = topology(reads={"net": '"{{ config.net }}"'}) + "config: {net: {}}\n"
+    text = build_topology(reads={"net": '"{{ config.net }}"'}) + "config: {net: {}}\n"
     write_project(root, "one", {"topology.yaml": text})
     write_project(root, "net")
     order, problems = order_of(root)
@@ -206,7 +208,7 @@ def test_a_name_from_the_configuration(root: Path) -> None:
 
 
 def test_a_name_from_the_stack_itself(root: Path) -> None:
-    text = topology(reads={"net": '"organization/net/{{ pulumi.stack }}"'})
+    text = build_topology(reads={"net": '"organization/net/{{ pulumi.stack }}"'})
     write_project(root, "one", {"topology.yaml": text}, stacks=("dev", "prod"))
     write_project(root, "net", stacks=("dev", "prod"))
     order, problems = order_of(root)
@@ -216,7 +218,7 @@ def test_a_name_from_the_stack_itself(root: Path) -> None:
 
 
 def test_a_topology_outside_of_its_project(root: Path) -> None:
-    text = topology(reads={"net": '"{{ config.net }}"'}) + "config: {net: {}}\n"
+    text = build_topology(reads={"net": '"{{ config.net }}"'}) + "config: {net: {}}\n"
     write_project(root, "one")
     write_project(root, "net")
     project = root / "one/Pulumi.yaml"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from several_projects import write_project, write_three
+from several_projects import write_project, write_three_projects
 
 from gpuform.stacks.document.diagnostics import Diagnostics
 from gpuform.stacks.multi_stack import (
@@ -33,7 +33,7 @@ def problems_of(root: Path, text: str) -> list[str]:
 
 
 def test_the_file_upwards_names_them(root: Path) -> None:
-    write_three(root)
+    write_three_projects(root)
     estate = read_workspace(root / "network", os.environ)
     assert list(estate.stacks) == ["apps/prod", "clusters/prod", "network/prod"]
     assert (estate.root, estate.file) == (root, root / "stacks.yaml")
@@ -52,7 +52,7 @@ def test_without_the_file_every_stack_with_settings_below(root: Path) -> None:
 
 
 def test_a_tree_may_have_projects_of_other_languages_beside(root: Path) -> None:
-    write_three(root)
+    write_three_projects(root)
     (root / "stacks.yaml").unlink(missing_ok=True)
     other = root / "website"
     other.mkdir()
@@ -143,7 +143,7 @@ def test_projects_with_one_name(root: Path) -> None:
 
 
 def test_a_broken_project_is_one_problem_among_others(root: Path) -> None:
-    write_three(root)
+    write_three_projects(root)
     (root / "network/Pulumi.yaml").write_text("runtime: python\n")
     (root / "apps/Pulumi.yaml").write_text("name: apps\nruntime: nodejs\n")
     estate, problems = found_in(root)

@@ -1,4 +1,4 @@
-"""A project with a stack that lives on an emulator, for operations in this process."""
+"""Provide a project with a stack on an emulator, for operations in this process."""
 
 import os
 import signal
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from automated import MAIN, TOPOLOGY, World
+from automated import MAIN, TOPOLOGY, AutomatedStack
 
 from gpuform.providers.emulator.server import environment, serve
 from gpuform.stacks.operations import create_stack
@@ -17,14 +17,14 @@ _VARIABLES = ("PULUMI_", "TOGETHER_", "TENSORONE_", "GPUFORM_")
 
 
 @pytest.fixture
-def world(
+def automated_stack(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> Iterator[World]:
-    """The stack's variables are its own: the environment of the process has none of them.
+) -> Iterator[AutomatedStack]:
+    """Yield a stack whose variables are not in the process's environment.
 
-    No operation prints, nor changes anything that others in this process go by.
+    Checks that no operation prints, nor changes anything of this process.
     """
-    for name in [each for each in os.environ if each.startswith(_VARIABLES)]:
+    for name in [name for name in os.environ if name.startswith(_VARIABLES)]:
         monkeypatch.delenv(name)
     folder = tmp_path / "project"
     folder.mkdir()
@@ -37,13 +37,15 @@ def world(
             "PULUMI_HOME": str(tmp_path / "home"),
             "PULUMI_CONFIG_PASSPHRASE": "",
         }
-        before = _process()
-        yield World(create_stack("dev", work_dir=folder, env_vars=variables), folder, server.url)
-        assert _process() == before
+        before = _describe_process()
+        yield AutomatedStack(
+            create_stack("dev", work_dir=folder, env_vars=variables), folder, server.url
+        )
+        assert _describe_process() == before
         assert capfd.readouterr() == ("", "")
 
 
-def _process() -> Any:
-    handlers = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
+def _describe_process() -> Any:
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     environ = {k: v for k, v in os.environ.items() if k != "PYTEST_CURRENT_TEST"}
     return Path.cwd(), environ, handlers, list(sys.path), list(sys.argv)

@@ -1,4 +1,4 @@
-"""Operations from Python: options in, a typed result out, events and questions on the way."""
+"""Operations from Python: options in, a typed result out, events and questions meanwhile."""
 
 import json
 import subprocess
@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from automated import TOPOLOGY, World
+from automated import TOPOLOGY, AutomatedStack
 
 from gpuform.schemas.plan import Plan, PlanAction
 from gpuform.stacks import operations
@@ -41,158 +41,170 @@ from gpuform.stacks.operations import (
 )
 
 
-def declare(world: World, text: str) -> None:
-    (world.folder / "topology.yaml").write_text(text)
+def write_topology(automated_stack: AutomatedStack, text: str) -> None:
+    (automated_stack.folder / "topology.yaml").write_text(text)
 
 
-def state(world: World) -> bytes:
-    return (world.folder / ".pulumi/stacks/demo/dev.json").read_bytes()
+def read_state(automated_stack: AutomatedStack) -> bytes:
+    return (automated_stack.folder / ".pulumi/stacks/demo/dev.json").read_bytes()
 
 
 class TestRuns:
-    def test_a_preview_changes_nothing(self, world: World) -> None:
-        before = state(world)
-        result = preview(world.stack)
+    def test_a_preview_changes_nothing(self, automated_stack: AutomatedStack) -> None:
+        before = read_state(automated_stack)
+        result = preview(automated_stack.stack)
         assert result.reason is ExitReason.SUCCEEDED
         assert result.preview
         assert result.has_changes
         assert result.changes["create"] == 3
         assert result.plan is not None
         assert [each.action for each in result.plan.changes] == [PlanAction.CREATE] * 2
-        assert state(world) == before
-        assert world.clusters == []
+        assert read_state(automated_stack) == before
+        assert automated_stack.clusters == []
 
     @pytest.mark.slow
     @pytest.mark.sampled(1)
-    def test_up_to_destroy(self, world: World) -> None:
-        made = up(world.stack)
-        assert made.succeeded
-        assert not made.preview
-        assert made.outputs["status"] == OutputValue("Ready", secret=False)
-        assert outputs(world.stack) == made.outputs
-        assert [each["status"] for each in world.clusters] == ["Ready"]
+    def test_up_and_destroy(self, automated_stack: AutomatedStack) -> None:
+        up_result = up(automated_stack.stack)
+        assert up_result.succeeded
+        assert not up_result.preview
+        assert up_result.outputs["status"] == OutputValue("Ready", secret=False)
+        assert outputs(automated_stack.stack) == up_result.outputs
+        assert [each["status"] for each in automated_stack.clusters] == ["Ready"]
 
-        again = up(world.stack, RunOptions(expect_no_changes=True))
-        assert again.succeeded
-        assert set(again.changes) == {"same"}
+        second_result = up(automated_stack.stack, RunOptions(expect_no_changes=True))
+        assert second_result.succeeded
+        assert set(second_result.changes) == {"same"}
 
-        shown = status(world.stack, refresh=True)
-        assert [each.name for each in shown.resources] == ["data", "train"]
+        stack_status = status(automated_stack.stack, refresh=True)
+        assert [each.name for each in stack_status.resources] == ["data", "train"]
 
-        gone = destroy(world.stack)
-        assert gone.succeeded
-        assert gone.changes["delete"] == 3
-        assert world.clusters == []
-        assert outputs(world.stack) == {}
+        destroy_result = destroy(automated_stack.stack)
+        assert destroy_result.succeeded
+        assert destroy_result.changes["delete"] == 3
+        assert automated_stack.clusters == []
+        assert outputs(automated_stack.stack) == {}
 
     @pytest.mark.slow
-    def test_drift_and_refresh(self, world: World) -> None:
-        up(world.stack)
-        assert not drift(world.stack).plan.has_changes
-        world.resize(24)
-        found = drift(world.stack, ["train"])
-        assert found.succeeded
-        (change,) = (each for each in found.plan.changes if each.action is PlanAction.UPDATE)
+    def test_drift_and_refresh(self, automated_stack: AutomatedStack) -> None:
+        up(automated_stack.stack)
+        assert not drift(automated_stack.stack).plan.has_changes
+        automated_stack.resize(24)
+        drift_result = drift(automated_stack.stack, ["train"])
+        assert drift_result.succeeded
+        (change,) = (each for each in drift_result.plan.changes if each.action is PlanAction.UPDATE)
         assert [(c.path, c.after) for c in change.changes if c.path == "num_gpus"] == [
             ("num_gpus", 24)
         ]
-        seen = refresh(world.stack, RunOptions(preview_only=True, expect_no_changes=True))
-        assert seen.reason is ExitReason.UNEXPECTED_CHANGES
-        taken = refresh(world.stack)
-        assert taken.succeeded
-        assert taken.changes["update"] == 1
-        assert not drift(world.stack).plan.has_changes
+        preview_result = refresh(
+            automated_stack.stack, RunOptions(preview_only=True, expect_no_changes=True)
+        )
+        assert preview_result.reason is ExitReason.UNEXPECTED_CHANGES
+        refresh_result = refresh(automated_stack.stack)
+        assert refresh_result.succeeded
+        assert refresh_result.changes["update"] == 1
+        assert not drift(automated_stack.stack).plan.has_changes
 
     @pytest.mark.slow
-    def test_what_has_expired_goes(self, world: World) -> None:
-        declare(world, TOPOLOGY.replace("    volume_id:", "    ttl: 1d\n    volume_id:"))
-        assert up(world.stack).succeeded
-        assert not expire(world.stack, RunOptions(preview_only=True)).has_changes
-        world.ask("POST", "_emulator/clock", {"advance": 2 * 86400})
-        due = expire(world.stack, RunOptions(preview_only=True))
+    def test_expire_deletes_expired_resources(self, automated_stack: AutomatedStack) -> None:
+        write_topology(
+            automated_stack, TOPOLOGY.replace("    volume_id:", "    ttl: 1d\n    volume_id:")
+        )
+        assert up(automated_stack.stack).succeeded
+        assert not expire(automated_stack.stack, RunOptions(preview_only=True)).has_changes
+        automated_stack.request("POST", "_emulator/clock", {"advance": 2 * 86400})
+        due = expire(automated_stack.stack, RunOptions(preview_only=True))
         assert due.reason is ExitReason.DUE
-        assert len(world.clusters) == 1
-        assert expire(world.stack).succeeded
-        assert world.clusters == []
+        assert len(automated_stack.clusters) == 1
+        assert expire(automated_stack.stack).succeeded
+        assert automated_stack.clusters == []
 
     @pytest.mark.slow
-    def test_an_import(self, world: World) -> None:
-        made = up(world.stack)
-        (cluster,) = world.ask("GET", "together/v1/compute/clusters")["clusters"]
+    def test_import_resources(self, automated_stack: AutomatedStack) -> None:
+        up_result = up(automated_stack.stack)
+        (cluster,) = automated_stack.request("GET", "together/v1/compute/clusters")["clusters"]
         other = create_or_select_stack(
-            "other", work_dir=world.folder, env_vars={**world.stack.env_vars}
+            "other", work_dir=automated_stack.folder, env_vars={**automated_stack.stack.env_vars}
         )
         options = ImportOptions("together:Cluster", "train", cluster["cluster_id"])
         with pytest.raises(EngineError, match="dev"):
             import_resources(other, options)
-        assert made.succeeded
-        volume = world.ask(
+        assert up_result.succeeded
+        volume = automated_stack.request(
             "POST",
             "together/v1/compute/clusters/storage/volumes",
             {"volume_name": "more", "region": "us-central-8", "size_tib": 5},
         )
-        found = ImportOptions(
+        options_of_volume = ImportOptions(
             "together:SharedVolume",
             "more",
             volume["volume_id"],
             set_values=(("region", "us-central-8"),),
         )
-        looked = import_resources(world.stack, replace(found, preview_only=True))
-        assert "volume_name: more" in looked.entries
-        assert looked.imported == ()
+        preview_result = import_resources(
+            automated_stack.stack, replace(options_of_volume, preview_only=True)
+        )
+        assert "volume_name: more" in preview_result.entries
+        assert preview_result.imported == ()
         events: list[OperationEvent] = []
-        taken = import_resources(world.stack, found, on_event=events.append)
-        assert taken.succeeded
-        assert [each.rpartition("::")[2] for each in taken.imported] == ["more"]
-        assert [each.preview for each in taken.runs] == [False, True]
-        assert "volume_name: more" in (world.folder / "topology.yaml").read_text()
+        import_result = import_resources(
+            automated_stack.stack, options_of_volume, on_event=events.append
+        )
+        assert import_result.succeeded
+        assert [each.rpartition("::")[2] for each in import_result.imported] == ["more"]
+        assert [each.preview for each in import_result.runs] == [False, True]
+        assert "volume_name: more" in (automated_stack.folder / "topology.yaml").read_text()
         assert any("1 entry added" in getattr(each, "message", "") for each in events)
 
 
 class TestEndings:
-    def test_a_program_that_fails(self, world: World) -> None:
-        (world.folder / "__main__.py").write_text("raise ValueError('no such thing')\n")
-        result = up(world.stack)
+    def test_up_fails_with_a_failing_program(self, automated_stack: AutomatedStack) -> None:
+        (automated_stack.folder / "__main__.py").write_text("raise ValueError('no such thing')\n")
+        result = up(automated_stack.stack)
         assert result.reason is ExitReason.FAILED
         assert result.preview
         assert result.plan is None
         (error,) = (each for each in result.diagnostics if each.severity == "error")
         assert "no such thing" in error.message
 
-    def test_a_mistake_in_the_topology(self, world: World) -> None:
-        declare(world, TOPOLOGY.replace("num_gpus:", "num_gpu:"))
-        result = preview(world.stack)
+    def test_preview_reports_a_mistake_in_the_topology(
+        self, automated_stack: AutomatedStack
+    ) -> None:
+        write_topology(automated_stack, TOPOLOGY.replace("num_gpus:", "num_gpu:"))
+        result = preview(automated_stack.stack)
         assert result.reason is ExitReason.FAILED
         assert any("num_gpus" in each.message for each in result.diagnostics)
 
     @pytest.mark.slow
-    def test_somebody_says_no(self, world: World) -> None:
+    def test_up_is_declined(self, automated_stack: AutomatedStack) -> None:
         asked: list[Plan] = []
 
         def confirm(plan: Plan) -> bool:
             asked.append(plan)
             return False
 
-        result = up(world.stack, confirm=confirm)
+        result = up(automated_stack.stack, confirm=confirm)
         assert result.reason is ExitReason.DECLINED
         assert result.preview
         assert [each.stack for each in asked] == ["dev"]
-        assert world.clusters == []
-        assert up(world.stack, confirm=lambda _plan: True).succeeded
-        assert up(world.stack, confirm=confirm).succeeded, "without changes nobody is asked"
+        assert automated_stack.clusters == []
+        assert up(automated_stack.stack, confirm=lambda _plan: True).succeeded
+        assert up(automated_stack.stack, confirm=confirm).succeeded, (
+            "without changes nobody is asked"
+        )
         assert len(asked) == 1
 
-    def test_a_gate_stops_it(self, world: World) -> None:
-        (world.folder / "gates.yaml").write_text(
+    def test_up_is_stopped_by_a_gate(self, automated_stack: AutomatedStack) -> None:
+        (automated_stack.folder / "gates.yaml").write_text(
             "gates:\n  small:\n    allowed_regions: [elsewhere]\n    level: mandatory\n"
         )
-        result = up(world.stack)
+        result = up(automated_stack.stack)
         assert result.reason is ExitReason.POLICY_VIOLATION
         assert [each.name for each in result.gates] == ["small"]
-        assert world.clusters == []
+        assert automated_stack.clusters == []
 
     @pytest.mark.slow
-    def test_it_is_cancelled(self, world: World) -> None:
+    def test_up_is_cancelled(self, automated_stack: AutomatedStack) -> None:
         cancellation = Cancellation()
         events: list[OperationEvent] = []
 
@@ -202,27 +214,31 @@ class TestEndings:
                 threading.Thread(target=cancellation.cancel).start()
 
         result = up(
-            world.stack,
+            automated_stack.stack,
             RunOptions(skip_preview=True),
             on_event=listen,
             cancellation=cancellation,
         )
         assert result.reason is ExitReason.CANCELLED
         assert any(isinstance(each, Interrupted) for each in events)
-        later = up(world.stack, cancellation=cancellation)
+        later = up(automated_stack.stack, cancellation=cancellation)
         assert later.reason is ExitReason.CANCELLED, "a cancellation holds"
-        assert up(world.stack).succeeded
-        assert len(world.clusters) == 1
+        assert up(automated_stack.stack).succeeded
+        assert len(automated_stack.clusters) == 1
 
-    def test_an_unknown_stack(self, world: World) -> None:
+    def test_select_stack_raises_for_an_unknown_stack(
+        self, automated_stack: AutomatedStack
+    ) -> None:
         with pytest.raises(StackNotFound):
-            select_stack("nowhere", work_dir=world.folder, env_vars=world.stack.env_vars)
+            select_stack(
+                "nowhere", work_dir=automated_stack.folder, env_vars=automated_stack.stack.env_vars
+            )
 
 
 @pytest.mark.slow
-def test_the_events_of_an_up(world: World) -> None:
+def test_up_sends_events(automated_stack: AutomatedStack) -> None:
     events: list[OperationEvent] = []
-    up(world.stack, on_event=events.append)
+    up(automated_stack.stack, on_event=events.append)
     runs = [(each.operation, each.preview) for each in events if isinstance(each, RunStarted)]
     assert runs == [("update", True), ("update", False)]
     ends = [each for each in events if isinstance(each, RunEnded)]
@@ -234,22 +250,22 @@ def test_the_events_of_an_up(world: World) -> None:
 
 
 @pytest.mark.slow
-def test_a_state_is_exported_and_imported(world: World) -> None:
-    up(world.stack)
-    exported = export_stack(world.stack)
+def test_export_and_import_stack(automated_stack: AutomatedStack) -> None:
+    up(automated_stack.stack)
+    exported = export_stack(automated_stack.stack)
     assert "hunter2" not in json.dumps(exported)
-    assert "hunter2" in json.dumps(export_stack(world.stack, show_secrets=True))
+    assert "hunter2" in json.dumps(export_stack(automated_stack.stack, show_secrets=True))
     exported["deployment"]["resources"] = exported["deployment"]["resources"][:1]
-    assert import_stack(world.stack, exported) == 1
-    assert len(export_stack(world.stack)["deployment"]["resources"]) == 1
+    assert import_stack(automated_stack.stack, exported) == 1
+    assert len(export_stack(automated_stack.stack)["deployment"]["resources"]) == 1
     exported["version"] = 99
     with pytest.raises(EngineError, match="the deployment"):
-        import_stack(world.stack, exported)
+        import_stack(automated_stack.stack, exported)
 
 
 @pytest.mark.slow
-def test_secrets_are_told_apart(world: World) -> None:
-    result = up(world.stack)
+def test_outputs_mark_secrets(automated_stack: AutomatedStack) -> None:
+    result = up(automated_stack.stack)
     token = result.outputs["token"]
     assert token.secret
     assert token.value == "hunter2hunter2"
@@ -259,38 +275,40 @@ def test_secrets_are_told_apart(world: World) -> None:
 
 
 @pytest.mark.slow
-def test_one_operation_runs_at_a_time(world: World) -> None:
+def test_second_operation_in_a_process_is_refused(automated_stack: AutomatedStack) -> None:
     refusals: list[str] = []
 
     def confirm(_plan: Plan) -> bool:
         with pytest.raises(EngineError, match="another operation is at work") as refused:
-            preview(world.stack)
+            preview(automated_stack.stack)
         refusals.append(str(refused.value))
         return False
 
-    assert up(world.stack, confirm=confirm).reason is ExitReason.DECLINED
+    assert up(automated_stack.stack, confirm=confirm).reason is ExitReason.DECLINED
     assert refusals
-    assert preview(world.stack).succeeded
+    assert preview(automated_stack.stack).succeeded
 
 
-def test_a_passphrase_is_asked_for(world: World) -> None:
+def test_preview_asks_for_the_passphrase(automated_stack: AutomatedStack) -> None:
     prompts: list[str] = []
 
     def ask(prompt: str) -> str:
         prompts.append(prompt)
         return ""
 
-    variables = dict(world.stack.env_vars)
+    variables = dict(automated_stack.stack.env_vars)
     del variables["PULUMI_CONFIG_PASSPHRASE"]
-    stack = select_stack("dev", work_dir=world.folder, env_vars=variables, ask_passphrase=ask)
+    stack = select_stack(
+        "dev", work_dir=automated_stack.folder, env_vars=variables, ask_passphrase=ask
+    )
     assert preview(stack).succeeded
     assert prompts
-    mute = select_stack("dev", work_dir=world.folder, env_vars=variables)
+    mute = select_stack("dev", work_dir=automated_stack.folder, env_vars=variables)
     with pytest.raises(EngineError, match="passphrase"):
         preview(mute)
 
 
-def test_every_name_of_the_face_is_there() -> None:
+def test_every_exported_name_exists() -> None:
     for name in operations.__all__:
         assert getattr(operations, name) is not None
     with pytest.raises(AttributeError, match="nothing"):

@@ -1,9 +1,9 @@
-"""A driver that changes while jobs run: the new cluster first, and the old one when it is idle."""
+"""Change a driver while jobs run: the new cluster first, and the old one once it is idle."""
 
 from typing import Any
 
 import pytest
-from automated import TOPOLOGY, World
+from automated import TOPOLOGY, AutomatedStack
 
 from gpuform.stacks.operations import preview, up
 
@@ -14,30 +14,32 @@ ROLLOUT = """\
 
 
 @pytest.fixture
-def old(world: World) -> str:
+def old_cluster_id(automated_stack: AutomatedStack) -> str:
     """The id of a cluster whose driver is declared anew."""
-    assert up(world.stack).succeeded
-    (cluster,) = world.clusters
+    assert up(automated_stack.stack).succeeded
+    (cluster,) = automated_stack.clusters
     text = TOPOLOGY.replace("CUDA_12_6_560", "CUDA_12_4_550")
-    (world.folder / "topology.yaml").write_text(text.replace("outputs:\n", f"{ROLLOUT}outputs:\n"))
+    (automated_stack.folder / "topology.yaml").write_text(
+        text.replace("outputs:\n", f"{ROLLOUT}outputs:\n")
+    )
     return str(cluster["id"])
 
 
-def run_job(world: World, cluster: str, minutes: float) -> None:
+def run_job(automated_stack: AutomatedStack, cluster: str, minutes: float) -> None:
     body = {"name": "train", "namespace": "ml", "node": "training-worker-0"}
     path = f"_emulator/kubernetes/{cluster}/pods"
-    world.ask("POST", path, {**body, "runs_for": minutes * 60})
+    automated_stack.request("POST", path, {**body, "runs_for": minutes * 60})
 
 
-def how_it_ended(world: World, cluster: str) -> str:
-    ended = world.ask("GET", f"_emulator/kubernetes/{cluster}/ended")
+def get_job_end(automated_stack: AutomatedStack, cluster: str) -> str:
+    ended = automated_stack.request("GET", f"_emulator/kubernetes/{cluster}/ended")
     (how,) = [each["how"] for each in ended if each["pod"] == "ml/train"]
     return str(how)
 
 
-def writes(world: World) -> list[str]:
-    """The requests that make and delete clusters."""
-    sent = world.ask("GET", "_emulator/requests")
+def list_cluster_requests(automated_stack: AutomatedStack) -> list[str]:
+    """Return the methods of the requests that create and delete clusters."""
+    sent = automated_stack.request("GET", "_emulator/requests")
     return [
         each["method"]
         for each in sent
@@ -45,65 +47,73 @@ def writes(world: World) -> list[str]:
     ]
 
 
-def ids(world: World) -> list[str]:
-    return [each["id"] for each in world.clusters]
+def list_cluster_ids(automated_stack: AutomatedStack) -> list[str]:
+    return [each["id"] for each in automated_stack.clusters]
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_the_new_one_comes_first_and_the_old_one_goes_idle(world: World, old: str) -> None:
-    run_job(world, old, 60)
-    world.ask("DELETE", "_emulator/requests")
-    assert up(world.stack).succeeded
-    assert writes(world) == ["POST", "DELETE"]
-    assert how_it_ended(world, old) == "succeeded"
-    (new,) = ids(world)
-    assert new != old
-    volumes = world.ask("GET", "_emulator/objects")["together"]["volumes"]
+def test_new_cluster_is_created_before_the_idle_old_one_is_deleted(
+    automated_stack: AutomatedStack, old_cluster_id: str
+) -> None:
+    run_job(automated_stack, old_cluster_id, 60)
+    automated_stack.request("DELETE", "_emulator/requests")
+    assert up(automated_stack.stack).succeeded
+    assert list_cluster_requests(automated_stack) == ["POST", "DELETE"]
+    assert get_job_end(automated_stack, old_cluster_id) == "succeeded"
+    (new,) = list_cluster_ids(automated_stack)
+    assert new != old_cluster_id
+    volumes = automated_stack.request("GET", "_emulator/objects")["together"]["volumes"]
     assert len(volumes) == 1
-    assert not preview(world.stack).has_changes
+    assert not preview(automated_stack.stack).has_changes
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_without_stock_the_old_one_stays(world: World, old: str) -> None:
-    run_job(world, old, 600)
+def test_old_cluster_stays_without_stock(
+    automated_stack: AutomatedStack, old_cluster_id: str
+) -> None:
+    run_job(automated_stack, old_cluster_id, 600)
     fault = {
         "method": "POST",
         "path": "/clusters$",
         "status": 409,
         "body": {"error": "Out of stock"},
     }
-    world.ask("POST", "_emulator/faults", {**fault, "count": None})
-    assert not up(world.stack).succeeded
-    assert ids(world) == [old]
-    world.ask("DELETE", "_emulator/faults")
-    assert preview(world.stack).changes["replace"] == 1
+    automated_stack.request("POST", "_emulator/faults", {**fault, "count": None})
+    assert not up(automated_stack.stack).succeeded
+    assert list_cluster_ids(automated_stack) == [old_cluster_id]
+    automated_stack.request("DELETE", "_emulator/faults")
+    assert preview(automated_stack.stack).changes["replace"] == 1
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_jobs_that_do_not_end_keep_the_old_one_until_they_have(world: World, old: str) -> None:
-    run_job(world, old, 120)
-    stopped = up(world.stack)
+def test_old_cluster_stays_until_its_jobs_have_ended(
+    automated_stack: AutomatedStack, old_cluster_id: str
+) -> None:
+    run_job(automated_stack, old_cluster_id, 120)
+    stopped = up(automated_stack.stack)
     assert not stopped.succeeded
-    assert len(ids(world)) == 2
-    assert up(world.stack).succeeded
-    assert how_it_ended(world, old) == "succeeded"
-    assert len(ids(world)) == 1
+    assert len(list_cluster_ids(automated_stack)) == 2
+    assert up(automated_stack.stack).succeeded
+    assert get_job_end(automated_stack, old_cluster_id) == "succeeded"
+    assert len(list_cluster_ids(automated_stack)) == 1
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_another_volume_is_not_the_kept_one(world: World, old: str) -> None:
-    path = world.folder / "topology.yaml"
+def test_keep_volume_refuses_another_volume(
+    automated_stack: AutomatedStack, old_cluster_id: str
+) -> None:
+    path = automated_stack.folder / "topology.yaml"
     path.write_text(path.read_text().replace("size_tib: 5}", "size_tib: 5}\n  b: {platform: "
                     "together, volume_name: b, region: us-central-8, size_tib: 5}")
                     .replace("shared_volumes.data.id", "shared_volumes.b.id"))  # fmt: skip
-    refused = up(world.stack)
+    refused = up(automated_stack.stack)
     assert "volume_id" in str(refused)
     assert "rollout.keep_volume keeps it" in str(refused)
-    assert ids(world) == [old]
+    assert list_cluster_ids(automated_stack) == [old_cluster_id]
 
 
 @pytest.mark.parametrize(
@@ -116,9 +126,13 @@ def test_another_volume_is_not_the_kept_one(world: World, old: str) -> None:
         ),
     ],
 )
-def test_a_volume_that_cannot_be_kept(world: World, volume: str, said: str) -> None:
+def test_keep_volume_refuses_a_volume_of_the_cluster(
+    automated_stack: AutomatedStack, volume: str, said: str
+) -> None:
     text = TOPOLOGY.replace('volume_id: "{{ shared_volumes.data.id }}"', volume)
-    (world.folder / "topology.yaml").write_text(text.replace("outputs:\n", f"{ROLLOUT}outputs:\n"))
-    refused: Any = preview(world.stack)
+    (automated_stack.folder / "topology.yaml").write_text(
+        text.replace("outputs:\n", f"{ROLLOUT}outputs:\n")
+    )
+    refused: Any = preview(automated_stack.stack)
     assert not refused.succeeded
     assert said in str(refused)

@@ -1,4 +1,4 @@
-"""Which stack works when: after all that it needs, and never more than so many at a time."""
+"""The schedule of a multi-stack run: each stack after its dependencies, few at a time."""
 
 import threading
 from collections.abc import Mapping
@@ -28,86 +28,88 @@ from gpuform.stacks.operations.multi_stack.stack_process import (
 
 
 @dataclass
-class Played:
-    """What the stacks of a schedule do, and what was seen of it.
+class ScheduledStacks:
+    """What the stacks of a schedule do, and what was observed.
 
-    `asks` are the stacks that each reads when it runs, one after the other; `fails` those that end
-    with 1.
+    `asks` are the stacks whose outputs each stack asks for, one after the other; `fails` the stacks
+    that end with 1.
     """
 
     asks: Mapping[str, list[str]] = field(default_factory=dict)
     fails: frozenset[str] = frozenset()
-    begun: list[str] = field(default_factory=list)
+    started: list[str] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
-    foretold: dict[tuple[str, str], OutputsResponse] = field(default_factory=dict)
+    received_outputs: dict[tuple[str, str], OutputsResponse] = field(default_factory=dict)
     working: set[str] = field(default_factory=set)
     waiting: set[str] = field(default_factory=set)
-    most: int = 0
+    most_running: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-class Process(StackProcess):
-    """One that plays its stack in a thread, and answers as a real one does."""
+class FakeStackProcess(StackProcess):
+    """Runs its stack in a thread, and sends messages as a real process does."""
 
-    def __init__(self, played: Played, needs: Mapping[str, set[str]]) -> None:
+    def __init__(self, played: ScheduledStacks, needs: Mapping[str, set[str]]) -> None:
         super().__init__(Interpreter("python"))
-        self.played, self.needs = played, needs
+        self.stacks, self.dependencies = played, needs
         self.answers: list[Any] = []
         self.answered = threading.Semaphore(0)
 
     def run_task(self, name: str, task: Task, listener: Any) -> None:
-        self.name, self.heard = name, listener
-        with self.played.lock:
-            assert self.needs[name] <= set(self.played.ended)
-            self.played.begun.append(name)
-            self.played.working.add(name)
-            self.played.most = max(self.played.most, len(self.played.working))
-        threading.Thread(target=self.play, daemon=True).start()
+        self.name, self.listener = name, listener
+        with self.stacks.lock:
+            assert self.dependencies[name] <= set(self.stacks.ended)
+            self.stacks.started.append(name)
+            self.stacks.working.add(name)
+            self.stacks.most_running = max(self.stacks.most_running, len(self.stacks.working))
+        threading.Thread(target=self.run_stack, daemon=True).start()
 
     def send(self, message: Any) -> None:
         if isinstance(message, OutputsResponse):
-            with self.played.lock:
-                self.played.waiting.discard(self.name)
-                self.played.working.add(self.name)
+            with self.stacks.lock:
+                self.stacks.waiting.discard(self.name)
+                self.stacks.working.add(self.name)
         self.answers.append(message)
         self.answered.release()
 
     def close(self) -> None:
         """Nothing is held."""
 
-    def play(self) -> None:
-        code, played = int(self.name in self.played.fails), self.played
+    def run_stack(self) -> None:
+        code, played = int(self.name in self.stacks.fails), self.stacks
         for number, about in enumerate(played.asks.get(self.name, ())):
             project, _, stack = about.partition("/")
             with played.lock:
                 played.working.discard(self.name)
                 played.waiting.add(self.name)
-            self.heard(self, OutputsRequest(number=number, project=project, stack=stack))
+            self.listener(self, OutputsRequest(number=number, project=project, stack=stack))
             self.answered.acquire()
             answer = self.answers.pop(0)
             if isinstance(answer, Cancel):
                 code = 1
                 break
-            played.foretold[self.name, about] = answer
+            played.received_outputs[self.name, about] = answer
             if answer.error:
                 code = 1
                 break
         with played.lock:
             played.working.discard(self.name)
             played.ended.append(self.name)
-        self.heard(self, TaskResult(code=code, outputs=pack_outputs({}), summary=self.name))
+        self.listener(self, TaskResult(code=code, outputs=pack_outputs({}), summary=self.name))
 
 
-class Taken(ProcessPool):
-    def __init__(self, played: Played, needs: Mapping[str, set[str]]) -> None:
+class FakeProcessPool(ProcessPool):
+    def __init__(self, played: ScheduledStacks, needs: Mapping[str, set[str]]) -> None:
         super().__init__()
-        self.played, self.needs = played, needs
+        self.stacks, self.dependencies = played, needs
 
     def acquire(self, interpreter: Interpreter) -> StackProcess:
-        return Process(self.played, self.needs)
+        return FakeStackProcess(self.stacks, self.dependencies)
 
 
-def schedule(needs: Mapping[str, set[str]], played: Played, jobs: int = 4) -> Schedule:
+def build_schedule(
+    needs: Mapping[str, set[str]], played: ScheduledStacks, jobs: int = 4
+) -> Schedule:
     members = {}
     for name in needs:
         project, _, stack = name.partition("/")
@@ -122,7 +124,7 @@ def schedule(needs: Mapping[str, set[str]], played: Played, jobs: int = 4) -> Sc
         jobs,
         lambda name: Task(folder=Path("/nowhere"), stack=name, options={}),
         dict.fromkeys(needs, Interpreter("python")),
-        Taken(played, needs),
+        FakeProcessPool(played, needs),
         lambda _name, _line: None,
         lambda _name, _ended: None,
         lambda _name, _prompt: None,
@@ -133,8 +135,8 @@ NAMES = [f"p{number}/dev" for number in range(8)]
 
 
 @st.composite
-def acyclic(draw: st.DrawFn) -> dict[str, set[str]]:
-    """Needs without a circle: each needs only stacks before it."""
+def draw_acyclic_dependencies(draw: st.DrawFn) -> dict[str, set[str]]:
+    """Draw dependencies without a cycle: each stack depends only on stacks before it."""
     names = NAMES[: draw(st.integers(1, len(NAMES)))]
     return {
         name: set(draw(st.lists(st.sampled_from(names[:at]), max_size=3))) if at else set()
@@ -142,9 +144,9 @@ def acyclic(draw: st.DrawFn) -> dict[str, set[str]]:
     }
 
 
-@given(acyclic(), st.sets(st.sampled_from(NAMES)), st.integers(1, 3), st.data())
+@given(draw_acyclic_dependencies(), st.sets(st.sampled_from(NAMES)), st.integers(1, 3), st.data())
 @settings(max_examples=60, deadline=None)
-def test_each_is_worked_on_once_after_what_it_needs(
+def test_each_stack_runs_once_after_its_dependencies(
     needs: dict[str, set[str]], fails: set[str], jobs: int, data: st.DataObject
 ) -> None:
     names = list(needs)
@@ -152,70 +154,70 @@ def test_each_is_worked_on_once_after_what_it_needs(
         name: data.draw(st.lists(st.sampled_from(names[:at]), max_size=2)) if at else []
         for at, name in enumerate(names)
     }
-    played = Played(asks, frozenset(fails))
-    results = schedule(needs, played, jobs).run()
+    played = ScheduledStacks(asks, frozenset(fails))
+    results = build_schedule(needs, played, jobs).run()
     assert set(results) == set(names)
-    assert len(played.begun) == len(set(played.begun))
+    assert len(played.started) == len(set(played.started))
     for name in names:
         if any(results[other].code for other in needs[name]):
             assert results[name].code == NOT_STARTED
-            assert name not in played.begun
+            assert name not in played.started
         else:
-            assert name in played.begun
+            assert name in played.started
             read_bad = any(results[other].code for other in asks[name])
             assert bool(results[name].code) == (name in fails or read_bad)
-    for (name, about), answer in played.foretold.items():
+    for (name, about), answer in played.received_outputs.items():
         assert bool(answer.error) == bool(results[about].code), (name, about)
 
 
-@given(acyclic(), st.integers(1, 3))
+@given(draw_acyclic_dependencies(), st.integers(1, 3))
 @settings(max_examples=40, deadline=None)
-def test_no_more_work_at_a_time_than_is_allowed(needs: dict[str, set[str]], jobs: int) -> None:
-    played = Played()
-    schedule(needs, played, jobs).run()
-    assert played.most <= jobs
+def test_no_more_stacks_run_at_a_time_than_jobs(needs: dict[str, set[str]], jobs: int) -> None:
+    played = ScheduledStacks()
+    build_schedule(needs, played, jobs).run()
+    assert played.most_running <= jobs
 
 
-def test_one_that_waits_for_another_lets_it_work() -> None:
-    played = Played({"p0/dev": ["p1/dev"], "p1/dev": ["p2/dev"]})
+def test_waiting_stack_does_not_count_as_a_job() -> None:
+    played = ScheduledStacks({"p0/dev": ["p1/dev"], "p1/dev": ["p2/dev"]})
     needs: dict[str, set[str]] = {"p0/dev": set(), "p1/dev": set(), "p2/dev": set()}
-    results = schedule(needs, played, jobs=1).run()
+    results = build_schedule(needs, played, jobs=1).run()
     assert [each.code for each in results.values()] == [0, 0, 0]
     assert played.ended == ["p2/dev", "p1/dev", "p0/dev"]
 
 
-def test_two_that_wait_for_each_other_fail_and_nobody_waits_for_ever() -> None:
-    played = Played({"p0/dev": ["p1/dev"], "p1/dev": ["p0/dev"]})
+def test_stacks_that_wait_for_each_other_fail() -> None:
+    played = ScheduledStacks({"p0/dev": ["p1/dev"], "p1/dev": ["p0/dev"]})
     needs: dict[str, set[str]] = {"p0/dev": set(), "p1/dev": set(), "p2/dev": set()}
-    results = schedule(needs, played).run()
+    results = build_schedule(needs, played).run()
     assert (results["p0/dev"].code, results["p1/dev"].code) == (1, 1)
     assert results["p2/dev"].code == 0
-    said = [answer.error for answer in played.foretold.values()]
+    said = [answer.error for answer in played.received_outputs.values()]
     assert all("these stacks need each other: p" in text for text in said)
 
 
-def test_one_that_waits_for_what_needs_it_fails() -> None:
-    played = Played({"p0/dev": ["p1/dev"]})
-    results = schedule({"p0/dev": set(), "p1/dev": {"p0/dev"}}, played).run()
+def test_stack_that_waits_for_its_dependent_fails() -> None:
+    played = ScheduledStacks({"p0/dev": ["p1/dev"]})
+    results = build_schedule({"p0/dev": set(), "p1/dev": {"p0/dev"}}, played).run()
     assert results["p0/dev"].code == 1
     assert results["p1/dev"].code == NOT_STARTED
-    assert "need each other" in played.foretold["p0/dev", "p1/dev"].error
+    assert "need each other" in played.received_outputs["p0/dev", "p1/dev"].error
 
 
 @pytest.mark.parametrize("jobs", [1, 4])
-def test_a_cancelled_run_begins_nothing_more(jobs: int) -> None:
-    played = Played({"p0/dev": ["p3/dev"]})
+def test_cancelled_run_starts_no_stack(jobs: int) -> None:
+    played = ScheduledStacks({"p0/dev": ["p3/dev"]})
     needs = {"p0/dev": set[str](), "p1/dev": {"p0/dev"}, "p3/dev": {"p1/dev"}}
-    plan = schedule(needs, played, jobs)
+    plan = build_schedule(needs, played, jobs)
     plan.cancel()
     results = plan.run()
-    assert played.begun == []
+    assert played.started == []
     assert {each.code for each in results.values()} == {NOT_STARTED}
     assert results["p0/dev"].summary == "not begun: the run was interrupted"
 
 
-def test_a_stack_outside_of_the_run_is_told_by_its_state() -> None:
-    played = Played({"p0/dev": ["elsewhere/dev"]})
-    results = schedule({"p0/dev": set()}, played).run()
+def test_outputs_of_a_stack_outside_of_the_run_are_those_of_its_state() -> None:
+    played = ScheduledStacks({"p0/dev": ["elsewhere/dev"]})
+    results = build_schedule({"p0/dev": set()}, played).run()
     assert results["p0/dev"].code == 0
-    assert played.foretold["p0/dev", "elsewhere/dev"] == OutputsResponse(number=0)
+    assert played.received_outputs["p0/dev", "elsewhere/dev"] == OutputsResponse(number=0)
