@@ -231,10 +231,10 @@ class AiosClient:
         return self._query_readable({"id": {"$in": sorted(ids)}})
 
     def _query_readable(self, mongo_filter: Filter) -> list[wire.Cluster]:
-        """Return the records which match a filter, without records in another form.
+        """Return the records that the registry answers for a filter, without unreadable ones.
 
         One unreadable record must not hide the others: a request for that record alone raises the
-        error.
+        error. Whether a record matches the filter is not checked here.
 
         Raises:
             ForeignAnswer: the answer is no list of records.

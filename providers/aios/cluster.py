@@ -336,7 +336,7 @@ class ClusterOperations:
 
         The changes are found by comparing the stored properties with `inputs`. Nodes of removed
         entries are drained first if a scheduler is declared, and uncordoned afterwards. Entries
-        change only if the declared nodes, or totals, do.
+        change only if the declared nodes, or totals, do; all stay if nodes are no longer declared.
 
         Raises:
             Unfinished: nobody knows whether the change is done.
@@ -516,7 +516,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
         """Yield a change if the declared status differs from the record's.
 
         Yields nothing if no status is declared, or if the record has none: some registries keep
-        none.
+        none. An UNKNOWN declared status gives a change.
         """
         before, after = old_outputs.get("status"), declared.get("status")
         if before is None or after is None or before == after:

@@ -173,12 +173,14 @@ class GpuNodeOperations:
     ) -> ObservedNode:
         """Change the record until the entry is as declared, and the sums are those over all nodes.
 
-        Nothing is sent if the answer to this run's create shows both already.
+        Nothing is sent if the answer to this run's create shows both already. Sums that a node
+        without numbers or another writer prevents are left as they are, with a warning.
 
         Raises:
-            NotReady: the record has no such entry, or several, or the registry does not answer in
-                time.
+            NotReady: the record has no such entry, or several, the registry does not answer in
+                time, or others go on changing the record.
             NotFound: there is no record.
+            EntryOverwritten: a write hit another node's entry.
         """
         entry, cluster_id = _to_entry(inputs), inputs.cluster_id
 
@@ -211,6 +213,9 @@ class GpuNodeOperations:
         entry is looked for until the propagation time is over. `context.deleted_with_id` gets the
         cluster's id if the record itself is missing, else "". An entry that was not ready stays so
         while the record's totals lack it.
+
+        Raises:
+            ServerError: the record exists, and its answer lists no nodes.
         """
         cluster_id, _, node_id = object_id.partition("/")
 

@@ -330,7 +330,8 @@ def warn_of_skipped_sums(context: ProviderContext, record: wire.Cluster) -> None
 def translate_to_unfinished() -> Iterator[None]:
     """Raise Unfinished for errors after which nobody knows whether a change is done.
 
-    These are lost answers, NotReady and EntryOverwritten. An interruption stays as it is.
+    These are transient errors (lost answers, outages, rate limits), NotReady and EntryOverwritten.
+    An interruption stays as it is.
     """
     try:
         yield
@@ -635,7 +636,10 @@ def _confirm_or_none(client: AiosClient, cluster_id: str) -> wire.Cluster | None
 
 
 def _explain_possible_lag(context: ProviderContext, started_at: float, now: float) -> list[str]:
-    """Return why an object of the state may exist unseen; empty once it must have been shown."""
+    """Return why an object of the state may exist unseen; empty once it must have been shown.
+
+    Empty, too, if the state is.
+    """
     if not context.stored_properties:
         return []
     # Mongo's object ids contain the time of their creation.

@@ -156,6 +156,8 @@ def flatten_kubeconfig(document: dict[str, Any], folder: Path) -> dict[str, Any]
 def _embed_files(entry: dict[str, Any], part: str, folder: Path) -> dict[str, Any]:
     """Return an entry of a kubeconfig with the content of its files in place of their paths.
 
+    Embedded data that the entry has already are not replaced; a token is.
+
     Raises:
         OSError: a file cannot be read.
     """

@@ -185,7 +185,7 @@ def is_worker(node: KubernetesObject) -> bool:
 
 
 def has_gpu_requests(pod: KubernetesObject) -> bool:
-    """Return True if a pod asks for GPUs, by an extended resource or a resource claim (DRA)."""
+    """Return True if a pod asks for GPUs, by an extended resource or any resource claim (DRA)."""
     spec = get_mapping(pod, "spec")
     if spec.get("resourceClaims"):
         return True

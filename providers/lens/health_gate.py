@@ -73,6 +73,8 @@ class HealthGateOperations:
     ) -> ObservedGate:
         """Wait until the condition holds, for at most the declared `wait_minutes`.
 
+        Without a declaration the wait is `DEFAULT_WAIT_MINUTES`.
+
         Raises:
             NotReady: the condition does not hold in time; the error has the last numbers.
         """

@@ -80,7 +80,10 @@ def find_missing_proof(
 
 
 def _find_heatmap_faults(heatmap: GpuHeatmap) -> Iterator[str]:
-    """Yield the faults that make the heatmap useless: wrong units or values, unnamed GPUs."""
+    """Yield the faults that make the heatmap useless.
+
+    These are wrong units or values, no GPU at all, and unnamed or repeated GPUs.
+    """
     use = heatmap.utilization
     # Every later comparison takes the values as percent.
     if use.unit.strip() != "%" or (use.y_axis_min, use.y_axis_max) != (0, 100):

@@ -41,7 +41,8 @@ def install(environ: Mapping[str, str], python: Path = Path(sys.executable)) -> 
     """Install this version of gpuform as a plugin, to run in the interpreter `python`.
 
     Repeated and simultaneous calls are safe, and a running command of the Pulumi CLI never sees an
-    incomplete plugin.
+    incomplete plugin. The result says whether anything was changed, and which other versions are
+    installed.
 
     Raises:
         GpuformError: the plugins folder cannot be written, or PULUMI_HOME is a Windows path.

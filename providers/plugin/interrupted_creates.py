@@ -51,7 +51,8 @@ def find_leftover_intents(
 ) -> list[Intent]:
     """Return the intents of creates whose objects, known or possible, are not in the state.
 
-    An intent with an outcome, which is decided, is left out.
+    An intent with an outcome, which is decided, is left out. Objects that are parts of a resource
+    count as stored with the resource.
 
     Args:
         intents: The recorded creates of the stack.

@@ -50,6 +50,8 @@ class TypeCollector:
     def build_spec(self, annotation: Any, enum_name: str, rules: FieldRules) -> Spec:
         """Return the schema of a value with this annotation, and add the value's types to `specs`.
 
+        A type without a counterpart in Pulumi's schema becomes `ANYTHING`.
+
         Args:
             annotation: The type annotation of a field or a parameter.
             enum_name: The name for an enumeration, if the annotation is a Literal.
@@ -177,7 +179,10 @@ def list_alternatives(annotation: Any) -> list[Any]:
 
 
 def _merge_specs(specs: list[Spec]) -> Spec:
-    """Return one schema for a union of several: the only distinct one, or `oneOf`."""
+    """Return one schema for a union of several: the only distinct one, or `oneOf`.
+
+    `ANYTHING` includes all others, and a number includes integers.
+    """
     distinct_specs = [spec for index, spec in enumerate(specs) if spec not in specs[:index]]
     if ANYTHING in distinct_specs:
         return ANYTHING

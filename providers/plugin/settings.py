@@ -140,6 +140,8 @@ def _list_function_names(platform: str) -> list[str]:
 def call_function(token: str, arguments: Mapping[str, Any], settings: Settings) -> Properties:
     """Call a look-up function, and return the platform's answer as properties; a list as `items`.
 
+    An argument of None counts as left out.
+
     Raises:
         GpuformError: the token or an argument is unknown, an argument is missing, or the platform
             refuses.

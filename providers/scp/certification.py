@@ -155,9 +155,9 @@ class CertificationLifecycle(Lifecycle[CertificationInputs, CertificationOutputs
     def find_planned_changes(
         cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
     ) -> Iterable[FieldChange]:
-        """Yield `certify again` if nodes have no valid certification, and the change of `node_ids`.
+        """Yield `certify again` if nodes are new or among the `gaps`, and the change of `node_ids`.
 
-        A change that adds no nodes is for the state alone: nothing is tested.
+        The change of known `node_ids` is for the state alone: `certify again` stands for the tests.
         """
         old_ids, declared_ids = old_outputs.get("node_ids") or [], declared.get("node_ids")
         is_unknown = contains_unknown(declared_ids)

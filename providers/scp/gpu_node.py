@@ -232,9 +232,9 @@ class GpuNodeOperations:
     ) -> ObservedNode | None:
         """Read the node; return None if SCP no longer has the node.
 
-        Uncordons the node after an interrupted run, except in a preview. The platform returns no id
-        of a public IP: the stored one stays. So an import leaves the public address out, and has
-        the observed lock and state.
+        Uncordons the node after an interrupted run, except in a preview; an error of this is only a
+        warning. The platform returns no id of a public IP: the stored one stays. So an import
+        leaves the public address out, and has the observed lock and state.
         """
         client = self._get_client(known_inputs)
         node = SingleNode(client, object_id, context.stored_properties.get("public_ip_address_id"))
@@ -597,7 +597,10 @@ class GpuNodeLifecycle(Lifecycle[GpuNodeInputs, GpuNodeOutputs]):
     def find_change_guard(
         cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]
     ) -> Guard | None:
-        """Return the permission needed to stop a locked node, or None."""
+        """Return the permission needed if the change stops a running locked node, or None.
+
+        None, too, if the change unlocks the node, or if no run has seen the node.
+        """
         node = parse_stored_node(old_outputs)
         known_values = {name: value for name, value in declared.items() if value is not UNKNOWN}
         if node is None or not is_stopped_by_force(node, parse_declared_node(known_values)):

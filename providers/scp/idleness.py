@@ -183,9 +183,10 @@ def _find_activity_of_nodes(
 
 
 def _find_activity_of_node(node: NodeOutputs, lasting: float, now: float) -> Iterator[str]:
-    """Yield why one node may not have been idle: not running, locked, or changed lately.
+    """Yield why one node may not have been idle: not RUNNING, locked, or changed lately.
 
-    `lasting` and `now` are in seconds.
+    Lately is: created or changed within the last `lasting` seconds, or at an unreadable time. `now`
+    is in Unix seconds.
     """
     name = node.gpu_node_name
     if node.state != "RUNNING":
@@ -205,7 +206,10 @@ def _find_activity_of_node(node: NodeOutputs, lasting: float, now: float) -> Ite
 def _find_activity_by_scheduler(
     drainer: NodeDrainer, nodes: Sequence[NodeOutputs]
 ) -> Iterator[str]:
-    """Yield reasons from the scheduler why nodes may not be idle: jobs, or an unknown node."""
+    """Yield reasons from the scheduler why nodes may not be idle.
+
+    That is: jobs, a node unknown or unusable to the scheduler, or no declared scheduler.
+    """
     workers = drainer.observe_workers(nodes)
     if workers is None:
         yield "no scheduler is declared (drain.kubernetes or drain.slurm)"

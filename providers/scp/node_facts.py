@@ -175,7 +175,10 @@ def describe_node_access(outputs: Mapping[str, Any]) -> Access:
 
 
 def _build_host(node: Mapping[str, Any], declared: Mapping[str, Any]) -> Host:
-    """Return the SSH host of a node, with the reason if people cannot reach the node now."""
+    """Return the SSH host of a node, with the reason if people cannot reach the node now.
+
+    A malformed user name is replaced by the default user.
+    """
     name, address = find_text(node, "gpu_node_name"), find_text(node, "policy_nat")
     state = find_text(node, "state")
     user = find_text(declared, "os_user_id")

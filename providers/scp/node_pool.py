@@ -580,7 +580,7 @@ def _describe_unready_nodes(
 ) -> str | None:
     """Describe the nodes in a state other than declared; None if all are as declared.
 
-    A node that is not declared is as declared when RUNNING or STOPPED.
+    Without `declared`, and for a node that is not declared, RUNNING and STOPPED are right.
     """
 
     def is_as_declared(node: NodeOutputs) -> bool:
@@ -618,12 +618,13 @@ def _add_interrupted_nodes(
     known_inputs: Mapping[str, Any],
     missing_names: Sequence[str],
 ) -> dict[str, Any]:
-    """Add the nodes deleted by an interrupted repair to the observed inputs.
+    """Return the observed `count` or `nodes` with those of an interrupted repair added.
 
-    A refresh keeps the nodes declared, so that a run from the state alone creates them again.
-    `observed` has the `count` or the `nodes` that the platform shows, `declared` is the pool as the
-    state has it, `known_inputs` are the inputs of the state, and `missing_names` are the names of
-    missing nodes whose repair has not ended.
+    A count never exceeds the declared and the observed one. A refresh keeps the nodes declared, so
+    that a run from the state alone creates them again. `observed` has the `count` or the `nodes`
+    that the platform shows, `declared` is the pool as the state has it, `known_inputs` are the
+    inputs of the state, and `missing_names` are the names of missing nodes whose repair has not
+    ended.
     """
     if declared.count is not None:
         # Never more nodes than declared or observed: a record may be about a node declared no

@@ -58,7 +58,9 @@ def yield_while_answered(
 
 
 def find_offer_problems(client: ScpClient, values: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield contradictions between `values` and SCP's lists; unknown values are not checked.
+    """Yield contradictions between `values` and SCP's lists.
+
+    Checked are image, server type, vendor pool and subnet; unknown or undeclared ones are not.
 
     Raises:
         GpuformError: SCP does not answer; a list is asked for once in a process.
@@ -225,12 +227,13 @@ Values = Mapping[str, Any]
 def add_server_type(
     settings: Settings, context: ProviderContext, values: Values
 ) -> tuple[dict[str, Any], list[Problem]]:
-    """Add the server_type_id of a declared gpu_type; return values and problems.
+    """Return the values with the server_type_id of a declared gpu_type, and problems.
 
-    The values are unchanged without a gpu_type, or with a problem. An id that was found for the
-    same GPU stays, and nothing is requested. When the platform does not answer, a new resource
-    stays without an id: its create asks again (`get_server_type_id`). For another GPU than the
-    stored one that is a problem.
+    The values are unchanged without a gpu_type, or with a problem, as for an own server_type_id
+    beside it. An unknown gpu_type gives an unknown id. An id that was found for the same GPU stays,
+    and nothing is requested. When the platform does not answer, a new resource stays without an id:
+    its create asks again (`get_server_type_id`). For another GPU than the stored one that is a
+    problem.
     """
     gpu, declared_id, stored = (
         values.get("gpu_type"),
@@ -332,10 +335,11 @@ Out = TypeVar("Out", GpuNodeOutputs, NodePoolOutputs)
 def add_newer_image(
     client: ScpClient, context: ProviderContext, values: Mapping[str, Any], observed: Observed[Out]
 ) -> Observed[Out]:
-    """Return the observed nodes with the newest image of their kind, if there is a newer one.
+    """Return `observed` with the output `newer_image`, or None there if no image is newer.
 
-    The list is requested once for each region and process. Without an answer the stored value
-    stays.
+    Compared is the `image_id` of `values`: unknown, or without a region, `observed` is returned
+    unchanged. The list is requested once for each region and process. Without an answer the stored
+    value stays.
     """
     image, region = values.get("image_id"), values.get("region_id")
     if not isinstance(image, str) or not isinstance(region, str):

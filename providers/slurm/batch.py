@@ -360,7 +360,10 @@ def _validate_name(name: str) -> str:
 
 
 def _find_script_problem(script: str) -> tuple[str, str] | None:
-    """Return why a script cannot be submitted, with a remedy, or None."""
+    """Return why a script cannot be submitted, with a remedy, or None.
+
+    Checked are characters, size, the first line, and #SBATCH options that change the kind of job.
+    """
     if not script.isprintable() and re.search(r"[\0\r\ud800-\udfff]", script):
         return "has a NUL, a DOS line break or half a character", "save it as UTF-8 text of Unix"
     if (size := len(script.encode())) > MAX_SCRIPT_BYTES:

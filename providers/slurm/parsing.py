@@ -73,8 +73,10 @@ class SlurmNode:
 def parse_nodes(output: str) -> list[SlurmNode]:
     """Return the nodes in the output of LIST_NODES_COMMAND, without nodes in state FUTURE.
 
+    Empty if Slurm reports that it has no nodes.
+
     Raises:
-        ValueError: the text has another form, no node, or one node twice.
+        ValueError: the text is empty, has another form, or has one node twice.
     """
     # scontrol's words for a Slurm without nodes; an empty output is an error.
     if output.strip() == "No nodes in the system":
@@ -107,6 +109,8 @@ def _parse_node(block: str) -> SlurmNode:
 
 def _parse_states(line: str) -> frozenset[str]:
     """Return the base state and the flags in a line `State=...`.
+
+    A sign for a node that does not respond becomes the flag NOT_RESPONDING.
 
     Raises:
         ValueError: the base state is unknown.
@@ -290,7 +294,8 @@ def _build_named_jobs_command(job_names: Collection[str]) -> tuple[str, ...]:
 def parse_batch_jobs(output: str, *, uid: int, job_names: Collection[str]) -> dict[str, SlurmJob]:
     """Return the newest job of each name in the jobs of user `uid`, by name.
 
-    Jobs of other users or names, tasks of arrays and parts of heterogeneous jobs are left out.
+    Jobs of other users or names, tasks of arrays and parts of heterogeneous jobs are left out. A
+    pending job has the nodes that it requests.
 
     Raises:
         ValueError: the text has another form.

@@ -334,7 +334,8 @@ class SlurmTester:
     def _to_job_result(self, planned: "_PlannedJob", state: "_JobState") -> JobResult:
         """Return the result of a job: passed if Slurm and the output show success and a number.
 
-        A failed job does not blame its node: a script can fail for many reasons.
+        The caller has checked that the job has ended. A passed job has the nodes that it ran on,
+        another one the planned ones. No node is blamed: a script can fail for many reasons.
         """
         category, measured, nodes = planned.category, None, planned.nodes
         reason = f"its job {planned.job.name} has ended {state.ending}"
@@ -371,6 +372,7 @@ def _observe_script_success(state: "_JobState", output: str, ran_on: Sequence[st
 
     The caller has checked Slurm's state of the job. Evidence is the exit code 0 at the end of
     `output`, and that the output names no other nodes than `ran_on`, the nodes that Slurm reports.
+    An empty `ran_on` is missing evidence, too.
     """
     missing = []
     exit_code, printed_nodes = parse_exit_code(output), parse_job_nodes(output)

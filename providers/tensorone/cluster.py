@@ -227,10 +227,10 @@ class ClusterOperations:
     ) -> ObservedCluster | None:
         """Return the cluster as TensorOne reports the values, or None for a deleted one.
 
-        Auto-termination is no drift, nor is the placement by a search for capacity. An answer older
-        than our last change is not believed: the cluster is read again, for at most
-        `FRESH_ANSWER_TIMEOUT_S`. The records of repairs are deleted when the cluster is healthy
-        again, except in a preview.
+        A stop by the cluster's own limits or for idleness is no drift, nor is the placement by a
+        search for capacity. An answer older than our last change is not believed: the cluster is
+        read again, for at most `FRESH_ANSWER_TIMEOUT_S`. The records of repairs are deleted when
+        the cluster is healthy again, except in a preview.
 
         Raises:
             GpuformError: no answer was new enough.
@@ -380,7 +380,7 @@ class ClusterOperations:
         """Return the cluster, or None if deleted.
 
         A cluster in a stable status is read by an own request if the shared answer lacks parts of
-        it.
+        it. Raises Contradicted if the cluster's own 404 disagrees with TensorOne's list.
         """
         try:
             reading = self._client.cluster_listing.read_one(cluster_id)

@@ -368,7 +368,7 @@ def plan_state_changes(
 
     A cluster stopped by auto-termination gets the action KEEP without the permission
     `start-terminated`. Nothing is yielded while `gpuform expire` keeps a cluster with a declared
-    `idle` stopped.
+    `idle` stopped. An UNKNOWN declared state gives a change, too.
     """
     status, state = outputs.get("status"), declared.get("state", "running")
     # between two states the last recorded one counts: the cluster is on its way
@@ -391,7 +391,8 @@ def plan_state_changes(
 def _plan_change_after_termination(stop_reason: str, state: str) -> FieldChange:
     """Return the change of `state` for a cluster stopped by auto-termination.
 
-    The action is KEEP if the cluster may not be started.
+    The action is KEEP if the cluster may not be started. A declared `stopped` is a change from
+    `running` that only accepts the stop.
     """
     because = f"stopped by {stop_reason}"
     if state == "stopped":

@@ -87,7 +87,7 @@ def build_outputs(
         not_ready_reason: why the cluster is not ready, or None if it is.
         stopped_by: why something else than the declaration stopped the cluster.
         restored_snapshot: the snapshot that the cluster was last started from.
-        created_version: the first observed version of its template, if there was one.
+        created_version: the first observed version of its template; None takes the present one.
     """
     configuration = cluster.configuration or wire.Configuration()
     environment = cluster.environment or wire.Environment()
@@ -145,7 +145,8 @@ def find_failure(cluster: wire.Cluster) -> str | None:
 def find_failed_checks(cluster: wire.Cluster, required: Sequence[str]) -> str | None:
     """Return which required health checks of a running cluster are not healthy, or None.
 
-    The documentation ('Get Cluster Details') has no other word for a passed check.
+    The documentation ('Get Cluster Details') has no other word for a passed check. None, too, for a
+    cluster that does not run. A check that is not reported is not healthy.
     """
     if cluster.status != ClusterStatus.RUNNING:
         return None

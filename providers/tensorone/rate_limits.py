@@ -76,7 +76,10 @@ class RateLimits:
         return request
 
     def record_answer(self, response: "httpx.Response") -> None:
-        """Record the limit that an answer reports for its kind of request, if any."""
+        """Record the limit that an answer reports for its kind of request, if any.
+
+        Answers overtake each other: of one window, the smallest remaining number counts.
+        """
         now = get_current_context().clock.now()
         kind = get_request_kind(response.request.method, response.request.url.path)
         reported_window = _parse_window(response, now)

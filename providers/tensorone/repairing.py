@@ -342,7 +342,10 @@ class ClusterRestart:
         self.context.on_warning(f"cluster {self.cluster_name} {reason}: it stays as it is")
 
     def _refuse_while_used(self, reading: ClusterReading) -> None:
-        """Raise GpuformError if the cluster may be in use and the run may not evict jobs."""
+        """Raise GpuformError if the cluster may be in use and the run may not evict jobs.
+
+        With the permission, possible use is only a warning.
+        """
         now, _ = self.context.get_platform_time(self.client.clock_ahead)
         possible_use = describe_possible_use(reading.cluster, now)
         if possible_use is None:

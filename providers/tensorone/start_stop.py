@@ -140,7 +140,8 @@ class StartStopSequence:
     def _choose_next_step(self, cluster: wire.Cluster) -> str | None:
         """Return `start` or `stop`, the next step towards the declared state, or None if done.
 
-        A running cluster with changes that only a start applies is stopped first.
+        A running cluster with changes that only a start applies is stopped first. A stopped cluster
+        with such changes is started, even if declared stopped.
         """
         wants_running = self._inputs.state != "stopped"
         is_running = cluster.status == ClusterStatus.RUNNING
@@ -232,7 +233,7 @@ def build_out_of_stock_error(
 ) -> OutOfCapacity:
     """Return the error about the GPU types and regions in which TensorOne has no capacity.
 
-    `verb` says what failed: `created` or `started`.
+    `placements` are pairs of GPU type and region. `verb` says what failed: `created` or `started`.
     """
     plural = "s" * (inputs.gpu_count != 1)
     requested_capacity = [

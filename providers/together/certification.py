@@ -136,8 +136,8 @@ class CertificationLifecycle(Lifecycle[CertificationInputs, CertificationOutputs
     ) -> Iterable[FieldChange]:
         """Yield `certify again` if nodes are added or no longer proven, and a changed `num_gpus`.
 
-        A change to fewer nodes is written to the state only. An UNKNOWN `num_gpus` gives a change,
-        too.
+        The change of a known `num_gpus` is for the state alone: `certify again` stands for the
+        tests. An UNKNOWN one gives a change, too.
         """
         before, after = parse_count(old_outputs.get("num_gpus")), declared.get("num_gpus")
         num_gpus = parse_count(after)

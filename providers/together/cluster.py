@@ -99,9 +99,10 @@ class ClusterOperations:
     def find_planning_problems(
         self, context: ProviderContext, values: Mapping[str, Any]
     ) -> Iterator[Problem]:
-        """Yield problems with volume, region, GPU type and drivers, then problems of alternatives.
+        """Yield problems with volume, region, GPU type and drivers.
 
-        If Together does not answer, nothing is refused, and the context reports the missing check.
+        Alternatives are checked only if the first choice has no problem. If Together does not
+        answer, nothing is refused, and the context reports the missing check.
         """
         problems = [
             *_find_volume_problems(context, values),
@@ -179,7 +180,8 @@ class ClusterOperations:
     ) -> ObservedCluster:
         """Wait until a cluster is Ready with a live worker for every 8 GPUs; uncordon leftovers.
 
-        Where workers were unusable before, the schedulers must be able to use them, too.
+        With scaling or preemptible GPUs more workers are no reason to wait. Where workers were
+        unusable before, the schedulers must be able to use them, too.
 
         Raises:
             NotReady: the cluster is gone or has failed, the time is over, or nodes may stay
@@ -216,8 +218,8 @@ class ClusterOperations:
 
         Uncordons leftovers of an interrupted removal, except in a preview. Node counts that the
         platform changes on its own and the placement of the cluster are left out of the inputs, so
-        that a plan shows no drift. Only a call that changes nothing asks the schedulers and looks
-        for faults.
+        that a plan shows no drift; an import keeps the placement. Only a call that changes nothing
+        asks the schedulers and looks for faults.
         """
         cluster = self._find_cluster(object_id, known_inputs.get("project_id"))
         if cluster is None:
@@ -248,7 +250,7 @@ class ClusterOperations:
         inputs: ClusterInputs,
         changes: Sequence[FieldChange],
     ) -> None:
-        """Send one request with the changed fields, and repair broken nodes a few at a time.
+        """Send one request with the changed fields, then repair broken nodes a few at a time.
 
         A smaller cluster loses the nodes that the declaration names or that run the least, and none
         with a job. Growth may wait for capacity. A removal or repair of an interrupted run is
@@ -392,10 +394,10 @@ class ClusterOperations:
     def delete(
         self, context: ProviderContext, object_id: str, known_inputs: Mapping[str, Any]
     ) -> None:
-        """Delete a cluster without running jobs, and wait for the release of volumes.
+        """Drain all nodes and delete the cluster, and wait for the release of volumes.
 
-        Forgets the records of repairs. A missing cluster is no error, and a volume that is not
-        released in time is a warning.
+        A cluster that is being deleted already is not drained. Forgets the records of repairs. A
+        missing cluster is no error, and a volume that is not released in time is a warning.
 
         Raises:
             GpuformError: jobs keep the nodes, Together refuses, or the time is over.
@@ -514,7 +516,8 @@ class ClusterOperations:
     def _find_cluster(self, cluster_id: str, project_id: str | None) -> wire.Cluster | None:
         """Return the cluster, or None if Together has none with the id.
 
-        A ready cluster that a list shows without a kubeconfig is read alone.
+        A ready cluster that a list shows without a kubeconfig is read alone. Raises Contradicted if
+        the cluster's own 404 disagrees with Together's list.
         """
         try:
             cluster = self._client.get_cluster_listing(project_id).read_one(cluster_id)
@@ -625,7 +628,8 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     def describe_replacement(cls, names: Collection[str], declared: Mapping[str, Any]) -> str:
         """Return a sentence for the plan about which cluster exists first.
 
-        Returns "" if `names`, the changed fields, have the volume and no `rollout` is declared.
+        With a `rollout` that is the new one; without one the sentence says what a `rollout` would
+        do. Returns "" without a `rollout` if `names`, the changed fields, have the volume.
         """
         if cls.should_create_first(declared):
             return (

@@ -175,7 +175,10 @@ def evaluate_cluster(
 
 
 def decode_kube_config(encoded: str) -> str | None:
-    """Return the kubeconfig as YAML, from base64 or from YAML; None for an empty text."""
+    """Return the kubeconfig as YAML, from base64 or from YAML; None for an empty text.
+
+    A text that is no base64 is returned unchanged.
+    """
     if not encoded:
         return None
     # the platform sends base64; a text that is none is taken for the YAML itself

@@ -14,7 +14,9 @@ from gpuform.schemas.together.wire import DriverVersion
 
 
 def list_offers(settings: Settings, _regions: Sequence[str]) -> Iterator[Offer]:
-    """Yield each region with GPU types and drivers, from one request.
+    """Yield an offer for each region, GPU type and driver, from one request.
+
+    All regions are listed, whatever `_regions`.
 
     Raises:
         GpuformError: Together does not answer.

@@ -44,8 +44,9 @@ def find_region_problems(
 ) -> Iterator[Problem]:
     """Yield a problem where `values` contradict Together's list of regions.
 
-    `values` may be UNKNOWN in places. If Together does not answer, no problem is yielded: `context`
-    gets a report of the missing checks, and a warning about an unknown GPU type.
+    `values` may be UNKNOWN in places: without a known region, the only problem is a GPU type that
+    no region offers. If Together does not answer, no problem is yielded: `context` gets a report of
+    the missing checks, and a warning about an unknown GPU type.
     """
     regions = _list_regions_once(client)
     gpu_type = values.get("gpu_type")

@@ -70,9 +70,9 @@ def add_faults(
 ) -> ObservedCluster:
     """Return an observed cluster with proposals and unusable, uncertified or hot nodes as faults.
 
-    Together is asked for the alerts behind each proposal, and Lens for temperatures where
-    `repair.max_temperature` is declared. A source that cannot be asked is reported through
-    `context.on_skipped_check` and adds no fault.
+    Preemptible nodes are left out. Together is asked for the alerts behind each proposal, and Lens
+    for temperatures where `repair.max_temperature` is declared. A source that cannot be asked is
+    reported through `context.on_skipped_check` and adds no fault.
     """
     policy = parse_repair_policy(known_inputs, ClusterRepairInputs)
     workers = list_standard_workers(cluster)
@@ -181,10 +181,13 @@ class ClusterRepairRun:
     def _repair_batch(self, batch: Sequence[NodeRepair]) -> None:
         """Drain and repair the nodes of a batch at the same time, wait for the end, and uncordon.
 
-        Repairs no longer needed are left out, with a warning.
+        Repairs no longer needed are left out, with a warning. Nodes are uncordoned also after a
+        failed repair; all failures are raised together at the end. A repair not ended in time, a
+        lost answer or an interruption leaves the nodes cordoned, for the next run.
 
         Raises:
             GpuformError: too many nodes are unhealthy, jobs keep a node, or a repair failed.
+            NotReady: a repair has not ended within `REPAIR_TIMEOUT_S`.
         """
         cluster = self.require_cluster()
         # the plan may be old: whatever has recovered since is left alone
@@ -298,6 +301,9 @@ class ClusterRepairRun:
 
     def _is_needed(self, cluster: wire.Cluster, repair: NodeRepair) -> bool:
         """Return True if the plan's reason for a repair still exists; else warn and return False.
+
+        A repair requested by name is needed unless a killed run did the same lately. No repair is
+        needed of a node that is another machine by now.
 
         Raises:
             GpuformError: the reason cannot be checked, or Together now proposes another repair.
@@ -508,7 +514,10 @@ class ClusterRepairRun:
         )
 
     def _finish_interrupted_run(self) -> None:
-        """Wait for the repairs requested by an earlier run, if any, and uncordon the nodes."""
+        """Wait for the repairs requested by an earlier run, if any, and uncordon the nodes.
+
+        Raises NotReady if a repair has not ended within `REPAIR_TIMEOUT_S`.
+        """
         if not self.is_interrupted:
             return
 

@@ -146,8 +146,10 @@ class SharedVolumeOperations:
     ) -> None:
         """Wait until clusters have detached the volume, delete the volume, and wait for the end.
 
+        A missing volume is no error.
+
         Raises:
-            GpuformError: a cluster still has the volume after `DETACH_TIMEOUT_S`.
+            GpuformError: a cluster still has the volume after `DETACH_TIMEOUT_S`, or again.
         """
         label = f"volume {known_inputs.get('volume_name') or object_id}"
         project_id = known_inputs.get("project_id")
@@ -252,7 +254,7 @@ class SharedVolumeLifecycle(Lifecycle[SharedVolumeInputs, SharedVolumeOutputs]):
 def evaluate_volume(volume: wire.Volume, wanted_size_tib: int) -> PollResult[ObservedVolume]:
     """Return the poll result of a volume: ready at `wanted_size_tib`, not yet ready, or failed.
 
-    The value has the inputs and outputs of the volume in each case.
+    The value has the inputs and outputs of the volume in each case. A larger volume is ready, too.
     """
     # a resize leaves the status as it is, so the size is compared as well
     is_ready = volume.status in USABLE_VOLUME_STATUSES and volume.size_tib >= wanted_size_tib

@@ -112,8 +112,8 @@ def read_worker_states(
 ) -> WorkerStates:
     """Return the workers' states in Kubernetes and, for a cluster of type SLURM, in Slurm.
 
-    A scheduler that cannot be asked is named in `unreachable`. A Slurm that is reached through
-    Kubernetes is not asked if Kubernetes has failed.
+    A scheduler that cannot be asked, and a Kubernetes without any of the workers, is named in
+    `unreachable`. A Slurm that is reached through Kubernetes is not asked if Kubernetes has failed.
 
     Raises:
         Cancelled: the run was interrupted.
@@ -188,8 +188,9 @@ def _build_worker_states(
 ) -> WorkerStates:
     """Combine the schedulers' nodes to the states and failures of the workers.
 
-    An empty `nodes` or `slurm_nodes` means that the scheduler was not read. A preemptible worker
-    has a state, but never a failure.
+    An empty `nodes` or `slurm_nodes` means that the scheduler was not read. A failure is NotReady
+    in Kubernetes, or unusable in Slurm; a missing worker is none. A preemptible worker has a state,
+    but never a failure.
     """
     kubernetes: dict[str, str] = {}
     slurm: dict[str, str] = {}

@@ -72,8 +72,9 @@ class ScpClient:
     ) -> list[wire.GpuNode]:
         """List the nodes matching every given value, sorted by name.
 
-        A TERMINATED node is gone: only a filter by `state` returns it. Answers are checked against
-        every filter but `ip`: the reference does not say which address of a node is meant.
+        A TERMINATED node is gone: only a filter by `state` returns it. Listed nodes that do not
+        match are dropped, except for `ip`: the reference does not say which address of a node is
+        meant.
         """
         exact_filters = {
             "gpu_node_name": gpu_node_name,
@@ -194,7 +195,8 @@ class ScpClient:
     ) -> None:
         """Move nodes from one fabric to another fabric of one vendor pool, without waiting.
 
-        SCP's refusal is no error if each node is EDITING or in the other fabric already.
+        SCP's refusal is no error if each node is EDITING or in the other fabric already. Without
+        `node_ids` nothing is sent.
         """
 
         def has_effect(node: wire.GpuNode) -> bool:
@@ -327,7 +329,10 @@ class ScpClient:
                 raise
 
     def _has_effect(self, node_id: str, has_effect: NodePredicate, accepts_gone: bool) -> bool:
-        """Return whether a node shows a request's effect; `accepts_gone` for a missing node."""
+        """Return whether a node shows a request's effect; a missing node: `accepts_gone`.
+
+        False if nobody answers.
+        """
         try:
             return has_effect(self.get_node_listing().read_one(node_id))
         except NotFound:

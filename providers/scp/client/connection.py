@@ -237,7 +237,10 @@ class Connection:
         return build_unauthorized_hint(self._credentials.source, clock_ahead_s)
 
     def _warn_about_version_end(self, response: "httpx.Response") -> None:
-        """Log a warning, once, if the API version in use is deprecated and may end."""
+        """Log a warning, once, if the API version in use is deprecated and may end.
+
+        The mark is in the answer, or the version is one of `DEPRECATED_VERSIONS`.
+        """
         end = find_version_end(response)
         if end is None and self._version in statuses.DEPRECATED_VERSIONS:
             end = statuses.DEPRECATED_VERSIONS[self._version].isoformat()

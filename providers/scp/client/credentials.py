@@ -60,6 +60,8 @@ class Credentials:
 def find_credentials(settings: Settings, region: str | None = None) -> Credentials:
     """Find the credentials for a region, or without one for the default region.
 
+    The keys are those of environment and stack, else those in ~/.scpconf. The base URL is set.
+
     Raises:
         MissingCredentials: there are no keys, or only one of the two.
         GpuformError: a file cannot be read, or the address of the API is unknown.
@@ -217,7 +219,8 @@ def _read_json_file(path: Path) -> Mapping[str, str]:
 def _resolve_base_url(settings: Settings, files: _ConfigFiles, region: str | None) -> str:
     """Return the API's address: an override, else the one of the region.
 
-    Raises GpuformError without a region.
+    `region` None is the default region. Raises GpuformError without any region and override, or for
+    an unknown region.
     """
     override = settings.get_value(ENDPOINT_VARIABLE)
     # An override (the emulator, a proxy) needs no region.

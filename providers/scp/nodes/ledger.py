@@ -125,8 +125,8 @@ class NodeLedger:
     def _get_seconds_to_wait(self, intent: Intent, asked_at: float) -> float:
         """Return for how many seconds the platform may still lack nodes of one create.
 
-        This call, too, misses the nodes of an earlier call's create for the propagation time before
-        it believes that they do not exist: a single list may come from a replica that lags behind.
+        For a create of an earlier call the propagation time begins again with this call's first
+        list, whose time is recorded here: a single list may come from a replica that lags behind.
         """
         seconds = compute_remaining_propagation_s(intent, asked_at)
         if build_record_name(intent) not in self._earlier_records:
@@ -152,11 +152,11 @@ class NodeLedger:
     ) -> None:
         """Adopt the nodes of one create from a list, and forget nodes that have not appeared.
 
-        A missing node is forgotten once the propagation time is over. Records the adopted ids, and
-        warns about nodes found after a lost answer.
+        A missing node of an earlier call's create is forgotten once the propagation time is over.
+        Records the adopted ids, and warns about nodes found after a lost answer.
 
         Raises:
-            AdoptionQuestion: nobody can say which of the nodes are the pool's.
+            AdoptionQuestion: after the propagation time nobody can say which nodes are the pool's.
         """
         ids_by_name: dict[str, str] = {}
         doubtful: list[Candidate] = []

@@ -76,9 +76,11 @@ def describe_other_pool(fabric: wire.ClusterFabric, node_pool_id: str) -> str:
 def find_pool_problems(
     client: ScpClient, context: ProviderContext, values: Mapping[str, Any]
 ) -> Iterator[Problem]:
-    """Yield problems of the fabrics declared, joined or left by a pool.
+    """Yield problems of the fabrics that a pool declares, joins, creates or leaves.
 
-    Nothing is checked while vendor pool or fabric are unknown.
+    That is: the declared fabric is missing or does not fit, one server alone cannot create a new
+    fabric, or a declared fabric would lose its last node. Nothing is checked while vendor pool or
+    fabric are unknown.
     """
     node_pool_id, name = values.get("node_pool_id"), values.get("cluster_fabric_name")
     fabric_id, stored = values.get("cluster_fabric_id"), context.stored_properties
@@ -116,7 +118,10 @@ def find_pool_problems(
 def find_node_problems(
     client: ScpClient, context: ProviderContext, values: Mapping[str, Any]
 ) -> Iterator[Problem]:
-    """Yield problems of a node's fabrics: the one to join, and the one to leave."""
+    """Yield problems of a node's fabrics: the one to join, and the one to leave.
+
+    Nothing is checked if the fabric is unknown, or is the stored one.
+    """
     fabric_id, name = values.get("cluster_fabric_id"), values.get("gpu_node_name")
     old_fabric_id = context.stored_properties.get("cluster_fabric_id")
     if not isinstance(fabric_id, str) or fabric_id == old_fabric_id:

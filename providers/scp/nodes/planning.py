@@ -126,7 +126,10 @@ class DeclaredPool:
 
     @classmethod
     def from_inputs(cls, values: Mapping[str, Any]) -> "DeclaredPool":
-        """Build the declaration from canonical inputs without unknown values."""
+        """Build the declaration from canonical inputs without unknown values.
+
+        Image and server type are left out without a `rollout`: a change of them replaces the pool.
+        """
         lock_enabled, state = values.get("lock_enabled"), values.get("state", "RUNNING")
         prefix, count = values["gpu_node_name_prefix"], values.get("count")
         drain = values.get("drain") or {}
@@ -352,7 +355,8 @@ def find_differences(
 ) -> Iterator[Difference]:
     """Yield the differences between a node and the declaration, in the order of plans.
 
-    A node whose power state is open (such as EDITING) has no difference of state.
+    A node whose power state is open (such as EDITING) has no difference of state. Undeclared
+    inputs, and a fabric that the node does not show, are no difference.
     """
     if not fabric.contains(node):
         if fabric.id is not None:

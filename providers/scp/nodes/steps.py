@@ -177,7 +177,10 @@ class NodeSteps:
             self._send("move", members, send)
 
     def _send_to_each(self, step: str, pairs: Sequence[KeptNode]) -> None:
-        """Send a step to several nodes, each by a request of its own."""
+        """Send a step to several nodes, each by a request of its own.
+
+        Raises the first GpuformError after all requests have ended.
+        """
 
         def send_to_node(node: NodeOutputs, declared_node: DeclaredNode) -> None:
             if step == "assign_nat":
@@ -197,7 +200,7 @@ class NodeSteps:
         _raise_first(run_in_parallel(jobs))
 
     def _unlock_nodes(self, nodes: Sequence[NodeOutputs]) -> None:
-        """Unlock the locked ones of the nodes before they are deleted or stopped.
+        """Unlock the locked ones of the nodes before a deletion or stop, and remember their ids.
 
         Raises:
             GpuformError: the run has no permission to unlock.
@@ -219,10 +222,10 @@ class NodeSteps:
         return (node.id, step) not in self._sent_steps and node.gpu_node_name not in self.refusals
 
     def _send(self, step: str, nodes: Sequence[NodeOutputs], send: Callable[[], None]) -> None:
-        """Send a request; record a refusal, to prevent a repetition of the step.
+        """Send a request; record a refusal to prevent a repetition of the step, or a success.
 
-        A second NotFound for the same nodes is a refusal, too: the platform still shows all of
-        them.
+        The first NotFound for the same nodes is ignored; the second is a refusal: the platform
+        still shows all of them. Transient errors, such as rate limits, are raised.
         """
         step_key = (step, frozenset(node.id for node in nodes))
         try:

@@ -149,7 +149,10 @@ def _select_fields(values: Values, names: Collection[str]) -> dict[str, Any]:
 
 
 def _find_shared_changes(stored: Values, declared: Values) -> Iterator[FieldChange]:
-    """Yield the changes of the inputs shared by all nodes: fabric, lock and power state."""
+    """Yield the changes of the inputs shared by all nodes: fabric, lock and power state.
+
+    A lock that is no longer declared is kept. A state that is no longer declared becomes RUNNING.
+    """
     for name in _SHARED_FIELDS:
         before, after = stored.get(name), declared.get(name)
         if name == "state":
@@ -168,7 +171,10 @@ def _find_shared_changes(stored: Values, declared: Values) -> Iterator[FieldChan
 def _find_rollout_changes(
     stored: Values, declared: Values, plan: PoolPlan, rollout_note: str
 ) -> Iterator[FieldChange]:
-    """Yield the changed inputs of a rollout, applied node by node."""
+    """Yield the changed inputs of a rollout, applied node by node.
+
+    None without a `rollout`. A change that no node needs is for the state alone.
+    """
     for name in ROLLOUT_FIELDS if declared.get("rollout") is not None else ():
         before, after = stored.get(name), declared.get(name)
         if before == after or after is None:
@@ -188,7 +194,11 @@ def _find_node_changes(
     keys_by_name: Mapping[str, str],
     rollout_note: str,
 ) -> Iterator[FieldChange]:
-    """Yield the changes of single nodes; the first replacement has `rollout_note`, if not empty."""
+    """Yield the changes of single nodes; the first replacement has `rollout_note`, if not empty.
+
+    Left out are changes that `shared_changes` has, new nodes of a `count`, and deleted nodes of a
+    pool whose scheduler chooses them.
+    """
     for declared_node in plan.create:
         if pool.count is None:
             yield FieldChange(

@@ -112,7 +112,11 @@ class PoolNodes:
         return bool(is_needed) or not self._context.is_read_only
 
     def _refresh_once(self) -> float:
-        """List the nodes once; return how long SCP may still lack existing ones, in seconds."""
+        """List the nodes once, and set `nodes_by_id` and `other_nodes`.
+
+        The ledger adopts created nodes and forgets deleted ones. Returns for how many seconds SCP
+        may still lack existing nodes.
+        """
         # Taken before the list is requested: an older time only makes the wait longer.
         asked_at = (
             self._ledger.get_platform_time()

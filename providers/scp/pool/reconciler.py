@@ -112,7 +112,8 @@ class PoolReconciler:
         """Reconcile until all nodes are as declared, and return the observed pool.
 
         Raises:
-            NotReady: the pool is not as declared; `last` is what was observed.
+            NotReady: the pool is not as declared, or any other error has come; `last` is the
+                observed pool, or None if all nodes are gone.
         """
         label = f"pool {self._inputs.gpu_node_name_prefix}"
         interval = self._client.get_poll_schedule(POLL_INTERVAL_S)
@@ -258,7 +259,10 @@ class PoolReconciler:
         return target_fabric.id
 
     def _has_pending_changes(self, plan: PoolPlan) -> bool:
-        """Return True while nodes change, wait for their turn, or may appear late."""
+        """Return True while nodes change, wait for their turn, or may appear late.
+
+        Refused nodes, and creates with an unknown outcome, do not count.
+        """
         refused_names = (
             self._creator.refusals.keys()
             | self._steps.refusals.keys()

@@ -212,7 +212,9 @@ class Rollout:
     ) -> dict[str, str]:
         """Return by name why nodes take no jobs, without nodes about to be replaced.
 
-        Sets `is_joining` if one of them may still join its scheduler in time.
+        `workers_by_name` is None without a scheduler to ask: states alone count then. A run of
+        repairs leaves out nodes that were broken before. Sets `is_joining` if one of them may still
+        join its scheduler in time.
         """
         missing_names = [
             declared_node.name for declared_node in plan.create if declared_node.name in refusals
@@ -278,7 +280,12 @@ class Rollout:
     def _rank_replacement(
         self, replacement: Replacement, workers_by_name: Mapping[str, Worker] | None
     ) -> tuple[bool, bool, bool, str]:
-        """Return a replacement's sort key: first of an earlier run, then broken, then idle."""
+        """Return a replacement's sort key: first of an earlier run, then broken, then idle.
+
+        A node is broken by its state, or if the scheduler cannot use the node. `workers_by_name` is
+        None without a scheduler to ask: states alone count, and all nodes are idle. Otherwise a
+        node missing in it is broken.
+        """
         worker = (workers_by_name or {}).get(replacement.name)
         is_failed = replacement.node.state in FAILED_NODE_STATES
         is_failed |= workers_by_name is not None and _is_unusable(workers_by_name, replacement.name)
