@@ -166,6 +166,7 @@ class App(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         del ctx
+        # From the table above: the overview imports no command's module.
         with formatter.section("Commands"):
             formatter.write_dl([(name, summary) for name, (_, summary) in _COMMANDS.items()])
 
@@ -234,6 +235,7 @@ def _strip_flag_value(flags: Mapping[str, click.Option], word: str) -> str | Non
         return word
     if _BOOLEANS[value.lower()]:
         return name
+    # The other name of --flag/--no-flag means false.
     return option.secondary_opts[0] if option.secondary_opts else None
 
 

@@ -29,6 +29,7 @@ class RunArguments:
         options = replace(options, **option_values)
         return cls(
             options,
+            # With defaults, because not every command has all flags: `preview` has no --yes.
             yes=flags.get("yes", False),
             json=flags["json"],
             display=DisplayOptions(

@@ -66,6 +66,7 @@ def run_command(
     require_answerable(arguments, session.screen)
     runs_programs = options.operation == "update"
     order, names = order_stacks(session, multi_stack_flags.filters, runs_programs=runs_programs)
+    # A filter by a git diff may match nothing: a CI job succeeds then.
     if not names:
         session.screen.print("No stack is touched: nothing is to be done.")
         return SUCCESS

@@ -69,6 +69,7 @@ def main() -> None:
     """
     channel = Channel.take_streams()
     channel.send(Hello(version=version("gpuform")))
+    # In a thread: answers and cancellations arrive while a task runs.
     threading.Thread(target=channel.listen, name="messages", daemon=True).start()
     # A signal of the terminal goes to the multi-stack run; this one was sent to this process.
     for number in _HANDLED_SIGNALS:
@@ -137,6 +138,7 @@ class Channel:
 
     def send(self, message: ProcessMessage) -> None:
         """Send a message; without a reader the work continues to the end."""
+        # Output lines and questions come from several threads.
         with self._send_lock, contextlib.suppress(OSError, ValueError):
             self.target.write(encode_message(message))
             self.target.flush()

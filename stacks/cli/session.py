@@ -101,6 +101,7 @@ def stack_flags(command: Command) -> Command:
 
 def get_flag(name: str, default: Any = None) -> Any:
     """Return the value of a common flag of the running command, or `default` without the flag."""
+    # Without a running command there are no flags.
     context = click.get_current_context(silent=True)
     flag_values: dict[str, Any] = context.find_root().meta.get(_FLAGS_KEY, {}) if context else {}
     return flag_values.get(name, default)

@@ -263,6 +263,7 @@ class _ImportRun:
         options = RunOptions(
             "update",
             parallel=self.options.parallel,
+            # Limited to the imports: other changes of the program are not part of an import.
             target=tuple(target.urn for target in targets),
         )
         return self._create_run(options, stack, _reject_changes).run()
@@ -304,6 +305,7 @@ class _ImportRun:
                 preview_only=True,
                 expect_no_changes=True,
                 parallel=self.options.parallel,
+                # Limited to the imports: other changes of the program are no failure of an import.
                 target=tuple(target.urn for target in imported),
             )
             result = self._create_run(options, self.open(), lambda _outcome: None).run()

@@ -201,6 +201,7 @@ def _read_resources(
     """
     resources = []
     platform_entries = [entry for entry in entries if _has_platform_object(entry)]
+    # Answers come in the order of these entries.
     answers = iter(read_resources(stack, config, platform_entries))
     for entry in entries:
         if not _has_platform_object(entry):

@@ -187,6 +187,7 @@ def _require_all_of_kubernetes(
     An export replaces the labels of all nodes of a Kubernetes: the labels of the unselected
     resource would be removed.
     """
+    # A cluster with a scheduler of its own shares no Kubernetes with other resources.
     if placements[0].placement.has_own_scheduler:
         return
     chosen_urns, declared_kubernetes = (

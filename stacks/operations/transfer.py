@@ -65,6 +65,7 @@ def import_deployment(
     lock = workspace.backend.create_lock(
         workspace.project.name, name, selected.build_lock_timeout(report)
     )
+    # Held until the import is written: its checks compare with the present state.
     with lock:
         passphrase = create_passphrase_finder(workspace, selected.ask_passphrase)
         return StackImport(workspace, name, passphrase, report, force=force).run(

@@ -469,6 +469,7 @@ def connect(  # noqa: PLR0913 - a flag each
         if port is not None:
             session.screen.print(port_url(reached_cluster, port))
             return 0
+        # kubectl is run with the context that `gpuform kubeconfig` wrote.
         contexts = KubeconfigFiles.of(None, session.environ).contexts()
         words = command_for(reached_cluster, Wish(via, node, user, jump, command), contexts)
         if to_stdout:

@@ -196,6 +196,7 @@ def _print_config(session: Session, *, show_secrets: bool, as_json: bool) -> Non
             format_json(_build_document(shown_values, hidden, show_secrets), indent=2)
         )
         return
+    # The project's own keys are shown as the commands take them, without the project.
     names = {key: key.removeprefix(f"{project.name}:") for key in shown_values}
     width = max([len(name) for name in names.values()] + [3])
     session.screen.print(f"{'KEY':<{width}}  VALUE")

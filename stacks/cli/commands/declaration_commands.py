@@ -170,6 +170,7 @@ def manifests(clusters: tuple[str, ...]) -> None:
         if selected_claims:
             session.screen.write(as_yaml(selected_claims))
         else:
+            # On stderr: stdout goes to `kubectl apply`.
             session.screen.warn("The stack declares no volume claims.")
 
 

@@ -116,6 +116,7 @@ def drift(  # noqa: PLR0913, PLR0917 - the flags
             if not result.succeeded:
                 return FAILED
             return CHANGES if detailed_exitcode and result.plan.has_changes else SUCCESS
+        # The state is enough: no program runs.
         workspace = find_workspace(session, runs_program=False)
         if is_continued_in_virtualenv(workspace.project):
             return SUCCESS

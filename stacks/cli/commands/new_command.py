@@ -76,6 +76,7 @@ def new(  # noqa: PLR0913, PLR0917 - the flags
         if template is None:
             _print_templates(session)
             return
+        # Not a template: the workflow files are added to a project that exists.
         if template == "ci":
             options = WorkflowOptions(session.stack or "prod", branch, forge, backend)
             write_ci_workflows(session, directory, options, force=force)

@@ -246,6 +246,7 @@ def offers(
                 offers_found, priced_offers, book.currency, paint=screen.paint
             ):
                 screen.print(line)
+        # Offers that are documented need no answer of the platform.
         if not offers_found.asked and set(platforms or ("",)) - {*offers_found.documented}:
             screen.warn("error: no platform could be asked")
             return FAILED

@@ -198,12 +198,12 @@ def fetch_plan(
     from gpuform.stacks.review.previews import read_saved_plans  # noqa: PLC0415 - as above
 
     with open_session() as session:
-        place = find_review_place(review_flags, session.environ)
-        sha = commit or place.commit
+        review_place = find_review_place(review_flags, session.environ)
+        sha = commit or review_place.commit
         # A job of a merge knows its commit alone: the code host finds the pull request.
-        if place.pull_request is None and not sha:
+        if review_place.pull_request is None and not sha:
             raise click.UsageError("name the pull request or the commit: --pull-request, --commit")
-        with open_code_host(place, session.environ) as code_host:
+        with open_code_host(review_place, session.environ) as code_host:
             content = code_host.fetch_reviewed_plan(sha, path or output.name)
         reviewed_plan = read_saved_plans("what the job kept", content)
         write_plan(output, reviewed_plan)

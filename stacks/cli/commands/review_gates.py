@@ -92,6 +92,7 @@ def _evaluate_project_gates(plan: Plan) -> Plan:
         project = find_project(Path.cwd())
     except EngineError:
         return plan
+    # The gates of another project are not in this folder.
     if project.name != plan.project:
         return plan
     # A preview of the Pulumi CLI has no costs, which gates may limit.
@@ -123,16 +124,16 @@ def publish_review(
     Raises:
         GpuformError: the pull request is not known, or the code host refused a request.
     """
-    place = find_review_place(review_flags, session.environ)
+    review_place = find_review_place(review_flags, session.environ)
     # Kept out of the limit: the comment always says which commit was planned.
-    origin = _describe_origin(place)
+    origin = _describe_origin(review_place)
     _write_job_summary(render_markdown(review, folded=True) + origin, session)
-    if place.pull_request is None:
+    if review_place.pull_request is None:
         raise GpuformError(
             "it is not known which pull request this is: the job was not started by one",
             hint="say it: --pull-request N",
         )
-    with open_code_host(place, session.environ) as code_host:
+    with open_code_host(review_place, session.environ) as code_host:
 
         def render(limit: int) -> str:
             return (
@@ -145,10 +146,10 @@ def publish_review(
             session.screen.warn(f"Labelled {label_pull_request(code_host).label}")
 
 
-def _describe_origin(place: ReviewPlace) -> str:
+def _describe_origin(review_place: ReviewPlace) -> str:
     """Return the commit and the job of the review as Markdown, or an empty text."""
-    parts = [f"for {format_code(place.commit[:12])}"] if place.commit else []
-    parts += [f"by [this job]({place.run_url})"] if place.run_url else []
+    parts = [f"for {format_code(review_place.commit[:12])}"] if review_place.commit else []
+    parts += [f"by [this job]({review_place.run_url})"] if review_place.run_url else []
     return f"\nPlanned {' '.join(parts)}.\n" if parts else ""
 
 

@@ -119,6 +119,7 @@ def start(port: int, store: Path | None, speed: float) -> None:
     """
     with _print_false_on_error():
         running = start_emulator(port, _get_path(store), speed)
+    # Alone on stdout, for `eval`: everything else goes to stderr.
     _print_variables(running.url, running.identity)
     click.echo(
         f"Emulator {running.identity} serves at {running.url}. To stop it: "
@@ -281,6 +282,7 @@ def lsp() -> None:
     from gpuform.stacks.engine.machine import get_pip_requirement  # noqa: PLC0415 - as above
 
     with open_session():
+        # An extra of the package: most installations serve no editor.
         if find_spec("pygls") is None:
             raise EngineError(
                 "`gpuform lsp` needs a package that is not installed: pygls",

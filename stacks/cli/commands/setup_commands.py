@@ -187,6 +187,7 @@ def _list_pages() -> Iterator[str]:
     yield "`gpuform help PAGE` shows a page, and `gpuform help COMMAND` a command's.\n"
     names = page_names()
     widest = max(map(len, names))
+    # The sort is stable: within a section the pages keep their order.
     names.sort(key=lambda name: _SECTIONS.index(_get_section(name)))
     for section, section_names in groupby(names, _get_section):
         if section:

@@ -325,6 +325,7 @@ def _create_all_stacks(session: Session, provider: str | None, *, emulate: bool)
     for workspace_stack in workspace_stacks:
         backend = Backend.open(workspace_stack.backend, session.environ)
         workspace = Workspace(workspace_stack.project, backend, session.environ)
+        # The command can be repeated after a failure.
         if workspace_stack.stack in workspace.list_stacks():
             session.screen.print(f"{workspace_stack.name} is there already.")
             continue

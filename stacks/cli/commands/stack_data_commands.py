@@ -290,6 +290,7 @@ def _ask_new_passphrase(session: Session) -> str:
     if passphrase is not None:
         return passphrase
     ask = session.screen.create_passphrase_prompt()
+    # Scripts write the passphrase to stdin: it is on no command line.
     if ask is None:
         missing = "the new passphrase is missing"
         hint = f"Set {NEW_PASSPHRASE} to it (it may be empty), or write it to stdin."

@@ -226,6 +226,7 @@ def _discard_journal(screen: Screen, workspace: Workspace, name: str, *, yes: bo
         screen.print(f"Stack {name} has no journal of an interrupted run.")
         return SUCCESS
     screen.print(f"{stack_journal.where} tells of these objects:")
+    # Named before the question: nothing else knows of these objects afterwards.
     for urn, id_ in journal.find_objects(stack_journal):
         screen.print(f"  {urn} (id {id_})")
     if not is_confirmed(screen, "Give up what it tells?", yes=yes):

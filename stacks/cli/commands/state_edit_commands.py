@@ -263,6 +263,7 @@ def _open_source_and_dest(
 ) -> Iterator[tuple[_OpenStack, _OpenStack]]:
     workspace = find_workspace(session, runs_program=False)
     source_id, dest_id = (_split_stack_name(workspace, name) for name in (source, dest))
+    # The lock of one stack cannot be taken twice.
     if source_id == dest_id:
         raise EngineError(f"the source and the destination are both stack '{source_id[1]}'")
     passphrase = create_passphrase_finder(workspace, session.screen.create_passphrase_prompt())

@@ -279,6 +279,7 @@ def _build_workspace_drawing(
         try:
             entries = _read_entries(session, workspace_stack)
             note = "not made yet" if entries is None else ""
+        # A stack that cannot be read keeps no other from being drawn.
         except EngineError as error:
             failures.append(f"{workspace_stack.name}: {error}")
         nodes = build_state_nodes(entries or ())
@@ -330,6 +331,7 @@ def _read_planned_state(session: Session, plan: "Plan") -> list["ResourceState"]
 
     try:
         workspace = find_workspace(session)
+    # A plan can be drawn outside of its project, without what the state knows.
     except ProjectError:
         return []
     if plan.project != workspace.project.name or plan.stack not in workspace.list_stacks():

@@ -120,6 +120,7 @@ class LineProgress:
         watch.start(_LAST_REPORT)
         self._lock = threading.Lock()
         self._closed = threading.Event()
+        # Without events nothing else would notice that a line is due.
         if interval_s is not None:
             threading.Thread(
                 target=self._print_until_closed, args=(interval_s,), name="progress", daemon=True
@@ -258,6 +259,7 @@ class LiveProgress:
             self._end(event)
 
     def print(self, text: str) -> None:
+        # Through the console, which redraws the rows below the line.
         self._console.print(self._to_styled_text(text), soft_wrap=True)
 
     def close(self) -> None:

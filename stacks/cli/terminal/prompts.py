@@ -35,6 +35,7 @@ def require_answerable(arguments: RunArguments, screen: Screen) -> None:
     options = arguments.options
     if options.preview_only or arguments.yes:
         return
+    # A question on stdout would be part of the JSON.
     if arguments.json:
         raise click.UsageError(
             f"`{arguments.command} --json` cannot ask: add --yes, or look first with "

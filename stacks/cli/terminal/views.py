@@ -62,6 +62,7 @@ class _ScreenView:
 
 def _list_warnings(run_ended: RunEnded, outcome: Outcome) -> Iterator[Diagnostic | SkippedCheck]:
     """Yield dangers, notices and missing checks of a preview's plan not shown by an event yet."""
+    # Warnings belong to the plan: an update has shown them in its preview.
     if not (run_ended.started.preview and outcome.succeeded):
         return
     plan = run_ended.plan
@@ -179,7 +180,7 @@ class HumanView(_ScreenView):
         format_blocks = self._format_preview if self.started.preview else self._format_result
         blocks = format_blocks(run_ended, outcome)
         texts = ["\n".join(block) for block in blocks]
-        self.screen.print("\n" + "\n\n".join(text for text in texts if text))
+        self.screen.print("\n" + "\n\n".join(block_text for block_text in texts if block_text))
 
     def _print_title(self, text: str) -> None:
         """Print the title of a run. CI systems fold the output of an update, never a plan."""

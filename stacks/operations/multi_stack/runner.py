@@ -223,6 +223,7 @@ class _MultiStackRun:
             plan = self._combine_plans(results)
             if self.options.drift:
                 return self._report_drift(plan, results, is_cancelled=is_cancelled)
+            # Nothing is applied unless every stack could be planned.
             if plan is None or plan.has_failed or is_cancelled:
                 if plan is not None:
                     self.callbacks.show_plan(plan)

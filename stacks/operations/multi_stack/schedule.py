@@ -81,6 +81,7 @@ class Schedule:
                 process, message = received
                 self._handle_message(process.name, process, message)
             self._start_ready_stacks()
+        # These were never started: after a cancellation, or because they wait for each other.
         for name in self.dependencies:
             if name not in self.results:
                 self._record_result(

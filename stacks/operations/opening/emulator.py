@@ -81,6 +81,7 @@ def serve_emulators(stores: Sequence[Path]) -> Iterator[Mapping[Path, Mapping[st
 
 
 def _find_store(directory: Path) -> Path:
+    # Upwards, because the projects of a folder may share one (`gpuform emulator share`).
     candidates = [folder / _STORE for folder in (directory, *directory.parents)]
     return next((store for store in candidates if store.exists()), candidates[0])
 

@@ -76,6 +76,7 @@ class ProgramEnvironment:
             raise self.build_error(f"there is no virtualenv in {self.folder}", _CREATE_HINTS)
         try:
             process = subprocess.run(  # noqa: S603 - the project names it, as for the Pulumi CLI
+                # -P: a package in the current folder does not count as installed.
                 [str(pythons[0]), "-P", "-c", _PROBE],
                 capture_output=True,
                 check=False,

@@ -100,6 +100,7 @@ class SelectedStack:
         Raises:
             EngineError: another operation runs in this process, and would see these variables.
         """
+        # The environment is the process's: two operations would see each other's variables.
         if not _OPERATION_LOCK.acquire(blocking=False):
             raise EngineError(
                 "another operation is at work in this process",

@@ -108,6 +108,7 @@ class Cancellation:
         with self._lock:
             self._running.append(cancel)
             is_cancelled = self._is_cancelled
+        # Cancelled before the operation began, or during an earlier one with this object.
         if is_cancelled:
             cancel()
         try:

@@ -45,6 +45,7 @@ class OutputValue:
     secret: bool
 
     def __repr__(self) -> str:
+        # Programs that use the API may log results.
         value_text = MASK if self.secret else repr(self.value)
         return f"OutputValue(value={value_text}, secret={self.secret})"
 

@@ -163,6 +163,7 @@ class RunLogger:
         severity = event.severity.partition("#")[0]
         if severity == "info":
             self._printed_lines += 1
+            # Counted, but not stored: a program may print without end.
             if self._printed_lines > MAX_PRINTED_LINES:
                 return
         self._add_line(event="message", urn=event.urn, severity=severity, text=event.message)

@@ -109,6 +109,8 @@ def run_operation(
         options = saved_plan.merge_options(options)
     with contextlib.ExitStack() as resources:
         resources.enter_context(selected.begin_operation())
+        # Permissions and answers reach the lifecycles through the environment, as under the Pulumi
+        # CLI.
         resources.enter_context(set_variables(_build_permission_variables(options)))
         if options.repair_nodes:
             repair_variables = {permissions.REPAIR_VARIABLE: ",".join(options.repair_nodes)}

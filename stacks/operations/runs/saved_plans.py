@@ -112,6 +112,7 @@ class SavedPlan:
             EngineError: the plan belongs to another stack or to another operation.
         """
         plan = read_plan(path)
+        # The plan has values that only the apply of the other plans produces.
         if plan.planned_with:
             others = ", ".join(
                 stack_name.removeprefix("organization/") for stack_name in plan.planned_with
