@@ -254,6 +254,7 @@ def _find_disabled_parameters(flags: Mapping[str, click.Option], words: Sequence
     return [name for name, on in is_on.items() if not on]
 
 
+# The words that flags of Go programs take, such as the Pulumi CLI.
 _BOOLEANS = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
 
 

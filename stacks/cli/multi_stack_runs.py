@@ -259,6 +259,7 @@ def _get_first_line(message: str) -> str:
 
 def _parse_document(lines: list[str]) -> object:
     document_json = "\n".join(lines)
+    # A stack that was not started has printed nothing.
     return json.loads(document_json) if document_json.strip() else None
 
 
@@ -276,9 +277,9 @@ def _list_reasons(result: MultiStackResult) -> list[str]:
         ]
     if result.reason is ExitReason.UNCHECKED and plan is not None:
         lines += [
-            f"error: {stack_plan.project}/{stack_plan.stack}: not checked: {text}"
+            f"error: {stack_plan.project}/{stack_plan.stack}: not checked: {check}"
             for stack_plan in plan.plans
-            for text in stack_plan.unchecked
+            for check in stack_plan.unchecked
         ]
     if result.reason is ExitReason.UNEXPECTED_CHANGES:
         lines.append("error: no changes were expected")
@@ -298,4 +299,4 @@ def _list_reasons(result: MultiStackResult) -> list[str]:
             )
         else:
             lines.append(f"error: the plan {outcome}: nothing was changed")
-    return [escape_invisible(text) for text in lines]
+    return [escape_invisible(line) for line in lines]

@@ -155,6 +155,7 @@ def _describe_origin(review_place: ReviewPlace) -> str:
 
 def _write_job_summary(markdown: str, session: Session) -> None:
     path = session.environ.get("GITHUB_STEP_SUMMARY")
+    # Set by GitHub alone: other CI systems have no summary of a job.
     if not path:
         return
     try:

@@ -162,6 +162,7 @@ def _read_chosen_page(context: click.Context, words: tuple[str, ...]) -> str:
         raise NoSuchPage(f"there is no command {' '.join(words)}", hint="all pages: gpuform help")
     if path is None:
         return _read_section(read_page(find_page(page_name)), anchor)
+    # Each command has one page, and each subcommand a part of that.
     if len(path) > 1:
         anchor = "-".join(["gpuform", *path])
     return _read_section(read_page(find_help_page(path[0])), anchor) + _list_other_pages(path)

@@ -86,6 +86,7 @@ def _show_stack(session: Session, *, as_json: bool, refresh: bool, emulate: bool
     else:
         lines = render_status(stack_status, paint=session.screen.paint)
         session.screen.print("\n".join(lines))
+    # Without --refresh nothing was asked, and nothing is missing.
     unread_names = stack_status.unread_names if refresh else ()
     if unread_names:
         session.screen.warn(f"error: could not look at {', '.join(unread_names)}")

@@ -138,6 +138,7 @@ def _print_problems(
     if diagnostics or form != "text":
         session.screen.print(FORMATS[form](diagnostics))
     if problems:
+        # On stderr: stdout has the problems in the chosen format.
         session.screen.warn(f"error: {counted(len(problems), 'problem')}")
     elif form == "text":
         session.screen.print("\n".join(summaries))

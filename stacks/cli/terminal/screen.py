@@ -79,6 +79,7 @@ def escape_text(text: str, *, color: bool, in_ci: bool) -> str:
 
     With `in_ci` a backslash breaks the commands of CI systems.
     """
+    # Styles are cut out first: their escapes would be made visible, too.
     parts = STYLED.split(text) if color else [text]
     escaped = "".join(
         # Odd parts are the styles that the text was split at.
@@ -272,6 +273,7 @@ display_flags = (
 def read_content(name: str) -> bytes:
     """Return the content of the file, or of stdin for -. Raises click.FileError."""
     if name == "-":
+        # Bytes, because the text's encoding is the business of its reader.
         return sys.stdin.buffer.read()
     try:
         return Path(name).read_bytes()
