@@ -239,7 +239,11 @@ class EventInputs(InputModel):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
-        """Yield a problem unless the event has one kind, and a fitting `at`, `on` and `met`."""
+        """Yield a problem unless the event has one kind, and a fitting `at`, `on` and `met`.
+
+        At most one of `at` and `on` may be declared, and a kill needs one; only a fault may have
+        `met`.
+        """
         given_events = [name for name in EVENT_KINDS if values.get(name) is not None]
         if len(given_events) != 1:
             event_kinds = ", ".join(EVENT_KINDS)

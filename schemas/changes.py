@@ -287,7 +287,8 @@ def _compare_newly_declared(location: _FieldLocation, after: Any) -> Iterator[Fi
 def _compare_no_longer_declared(location: _FieldLocation, before: Any) -> Iterator[FieldChange]:
     """Yield the change of a field that had the value `before` and is no longer declared.
 
-    The field is removed from the state, kept, or returned to its default, by its rules.
+    The field is removed from the state, kept, or returned to its default, by its rules. A field
+    that has its default already is no change.
     """
     default = location.rules.default
     if location.rules.state_only:
@@ -398,7 +399,8 @@ def _select_items(
 ) -> Iterator[Any]:
     """Yield the observed items of a keyed list in the order of the declared items.
 
-    Missing items are left out; items that only the platform has follow if the list is `closed`.
+    Missing items are left out, unless declared as off; items that only the platform has follow if
+    the list is `closed`.
     """
     observed_by_key = {item[key.name]: item for item in observed}
     for item in declared:

@@ -37,7 +37,10 @@ def describe_error(model: type[InputModel], error: ErrorDetails) -> str:
 
 
 def format_value(value: Any) -> str:
-    """Return a value as people write it in YAML, at most 60 characters long."""
+    """Return a value as people write it in YAML, at most 60 characters long.
+
+    For an object or a list only the words `an object` or `a list`.
+    """
     if value is None:
         return "null"
     if isinstance(value, bool):

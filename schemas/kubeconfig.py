@@ -121,11 +121,13 @@ class Kubeconfig(BaseModel):
 
     @classmethod
     def parse(cls, document: Any) -> Self:
-        """Return the kubeconfig of a YAML document that is already parsed.
+        """Return the current context of a parsed YAML document, with its cluster and user.
+
+        Without a current context, the first one.
 
         Raises:
-            ValueError: the document is no kubeconfig, or contains a refused or unknown key. The
-                message contains no value of the document.
+            ValueError: the document is no kubeconfig, or one of these parts has a refused or
+                unknown key. The message contains no value of the document.
         """
         try:
             contexts = _get_entries(document, "contexts", "context")

@@ -135,7 +135,7 @@ class WireList(WireModel):
     @model_validator(mode="before")
     @classmethod
     def _drop_nulls(cls, data: Any) -> Any:
-        """Return the JSON of a list answer without nulls; null for a required list becomes empty.
+        """Return a list answer without null members; a required list that is null becomes empty.
 
         A missing required list stays missing and fails: the answer is not the platform's list.
         """

@@ -72,7 +72,11 @@ class _ValueChange(_PlanModel):
     @model_validator(mode="before")
     @classmethod
     def _mask(cls, fields: Any) -> Any:
-        """Return the fields with secret values masked, before any of them is validated."""
+        """Return the fields with secret values masked, before any of them is validated.
+
+        With `secret` in the fields, all of `before` and `after` is masked, else only secrets
+        inside.
+        """
         if not isinstance(fields, Mapping):
             return fields
         secret = fields.get("secret") not in (None, False)

@@ -231,7 +231,11 @@ class FieldRules:
         return replace(self, immutable=immutable, secret=secret, state_only=state_only)
 
     def is_equivalent(self, left: Any, right: Any) -> bool:
-        """Return True if two values of this field are equal or mean the same."""
+        """Return True if two values of this field are equal or mean the same by the field's rules.
+
+        The rules may ignore the order of a list, compare amounts (`1Ti` and `1024Gi`), or know
+        other spellings.
+        """
         if is_equal(left, right, unordered=self.unordered):
             return True
         if self.compared_by is not None and self.compared_by.compare(left, right) == 0:

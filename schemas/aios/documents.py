@@ -51,9 +51,9 @@ def node_to_entry(node: Mapping[str, Any]) -> Document:
 def build_cluster_document(declared: Mapping[str, Any], *, with_status: bool) -> Document:
     """Return the JSON record of a cluster for the create request, from the declared fields.
 
-    Without declared nodes the record has an empty list of nodes, and every sum is 0. A record that
-    is created directly needs a status; the Parser drops the status, so ``with_status`` is False
-    there.
+    Without declared nodes the record has an empty list of nodes, and every undeclared sum is 0.
+    Settings of gpuform itself are left out. A record that is created directly needs a status, the
+    declared one or `LIVE_STATUS`; the Parser drops the status, so ``with_status`` is False there.
     """
     values = dict(declared)
     for path in (NODE_COUNT, *SUM_PATHS):

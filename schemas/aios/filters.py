@@ -15,7 +15,10 @@ _MISSING: Final = object()
 
 
 def find_filter_problems(filter_: Any, path: str = "filter") -> Iterator[Problem]:
-    """Yield a problem for each unknown or malformed operator of a Mongo filter."""
+    """Yield a problem for each unknown or malformed operator of a Mongo filter.
+
+    Also one if the filter, or a filter inside `$and`, `$or` or `$nor`, is no object.
+    """
     if not isinstance(filter_, Mapping):
         yield Problem(path, "must be an object of fields and conditions")
         return
@@ -79,7 +82,7 @@ def _matches_mongo_operator(values: Sequence[Any], operator: str, operand: Any) 
     """Return True if a field's values satisfy one of Mongo's operators (`$gt`, `$in`, `$not` ...).
 
     A comparison or `$in` needs one matching value. `$ne`, `$nin` and `$not` need that none matches,
-    `$all` that each item of `operand` does.
+    `$all` that each item of `operand` does. `$exists` needs a value, or none if `operand` is false.
     """
     if operator == "$not":
         return not all(

@@ -44,7 +44,10 @@ def get_value(values: Any, path: str) -> Any:
 
 
 def set_value(values: Values, path: str, value: Any) -> dict[str, Any]:
-    """Return a copy with `value` at a dotted path. An UNKNOWN object on the way stays UNKNOWN."""
+    """Return a copy with `value` at a dotted path; missing objects on the way are created.
+
+    An UNKNOWN object on the way stays UNKNOWN.
+    """
     name, _, rest = path.partition(".")
     if not rest:
         return {**values, name: value}
@@ -71,7 +74,8 @@ def complete_node(node: Any) -> Any:
 def sum_declared_nodes(nodes: Any) -> dict[str, Any]:
     """Return the sums of GPUs, memory and others over declared nodes, by dotted path.
 
-    The number of nodes has the path `nodes.count`.
+    The number of nodes has the path `nodes.count`. An undeclared number counts as 0. A sum with an
+    unknown number is UNKNOWN, and so is every value for UNKNOWN nodes.
     """
     if nodes is UNKNOWN:
         return dict.fromkeys((NODE_COUNT, *SUM_PATHS), UNKNOWN)

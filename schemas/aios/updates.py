@@ -157,7 +157,8 @@ def build_entries_request(
 
     Each update has one kind of change: first changed entries, then removed, then added ones, at
     last the sums alone. Entries that are equal in both declarations are not touched, whatever the
-    record has. The sums are computed over all entries, whoever declares them.
+    record has. If the record has several entries of a changed node, all are removed, and the node
+    is added again. The sums are computed over all entries, whoever declares them.
     """
     nodes_before, nodes_after = (
         {node["id"]: node for node in entries} for entries in (before, after)
@@ -372,9 +373,9 @@ def _find_differences(
 ) -> Iterator[tuple[str, Any]]:
     """Yield the registry's dotted path and the new value of each differing field.
 
-    Immutable fields and the entries of nodes are left out; an undeclared field counts with its
-    default. `declared_prefix` and `wire_prefix` are the object's paths in the declaration and in
-    the registry.
+    Immutable fields and the entries of nodes are left out. An undeclared field counts with its
+    default, and not at all without one. `declared_prefix` and `wire_prefix` are the object's paths
+    in the declaration and in the registry.
     """
     for name, field in rules.items():
         declared_path, wire_path = f"{declared_prefix}{name}", f"{wire_prefix}{to_wire_name(name)}"

@@ -205,7 +205,8 @@ class Capacity(WireModel):
         """Return the capacity reported by an overview and the workloads.
 
         A workload without a reported utilization is not idle. An impossible number counts as not
-        reported.
+        reported, and if one workload's request cannot be read, the number of requested GPUs does,
+        too.
         """
         numbers = collect_numbers(overview)
         gpu_consumers = [consumer for consumer in consumers if _requests_gpus(consumer)]

@@ -63,9 +63,10 @@ def find_heatmap_contradictions(condition: ConditionInputs, heatmap: GpuHeatmap)
 
 
 def _find_node_contradictions(overview: Overview, *, is_zero_meant: bool) -> Iterator[str]:
-    """Yield a text for each contradiction between the overview's counts of nodes and rates.
+    """Yield a text for each impossible or contradictory count of nodes and rate of the overview.
 
-    With `is_zero_meant`, a total of 0 nodes is a true number, and no sign of an empty monitor.
+    Also for a missing total. With `is_zero_meant`, a total of 0 nodes is a true number, and no sign
+    of an empty monitor.
     """
     total = overview.total_nodes
     counts = {

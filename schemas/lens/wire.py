@@ -16,7 +16,10 @@ from gpuform.schemas.models import WireList, WireModel
 
 
 def repair_encoding(text: object) -> object:
-    """Return a text whose UTF-8 was read as Windows-1252 in its right form: `℃` for `â„ƒ`."""
+    """Return a text whose UTF-8 was read as Windows-1252 in its right form: `℃` for `â„ƒ`.
+
+    Any other text or value is returned unchanged.
+    """
     if not isinstance(text, str):
         return text
     try:

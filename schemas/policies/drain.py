@@ -112,7 +112,10 @@ class ScheduledDrainInputs(DrainInputs):
 
     @classmethod
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
-        """Yield the drain's problems, and one for each setting whose scheduler is not declared."""
+        """Yield the drain's problems, and one for each setting whose scheduler is not declared.
+
+        Slurm by `exec`, which is the default, needs `kubernetes`, too.
+        """
         yield from super().find_problems(values)
         slurm = values.get("slurm")
         is_exec = isinstance(slurm, Mapping) and slurm.get("via", "exec") == "exec"

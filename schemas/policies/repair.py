@@ -19,7 +19,7 @@ _SHARE: Final = re.compile(r"([1-9][0-9]?|100)%", re.ASCII)
 
 
 def _validate_node_number(value: str | int | None) -> str | int | None:
-    """Return a number of nodes (1 or more) or a share such as `25%`.
+    """Return a number of nodes (1 or more), a share such as `25%`, or None, unchanged.
 
     Raises ValueError otherwise.
     """

@@ -164,8 +164,8 @@ def find_gpu_node_problems(values: Values) -> Iterator[Problem]:
 def find_node_pool_problems(values: Values) -> Iterator[Problem]:
     """Yield the problems between the inputs of a node pool.
 
-    These are a missing server type, `count` beside `nodes`, several ways to remove a node,
-    `not_ready` repairs without a scheduler, and invalid or repeated names of nodes.
+    These are a missing server type or number of nodes, `count` beside `nodes`, several ways to
+    remove a node, `not_ready` repairs without a scheduler, and invalid or repeated names of nodes.
     """
     yield from find_server_type_problems(values)
     count, nodes = values.get("count"), values.get("nodes")

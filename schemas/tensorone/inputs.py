@@ -342,7 +342,7 @@ def _find_image_problems(values: Values) -> Iterator[Problem]:
 
 
 def _find_port_problems(values: Values) -> Iterator[Problem]:
-    """Yield a problem for each internal or external port that is mapped twice."""
+    """Yield a problem for each internal or external port mapped twice for the same protocol."""
     mappings = values.get("port_mappings")
     if not isinstance(mappings, Sequence):
         return

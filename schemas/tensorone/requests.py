@@ -64,9 +64,9 @@ def build_update(inputs: ClusterInputs, changes: Sequence[FieldChange]) -> Body:
 
 
 def build_start(configuration: Mapping[str, Any], snapshot: str | None) -> Body:
-    """Return the JSON for starting a cluster, with its changed configuration or a snapshot.
+    """Return the JSON for starting a cluster, with its changed configuration and a snapshot.
 
-    Request: ``POST /clusters/{id}/start``. ``snapshot`` is the snapshot to restore, if any.
+    Request: ``POST /clusters/{id}/start``. ``snapshot`` is the snapshot to restore; None for none.
     """
     body = Body()
     if configuration:
@@ -79,7 +79,8 @@ def build_start(configuration: Mapping[str, Any], snapshot: str | None) -> Body:
 def build_delete(*, final_snapshot: bool, snapshot_name: str | None) -> Body:
     """Return the JSON for deleting a cluster, with the confirmation that the platform requires.
 
-    Request: ``DELETE /clusters/{id}``. With ``final_snapshot`` the platform keeps a last snapshot.
+    Request: ``DELETE /clusters/{id}``. With ``final_snapshot`` the platform keeps a last snapshot;
+    without, ``snapshot_name`` does not count.
     """
     # 'Delete Cluster' lists the confirmation as optional, but requires the text DELETE
     body: Body = {"confirm_deletion": "DELETE"}

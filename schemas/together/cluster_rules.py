@@ -60,7 +60,10 @@ def _is_other(value: Any, expected: str) -> bool:
 
 
 def _find_driver_problems(values: Values) -> Iterator[Problem]:
-    """Yield a problem if driver and CUDA version are missing, incomplete or contradictory."""
+    """Yield a problem if driver and CUDA version are missing, incomplete or contradictory.
+
+    `nvidia_version_id` may stand in place of both.
+    """
     version = values.get("driver_version")
     cuda, driver = values.get("cuda_version"), values.get("nvidia_driver_version")
     if version is None and cuda is None and driver is None:
@@ -106,7 +109,10 @@ def _find_reservation_problems(values: Values) -> Iterator[Problem]:
 
 
 def _find_schedule_problems(values: Values) -> Iterator[Problem]:
-    """Yield a problem if start or end of a reservation and the billing type do not fit."""
+    """Yield a problem if start or end of a reservation and the billing type do not fit.
+
+    Also one if the end is not after the start.
+    """
     billing = values.get("billing_type")
     start, end = values.get("reservation_start_time"), values.get("reservation_end_time")
     times = {"reservation_start_time": start, "reservation_end_time": end}
@@ -128,7 +134,10 @@ def _find_schedule_problems(values: Values) -> Iterator[Problem]:
 
 
 def _find_volume_problems(values: Values) -> Iterator[Problem]:
-    """Yield a problem for two declared volumes, or a volume in another region than the cluster."""
+    """Yield a problem for two declared volumes, or an inline volume in another region.
+
+    The region of a volume in `volume_id` is not known here.
+    """
     inline_volume, region = values.get("shared_volume"), values.get("region")
     if inline_volume is not None and values.get("volume_id") is not None:
         yield Problem(

@@ -34,9 +34,9 @@ def build_cluster_create(inputs: ClusterInputs) -> Body:
 def build_cluster_update(inputs: ClusterInputs, changes: Sequence[FieldChange]) -> Body:
     """Return the body of ``PUT /compute/clusters/{id}``: the changed fields only.
 
-    A field that is no longer declared is sent with its default, an add-on that is no longer
-    declared is disabled (the request has no way to remove one). An object is sent with everything
-    declared in it.
+    Immutable fields are left out. A field that is no longer declared is sent with its default, an
+    add-on that is no longer declared is disabled (the request has no way to remove one). An object
+    is sent with everything declared in it.
     """
     declared, rules = inputs.dump_declared(), get_field_rules(ClusterInputs)
     body: Body = {}
