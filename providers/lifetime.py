@@ -135,7 +135,10 @@ def list_end_notices(values: Values, created: float | None, now: float) -> Itera
 
 
 def format_remaining_time(seconds: float) -> str:
-    """Return a duration such as `2d 3h`, rounded down."""
+    """Return a duration such as `2d 3h`, rounded down to its two largest units in use.
+
+    `less than a minute` for less than 60 seconds.
+    """
     days, hours, minutes = seconds // 86400, seconds % 86400 // 3600, seconds % 3600 // 60
     parts = [(days, "d"), (hours, "h"), (minutes, "m")]
     texts = [f"{count:.0f}{unit}" for count, unit in parts if count]
@@ -162,7 +165,8 @@ def is_idleness_cause(stopped_by: object) -> bool:
 def list_idleness_notices(values: Mapping[str, Any], *, is_off: bool) -> Iterator[Notice]:
     """Yield a notice that `gpuform expire` may stop the resource once its GPUs are idle.
 
-    The text does not depend on the time, so that plans stay the same.
+    None for an object that is off, or without a declared rule. The text does not depend on the
+    time, so that plans stay the same.
     """
     idleness = read_idleness(values)
     if idleness is not None and not is_off:

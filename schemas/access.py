@@ -118,7 +118,8 @@ class Host(_AccessModel):
     ) -> Self:
         """Return the SSH host of a worker node with the address reported for the node.
 
-        An invalid address is dropped, and `because` says so.
+        An invalid or empty address is dropped; `because`, or else a standard text, then says why
+        nobody can log in.
         """
         # a platform's text must never become an option or a second line of a file
         if not is_valid_host(address):

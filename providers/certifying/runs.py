@@ -70,7 +70,7 @@ class NodeTester(Protocol):
         """
 
     def begin_run(self, nodes: Sequence[str], purpose: str) -> None:
-        """Begin a run of the tests on `nodes`."""
+        """Begin a run of the tests on `nodes`, which later reads report with this `purpose`."""
 
     def resume_run(self, run: CertificationRun) -> None:
         """Begin the missing part of a run whose begin was interrupted."""

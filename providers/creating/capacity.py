@@ -88,7 +88,7 @@ def build_capacity_error(
             tried.
         undone_action: the action that was not done, such as `created`.
         hint: what to do.
-        is_searched: on_no_capacity is declared.
+        is_searched: on_no_capacity is declared; otherwise the hint also proposes on_no_capacity.
     """
     more = "" if is_searched else "; on_no_capacity makes gpuform wait, or try alternatives"
     return OutOfCapacity(

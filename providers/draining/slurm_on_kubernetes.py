@@ -131,7 +131,10 @@ class SlurmOnKubernetes:
             )
 
     def _to_slurm_names(self, node_names: Collection[str]) -> list[str]:
-        """Return Slurm's names of nodes, without nodes missing from Slurm's last list."""
+        """Return Slurm's names of nodes, without nodes missing from Slurm's last list.
+
+        Before the first list, the names of all these nodes.
+        """
         slurm_names = [self._slurm_names.get(name, name) for name in node_names]
         return [
             name

@@ -58,7 +58,8 @@ def require_evidence(
     """Raise NotEnoughEvidence unless the observations of `subject` suffice for `decision`.
 
     Raises:
-        NotEnoughEvidence: the message names each gap; `hint` says what to do.
+        NotEnoughEvidence: the message names each gap. `hint`, or else the decision's own hint, says
+            what to do.
     """
     gaps = find_gaps(decision, *observations)
     if gaps:

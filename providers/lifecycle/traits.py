@@ -108,12 +108,18 @@ class Traits:
 
     @classmethod
     def is_stuck(cls, old_outputs: Mapping[str, Any]) -> bool:  # noqa: ARG003 - a hook
-        """Return True if the object waits for a person's action, so that every plan says so."""
+        """Return True if the object waits for a person's action, so that every plan says so.
+
+        False by default.
+        """
         return False
 
     @classmethod
     def get_planned_fields(cls, declared: Mapping[str, Any]) -> Collection[str]:  # noqa: ARG003 - a hook
-        """Return the inputs that `find_planned_changes` compares for this declaration."""
+        """Return the inputs that `find_planned_changes` compares for this declaration.
+
+        By default the kind's `planned_fields`.
+        """
         return cls.planned_fields
 
     @classmethod
@@ -124,7 +130,7 @@ class Traits:
     ) -> Iterable[FieldChange]:
         """Return the kind's own changes, beyond the comparison of fields, from old outputs alone.
 
-        `declared` has valid inputs in normal form, and may be UNKNOWN in places.
+        None by default. `declared` has valid inputs in normal form, and may be UNKNOWN in places.
         """
         return ()
 
@@ -136,6 +142,8 @@ class Traits:
     ) -> RepairDecision:
         """Return which broken nodes an update repairs, and which not, from old outputs alone.
 
+        No repairs by default.
+
         Raises:
             GpuformError: a requested node cannot be repaired as requested.
         """
@@ -145,7 +153,7 @@ class Traits:
     def is_accepted(cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> bool:  # noqa: ARG003 - a hook
         """Return True if the platform's own tests, as declared, prove all the nodes sound.
 
-        `outputs` is empty before the object exists.
+        `outputs` is empty before the object exists. False by default.
         """
         return False
 
@@ -155,7 +163,8 @@ class Traits:
     ) -> Iterable[Notice]:
         """Return notices of actions that the next run takes by itself.
 
-        For commands that read a state without a plan.
+        For commands that read a state without a plan. By default one for each due repair of a
+        broken node.
         """
         return build_due_repair_notices(cls.decide_repairs(old_outputs, declared))
 
@@ -171,7 +180,7 @@ class Traits:
     def describe_replacement(cls, names: Collection[str], declared: Mapping[str, Any]) -> str:  # noqa: ARG003 - a hook
         """Return a sentence for people about a replacement because of these inputs, or "".
 
-        `declared` may be UNKNOWN in places.
+        `declared` may be UNKNOWN in places. By default "".
         """
         return ""
 
@@ -197,23 +206,32 @@ class Traits:
     ) -> ResourceUsage:
         """Return the GPUs, storage and other capacity of the resource; empty without any.
 
-        `inputs` may be UNKNOWN in places; `outputs` is empty before the object exists.
+        Empty by default. `inputs` may be UNKNOWN in places; `outputs` is empty before the object
+        exists.
         """
         return ResourceUsage()
 
     @classmethod
     def get_access(cls, outputs: Mapping[str, Any]) -> Access | None:  # noqa: ARG003 - a hook
-        """Return how people log in to the object, with credentials in the clear, or None."""
+        """Return how people log in to the object, with credentials in the clear, or None.
+
+        None by default, for a kind without a login.
+        """
         return None
 
     @classmethod
     def get_placement(cls, outputs: Mapping[str, Any]) -> ResourcePlacement | None:  # noqa: ARG003 - a hook
-        """Return where the nodes of the object are, as far as reported; None without nodes."""
+        """Return where the nodes of the object are, as far as reported; None without nodes.
+
+        None by default.
+        """
         return None
 
     @classmethod
     def measure_gpu_usage(cls, settings: Settings, object_id: str) -> float | None:  # noqa: ARG003 - a hook
         """Return the used share of the GPUs now, from 0 to 1; None without a measurement.
+
+        None by default.
 
         Raises:
             GpuformError: the platform does not answer.
@@ -224,9 +242,9 @@ class Traits:
     def observe_gpu_work(cls, settings: Settings, object_id: str) -> Observation | None:  # noqa: ARG003 - a hook
         """Return the platform's measurement of whether the object's GPUs are used now.
 
-        None if the platform measures nothing, or if a scheduler reports before nodes are removed.
-        Idle GPUs are an observation without `missing` texts: GPUs in use, and a measurement that
-        proves nothing, each add a text.
+        None, also by default, if the platform measures nothing, or if a scheduler reports before
+        nodes are removed. Idle GPUs are an observation without `missing` texts: GPUs in use, and a
+        measurement that proves nothing, each add a text.
 
         Raises:
             GpuformError: the platform cannot be asked.
@@ -242,6 +260,8 @@ class Traits:
     ) -> Verdict | None:
         """Return whether the object's GPUs are idle now by a declared rule; None if not measured.
 
+        None by default.
+
         Raises:
             GpuformError: the platform cannot be asked.
         """
@@ -251,8 +271,8 @@ class Traits:
     def read_live_metrics(cls, settings: Settings, ids: Sequence[str]) -> Mapping[str, Live]:  # noqa: ARG003 - a hook
         """Return current measurements of the objects with these ids, by id.
 
-        Unmeasured objects are left out. Sends one request for many objects where the platform can
-        list them.
+        Unmeasured objects are left out; by default all are. Sends one request for many objects
+        where the platform can list them.
 
         Raises:
             GpuformError: the platform does not answer.
@@ -261,22 +281,34 @@ class Traits:
 
     @classmethod
     def get_owner_name(cls, outputs: Mapping[str, Any]) -> str:  # noqa: ARG003 - a hook
-        """Return the owner or maker that the platform names, in its words; empty for none."""
+        """Return the owner or maker that the platform names, in its words; empty for none.
+
+        Empty by default.
+        """
         return ""
 
     @classmethod
     def is_off(cls, outputs: Mapping[str, Any]) -> bool:  # noqa: ARG003 - a hook
-        """Return True if the outputs show the object as stopped or stopping; see `power`."""
+        """Return True if the outputs show the object as stopped or stopping; see `power`.
+
+        False by default, for a kind that cannot be stopped.
+        """
         return False
 
     @classmethod
     def should_stay_off(cls, old_outputs: Mapping[str, Any], declared: Mapping[str, Any]) -> bool:  # noqa: ARG003 - a hook
-        """Return True if a stopped object stays off even though declared to run."""
+        """Return True if a stopped object stays off even though declared to run.
+
+        False by default. Not asked for an object with a declared schedule.
+        """
         return False
 
     @classmethod
     def get_creation_time(cls, outputs: Mapping[str, Any]) -> float | None:  # noqa: ARG003 - a hook
-        """Return when the object was created, in Unix seconds; None if nobody reports it."""
+        """Return when the object was created, in Unix seconds; None if nobody reports it.
+
+        None by default.
+        """
         return None
 
     @classmethod
@@ -288,6 +320,7 @@ class Traits:
     ) -> Iterable[Notice]:
         """Return the notices that a plan shows for the resource at `now` (Unix seconds).
 
+        By default one for a declared idle rule, and one for each broken node that is not repaired.
         Notices of the resource's expiry are left out. `inputs` may be UNKNOWN in places; `outputs`
         is empty before the object exists.
         """
@@ -302,8 +335,8 @@ class Traits:
     ) -> Iterable[Notice]:
         """Return notices of changes since the stored outputs that the platform made by itself.
 
-        `old_outputs` are stored outputs, `outputs` the current ones. States of older versions have
-        fewer outputs.
+        None by default. `old_outputs` are stored outputs, `outputs` the current ones. States of
+        older versions have fewer outputs.
         """
         return ()
 
@@ -313,7 +346,10 @@ class Traits:
         inputs: Mapping[str, Any],  # noqa: ARG003 - a hook
         outputs: Mapping[str, Any],  # noqa: ARG003 - a hook
     ) -> Exposure | None:
-        """Return which ports everybody can reach; None for a kind without ports to open."""
+        """Return which ports everybody can reach; None for a kind without ports to open.
+
+        None by default.
+        """
         return None
 
     @classmethod
@@ -322,7 +358,10 @@ class Traits:
         inputs: Mapping[str, Any],  # noqa: ARG003 - a hook
         outputs: Mapping[str, Any],  # noqa: ARG003 - a hook
     ) -> Credit | None:
-        """Return what missing credit has done or may do to the resource; None if not reported."""
+        """Return what missing credit has done or may do to the resource; None if not reported.
+
+        None by default.
+        """
         return None
 
     @classmethod

@@ -169,9 +169,10 @@ class Intents:
         return intent
 
     def find(self, urn: str | None, target: Target) -> Intent | None:
-        """Return the intent of an unfinished create of this object by this resource, or None.
+        """Return the recorded create of this object by this resource, or None.
 
-        Without a URN, now or in the record, the object alone decides.
+        Creates of parts do not count. Without a URN, now or in the record, the object alone
+        decides; a record with the URN is preferred.
         """
         matching_intents = [
             intent

@@ -58,7 +58,10 @@ class Drains:
         self._records.write(_build_drain_record_name(drain.id), asdict(drain))
 
     def forget(self, id_: str) -> None:
-        """Delete the record of a removal that has ended: no node is cordoned any more."""
+        """Delete the record of an object's removal of nodes, if there is one.
+
+        The caller makes sure that no node of the record is left cordoned.
+        """
         self._records.delete(_build_drain_record_name(id_))
 
 

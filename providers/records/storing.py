@@ -117,7 +117,10 @@ class FolderRecords:
             return []
 
     def read(self, name: str) -> Fields | None:
-        """Return the fields of one record's file, or None without the file."""
+        """Return the fields of one record's file, or None without the file.
+
+        Raises GpuformError for a damaged file.
+        """
         path = self._get_path(name)
         with suppress(FileNotFoundError):
             return parse_record(path.read_bytes(), str(path))
@@ -141,7 +144,7 @@ class FolderRecords:
         _sync_directory(path.parent)
 
     def add(self, name: str, fields: Fields) -> None:
-        """Write the file of a new record."""
+        """Write the file of a new record, as `write` does."""
         self.write(name, fields)
 
     def delete(self, *names: str) -> None:

@@ -218,7 +218,10 @@ def _find_general_reason_against(
 
 
 def _choose_mode(fault: NodeFault, fleet: Fleet) -> str:
-    """Return the platform's proposed mode if allowed, else the first allowed mode, or ""."""
+    """Return the platform's proposed mode if allowed, else the first allowed mode, or "".
+
+    A mode to which the platform cannot change its proposed repair is skipped.
+    """
     if fault.mode in fleet.allowed_modes:
         return fault.mode
     return next(

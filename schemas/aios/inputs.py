@@ -34,9 +34,9 @@ LIVE_STATUS = "live"
 
 
 def _validate_path_segment(text: str) -> str:
-    """Return an id without `/`, because ids become a segment of the record's URL.
+    """Return the id unchanged, because ids become a segment of the record's URL.
 
-    Raises ValueError.
+    Raises ValueError if it contains `/`.
     """
     # ids are chosen by people, and get into the path of requests
     if "/" in text:
@@ -161,7 +161,10 @@ class ClusterInputs(InputModel):
 
     @classmethod
     def normalize(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Return the inputs with each node's GPU totals and the cluster's sums filled in."""
+        """Return the inputs with undeclared GPU totals of nodes and sums of the cluster filled in.
+
+        Declared values stay as they are. Without declared nodes nothing is filled in.
+        """
         return add_totals(values)
 
 

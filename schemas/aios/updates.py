@@ -228,7 +228,8 @@ def build_node_removal(record: wire.Cluster, node_id: str, object_id: str | None
 def build_node_change(record: wire.Cluster, node: Values) -> UpdateRequest | None:
     """Return an update of a node's differing fields and of the sums, or None if all are equal.
 
-    `node` has the entry's `id` and the fields that may change.
+    `node` has the entry's `id` and the fields that may change. Without an entry of the node in
+    `record`, only the sums are updated.
     """
     change = _find_entry_change(record, node)
     if change is None:

@@ -42,7 +42,7 @@ class DrainInputs(InputModel):
 
     @property
     def job_wait_s(self) -> float:
-        """The longest wait for jobs on nodes to be removed, in seconds."""
+        """The longest wait for jobs on nodes to be removed, in seconds: declared or default."""
         return 60.0 * (self.wait_minutes or DEFAULT_WAIT_MINUTES)
 
     @classmethod

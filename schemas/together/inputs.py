@@ -352,7 +352,10 @@ class ClusterInputs(InputModel):
 
     @classmethod
     def normalize(cls, values: dict[str, Any]) -> dict[str, Any]:
-        """Return the inputs with CUDA and driver version instead of ``driver_version``."""
+        """Return the inputs with CUDA and driver version instead of ``driver_version``.
+
+        Unchanged without ``driver_version``; versions that are declared beside it stay.
+        """
         return expand_driver_version(values)
 
     def iterate_placements(self) -> "Iterator[ClusterInputs]":
@@ -364,7 +367,11 @@ class ClusterInputs(InputModel):
 
     @classmethod
     def convert_retired_value(cls, name: str, value: Any) -> Any:
-        """Return the GPU type for a value of the removed field `instance_type`, for the hint."""
+        """Return the nearest GPU type for a value of the removed field `instance_type`.
+
+        For the hint to a problem. A value of another field, or unlike every known type, is returned
+        unchanged.
+        """
         if name == "instance_type" and isinstance(value, str):
             return find_nearest_gpu_type(value) or value
         return value
