@@ -86,7 +86,10 @@ TOTAL_PATHS: Final[Mapping[str, str]] = {
 
 
 def get_totals(record: wire.Cluster) -> tuple[TotalsOutputs, bool]:
-    """Return the totals that a record has, and whether each is the sum over the record's nodes."""
+    """Return the totals that a record has, and whether each is the sum over the record's nodes.
+
+    A total that the record lacks counts as 0 for that.
+    """
     values = cluster_to_declared(record)
     recorded_sums = {name: get_value(values, path) for name, path in TOTAL_PATHS.items()}
     computed_sums = sum_declared_nodes(values["nodes"]["node_data"])
@@ -490,7 +493,7 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
     def get_access(cls, outputs: Mapping[str, Any]) -> Access | None:
         """Return the cluster's name, and why there are neither kubeconfig nor hosts.
 
-        The registry has records alone, and no credentials.
+        The registry has records alone, and no credentials. Never None.
         """
         reason = "the AIOS registry has a record of the cluster, but no credentials for it"
         name = str(outputs.get("cluster_id") or "")

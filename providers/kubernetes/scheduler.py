@@ -83,6 +83,9 @@ class KubernetesScheduler:
         """Make nodes annotated with `owner_label` schedulable, and remove the annotation.
 
         Missing nodes, and nodes with another annotation or none, are skipped.
+
+        Raises:
+            Conflict: others have changed a node during each of 20 attempts.
         """
         for node_name in node_names:
             retry_on_conflict(partial(self._uncordon_node, node_name, owner_label))

@@ -195,7 +195,8 @@ def _explain_closed(
 ) -> str:
     """Return why the gate stays closed, or "" if the gate opens.
 
-    Reasons are bounds that do not hold, and answers that are no evidence.
+    Reasons are bounds that do not hold, and answers that are no evidence. `heatmap` is None if the
+    condition needs none.
     """
     observations = [Observation("overview", find_overview_contradictions(condition, overview))]
     if heatmap is not None:
@@ -207,7 +208,10 @@ def _explain_closed(
 
 
 def build_outputs(overview: Overview, heatmap: GpuHeatmap | None, reason: str) -> HealthGateOutputs:
-    """Return the outputs of a gate with the numbers of Lens; ready if `reason` is empty."""
+    """Return the outputs of a gate with the numbers of Lens; ready if `reason` is empty.
+
+    `heatmap` is None if the condition needs none.
+    """
     return HealthGateOutputs(
         ready=not reason,
         not_ready_reason=reason or None,

@@ -647,7 +647,10 @@ def _uncordon_leftovers(
 
 
 def _get_known_public_ip(context: ProviderContext, inputs: GpuNodeInputs) -> str | None:
-    """Return the id of the stored public IP, or of the declared one right after a create."""
+    """Return the id of the stored public IP, or of the declared one right after a create.
+
+    None if there is none.
+    """
     # The state has no outputs yet.
     if context.just_created:
         return inputs.public_ip_address_id

@@ -26,7 +26,7 @@ def products(
     """List the server types; resources call the `id` of a server type server_type_id.
 
     `type` is such as SCALE, `image_id` an image that the servers run. Server types whose `state` is
-    not AVAILABLE are listed, too.
+    not AVAILABLE are listed, too. `region` None is the default region.
     """
     return _get_client(region).list_products(type, image_id)
 
@@ -38,7 +38,10 @@ def node_pools(
     *,
     region: str | None = None,
 ) -> Sequence[VendorPool]:
-    """List the vendor's pools, or only the pools of a subnet, a fabric or an id."""
+    """List the vendor's pools, or only the pools of a subnet, a fabric or an id.
+
+    `region` None is the default region.
+    """
     return _get_client(region).list_node_pools(subnet_id, cluster_fabric_id, node_pool_id)
 
 
@@ -49,7 +52,10 @@ def fabrics(
     *,
     region: str | None = None,
 ) -> Sequence[ClusterFabric]:
-    """List the fabrics matching every given value, with members, sorted by name."""
+    """List the fabrics matching every given value, with members, sorted by name.
+
+    `region` None is the default region.
+    """
     return _get_client(region).list_fabrics(
         cluster_fabric_name=cluster_fabric_name, state=state, node_pool_id=node_pool_id
     )
@@ -67,7 +73,8 @@ def gpu_nodes(  # noqa: PLR0913 - the document's filters
 ) -> Sequence[GpuNode]:
     """List the nodes matching every given value, sorted by name.
 
-    Nodes that SCP shows as TERMINATED are listed only with that `state`.
+    Nodes that SCP shows as TERMINATED are listed only with that `state`. `region` None is the
+    default region.
     """
     return _get_client(region).list_nodes(
         gpu_node_name=gpu_node_name,

@@ -338,7 +338,10 @@ class NodePoolOperations:
     def _build_pool_nodes(
         self, client: ScpClient, context: ProviderContext, id_: str, known_inputs: Mapping[str, Any]
     ) -> tuple[PoolNodes, NodeLedger]:
-        """Return a pool's nodes and ledger, from id, inputs and state; no node is listed yet."""
+        """Return a pool's nodes and ledger, from id, inputs and state; no node is listed yet.
+
+        A malformed id counts as one with empty parts.
+        """
         match = _ID_PATTERN.fullmatch(id_)
         node_pool_id, fabric, prefix = match.groups() if match else ("", "", "")
         node_ids, clock_ahead = (
@@ -595,7 +598,10 @@ def _describe_unready_nodes(
 
 
 def _build_observed_inputs(nodes: Sequence[NodeOutputs], declared: DeclaredPool) -> dict[str, Any]:
-    """Build the observed inputs: the number of nodes, or the settings of each node."""
+    """Build the observed inputs: `{"count": number}`, or `{"nodes": settings by key}`.
+
+    Which of both is as declared. Nodes under deletion are left out.
+    """
     live_nodes = [node for node in nodes if not is_terminating(node.state)]
     if declared.count is not None:
         return {"count": len(live_nodes)}

@@ -110,7 +110,10 @@ def list_products_once(client: ScpClient) -> Sequence[wire.Product]:
 def _find_product_problems(
     client: ScpClient, product_id: str, image_id: str | None
 ) -> Iterator[Problem]:
-    """Yield a problem if the server type is unknown, not AVAILABLE, or unfit for the image."""
+    """Yield a problem if the server type is unknown, not AVAILABLE, or unfit for the image.
+
+    With `image_id` None the image is not compared.
+    """
     products = list_products_once(client)
     declared_product = next((product for product in products if product.id == product_id), None)
     # People write the name that they see in the console; the API wants the id.
@@ -151,7 +154,10 @@ def _list_products_of_image(client: ScpClient, image_id: str) -> Sequence[wire.P
 def _find_pool_problems(
     client: ScpClient, node_pool_id: str, subnet_id: str | None
 ) -> Iterator[Problem]:
-    """Yield a problem if the vendor pool does not exist or does not serve the subnet."""
+    """Yield a problem if the vendor pool does not exist or does not serve the subnet.
+
+    With `subnet_id` None the subnet is not compared.
+    """
     send = partial(client.list_node_pools, retry=Retry.NEVER)
     pools: Sequence[wire.VendorPool] = _get_cached_list(client, "node pools", send)
     pool_ids = [pool.node_pool_id for pool in pools]
@@ -300,7 +306,10 @@ def _filter_by_gpu(products: Sequence[wire.Product], gpu_model: str) -> list[wir
 
 
 def _prefer_in_stock(products: Sequence[wire.Product]) -> Sequence[wire.Product]:
-    """Return the products in stock, or all products if none is in stock."""
+    """Return the products in stock, or all products if none is in stock.
+
+    A server type without a reported state counts as in stock.
+    """
     # A product without a state may be in stock: the reference requires no state.
     in_stock = [product for product in products if product.state in ("", AVAILABLE)]
     return in_stock or products

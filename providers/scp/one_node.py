@@ -47,7 +47,10 @@ class SingleNode:
 
 
 def parse_declared_node(declared: Mapping[str, Any]) -> DeclaredNode:
-    """Parse the declaration of the node from canonical inputs."""
+    """Parse the declaration of the node from canonical inputs.
+
+    Image and server type are left out: a change of them replaces the resource.
+    """
     name = str(declared.get("gpu_node_name"))
     return DeclaredNode(
         key=name,
@@ -63,7 +66,10 @@ def parse_declared_node(declared: Mapping[str, Any]) -> DeclaredNode:
 def build_create_request(
     inputs: GpuNodeInputs, fabric: wire.ClusterFabric, server_type_id: str
 ) -> wire.CreateGpuNodes:
-    """Build the request to create the node in an existing fabric."""
+    """Build the request to create the node in an existing fabric.
+
+    The node is created locked only if declared as RUNNING; a locked node cannot be stopped.
+    """
     declared_node = parse_declared_node(inputs.dump_declared())
     return wire.CreateGpuNodes(
         cluster_fabric_details=wire.ClusterFabricDetails(

@@ -92,7 +92,12 @@ def projects() -> Sequence[ListedProject]:
 
 
 def metrics(cluster_id: str, window: str = "1h") -> ClusterMetrics:
-    """Return the metrics and the cost of a cluster, now and over a window (1h, 6h, 24h, 7d)."""
+    """Return the metrics and the cost of a cluster, now and over a window (1h, 6h, 24h, 7d).
+
+    Raises:
+        GpuformError: `window` is another one, the cluster does not exist, or TensorOne does not
+            answer.
+    """
     if window not in WINDOWS:
         raise GpuformError(
             f"tensorone: {window!r} is not a window: use one of {', '.join(WINDOWS)}"

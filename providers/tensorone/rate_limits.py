@@ -175,7 +175,8 @@ def _parse_window(response: "httpx.Response", now: float) -> _LimitWindow | None
 def _compute_seconds_until(reset_at: int, date_header: str | None, now: float) -> float:
     """Return the seconds until `reset_at`, by the platform's clock if the answer has a date.
 
-    The two clocks may differ.
+    The two clocks may differ. `reset_at` and `now` are in Unix seconds; without a readable date
+    `now` is the time.
     """
     try:
         platform_now = email.utils.parsedate_to_datetime(date_header or "").timestamp()

@@ -164,7 +164,10 @@ class StartStopSequence:
 
     @property
     def _snapshot_to_restore(self) -> str | None:
-        """Return the declared snapshot, unless an earlier start has restored this snapshot."""
+        """Return the declared snapshot, unless an earlier start has restored this snapshot.
+
+        None, too, if none is declared.
+        """
         declared_snapshot = self._inputs.restore_snapshot
         return None if declared_snapshot == self.restored_snapshot else declared_snapshot
 

@@ -549,7 +549,10 @@ class ClusterLifecycle(Lifecycle[ClusterInputs, ClusterOutputs]):
 
     @classmethod
     def get_credit(cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Credit | None:
-        """Return what a lack of credit has done to the cluster, and what it would do next."""
+        """Return what a lack of credit has done to the cluster, and what it would do next.
+
+        None if unknown.
+        """
         return describe_cluster_credit(inputs, outputs)
 
     @classmethod

@@ -54,7 +54,8 @@ def collect_acceptance_results(
 ) -> list[CategoryResult]:
     """Return the last result of each finished acceptance test.
 
-    A result covers the workers that existed when the test ended.
+    A result covers the workers that existed when the test ended. No field has a result: the phase
+    that follows a test shows whether the test passed.
     """
     dated_transitions = [
         transition
@@ -189,7 +190,10 @@ def decode_kube_config(encoded: str) -> str | None:
 
 
 def _extract_inputs(cluster: wire.Cluster) -> dict[str, Any]:
-    """Return the input fields as reported by the platform; None for an unreported field."""
+    """Return the input fields as reported by the platform; None for an unreported field.
+
+    Of several volumes the first one counts; only a RESERVED cluster has `duration_days`.
+    """
     cuda_version, driver_version = cluster.cuda_version, cluster.nvidia_driver_version
     # an answer may have one combined name instead of the two versions
     if cluster.driver_version and not (cuda_version and driver_version):

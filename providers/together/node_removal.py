@@ -78,7 +78,10 @@ class NodeRemoval:
         return is_accepted and wanted_gpus < GPUS_PER_NODE * len(self._standard_workers)
 
     def count_removed_nodes(self, num_gpus: int) -> int:
-        """Return how many standard nodes an update to `num_gpus` standard GPUs removes."""
+        """Return how many standard nodes an update to `num_gpus` standard GPUs removes.
+
+        Nodes that the platform is removing already do not count.
+        """
         running_gpus = GPUS_PER_NODE * len(self._standard_workers)
         # nodes that already disappear are not removed a second time
         return (

@@ -222,7 +222,10 @@ class SharedVolumeLifecycle(Lifecycle[SharedVolumeInputs, SharedVolumeOutputs]):
 
     @classmethod
     def get_credit(cls, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Credit | None:  # noqa: ARG003 - a hook
-        """Return what a lack of credit has done to the volume; access is revoked last."""
+        """Return what a lack of credit has done to the volume; access is revoked last.
+
+        None if unknown.
+        """
         return describe_volume_credit(outputs)
 
     @classmethod

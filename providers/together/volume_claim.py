@@ -293,7 +293,10 @@ class VolumeClaimLifecycle(Lifecycle[VolumeClaimInputs, VolumeClaimOutputs]):
 
 
 def _build_body(inputs: VolumeClaimInputs, urn: str | None) -> dict[str, Any]:
-    """Build the body to create a claim, with the URN of the resource as an annotation."""
+    """Build the body to create a claim, with the URN of the resource as an annotation.
+
+    Without a URN there is no annotation.
+    """
     body = build_manifest(inputs)
     if urn is not None:
         body["metadata"]["annotations"] = {OWNER_ANNOTATION: urn}

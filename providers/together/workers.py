@@ -63,7 +63,10 @@ class WorkerStates:
     unreachable: str = ""
 
     def can_use(self, name: str) -> bool:
-        """Return True if every scheduler can give the worker jobs, cordons aside."""
+        """Return True if every scheduler can give the worker jobs, cordons aside.
+
+        False for a worker that Kubernetes was not asked about.
+        """
         states = (self.kubernetes.get(name), self.slurm.get(name))
         return name in self.kubernetes and name not in self.failures and MISSING not in states
 
@@ -230,7 +233,10 @@ def _find_failing_since(worker: wire.GpuWorkerNode, node: NodeState) -> str:
 
 
 def _describe_kubernetes_state(node: NodeState | None) -> str:
-    """Return a worker's state in Kubernetes: missing, NotReady with reason, cordoned or Ready."""
+    """Return a worker's state in Kubernetes: missing, NotReady with reason, cordoned or Ready.
+
+    None is a worker that Kubernetes does not have.
+    """
     if node is None:
         return MISSING
     if not node.is_ready:
@@ -239,7 +245,10 @@ def _describe_kubernetes_state(node: NodeState | None) -> str:
 
 
 def _describe_slurm_state(node: SlurmNode | None) -> str:
-    """Return a worker's state in Slurm: missing, unusable or drained with reason, or usable."""
+    """Return a worker's state in Slurm: missing, unusable or drained with reason, or usable.
+
+    None is a worker that Slurm does not have.
+    """
     if node is None:
         return MISSING
     if node.is_failed:

@@ -223,7 +223,10 @@ class ScpClient:
         state: str | None = None,
         node_pool_id: str | None = None,
     ) -> list[wire.ClusterFabric]:
-        """List the fabrics matching every given value, sorted by name."""
+        """List the fabrics matching every given value, sorted by name.
+
+        A filter of None matches every fabric.
+        """
         common_filters = {"state": state, "node_pool_id": node_pool_id}
         filters = {
             **common_filters,
@@ -259,7 +262,10 @@ class ScpClient:
         image_id: str | None = None,
         retry: Retry = Retry.SAFE,
     ) -> Sequence[wire.Product]:
-        """List the server types, filtered by `type` (example: SCALE) and by a supported image."""
+        """List the server types, filtered by `type` (example: SCALE) and by a supported image.
+
+        A filter of None is not sent.
+        """
         path, params = f"{_NODES}/products", _drop_undefined(type=type, image_id=image_id)
         return self._send_request(
             wire.ProductList, "GET", path, params=params, retry=retry
@@ -272,7 +278,10 @@ class ScpClient:
         node_pool_id: str | None = None,
         retry: Retry = Retry.SAFE,
     ) -> Sequence[wire.VendorPool]:
-        """List the vendor's node pools, filtered by a served subnet, a fabric or an id."""
+        """List the vendor's node pools, filtered by a served subnet, a fabric or an id.
+
+        A filter of None is not sent.
+        """
         path = f"{_FABRICS}/node-pools"
         params = _drop_undefined(
             subnet_id=subnet_id, cluster_fabric_id=cluster_fabric_id, node_pool_id=node_pool_id

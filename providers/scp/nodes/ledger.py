@@ -137,8 +137,8 @@ class NodeLedger:
     def adopt_created_nodes(self, listed: Collection[wire.GpuNode], asked_at: float) -> None:
         """Add nodes that recorded creates have made to the pool, from a complete list of nodes.
 
-        `asked_at` is the platform's time when the list was requested. A create whose nodes are
-        missing after the propagation time is forgotten, with a warning.
+        `asked_at` is the platform's time when the list was requested. A create of an earlier call
+        whose nodes are missing after the propagation time is forgotten, with a warning.
 
         Raises:
             AdoptionQuestion: nobody can say which of the nodes are the pool's.

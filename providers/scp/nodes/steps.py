@@ -103,7 +103,8 @@ class NodeSteps:
     ) -> bool:
         """Send to each node the next step towards the declaration; return True if any step was new.
 
-        A refused step counts as new, too, and is in `refusals` afterwards.
+        A refused step counts as new, too, and is in `refusals` afterwards. Without `fabric_id`, the
+        id of the target fabric, no node is moved.
 
         Raises:
             GpuformError: the platform does not answer, or a permission to unlock is missing.
@@ -148,6 +149,7 @@ class NodeSteps:
         """Send one step to nodes: start, stop and move for many by one request, others one by one.
 
         Locked nodes are unlocked before a stop, which needs a permission. A refusal is recorded.
+        Without `fabric_id`, the target of a move, no move is sent.
         """
         nodes = [node for node, _ in pairs]
         ids = [node.id for node in nodes]

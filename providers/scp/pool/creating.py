@@ -331,7 +331,7 @@ class PoolCreator:
 
         If `is_final`, definite refusals are recorded in `refusals`. Otherwise they are dropped: a
         fabric that is not ready yet may be the cause, and the caller sends the batches again. Lost
-        answers stay in the ledger.
+        answers stay in the ledger. `fabric_id` None lets SCP create the declared fabric.
 
         Raises:
             Cancelled: the run was interrupted.
@@ -358,7 +358,8 @@ class PoolCreator:
     def _send_batch(self, fabric_id: str | None, batch: Sequence[DeclaredNode]) -> None:
         """Record the create of one batch, send the request once, and record the ids of the answer.
 
-        A refusal deletes the record; after a lost answer the record stays.
+        A refusal deletes the record; after a lost answer the record stays. `fabric_id` None lets
+        SCP create the declared fabric.
 
         Raises:
             GpuformError: SCP refused, or the answer was lost.
@@ -384,6 +385,9 @@ class PoolCreator:
         self, fabric_id: str | None, batch: Sequence[DeclaredNode]
     ) -> wire.CreateGpuNodes:
         """Build the create request of one batch; may request the list of server types.
+
+        The nodes are created locked only if all are declared locked and RUNNING. `fabric_id` None
+        lets SCP create the declared fabric.
 
         Raises:
             GpuformError: no single server type has the declared GPU.

@@ -20,7 +20,8 @@ from gpuform.schemas.scp.outputs import NodeOutputs
 def node_to_outputs(node: wire.GpuNode, public_ip_address_id: str | None) -> NodeOutputs:
     """Convert a node to outputs, with the id of the public IP as known to gpuform.
 
-    The platform returns no id of a public IP.
+    The platform returns no id of a public IP. `public_ip_address_id` is None if unknown, and is
+    left out without NAT.
     """
     return NodeOutputs(
         id=node.id,

@@ -165,7 +165,10 @@ class Rollout:
         workers_by_name: Mapping[str, Worker] | None,
         slots: int,
     ) -> list[Replacement]:
-        """Select at most `slots` replacements by rank, each checked to be due still."""
+        """Select at most `slots` replacements by rank, each checked to be due still.
+
+        `workers_by_name` is as for `_rank_replacement`. A repair no longer needed is not selected.
+        """
         selected: list[Replacement] = []
         for replacement in sorted(
             remaining, key=lambda replacement: self._rank_replacement(replacement, workers_by_name)
@@ -344,7 +347,10 @@ def _is_unusable(workers_by_name: Mapping[str, Worker], name: str) -> bool:
 
 
 def _limit_to_fabric(slots: int, nodes: Sequence[NodeOutputs]) -> int:
-    """Limit a step to all nodes but one: a fabric ends with its last node."""
+    """Limit a step to all nodes but one: a fabric ends with its last node.
+
+    At least 1, too, for a pool of one node.
+    """
     return max(1, min(slots, len(nodes) - 1))
 
 
