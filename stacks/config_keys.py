@@ -103,7 +103,7 @@ class ConfigKeys:
 
     def find(self, key: str) -> ConfigKey:
         """What is known of a key. Raises UnknownKey, with the nearest one, for what none reads."""
-        full = self.project.qualified_key(key)
+        full = self.project.qualify_key(key)
         found = self._declared(full)
         if found is not None:
             return found
@@ -121,7 +121,7 @@ class ConfigKeys:
         for full, value in settings.config.items():
             key = self._declared(full)
             if key is not None and key.secret and value and not is_secure(value):
-                told = f"{settings.where(full)}: {key.name} is a secret ({key.declared}) and "
+                told = f"{settings.locate_key(full)}: {key.name} is a secret ({key.declared}) and "
                 yield InTheClear(
                     full, f"{told}stands there in the clear", format_encryption_hint(key.name)
                 )
@@ -129,7 +129,7 @@ class ConfigKeys:
     def _declared(self, full: str) -> ConfigKey | None:
         namespace, _, name = full.partition(":")
         shown = self._shown(full)
-        defaults = {self.project.qualified_key(k): d for k, d in self.project.config.items()}
+        defaults = {self.project.qualify_key(k): d for k, d in self.project.config.items()}
         default, setting = defaults.get(full), _platforms_keys().get(full)
         secret = (default is not None and default.secret) or (
             setting is not None and setting.secret
@@ -149,7 +149,7 @@ class ConfigKeys:
 
     def _unknown(self, full: str, why: str) -> UnknownKey:
         namespace, _, name = full.partition(":")
-        declared = [*self.variables, *map(self.project.qualified_key, self.project.config)]
+        declared = [*self.variables, *map(self.project.qualify_key, self.project.config)]
         settings = _platforms_keys()
         known = tuple(map(self._shown, (*declared, *settings, _FORM)))
         is_own = namespace == self.project.name

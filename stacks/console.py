@@ -208,7 +208,7 @@ class Console:
     @classmethod
     def of(cls, stack: Stack, environ: Mapping[str, str]) -> "Console":
         """That of a stack. Raises TopologyError with what is wrong in its topology."""
-        texts, secret = stack.settings.program_config(stack.crypter)
+        texts, secret = stack.settings.build_program_config(stack.crypter)
         prefix = f"{stack.project.name}:"
         own = {k.removeprefix(prefix): v for k, v in texts.items() if k.startswith(prefix)}
         config = _Config(own, frozenset(key.removeprefix(prefix) for key in secret))

@@ -11,7 +11,7 @@ from gpuform.stacks.engine.planning import PlanConstraint
 
 def planned(lab: Any, program: str, **options: Any) -> PlanConstraint:
     """What a saved plan of a preview allows, after it was a file."""
-    digest = lab.crypter.digest
+    digest = lab.crypter.compute_digest
     before = build_initial_basis(lab.subject(), {}, digest)
     outcome = lab.preview(program, **options)
     assert outcome.succeeded, lab.errors
@@ -23,14 +23,14 @@ def planned(lab: Any, program: str, **options: Any) -> PlanConstraint:
 
 def refusals(lab: Any, bound: PlanConstraint, program: str, **options: Any) -> list[str]:
     """Why the plan cannot be applied now; nothing is changed by looking."""
-    now = build_initial_basis(lab.subject(), {}, lab.crypter.digest)
+    now = build_initial_basis(lab.subject(), {}, lab.crypter.compute_digest)
     moved = list(bound.find_basis_changes(now))
     if moved:
         return moved
     outcome = lab.preview(program, **options)
     assert outcome.succeeded, lab.errors
     return list(
-        bound.find_excess(complete_basis(now, outcome, lab.crypter.digest), outcome.planned)
+        bound.find_excess(complete_basis(now, outcome, lab.crypter.compute_digest), outcome.planned)
     )
 
 

@@ -121,7 +121,7 @@ def _stack(
     crypter = exam.get(area, lambda: stacks.crypter(subject, settings))
     if crypter is None:
         return {}
-    read = exam.get(area, lambda: settings.program_config(crypter))
+    read = exam.get(area, lambda: settings.build_program_config(crypter))
     if read is None:
         return {}
     values, secret = read

@@ -1,1 +1,1 @@
-"""Pulumi's engine for one process, in rooms: README.md says what each is for."""
+"""Pulumi's engine for one process; README.md describes its packages."""

@@ -1,4 +1,4 @@
-"""The errors of whole stacks; those of one platform are in `gpuform.providers.errors`."""
+"""Define the root of the errors of stacks; `gpuform.providers.errors` has those of one platform."""
 
 from gpuform.schemas.errors import UserError
 
@@ -6,7 +6,7 @@ from gpuform.schemas.errors import UserError
 class EngineError(UserError):
     """The root of the errors of stacks: their files, states, programs and runs.
 
-    `path` is the property of a resource that it is about, if it is about one.
+    `path` is the property of a resource that the error is about, or empty.
     """
 
     def __init__(self, message: str, hint: str | None = None, *, path: str = "") -> None:

@@ -165,7 +165,7 @@ def _in_settings(topology: TopologyText, old: str, new: str) -> Iterator[Edit]:
     project = topology.project
     if project is None:
         return
-    paths = [project.path, *map(project.settings_path, list_stacks_with_settings(project))]
+    paths = [project.path, *map(project.get_settings_path, list_stacks_with_settings(project))]
     for path in paths:
         source = _read(topology, path)
         _require_readable(source)

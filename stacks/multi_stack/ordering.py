@@ -202,7 +202,7 @@ def check_workspace(
 
 def _check_settings(member: WorkspaceStack, problems: Diagnostics) -> None:
     """Report a stack without a settings file if its project has others: probably a typing error."""
-    path = member.project.settings_path(member.stack)
+    path = member.project.get_settings_path(member.stack)
     others = list_stacks_with_settings(member.project)
     if others and not path.exists():
         message = f"there is no {path.name} for the stack {member.name}"
@@ -324,7 +324,7 @@ def _is_changed(name: str, order: StackOrder, changed: Iterable[Path]) -> bool:
         if other_stack.project.path != member.project.path
     ]
     inner = [other for other in others if other.is_relative_to(own) and other != own]
-    settings = member.project.settings_path(member.stack)
+    settings = member.project.get_settings_path(member.stack)
     for path in changed:
         if path in files or path == settings.resolve():
             return True

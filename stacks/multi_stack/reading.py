@@ -103,7 +103,7 @@ class _WorkspaceReader:
             if project is None:
                 continue
             for stack in list_stacks_with_settings(project):
-                settings = project.settings_path(stack)
+                settings = project.get_settings_path(stack)
                 self._add_stack(stacks, project, stack, SourcePosition(format_path(settings)), ())
         return stacks
 
@@ -247,7 +247,7 @@ def _is_ignored(folder: str) -> bool:
 
 def list_stacks_with_settings(project: Project) -> list[str]:
     """List the stacks of a project that have a settings file."""
-    path = project.settings_path("*")
+    path = project.get_settings_path("*")
     files = path.parent.glob(path.name) if path.parent.is_dir() else ()
     begin, end = len("Pulumi."), -len(path.suffix)
     return sorted(file.name[begin:end] for file in files if file.is_file())

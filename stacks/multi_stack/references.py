@@ -328,11 +328,11 @@ def read_stack_contents(member: WorkspaceStack, problems: Diagnostics) -> StackC
     files = frozenset(_list_topology_files(loaded, topology))
     exports = None if topology_problems else frozenset(loaded.outputs)
     try:
-        settings = member.stack if project.settings_path(member.stack).exists() else None
+        settings = member.stack if project.get_settings_path(member.stack).exists() else None
         surroundings = read_plan_context(topology, settings, project)
     except EngineError as error:
         problems.extend(topology_problems)
-        add_problem(error, project.settings_path(member.stack), problems)
+        add_problem(error, project.get_settings_path(member.stack), problems)
         return StackContents((), exports, topology, None, files)
     surroundings = replace(surroundings, program={"project": project.name, "stack": member.stack})
     stacks = resolve_stack_references(loaded, surroundings, topology_problems)

@@ -128,4 +128,4 @@ def set_config_values(
         description = (
             f"is set, encrypted ({setting.config_key.declared})" if setting.is_secret else "is set"
         )
-        report(f"{key} {description} in {workspace.project.settings_path(stack).name}")
+        report(f"{key} {description} in {workspace.project.get_settings_path(stack).name}")

@@ -84,7 +84,7 @@ def _read_state_declarations(
     _options: ConvertOptions, selected: SelectedStack
 ) -> tuple[Declared, Mapping[str, str]]:
     stack = selected.open()
-    config, secret_keys = stack.settings.program_config(stack.crypter)
+    config, secret_keys = stack.settings.build_program_config(stack.crypter)
     project_keys = (key for key in secret_keys if key.startswith(f"{stack.project.name}:"))
     # A value of the state that is a secret of the configuration becomes a reference to its key.
     secret_names = {config[key]: key.partition(":")[2] for key in project_keys}

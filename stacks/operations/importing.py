@@ -52,7 +52,7 @@ def build_request(options: ImportOptions, stack: Stack, environ: Mapping[str, st
     Raises:
         EngineError: no object fits the options.
     """
-    config, _ = stack.settings.program_config(stack.crypter)
+    config, _ = stack.settings.build_program_config(stack.crypter)
     settings = Settings(config=config.get, environ=environ)
 
     def read_place() -> DeclarationPlace:
@@ -246,12 +246,12 @@ class _ImportRun:
             return
         if made.secrets:
             settings = stack.settings
-            before = settings.text
+            before = settings.content
             # An entry refers to a secret by its configuration key: no file has the secret in plain
             # text.
             for variable, value in made.secrets.items():
                 settings.set(variable, {SECURE: stack.crypter.encrypt(value)})
-            self.edits.append(Edit(settings.path, before, settings.text))
+            self.edits.append(Edit(settings.path, before, settings.content))
         self.edits.append(adoption.request.place.edit(made.declared))
         for edit in self.edits:
             edit.apply()

@@ -40,7 +40,7 @@ class Account:
         if self.stack is None and workspace.find_selected() not in workspace.list_stacks():
             return {}, []
         stack = workspace.open(self.stack, create_passphrase_finder(workspace, self.ask_passphrase))
-        return stack.settings.program_config(stack.crypter)
+        return stack.settings.build_program_config(stack.crypter)
 
 
 def build_orphan_question(

@@ -194,10 +194,10 @@ def _of_file(file: Path, problems: Diagnostics) -> list[Case]:
 
 def without_settings(project: Project, stack: str) -> str | None:
     """What to say of a stack that has no settings to give; None of one that has."""
-    if project.settings_path(stack).is_file():
+    if project.get_settings_path(stack).is_file():
         return None
     known = ", ".join(list_stacks_with_settings(project)) or "none of any stack"
-    return f"there is no {project.settings_path(stack).name}; there is {known}"
+    return f"there is no {project.get_settings_path(stack).name}; there is {known}"
 
 
 def with_defaults(defaults: Mapping[str, Any], case: Mapping[str, Any]) -> dict[str, Any]:

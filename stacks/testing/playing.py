@@ -201,7 +201,7 @@ class _Stage:
         with _part_of_case("start", "state"):
             state = None if part.state is None else self._read(part.state)
         if not part.is_begun:
-            settings = self._project.settings_path(self._name)
+            settings = self._project.get_settings_path(self._name)
             settings.write_text(f"encryptionsalt: {SALT}\n", encoding="utf-8")
             workspace.create_stack(self._name, lambda: "")
             (part.folder / _NAME).write_text(self._name)
@@ -379,7 +379,7 @@ class _Stage:
 
     def entries(self) -> list[EntrySeen] | None:
         """The entries of the topology, as this configuration expands them."""
-        if not self._project.settings_path(self._name).exists():  # there never was a stack
+        if not self._project.get_settings_path(self._name).exists():  # there never was a stack
             return None if find_topology(self._project.program) is None else []
         return entries_of(self._project, self._name)
 

@@ -24,7 +24,7 @@ from gpuform.stacks.engine.secrets.passphrase import PassphraseCrypter
 
 @pytest.fixture(scope="session")
 def crypter() -> PassphraseCrypter:
-    return PassphraseCrypter.new("test only")
+    return PassphraseCrypter.create_new("test only")
 
 
 @pytest.fixture(scope="session")

@@ -53,7 +53,7 @@ from gpuform.stacks.engine.store.storage.addresses import open_storage
 URL = "http://emulator.test"
 START = 1_800_000_000.0
 
-CRYPTER = PassphraseCrypter.new("test only")
+CRYPTER = PassphraseCrypter.create_new("test only")
 
 
 @dataclass(frozen=True)

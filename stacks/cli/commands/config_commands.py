@@ -109,10 +109,10 @@ def get_value(key: str, path: bool) -> None:
     with open_session() as session:
         workspace, settings = _load_settings(session)
         root_key, steps = split_key(key) if path else (key, ())
-        full_key = workspace.project.qualified_key(root_key)
+        full_key = workspace.project.qualify_key(root_key)
         value = get_value_at(_merge_values(workspace.project, settings).get(full_key), steps)
         if path:
-            full_key = workspace.project.qualified_key(key)
+            full_key = workspace.project.qualify_key(key)
         if value is None:
             raise EngineError(
                 f"the configuration key {full_key} has no value",
@@ -168,9 +168,7 @@ def _open_stack(workspace: Workspace, session: Session) -> Stack:
 
 def _merge_values(project: Project, settings: StackSettings) -> dict[str, Json]:
     """Return the stack's values by full key, with the project's defaults for the other keys."""
-    defaults = {
-        project.qualified_key(key): default.value for key, default in project.config.items()
-    }
+    defaults = {project.qualify_key(key): default.value for key, default in project.config.items()}
     return {
         **{key: value for key, value in defaults.items() if value is not None},
         **settings.config,
@@ -181,9 +179,7 @@ def _print_config(session: Session, *, show_secrets: bool, as_json: bool) -> Non
     workspace, settings = _load_settings(session)
     project = workspace.project
     values = _merge_values(project, settings)
-    hidden = {
-        project.qualified_key(key) for key, default in project.config.items() if default.secret
-    }
+    hidden = {project.qualify_key(key) for key, default in project.config.items() if default.secret}
     hidden = (hidden - settings.config.keys()) | {k for k, v in values.items() if is_secure(v)}
     hidden |= _find_plaintext_secrets(project, settings)
     crypter = _open_stack(workspace, session).crypter if show_secrets and hidden else None

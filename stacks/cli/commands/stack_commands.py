@@ -288,7 +288,7 @@ def rename(name: str) -> None:
             session.screen.print(f"Stack {opened.name} is now {new_name}, and selected.")
             return
         full_name = build_full_name(new_project, new_name)
-        settings = opened.project.settings_path(new_name).name
+        settings = opened.project.get_settings_path(new_name).name
         session.screen.print(
             f"Stack {opened.name} is now {full_name}, and selected.\n"
             f"Write `name: {new_project}` in {opened.project.path.name} before you run it again; "

@@ -1,6 +1,6 @@
 """Read the CI job and the git commit that a command runs in, for the stack's history.
 
-CI systems have Pulumi's names. Called by `stack.workspace.Origin`.
+`stack.workspace.Origin` calls this module. CI systems have Pulumi's names.
 """
 
 import os
@@ -47,7 +47,7 @@ class _System:
     facts: Mapping[str, str]
 
 
-# Each fact is a template over the job's variables; one that misses a variable is left out.
+# Each fact is a template over the job's variables; a fact with a missing variable is left out.
 _SYSTEMS: Final = (
     _System(
         "GitHub Actions",
@@ -148,7 +148,7 @@ _SYSTEMS: Final = (
     _System("Travis CI", "TRAVIS", {"build_id": "$TRAVIS_JOB_ID", "branch": "$TRAVIS_BRANCH"}),
 )
 
-# Pulumi's variables for a system that nobody knows.
+# The variables that Pulumi defines for CI systems that it does not know.
 _GENERIC: Final = {
     "build_id": "$PULUMI_CI_BUILD_ID",
     "build_number": "$PULUMI_CI_BUILD_NUMBER",
@@ -162,7 +162,7 @@ _GENERIC: Final = {
 
 
 def find_ci_job(environ: Mapping[str, str]) -> CiJob | None:
-    """Return the CI job of a process with these variables, or None outside of CI.
+    """Return the CI job of a process by its variables, or None outside of CI.
 
     PULUMI_DISABLE_CI_DETECTION turns the detection off.
     """
@@ -189,6 +189,7 @@ def list_ci_variables() -> dict[str, tuple[str, ...]]:
 
 def _build_job(system: str, templates: Mapping[str, str], variables: Mapping[str, str]) -> CiJob:
     facts = {name: _fill_template(template, variables) for name, template in templates.items()}
+    # GitHub's ref of a pull request contains its number.
     merged = _PULL_REQUEST.match(facts.get("branch", ""))
     if merged and not facts.get("pull_request"):
         facts["pull_request"] = merged[1]
@@ -205,10 +206,8 @@ def _fill_template(template: str, variables: Mapping[str, str]) -> str:
 _TIMEOUT: Final = 10.0
 """How many seconds a git command may take: the history is not worth more."""
 
-_RUN_FOLDERS: Final = (
-    ".pulumi",
-    ".gpuform",
-)  # what runs keep themselves is no change of the program
+# Files that runs write are no change of the program.
+_RUN_FOLDERS: Final = (".pulumi", ".gpuform")
 _REMOTE: Final = re.compile(
     r"(?:(?:https?|ssh|git)://(?:[^/]*@)?|[^/@:]+@)(?P<host>[^/:@]+)(?::\d+(?=/))?[/:]"
     r"(?P<owner>[^@]+)/(?P<repo>[^/@]+?)(?:\.git)?/?"
@@ -259,7 +258,7 @@ def _read_remote(folder: Path) -> dict[str, str]:
 
 
 def _run_git(folder: Path, *arguments: str) -> str | None:
-    """Run git and return its output; None if git fails, is missing or times out."""
+    """Run git and return the output; None if git fails, is missing or times out."""
     try:
         completed = subprocess.run(  # noqa: S603 - fixed arguments
             ["git", "-C", str(folder), *arguments],  # noqa: S607 - whichever git the user has
@@ -267,6 +266,7 @@ def _run_git(folder: Path, *arguments: str) -> str | None:
             stdin=subprocess.DEVNULL,
             check=False,
             timeout=_TIMEOUT,
+            # Without optional locks, a git command of the user is not disturbed.
             env={**os.environ, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"},
         )
     except (OSError, subprocess.TimeoutExpired):

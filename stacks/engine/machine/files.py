@@ -1,7 +1,7 @@
 """Write and lock files, and find the installed versions of gpuform and the Pulumi CLI.
 
-gpuform counts as the newest Pulumi CLI that its test suite ran with, since it behaves like that
-CLI.
+All packages of the engine write files with `replace_file`. gpuform counts as the newest Pulumi CLI
+that its test suite ran with, since it behaves like that CLI.
 """
 
 import errno
@@ -23,16 +23,19 @@ from gpuform.stacks.engine.errors import USE_THE_CLI, EngineError
 
 
 def replace_file(path: Path, data: bytes, *, mode: int | None = None) -> None:
-    """Write the whole file in one step and wait until it is on disk.
+    """Write the complete file in one step and wait until the data is on disk.
 
-    An existing file keeps its permissions and a symbolic link stays one; a new file gets `mode`,
-    or else only its owner can read it. Folders are made as needed. When this raises OSError the
-    old file is untouched.
+    An existing file keeps its permissions and a symbolic link stays one; a new file gets `mode`, or
+    else
+    only its owner can read it. Missing folders are created. When this raises OSError the old file
+    is
+    untouched.
     """
     path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.exists():
         mode = path.stat().st_mode & 0o7777
+    # In the folder of the file, because a rename is atomic within one file system only.
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
     temporary = Path(name)
     try:
@@ -75,8 +78,8 @@ class KernelLock:
     """A `flock` on a file of its own, which exists while the lock is held.
 
     Windows and some network file systems have no `flock`: there `take` returns UNSUPPORTED and
-    locks nothing. A forked child of the owner shares
-    the lock, but only the owner releases it.
+    locks
+    nothing. A forked child of the owner shares the lock, but only the owner releases it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -105,12 +108,13 @@ class KernelLock:
         return ""
 
     def release(self) -> None:
-        """Release the lock; do nothing if it is not held."""
+        """Release the lock if held."""
         handle, self._handle = self._handle, None
         if handle is None or sys.platform == "win32":
             return
         import fcntl  # noqa: PLC0415 - Windows has none
 
+        # Removed while locked: after the release, another process may hold a lock on the file.
         self.path.unlink(missing_ok=True)
         fcntl.flock(handle, fcntl.LOCK_UN)
         os.close(handle)
@@ -122,6 +126,7 @@ class KernelLock:
         while True:
             handle = os.open(self.path, os.O_RDONLY | os.O_CREAT, 0o666)
             attempt = _try_flock(handle)
+            # A lock on a file that its last owner has removed meanwhile excludes nobody.
             if attempt is LockAttempt.TAKEN and self._is_current_file(handle):
                 self._handle = handle
                 return attempt
@@ -130,7 +135,7 @@ class KernelLock:
                 return attempt
 
     def _is_current_file(self, handle: int) -> bool:
-        """Return False if the last owner removed the file after this process opened it."""
+        """Return False if another process removed the file after this process opened the handle."""
         try:
             there = self.path.stat()
         except FileNotFoundError:
@@ -210,7 +215,7 @@ _CONDITION: Final = re.compile(r"(>=|<=|!=|==|>|<|!|=)?\s*v?(\d+)\.(\d+)\.(\d+)"
 
 
 def require_version(version_range: str, source: str) -> None:
-    """Reject a range that does not contain the Pulumi version that gpuform follows.
+    """Reject a range without the Pulumi version followed by gpuform.
 
     Args:
         version_range: in Pulumi's syntax: `>=3.5.0 !3.7.7`, `<3.4.0 || >3.8.0`.
@@ -230,11 +235,12 @@ def require_version(version_range: str, source: str) -> None:
 def is_in_range(version: _Version, version_range: str, source: str) -> bool:
     """Return True if one of the alternatives of `version_range` contains `version`."""
     return any(
-        _satisfies_all(version, conditions, source) for conditions in version_range.split("||")
+        _matches_all_conditions(version, conditions, source)
+        for conditions in version_range.split("||")
     )
 
 
-def _satisfies_all(version: _Version, conditions: str, source: str) -> bool:
+def _matches_all_conditions(version: _Version, conditions: str, source: str) -> bool:
     matches = list(_CONDITION.finditer(conditions))
     if not matches or _CONDITION.sub("", conditions).strip():
         raise EngineError(

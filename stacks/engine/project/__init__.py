@@ -1,4 +1,7 @@
-"""Read a Pulumi project: Pulumi.yaml, the stacks' settings, and the program's modules."""
+"""Read a Pulumi project: Pulumi.yaml, the stacks' settings, and the program's modules.
+
+`engine.stack`, the language host and the `config` commands call this package.
+"""
 
 from gpuform.stacks.engine.project import config_paths, yaml_text
 from gpuform.stacks.engine.project.config_paths import get_value_at, remove_value_at, split_key

@@ -1,6 +1,6 @@
 """Get, set and remove parts of a configuration value by path, as the Pulumi CLI does.
 
-A path is like `servers[0].name`. Called by the `config` commands.
+A path is like `servers[0].name`. The `config` commands call this module.
 """
 
 import re
@@ -12,11 +12,12 @@ from gpuform.stacks.engine.project.stack_settings import SECURE
 from gpuform.stacks.engine.values import Json, Path, PathError, parse
 
 _KEY: Final = re.compile(r'((?:[^:.\["]+:)*)(.+)', re.DOTALL)
+# At most 18 digits, which fit into Go's int64.
 _NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 
 
 def split_key(key: str) -> tuple[str, Path]:
-    """Split a key from the path inside its value: `ns:a.b[0]` is `ns:a` and `("b", 0)`.
+    """Split a key and the path inside the value: `ns:a.b[0]` is `ns:a` and `("b", 0)`.
 
     Raises:
         EngineError: `key` is no such path.

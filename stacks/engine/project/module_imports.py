@@ -1,7 +1,7 @@
 """Import a project's modules fresh for each run, and restore the process after a program.
 
-The program runs in the engine's process. Called by the language host, and by deletes and refreshes
-that load providers from the project.
+The program runs in the engine's process. The language host calls this module, and so do deletes and
+refreshes that load providers from the project.
 """
 
 import gc
@@ -27,7 +27,7 @@ from gpuform.stacks.engine.errors import EngineError
 
 @contextmanager
 def restore_process() -> Iterator[None]:
-    """Restore everything of the process that the context has changed.
+    """Restore all parts of the process changed in the context.
 
     These are the working folder, variables, import paths, arguments, warnings, logging, hooks for
     exceptions and the interpreter's own settings; signal handlers belong to the main thread, and
@@ -81,7 +81,8 @@ _SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], object]], ...] = (
 
 def _restore_setting(read: Callable[[], Any], write: Callable[[Any], object], before: Any) -> None:
     now = None
-    with suppress(OSError):  # a working folder that the program removed
+    # The program may have removed its working folder.
+    with suppress(OSError):
         now = read()
     with suppress(OSError):
         if now != before:
@@ -108,13 +109,13 @@ class _LoggerState:
     filters: tuple[Any, ...] = ()
 
     @classmethod
-    def of(cls, logger: logging.Logger) -> "_LoggerState":
+    def from_logger(cls, logger: logging.Logger) -> "_LoggerState":
         handlers, filters = tuple(logger.handlers), tuple(logger.filters)
         return cls(logger.level, logger.propagate, logger.disabled, handlers, filters)
 
     @classmethod
-    def of_new(cls, logger: logging.Logger) -> "_LoggerState":
-        """Return the state for a library's new logger, which keeps its null handlers.
+    def from_new_logger(cls, logger: logging.Logger) -> "_LoggerState":
+        """Return the state for a library's new logger: the defaults, plus any null handlers.
 
         The library's module is not imported again and would not silence the logger a second time.
         """
@@ -122,7 +123,7 @@ class _LoggerState:
         return cls(handlers=tuple(silent))
 
     def apply_to(self, logger: logging.Logger) -> None:
-        if _LoggerState.of(logger) != self:
+        if _LoggerState.from_logger(logger) != self:
             logger.setLevel(self.level)
             logger.propagate, logger.disabled = self.propagate, self.disabled
             logger.handlers[:], logger.filters[:] = self.handlers, self.filters
@@ -135,26 +136,28 @@ def _list_loggers() -> list[logging.Logger]:
 
 @contextmanager
 def _restore_logging() -> Iterator[None]:
-    before = {logger: _LoggerState.of(logger) for logger in _list_loggers()}
+    before = {logger: _LoggerState.from_logger(logger) for logger in _list_loggers()}
     try:
         yield
     finally:
         for logger in _list_loggers():
-            before.get(logger, _LoggerState.of_new(logger)).apply_to(logger)
+            before.get(logger, _LoggerState.from_new_logger(logger)).apply_to(logger)
 
 
 _RUN_LOCK = threading.Lock()
-_KEPT_PACKAGES = ("gpuform", "pulumi")
+_SHARED_PACKAGES = ("gpuform", "pulumi")
 _INSTALLED = ("site-packages", "dist-packages")
 
 
 @contextmanager
 def import_project_modules(program: Path) -> Iterator[None]:
-    """Prepare the process as the Pulumi CLI does for a program, given its folder or its file.
+    """Prepare the process for a program's folder or file, as the Pulumi CLI does.
 
     The program's folder becomes the working folder and the first import path; all changes are
-    undone afterwards. A process has one working folder and one set of modules, so the run of
-    another thread waits until this one ends.
+    undone
+    afterwards. A process has one working folder and one set of modules, so the run of another
+    thread
+    waits until this one ends.
 
     Raises:
         EngineError: the folder does not exist.
@@ -168,7 +171,13 @@ def import_project_modules(program: Path) -> Iterator[None]:
 
 
 def get_folder_and_entry(program: Path) -> tuple[Path, str]:
-    """Return a program's folder, and what the Pulumi CLI runs there: `.` or the name of a file."""
+    """Return a program's folder and entry: `.` for a folder, else the name of the file.
+
+    The entry is the program's `sys.argv[0]` under the Pulumi CLI.
+
+    Raises:
+        EngineError: the program does not exist.
+    """
     program = Path(os.path.abspath(program))  # noqa: PTH100 - Path.resolve would follow links
     if program.is_dir():
         return program, "."
@@ -182,7 +191,7 @@ def get_folder_and_entry(program: Path) -> tuple[Path, str]:
 
 @contextmanager
 def _isolate_modules(folder: Path) -> Iterator[None]:
-    """Import the program's own modules again in this context, and remove them afterwards.
+    """Import the program's own modules again in this context, and remove the modules afterwards.
 
     Installed packages stay: many cannot be imported twice in one process.
     """
@@ -202,12 +211,12 @@ def _isolate_modules(folder: Path) -> Iterator[None]:
     _remove_modules(
         name
         for name in before
-        if any(map(is_in_folder, _find_module_paths(name))) and not _is_kept(name)
+        if any(map(is_in_folder, _find_module_paths(name))) and not _is_shared(name)
     )
     try:
         yield
     finally:
-        new = [name for name in list(sys.modules) if name not in before and not _is_kept(name)]
+        new = [name for name in list(sys.modules) if name not in before and not _is_shared(name)]
         _remove_modules(
             name for name in new if any(map(is_program_module, _find_module_paths(name)))
         )
@@ -219,20 +228,20 @@ def _remove_modules(names: Iterable[str]) -> None:
         del sys.modules[name]
 
 
-def _is_kept(name: str) -> bool:
-    return name.partition(".")[0] in _KEPT_PACKAGES
+def _is_shared(name: str) -> bool:
+    return name.partition(".")[0] in _SHARED_PACKAGES
 
 
 def _find_module_paths(name: str) -> list[str]:
     """Return a module's file or a package's folders; "" for a module made in code."""
-    module_globals = getattr(
-        sys.modules[name], "__dict__", {}
-    )  # asking a lazy module would load it
+    # Other attributes of a lazy module would load it.
+    module_globals = getattr(sys.modules[name], "__dict__", {})
     file: str | None = module_globals.get("__file__")
     if file:
         return [file]
     path = module_globals.get("__path__")
-    # To list the path of a namespace looks through all folders of sys.path: milliseconds each.
+    # Iterating over a namespace package's path searches all folders of sys.path, which takes
+    # milliseconds for each package; `_path` is the list without the search.
     folders: list[str] = list(getattr(path, "_path", path) or ())
     if folders:
         return folders
@@ -244,5 +253,5 @@ def _is_installed(path: str) -> bool:
 
 
 def _to_prefixes(folders: Iterable[str]) -> tuple[str, ...]:
-    """Return the prefixes of all paths in these folders."""
+    """Return the prefixes of all paths inside the folders."""
     return tuple(folder.rstrip(os.sep) + os.sep for folder in folders)

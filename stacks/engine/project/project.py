@@ -1,4 +1,7 @@
-"""Find and read a Pulumi project: the content of Pulumi.yaml."""
+"""Find and read a Pulumi project: the content of Pulumi.yaml.
+
+`Workspace`, settings and the language host call this module.
+"""
 
 import os
 import re
@@ -83,14 +86,15 @@ class Project:
         """The program to run: a folder with a `__main__.py`, or a file."""
         return self.main or self.directory
 
-    def settings_path(self, stack: str) -> Path:
+    def get_settings_path(self, stack: str) -> Path:
         """Return the path of the stack's settings, whether the file exists or not."""
         return self.directory / self.stack_config_dir / f"Pulumi.{stack}{self.path.suffix}"
 
-    def qualified_key(self, key: str) -> str:
+    def qualify_key(self, key: str) -> str:
         """Return the configuration key with namespace: `size` of project demo is `demo:size`."""
         parts = key.split(":")
-        if len(parts) == 3 and parts[1] == "config":  # the spelling of Pulumi's first years
+        # `project:config:key` is the spelling of Pulumi's first years.
+        if len(parts) == 3 and parts[1] == "config":
             del parts[1]
         if not all(parts) or len(parts) > 2:
             raise ProjectError(
@@ -101,13 +105,13 @@ class Project:
 
 
 def find_topology_file(folder: Path) -> Path | None:
-    """Return the topology file of a folder, which needs no program beside it, or None."""
+    """Return the topology file of a folder, or None; no program is needed beside the file."""
     files = (folder / name for name in _TOPOLOGIES)
     return next((file for file in files if file.is_file()), None)
 
 
 def find_project(directory: Path, *, any_runtime: bool = False) -> Project:
-    """Find the project of a folder or of the nearest one above it.
+    """Find the project of a folder, or of the nearest folder above.
 
     Args:
         directory: where the search begins.
@@ -156,7 +160,7 @@ def load_project(path: Path, *, any_runtime: bool = False) -> Project:
 
 
 def _parse_refresh_option(yaml_entries: "_YamlEntries", where: str) -> bool:
-    """Return True if `options.refresh` is `always`, the only value that Pulumi has."""
+    """Return True if `options.refresh` is `always`, the only value in Pulumi."""
     node = _get_mapping(yaml_entries, "options", where)
     refresh = _get_text(yaml_text.get_entries(node, where), "refresh", where)
     if refresh not in ("", "always"):
@@ -170,6 +174,7 @@ _MINIMUM_HINT = "A Pulumi.yaml has at least `name: my-project` and `runtime: pyt
 def read_text(path: Path) -> str:
     """Read the text of a project's file. Raises ProjectError if it cannot be read."""
     try:
+        # Some editors begin a file with a byte order mark.
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise ProjectError(f"{path} cannot be read: {error.strerror}") from error
@@ -257,4 +262,4 @@ def parse_config_value(node: Node, where: str) -> Json:
     """Return a configuration value: a scalar as the text in the file, an object or list as data."""
     if isinstance(node, ScalarNode):
         return "" if node.tag.endswith(":null") else str(node.value)
-    return yaml_text.construct(node, where)
+    return yaml_text.convert_node(node, where)

@@ -1,4 +1,7 @@
-"""Read and edit a stack's settings, Pulumi.<stack>.yaml: configuration and secrets provider."""
+"""Read and edit a stack's settings, Pulumi.<stack>.yaml: configuration and secrets provider.
+
+`Workspace`, operations and the `config` commands call this module; `yaml_text` edits the file.
+"""
 
 import json
 from collections.abc import Iterator
@@ -32,26 +35,27 @@ _PROVIDED = {"secretsprovider": "url", "encryptedkey": "encryptedkey", "encrypti
 class StackSettings:
     """The settings in Pulumi.<stack>.yaml, which may not exist yet.
 
-    Changes edit the text, so that comments and unknown entries stay; `save` writes the file.
+    Changes edit `content`, the text of the file, so that comments and unknown entries stay; `save`
+    writes the file.
     """
 
     project: Project
     stack: str
     path: Path
-    text: str = ""
+    content: str = ""
     _config: dict[str, Json] = field(default_factory=dict)
-    _spelling_by_key: dict[str, str] = field(
-        default_factory=dict
-    )  # key with namespace -> as in the file
+    # key with namespace -> key as spelled in the file
+    _spelling_by_key: dict[str, str] = field(default_factory=dict)
     _positions: dict[str, tuple[int, int]] = field(default_factory=dict)
-    _scalars: dict[str, str] = field(default_factory=dict)  # the other settings that are text
+    # settings other than `config`, such as `encryptionsalt`
+    _scalars: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def load(cls, project: Project, stack: str) -> "StackSettings":
         """Read the stack's file; a missing one is empty. Raises ProjectError or YamlError."""
-        path = project.settings_path(stack)
+        path = project.get_settings_path(stack)
         settings = cls(project, stack, path, read_text(path) if path.exists() else "")
-        settings._parse_text()
+        settings._parse_content()
         return settings
 
     @property
@@ -75,39 +79,42 @@ class StackSettings:
     def set_secrets_provider(self, provider: SecretsProvider) -> None:
         """Set the secrets provider to the one of the state."""
         settings = {name: str(provider.state.get(key, "")) for name, key in _PROVIDED.items()}
-        for name, text in settings.items():
-            if text:
-                self._set_text(yaml_text.set_entry(self.text, [name], text, str(self.path)))
+        for name, setting in settings.items():
+            if setting:
+                self._set_content(
+                    yaml_text.set_entry(self.content, [name], setting, str(self.path))
+                )
             elif name in self._scalars:
-                self._set_text(yaml_text.remove_entry(self.text, [name], str(self.path)))
+                self._set_content(yaml_text.remove_entry(self.content, [name], str(self.path)))
 
     def get(self, key: str) -> Json:
         """Return the value of a key (`name` or `namespace:name`) in this file, or None."""
-        return self._config.get(self.project.qualified_key(key))
+        return self._config.get(self.project.qualify_key(key))
 
-    def where(self, key: str) -> str:
-        """Return the position of a key that this file sets: file:line:column."""
-        line, column = self._positions[self.project.qualified_key(key)]
+    def locate_key(self, key: str) -> str:
+        """Return the position of a set key in the file: file:line:column. Raises KeyError."""
+        line, column = self._positions[self.project.qualify_key(key)]
         return f"{self.path.name}:{line}:{column}"
 
     def set(self, key: str, value: Json) -> None:
         """Set a key to a text, to `{"secure": ciphertext}`, or to an object or list of those."""
-        full = self.project.qualified_key(key)
-        text = self.text
+        full = self.project.qualify_key(key)
+        content = self.content
+        # The file may have the key without namespace; both spellings together would be an error.
         if self._spelling_by_key.get(full, full) != full:
-            text = yaml_text.remove_entry(
-                text, ["config", self._spelling_by_key[full]], str(self.path)
+            content = yaml_text.remove_entry(
+                content, ["config", self._spelling_by_key[full]], str(self.path)
             )
-        self._set_text(yaml_text.set_entry(text, ["config", full], value, str(self.path)))
+        self._set_content(yaml_text.set_entry(content, ["config", full], value, str(self.path)))
 
     def remove(self, key: str) -> bool:
-        """Remove a key; return False if it was not set."""
-        full = self.project.qualified_key(key)
+        """Remove a key; return False for an unset key."""
+        full = self.project.qualify_key(key)
         if full not in self._config:
             return False
-        self._set_text(
+        self._set_content(
             yaml_text.remove_entry(
-                self.text, ["config", self._spelling_by_key[full]], str(self.path)
+                self.content, ["config", self._spelling_by_key[full]], str(self.path)
             )
         )
         return True
@@ -119,13 +126,13 @@ class StackSettings:
                 self.set(key, _reencrypt(value, old, new))
 
     def save(self) -> None:
-        """Write the file atomically; it keeps its permissions, a new one is readable by all."""
+        """Write the file atomically, with the old permissions; a new file is readable by all."""
         try:
-            replace_file(self.path, self.text.encode(), mode=0o644)
+            replace_file(self.path, self.content.encode(), mode=0o644)
         except OSError as error:
             raise ProjectError(f"{self.path} cannot be written: {error.strerror}") from error
 
-    def program_config(self, crypter: Crypter | None) -> tuple[dict[str, str], list[str]]:
+    def build_program_config(self, crypter: Crypter | None) -> tuple[dict[str, str], list[str]]:
         """Return the program's configuration by full key in plain text, and the secret keys.
 
         Objects are compact JSON. Keys that the stack does not set have the project's defaults.
@@ -160,13 +167,13 @@ class StackSettings:
                 secret.append(key)
         return texts, secret
 
-    def provider_inputs(self, crypter: Crypter | None) -> PropertyMap:
+    def build_provider_inputs(self, crypter: Crypter | None) -> PropertyMap:
         """Return the inputs of Pulumi's provider resource: all configuration, secrets marked."""
-        texts, secret = self.program_config(crypter)
-        return {key: Secret(text) if key in secret else text for key, text in texts.items()}
+        texts, secret = self.build_program_config(crypter)
+        return {key: Secret(value) if key in secret else value for key, value in texts.items()}
 
     def _iterate_effective(self) -> Iterator[tuple[str, Json, ConfigDefault]]:
-        defaults = {self.project.qualified_key(k): d for k, d in self.project.config.items()}
+        defaults = {self.project.qualify_key(k): d for k, d in self.project.config.items()}
         nothing = ConfigDefault(None)
         for key in sorted(self._config.keys() | defaults.keys()):
             default = defaults.get(key, nothing)
@@ -178,13 +185,13 @@ class StackSettings:
                 )
             yield key, value, default
 
-    def _set_text(self, text: str) -> None:
-        self.text = text
-        self._parse_text()
+    def _set_content(self, content: str) -> None:
+        self.content = content
+        self._parse_content()
 
-    def _parse_text(self) -> None:
+    def _parse_content(self) -> None:
         where = str(self.path)
-        root = yaml_text.parse(self.text, where)
+        root = yaml_text.parse(self.content, where)
         yaml_entries = yaml_text.get_entries(root, where) if root is not None else {}
         self._scalars = {
             key: str(node.value) if isinstance(node, ScalarNode) else ""
@@ -204,7 +211,7 @@ class StackSettings:
             )
         for name, (key, node) in yaml_text.get_entries(config, where).items():
             try:
-                full = self.project.qualified_key(name)
+                full = self.project.qualify_key(name)
             except ProjectError as error:
                 raise yaml_text.locate_error(where, key, error.message, error.hint) from error
             if full in self._config:
@@ -221,8 +228,8 @@ def is_secure(value: Json) -> bool:
 
 
 def _get_ciphertext(value: dict[str, Json]) -> str | None:
-    text = value.get(SECURE)
-    return text if len(value) == 1 and isinstance(text, str) else None
+    ciphertext = value.get(SECURE)
+    return ciphertext if len(value) == 1 and isinstance(ciphertext, str) else None
 
 
 def _decrypt(value: Json, crypter: Crypter | None) -> Json:
@@ -249,21 +256,22 @@ def _reencrypt(value: Json, old: Crypter, new: Crypter) -> Json:
 
 
 def to_config_text(value: Json, crypter: Crypter | None) -> str:
-    """Return the value as the program gets it; objects exactly as Go's json.Marshal prints them.
+    """Return the value in the form for programs: texts, and objects as Go's json.Marshal prints.
 
     The crypter may be None if nothing in the value is secure.
     """
     plain = _decrypt(value, crypter)
     if isinstance(plain, str):
         return plain
-    text = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    encoded = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    # Under the CLI programs get the text from Go, which escapes these characters.
     for character in "<>&\u2028\u2029":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return text
+        encoded = encoded.replace(character, f"\\u{ord(character):04x}")
+    return encoded
 
 
 def matches_type(text: str, default: ConfigDefault) -> bool:
-    """Return True if a text has the type that Pulumi.yaml declares, or if it declares none."""
+    """Return True if a text has the type declared in Pulumi.yaml, if any."""
     if default.type in ("", "string"):
         return True
     try:

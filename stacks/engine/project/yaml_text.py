@@ -1,8 +1,8 @@
 """Read version-controlled YAML files with positions, and edit them in place.
 
-An edit touches the lines of one entry and keeps comments, order and everything else. Scalars follow
-YAML 1.2, as in the Pulumi CLI: `yes` and
-`1:30` are text.
+Project and stack settings call this module. An edit touches the lines of one entry and keeps
+comments, order and everything else. Scalars follow YAML 1.2, as in the Pulumi CLI: `yes` and `1:30`
+are text.
 """
 
 import re
@@ -55,8 +55,11 @@ for _name, _pattern in _SCALARS.items():
     _Loader.add_implicit_resolver(f"tag:yaml.org,2002:{_name}", re.compile(f"^({_pattern})$"), None)
 
 
-def _represent_text(dumper: yaml.SafeDumper, text: str) -> ScalarNode:
-    """Double-quote text that would be read as another type, as the Pulumi CLI does."""
+def _represent_string(dumper: yaml.SafeDumper, text: str) -> ScalarNode:
+    """Represent a text in YAML, double-quoted where readers would see another type.
+
+    The Pulumi CLI quotes the same texts.
+    """
     readings = [*_SCALARS.values(), _YAML_1_1_BOOL]
     quoted = _UNUSUAL_LINE_BREAK.search(text) or any(
         re.fullmatch(pattern, text) for pattern in readings
@@ -65,9 +68,11 @@ def _represent_text(dumper: yaml.SafeDumper, text: str) -> ScalarNode:
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 
-_YAML_1_1_BOOL = r"(?i:y|n|yes|no|on|off)"  # true and false to readers of YAML 1.1
-_UNUSUAL_LINE_BREAK = re.compile("[\r\x85\u2028\u2029]")  # line breaks to some readers only
-_Dumper.add_representer(str, _represent_text)
+# Readers of YAML 1.1 take these words for true and false.
+_YAML_1_1_BOOL = r"(?i:y|n|yes|no|on|off)"
+# Only some readers take these characters for line breaks.
+_UNUSUAL_LINE_BREAK = re.compile("[\r\x85\u2028\u2029]")
+_Dumper.add_representer(str, _represent_string)
 
 
 def parse(text: str, where: str) -> MappingNode | None:
@@ -102,14 +107,14 @@ def get_entries(node: MappingNode, where: str) -> dict[str, tuple[ScalarNode, No
     return node_pairs
 
 
-def construct(node: Node, where: str) -> Json:
+def convert_node(node: Node, where: str) -> Json:
     """Convert a node to plain data."""
     if isinstance(node, MappingNode):
         return {
-            key: construct(value, where) for key, (_, value) in get_entries(node, where).items()
+            key: convert_node(value, where) for key, (_, value) in get_entries(node, where).items()
         }
     if isinstance(node, SequenceNode):
-        return [construct(item, where) for item in node.value]
+        return [convert_node(item, where) for item in node.value]
     scalar = str(node.value)
     tag = node.tag.rsplit(":", 1)[-1]
     try:
@@ -148,36 +153,37 @@ def dump(document: Json) -> str:
 
 
 def set_entry(text: str, path: Sequence[str], value: Json, where: str) -> str:
-    """Return the file's text with one entry set; `path` are the keys that lead to the entry."""
+    """Return the file's text with one entry set; `path` are the keys from the top to the entry."""
     root = parse(text, where)
-    expected = construct(root, where) if root is not None else {}
+    expected = convert_node(root, where) if root is not None else {}
     _set_in_document(expected, path, value)
     edited = _insert_entry(text, root, path, value, where)
     return _verify_edit(edited, expected, where)
 
 
 def remove_entry(text: str, path: Sequence[str], where: str) -> str:
-    """Return the file's text without one entry, and without a mapping that is then empty."""
+    """Return the file's text without one entry, and without a mapping left empty."""
     root = parse(text, where)
     if root is None or _find_node(root, path, where) is None:
         return text
     parent = cast("MappingNode", _find_node(root, path[:-1], where))
     if len(path) > 1 and len(parent.value) == 1:
         return remove_entry(text, path[:-1], where)
-    expected = construct(root, where)
+    expected = convert_node(root, where)
     _remove_from_document(expected, path)
     at = list(get_entries(parent, where)).index(path[-1])
     return _verify_edit(remove_spans(text, [find_member(text, parent, at)]), expected, where)
 
 
 def _verify_edit(edited: str, expected: Json, where: str) -> str:
-    """Return the edited text if it has the expected content, else the document rewritten."""
+    """Return the edited text, or the rewritten document if the edit failed."""
     try:
         root = parse(edited, where)
-        if (construct(root, where) if root is not None else {}) == expected:
+        if (convert_node(root, where) if root is not None else {}) == expected:
             return edited
     except YamlError:
         pass
+    # An unusual layout can defeat the edit of single lines: then comments are lost, not values.
     return dump(expected) if expected else ""
 
 
@@ -211,7 +217,7 @@ def _find_node(node: Node, path: Sequence[str], where: str) -> Node | None:
 def _insert_entry(
     text: str, root: MappingNode | None, path: Sequence[str], value: Json, where: str
 ) -> str:
-    """Return the text with the entry in place of its old lines, or at its mapping's end."""
+    """Return the text with the entry in place of the old lines, or at the end of the mapping."""
     nested: Json = value
     for depth in range(len(path), 0, -1):
         parent = root if depth == 1 else root and _find_node(root, path[: depth - 1], where)

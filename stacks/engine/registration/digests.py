@@ -52,7 +52,7 @@ def _is_source_path(argument: object) -> bool:
 
 
 Digest = Callable[[bytes], str]
-"""A keyed digest (`PassphraseCrypter.digest`): values cannot be tried without the key."""
+"""A keyed digest (`SecretsManager.compute_digest`): values cannot be tried without the key."""
 
 UNKNOWN_MARK: Final = "?"
 """Prefix of the digest of a value that contains something unknown."""

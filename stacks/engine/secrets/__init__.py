@@ -1,4 +1,7 @@
-"""Encrypt and decrypt a stack's secrets, under a passphrase or with a key management service."""
+"""Encrypt and decrypt a stack's secrets, under a passphrase or with a key management service.
+
+`engine.stack` and the `config` commands choose a crypter here; states and settings encrypt with it.
+"""
 
 from gpuform.stacks.engine.secrets.passphrase import (
     PASSPHRASE_PROVIDER,

@@ -1,7 +1,7 @@
 """Encrypt a stack's secrets as Pulumi does: AES-256-GCM under the stack's key.
 
-Here the key is derived from a passphrase; `stack_secrets` has the keys that a key management
-service encrypts.
+`stack_secrets` creates the crypters. Here the key is derived from a passphrase; `stack_secrets` has
+the keys that a key management service encrypts.
 """
 
 import base64
@@ -21,13 +21,16 @@ PASSPHRASE_PROVIDER: Final = "passphrase"  # noqa: S105 - the name of the scheme
 CLOUD_PROVIDER: Final = "cloud"
 """Pulumi's names of the schemes, in the checkpoint's `secrets_providers.type`."""
 
+# Pulumi's numbers (pkg/secrets/passphrase): PBKDF2-HMAC-SHA256 over 8 bytes of salt; its AES-GCM
+# refuses nonces of another length.
 _ITERATIONS: Final = 1_000_000
 KEY_BYTES: Final = 32
 """The length of a stack's key."""
 _SALT_BYTES: Final = 8
 _NONCE_BYTES: Final = 12
 _DIGEST_DIGITS: Final = 32
-_SAMPLE: Final = "pulumi"  # what the salt text encrypts to recognise the passphrase
+# The salt text contains this word encrypted: decrypting it checks the passphrase.
+_SAMPLE: Final = "pulumi"
 
 _TWO_WAYS_HINT: Final = (
     "Set PULUMI_CONFIG_PASSPHRASE to it (it may be empty), "
@@ -60,39 +63,39 @@ class SecretsManager(ABC):
         """The secrets provider as the checkpoint stores it."""
 
     @abstractmethod
-    def key(self) -> bytes:
-        """Return the stack's key. Raises SecretsError if it is unavailable or not the stack's."""
+    def get_key(self) -> bytes:
+        """Return the stack's key. Raises SecretsError for an unavailable or wrong key."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
 
     def check(self) -> None:
         """Raise SecretsError if the stack's secrets cannot be decrypted."""
-        self.key()
+        self.get_key()
 
-    def digest(self, data: bytes) -> str:
-        """Return a digest of `data` that reveals nothing without the stack's key."""
+    def compute_digest(self, data: bytes) -> str:
+        """Return a keyed digest of `data`, useless without the stack's key."""
         import hmac  # noqa: PLC0415 - as below
 
-        key = hmac.digest(self.key(), b"gpuform digests", "sha256")
+        key = hmac.digest(self.get_key(), b"gpuform digests", "sha256")
         return hmac.digest(key, data, "sha256").hex()[:_DIGEST_DIGITS]
 
     def encrypt(self, plaintext: str, previous: str | None = None) -> str:
-        """Return the ciphertext, `v1:NONCE:TEXT`; `previous` if that encrypts the same plaintext.
+        """Return the ciphertext, `v1:NONCE:TEXT`, or `previous` if still valid for the plaintext.
 
         Each call uses a new nonce, so only `previous` keeps an unchanged secret's ciphertext.
         """
         if previous is not None and self._plaintexts.get(previous) == plaintext:
             return previous
-        ciphertext = _encrypt_text(self.key(), plaintext)
+        ciphertext = _encrypt_text(self.get_key(), plaintext)
         self._plaintexts[ciphertext] = plaintext
         return ciphertext
 
     def decrypt(self, ciphertext: str) -> str:
-        """Return the plaintext. Raises SecretsError if the text is damaged or another stack's."""
+        """Return the plaintext. Raises SecretsError for a damaged text or another stack's."""
         if ciphertext not in self._plaintexts:
             try:
-                plaintext = _decrypt_text(self.key(), ciphertext)
+                plaintext = _decrypt_text(self.get_key(), ciphertext)
             except ValueError as error:
                 raise SecretsError(
                     f"a secret cannot be decrypted: {error}",
@@ -120,8 +123,8 @@ class PassphraseCrypter(SecretsManager):
         self.salt_state = salt_state
 
     @classmethod
-    def new(cls, passphrase: str) -> "PassphraseCrypter":
-        """Create a crypter for a new stack with a random salt; store its `salt_state`."""
+    def create_new(cls, passphrase: str) -> "PassphraseCrypter":
+        """Create a crypter for a new stack with a random salt; the caller stores `salt_state`."""
         salt = os.urandom(_SALT_BYTES)
         sample = _encrypt_text(_get_key(passphrase, salt), _SAMPLE)
         return cls(passphrase, f"v1:{base64.b64encode(salt).decode()}:{sample}")
@@ -131,7 +134,7 @@ class PassphraseCrypter(SecretsManager):
         """The secrets provider as the checkpoint stores it."""
         return SecretsProvider(PASSPHRASE_PROVIDER, {"salt": self.salt_state})
 
-    def key(self) -> bytes:
+    def get_key(self) -> bytes:
         """Return the stack's key. Raises WrongPassphrase."""
         key = _get_key(self._passphrase, self._salt)
         if not self._checked:
@@ -162,6 +165,7 @@ def find_passphrase(
         SecretsError: there is no passphrase; the hint names the variables.
     """
     passphrase = environ.get("PULUMI_CONFIG_PASSPHRASE")
+    # An empty passphrase is valid, as in Pulumi.
     if passphrase is not None:
         return passphrase
     name = environ.get("PULUMI_CONFIG_PASSPHRASE_FILE")
@@ -199,7 +203,8 @@ _KEY_LOCK = threading.Lock()
 
 
 def _get_key(passphrase: str, salt: bytes) -> bytes:
-    with _KEY_LOCK:  # so that threads that start together derive it once
+    # The derivation takes about 0.3 s: threads that start together wait for one.
+    with _KEY_LOCK:
         return _derive_key(passphrase, salt)
 
 

@@ -1,8 +1,8 @@
 """Choose the secrets provider of a stack, and encrypt with a key management service.
 
 With a cloud provider the stack's key is random, and the service encrypts that key: `encryptedkey`
-in the stack file and in the checkpoint.
-Called by `engine.stack` and the `config` commands.
+in
+the stack file and in the checkpoint. `engine.stack` and the `config` commands call this module.
 """
 
 import base64
@@ -53,7 +53,7 @@ def create_stored_crypter(
     url, key = provider.state.get("url"), provider.state.get("encryptedkey")
     if provider.type == CLOUD_PROVIDER and isinstance(url, str) and isinstance(key, str):
         return _create_cloud_crypter(url, key)
-    raise _unusable_error(provider.type)
+    raise _build_unusable_error(provider.type)
 
 
 def create_new_crypter(provider: str, passphrase: Callable[[], str]) -> SecretsManager:
@@ -63,9 +63,9 @@ def create_new_crypter(provider: str, passphrase: Callable[[], str]) -> SecretsM
         SecretsError: the provider cannot be used.
     """
     if is_passphrase(provider):
-        return PassphraseCrypter.new(passphrase())
+        return PassphraseCrypter.create_new(passphrase())
     reject_unknown_provider(provider)
-    return CloudCrypter.new(provider)
+    return CloudCrypter.create_new(provider)
 
 
 def reject_unknown_provider(provider: str) -> None:
@@ -75,7 +75,7 @@ def reject_unknown_provider(provider: str) -> None:
     if is_passphrase(provider):
         return
     if not is_key_url(provider):
-        raise _unusable_error(provider.partition("://")[0])
+        raise _build_unusable_error(provider.partition("://")[0])
     parse_key_url(provider)
 
 
@@ -87,6 +87,7 @@ def find_settings_crypter(
         reject_unknown_provider(settings.secrets_provider)
         if settings.encrypted_key:
             return _create_cloud_crypter(settings.secrets_provider, settings.encrypted_key)
+        # The stack file may have lost its key; the state has a copy.
         if stored is not None and stored.state.get("url") == settings.secrets_provider:
             return create_stored_crypter(stored, passphrase)
         return None
@@ -152,7 +153,7 @@ def _create_cloud_crypter(url: str, encrypted_key: str) -> SecretsManager:
     return CloudCrypter(url, encrypted_key)
 
 
-def _unusable_error(provider: str) -> SecretsError:
+def _build_unusable_error(provider: str) -> SecretsError:
     return SecretsError(
         f"gpuform cannot use the secrets provider {provider!r}: it knows passphrase, awskms://, "
         "azurekeyvault://, gcpkms:// and hashivault://",
@@ -168,8 +169,8 @@ class CloudCrypter(SecretsManager):
     """Secrets under a key of a service, called once, when the stack's key is first needed.
 
     With PULUMI_CLOUD_SECRET_OVERRIDE the service at that URL is called, and the stack keeps its own
-    URL: for places such as CI, which reach the
-    same key in another way.
+    URL:
+    for places such as CI, which reach the same key in another way.
     """
 
     def __init__(
@@ -181,14 +182,15 @@ class CloudCrypter(SecretsManager):
         self._key: bytes | None = None
 
     @classmethod
-    def new(cls, url: str, environ: Mapping[str, str] = os.environ) -> "CloudCrypter":
-        """Create a key for a stack and let the service encrypt that key. Raises SecretsError."""
+    def create_new(cls, url: str, environ: Mapping[str, str] = os.environ) -> "CloudCrypter":
+        """Create a key for a stack, encrypted by the service. Raises SecretsError."""
         url = environ.get(_OVERRIDE) or url
         key = os.urandom(KEY_BYTES)
         try:
-            with closing(open_key_service(url, environ)) as keeper:
-                encrypted = keeper.encrypt(key)
+            with closing(open_key_service(url, environ)) as key_service:
+                encrypted = key_service.encrypt(key)
         except SecretsError as error:
+            # The message of the service may quote the request, which contains the key.
             message = Redactor([base64.b64encode(key).decode()]).redact(error.message)
             raise SecretsError(message, hint=error.hint) from None
         crypter = cls(url, base64.b64encode(encrypted).decode(), environ)
@@ -201,9 +203,10 @@ class CloudCrypter(SecretsManager):
         state = {"url": self._url, "encryptedkey": self._encrypted}
         return SecretsProvider(CLOUD_PROVIDER, {**state})
 
-    def key(self) -> bytes:
+    def get_key(self) -> bytes:
         """Return the stack's key, decrypted by the service. Raises SecretsError."""
-        with self._lock:  # so that threads that start together ask once
+        # Threads that start together wait for one request.
+        with self._lock:
             if self._key is None:
                 self._key = self._decrypt_key()
             return self._key
@@ -217,8 +220,8 @@ class CloudCrypter(SecretsManager):
                 "the stack's `encryptedkey` is malformed",
                 hint="Restore it in Pulumi.<stack>.yaml, from the one in the state.",
             ) from None
-        with closing(open_key_service(url, self._environ)) as keeper:
-            key = keeper.decrypt(encrypted)
+        with closing(open_key_service(url, self._environ)) as key_service:
+            key = key_service.decrypt(encrypted)
         if len(key) != KEY_BYTES:
             raise SecretsError(
                 f"what {parse_key_url(url).display_url} decrypts is not the key of a stack",

@@ -74,7 +74,10 @@ def rename_stack(
     check_selectable(project, environ)
     stack.reject_orphaned_journals()
     renamed = edits.rename_stack(stack.snapshot, build_full_name(new_project, new))
-    old_settings, new_settings = project.settings_path(stack.name), project.settings_path(new)
+    old_settings, new_settings = (
+        project.get_settings_path(stack.name),
+        project.get_settings_path(new),
+    )
     with backend.create_lock(new_project, new, timeout):
         if backend.exists(new_project, new):
             _reject_other_stack(stack, new_project, new)

@@ -82,7 +82,9 @@ class SecretsChange:
         after = replace(snapshot, secrets_provider=new.provider, manifest=Manifest())
         edits.check(after)
         checkpoint = _Replacement(after.to_json(new), compute_digest(self._read_checkpoint()))
-        settings_replacement = _Replacement(settings.text.encode(), compute_digest(settings_before))
+        settings_replacement = _Replacement(
+            settings.content.encode(), compute_digest(settings_before)
+        )
         # From here on the change is decided: any command that opens the stack finishes it.
         self._write_pending_change(_encode_change(checkpoint, settings_replacement))
         self.finish()
@@ -121,7 +123,7 @@ class SecretsChange:
 
     @property
     def _settings_path(self) -> Path:
-        return self.project.settings_path(self.stack)
+        return self.project.get_settings_path(self.stack)
 
     def _read_settings(self) -> bytes:
         path = self._settings_path

@@ -101,7 +101,7 @@ class Stack:
     def build_target(self, parallel: int = DEFAULT_PARALLEL) -> DeploymentTarget:
         """Build the target of a deployment. Raises WrongPassphrase before anything is changed."""
         self.crypter.check()
-        config, secret_keys = self.settings.program_config(self.crypter)
+        config, secret_keys = self.settings.build_program_config(self.crypter)
         return DeploymentTarget(
             program=Program(
                 project=self.project.name,
@@ -119,7 +119,7 @@ class Stack:
             belongs_to_other_stack=OtherStackObjects(
                 self.backend, self.project.name, self.name
             ).has,
-            provider_config=self.settings.provider_inputs(self.crypter),
+            provider_config=self.settings.build_provider_inputs(self.crypter),
             write=lambda data: self.backend.write(self.project.name, self.name, data),
             stack_references=self.references,
             journal=Journal(
@@ -342,7 +342,7 @@ class Workspace:
                     "not deleted, and go on costing",
                 )
             self.backend.remove(self.project.name, name)
-        self.project.settings_path(name).unlink(missing_ok=True)
+        self.project.get_settings_path(name).unlink(missing_ok=True)
         get_unsaved_path(self.project, name).unlink(missing_ok=True)
         unselect_stack(self.project, name, self.environ)
 

@@ -109,5 +109,5 @@ def _check_environment(stack: Stack, recorded: StackEnvironment | None) -> bool:
 
 def read_config(stack: Stack) -> dict[str, str]:
     """Return the stack's configuration in plain text, by full keys."""
-    inputs = unwrap_secrets(stack.settings.provider_inputs(stack.crypter))
+    inputs = unwrap_secrets(stack.settings.build_provider_inputs(stack.crypter))
     return {key: str(value) for key, value in inputs.items()} if isinstance(inputs, dict) else {}

@@ -59,7 +59,7 @@ def build_sealed_plan(plan: Plan, options: RunOptions, stack: Stack, preview: Ou
 
     The secrets of the configuration are masked.
     """
-    digest, subject = stack.crypter.digest, stack.build_target()
+    digest, subject = stack.crypter.compute_digest, stack.build_target()
     updates = {**describe_creation(), "basis": _build_basis(options, stack, preview)}
     masked_plan = mask_plan(plan.model_copy(update=updates), subject.program.collect_secrets())
     # Masked first: the seal is computed over what the file holds.
@@ -88,11 +88,13 @@ def build_constraint(
 ) -> PlanConstraint:
     """Return the constraint with which the following run does no more than `plan`."""
     basis = _build_basis(options, stack, preview)
-    return PlanConstraint.from_plan(plan.model_copy(update={"basis": basis}), stack.crypter.digest)
+    return PlanConstraint.from_plan(
+        plan.model_copy(update={"basis": basis}), stack.crypter.compute_digest
+    )
 
 
 def _build_basis(options: RunOptions, stack: Stack, preview: Outcome) -> Basis:
-    digest = stack.crypter.digest
+    digest = stack.crypter.compute_digest
     before = build_initial_basis(stack.build_target(), _collect_options(options), digest)
     return complete_basis(before, preview, digest)
 
@@ -181,7 +183,7 @@ class SavedPlan:
         Raises:
             PlanRefused: the state or the configuration has changed, or the file was edited.
         """
-        digest = stack.crypter.digest
+        digest = stack.crypter.compute_digest
         constraint = PlanConstraint.from_plan(self.plan, digest)
         self._refuse_if_any(
             constraint.find_basis_changes(

@@ -315,6 +315,6 @@ def test_errors_hold_no_chain(vault: Service) -> None:
 
     vault.denied = True
     with pytest.raises(SecretsError) as caught:
-        CloudCrypter.new(vault.url)
+        CloudCrypter.create_new(vault.url)
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__

@@ -308,7 +308,7 @@ class TestImport:
     def test_of_another_passphrase(
         self, dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        other = PassphraseCrypter.new("another").provider
+        other = PassphraseCrypter.create_new("another").provider
         path = self.deployment(
             project, secrets_providers={"type": other.type, "state": dict(other.state)}
         )

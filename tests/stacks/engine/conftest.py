@@ -252,7 +252,7 @@ class Lab:
 
 @pytest.fixture(scope="session")
 def crypter() -> PassphraseCrypter:
-    return PassphraseCrypter.new(PASSPHRASE)
+    return PassphraseCrypter.create_new(PASSPHRASE)
 
 
 @pytest.fixture

@@ -22,28 +22,30 @@ URN = "urn:pulumi:dev::lab::pulumi-python:dynamic/lab:Machine::a"
 
 def state(crypter, **fields):
     entry = ResourceState(URN, custom=True, type="t", **fields)
-    return digests.compute_state_digests(Snapshot("organization/lab/dev", [entry]), crypter.digest)
+    return digests.compute_state_digests(
+        Snapshot("organization/lab/dev", [entry]), crypter.compute_digest
+    )
 
 
 def declared(crypter, **fields):
     given = {"inputs": {}, **fields}
     registration = Registration(URN, "t", "a", custom=True, **given)
-    return digests.compute_registration_digests(registration, crypter.digest)
+    return digests.compute_registration_digests(registration, crypter.compute_digest)
 
 
 @pytest.mark.slow
 def test_only_the_passphrase_makes_it(crypter):
-    found = crypter.digest(b"hunter2")
-    assert found == crypter.digest(b"hunter2")
-    assert found != PassphraseCrypter.new("test only").digest(b"hunter2")
+    found = crypter.compute_digest(b"hunter2")
+    assert found == crypter.compute_digest(b"hunter2")
+    assert found != PassphraseCrypter.create_new("test only").compute_digest(b"hunter2")
     for plain in (hashlib.sha256(b"hunter2"), hmac.new(b"", b"hunter2", "sha256")):
         assert found not in plain.hexdigest()
     with pytest.raises(WrongPassphrase):
-        PassphraseCrypter("wrong", crypter.salt_state).digest(b"hunter2")
+        PassphraseCrypter("wrong", crypter.salt_state).compute_digest(b"hunter2")
 
 
 def test_equal_values_in_two_places_are_not_seen_to_be_equal(crypter):
-    found = digests.compute_config_digests({"lab:a": "x", "lab:b": "x"}, [], crypter.digest)
+    found = digests.compute_config_digests({"lab:a": "x", "lab:b": "x"}, [], crypter.compute_digest)
     assert found["lab:a"] != found["lab:b"]
     parts = declared(crypter, inputs={"a": "x", "b": "x"})
     assert parts["inputs.a"] != parts["inputs.b"]
@@ -99,7 +101,7 @@ def test_several_entries_of_one_resource(crypter):
 
     def of(*entries):
         snapshot = Snapshot("organization/lab/dev", list(entries))
-        return digests.compute_state_digests(snapshot, crypter.digest)
+        return digests.compute_state_digests(snapshot, crypter.compute_digest)
 
     assert of(live, old) == of(old, live)
     assert len({json.dumps(of(*entries)) for entries in [(live,), (old,), (live, old)]}) == 3
@@ -140,11 +142,12 @@ def test_what_is_no_pickle_stands_for_itself(text):
 def test_an_edited_plan_is_noticed(crypter):
     basis = Basis(state={}, config={}, program={}, options={"target": ("a",)})
     plan = seal_plan(
-        Plan.from_changes("lab", "dev", []).model_copy(update={"basis": basis}), crypter.digest
+        Plan.from_changes("lab", "dev", []).model_copy(update={"basis": basis}),
+        crypter.compute_digest,
     )
     again = Plan.model_validate_json(plan.model_dump_json())
-    assert is_sealed(again, crypter.digest)
-    assert not is_sealed(again.model_copy(update={"stack": "prod"}), crypter.digest)
+    assert is_sealed(again, crypter.compute_digest)
+    assert not is_sealed(again.model_copy(update={"stack": "prod"}), crypter.compute_digest)
     more = basis.model_copy(update={"effects": {URN: ("delete",)}, "seal": again.basis.seal})
-    assert not is_sealed(again.model_copy(update={"basis": more}), crypter.digest)
-    assert not is_sealed(Plan.from_changes("lab", "dev", []), crypter.digest)
+    assert not is_sealed(again.model_copy(update={"basis": more}), crypter.compute_digest)
+    assert not is_sealed(Plan.from_changes("lab", "dev", []), crypter.compute_digest)

@@ -236,5 +236,5 @@ def test_the_order_of_registration_does_not_count(lab):
 
 def test_another_key(lab):
     bound = planned(lab, TWO.format(1))
-    lab.crypter = PassphraseCrypter.new("another")
+    lab.crypter = PassphraseCrypter.create_new("another")
     assert refusals(lab, bound, TWO.format(1)) == ["the stack's passphrase was changed"]

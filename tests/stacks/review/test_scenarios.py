@@ -40,7 +40,7 @@ def emulator() -> Iterator[Platform]:
 
 @pytest.fixture(scope="module")
 def crypter() -> PassphraseCrypter:
-    return PassphraseCrypter.new("test only")
+    return PassphraseCrypter.create_new("test only")
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ def emulator() -> Iterator[Server]:
 @pytest.fixture(scope="session")
 def salt() -> str:
     """Deriving a key takes a third of a second: all stacks of the tests share one."""
-    return PassphraseCrypter.new("").salt_state
+    return PassphraseCrypter.create_new("").salt_state
 
 
 class Running:

@@ -29,7 +29,7 @@ SETTINGS = settings(
 
 @pytest.fixture(scope="module")
 def crypter() -> PassphraseCrypter:
-    return PassphraseCrypter.new("test only")
+    return PassphraseCrypter.create_new("test only")
 
 
 @contextmanager

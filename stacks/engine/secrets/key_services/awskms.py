@@ -1,4 +1,7 @@
-"""Encrypt with AWS KMS (`awskms://`), with credentials found as every AWS tool finds them."""
+"""Encrypt with AWS KMS (`awskms://`), with credentials found as every AWS tool finds them.
+
+`opening` imports this module for such a URL.
+"""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -7,11 +10,11 @@ import botocore.config
 import botocore.exceptions
 import botocore.session
 
-from gpuform.stacks.engine.secrets.key_services.opening import KeyUrl, service_error
+from gpuform.stacks.engine.secrets.key_services.opening import KeyUrl, build_service_error
 from gpuform.stacks.engine.secrets.passphrase import SecretsError
 
 _WITHOUT_EFFECT: Final = {
-    "awssdk",  # which of two Go libraries
+    "awssdk",  # the version of the Go library
     "hostname_immutable",
     "rate_limiter_capacity",
     "request_checksum_calculation",
@@ -35,14 +38,16 @@ _PERMISSIONS_HINT: Final = (
 
 
 def open_key(address: KeyUrl, environ: Mapping[str, str]) -> "AwsKey":
-    """Open a key by its id, ARN or alias; `context_NAME` parameters are its encryption context."""
+    """Open a key by id, ARN or alias; `context_NAME` parameters are the encryption context."""
     contexts = [name for name in address.parameters if name.startswith(_CONTEXT)]
     address.reject_unknown_parameters({*_PARAMETERS, *contexts})
     context = {name.removeprefix(_CONTEXT): _get_single_value(address, name) for name in contexts}
     try:
         return AwsKey(address, context, _create_client(address, environ))
     except _ERRORS as error:
-        raise service_error(address, "be asked about", str(error), _PERMISSIONS_HINT) from None
+        raise build_service_error(
+            address, "be asked about", str(error), _PERMISSIONS_HINT
+        ) from None
 
 
 def _get_single_value(address: KeyUrl, name: str) -> str:
@@ -97,19 +102,19 @@ class AwsKey:
                 KeyId=self._address.key, Plaintext=plaintext, EncryptionContext=self._context
             )
         except _ERRORS as error:
-            raise service_error(
+            raise build_service_error(
                 self._address, "encrypt with", str(error), _PERMISSIONS_HINT
             ) from None
         return bytes(answer["CiphertextBlob"])
 
     def decrypt(self, ciphertext: bytes) -> bytes:
-        """Decrypt a ciphertext, which itself names its key. Raises SecretsError."""
+        """Decrypt a ciphertext, in which AWS finds the key's name. Raises SecretsError."""
         try:
             answer = self._client.decrypt(
                 CiphertextBlob=ciphertext, EncryptionContext=self._context
             )
         except _ERRORS as error:
-            raise service_error(
+            raise build_service_error(
                 self._address, "decrypt with", str(error), _PERMISSIONS_HINT
             ) from None
         return bytes(answer["Plaintext"])

@@ -1,4 +1,7 @@
-"""Encrypt with Azure Key Vault (`azurekeyvault://`), with Azure's default credentials."""
+"""Encrypt with Azure Key Vault (`azurekeyvault://`), with Azure's default credentials.
+
+`opening` imports this module for such a URL.
+"""
 
 import base64
 import binascii
@@ -10,7 +13,7 @@ from azure.core.exceptions import AzureError, HttpResponseError
 from azure.identity import AzureCliCredential, DefaultAzureCredential
 from azure.keyvault.keys.crypto import CryptographyClient, EncryptionAlgorithm
 
-from gpuform.stacks.engine.secrets.key_services.opening import KeyUrl, service_error
+from gpuform.stacks.engine.secrets.key_services.opening import KeyUrl, build_service_error
 from gpuform.stacks.engine.secrets.passphrase import SecretsError
 
 _KEY: Final = re.compile(r".+\.vault\.[a-z\d.-]+/keys/.+")
@@ -22,9 +25,9 @@ _PERMISSIONS_HINT: Final = (
 
 
 def open_key(address: KeyUrl, environ: Mapping[str, str]) -> "AzureKey":
-    """Open a key by its identifier, with or without version.
+    """Open a key by identifier, with or without version.
 
-    `algorithm` is usually RSA-OAEP-256.
+    The parameter `algorithm` is usually RSA-OAEP-256.
     """
     address.reject_unknown_parameters({"algorithm"})
     if not _KEY.fullmatch(address.key):
@@ -68,7 +71,7 @@ class AzureKey:
         try:
             ciphertext = self._client.encrypt(self._algorithm, plaintext).ciphertext
         except (AzureError, ValueError) as error:
-            raise service_error(
+            raise build_service_error(
                 self._address, "encrypt with", _format_error(error), _PERMISSIONS_HINT
             ) from None
         return base64.urlsafe_b64encode(ciphertext).rstrip(b"=")
@@ -86,7 +89,7 @@ class AzureKey:
         try:
             return bytes(self._client.decrypt(self._algorithm, plain).plaintext)
         except (AzureError, ValueError) as error:
-            raise service_error(
+            raise build_service_error(
                 self._address, "decrypt with", _format_error(error), _PERMISSIONS_HINT
             ) from None
 

@@ -1,4 +1,7 @@
-"""Encrypt with Google Cloud KMS (`gcpkms://`) through its REST interface."""
+"""Encrypt with Google Cloud KMS (`gcpkms://`) through its REST interface.
+
+`opening` imports this module for such a URL.
+"""
 
 import base64
 import binascii
@@ -15,7 +18,7 @@ from google.auth.transport.requests import AuthorizedSession
 from requests.adapters import HTTPAdapter
 from urllib3 import Retry
 
-from gpuform.stacks.engine.secrets.key_services.opening import KeyUrl, service_error
+from gpuform.stacks.engine.secrets.key_services.opening import KeyUrl, build_service_error
 from gpuform.stacks.engine.secrets.passphrase import SecretsError
 
 _SCOPES: Final = ("https://www.googleapis.com/auth/cloudkms",)
@@ -29,10 +32,11 @@ _PERMISSIONS_HINT: Final = (
 
 
 def open_key(address: KeyUrl, environ: Mapping[str, str]) -> "GoogleKey":
-    """Open a key by its resource name; `additional_authenticated_data` is base64 for URLs.
+    """Open a key by resource name; `additional_authenticated_data` is base64 for URLs.
 
     Credentials are GOOGLE_CREDENTIALS (JSON), GOOGLE_OAUTH_ACCESS_TOKEN, else the application's
-    default ones.
+    default
+    ones.
     """
     address.reject_unknown_parameters({"additional_authenticated_data"})
     encoded_data = address.get_text("additional_authenticated_data") or ""
@@ -48,10 +52,10 @@ def open_key(address: KeyUrl, environ: Mapping[str, str]) -> "GoogleKey":
     except (google.auth.exceptions.GoogleAuthError, ValueError) as error:
         why = "GOOGLE_CREDENTIALS is not the JSON of credentials"
         why = str(error) if isinstance(error, google.auth.exceptions.GoogleAuthError) else why
-        raise service_error(address, "be asked about", why, _PERMISSIONS_HINT) from None
+        raise build_service_error(address, "be asked about", why, _PERMISSIONS_HINT) from None
     retry = Retry(
         3,
-        allowed_methods=None,  # any: both requests change nothing
+        allowed_methods=None,  # retries any method: neither request changes anything
         backoff_factor=0.5,
         raise_on_status=False,
         status_forcelist=(429, 500, 502, 503, 504),
@@ -92,10 +96,10 @@ class GoogleKey:
         """Decrypt a ciphertext. Raises SecretsError."""
         return self._post("decrypt", "plaintext", ciphertext=_encode_base64(ciphertext))
 
-    def _post(self, action: str, name: str, **given: str) -> bytes:
+    def _post(self, action: str, name: str, **fields: str) -> bytes:
         try:
             answer = self._session.post(
-                f"{self._url}:{action}", json={**given, **self._extra_fields}, timeout=_TIMEOUT
+                f"{self._url}:{action}", json={**fields, **self._extra_fields}, timeout=_TIMEOUT
             )
             if answer.ok:
                 return base64.b64decode(answer.json()[name], validate=True)
@@ -106,7 +110,9 @@ class GoogleKey:
             reason = "it cannot be reached"
         except (requests.RequestException, ValueError, KeyError, TypeError):
             reason = "its answer is not one of Google's"
-        raise service_error(self._address, f"{action} with", reason, _PERMISSIONS_HINT) from None
+        raise build_service_error(
+            self._address, f"{action} with", reason, _PERMISSIONS_HINT
+        ) from None
 
 
 def _encode_base64(data: bytes) -> str:

@@ -1,4 +1,7 @@
-"""Encrypt with the transit engine of HashiCorp Vault (`hashivault://`)."""
+"""Encrypt with the transit engine of HashiCorp Vault (`hashivault://`).
+
+`opening` imports this module for such a URL.
+"""
 
 import base64
 from collections.abc import Callable, Mapping
@@ -8,7 +11,7 @@ import hvac
 import hvac.exceptions
 import requests
 
-from gpuform.stacks.engine.secrets.key_services.opening import KeyUrl, service_error
+from gpuform.stacks.engine.secrets.key_services.opening import KeyUrl, build_service_error
 from gpuform.stacks.engine.secrets.passphrase import SecretsError
 
 _PERMISSIONS_HINT: Final = (
@@ -19,10 +22,11 @@ _TIMEOUT: Final = 30
 
 
 def open_key(address: KeyUrl, environ: Mapping[str, str]) -> "VaultKey":
-    """Open a key of the transit engine; `engine` is the mount point if that is not `transit`.
+    """Open a key of the transit engine, mounted at the parameter `engine` or at `transit`.
 
     The server is VAULT_SERVER_URL or VAULT_ADDR, the token VAULT_SERVER_TOKEN, VAULT_TOKEN or the
-    one of `vault login`.
+    one of
+    `vault login`.
     """
     address.reject_unknown_parameters({"engine"})
     url = environ.get("VAULT_SERVER_URL") or environ.get("VAULT_ADDR")
@@ -69,18 +73,18 @@ class VaultKey:
         )
 
     def _call_transit(
-        self, action: str, name: str, method: Callable[..., Any], **given: str
+        self, action: str, name: str, method: Callable[..., Any], **fields: str
     ) -> str:
         key = self._address.key
-        needs = _PERMISSIONS_HINT.format(engine=self._engine, key=key)
+        hint = _PERMISSIONS_HINT.format(engine=self._engine, key=key)
         try:
-            return str(method(name=key, mount_point=self._engine, **given)["data"][name])
+            return str(method(name=key, mount_point=self._engine, **fields)["data"][name])
         except hvac.exceptions.VaultError as error:
             errors = ", ".join(error.errors or []) or type(error).__name__
-            raise service_error(self._address, f"{action} with", errors, needs) from None
+            raise build_service_error(self._address, f"{action} with", errors, hint) from None
         except requests.RequestException as error:
             reason = f"it cannot be reached ({type(error).__name__})"
-            raise service_error(self._address, f"{action} with", reason, needs) from None
+            raise build_service_error(self._address, f"{action} with", reason, hint) from None
         except (KeyError, TypeError, ValueError):
             reason = "its answer is not one of Vault's transit engine"
-            raise service_error(self._address, f"{action} with", reason, needs) from None
+            raise build_service_error(self._address, f"{action} with", reason, hint) from None

@@ -1,4 +1,7 @@
-"""Open the key management service that a secrets provider's URL names."""
+"""Open the key management service that a secrets provider's URL names.
+
+`stack_secrets` calls `open_key_service`, which imports the module of the service.
+"""
 
 import importlib
 import posixpath
@@ -26,6 +29,7 @@ _LIBRARIES: Final = {
     "hashivault": "hvac",
 }
 _OWN_PACKAGE: Final = "gpuform"
+# As Go's ParseBool reads them.
 _BOOLEANS: Final = {"1": True, "t": True, "true": True, "0": False, "f": False, "false": False}
 
 
@@ -71,7 +75,7 @@ class KeyUrl:
         return _BOOLEANS[setting.lower()]
 
     def reject_unknown_parameters(self, known: Collection[str]) -> None:
-        """Raise SecretsError for a parameter that would have no effect."""
+        """Raise SecretsError for a parameter without effect."""
         for name in self.parameters:
             if name not in known:
                 close_matches = get_close_matches(name, known, n=1)
@@ -113,7 +117,7 @@ _EXAMPLES: Final = {
 
 
 def open_key_service(url: str, environ: Mapping[str, str]) -> KeyManagementService:
-    """Open the key that a URL names, without sending a request yet.
+    """Open the key at a URL, without sending a request yet.
 
     Raises:
         SecretsError: the URL is wrong, there are no credentials, or the service's library is not
@@ -127,6 +131,7 @@ def open_key_service(url: str, environ: Mapping[str, str]) -> KeyManagementServi
             f"gpuform.stacks.engine.secrets.key_services.{address.scheme}"
         )
     except ModuleNotFoundError as error:
+        # A missing module of gpuform's own is an error of gpuform, not a missing library.
         if (error.name or _OWN_PACKAGE).partition(".")[0] == _OWN_PACKAGE:
             raise
         raise SecretsError(
@@ -139,7 +144,7 @@ def open_key_service(url: str, environ: Mapping[str, str]) -> KeyManagementServi
     return opened
 
 
-def service_error(address: KeyUrl, what: str, why: str, needs: str) -> SecretsError:
-    """Create the error of a service: `why` in the service's words, `needs` says what to check."""
+def build_service_error(address: KeyUrl, action: str, reason: str, hint: str) -> SecretsError:
+    """Build the error of a service: `reason` in the service's words, `hint` says what to check."""
     service = SERVICES[address.scheme]
-    return SecretsError(f"{service} cannot {what} the key {address.key}: {why}", hint=needs)
+    return SecretsError(f"{service} cannot {action} the key {address.key}: {reason}", hint=hint)

@@ -26,7 +26,7 @@ def test_a_small_project(write, tmp_path: Path) -> None:
     assert project.program == tmp_path
     assert project.virtualenv is None
     assert project.backend_url == ""
-    assert project.settings_path("dev") == tmp_path / "Pulumi.dev.yaml"
+    assert project.get_settings_path("dev") == tmp_path / "Pulumi.dev.yaml"
 
 
 def test_everything(write, tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ config:
     assert project.program == tmp_path / "infra"
     assert project.description == "Train it"
     assert project.backend_url == "file://state"
-    assert project.settings_path("dev") == tmp_path / "stacks" / "Pulumi.dev.yaml"
+    assert project.get_settings_path("dev") == tmp_path / "stacks" / "Pulumi.dev.yaml"
     assert project.config == {
         "size": ConfigDefault("5"),
         "gpus": ConfigDefault("16", "integer"),
@@ -127,10 +127,10 @@ def test_unreadable_files_are_named(tmp_path: Path) -> None:
     [("size", "demo:size"), ("aws:region", "aws:region"), ("demo:config:size", "demo:size")],
 )
 def test_keys_have_a_namespace(write, key: str, full: str) -> None:
-    assert load_project(write("name: demo\nruntime: python")).qualified_key(key) == full
+    assert load_project(write("name: demo\nruntime: python")).qualify_key(key) == full
 
 
 @pytest.mark.parametrize("key", ["", ":a", "a:", "a:b:c", "a::b"])
 def test_other_keys_are_refused(write, key: str) -> None:
     with pytest.raises(ProjectError, match="not a configuration key"):
-        load_project(write("name: demo\nruntime: python")).qualified_key(key)
+        load_project(write("name: demo\nruntime: python")).qualify_key(key)

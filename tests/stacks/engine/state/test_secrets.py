@@ -24,7 +24,7 @@ def test_known_texts(crypter) -> None:
 
 
 def test_what_a_new_stack_writes_is_read_by_the_documented_recipe() -> None:
-    crypter = PassphraseCrypter.new("pässphrase")
+    crypter = PassphraseCrypter.create_new("pässphrase")
     version, salt, *sample = crypter.salt_state.split(":")
     assert version == "v1"
     key = hashlib.pbkdf2_hmac(

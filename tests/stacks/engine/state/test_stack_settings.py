@@ -52,7 +52,7 @@ config:
 
 @pytest.fixture
 def settings(project: Project) -> StackSettings:
-    project.settings_path("dev").write_text(SETTINGS)
+    project.get_settings_path("dev").write_text(SETTINGS)
     return StackSettings.load(project, "dev")
 
 
@@ -68,7 +68,7 @@ def test_what_the_file_says(settings: StackSettings) -> None:
 
 
 def test_what_the_program_gets(settings: StackSettings, crypter) -> None:
-    config, secret = settings.program_config(crypter)
+    config, secret = settings.build_program_config(crypter)
     assert config == {
         "aws:region": "eu-west-1",
         "demo:count": "5",
@@ -86,7 +86,7 @@ def test_what_the_program_gets(settings: StackSettings, crypter) -> None:
 
 
 def test_what_the_provider_resource_gets(settings: StackSettings, crypter) -> None:
-    inputs = settings.provider_inputs(crypter)
+    inputs = settings.build_provider_inputs(crypter)
     assert inputs["demo:token"] == Secret("raw config text")
     assert inputs["demo:count"] == "5"
     assert inputs["demo:test-token"] == Secret("for-tests")
@@ -95,7 +95,7 @@ def test_what_the_provider_resource_gets(settings: StackSettings, crypter) -> No
 
 def test_a_stack_without_a_file_has_the_projects_defaults(project: Project) -> None:
     settings = StackSettings.load(project, "new")
-    config, secret = settings.program_config(None)
+    config, secret = settings.build_program_config(None)
     assert config == {"demo:count": "1", "demo:gpus": "16", "demo:test-token": "for-tests"}
     assert secret == ["demo:test-token"]
     assert not settings.path.exists()
@@ -134,13 +134,13 @@ def test_a_new_file_is_made(project: Project, salt_state: str) -> None:
 
 
 def test_keys_without_namespace_in_the_file_are_the_projects(project: Project) -> None:
-    path = project.settings_path("dev")
+    path = project.get_settings_path("dev")
     path.write_text("config:\n  size: 1\n  other: 2\n")
     settings = StackSettings.load(project, "dev")
     assert settings.get("demo:size") == "1"
     settings.set("size", "3")
     settings.remove("other")
-    assert settings.text == 'config:\n  demo:size: "3"\n'
+    assert settings.content == 'config:\n  demo:size: "3"\n'
 
 
 def test_a_key_that_has_to_be_set_is_named(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_a_key_that_has_to_be_set_is_named(tmp_path: Path) -> None:
     )
     settings = StackSettings.load(load_project(tmp_path / "Pulumi.yaml"), "dev")
     with pytest.raises(EngineError, match="demo:region") as caught:
-        settings.program_config(None)
+        settings.build_program_config(None)
     assert "gpuform config set demo:region" in caught.value.hint
 
 
@@ -158,21 +158,21 @@ def test_a_value_of_another_type_is_refused(project: Project, value: str) -> Non
     settings = StackSettings.load(project, "dev")
     settings.set("gpus", value)
     with pytest.raises(EngineError, match="demo:gpus of stack dev is not of the type integer"):
-        settings.program_config(None)
+        settings.build_program_config(None)
 
 
 def test_a_secure_value_without_salt_is_refused(project: Project) -> None:
     settings = StackSettings.load(project, "dev")
     settings.set("token", {"secure": RAW})
     with pytest.raises(EngineError, match="demo:token: the value is encrypted"):
-        settings.program_config(None)
+        settings.build_program_config(None)
 
 
 def test_a_secure_value_of_another_stack_is_named_but_not_shown(project, crypter) -> None:
     settings = StackSettings.load(project, "dev")
     settings.set("token", {"secure": RAW.replace("GBk", "GBl")})
     with pytest.raises(EngineError, match=r"configuration demo:token: .*cannot be decrypted"):
-        settings.program_config(crypter)
+        settings.build_program_config(crypter)
 
 
 @pytest.mark.parametrize(
@@ -186,15 +186,15 @@ def test_a_secure_value_of_another_stack_is_named_but_not_shown(project, crypter
     ],
 )
 def test_problems_are_located(project: Project, text: str, problem: str) -> None:
-    project.settings_path("dev").write_text(text)
+    project.get_settings_path("dev").write_text(text)
     with pytest.raises(EngineError, match=problem):
         StackSettings.load(project, "dev")
 
 
 def test_environments_need_pulumi_cloud(project: Project) -> None:
-    project.settings_path("dev").write_text("environment: [prod]\n")
+    project.get_settings_path("dev").write_text("environment: [prod]\n")
     with pytest.raises(EngineError, match="Pulumi Cloud"):
-        StackSettings.load(project, "dev").program_config(None)
+        StackSettings.load(project, "dev").build_program_config(None)
 
 
 def test_a_folder_that_cannot_be_written_is_named(project: Project, monkeypatch) -> None:

@@ -26,7 +26,7 @@ other: {a: 1}
 
 def load(text: str):
     root = yaml_text.parse(text, "f.yaml")
-    return yaml_text.construct(root, "f.yaml") if root is not None else {}
+    return yaml_text.convert_node(root, "f.yaml") if root is not None else {}
 
 
 def test_scalars_follow_yaml_1_2() -> None:
