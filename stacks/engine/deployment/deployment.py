@@ -110,6 +110,7 @@ class Deployment:
             parallel=self.options.parallel,
             continue_on_error=self.options.continue_on_error,
             constraint=None if self.options.preview else self.options.constraint,
+            # An intent that is left after a failed create says that the object may exist.
             may_have_created=lambda urn: bool(self._intents.list_for_urn(urn)),
         )
         olds = {r.urn: r for r in self.target.snapshot.resources if not r.delete}
@@ -119,6 +120,7 @@ class Deployment:
         # Ids are unique within one account: under another provider, an id means another object.
         self._providers_before = {entry.urn: entry.provider for entry in olds.values()}
         self._ids_before = {(entry.provider, entry.id) for entry in olds.values() if entry.id}
+        # Refreshes and deletions without the program use the configuration that the state has.
         host.plugins.configure_from_state(self.target.snapshot.resources)
 
     def cancel(self) -> None:
@@ -261,6 +263,7 @@ class Deployment:
         """Refresh the declared resources; return the selection and the undeclared entries."""
         executor, generator = self._executor, self._create_generator(base, "refresh")
         keep = executor.snapshot.record_replacement
+        # The generator puts a refresh step before the steps of each registration.
         executor.refresh_step = Refresher(executor, keep, count_changes=True).run_step
         monitor = self._create_monitor(generator)
         if not self._run_program(monitor):
@@ -398,6 +401,7 @@ class Deployment:
 
     def _finish(self, began: float) -> Outcome:
         executor = self._executor
+        # The last checkpoint is written here, before any intent is forgotten.
         snapshot = executor.snapshot.close()
         succeeded = not executor.failed and not self._cancelled.is_set()
         if not self.options.preview:
@@ -514,6 +518,7 @@ class Deployment:
             return
         names = "\n".join(f"  {o.type} {o.resource.urn}" for o in pending)
         operations = f"{len(pending)} {'operation' if len(pending) == 1 else 'operations'}"
+        # A preview takes no lock, so that another run may be changing the stack.
         if self.options.concurrent_run:
             self._warn(f"another run is in {operations}, whose results this plan misses:\n{names}")
             return

@@ -80,6 +80,7 @@ class EventLog:
             self._write_failure(event)
         elif isinstance(event, Summary):
             self._write_event("summaryEvent", _build_summary(event))
+            # Pulumi's log ends with this event, whatever the result is.
             self._write_event("cancelEvent", {})
         else:
             self._write_event("diagnosticEvent", _build_diagnostic(event))
@@ -238,7 +239,9 @@ def _build_metadata(step: Step, op: Op) -> JsonObject:
         "new": None if step.new is None else _build_state(step.new),
         "keys": [*step.keys],
         "diffs": [*step.diffs],
+        # Events have the key `diffKind` where the preview document has `kind`.
         "detailedDiff": _build_detailed_diff(step, "diffKind"),
+        # Pulumi counts a refresh by its result, not as a step of its own.
         "logical": step.op.is_logical and step.op is not Op.REFRESH,
         "provider": step.state.provider,
     }

@@ -282,6 +282,7 @@ class Monitor:
     def _run_steps(self, urn: str, steps: list[Step]) -> ResourceState:
         self.executor.run_steps(steps)
         with self._lock:
+            # Of the steps of a replacement, the logical one stands for the resource.
             self._steps[urn] = next(step for step in reversed(steps) if step.op.is_logical)
         return steps[-1].state
 

@@ -356,6 +356,8 @@ class Gate:
     def RegisterResource(  # noqa: N802 - the protocol's name
         self, request: resource_pb2.RegisterResourceRequest
     ) -> resource_pb2.RegisterResourceResponse:
+        # Nothing is registered any more, so that the error with all unsupported features comes
+        # before any change.
         if self.unsupported.messages:
             raise RpcError(grpc.StatusCode.UNAVAILABLE, "the program was refused")
         return self.monitor.RegisterResource(request)

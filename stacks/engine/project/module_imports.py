@@ -97,6 +97,7 @@ def _restore_environ(before: dict[str, str]) -> None:
         if os.environ.get(name) != value:
             os.environ[name] = value
     if os.environ.get("TZ") != zone and hasattr(time, "tzset"):
+        # The C library reads TZ again only when it is told to.
         time.tzset()
 
 
@@ -145,6 +146,7 @@ def _restore_logging() -> Iterator[None]:
 
 
 _RUN_LOCK = threading.Lock()
+# Imported once for all programs: the engine uses the same SDK as the program.
 _SHARED_PACKAGES = ("gpuform", "pulumi")
 _INSTALLED = ("site-packages", "dist-packages")
 

@@ -214,6 +214,7 @@ class ProviderHost:
             context.replaced_id = replaces
             result = served.create(to_provider(inputs))
             id_ = str(result.id or "")
+        # Without an id the object could neither be read nor deleted; the CLI fails in the same way.
         if not id_:
             raise ProviderError("the provider did not return an ID from create")
         outputs = self._convert_saved_answer(

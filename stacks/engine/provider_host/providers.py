@@ -240,6 +240,7 @@ class PluginProviders:
         """Set the inputs of a provider, replacing earlier ones."""
         with self._lock:
             self._inputs[urn] = inputs
+            # Lifecycles with the old settings are created again when they are needed.
             self._lifecycles = {
                 key: lifecycle for key, lifecycle in self._lifecycles.items() if key[0] != urn
             }

@@ -187,6 +187,7 @@ REMEMBERED_TYPES = Patch(
 
 
 _READING = ("get_output", "require_output")
+# A private method of StackReference, under its mangled name.
 _SECRECY = "_StackReference__is_secret_name"
 
 

@@ -78,6 +78,7 @@ def rename_stack(
         project.get_settings_path(stack.name),
         project.get_settings_path(new),
     )
+    # The new name is locked too: another process may be creating this stack.
     with backend.create_lock(new_project, new, timeout):
         if backend.exists(new_project, new):
             _reject_other_stack(stack, new_project, new)

@@ -74,6 +74,7 @@ class SecretsChange:
         Raises:
             SecretsError: a secrets manager does not work; nothing is changed.
         """
+        # Both have to work before anything is written.
         old.check()
         new.check()
         settings_before = self._read_settings()

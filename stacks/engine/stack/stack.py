@@ -301,11 +301,13 @@ class Workspace:
             )
         settings = StackSettings.load(self.project, name)
         crypter = create_first_crypter(settings, provider, passphrase)
+        # A wrong passphrase or an unreachable key has to fail before the stack exists.
         crypter.check()
         settings.set_secrets_provider(crypter.provider)
         snapshot = Snapshot(
             build_full_name(self.project.name, name), secrets_provider=crypter.provider
         )
+        # For both engines a stack exists once it has a checkpoint.
         self.backend.write(self.project.name, name, snapshot.to_json(crypter))
         settings.save()
         select_stack(self.project, name, self.environ)
@@ -333,6 +335,7 @@ class Workspace:
             if not force:
                 recover(lock)
             with add_backup_hint(self.backend, self.project.name, name):
+                # Secrets stay encrypted: counting resources needs no passphrase.
                 resources = Snapshot.from_json(self._read_checkpoint(name), SEALED).resources
             count = sum(1 for entry in resources if entry.custom and not is_provider(entry.type))
             if count and not force:
@@ -365,6 +368,7 @@ class Workspace:
                 shown.
         """
         name = self.resolve(name)
+        # The last run may have left journal lines on this machine that the store does not have.
         reject_unsaved_run(get_unsaved_path(self.project, name))
         self.finish_secrets_change(name, exclusive=exclusive)
         settings = StackSettings.load(self.project, name)

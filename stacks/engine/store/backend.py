@@ -134,6 +134,7 @@ class Backend:
             ChangedMeanwhile: another process has written the checkpoint since.
             Unwritable: the old checkpoint is untouched.
         """
+        # A process that has lost its lock must not overwrite the state of its successor.
         self.check_lock(project, stack)
         self._write_meta()
         old = self._choose_checkpoint_name(project, stack)

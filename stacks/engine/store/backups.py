@@ -156,6 +156,7 @@ def add_backup_hint(backend: Backend, project: str, stack: str) -> Iterator[None
     """Add the state's location and the way to restore a backup to errors about a damaged state."""
     try:
         yield
+    # Nothing is damaged: a newer engine wrote the file.
     except UnknownFormat:
         raise
     except (StateError, IntegrityError, DamagedFile) as error:

@@ -263,6 +263,7 @@ class OtherStacks:
         Raises:
             EngineError: another stack is importing now.
         """
+        # Two runs that import at the same time could import one object twice.
         if claim and self._lock.take() is LockAttempt.HELD:
             raise EngineError(
                 f"another command is importing into a stack of {self._backend.url}",

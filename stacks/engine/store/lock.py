@@ -236,6 +236,7 @@ class StackLock:
         try:
             self._storage.delete(self._name)
             self._own.release()
+        # The run itself is over: a lock that could not be deleted is a warning, not a failure.
         except EngineError as error:
             self._timeout.report(f"warning: the stack's lock was not given back: {error.message}")
 
@@ -302,6 +303,7 @@ class StackLock:
             # listing
             self._write_lock_file()
             self._reject_other_holders()
+        # Ctrl-C, too, must not leave a lock behind.
         except BaseException:
             self.release()
             raise

@@ -172,6 +172,7 @@ class SegmentLog:
             try:
                 self._write_segment(data)
             except EngineError as error:
+                # Later segments go to the local file too: readers stop at the first missing one.
                 self._failure = error
         if self._failure is not None:
             if self._unsaved is None:

@@ -41,6 +41,7 @@ class Files:
             raise BackendError(f"{path} cannot be read: {error.strerror or error}") from error
 
     def write(self, name: str, data: bytes, replacing: Version | None = None) -> Version:
+        # The kernel's lock keeps other writers out, so that no version is compared.
         del replacing
         path = self._path(name)
         try:
