@@ -1,4 +1,4 @@
-"""The declared decisions and the places in the source that take them are the same."""
+"""Test that the declared decisions equal the places in the source that take them."""
 
 import ast
 from collections.abc import Iterator
@@ -25,11 +25,11 @@ def find_sources() -> Iterator[Path]:
 def find_decisions(tree: ast.Module) -> Iterator[tuple[int, set[str]]]:
     """Yield the line of each check, and the constants that its decision may be."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and _name_of(node.func) in CHECKS:
+        if isinstance(node, ast.Call) and _get_name(node.func) in CHECKS:
             yield node.lineno, _resolve(node.args[0], tree) if node.args else set()
 
 
-def _name_of(expression: ast.expr) -> str | None:
+def _get_name(expression: ast.expr) -> str | None:
     match expression:
         case ast.Name(id=name) | ast.Attribute(attr=name):
             return name
@@ -41,15 +41,15 @@ def _resolve(
 ) -> set[str]:
     """Return the constants in an expression and in the values of its names."""
     inner = [node for node in ast.walk(expression) if isinstance(node, ast.expr)]
-    names = {name for node in inner if (name := _name_of(node))}
+    names = {name for node in inner if (name := _get_name(node))}
     constants = names & CONSTANTS.keys()
     for name in names - constants - passed:
-        for value in _assigned(name, tree):
+        for value in _find_assigned_values(name, tree):
             constants |= _resolve(value, tree, passed | names)
     return constants
 
 
-def _assigned(name: str, tree: ast.Module) -> Iterator[ast.expr]:
+def _find_assigned_values(name: str, tree: ast.Module) -> Iterator[ast.expr]:
     for node in ast.walk(tree):
         match node:
             case ast.Assign(targets=[ast.Name(id=target)], value=value) if target == name:
@@ -74,12 +74,16 @@ def test_every_declared_decision_has_a_constant() -> None:
 
 @pytest.mark.parametrize("constant", CONSTANTS)
 def test_every_declared_decision_is_taken_somewhere(constant: str) -> None:
-    assert [place for place, constants in CHECKED if constant in constants]
+    assert [location for location, constants in CHECKED if constant in constants]
 
 
-@pytest.mark.parametrize(("place", "constants"), CHECKED, ids=[place for place, _ in CHECKED])
-def test_every_check_of_evidence_names_a_declared_decision(place: str, constants: set[str]) -> None:
-    assert constants, f"{place} checks evidence for a decision that is not declared"
+@pytest.mark.parametrize(
+    ("location", "constants"), CHECKED, ids=[location for location, _ in CHECKED]
+)
+def test_every_check_of_evidence_names_a_declared_decision(
+    location: str, constants: set[str]
+) -> None:
+    assert constants, f"{location} checks evidence for a decision that is not declared"
 
 
 @pytest.mark.parametrize(
@@ -95,4 +99,6 @@ def test_every_check_of_evidence_names_a_declared_decision(place: str, constants
     ],
 )
 def test_the_decision_of_a_check_is_found_in_the_source(source: str, constants: set[str]) -> None:
-    assert [found for _, found in find_decisions(ast.parse(source))] == [constants]
+    assert [constants_found for _, constants_found in find_decisions(ast.parse(source))] == [
+        constants
+    ]

@@ -1,4 +1,4 @@
-"""Evidence: what a decision needs, and what it says is missing."""
+"""Test evidence: what a decision requires, and which gaps it reports."""
 
 import pytest
 
@@ -44,7 +44,7 @@ def test_a_decision_without_an_age_limit_accepts_an_old_observation() -> None:
     assert find_gaps(ageless, Observation("SCP", age_s=1e6)) == []
 
 
-def test_decisions_have_names_of_their_own() -> None:
+def test_decisions_have_distinct_names() -> None:
     names = [decision.name for decision in DECISIONS]
 
     assert sorted(set(names)) == sorted(names)

@@ -1,4 +1,4 @@
-"""A Lens that says what a test has it say, page by page; written from its reference alone.
+"""Stand in for Lens with answers that a test gives, page by page; written from its reference alone.
 
 Each answer is taken from `consumers`, `overview` and `heatmap` at the moment of the request. What
 happens between two requests is in `between`: one step before each request, for as long as there is
@@ -17,16 +17,16 @@ Json = dict[str, Any]
 Step = Callable[["LensStandIn"], None]
 
 
-def workload(name: str, **fields: Any) -> Json:
-    """A workload as the reference has it, whose uid is its name."""
+def build_workload(name: str, **fields: Any) -> Json:
+    """Return a workload as the reference shows it, with its name as uid."""
     stat = {"gpuRequest": 8, "gpuUtilization": 0.9}
-    shown = {"kind": "Job", "name": name, "namespace": "ml", "uid": name, "stat": stat}
-    return {**shown, "pods": None, "source": "k8s", **fields}
+    consumer = {"kind": "Job", "name": name, "namespace": "ml", "uid": name, "stat": stat}
+    return {**consumer, "pods": None, "source": "k8s", **fields}
 
 
 @dataclass
 class LensStandIn:
-    """What it knows; `total` and `page` replace what a page of workloads says, if given."""
+    """Answer as Lens; `total` and `page` replace what a page of workloads says, if given."""
 
     consumers: list[Json] = field(default_factory=list)
     overview: Json = field(default_factory=dict)
@@ -44,16 +44,16 @@ class LensStandIn:
             self.between.pop(0)(self)
         kind = request.url.path.rpartition("/")[2]
         self.asked.append(kind)
-        shown = {"overview": self.overview, "gpuHeatmap": self.heatmap}
-        data = shown.get(kind)
-        return success(self._page(request) if data is None else data)
+        documents = {"overview": self.overview, "gpuHeatmap": self.heatmap}
+        data = documents.get(kind)
+        return build_success(self._page(request) if data is None else data)
 
     def _page(self, request: httpx.Request) -> Json:
         number, size = int(request.url.params["pageNum"]), int(request.url.params["pageSize"])
-        shown = self.consumers[(number - 1) * size : number * size]
+        consumers = self.consumers[(number - 1) * size : number * size]
         total = len(self.consumers) if self.total is None else self.total(number)
-        return {"data": self.data(number, shown), "total": total}
+        return {"data": self.data(number, consumers), "total": total}
 
 
-def success(data: Any) -> httpx.Response:
-    return httpx.Response(200, json={"code": 0, "message": "success", "data": data})
+def build_success(data: Any) -> httpx.Response:
+    return httpx.Response(200, json={"code": 0, "message": "build_success", "data": data})

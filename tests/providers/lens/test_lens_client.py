@@ -1,4 +1,4 @@
-"""What the client asks of Lens, and what it makes of answers, errors and pages."""
+"""Test the requests of Lens's client, and how it parses answers, errors and pages."""
 
 import copy
 from collections.abc import Callable
@@ -23,36 +23,36 @@ URL = "http://lens.test"
 TOKEN = "a-token-for-lens"
 
 
-def client(answer: Answer, token: str | None = None) -> LensClient:
+def build_client(answer: Answer, token: str | None = None) -> LensClient:
     return LensClient(f"{URL}/api", token, httpx.MockTransport(answer))
 
 
-def always(content: Any, status: int = 200) -> Answer:
+def answer_always(content: Any, status: int = 200) -> Answer:
     return lambda _request: httpx.Response(status, json=content)
 
 
-def shown(model: Any) -> Any:
+def dump_answer(model: Any) -> Any:
     return model.model_dump(mode="json", by_alias=True)
 
 
-def test_the_documented_requests() -> None:
-    asked = []
+def test_the_client_sends_the_documented_requests() -> None:
+    requests = []
 
     def answer(request: httpx.Request) -> httpx.Response:
-        asked.append(str(request.url))
+        requests.append(str(request.url))
         last = request.url.path.rpartition("/")[2]
-        found = {"overview": OVERVIEW, "gpuHeatmap": HEATMAP}
+        answers = {"overview": OVERVIEW, "gpuHeatmap": HEATMAP}
         page = copy.deepcopy(CONSUMERS)
         page["data"]["total"] = 2
-        return httpx.Response(200, json=found.get(last, page))
+        return httpx.Response(200, json=answers.get(last, page))
 
-    lens = client(answer)
-    assert typed(shown(lens.get_overview())) == typed(OVERVIEW["data"])
+    lens = build_client(answer)
+    assert typed(dump_answer(lens.get_overview())) == typed(OVERVIEW["data"])
     assert lens.get_heatmap().temperature.unit == "℃"
-    assert typed([shown(each) for each in lens.list_consumers()]) == typed(
+    assert typed([dump_answer(consumer) for consumer in lens.list_consumers()]) == typed(
         CONSUMERS["data"]["data"]
     )
-    assert asked == [
+    assert requests == [
         f"{URL}/api/clusters/overview",
         f"{URL}/api/clusters/gpuHeatmap",
         f"{URL}/api/clusters/consumers?pageNum=1&pageSize=100",
@@ -61,24 +61,24 @@ def test_the_documented_requests() -> None:
 
 @pytest.mark.parametrize(("number", "size", "requests"), [(0, 10, 1), (10, 10, 1), (23, 10, 6)])
 def test_all_pages_are_read(number: int, size: int, requests: int) -> None:
-    (one, _) = CONSUMERS["data"]["data"]
-    everyone = [{**one, "uid": str(at)} for at in range(number)]
-    asked = []
+    (consumer, _) = CONSUMERS["data"]["data"]
+    everyone = [{**consumer, "uid": str(at)} for at in range(number)]
+    queries = []
 
     def answer(request: httpx.Request) -> httpx.Response:
         page = int(request.url.params["pageNum"])
-        asked.append(page)
+        queries.append(page)
         data = {"data": everyone[(page - 1) * size : page * size], "total": number}
         return httpx.Response(200, json={"code": 0, "data": data})
 
-    assert [each.uid for each in client(answer).list_consumers(size)] == [
+    assert [consumer.uid for consumer in build_client(answer).list_consumers(size)] == [
         str(n) for n in range(number)
     ]
-    assert len(asked) == requests
+    assert len(queries) == requests
 
 
 @pytest.mark.parametrize(
-    ("content", "status", "kind", "said"),
+    ("content", "status", "kind", "message"),
     [
         (ERROR, 500, ServerError, "answered 500: Failed to retrieve cluster overview"),
         (ERROR, 200, ServerError, "answered 200 with code 500: Failed to retrieve"),
@@ -87,23 +87,23 @@ def test_all_pages_are_read(number: int, size: int, requests: int) -> None:
         ({"code": 0, "traceId": "trace-abc123"}, 200, ServerError, "something unexpected"),
     ],
 )
-def test_an_error_has_the_trace(content: Any, status: int, kind: type, said: str) -> None:
+def test_an_error_names_the_trace_id(content: Any, status: int, kind: type, message: str) -> None:
     with pytest.raises(kind) as caught:
-        client(always(content, status)).get_overview()
-    assert said in caught.value.message  # type: ignore[attr-defined]
+        build_client(answer_always(content, status)).get_overview()
+    assert message in caught.value.message  # type: ignore[attr-defined]
     assert caught.value.request_id == "trace-abc123"  # type: ignore[attr-defined]
     assert "traceId trace-abc123" in str(caught.value)
 
 
 @pytest.mark.parametrize("content", ["<html>", ["planted"], {"traceId": {"planted": 1}}])
-def test_an_error_of_another_form_tells_nothing_of_it(content: Any) -> None:
+def test_an_error_of_another_form_has_no_details(content: Any) -> None:
     with pytest.raises(ServerError) as caught:
-        client(always(content, 500)).get_overview()
+        build_client(answer_always(content, 500)).get_overview()
     assert "planted" not in str(caught.value)
     assert caught.value.request_id is None
 
 
-def test_a_token_is_sent_and_never_told() -> None:
+def test_a_token_is_sent_and_never_shown() -> None:
     sent = []
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -111,27 +111,27 @@ def test_a_token_is_sent_and_never_told() -> None:
         return httpx.Response(200, json={**ERROR, "message": f"{TOKEN} is not known"})
 
     with pytest.raises(ServerError, match=r"code 500: \[secret\] is not known") as caught:
-        client(answer, TOKEN).get_overview()
+        build_client(answer, TOKEN).get_overview()
     assert sent == [f"Bearer {TOKEN}"]
     assert TOKEN not in repr(vars(caught.value))
     with pytest.raises(ServerError):
-        client(answer).get_overview()
+        build_client(answer).get_overview()
     assert sent[1] is None
 
 
-def test_where_it_is() -> None:
+def test_the_address_comes_from_the_environment_or_configuration() -> None:
     assert not is_configured(Settings(environ={}))
     with pytest.raises(MissingCredentials, match="Set LENS_URL") as caught:
         get_client(Settings(environ={})).get_overview()
     assert "lens:url" in str(caught.value)
     for url in (URL, f"{URL}/", f"{URL}/api", f"{URL}/api/"):
-        with mount_transport(URL, httpx.MockTransport(always(OVERVIEW))):
+        with mount_transport(URL, httpx.MockTransport(answer_always(OVERVIEW))):
             settings = Settings(config={"lens:url": url}.get, environ={})
             assert is_configured(settings)
             assert get_client(settings).get_overview().total_nodes == 10
 
 
-def test_programs_can_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lookups_return_lens_data_to_programs(monkeypatch: pytest.MonkeyPatch) -> None:
     def answer(request: httpx.Request) -> httpx.Response:
         last = request.url.path.rpartition("/")[2]
         content = {"overview": OVERVIEW, "gpuHeatmap": HEATMAP, "consumers": CONSUMERS}[last]
@@ -142,7 +142,7 @@ def test_programs_can_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LENS_URL", URL)
     with mount_transport(URL, httpx.MockTransport(answer)), use_context(ProviderContext()):
         assert get_overview().rdma_cluster_stat.active_ports == 76
-        assert [each.stat.gpu_request for each in get_consumers()] == [8, 4]
+        assert [consumer.stat.gpu_request for consumer in get_consumers()] == [8, 4]
         assert get_heatmap().utilization.data[0].value == 98.5
         free = capacity()
         assert (free.nodes, free.free_nodes, free.partly_free_nodes) == (10, 3, 4)
@@ -154,63 +154,64 @@ ODD = ["12", True, None, [], {}, float("nan"), float("inf")]
 
 
 @pytest.mark.parametrize("odd", ODD, ids=repr)
-def test_an_odd_number_is_not_told_and_spoils_no_other(odd: Any) -> None:
+def test_an_impossible_number_is_omitted_and_affects_no_other(odd: Any) -> None:
     data = {**OVERVIEW["data"], "healthyNodes": odd, "allocationRate": odd}
     data["storageStat"] = {**data["storageStat"], "utilizationRate": odd, "totalCapacity": 7}
     data["rdmaClusterStat"] = {**data["rdmaClusterStat"], "activePorts": odd}
-    told = wire.Overview.model_validate(data)
-    assert (told.healthy_nodes, told.allocation_rate) == (None, None)
-    assert (told.storage_stat.utilization_rate, told.storage_stat.total_capacity) == (None, "")
-    assert told.rdma_cluster_stat.active_ports is None
+    parsed = wire.Overview.model_validate(data)
+    assert (parsed.healthy_nodes, parsed.allocation_rate) == (None, None)
+    assert (parsed.storage_stat.utilization_rate, parsed.storage_stat.total_capacity) == (None, "")
+    assert parsed.rdma_cluster_stat.active_ports is None
     before = wire.Overview.model_validate(OVERVIEW["data"])
-    assert told.total_nodes == before.total_nodes
-    assert told.storage_stat.available_capacity == before.storage_stat.available_capacity
+    assert parsed.total_nodes == before.total_nodes
+    assert parsed.storage_stat.available_capacity == before.storage_stat.available_capacity
     condition = ConditionInputs.model_validate({"healthy_nodes": {"at_least": 0}})
     assert (
-        describe_violations(condition, told) == "healthyNodes is not reported (wanted: at least 0)"
+        describe_violations(condition, parsed)
+        == "healthyNodes is not reported (wanted: at least 0)"
     )
 
 
 @pytest.mark.parametrize("odd", [7, "text", None, []])
-def test_a_part_that_is_none_tells_nothing(odd: Any) -> None:
-    told = wire.Overview.model_validate({**OVERVIEW["data"], "storageStat": odd})
-    assert told.storage_stat == wire.StorageStat()
-    assert told.total_nodes == OVERVIEW["data"]["totalNodes"]
+def test_a_part_that_is_no_object_has_no_numbers(odd: Any) -> None:
+    parsed = wire.Overview.model_validate({**OVERVIEW["data"], "storageStat": odd})
+    assert parsed.storage_stat == wire.StorageStat()
+    assert parsed.total_nodes == OVERVIEW["data"]["totalNodes"]
 
 
 @pytest.mark.parametrize("odd", [*ODD, "absent"], ids=repr)
-def test_a_heatmap_with_odd_points(odd: Any) -> None:
+def test_invalid_points_of_a_heatmap_are_omitted(odd: Any) -> None:
     heat = copy.deepcopy(HEATMAP["data"])
     first = heat["temperature"]["data"][0]
     if odd == "absent":
         del first["deviceId"]
     else:
         first["deviceId"] = odd
-    told = wire.GpuHeatmap.model_validate(heat)
-    assert told.temperature.data[0].gpu == first["nodeName"]
+    parsed = wire.GpuHeatmap.model_validate(heat)
+    assert parsed.temperature.data[0].gpu == first["nodeName"]
     hot = ConditionInputs.model_validate({"max_temperature": {"at_most": 1}})
     overview = wire.Overview.model_validate(OVERVIEW["data"])
-    assert "maxTemperature=" in describe_violations(hot, overview, told)
+    assert "maxTemperature=" in describe_violations(hot, overview, parsed)
     heat["temperature"]["data"][-1]["value"] = "hot"
-    told = wire.GpuHeatmap.model_validate(heat)
+    parsed = wire.GpuHeatmap.model_validate(heat)
     assert (
-        describe_violations(hot, overview, told)
+        describe_violations(hot, overview, parsed)
         == "maxTemperature is not reported (wanted: at most 1)"
     )
 
 
 @pytest.mark.parametrize("odd", [*ODD, -3], ids=repr)
-def test_a_workload_that_does_not_tell_its_use_uses_its_gpus(odd: Any) -> None:
-    (one, _) = CONSUMERS["data"]["data"]
+def test_a_workload_without_reported_utilization_is_busy(odd: Any) -> None:
+    (documented_consumer, _) = CONSUMERS["data"]["data"]
     stat = {"gpuRequest": 8, "gpuUtilization": odd}
-    consumer = wire.Consumer.model_validate({**one, "stat": stat})
+    consumer = wire.Consumer.model_validate({**documented_consumer, "stat": stat})
     assert Capacity.from_overview(wire.Overview(), [consumer]).idle_gpus == 0
 
 
-def test_what_cannot_be_is_no_capacity() -> None:
-    told = wire.Overview(total_nodes=-1, allocation_rate=1.5, utilization=0.5)
-    (one, _) = CONSUMERS["data"]["data"]
-    consumer = wire.Consumer.model_validate({**one, "stat": {"gpuRequest": "8"}})
-    found = Capacity.from_overview(told, [consumer])
-    assert (found.nodes, found.allocation_rate, found.utilization) == (None, None, 0.5)
-    assert (found.workloads, found.requested_gpus) == (1, None)
+def test_impossible_numbers_are_no_capacity() -> None:
+    overview = wire.Overview(total_nodes=-1, allocation_rate=1.5, utilization=0.5)
+    (documented_consumer, _) = CONSUMERS["data"]["data"]
+    consumer = wire.Consumer.model_validate({**documented_consumer, "stat": {"gpuRequest": "8"}})
+    overview = Capacity.from_overview(overview, [consumer])
+    assert (overview.nodes, overview.allocation_rate, overview.utilization) == (None, None, 0.5)
+    assert (overview.workloads, overview.requested_gpus) == (1, None)

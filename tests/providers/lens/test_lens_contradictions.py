@@ -1,4 +1,4 @@
-"""Answers of Lens that cannot be, or contradict themselves, open no gate."""
+"""Test that impossible or contradictory answers of Lens pass no health gate."""
 
 import json
 from typing import Any
@@ -16,17 +16,17 @@ from gpuform.providers.errors import GpuformError
 from gpuform.providers.lens.client import LensClient
 from gpuform.providers.lens.health_gate import HealthGateLifecycle
 
-from .lens_stand_in import success
+from .lens_stand_in import build_success
 
 URL = "http://lens-contradicts.test"
 
 
-def passed(condition: Any, answers: dict[str, Any]) -> tuple[bool, str]:
-    """Create a gate on what Lens answers, and return whether it opened, and why not."""
+def try_gate(condition: Any, answers: dict[str, Any]) -> tuple[bool, str]:
+    """Create a gate on these answers of Lens, and return whether it was passed, and why not."""
 
     def answer(request: httpx.Request) -> httpx.Response:
         body = answers[request.url.path.rpartition("/")[2]]
-        return httpx.Response(200, content=body) if isinstance(body, bytes) else success(body)
+        return httpx.Response(200, content=body) if isinstance(body, bytes) else build_success(body)
 
     inputs = {"condition": condition, "wait_minutes": 1.0, "__provider": "p"}
     with pytest.MonkeyPatch.context() as patch:
@@ -39,8 +39,8 @@ def passed(condition: Any, answers: dict[str, Any]) -> tuple[bool, str]:
     return outs["ready"], outs.get("not_ready_reason", "")
 
 
-def changed(**fields: Any) -> dict[str, Any]:
-    """The document's overview with some fields as given, `storageStat` and others in part."""
+def build_overview(**fields: Any) -> dict[str, Any]:
+    """Return the document's overview with the given fields, `storageStat` and others merged in."""
     overview = dict(OVERVIEW["data"])
     for name, value in fields.items():
         overview[name] = {**overview[name], **value} if isinstance(value, dict) else value
@@ -158,53 +158,53 @@ CONTRADICTIONS: dict[str, tuple[Any, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("name", CONTRADICTIONS)
-def test_an_overview_that_contradicts_itself_opens_no_gate(name: str) -> None:
+def test_a_contradictory_overview_passes_no_gate(name: str) -> None:
     condition, fields, because = CONTRADICTIONS[name]
-    assert passed(condition, {"overview": OVERVIEW["data"]})[0], "the document's overview does"
-    is_open, reason = passed(condition, {"overview": changed(**fields)})
+    assert try_gate(condition, {"overview": OVERVIEW["data"]})[0], "the document's overview does"
+    is_open, reason = try_gate(condition, {"overview": build_overview(**fields)})
     assert not is_open
     assert because in reason
 
 
-def test_a_part_that_no_bound_is_about_keeps_no_gate_closed() -> None:
-    broken = changed(storageStat={"utilizationRate": -1}, rdmaClusterStat={"totalPorts": -1})
-    assert passed(FAULTY, {"overview": broken}) == (True, "")
+def test_a_contradiction_outside_the_condition_does_not_keep_a_gate_closed() -> None:
+    broken = build_overview(storageStat={"utilizationRate": -1}, rdmaClusterStat={"totalPorts": -1})
+    assert try_gate(FAULTY, {"overview": broken}) == (True, "")
 
 
 @pytest.mark.parametrize("values", [[-1.0, 60.0], [0.0, 0.0], [60.0, 60.0]])
-def test_a_heatmap_that_cannot_be_opens_no_gate(values: list[float]) -> None:
+def test_an_impossible_heatmap_passes_no_gate(values: list[float]) -> None:
     same = values[0] == values[1]
     points = [
         {"nodeName": "n", "deviceId": 0 if same else at, "value": value, "gpuModel": "m"}
         for at, value in enumerate(values)
     ]
-    shown = {**HEATMAP["data"], "temperature": {**HEATMAP["data"]["temperature"], "data": points}}
-    answers = {"overview": OVERVIEW["data"], "gpuHeatmap": shown}
-    is_open, reason = passed({"max_temperature": {"at_most": 90.0}}, answers)
+    heatmap = {**HEATMAP["data"], "temperature": {**HEATMAP["data"]["temperature"], "data": points}}
+    answers = {"overview": OVERVIEW["data"], "gpuHeatmap": heatmap}
+    is_open, reason = try_gate({"max_temperature": {"at_most": 90.0}}, answers)
     assert not is_open
     assert "gpuHeatmap: temperature: GPU n 0 " in reason
 
 
-def body(code: str, data: Any = OVERVIEW["data"]) -> bytes:
-    return f'{{"code": {code}, "message": "success", "data": {json.dumps(data)}}}'.encode()
+def build_body(code: str, data: Any = OVERVIEW["data"]) -> bytes:
+    return f'{{"code": {code}, "message": "build_success", "data": {json.dumps(data)}}}'.encode()
 
 
 @pytest.mark.parametrize("code", ["false", '"0"', "0.0", "null", "[]", "-1", "200"])
 def test_a_code_that_is_not_the_number_zero_is_no_success(code: str) -> None:
-    assert not passed(FAULTY, {"overview": body(code)})[0]
+    assert not try_gate(FAULTY, {"overview": build_body(code)})[0]
     client = LensClient(
         f"{URL}/api",
         None,
-        httpx.MockTransport(lambda _: httpx.Response(200, content=body(code))),
+        httpx.MockTransport(lambda _: httpx.Response(200, content=build_body(code))),
     )
     with pytest.raises(GpuformError):
         client.get_overview()
 
 
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "true", '"9"'])
-def test_what_is_no_number_opens_no_gate(number: str) -> None:
-    text = body("0").replace(b'"faultyNodes": 1', f'"faultyNodes": {number}'.encode())
-    is_open, reason = passed(FAULTY, {"overview": text})
+def test_a_value_that_is_no_number_passes_no_gate(number: str) -> None:
+    content = build_body("0").replace(b'"faultyNodes": 1', f'"faultyNodes": {number}'.encode())
+    is_open, reason = try_gate(FAULTY, {"overview": content})
     assert not is_open
     assert "faultyNodes is not reported" in reason
 
@@ -216,47 +216,47 @@ fields = st.dictionaries(
 
 
 @given(fields=fields, healthy=st.integers(0, 10), faulty=st.integers(0, 10))
-def test_a_gate_opens_on_possible_numbers_alone(
+def test_only_possible_numbers_pass_a_gate(
     fields: dict[str, Any], healthy: int, faulty: int
 ) -> None:
-    """Checked against a model of its own: counts of one cluster, each within the total."""
-    shown = {**OVERVIEW["data"], "healthyNodes": healthy, "faultyNodes": faulty, **fields}
+    """Check against a model: counts of one cluster, each within the total."""
+    overview = {**OVERVIEW["data"], "healthyNodes": healthy, "faultyNodes": faulty, **fields}
     condition = {"healthy_nodes": {"at_least": 1.0}, "faulty_nodes": {"at_most": 3.0}}
-    is_open, _ = passed(condition, {"overview": shown})
-    total, well, ill = (shown[name] for name in ("totalNodes", "healthyNodes", "faultyNodes"))
+    is_open, _ = try_gate(condition, {"overview": overview})
+    total, well, ill = (overview[name] for name in ("totalNodes", "healthyNodes", "faultyNodes"))
     if is_open:
-        assert all(type(each) in (int, float) for each in (total, well, ill))
+        assert all(type(number) in (int, float) for number in (total, well, ill))
         assert 1 <= well <= total
         assert 0 <= ill <= 3
         assert well + ill <= total
         for name in ("allocationRate", "utilization"):
-            rate = shown[name]
+            rate = overview[name]
             assert type(rate) not in (int, float) or 0 <= rate <= 1
 
 
-def dropped(request: httpx.Request) -> httpx.Response:
+def drop_connection(request: httpx.Request) -> httpx.Response:
     raise httpx.ReadError("the connection was closed", request=request)
 
 
 ERRING: dict[str, Any] = {
-    "dropped": dropped,
+    "dropped": drop_connection,
     "error": lambda _: httpx.Response(500, json={"code": 500, "message": "timeout"}),
     "error in 200": lambda _: httpx.Response(200, json={"code": 500, "message": "timeout"}),
-    "no data": lambda _: success(None),
-    "zeros": lambda _: success(dict.fromkeys(OVERVIEW["data"], 0)),
-    "in part": lambda _: success({"faultyNodes": 0}),
-    "sentinels": lambda _: success(dict.fromkeys(OVERVIEW["data"], -1)),
-    "a list": lambda _: success([]),
+    "no data": lambda _: build_success(None),
+    "zeros": lambda _: build_success(dict.fromkeys(OVERVIEW["data"], 0)),
+    "in part": lambda _: build_success({"faultyNodes": 0}),
+    "sentinels": lambda _: build_success(dict.fromkeys(OVERVIEW["data"], -1)),
+    "a list": lambda _: build_success([]),
 }
 
 
 @given(course=st.lists(st.sampled_from(sorted(ERRING)), max_size=12))
-def test_a_gate_opens_on_the_first_answer_that_is_evidence(course: list[str]) -> None:
-    """Whatever Lens answers before, however often: none of it opens the gate, or ends the wait."""
-    left = list(course)
+def test_a_gate_is_passed_by_the_first_credible_answer(course: list[str]) -> None:
+    """Earlier answers of any kind neither pass the gate nor end the wait."""
+    remaining = list(course)
 
     def answer(request: httpx.Request) -> httpx.Response:
-        return ERRING[left.pop(0)](request) if left else success(OVERVIEW["data"])
+        return ERRING[remaining.pop(0)](request) if remaining else build_success(OVERVIEW["data"])
 
     condition = {"healthy_nodes": {"at_least": 9.0}, "faulty_nodes": {"at_most": 5.0}}
     inputs = {"condition": condition, "wait_minutes": 30.0, "__provider": "p"}
@@ -268,5 +268,5 @@ def test_a_gate_opens_on_the_first_answer_that_is_evidence(course: list[str]) ->
         with mount_transport(URL, httpx.MockTransport(answer)), use_context(call):
             outs = HealthGateLifecycle().create(inputs).outs
     assert outs["ready"] is True
-    assert left == []
+    assert remaining == []
     assert outs["overview"]["healthy_nodes"] == 9

@@ -1,4 +1,4 @@
-"""A health gate: it waits, says what it saw, stays as it was, and is passed anew on request."""
+"""Test health gates: waiting, progress, unchanged gates, and gates that are passed again."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,8 +22,8 @@ URL = "http://lens-gate.test"
 GATE = {"condition": {"healthy_nodes": {"at_least": 9.0}, "faulty_nodes": {"at_most": 1.0}}}
 
 
-class World:
-    """An emulated Lens that shows the document's overview, and one gate."""
+class EmulatedGate:
+    """An emulated Lens that shows the document's overview, and one health gate."""
 
     def __init__(self, http: httpx.Client, directory: Path) -> None:
         self.http = http
@@ -58,14 +58,14 @@ class World:
 
     def create(self, timeout: float | None = None, **inputs: Any) -> dict[str, Any]:
         with self.serving(timeout):
-            made = self.lifecycle.create({**GATE, **inputs, "__provider": "p"})
-        assert made.id == "overview"
-        self.state = {**made.outs, "__provider": "p"}
+            created = self.lifecycle.create({**GATE, **inputs, "__provider": "p"})
+        assert created.id == "overview"
+        self.state = {**created.outs, "__provider": "p"}
         return self.state
 
     def planned(self, **inputs: Any) -> list[str]:
         news = {**GATE, **inputs, "__provider": "p"}
-        return [each.path for each in self.lifecycle.list_changes(self.state, news)]
+        return [change.path for change in self.lifecycle.list_changes(self.state, news)]
 
     def update(self, **inputs: Any) -> dict[str, Any]:
         with self.serving():
@@ -75,7 +75,7 @@ class World:
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[World]:
+def gate(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[EmulatedGate]:
     monkeypatch.setenv("LENS_URL", f"{URL}/lens")
     monkeypatch.chdir(tmp_path)
     with Store(None, seed="gate") as store:
@@ -84,186 +84,190 @@ def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[World]:
             mount_transport(URL, transport),
             httpx.Client(base_url=URL, transport=transport) as http,
         ):
-            world = World(http, tmp_path)
-            world.show()
-            yield world
+            gate = EmulatedGate(http, tmp_path)
+            gate.show()
+            yield gate
 
 
-def test_an_open_gate_is_passed_at_once_and_tells_the_overview(world: World) -> None:
-    began = world.now()
-    outs = world.create()
-    assert world.now() == began
+def test_a_gate_that_holds_is_passed_at_once_and_outputs_the_overview(gate: EmulatedGate) -> None:
+    began = gate.now()
+    outs = gate.create()
+    assert gate.now() == began
     assert outs["ready"] is True
     assert "not_ready_reason" not in outs
     assert outs["overview"]["healthy_nodes"] == 9
     assert outs["overview"]["active_port_rate"] == 0.95
 
 
-def test_a_gate_waits_until_it_opens(world: World) -> None:
+def test_a_gate_waits_until_its_condition_holds(gate: EmulatedGate) -> None:
     rule = {"method": "GET", "path": "overview", "count": 4, "status_override": "faultyNodes=3"}
-    world.admin("POST", "faults", rule)
-    began = world.now()
-    assert world.create()["ready"] is True
-    assert world.now() - began == 60
+    gate.admin("POST", "faults", rule)
+    began = gate.now()
+    assert gate.create()["ready"] is True
+    assert gate.now() - began == 60
     reason = (
         "faultyNodes=3 (wanted: at most 1), "
         "overview: healthyNodes and faultyNodes are 12 together, more than totalNodes, 10"
     )
-    assert world.progress == [f"{reason} (0s)"]
+    assert gate.progress == [f"{reason} (0s)"]
 
 
-def test_a_gate_on_a_hot_gpu_asks_for_the_heatmap(world: World) -> None:
+def test_a_temperature_condition_requests_the_heatmap(gate: EmulatedGate) -> None:
     condition = {"max_temperature": {"at_most": 80.0}, "storage_available_tb": {"at_least": 500.0}}
-    assert "max_temperature" not in world.create()["overview"]
-    world.admin("POST", "lens/settings", {"heatmap": HEATMAP["data"], "overview": OVERVIEW["data"]})
-    outs = world.create(condition=condition, wait_minutes=1.0)
+    assert "max_temperature" not in gate.create()["overview"]
+    gate.admin("POST", "lens/settings", {"heatmap": HEATMAP["data"], "overview": OVERVIEW["data"]})
+    outs = gate.create(condition=condition, wait_minutes=1.0)
     assert outs["ready"] is False
-    said = "last seen: maxTemperature=82.5 on gpu-node-1 0 (wanted: at most 80)"
-    assert said in outs["not_ready_reason"]
+    message = "last seen: maxTemperature=82.5 on gpu-node-1 0 (wanted: at most 80)"
+    assert message in outs["not_ready_reason"]
     cooler = {"max_temperature": {"at_most": 85.0}, "storage_available_tb": {"at_least": 500.0}}
-    outs = world.create(condition=cooler)
+    outs = gate.create(condition=cooler)
     assert outs["ready"] is True
     assert outs["overview"]["max_temperature"] == 82.5
     assert outs["overview"]["storage_available_tb"] == 550
 
 
 @pytest.mark.parametrize("value", ["hot", {}, [1]])
-def test_a_text_for_a_temperature_passes_nothing(world: World, value: Any) -> None:
+def test_a_temperature_that_is_text_passes_no_gate(gate: EmulatedGate, value: Any) -> None:
     points = [{"nodeName": "n", "deviceId": 0, "value": value, "gpuModel": "m"}]
-    shown = {**HEATMAP["data"], "temperature": {**HEATMAP["data"]["temperature"], "data": points}}
-    world.admin("POST", "lens/settings", {"heatmap": shown, "overview": OVERVIEW["data"]})
+    heatmap = {**HEATMAP["data"], "temperature": {**HEATMAP["data"]["temperature"], "data": points}}
+    gate.admin("POST", "lens/settings", {"heatmap": heatmap, "overview": OVERVIEW["data"]})
     condition = {"max_temperature": {"at_most": 1000.0}}
-    outs = world.create(condition=condition, wait_minutes=1.0)
+    outs = gate.create(condition=condition, wait_minutes=1.0)
     assert outs["ready"] is False
 
 
-def test_errors_of_lens_are_waited_out(world: World) -> None:
-    world.admin("POST", "faults", {"method": "GET", "path": "overview", "count": 8, "status": 500})
-    assert world.create()["ready"] is True
+def test_a_gate_waits_while_lens_fails(gate: EmulatedGate) -> None:
+    gate.admin("POST", "faults", {"method": "GET", "path": "overview", "count": 8, "status": 500})
+    assert gate.create()["ready"] is True
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("inputs", "waited"), [({}, "30m00s"), ({"wait_minutes": 90.0}, "1h30m")])
-def test_the_time_ends_with_what_was_seen(world: World, inputs: Any, waited: str) -> None:
-    world.show(healthyNodes=7)
-    outs = world.create(**inputs)
+def test_the_timeout_error_reports_the_last_numbers(
+    gate: EmulatedGate, inputs: Any, waited: str
+) -> None:
+    gate.show(healthyNodes=7)
+    outs = gate.create(**inputs)
     assert outs["ready"] is False
     assert outs["not_ready_reason"] == (
         f"health gate: not done after {waited}; last seen: healthyNodes=7 (wanted: at least 9)"
     )
     assert outs["overview"]["healthy_nodes"] == 7
-    assert world.planned(**inputs) == ["ready"]
-    world.show()
-    assert world.update(**inputs)["ready"] is True
+    assert gate.planned(**inputs) == ["ready"]
+    gate.show()
+    assert gate.update(**inputs)["ready"] is True
 
 
-def test_pulumi_s_timeout_ends_it_sooner(world: World) -> None:
-    world.show(healthyNodes=7)
-    assert "not done after 2m00s" in world.create(timeout=120)["not_ready_reason"]
+def test_a_shorter_custom_timeout_ends_the_wait(gate: EmulatedGate) -> None:
+    gate.show(healthyNodes=7)
+    assert "not done after 2m00s" in gate.create(timeout=120)["not_ready_reason"]
 
 
-def refreshed(world: World) -> dict[str, Any]:
-    """The outputs after a look, and nothing is planned with them."""
-    with world.serving():
-        seen = world.lifecycle.read("overview", world.state).outs
-    world.state = {**seen, "__provider": "p"}
-    assert world.planned() == []
-    return seen
+def refresh_gate(gate: EmulatedGate) -> dict[str, Any]:
+    """Refresh the gate, check that nothing is planned, and return its outputs."""
+    with gate.serving():
+        read_result = gate.lifecycle.read("overview", gate.state).outs
+    gate.state = {**read_result, "__provider": "p"}
+    assert gate.planned() == []
+    return read_result
 
 
-def told(seen: dict[str, Any]) -> list[str]:
-    return [each.text for each in HealthGateLifecycle.find_observed_news({}, seen)]
+def list_notices(observed: dict[str, Any]) -> list[str]:
+    return [
+        observed_new.text for observed_new in HealthGateLifecycle.find_observed_news({}, observed)
+    ]
 
 
-def test_unchanged_it_stays_as_it_was_and_a_look_tells_what_is_amiss(world: World) -> None:
-    made = {key: value for key, value in world.create().items() if key != "__provider"}
-    assert refreshed(world) == made
-    assert told(made) == []
-    world.show(healthyNodes=2, faultyNodes=1)
-    seen = refreshed(world)
-    text = "the gate would not pass now: healthyNodes=2 (wanted: at least 9)"
-    assert seen == {**made, "amiss_now": text}
-    assert told(seen) == [text]
-    world.show()
-    assert refreshed(world) == made
+def test_a_refresh_of_an_unchanged_gate_reports_violations_as_a_notice(gate: EmulatedGate) -> None:
+    created = {key: value for key, value in gate.create().items() if key != "__provider"}
+    assert refresh_gate(gate) == created
+    assert list_notices(created) == []
+    gate.show(healthyNodes=2, faultyNodes=1)
+    observed = refresh_gate(gate)
+    message = "the gate would not pass now: healthyNodes=2 (wanted: at least 9)"
+    assert observed == {**created, "amiss_now": message}
+    assert list_notices(observed) == [message]
+    gate.show()
+    assert refresh_gate(gate) == created
 
 
-def test_a_silent_lens_keeps_nobody_from_a_look(
-    world: World, monkeypatch: pytest.MonkeyPatch
+def test_a_refresh_succeeds_while_lens_does_not_answer(
+    gate: EmulatedGate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world.create()
-    world.admin("POST", "faults", {"method": "GET", "path": "overview", "count": 1, "status": 500})
-    seen = refreshed(world)
-    assert "now is unknown: lens: GET /clusters/overview answered 500" in seen["amiss_now"]
-    assert seen["ready"] is True
+    gate.create()
+    gate.admin("POST", "faults", {"method": "GET", "path": "overview", "count": 1, "status": 500})
+    observed = refresh_gate(gate)
+    assert "now is unknown: lens: GET /clusters/overview answered 500" in observed["amiss_now"]
+    assert observed["ready"] is True
     monkeypatch.delenv("LENS_URL")
-    (text,) = told(refreshed(world))
-    assert "is unknown: the address of Lens is missing. Set LENS_URL" in text
+    (message,) = list_notices(refresh_gate(gate))
+    assert "is unknown: the address of Lens is missing. Set LENS_URL" in message
 
 
-def test_a_state_of_an_older_version_plans_nothing(world: World) -> None:
-    """It has fewer numbers of the overview, and does not say what is amiss now."""
-    world.create()
-    kept = ("healthy_nodes", "faulty_nodes")
-    overview = {name: world.state["overview"][name] for name in kept}
-    world.state = {**world.state, "overview": overview}
-    world.state.pop("amiss_now", None)
-    assert world.planned() == []
-    with world.serving():
-        seen = world.lifecycle.read("overview", world.state).outs
-    assert seen["ready"] is True
-    assert world.planned() == []
+def test_a_state_of_an_older_version_plans_no_change(gate: EmulatedGate) -> None:
+    """Older states have fewer numbers of the overview, and no current violations."""
+    gate.create()
+    retained = ("healthy_nodes", "faulty_nodes")
+    overview = {name: gate.state["overview"][name] for name in retained}
+    gate.state = {**gate.state, "overview": overview}
+    gate.state.pop("amiss_now", None)
+    assert gate.planned() == []
+    with gate.serving():
+        read_result = gate.lifecycle.read("overview", gate.state).outs
+    assert read_result["ready"] is True
+    assert gate.planned() == []
 
 
-def test_a_gate_that_was_not_passed_is_not_looked_at_again(world: World) -> None:
-    world.show(healthyNodes=2)
-    world.create(wait_minutes=1.0)
-    asked = world.requests()
-    with world.serving():
-        seen = world.lifecycle.read("overview", world.state).outs
-    assert "amiss_now" not in seen
-    assert world.requests() == asked
+def test_a_refresh_of_a_gate_that_was_not_passed_sends_no_request(gate: EmulatedGate) -> None:
+    gate.show(healthyNodes=2)
+    gate.create(wait_minutes=1.0)
+    requests = gate.requests()
+    with gate.serving():
+        read_result = gate.lifecycle.read("overview", gate.state).outs
+    assert "amiss_now" not in read_result
+    assert gate.requests() == requests
 
 
-def test_other_triggers_and_another_condition_pass_it_anew(world: World) -> None:
-    world.create(triggers=["v1"])
-    assert world.planned(triggers=["v1"]) == []
-    assert world.planned(triggers=["v2"]) == ["triggers"]
-    world.show(healthyNodes=10)
-    outs = world.update(triggers=["v2"])
+def test_changed_triggers_or_conditions_pass_the_gate_again(gate: EmulatedGate) -> None:
+    gate.create(triggers=["v1"])
+    assert gate.planned(triggers=["v1"]) == []
+    assert gate.planned(triggers=["v2"]) == ["triggers"]
+    gate.show(healthyNodes=10)
+    outs = gate.update(triggers=["v2"])
     assert (outs["triggers"], outs["overview"]["healthy_nodes"]) == (["v2"], 10)
     stricter = {"condition": {"healthy_nodes": {"at_least": 11.0}}}
-    assert "condition.healthy_nodes.at_least" in world.planned(triggers=["v2"], **stricter)
-    outs = world.update(triggers=["v2"], **stricter)
+    assert "condition.healthy_nodes.at_least" in gate.planned(triggers=["v2"], **stricter)
+    outs = gate.update(triggers=["v2"], **stricter)
     assert outs["ready"] is False
-    assert world.planned(triggers=["v2"], **stricter, wait_minutes=5.0) == ["ready"]
+    assert gate.planned(triggers=["v2"], **stricter, wait_minutes=5.0) == ["ready"]
 
 
-def test_a_delete_forgets_it(world: World) -> None:
-    world.create()
-    asked = world.requests()
-    with world.serving():
-        world.lifecycle.delete("overview", world.state)
-    assert world.requests() == asked
+def test_a_delete_sends_no_request(gate: EmulatedGate) -> None:
+    gate.create()
+    requests = gate.requests()
+    with gate.serving():
+        gate.lifecycle.delete("overview", gate.state)
+    assert gate.requests() == requests
 
 
-def test_an_import_shows_the_overview_of_now(world: World) -> None:
-    with world.serving():
-        seen = world.lifecycle.read("overview", {})
-        assert seen.outs["overview"]["total_nodes"] == 10
-        assert world.lifecycle.read("something", {}).id == ""
+def test_an_import_outputs_the_current_overview(gate: EmulatedGate) -> None:
+    with gate.serving():
+        read_result = gate.lifecycle.read("overview", {})
+        assert read_result.outs["overview"]["total_nodes"] == 10
+        assert gate.lifecycle.read("something", {}).id == ""
 
 
-def test_without_an_address_there_is_no_gate(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_address_is_an_error(gate: EmulatedGate, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LENS_URL")
     with pytest.raises(GpuformError, match="Set LENS_URL"):
-        world.create()
+        gate.create()
 
 
-def test_under_a_host_that_cannot_store_a_closed_gate_it_is_an_error(world: World) -> None:
-    """Pulumi's own dynamic host would make what depends on it."""
-    world.show(faulty_nodes=9, faultyNodes=9)
-    with world.serving(timeout=60) as call:
+def test_a_closed_gate_is_an_error_under_pulumis_dynamic_host(gate: EmulatedGate) -> None:
+    """Pulumi's dynamic host would go on to create the gate's dependents."""
+    gate.show(faulty_nodes=9, faultyNodes=9)
+    with gate.serving(timeout=60) as call:
         call.can_store_unready = False
         with pytest.raises(GpuformError, match="wanted: at most 1"):
-            world.lifecycle.create({**GATE, "__provider": "p"})
+            gate.lifecycle.create({**GATE, "__provider": "p"})

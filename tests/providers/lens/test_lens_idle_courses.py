@@ -1,4 +1,4 @@
-"""Random courses of nodes, workloads, clocks and a Lens that errs: nothing at work is ever idle.
+"""Test with random nodes, workloads, clocks and errors of Lens that busy GPUs are never idle.
 
 The Lens is a stand-in from its reference alone. It loses points, pages and connections, answers for
 another cluster, repeats old answers, and answers 200 with errors. What it never does is make up
@@ -27,7 +27,7 @@ from gpuform.providers.scp import idleness
 from gpuform.providers.scp.nodes import NodeDrainer
 from gpuform.schemas.scp.outputs import NodeOutputs
 
-from .lens_stand_in import success, workload
+from .lens_stand_in import build_success, build_workload
 
 NODE = "train-001"
 GPUS = 8
@@ -41,7 +41,7 @@ NO_EVIDENCE = ("foreign", "dropped", "error in 200", "error", "zeros", "null", "
 
 @dataclass
 class Cluster:
-    """The truth, and a Lens that shows it as `fault` says, the `top` highest of each metric."""
+    """The real state, and a Lens that shows the `top` highest of each metric, with `fault`."""
 
     top: int
     uses: list[float] = field(default_factory=lambda: [0.0] * GPUS)
@@ -59,29 +59,32 @@ class Cluster:
             return httpx.Response(500, json={"code": 500, "message": "timeout"})
         if self.fault == "error in 200":
             return httpx.Response(200, json={"code": 500, "message": "timeout", "data": None})
-        data = self._shown(kind)
+        data = self._build_document(kind)
         if self.fault == "old" and kind in self._old:
             data = self._old[kind]
-        self._old[kind] = self._shown(kind)
-        answer = success(data)
+        self._old[kind] = self._build_document(kind)
+        answer = build_success(data)
         answer.headers["Date"] = formatdate(self.real_time, usegmt=True)
         return answer
 
-    def _shown(self, kind: str) -> Any:
+    def _build_document(self, kind: str) -> Any:
         if self.fault == "null" or (self.fault == "overview only" and kind != "overview"):
             return None
         busy = [use for use in (*self.uses, *self.others) if use > 0]
         if kind == "overview":
             mean = sum(busy) / len(busy) / 100 if busy else 0.0
-            shown = {"totalNodes": 2, "healthyNodes": 2, "faultyNodes": 0, "utilization": mean}
-            return dict.fromkeys(shown, 0) if self.fault == "zeros" else shown
+            document = {"totalNodes": 2, "healthyNodes": 2, "faultyNodes": 0, "utilization": mean}
+            return dict.fromkeys(document, 0) if self.fault == "zeros" else document
         if kind == "consumers":
-            each = [workload(f"w{at}") for at, _ in enumerate(busy)]
+            workloads = [build_workload(f"w{at}") for at, _ in enumerate(busy)]
             lost = self.fault in ("page lost", "empty")
-            return {"data": [] if lost else each, "total": len(each) + (self.fault == "page lost")}
-        return self._heatmap()
+            return {
+                "data": [] if lost else workloads,
+                "total": len(workloads) + (self.fault == "page lost"),
+            }
+        return self._build_heatmap()
 
-    def _heatmap(self) -> Any:
+    def _build_heatmap(self) -> Any:
         name = "foreign-1" if self.fault == "foreign" else NODE
         ours = [0.4] * GPUS if self.fault == "foreign" else self.uses
         gpus = [(name, at, use) for at, use in enumerate(ours)]
@@ -91,12 +94,12 @@ class Cluster:
             "power": ("W", lambda use: 90.0 + use),
             "temperature": ("℃", lambda use: 35.0 + use / 2),
         }
-        shown = {}
+        heatmap = {}
         for number, (metric, (unit, figure)) in enumerate(metrics.items()):
             spread = [(node, at, figure(use), (at * 7 + number * 3) % 8) for node, at, use in gpus]
             ranked = sorted(spread, key=lambda gpu: (-gpu[2], gpu[3]))[: self.top]
             if self.fault == "partial":
-                ranked = [each for at, each in enumerate(ranked) if (at + self.seed + number) % 4]
+                ranked = [item for at, item in enumerate(ranked) if (at + self.seed + number) % 4]
             if self.fault == "shorter":
                 ranked = ranked[self.seed % 3 :]
             points = [
@@ -105,12 +108,14 @@ class Cluster:
             ]
             if self.fault == "zeros":
                 points = []
-            shown[metric] = {"unit": unit, "yAxisMin": 0, "yAxisMax": 100, "data": points}
-        return shown
+            heatmap[metric] = {"unit": unit, "yAxisMin": 0, "yAxisMax": 100, "data": points}
+        return heatmap
 
 
-def look(clock: FakeClock, cluster: Cluster, client: LensClient, intents: Intents) -> Verdict:
-    """One look of `gpuform expire` at the node; no job is on it."""
+def judge_idleness_once(
+    clock: FakeClock, cluster: Cluster, client: LensClient, intents: Intents
+) -> Verdict:
+    """Judge the node's idleness once, as `gpuform expire` does; no job is on it."""
     node = NodeOutputs.model_validate({"id": "n-1", "gpu_node_name": NODE, "state": "RUNNING"})
     call = ProviderContext(clock=clock, intents=intents)
     taking = NodeDrainer(call, "pool", "pool train", {"drain": {"kubernetes": {}}})
@@ -121,16 +126,16 @@ def look(clock: FakeClock, cluster: Cluster, client: LensClient, intents: Intent
         return idleness.judge_idleness(call, Settings(), "pool", taking, [node], IDLENESS)
 
 
-def client_of(cluster: Cluster) -> LensClient:
+def build_client(cluster: Cluster) -> LensClient:
     return LensClient("http://lens.test/api", None, httpx.MockTransport(cluster.answer))
 
 
-def test_an_idle_node_is_idle_when_lens_shows_all_of_it() -> None:
+def test_an_idle_node_is_idle_if_lens_reports_it_completely() -> None:
     clock, cluster, intents = start_clock(), Cluster(64), Intents(EphemeralRecords())
-    client = client_of(cluster)
+    client = build_client(cluster)
     verdicts = []
     for _ in range(7):
-        verdicts.append(look(clock, cluster, client, intents).is_idle)
+        verdicts.append(judge_idleness_once(clock, cluster, client, intents).is_idle)
         clock.time += 600.0
         cluster.real_time += 600.0
     assert verdicts == [False] * 6 + [True]
@@ -151,12 +156,12 @@ step = st.tuples(
 @pytest.mark.sampled(1)
 @settings(max_examples=200, deadline=None)
 @given(course=st.lists(step, min_size=8, max_size=40), top=st.sampled_from([5, 5, 8, 64]))
-def test_no_course_makes_a_gpu_at_work_idle(
+def test_a_busy_gpu_is_never_judged_idle(
     course: list[tuple[float, str, str, float, int]], top: int
 ) -> None:
     clock, cluster, intents = start_clock(), Cluster(top), Intents(EphemeralRecords())
-    client = client_of(cluster)
-    looks: list[tuple[float, bool, bool]] = []
+    client = build_client(cluster)
+    judgements: list[tuple[float, bool, bool]] = []
     for pause, fault, work, jump, seed in course:
         clock.time += pause + jump
         cluster.real_time += pause
@@ -168,13 +173,13 @@ def test_no_course_makes_a_gpu_at_work_idle(
             cluster.uses, cluster.others = [0.0] * GPUS, [0.0] * 4
         cluster.fault, cluster.seed = fault, seed
         is_idle = max(cluster.uses) < IDLENESS.below
-        looks.append((cluster.real_time, is_idle, fault == "old"))
+        judgements.append((cluster.real_time, is_idle, fault == "old"))
         try:
-            verdict = look(clock, cluster, client, intents)
+            verdict = judge_idleness_once(clock, cluster, client, intents)
         except GpuformError:
             continue
         if verdict.is_idle:
             assert fault not in NO_EVIDENCE
             since = cluster.real_time - IDLENESS.lasting + 60.0  # HTTP tells whole seconds
-            assert looks[0][0] <= since, "idle sooner than the declared time"
-            assert all(idle or old for at, idle, old in looks if at >= since)
+            assert judgements[0][0] <= since, "idle sooner than the declared time"
+            assert all(idle or old for at, idle, old in judgements if at >= since)

@@ -1,4 +1,4 @@
-"""A platform's setting in a stack's configuration: under its own name, or under the plugin's."""
+"""Test a platform's setting in a stack's configuration: under its own name, or the plugin's."""
 
 import pytest
 
@@ -10,7 +10,7 @@ VARIABLE = "TOGETHER_API_KEY"
 
 
 @pytest.mark.parametrize(
-    ("config", "environ", "given", "expected"),
+    ("config", "environ", "provider_settings", "expected"),
     [
         ({}, {}, {}, None),
         ({OWN: "own"}, {}, {}, "own"),
@@ -22,9 +22,14 @@ VARIABLE = "TOGETHER_API_KEY"
     ],
 )
 def test_a_setting_is_read_under_the_platforms_or_the_plugins_key(
-    config: dict[str, str], environ: dict[str, str], given: dict[str, str], expected: str | None
+    config: dict[str, str],
+    environ: dict[str, str],
+    provider_settings: dict[str, str],
+    expected: str | None,
 ) -> None:
-    assert Settings(config.get, environ, given=given).get_value(VARIABLE, OWN) == expected
+    assert (
+        Settings(config.get, environ, given=provider_settings).get_value(VARIABLE, OWN) == expected
+    )
 
 
 def test_plugin_keys_and_setting_names_are_unique() -> None:

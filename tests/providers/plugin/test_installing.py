@@ -1,4 +1,4 @@
-"""Install and uninstall the plugin: location, completeness, simultaneous installs, launchers."""
+"""Test installing and uninstalling the plugin: location, completeness, concurrency, launchers."""
 
 import os
 import subprocess
@@ -219,13 +219,13 @@ def test_a_launcher_starts_its_interpreter(name: str, tmp_path: Path) -> None:
     program.write_bytes(build_launcher(python, windows=False))
     program.chmod(0o755)
     started = [str(program), "127.0.0.1:1"]
-    done = subprocess.run(started, capture_output=True, text=True, check=True)
-    assert done.stdout == "-P -m gpuform.providers.plugin 127.0.0.1:1\n"
+    finished = subprocess.run(started, capture_output=True, text=True, check=True)
+    assert finished.stdout == "-P -m gpuform.providers.plugin 127.0.0.1:1\n"
     python.unlink()
-    done = subprocess.run(started, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert f"{python} does not exist" in done.stderr
-    assert "gpuform plugin install" in done.stderr
+    finished = subprocess.run(started, capture_output=True, text=True, check=False)
+    assert (finished.returncode, finished.stdout) == (1, "")
+    assert f"{python} does not exist" in finished.stderr
+    assert "gpuform plugin install" in finished.stderr
 
 
 def test_on_windows_install_prefers_pips_program(

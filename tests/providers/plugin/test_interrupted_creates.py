@@ -1,4 +1,4 @@
-"""A `pulumi destroy` that would leave objects of interrupted creates is refused."""
+"""Test that a `pulumi destroy` that would leave objects of interrupted creates is refused."""
 
 import subprocess
 import sys

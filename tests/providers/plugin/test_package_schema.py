@@ -1,4 +1,4 @@
-"""The package schema is valid by Pulumi's metaschema, and describes the models completely."""
+"""Test that the package schema is valid by Pulumi's metaschema and describes every model."""
 
 import importlib
 import json
@@ -148,14 +148,14 @@ def test_selected_properties_of_own_resources() -> None:
 
 
 class Part(InputModel):
-    """A part."""
+    """A part of a sample."""
 
     size: int = 1
     state: Literal["on", "off"] | None = None
 
 
 class Sample(InputModel):
-    """A model with annotations of every kind, some of which no platform has."""
+    """A model with annotations of every kind, some of which no platform uses."""
 
     either: int | str | None = None
     part: Annotated[Part, Immutable] = Part()
@@ -194,7 +194,7 @@ def test_types_of_any_annotation() -> None:
         other.build_spec(Sample, "", rules["part"])
 
 
-def test_look_ups_become_functions() -> None:
+def test_lookups_become_functions() -> None:
     names = {
         f"gpuform:{platform}:{name}" for platform in platforms() for name in list_lookups(platform)
     }

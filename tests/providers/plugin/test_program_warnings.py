@@ -1,4 +1,4 @@
-"""A program run by the Pulumi CLI warns if the plugin is missing."""
+"""Test that a program run by the Pulumi CLI warns if the plugin is missing."""
 
 import sys
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The plugin answers the calls of Pulumi's engine over gRPC; most tests need no platform."""
+"""Test the plugin's answers to Pulumi's engine over gRPC; most tests need no platform."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor

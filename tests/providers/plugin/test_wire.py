@@ -1,4 +1,4 @@
-"""Property values survive Pulumi's wire format unchanged, secrets and unknown values included."""
+"""Test that property values survive Pulumi's wire format, secrets and unknown values included."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Every Pulumi YAML example is valid by the schema, and declares the same as its topology."""
+"""Test that every Pulumi YAML example is valid by the schema and equals its topology."""
 
 import contextlib
 import json
@@ -64,7 +64,7 @@ def build_sample(spec: dict[str, Any], path: str) -> Any:
 
 
 def build_outputs(type_: str, name: str, inputs: dict[str, Any]) -> dict[str, Any]:
-    """Return the outputs of a resource as a platform would answer."""
+    """Return the outputs of a resource as a platform would report them."""
     properties = SCHEMA["resources"][type_]["properties"]
     values = {
         key: inputs.get(key) or build_sample(properties[key], f"{name}.{key}") for key in properties

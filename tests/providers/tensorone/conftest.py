@@ -1,4 +1,4 @@
-"""TensorOne's lifecycle over an emulator in this process: its own clock, and what others do."""
+"""Fixtures of TensorOne's tests: an emulator in this process, the engine's operations, others."""
 
 import json
 import threading
@@ -31,8 +31,8 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Thing:
-    """A cluster as the state has it."""
+class StoredCluster:
+    """A cluster as the state stores it."""
 
     name: str
     id: str
@@ -41,67 +41,87 @@ class Thing:
 
 
 @dataclass
-class World:
-    """An emulator, what calls told, and the verbs as an engine calls them."""
+class EmulatedTensorOne:
+    """An emulator, reported messages, and the operations as an engine runs them."""
 
     http: httpx.Client
     intents: Intents
     clock: Clock
-    told: list[str] = field(default_factory=list)
+    messages: list[str] = field(default_factory=list)
 
-    def serving(self, name: str = "train", **fields: Any) -> Any:
-        given = {"clock": self.clock, "intents": self.intents, "on_progress": self.told.append}
+    def use_provider_context(self, name: str = "train", **fields: Any) -> Any:
+        defaults = {
+            "clock": self.clock,
+            "intents": self.intents,
+            "on_progress": self.messages.append,
+        }
         return use_context(
-            ProviderContext(urn=f"urn:{name}", on_warning=self.told.append, **{**given, **fields})
+            ProviderContext(
+                urn=f"urn:{name}", on_warning=self.messages.append, **{**defaults, **fields}
+            )
         )
 
-    def problems(self, inputs: Json) -> dict[str, str]:
-        with self.serving():
-            found = ClusterLifecycle().check({}, wired(inputs)).failures
-        return {each.property: each.reason for each in found}
+    def find_problems(self, inputs: Json) -> dict[str, str]:
+        with self.use_provider_context():
+            failures = ClusterLifecycle().check({}, convert_to_wire(inputs)).failures
+        return {failure.property: failure.reason for failure in failures}
 
-    def create(self, inputs: Json, name: str = "train", **fields: Any) -> Thing:
-        assert self.problems(inputs) == {}
-        with self.serving(name, **fields):
-            made = ClusterLifecycle().create(wired(inputs))
-        return Thing(name, made.id, inputs, made.outs)
+    def create(self, inputs: Json, name: str = "train", **fields: Any) -> StoredCluster:
+        assert self.find_problems(inputs) == {}
+        with self.use_provider_context(name, **fields):
+            created = ClusterLifecycle().create(convert_to_wire(inputs))
+        return StoredCluster(name, created.id, inputs, created.outs)
 
-    def plan(self, thing: Thing, inputs: Json | None = None) -> dict[str, tuple[Any, Any, str]]:
-        """What a plan shows: before, after and why, by path. What stays has `stays` for after."""
-        news = wired(thing.inputs if inputs is None else inputs)
-        with self.serving(thing.name):
-            ClusterLifecycle().diff(thing.id, wired(thing.outs), news)
-        found = ClusterLifecycle().list_changes(wired(thing.outs), news)
+    def plan(
+        self, cluster: StoredCluster, inputs: Json | None = None
+    ) -> dict[str, tuple[Any, Any, str]]:
+        """Return before, after and reason by path, with `stays` as after for what is kept."""
+        news = convert_to_wire(cluster.inputs if inputs is None else inputs)
+        with self.use_provider_context(cluster.name):
+            ClusterLifecycle().diff(cluster.id, convert_to_wire(cluster.outs), news)
+        changes = ClusterLifecycle().list_changes(convert_to_wire(cluster.outs), news)
         return {
-            each.path: (each.before, "stays" if each.action == "keep" else each.after, each.because)
-            for each in found
+            change.path: (
+                change.before,
+                "stays" if change.action == "keep" else change.after,
+                change.because,
+            )
+            for change in changes
         }
 
-    def replaces(self, thing: Thing, inputs: Json) -> list[str]:
-        with self.serving(thing.name):
+    def list_replacing_fields(self, cluster: StoredCluster, inputs: Json) -> list[str]:
+        with self.use_provider_context(cluster.name):
             return list(
-                ClusterLifecycle().diff(thing.id, wired(thing.outs), wired(inputs)).replaces
+                ClusterLifecycle()
+                .diff(cluster.id, convert_to_wire(cluster.outs), convert_to_wire(inputs))
+                .replaces
             )
 
-    def update(self, thing: Thing, inputs: Json | None = None, **fields: Any) -> Thing:
-        inputs = thing.inputs if inputs is None else inputs
-        with self.serving(thing.name, **fields):
-            outs = ClusterLifecycle().update(thing.id, wired(thing.outs), wired(inputs)).outs
-        return replace(thing, inputs=inputs, outs=outs)
+    def update(
+        self, cluster: StoredCluster, inputs: Json | None = None, **fields: Any
+    ) -> StoredCluster:
+        inputs = cluster.inputs if inputs is None else inputs
+        with self.use_provider_context(cluster.name, **fields):
+            outs = (
+                ClusterLifecycle()
+                .update(cluster.id, convert_to_wire(cluster.outs), convert_to_wire(inputs))
+                .outs
+            )
+        return replace(cluster, inputs=inputs, outs=outs)
 
-    def refresh(self, thing: Thing, **fields: Any) -> Thing | None:
-        with self.serving(thing.name, **fields):
-            read = ClusterLifecycle().read(thing.id, wired(thing.outs))
-        return replace(thing, outs=read.outs) if read.id else None
+    def refresh(self, cluster: StoredCluster, **fields: Any) -> StoredCluster | None:
+        with self.use_provider_context(cluster.name, **fields):
+            read = ClusterLifecycle().read(cluster.id, convert_to_wire(cluster.outs))
+        return replace(cluster, outs=read.outs) if read.id else None
 
-    def imported(self, id_: str) -> tuple[Json, Json]:
-        with self.serving("imported"):
+    def import_cluster(self, id_: str) -> tuple[Json, Json]:
+        with self.use_provider_context("imported"):
             read = ClusterLifecycle().read(id_, {})
         return read.inputs, read.outs
 
-    def delete(self, thing: Thing, **fields: Any) -> None:
-        with self.serving(thing.name, **fields):
-            ClusterLifecycle().delete(thing.id, wired(thing.outs))
+    def delete(self, cluster: StoredCluster, **fields: Any) -> None:
+        with self.use_provider_context(cluster.name, **fields):
+            ClusterLifecycle().delete(cluster.id, convert_to_wire(cluster.outs))
 
     # The platform.
 
@@ -114,60 +134,63 @@ class World:
         answer.raise_for_status()
         return answer.json()
 
-    def settings(self, **changed: Any) -> None:
+    def change_settings(self, **changed: Any) -> None:
         self.control("POST", "tensorone/settings", changed)
 
-    def fault(self, method: str, path: str, **rule: Any) -> None:
+    def add_fault(self, method: str, path: str, **rule: Any) -> None:
         self.control("POST", "faults", {"method": method, "path": path, **rule})
 
-    def heal(self) -> None:
+    def remove_faults(self) -> None:
         self.control("DELETE", "faults")
 
     def advance(self, seconds: float) -> None:
-        """Time passes, and everybody knows."""
+        """Advance the emulator's clock, and let the client's clock follow."""
         self.control("POST", "clock", {"advance": seconds})
         self.clock.sleep(0, threading.Event())
 
-    def idle(self, thing: Thing) -> None:
-        """From now on the cluster has no work."""
-        self.control("POST", f"tensorone/clusters/{thing.id}", {"idle": True})
+    def make_idle(self, cluster: StoredCluster) -> None:
+        """Make the cluster idle from now on."""
+        self.control("POST", f"tensorone/clusters/{cluster.id}", {"idle": True})
 
     def send(self, method: str, path: str, body: Any = None) -> Json:
-        """What somebody else does."""
+        """Send a request as somebody else."""
         headers = {"Authorization": f"Bearer {KEY}"}
         url = f"/tensorone/v1/clusters/{path}"
         answer = self.http.request(method, url, json=body, headers=headers)
         answer.raise_for_status()
-        found: Json = answer.json()["data"]
-        return found
+        data: Json = answer.json()["data"]
+        return data
 
-    def seen(self, thing: Thing) -> Json:
-        return self.send("GET", thing.id)
+    def fetch_cluster(self, cluster: StoredCluster) -> Json:
+        return self.send("GET", cluster.id)
 
-    def objects(self, kind: str = "clusters") -> list[Json]:
-        found: list[Json] = self.control("GET", "objects")["tensorone"][kind]
-        return found
+    def list_objects(self, kind: str = "clusters") -> list[Json]:
+        listed: list[Json] = self.control("GET", "objects")["tensorone"][kind]
+        return listed
 
-    def requests(self) -> list[Json]:
-        found: list[Json] = self.control("GET", "requests")
-        return found
+    def list_requests(self) -> list[Json]:
+        recorded: list[Json] = self.control("GET", "requests")
+        return recorded
 
-    def writes(self) -> list[tuple[str, Any]]:
-        """What was written since the last time: the method with the end of the path, the body."""
-        found = [each for each in self.requests() if each["method"] != "GET"]
+    def take_writes(self) -> list[tuple[str, Any]]:
+        """Return and clear the requests that write: method with the end of the path, and body."""
+        recorded = [request for request in self.list_requests() if request["method"] != "GET"]
         self.control("DELETE", "requests")
-        return [(_verb(each["method"], each["path"]), each["body"]) for each in found]
+        return [
+            (_format_operation(request["method"], request["path"]), request["body"])
+            for request in recorded
+        ]
 
 
-def _verb(method: str, path: str) -> str:
+def _format_operation(method: str, path: str) -> str:
     end = path.rsplit("/", 1)[-1]
     return f"{method} {end}" if end in {"start", "stop"} else method
 
 
-def wired(values: Json) -> Json:
-    """As Pulumi's host hands values over: every number a double."""
-    found: Json = json.loads(json.dumps(values), parse_int=float)
-    return {**found, "__provider": "pickled"}
+def convert_to_wire(values: Json) -> Json:
+    """Return the values as Pulumi's host sends them, every number as a double."""
+    doubles: Json = json.loads(json.dumps(values), parse_int=float)
+    return {**doubles, "__provider": "pickled"}
 
 
 @pytest.fixture
@@ -183,8 +206,8 @@ def inputs() -> Json:
 
 
 @pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[World]:
-    """A new emulator, in the environment of a project."""
+def platform(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[EmulatedTensorOne]:
+    """Start a new emulator in the environment of a project."""
     monkeypatch.delenv("GPUFORM_ALLOW", raising=False)
     for name, value in environment(URL).items():
         monkeypatch.setenv(name, value)
@@ -196,6 +219,6 @@ def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[World]:
             httpx.Client(base_url=URL, transport=transport) as http,
         ):
             clock = EmulatorClock(URL)
-            yield World(http, Intents(FolderRecords(tmp_path / "intents")), clock)
+            yield EmulatedTensorOne(http, Intents(FolderRecords(tmp_path / "intents")), clock)
             get_client(Settings()).close()
             clock.close()

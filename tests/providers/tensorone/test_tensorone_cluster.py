@@ -1,4 +1,4 @@
-"""Starting, stopping, changing, deleting a TensorOne cluster: what is sent, what a plan says."""
+"""Test starts, stops, updates and deletes of TensorOne clusters: requests and plans."""
 
 from typing import Any
 
@@ -12,61 +12,67 @@ BY_START = "stops and starts the cluster"
 
 
 class TestCreate:
-    def test_sends_what_is_declared_and_waits(self, world: Any, inputs: Json) -> None:
-        made = world.create(inputs)
-        assert world.writes() == [("POST", inputs)]
-        assert (made.outs["status"], made.outs["ready"]) == ("running", True)
-        assert made.outs["current_hourly_rate"] == 8.5
-        assert made.outs["daily_estimate"] == pytest.approx(24 * 8.5)
-        assert made.outs["gpu_health"] == "healthy"
-        assert [each["type"] for each in made.outs["alerts"]] == ["high_gpu_utilization"]
-        assert "metrics" not in str(made.outs)
-        assert world.plan(made) == {}
+    def test_create_sends_the_declared_values_and_waits(self, platform: Any, inputs: Json) -> None:
+        cluster = platform.create(inputs)
+        assert platform.take_writes() == [("POST", inputs)]
+        assert (cluster.outs["status"], cluster.outs["ready"]) == ("running", True)
+        assert cluster.outs["current_hourly_rate"] == 8.5
+        assert cluster.outs["daily_estimate"] == pytest.approx(24 * 8.5)
+        assert cluster.outs["gpu_health"] == "healthy"
+        assert [alert["type"] for alert in cluster.outs["alerts"]] == ["high_gpu_utilization"]
+        assert "metrics" not in str(cluster.outs)
+        assert platform.plan(cluster) == {}
 
-    def test_stopped_is_never_started(self, world: Any, inputs: Json) -> None:
-        made = world.create({**inputs, "state": "stopped"})
-        assert world.writes() == [("POST", {**inputs, "auto_start": False})]
-        assert (made.outs["status"], made.outs["ready"]) == ("stopped", True)
-        assert world.plan(made) == {}
+    def test_a_cluster_created_as_stopped_is_never_started(
+        self, platform: Any, inputs: Json
+    ) -> None:
+        cluster = platform.create({**inputs, "state": "stopped"})
+        assert platform.take_writes() == [("POST", {**inputs, "auto_start": False})]
+        assert (cluster.outs["status"], cluster.outs["ready"]) == ("stopped", True)
+        assert platform.plan(cluster) == {}
 
-    def test_with_a_snapshot_is_started_from_it(self, world: Any, inputs: Json) -> None:
-        other = world.create({**inputs, "name": "other"}, "other")
-        world.send("POST", f"{other.id}/stop", {"save_state": True})
-        (snapshot,) = world.objects("snapshots")
-        world.writes()
-        made = world.create({**inputs, "restore_snapshot": snapshot["id"]})
-        assert world.writes() == [
+    def test_a_cluster_with_a_snapshot_is_started_from_it(
+        self, platform: Any, inputs: Json
+    ) -> None:
+        other = platform.create({**inputs, "name": "other"}, "other")
+        platform.send("POST", f"{other.id}/stop", {"save_state": True})
+        (snapshot,) = platform.list_objects("snapshots")
+        platform.take_writes()
+        cluster = platform.create({**inputs, "restore_snapshot": snapshot["id"]})
+        assert platform.take_writes() == [
             ("POST", {**inputs, "auto_start": False}),
             ("POST start", {"restore_from_snapshot": snapshot["id"]}),
         ]
-        assert made.outs["restored_snapshot"] == snapshot["id"]
-        assert made.outs["ready"] is True
-        assert world.plan(made) == {}
+        assert cluster.outs["restored_snapshot"] == snapshot["id"]
+        assert cluster.outs["ready"] is True
+        assert platform.plan(cluster) == {}
 
-    def test_without_capacity_leaves_nothing(self, world: Any, inputs: Json) -> None:
-        world.settings(capacity={"A100": 2})
+    def test_a_create_without_capacity_leaves_no_cluster(self, platform: Any, inputs: Json) -> None:
+        platform.change_settings(capacity={"A100": 2})
         with pytest.raises(OutOfCapacity, match="no 4 A100 GPUs free in us-west-2") as caught:
-            world.create(inputs)
+            platform.create(inputs)
         assert caught.value.code == "SEMANTIC_ERROR"
-        assert world.objects() == []
-        assert world.intents.records.names() == []
+        assert platform.list_objects() == []
+        assert platform.intents.records.names() == []
 
-    def test_other_refusals_are_the_platforms_words(self, world: Any, inputs: Json) -> None:
+    def test_other_refusals_quote_the_platform(self, platform: Any, inputs: Json) -> None:
         with pytest.raises(GpuformError, match="template_id: Unknown template"):
-            world.create({**inputs, "template_id": "tmpl_of_nobody"})
+            platform.create({**inputs, "template_id": "tmpl_of_nobody"})
         body = {"error": "INSUFFICIENT_CREDITS", "message": "No credits", "code": 402}
-        world.fault("POST", "", status=402, body=body)
+        platform.add_fault("POST", "", status=402, body=body)
         with pytest.raises(GpuformError, match="add credit to the account"):
-            world.create(inputs)
+            platform.create(inputs)
 
-    def test_what_fails_to_start_is_kept_with_the_reason(self, world: Any, inputs: Json) -> None:
-        world.fault("POST", "", failing="train")
-        made = world.create(inputs)
-        assert made.outs["ready"] is False
-        assert made.outs["not_ready_reason"].endswith(
+    def test_a_cluster_that_fails_to_start_is_kept_with_the_reason(
+        self, platform: Any, inputs: Json
+    ) -> None:
+        platform.add_fault("POST", "", failing="train")
+        cluster = platform.create(inputs)
+        assert cluster.outs["ready"] is False
+        assert cluster.outs["not_ready_reason"].endswith(
             "its status is error: The container did not start"
         )
-        assert "ready" in world.plan(made)
+        assert "ready" in platform.plan(cluster)
 
 
 class TestInPlace:
@@ -81,44 +87,51 @@ class TestInPlace:
             ("auto_terminate", {"enabled": True, "idle_minutes": 30}),
         ],
     )
-    def test_one_request_with_the_field_alone(
-        self, world: Any, inputs: Json, field: str, value: Any
+    def test_an_update_sends_only_the_changed_field_in_one_request(
+        self, platform: Any, inputs: Json, field: str, value: Any
     ) -> None:
-        made = world.create(inputs)
-        world.writes()
+        cluster = platform.create(inputs)
+        platform.take_writes()
         changed = {**inputs, field: value}
-        assert list(world.plan(made, changed)) == [field]
-        updated = world.update(made, changed)
-        assert world.writes() == [("PUT", {field: value})]
-        again = world.refresh(updated)
-        assert (world.plan(updated), world.plan(again)) == ({}, {})
+        assert list(platform.plan(cluster, changed)) == [field]
+        updated = platform.update(cluster, changed)
+        assert platform.take_writes() == [("PUT", {field: value})]
+        again = platform.refresh(updated)
+        assert (platform.plan(updated), platform.plan(again)) == ({}, {})
 
-    def test_variables_are_compared_where_they_are_shown(self, world: Any, inputs: Json) -> None:
+    def test_environment_variables_are_compared_where_they_are_reported(
+        self, platform: Any, inputs: Json
+    ) -> None:
         variables = {"MODE": "fast", "WANDB_API_KEY": "hunter2-hunter2"}
-        made = world.create({**inputs, "environment_variables": variables})
-        assert made.outs["hidden_variables"] == ["WANDB_API_KEY"]
-        assert world.plan(world.refresh(made)) == {}
-        world.send("PUT", made.id, {"environment_variables": {"MODE": "slow", "OTHER": "1"}})
-        drifted = world.refresh(made)
-        assert list(world.plan(drifted)) == ["environment_variables.MODE"]
-        repaired = world.update(drifted)
-        assert world.seen(repaired)["environment"]["variables"] == {"MODE": "fast"}
+        cluster = platform.create({**inputs, "environment_variables": variables})
+        assert cluster.outs["hidden_variables"] == ["WANDB_API_KEY"]
+        assert platform.plan(platform.refresh(cluster)) == {}
+        platform.send("PUT", cluster.id, {"environment_variables": {"MODE": "slow", "OTHER": "1"}})
+        drifted = platform.refresh(cluster)
+        assert list(platform.plan(drifted)) == ["environment_variables.MODE"]
+        repaired = platform.update(drifted)
+        assert platform.fetch_cluster(repaired)["environment"]["variables"] == {"MODE": "fast"}
         without = dict(inputs)
-        assert list(world.plan(repaired, without)) == ["environment_variables"]
-        assert world.seen(world.update(repaired, without))["environment"]["secrets"] == []
+        assert list(platform.plan(repaired, without)) == ["environment_variables"]
+        assert (
+            platform.fetch_cluster(platform.update(repaired, without))["environment"]["secrets"]
+            == []
+        )
 
-    def test_a_port_of_somebody_else_is_drift_and_goes(self, world: Any, inputs: Json) -> None:
+    def test_a_port_added_by_somebody_else_is_drift_and_removed(
+        self, platform: Any, inputs: Json
+    ) -> None:
         ports = [{"internal_port": 8080}, {"internal_port": 53, "protocol": "udp"}]
-        made = world.create({**inputs, "port_mappings": ports})
-        assert set(made.outs["port_urls"]) == {"8080", "53"}
-        assert world.plan(world.refresh(made)) == {}
-        world.send("PUT", made.id, {"port_mappings": [*ports, {"internal_port": 22}]})
-        drifted = world.refresh(made)
-        assert list(world.plan(drifted)) == ["port_mappings"]
-        assert set(world.update(drifted).outs["port_urls"]) == {"8080", "53"}
+        cluster = platform.create({**inputs, "port_mappings": ports})
+        assert set(cluster.outs["port_urls"]) == {"8080", "53"}
+        assert platform.plan(platform.refresh(cluster)) == {}
+        platform.send("PUT", cluster.id, {"port_mappings": [*ports, {"internal_port": 22}]})
+        drifted = platform.refresh(cluster)
+        assert list(platform.plan(drifted)) == ["port_mappings"]
+        assert set(platform.update(drifted).outs["port_urls"]) == {"8080", "53"}
 
 
-class TestByAStart:
+class TestUpdateByRestart:
     @pytest.mark.parametrize(
         ("field", "value"),
         [
@@ -129,43 +142,47 @@ class TestByAStart:
             ("docker_image", "tensorone/other:1"),
         ],
     )
-    def test_stops_and_starts_a_running_cluster(
-        self, world: Any, inputs: Json, field: str, value: Any
+    def test_an_update_stops_and_starts_a_running_cluster(
+        self, platform: Any, inputs: Json, field: str, value: Any
     ) -> None:
-        made = world.create(inputs)
-        world.writes()
+        cluster = platform.create(inputs)
+        platform.take_writes()
         changed = {**inputs, field: value}
-        assert world.plan(made, changed) == {field: (inputs.get(field), value, BY_START)}
-        updated = world.update(made, changed)
-        assert world.writes() == [
+        assert platform.plan(cluster, changed) == {field: (inputs.get(field), value, BY_START)}
+        updated = platform.update(cluster, changed)
+        assert platform.take_writes() == [
             ("POST stop", {}),
             ("POST start", {"update_configuration": {field: value}}),
         ]
         assert (updated.outs["status"], updated.outs["ready"]) == ("running", True)
-        assert world.plan(world.refresh(updated)) == {}
+        assert platform.plan(platform.refresh(updated)) == {}
 
-    def test_a_stopped_cluster_is_stopped_again(self, world: Any, inputs: Json) -> None:
+    def test_a_stopped_cluster_is_stopped_again_after_the_update(
+        self, platform: Any, inputs: Json
+    ) -> None:
         inputs = {**inputs, "state": "stopped"}
-        made = world.create(inputs)
-        world.writes()
+        cluster = platform.create(inputs)
+        platform.take_writes()
         changed = {**inputs, "gpu_count": 2}
-        assert world.plan(made, changed)["gpu_count"][2] == "starts and stops the cluster"
-        updated = world.update(made, changed)
-        assert [verb for verb, _ in world.writes()] == ["POST start", "POST stop"]
+        assert platform.plan(cluster, changed)["gpu_count"][2] == "starts and stops the cluster"
+        updated = platform.update(cluster, changed)
+        assert [verb for verb, _ in platform.take_writes()] == ["POST start", "POST stop"]
         assert updated.outs["status"] == "stopped"
-        assert world.plan(updated) == {}
+        assert platform.plan(updated) == {}
 
-    def test_together_with_what_changes_in_place(self, world: Any, inputs: Json) -> None:
-        made = world.create(inputs)
-        world.writes()
-        updated = world.update(made, {**inputs, "gpu_count": 2, "tags": {"a": "b"}})
-        assert [verb for verb, _ in world.writes()] == ["PUT", "POST stop", "POST start"]
-        assert world.plan(updated) == {}
+    def test_restarting_and_in_place_changes_are_sent_together(
+        self, platform: Any, inputs: Json
+    ) -> None:
+        cluster = platform.create(inputs)
+        platform.take_writes()
+        updated = platform.update(cluster, {**inputs, "gpu_count": 2, "tags": {"a": "b"}})
+        assert [verb for verb, _ in platform.take_writes()] == ["PUT", "POST stop", "POST start"]
+        assert platform.plan(updated) == {}
 
-    def test_storage_only_grows(self, world: Any, inputs: Json) -> None:
-        made = world.create(inputs)
+    def test_storage_cannot_shrink(self, platform: Any, inputs: Json) -> None:
+        cluster = platform.create(inputs)
         with pytest.raises(GpuformError, match="storage_gb cannot shrink from 1000 to 400"):
-            world.plan(made, {**inputs, "storage_gb": 400})
+            platform.plan(cluster, {**inputs, "storage_gb": 400})
 
     @pytest.mark.parametrize(
         ("field", "value"),
@@ -177,151 +194,157 @@ class TestByAStart:
             ("ssh_public_keys", ["ssh-ed25519 AAAA"]),
         ],
     )
-    def test_the_rest_replaces(self, world: Any, inputs: Json, field: str, value: Any) -> None:
-        made = world.create(inputs)
-        assert world.replaces(made, {**inputs, field: value}) == [field]
+    def test_other_changes_replace_the_cluster(
+        self, platform: Any, inputs: Json, field: str, value: Any
+    ) -> None:
+        cluster = platform.create(inputs)
+        assert platform.list_replacing_fields(cluster, {**inputs, field: value}) == [field]
 
-    def test_no_capacity_for_the_start_is_told(self, world: Any, inputs: Json) -> None:
-        made = world.create(inputs)
-        world.settings(capacity={"A100": 5})
-        updated = world.update(made, {**inputs, "gpu_count": 8})
+    def test_missing_capacity_for_the_start_is_reported(self, platform: Any, inputs: Json) -> None:
+        cluster = platform.create(inputs)
+        platform.change_settings(capacity={"A100": 5})
+        updated = platform.update(cluster, {**inputs, "gpu_count": 8})
         assert updated.outs["ready"] is False
         assert (
             "TensorOne is out of capacity: it has no 8 A100 GPUs free"
             in updated.outs["not_ready_reason"]
         )
-        world.settings(capacity={})
-        assert "ready" in world.plan(updated)
-        assert world.update(updated).outs["ready"] is True
-        assert world.seen(updated)["configuration"]["gpu_count"] == 8
+        platform.change_settings(capacity={})
+        assert "ready" in platform.plan(updated)
+        assert platform.update(updated).outs["ready"] is True
+        assert platform.fetch_cluster(updated)["configuration"]["gpu_count"] == 8
 
-    def test_what_the_platform_does_not_do_is_said_and_asked_for_once(
-        self, world: Any, inputs: Json, monkeypatch: pytest.MonkeyPatch
+    def test_a_change_that_the_platform_ignores_is_reported_and_requested_once(
+        self, platform: Any, inputs: Json, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        made = world.create(inputs)
-        real = world.client.start
-        monkeypatch.setattr(world.client, "start", lambda id_, _body: real(id_, {}))
-        world.writes()
-        updated = world.update(made, {**inputs, "gpu_count": 2})
-        assert [verb for verb, _ in world.writes()] == ["POST stop", "POST start"]
+        cluster = platform.create(inputs)
+        real = platform.client.start
+        monkeypatch.setattr(platform.client, "start", lambda id_, _body: real(id_, {}))
+        platform.take_writes()
+        updated = platform.update(cluster, {**inputs, "gpu_count": 2})
+        assert [verb for verb, _ in platform.take_writes()] == ["POST stop", "POST start"]
         assert "started it without gpu_count 2" in updated.outs["not_ready_reason"]
 
-    def test_what_was_cut_off_between_stop_and_start_goes_on(
-        self, world: Any, inputs: Json
+    def test_an_update_interrupted_between_stop_and_start_is_resumed(
+        self, platform: Any, inputs: Json
     ) -> None:
-        made = world.create(inputs)
-        world.fault("POST", "/start$", status=500)
-        broken = world.update(made, {**inputs, "gpu_count": 2}, timeout=60.0)
+        cluster = platform.create(inputs)
+        platform.add_fault("POST", "/start$", status=500)
+        broken = platform.update(cluster, {**inputs, "gpu_count": 2}, timeout=60.0)
         assert broken.outs["ready"] is False
-        world.heal()
-        world.writes()
-        mended = world.update(broken)
+        platform.remove_faults()
+        platform.take_writes()
+        mended = platform.update(broken)
         assert mended.outs["ready"] is True
-        assert world.writes()[-1] == (
+        assert platform.take_writes()[-1] == (
             "POST start",
             {"update_configuration": {"gpu_count": 2}},
         )
 
 
 class TestState:
-    def test_stops_and_starts(self, world: Any, inputs: Json) -> None:
-        made = world.create(inputs)
-        world.writes()
+    def test_a_changed_state_stops_and_starts_the_cluster(
+        self, platform: Any, inputs: Json
+    ) -> None:
+        cluster = platform.create(inputs)
+        platform.take_writes()
         stopped = {**inputs, "state": "stopped"}
-        assert world.plan(made, stopped) == {"state": ("running", "stopped", "")}
-        off = world.update(made, stopped)
-        assert world.writes() == [("POST stop", {})]
+        assert platform.plan(cluster, stopped) == {"state": ("running", "stopped", "")}
+        off = platform.update(cluster, stopped)
+        assert platform.take_writes() == [("POST stop", {})]
         assert (off.outs["status"], off.outs["ready"]) == ("stopped", True)
-        assert world.plan(world.refresh(off)) == {}
-        assert world.plan(off, inputs) == {"state": ("stopped", "running", "")}
-        on = world.update(off, inputs)
-        assert world.writes() == [("POST start", {})]
+        assert platform.plan(platform.refresh(off)) == {}
+        assert platform.plan(off, inputs) == {"state": ("stopped", "running", "")}
+        on = platform.update(off, inputs)
+        assert platform.take_writes() == [("POST start", {})]
         assert on.outs["status"] == "running"
 
     @pytest.mark.parametrize("declared", [{}, {"state": "running"}])
-    def test_who_stops_it_by_hand_makes_drift(
-        self, world: Any, inputs: Json, declared: Json
-    ) -> None:
-        made = world.create({**inputs, **declared})
-        world.send("POST", f"{made.id}/stop")
-        world.advance(60)
-        drifted = world.refresh(made)
+    def test_a_manual_stop_is_drift(self, platform: Any, inputs: Json, declared: Json) -> None:
+        cluster = platform.create({**inputs, **declared})
+        platform.send("POST", f"{cluster.id}/stop")
+        platform.advance(60)
+        drifted = platform.refresh(cluster)
         assert drifted.outs.get("stopped_by") is None
-        assert world.plan(drifted) == {"state": ("stopped", "running", "")}
-        assert world.update(drifted).outs["status"] == "running"
+        assert platform.plan(drifted) == {"state": ("stopped", "running", "")}
+        assert platform.update(drifted).outs["status"] == "running"
 
-    def test_another_snapshot_is_restored_once(self, world: Any, inputs: Json) -> None:
-        made = world.create(inputs)
-        world.send("POST", f"{made.id}/stop", {"save_state": True})
-        world.advance(60)
-        (snapshot,) = world.objects("snapshots")
-        made = world.update(world.refresh(made))
-        world.writes()
-        wanted = {**inputs, "restore_snapshot": snapshot["id"]}
-        plan = world.plan(made, wanted)
+    def test_another_snapshot_is_restored_once(self, platform: Any, inputs: Json) -> None:
+        cluster = platform.create(inputs)
+        platform.send("POST", f"{cluster.id}/stop", {"save_state": True})
+        platform.advance(60)
+        (snapshot,) = platform.list_objects("snapshots")
+        cluster = platform.update(platform.refresh(cluster))
+        platform.take_writes()
+        healthy_inputs = {**inputs, "restore_snapshot": snapshot["id"]}
+        plan = platform.plan(cluster, healthy_inputs)
         assert plan == {"restore_snapshot": (None, snapshot["id"], BY_START)}
-        restored = world.update(made, wanted)
+        restored = platform.update(cluster, healthy_inputs)
         start = ("POST start", {"restore_from_snapshot": snapshot["id"]})
-        assert world.writes() == [("POST stop", {}), start]
-        off = world.update(restored, {**wanted, "state": "stopped"})
-        world.update(off, wanted)
-        assert world.writes() == [("POST stop", {}), ("POST start", {})]
+        assert platform.take_writes() == [("POST stop", {}), start]
+        off = platform.update(restored, {**healthy_inputs, "state": "stopped"})
+        platform.update(off, healthy_inputs)
+        assert platform.take_writes() == [("POST stop", {}), ("POST start", {})]
 
-    def test_a_snapshot_of_nobody_is_told(self, world: Any, inputs: Json) -> None:
-        made = world.create({**inputs, "restore_snapshot": "snap_of_nobody"})
-        assert "Snapshot not found" in made.outs["not_ready_reason"]
+    def test_an_unknown_snapshot_is_reported(self, platform: Any, inputs: Json) -> None:
+        cluster = platform.create({**inputs, "restore_snapshot": "snap_of_nobody"})
+        assert "Snapshot not found" in cluster.outs["not_ready_reason"]
 
 
 class TestDelete:
-    def test_is_confirmed_and_waited_for(self, world: Any, inputs: Json) -> None:
-        made = world.create(inputs)
-        world.writes()
-        world.delete(made)
-        assert world.writes() == [("DELETE", {"confirm_deletion": "DELETE"})]
-        assert world.objects() == world.objects("snapshots") == []
-        world.delete(made)
+    def test_delete_confirms_and_waits_for_the_deletion(self, platform: Any, inputs: Json) -> None:
+        cluster = platform.create(inputs)
+        platform.take_writes()
+        platform.delete(cluster)
+        assert platform.take_writes() == [("DELETE", {"confirm_deletion": "DELETE"})]
+        assert platform.list_objects() == platform.list_objects("snapshots") == []
+        platform.delete(cluster)
 
-    def test_with_a_final_snapshot(self, world: Any, inputs: Json) -> None:
-        made = world.create(inputs)
-        world.writes()
+    def test_delete_takes_a_final_snapshot(self, platform: Any, inputs: Json) -> None:
+        cluster = platform.create(inputs)
+        platform.take_writes()
         last = {**inputs, "final_snapshot": True, "final_snapshot_name": "the-last"}
-        made = world.update(made, last)
-        assert world.writes() == [], "it is nothing of the platform's, until the end"
-        world.delete(made)
-        ((_, body),) = world.writes()
+        cluster = platform.update(cluster, last)
+        assert platform.take_writes() == [], "it is nothing of the platform's, until the end"
+        platform.delete(cluster)
+        ((_, body),) = platform.take_writes()
         assert body["create_final_snapshot"] is True
-        assert [each["name"] for each in world.objects("snapshots")] == ["the-last"]
+        assert [found_object["name"] for found_object in platform.list_objects("snapshots")] == [
+            "the-last"
+        ]
 
-    def test_stops_it_where_the_platform_insists(self, world: Any, inputs: Json) -> None:
-        world.settings(delete_needs_stopped=True)
-        made = world.create(inputs)
-        world.writes()
-        world.delete(made)
-        assert [verb for verb, _ in world.writes()] == ["DELETE", "POST stop", "DELETE"]
-        assert world.objects() == []
-
-    def test_waits_for_a_start_first_where_the_platform_insists(
-        self, world: Any, inputs: Json
+    def test_delete_stops_the_cluster_if_the_platform_requires_it(
+        self, platform: Any, inputs: Json
     ) -> None:
-        world.settings(delete_needs_stopped=True)
-        made = world.create(inputs, timeout=60.0)
-        assert made.outs["ready"] is False
-        world.delete(made)
-        assert world.objects() == []
+        platform.change_settings(delete_needs_stopped=True)
+        cluster = platform.create(inputs)
+        platform.take_writes()
+        platform.delete(cluster)
+        assert [verb for verb, _ in platform.take_writes()] == ["DELETE", "POST stop", "DELETE"]
+        assert platform.list_objects() == []
+
+    def test_delete_waits_for_a_start_if_the_platform_requires_it(
+        self, platform: Any, inputs: Json
+    ) -> None:
+        platform.change_settings(delete_needs_stopped=True)
+        cluster = platform.create(inputs, timeout=60.0)
+        assert cluster.outs["ready"] is False
+        platform.delete(cluster)
+        assert platform.list_objects() == []
 
 
-def test_an_import_declares_what_a_person_would(world: Any, inputs: Json) -> None:
-    made = world.create({**inputs, "tags": {"a": "b"}, "template_id": "tmpl_pytorch_latest"})
-    found, outs = world.imported(made.id)
-    assert found == made.inputs
+def test_an_import_declares_the_inputs_that_a_person_would(platform: Any, inputs: Json) -> None:
+    cluster = platform.create({**inputs, "tags": {"a": "b"}, "template_id": "tmpl_pytorch_latest"})
+    imported_inputs, outs = platform.import_cluster(cluster.id)
+    assert imported_inputs == cluster.inputs
     assert outs["status"] == "running"
-    world.send("POST", f"{made.id}/stop")
-    world.advance(60)
-    assert world.imported(made.id)[0]["state"] == "stopped"
+    platform.send("POST", f"{cluster.id}/stop")
+    platform.advance(60)
+    assert platform.import_cluster(cluster.id)[0]["state"] == "stopped"
 
 
-def test_a_deadline_is_kept_and_the_rest_is_waited_for_later(world: Any, inputs: Json) -> None:
-    made = world.create(inputs, timeout=60.0)
-    assert made.outs["ready"] is False
-    assert "not done after 1m00s; last seen: starting" in made.outs["not_ready_reason"]
-    assert world.update(made).outs["ready"] is True
+def test_an_update_past_its_deadline_is_resumed_by_the_next(platform: Any, inputs: Json) -> None:
+    cluster = platform.create(inputs, timeout=60.0)
+    assert cluster.outs["ready"] is False
+    assert "not done after 1m00s; last seen: starting" in cluster.outs["not_ready_reason"]
+    assert platform.update(cluster).outs["ready"] is True

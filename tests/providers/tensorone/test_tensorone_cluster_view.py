@@ -1,4 +1,4 @@
-"""What is read of a cluster: never a change where the platform has what was declared."""
+"""Test the observed values of TensorOne clusters: declared values on the platform are no change."""
 
 from typing import Any
 
@@ -28,15 +28,15 @@ PORT = st.fixed_dictionaries(
 )
 
 
-def _key(port: Json) -> tuple[int, str]:
+def _get_port_key(port: Json) -> tuple[int, str]:
     return port["internal_port"], port.get("protocol", "tcp")
 
 
-PORTS = st.lists(PORT, max_size=4, unique_by=_key)
+PORTS = st.lists(PORT, max_size=4, unique_by=_get_port_key)
 
 
-def _has(ports: list[Json]) -> wire.Cluster:
-    """The document's cluster with these ports, each with all that the platform fills in."""
+def _build_cluster_with_ports(ports: list[Json]) -> wire.Cluster:
+    """Return the document's cluster with these ports, each as the platform completes it."""
     filled = [
         {
             "external_port": 32001 + at,
@@ -53,42 +53,47 @@ def _has(ports: list[Json]) -> wire.Cluster:
     )
 
 
-def _drifts(declared: Json, cluster: wire.Cluster) -> bool:
+def _has_drift(declared: Json, cluster: wire.Cluster) -> bool:
     observed = select_declared_fields(ClusterInputs, extract_inputs(cluster, declared), declared)
     return requires_action(compute_changes(ClusterInputs, observed, declared))
 
 
-def test_the_documents_cluster_is_as_declared() -> None:
+def test_the_documented_cluster_equals_its_declaration() -> None:
     cluster = wire.ClusterAnswer.model_validate(ANSWER).data
-    assert not _drifts(declaration(), cluster)
+    assert not _has_drift(declaration(), cluster)
     assert find_start_changes(cluster, ClusterInputs.model_validate(declaration())) == {}
     assert find_failure(cluster) is None
 
 
 @given(PORTS, st.randoms())
-def test_declared_ports_that_are_there_are_no_change_in_any_order(ports: Any, chance: Any) -> None:
+def test_existing_ports_are_no_change_in_any_order(ports: Any, chance: Any) -> None:
     actual = list(ports)
     chance.shuffle(actual)
-    assert not _drifts({**declaration(), "port_mappings": ports}, _has(actual))
+    assert not _has_drift(
+        {**declaration(), "port_mappings": ports}, _build_cluster_with_ports(actual)
+    )
 
 
 @given(PORTS, PORT)
-def test_a_port_more_or_less_is_a_change(ports: Any, other: Any) -> None:
-    kept = [port for port in ports if _key(port) != _key(other)]
-    declared = {**declaration(), "port_mappings": kept}
-    assert _drifts(declared, _has([*kept, other]))
-    assert _drifts({**declared, "port_mappings": [*kept, other]}, _has(kept))
+def test_an_added_or_removed_port_is_a_change(ports: Any, other: Any) -> None:
+    remaining_ports = [port for port in ports if _get_port_key(port) != _get_port_key(other)]
+    declared = {**declaration(), "port_mappings": remaining_ports}
+    assert _has_drift(declared, _build_cluster_with_ports([*remaining_ports, other]))
+    assert _has_drift(
+        {**declared, "port_mappings": [*remaining_ports, other]},
+        _build_cluster_with_ports(remaining_ports),
+    )
 
 
 @given(st.sampled_from(["cpu_cores", "memory_gb", "gpu_count", "storage_gb"]), st.integers(1, 2000))
-def test_what_takes_a_start_is_what_differs(name: str, value: int) -> None:
+def test_restarting_changes_are_exactly_the_fields_that_differ(name: str, value: int) -> None:
     cluster = wire.Cluster.model_validate(CLUSTER)
-    want = ClusterInputs.model_validate(declaration()).model_copy(update={name: value})
+    inputs = ClusterInputs.model_validate(declaration()).model_copy(update={name: value})
     same = CLUSTER["configuration"][name] == value
-    assert find_start_changes(cluster, want) == ({} if same else {name: value})
+    assert find_start_changes(cluster, inputs) == ({} if same else {name: value})
 
 
-def test_the_documents_outputs() -> None:
+def test_the_documented_outputs() -> None:
     cluster = wire.ClusterAnswer.model_validate(ANSWER).data
     outputs = build_outputs(cluster, None, None, None).model_dump(exclude_none=True)
     assert outputs["ssh_command"] == "ssh root@ssh-abc123.tensorone.ai"
@@ -103,13 +108,15 @@ def test_the_documents_outputs() -> None:
     assert outputs["alerts"][0]["type"] == "high_gpu_utilization"
     assert outputs["hidden_variables"] == ["WANDB_API_KEY", "HUGGINGFACE_TOKEN"]
     assert (outputs["cuda_version"], outputs["availability_zone"]) == ("11.8", "us-west-2a")
-    shown = str(outputs)
+    rendered = str(outputs)
     measured = ("87.3", "68.25", "4200", "15:42:00")
-    assert not [each for each in measured if each in shown], "what always changes is no output"
+    assert not [measurement for measurement in measured if measurement in rendered], (
+        "what always changes is no output"
+    )
     assert "ssh root" not in repr(build_outputs(cluster, None, None, None))
 
 
-def test_an_empty_answer_is_not_ready_and_nothing_else() -> None:
+def test_an_empty_answer_is_a_cluster_that_is_not_ready() -> None:
     cluster = wire.Cluster(id="c", status="error")
     assert find_failure(cluster) == "its status is error"
     assert {k: v for k, v in extract_inputs(cluster, {"name": "x"}).items() if v is not None} == {}

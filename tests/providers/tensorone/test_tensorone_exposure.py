@@ -1,4 +1,4 @@
-"""Which ports of a cluster the whole world reaches, by whatever the platform says of its rules."""
+"""Test which ports of a cluster are exposed to the internet, by the platform's rules."""
 
 from typing import Any
 
@@ -22,13 +22,13 @@ CLOSED = {"firewall_rules": [{"source": "10.0.0.0/8", "port_range": "22", "proto
         ({"source": "sg_team", "port_range": "22"}, ()),
     ],
 )
-def test_a_rule(rule: Any, ports: Any) -> None:
-    found = describe_cluster_exposure({}, {"firewall_rules": [rule, "nonsense"]})
-    assert (found.ports if found else ()) == ports
+def test_a_rule_exposes_its_port(rule: Any, ports: Any) -> None:
+    cluster_exposure = describe_cluster_exposure({}, {"firewall_rules": [rule, "nonsense"]})
+    assert (cluster_exposure.ports if cluster_exposure else ()) == ports
 
 
 @pytest.mark.parametrize(
-    ("values", "seen", "unknown"),
+    ("values", "observed", "unknown"),
     [
         ({}, {}, "once it exists"),
         ({"ssh_enabled": UNKNOWN}, {}, "once it exists"),
@@ -41,6 +41,10 @@ def test_a_rule(rule: Any, ports: Any) -> None:
         ({}, CLOSED, ""),
     ],
 )
-def test_what_cannot_be_told(values: Any, seen: Any, unknown: str) -> None:
-    found = describe_cluster_exposure(values, seen)
-    assert (found is None) if not unknown else (found is not None and unknown in found.unknown)
+def test_unreadable_rules_are_reported_as_unknown(values: Any, observed: Any, unknown: str) -> None:
+    cluster_exposure = describe_cluster_exposure(values, observed)
+    assert (
+        (cluster_exposure is None)
+        if not unknown
+        else (cluster_exposure is not None and unknown in cluster_exposure.unknown)
+    )

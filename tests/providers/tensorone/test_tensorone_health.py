@@ -1,4 +1,4 @@
-"""`require_healthy`: a cluster is ready only while the checks that it names are healthy."""
+"""Test `require_healthy`: a cluster is ready only while the named checks are healthy."""
 
 from typing import Any
 
@@ -8,42 +8,44 @@ Json = dict[str, Any]
 
 
 @pytest.fixture
-def wanted(inputs: Json) -> Json:
+def healthy_inputs(inputs: Json) -> Json:
     return {**inputs, "require_healthy": ["gpu", "network"]}
 
 
-def checks(world: Any, id_: str, **words: Any) -> None:
-    found = {f"{name}_health": word for name, word in words.items()}
-    body = {"shown": {"status_details": {"health_checks": found}}}
-    world.control("POST", f"tensorone/clusters/{id_}", body)
+def set_checks(platform: Any, id_: str, **words: Any) -> None:
+    health_words = {f"{name}_health": word for name, word in words.items()}
+    body = {"shown": {"status_details": {"health_checks": health_words}}}
+    platform.control("POST", f"tensorone/clusters/{id_}", body)
 
 
-def test_healthy_ones_are_not_waited_for_and_nothing_is_sent(world: Any, wanted: Json) -> None:
-    made = world.create(wanted)
-    assert made.outs["ready"] is True
-    ((_, body),) = world.writes()
+def test_healthy_checks_need_no_wait_and_no_request(platform: Any, healthy_inputs: Json) -> None:
+    cluster = platform.create(healthy_inputs)
+    assert cluster.outs["ready"] is True
+    ((_, body),) = platform.take_writes()
     assert "require_healthy" not in body
-    assert world.plan(world.refresh(made)) == {}
+    assert platform.plan(platform.refresh(cluster)) == {}
 
 
-def test_a_create_waits_until_they_are_healthy(world: Any, wanted: Json) -> None:
-    told: list[str] = []
+def test_a_create_waits_until_the_checks_are_healthy(platform: Any, healthy_inputs: Json) -> None:
+    messages: list[str] = []
 
-    def on_progress(text: str) -> None:
-        told.append(text)
-        (cluster,) = world.objects()
-        is_seen = "gpu_health is degraded" in text
-        checks(world, cluster["id"], gpu="healthy" if is_seen else "degraded")
+    def on_progress(message: str) -> None:
+        messages.append(message)
+        (cluster,) = platform.list_objects()
+        is_seen = "gpu_health is degraded" in message
+        set_checks(platform, cluster["id"], gpu="healthy" if is_seen else "degraded")
 
-    made = world.create(wanted, on_progress=on_progress)
-    assert made.outs["ready"] is True, made.outs["not_ready_reason"]
-    assert any(text.startswith("running; gpu_health is degraded (require_") for text in told)
+    created = platform.create(healthy_inputs, on_progress=on_progress)
+    assert created.outs["ready"] is True, created.outs["not_ready_reason"]
+    assert any(
+        message.startswith("running; gpu_health is degraded (require_") for message in messages
+    )
 
 
-def test_one_that_stays_bad_is_named_when_the_time_is_over(world: Any, wanted: Json) -> None:
-    made = world.create(wanted)
-    checks(world, made.id, network="unreachable", docker="degraded", gpu=None)
-    bad = world.update(made, {**wanted, "tags": {"a": "b"}}, timeout=600.0)
+def test_the_timeout_error_names_the_unhealthy_check(platform: Any, healthy_inputs: Json) -> None:
+    cluster = platform.create(healthy_inputs)
+    set_checks(platform, cluster.id, network="unreachable", docker="degraded", gpu=None)
+    bad = platform.update(cluster, {**healthy_inputs, "tags": {"a": "b"}}, timeout=600.0)
     assert bad.outs["ready"] is False
     reason = bad.outs["not_ready_reason"]
     assert reason.startswith("cluster train: not done after 10m")
@@ -51,45 +53,54 @@ def test_one_that_stays_bad_is_named_when_the_time_is_over(world: Any, wanted: J
         "last seen: running; gpu_health is not reported, network_health is unreachable "
         "(require_healthy)"
     )
-    assert list(world.plan(bad)) == ["ready"]
-    checks(world, made.id)
-    assert world.plan(world.update(bad)) == {}
+    assert list(platform.plan(bad)) == ["ready"]
+    set_checks(platform, cluster.id)
+    assert platform.plan(platform.update(bad)) == {}
 
 
-def test_a_refresh_sees_one_that_has_become_bad(world: Any, wanted: Json, inputs: Json) -> None:
-    made, other = world.create(wanted), world.create({**inputs, "name": "other"}, "other")
-    for each in (made, other):
-        checks(world, each.id, gpu="degraded")
-    seen = world.refresh(made)
-    assert seen.outs["not_ready_reason"] == "gpu_health is degraded (require_healthy)"
-    assert world.refresh(other).outs["ready"] is True
+def test_a_refresh_reports_a_check_that_became_unhealthy(
+    platform: Any, healthy_inputs: Json, inputs: Json
+) -> None:
+    created, other = (
+        platform.create(healthy_inputs),
+        platform.create({**inputs, "name": "other"}, "other"),
+    )
+    for cluster in (created, other):
+        set_checks(platform, cluster.id, gpu="degraded")
+    refreshed = platform.refresh(created)
+    assert refreshed.outs["not_ready_reason"] == "gpu_health is degraded (require_healthy)"
+    assert platform.refresh(other).outs["ready"] is True
 
 
-def test_a_stopped_cluster_has_no_checks(world: Any, wanted: Json) -> None:
-    made = world.create({**wanted, "state": "stopped"})
-    assert made.outs["ready"] is True
-    assert world.plan(world.refresh(made)) == {}
+def test_a_stopped_cluster_has_no_checks(platform: Any, healthy_inputs: Json) -> None:
+    cluster = platform.create({**healthy_inputs, "state": "stopped"})
+    assert cluster.outs["ready"] is True
+    assert platform.plan(platform.refresh(cluster)) == {}
 
 
-def test_a_change_of_it_alone_sends_nothing(world: Any, inputs: Json, wanted: Json) -> None:
-    made = world.create(inputs)
-    world.writes()
-    plan = world.plan(made, wanted)
+def test_a_change_of_require_healthy_sends_no_request(
+    platform: Any, inputs: Json, healthy_inputs: Json
+) -> None:
+    cluster = platform.create(inputs)
+    platform.take_writes()
+    plan = platform.plan(cluster, healthy_inputs)
     assert list(plan) == ["require_healthy"]
-    changed = world.update(made, wanted)
-    assert world.writes() == []
-    assert world.plan(changed) == {}
-    assert world.plan(changed, {**wanted, "require_healthy": ["network", "gpu"]}) == {}
+    changed = platform.update(cluster, healthy_inputs)
+    assert platform.take_writes() == []
+    assert platform.plan(changed) == {}
+    assert platform.plan(changed, {**healthy_inputs, "require_healthy": ["network", "gpu"]}) == {}
 
 
 @pytest.mark.parametrize("bad", [["gpus"], "gpu", [1], {"gpu": True}])
-def test_what_is_no_check_is_refused(world: Any, inputs: Json, bad: Any) -> None:
-    found = world.problems({**inputs, "require_healthy": bad})
-    assert any(name.startswith("require_healthy") for name in found), found
+def test_an_unknown_check_is_refused(platform: Any, inputs: Json, bad: Any) -> None:
+    reasons = platform.find_problems({**inputs, "require_healthy": bad})
+    assert any(name.startswith("require_healthy") for name in reasons), reasons
 
 
 @pytest.mark.parametrize("bad", [None, 1, {"a": 1}, "Ok"])
-def test_odd_words_spoil_no_refresh(world: Any, wanted: Json, bad: Any) -> None:
-    made = world.create(wanted)
-    checks(world, made.id, gpu=bad)
-    assert world.refresh(made).outs["ready"] is False
+def test_unknown_health_values_do_not_fail_a_refresh(
+    platform: Any, healthy_inputs: Json, bad: Any
+) -> None:
+    cluster = platform.create(healthy_inputs)
+    set_checks(platform, cluster.id, gpu=bad)
+    assert platform.refresh(cluster).outs["ready"] is False

@@ -1,4 +1,4 @@
-"""Idle by TensorOne's word: only what is told whole, of now, and without contradiction."""
+"""Test idleness by TensorOne's metrics: only complete, current and consistent ones count."""
 
 import json
 from contextlib import suppress
@@ -20,65 +20,74 @@ HOUR = 3600.0
 
 
 @pytest.fixture
-def idle(world: Any, inputs: Json) -> Any:
-    """A cluster that has had no work for ten hours."""
-    made = world.create({**inputs, "idle": IDLE})
-    world.idle(made)
-    world.advance(10 * HOUR)
-    world.writes()
-    return made
+def idle_cluster(platform: Any, inputs: Json) -> Any:
+    """Create a cluster that has had no work for ten hours."""
+    cluster = platform.create({**inputs, "idle": IDLE})
+    platform.make_idle(cluster)
+    platform.advance(10 * HOUR)
+    platform.take_writes()
+    return cluster
 
 
-def verdict(world: Any, thing: Any, idle: Json | None = None) -> Verdict:
-    idleness = read_idleness({"idle": idle or IDLE})
+def judge_idleness(platform: Any, cluster: Any, idle_cluster: Json | None = None) -> Verdict:
+    idleness = read_idleness({"idle": idle_cluster or IDLE})
     assert idleness is not None
-    with world.serving():
-        found = ClusterLifecycle.judge_idleness(Settings(), thing.id, idleness)
-    assert found is not None
-    return found
+    with platform.use_provider_context():
+        result = ClusterLifecycle.judge_idleness(Settings(), cluster.id, idleness)
+    assert result is not None
+    return result
 
 
-def shows(world: Any, thing: Any, path: str, value: Any) -> None:
-    """The answers have a value in place of what is so."""
-    shown = value
+def replace_reported_value(platform: Any, cluster: Any, path: str, value: Any) -> None:
+    """Make the platform report a value in place of the real one."""
+    nested_value = value
     for name in reversed(path.split(".")):
-        shown = {name: shown}
-    body = json.dumps({"shown": shown})
-    answer = world.http.post(f"/_emulator/tensorone/clusters/{thing.id}", content=body)
+        nested_value = {name: nested_value}
+    body = json.dumps({"shown": nested_value})
+    answer = platform.http.post(f"/_emulator/tensorone/clusters/{cluster.id}", content=body)
     answer.raise_for_status()
 
 
-def ago(world: Any, seconds: float) -> str:
-    return datetime.fromtimestamp(world.clock.now() - seconds, UTC).isoformat()
+def format_time_ago(platform: Any, seconds: float) -> str:
+    return datetime.fromtimestamp(platform.clock.now() - seconds, UTC).isoformat()
 
 
-def test_what_has_no_work_is_idle(world: Any, idle: Any) -> None:
-    found = verdict(world, idle)
-    assert found.is_idle
-    assert found.because.startswith("each GPU used below 5% for 6h, at 20")
-    assert "(of its last 6h)" in verdict(world, idle, {"below": "5%", "for": "2h"}).because
+def test_a_cluster_without_work_is_idle(platform: Any, idle_cluster: Any) -> None:
+    judgement = judge_idleness(platform, idle_cluster)
+    assert judgement.is_idle
+    assert judgement.because.startswith("each GPU used below 5% for 6h, at 20")
+    assert (
+        "(of its last 6h)"
+        in judge_idleness(platform, idle_cluster, {"below": "5%", "for": "2h"}).because
+    )
 
 
-def test_what_works_is_not(world: Any, inputs: Json) -> None:
-    made = world.create({**inputs, "idle": IDLE})
-    world.advance(10 * HOUR)
-    assert verdict(world, made) == Verdict(
+def test_a_busy_cluster_is_not_idle(platform: Any, inputs: Json) -> None:
+    cluster = platform.create({**inputs, "idle": IDLE})
+    platform.advance(10 * HOUR)
+    assert judge_idleness(platform, cluster) == Verdict(
         is_idle=False, because="used 87.3% now: one of its 4 GPUs up to 100%"
     )
 
 
-def test_what_is_idle_for_a_shorter_time_says_when(world: Any, inputs: Json) -> None:
-    made = world.create({**inputs, "idle": IDLE})
-    world.advance(10 * HOUR)
-    world.idle(made)
-    world.advance(HOUR + 100)
-    told = verdict(world, made)
-    assert not told.is_idle
-    assert "within the last 6h" in told.because
-    shows(world, made, "metrics.historical.gpu_utilization", {"avg": 0, "min": 0, "max": 0})
-    told = verdict(world, made)
-    assert not told.is_idle
-    assert told.because.startswith("idle for 1h 1m by TensorOne's count, so that it may be due at")
+def test_a_cluster_idle_for_too_short_a_time_reports_when_it_is_due(
+    platform: Any, inputs: Json
+) -> None:
+    cluster = platform.create({**inputs, "idle": IDLE})
+    platform.advance(10 * HOUR)
+    platform.make_idle(cluster)
+    platform.advance(HOUR + 100)
+    judgement = judge_idleness(platform, cluster)
+    assert not judgement.is_idle
+    assert "within the last 6h" in judgement.because
+    replace_reported_value(
+        platform, cluster, "metrics.historical.gpu_utilization", {"avg": 0, "min": 0, "max": 0}
+    )
+    judgement = judge_idleness(platform, cluster)
+    assert not judgement.is_idle
+    assert judgement.because.startswith(
+        "idle for 1h 1m by TensorOne's count, so that it may be due at"
+    )
 
 
 FIGURES = ["0", "none", False, True, -3, 400, float("nan"), float("inf"), [], {}]
@@ -92,9 +101,11 @@ MEASURED = [
 
 @pytest.mark.parametrize("path", MEASURED)
 @pytest.mark.parametrize("value", [*FIGURES, None], ids=repr)
-def test_what_is_no_measurement_is_not_idle(world: Any, idle: Any, path: str, value: Any) -> None:
-    shows(world, idle, path, value)
-    assert not verdict(world, idle).is_idle
+def test_a_value_that_is_no_measurement_is_not_idle(
+    platform: Any, idle_cluster: Any, path: str, value: Any
+) -> None:
+    replace_reported_value(platform, idle_cluster, path, value)
+    assert not judge_idleness(platform, idle_cluster).is_idle
 
 
 @pytest.mark.parametrize(
@@ -109,20 +120,22 @@ def test_what_is_no_measurement_is_not_idle(world: Any, idle: Any, path: str, va
         "metrics.historical.gpu_utilization",
     ],
 )
-def test_what_is_missing_is_not_idle(world: Any, idle: Any, path: str) -> None:
-    world.control("POST", f"tensorone/clusters/{idle.id}", {"hidden": [path]})
-    assert not verdict(world, idle).is_idle
+def test_a_missing_measurement_is_not_idle(platform: Any, idle_cluster: Any, path: str) -> None:
+    platform.control("POST", f"tensorone/clusters/{idle_cluster.id}", {"hidden": [path]})
+    assert not judge_idleness(platform, idle_cluster).is_idle
 
 
-def test_one_busy_gpu_of_many_is_work(world: Any, idle: Any) -> None:
-    """Four GPUs: a mean of 2 % may be one GPU at 8 %."""
-    shows(world, idle, "metrics.current.gpu_utilization", 2)
-    assert "one of its 4 GPUs up to 8%" in verdict(world, idle).because
-    assert verdict(world, idle, {"below": "10%", "for": "6h"}).is_idle
+def test_one_busy_gpu_of_many_is_not_idle(platform: Any, idle_cluster: Any) -> None:
+    """Of four GPUs, a mean of 2 % may be one GPU at 8 %."""
+    replace_reported_value(platform, idle_cluster, "metrics.current.gpu_utilization", 2)
+    assert "one of its 4 GPUs up to 8%" in judge_idleness(platform, idle_cluster).because
+    assert judge_idleness(platform, idle_cluster, {"below": "10%", "for": "6h"}).is_idle
     body: Json = {"shown": {"metrics": {"current": {"gpu_utilization": 2}}}}
     body["hidden"] = ["configuration.gpu_count"]
-    world.control("POST", f"tensorone/clusters/{idle.id}", body)
-    assert not verdict(world, idle, {"below": "10%", "for": "6h"}).is_idle, "there may be 8"
+    platform.control("POST", f"tensorone/clusters/{idle_cluster.id}", body)
+    assert not judge_idleness(platform, idle_cluster, {"below": "10%", "for": "6h"}).is_idle, (
+        "there may be 8"
+    )
 
 
 @pytest.mark.parametrize(
@@ -136,9 +149,11 @@ def test_one_busy_gpu_of_many_is_work(world: Any, idle: Any) -> None:
         ("status_details.last_status_change", HOUR),
     ],
 )
-def test_what_is_old_or_recent_or_to_come(world: Any, idle: Any, path: str, seconds: float) -> None:
-    shows(world, idle, path, ago(world, seconds))
-    assert not verdict(world, idle).is_idle
+def test_old_recent_and_future_measurements(
+    platform: Any, idle_cluster: Any, path: str, seconds: float
+) -> None:
+    replace_reported_value(platform, idle_cluster, path, format_time_ago(platform, seconds))
+    assert not judge_idleness(platform, idle_cluster).is_idle
 
 
 @pytest.mark.parametrize(
@@ -162,124 +177,145 @@ def test_what_is_old_or_recent_or_to_come(world: Any, idle: Any, path: str, seco
         ("status_details.last_status_change", "lately"),
     ],
 )
-def test_a_contradiction_is_not_idle(world: Any, idle: Any, path: str, value: Any) -> None:
-    shows(world, idle, path, value)
-    assert not verdict(world, idle).is_idle
+def test_contradictory_metrics_are_not_idle(
+    platform: Any, idle_cluster: Any, path: str, value: Any
+) -> None:
+    replace_reported_value(platform, idle_cluster, path, value)
+    assert not judge_idleness(platform, idle_cluster).is_idle
 
 
-def test_nobody_tells_since_when_it_runs(world: Any, idle: Any) -> None:
-    gone = ["uptime_seconds", "status_details.last_status_change"]
-    world.control("POST", f"tensorone/clusters/{idle.id}", {"hidden": gone})
-    assert verdict(world, idle).because == "the time since when it runs is unknown"
-    world.control("POST", f"tensorone/clusters/{idle.id}", {"hidden": gone[:1]})
-    assert verdict(world, idle).is_idle
+def test_an_unknown_start_time_is_not_idle(platform: Any, idle_cluster: Any) -> None:
+    removed = ["uptime_seconds", "status_details.last_status_change"]
+    platform.control("POST", f"tensorone/clusters/{idle_cluster.id}", {"hidden": removed})
+    assert (
+        judge_idleness(platform, idle_cluster).because == "the time since when it runs is unknown"
+    )
+    platform.control("POST", f"tensorone/clusters/{idle_cluster.id}", {"hidden": removed[:1]})
+    assert judge_idleness(platform, idle_cluster).is_idle
 
 
-def test_what_was_started_within_the_time_is_not_idle(world: Any, inputs: Json) -> None:
-    made = world.create({**inputs, "idle": IDLE})
-    world.idle(made)
-    world.advance(5 * HOUR)
-    assert not verdict(world, made).is_idle
+def test_a_recently_started_cluster_is_not_idle(platform: Any, inputs: Json) -> None:
+    cluster = platform.create({**inputs, "idle": IDLE})
+    platform.make_idle(cluster)
+    platform.advance(5 * HOUR)
+    assert not judge_idleness(platform, cluster).is_idle
 
 
-def stop(world: Any, thing: Any) -> Any:
-    """As `gpuform expire` does it."""
-    return world.update(thing, {**thing.inputs, "state": "stopped"})
+def stop_idle_cluster(platform: Any, cluster: Any) -> Any:
+    """Stop the cluster as `gpuform expire` does."""
+    return platform.update(cluster, {**cluster.inputs, "state": "stopped"})
 
 
-class TestStopped:
-    def test_stays_so_and_the_plan_says_why(self, world: Any, idle: Any) -> None:
-        off = stop(world, idle)
+class TestStoppedForIdleness:
+    def test_it_stays_stopped_and_the_plan_gives_the_reason(
+        self, platform: Any, idle_cluster: Any
+    ) -> None:
+        off = stop_idle_cluster(platform, idle_cluster)
         assert off.outs["status"] == "stopped"
         by = off.outs["stopped_by"]
         assert by.startswith("idleness, each GPU used below 5% for 6h up to ")
         because = f"stopped by {by}; --allow start-terminated starts it again"
-        for seen in (off, world.refresh(off)):
-            assert seen.outs["stopped_by"] == by
-            assert world.plan(seen, idle.inputs) == {"state": ("stopped", "stays", because)}
-        world.writes()
-        tagged = world.update(off, {**idle.inputs, "tags": {"seen": "yes"}})
-        assert [verb for verb, _ in world.writes()] == ["PUT"]
+        for refreshed in (off, platform.refresh(off)):
+            assert refreshed.outs["stopped_by"] == by
+            assert platform.plan(refreshed, idle_cluster.inputs) == {
+                "state": ("stopped", "stays", because)
+            }
+        platform.take_writes()
+        tagged = platform.update(off, {**idle_cluster.inputs, "tags": {"seen": "yes"}})
+        assert [verb for verb, _ in platform.take_writes()] == ["PUT"]
         assert tagged.outs["stopped_by"] == by
 
-    def test_is_started_where_that_is_allowed(
-        self, world: Any, idle: Any, monkeypatch: pytest.MonkeyPatch
+    def test_it_is_started_if_the_permission_is_given(
+        self, platform: Any, idle_cluster: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        off = stop(world, idle)
+        off = stop_idle_cluster(platform, idle_cluster)
         monkeypatch.setenv("GPUFORM_ALLOW", "start-terminated")
-        on = world.update(off, idle.inputs)
+        on = platform.update(off, idle_cluster.inputs)
         assert on.outs["status"] == "running"
         assert "stopped_by" not in on.outs
-        assert world.plan(on, idle.inputs) == {}
-        assert IdleStops.from_intents(world.intents).find(idle.id) is None
+        assert platform.plan(on, idle_cluster.inputs) == {}
+        assert IdleStops.from_intents(platform.intents).find(idle_cluster.id) is None
 
-    def test_is_started_without_idle(self, world: Any, idle: Any) -> None:
-        off = stop(world, idle)
-        free = {name: value for name, value in idle.inputs.items() if name != "idle"}
-        assert world.plan(off, free)["state"][:2] == ("stopped", "running")
-        assert world.update(off, free).outs["status"] == "running"
+    def test_it_is_started_when_idle_is_no_longer_declared(
+        self, platform: Any, idle_cluster: Any
+    ) -> None:
+        off = stop_idle_cluster(platform, idle_cluster)
+        free = {name: value for name, value in idle_cluster.inputs.items() if name != "idle"}
+        assert platform.plan(off, free)["state"][:2] == ("stopped", "running")
+        assert platform.update(off, free).outs["status"] == "running"
 
-    def test_is_known_after_a_run_that_was_killed(self, world: Any, idle: Any) -> None:
-        """The state has the outputs of before."""
-        off = stop(world, idle)
-        seen = world.refresh(idle)
-        assert seen.outs["stopped_by"] == off.outs["stopped_by"]
-        assert world.plan(seen, idle.inputs)["state"][1] == "stays"
+    def test_the_reason_survives_a_killed_run(self, platform: Any, idle_cluster: Any) -> None:
+        """The state has the outputs from before the stop."""
+        off = stop_idle_cluster(platform, idle_cluster)
+        refreshed = platform.refresh(idle_cluster)
+        assert refreshed.outs["stopped_by"] == off.outs["stopped_by"]
+        assert platform.plan(refreshed, idle_cluster.inputs)["state"][1] == "stays"
 
     @pytest.mark.parametrize(("drop", "status"), [("after", "stopped"), ("before", "running")])
-    def test_an_answer_to_the_stop_that_is_lost(
-        self, world: Any, idle: Any, drop: str, status: str
+    def test_a_lost_answer_to_the_stop_is_recovered(
+        self, platform: Any, idle_cluster: Any, drop: str, status: str
     ) -> None:
-        """The next one goes on, and knows who has stopped it."""
-        world.fault("POST", "/stop$", drop=drop, count=None)
+        """The next run continues, and knows who stopped the cluster."""
+        platform.add_fault("POST", "/stop$", drop=drop, count=None)
         with suppress(GpuformError):
-            stop(world, idle)
-        world.heal()
-        world.advance(60)
-        seen = world.refresh(idle)
-        assert seen.outs["status"] == status
+            stop_idle_cluster(platform, idle_cluster)
+        platform.remove_faults()
+        platform.advance(60)
+        refreshed = platform.refresh(idle_cluster)
+        assert refreshed.outs["status"] == status
         if status == "running":
-            assert "stopped_by" not in seen.outs
-            assert verdict(world, seen).is_idle
-            seen = stop(world, seen)
-        assert seen.outs["stopped_by"].startswith("idleness, ")
-        assert world.plan(seen, idle.inputs)["state"][1] == "stays"
+            assert "stopped_by" not in refreshed.outs
+            assert judge_idleness(platform, refreshed).is_idle
+            refreshed = stop_idle_cluster(platform, refreshed)
+        assert refreshed.outs["stopped_by"].startswith("idleness, ")
+        assert platform.plan(refreshed, idle_cluster.inputs)["state"][1] == "stays"
 
-    def test_is_forgotten_with_the_cluster(self, world: Any, idle: Any) -> None:
-        off = stop(world, idle)
-        assert IdleStops.from_intents(world.intents).find(idle.id) is not None
-        world.delete(off)
-        assert IdleStops.from_intents(world.intents).find(idle.id) is None
+    def test_the_reason_is_forgotten_with_the_cluster(
+        self, platform: Any, idle_cluster: Any
+    ) -> None:
+        off = stop_idle_cluster(platform, idle_cluster)
+        assert IdleStops.from_intents(platform.intents).find(idle_cluster.id) is not None
+        platform.delete(off)
+        assert IdleStops.from_intents(platform.intents).find(idle_cluster.id) is None
 
-    def test_a_change_that_takes_a_start_starts_it(self, world: Any, idle: Any) -> None:
-        changed = world.update(stop(world, idle), {**idle.inputs, "gpu_count": 2})
+    def test_a_restarting_change_starts_it(self, platform: Any, idle_cluster: Any) -> None:
+        changed = platform.update(
+            stop_idle_cluster(platform, idle_cluster), {**idle_cluster.inputs, "gpu_count": 2}
+        )
         assert changed.outs["status"] == "running"
         assert "stopped_by" not in changed.outs
 
-    def test_a_stop_by_hand_is_not_taken_for_it(self, world: Any, idle: Any) -> None:
-        world.send("POST", f"{idle.id}/stop")
-        world.advance(60)
-        seen = world.refresh(idle)
-        assert seen.outs.get("stopped_by") is None
-        assert world.plan(seen, idle.inputs)["state"][1] == "running"
+    def test_a_manual_stop_is_not_taken_for_it(self, platform: Any, idle_cluster: Any) -> None:
+        platform.send("POST", f"{idle_cluster.id}/stop")
+        platform.advance(60)
+        refreshed = platform.refresh(idle_cluster)
+        assert refreshed.outs.get("stopped_by") is None
+        assert platform.plan(refreshed, idle_cluster.inputs)["state"][1] == "running"
 
-    def test_nor_is_one_after_somebody_has_started_it(self, world: Any, idle: Any) -> None:
-        off = stop(world, idle)
-        world.advance(60)
-        world.send("POST", f"{idle.id}/start")
-        world.advance(5 * HOUR)
-        on = world.refresh(off)
+    def test_a_manual_stop_after_a_manual_start_is_not_taken_for_it(
+        self, platform: Any, idle_cluster: Any
+    ) -> None:
+        off = stop_idle_cluster(platform, idle_cluster)
+        platform.advance(60)
+        platform.send("POST", f"{idle_cluster.id}/start")
+        platform.advance(5 * HOUR)
+        on = platform.refresh(off)
         assert on.outs.get("stopped_by") is None
-        world.send("POST", f"{idle.id}/stop")
-        world.advance(60)
-        assert world.refresh(on).outs.get("stopped_by") is None
+        platform.send("POST", f"{idle_cluster.id}/stop")
+        platform.advance(60)
+        assert platform.refresh(on).outs.get("stopped_by") is None
 
 
 @pytest.mark.parametrize("value", ["0", True, -3, 400, float("nan")], ids=repr)
-def test_the_use_that_a_plan_tells_is_measured_too(world: Any, idle: Any, value: Any) -> None:
-    shows(world, idle, "metrics.current.gpu_utilization", value)
-    with world.serving(), pytest.raises(Exception, match="reports no use of its GPUs"):
-        ClusterLifecycle.measure_gpu_usage(Settings(), idle.id)
+def test_the_utilization_in_a_plan_is_measured_too(
+    platform: Any, idle_cluster: Any, value: Any
+) -> None:
+    replace_reported_value(platform, idle_cluster, "metrics.current.gpu_utilization", value)
+    with (
+        platform.use_provider_context(),
+        pytest.raises(Exception, match="reports no use of its GPUs"),
+    ):
+        ClusterLifecycle.measure_gpu_usage(Settings(), idle_cluster.id)
 
 
 @pytest.mark.parametrize(
@@ -303,5 +339,7 @@ def test_the_use_that_a_plan_tells_is_measured_too(world: Any, idle: Any, value:
         ),
     ],
 )
-def test_what_cannot_be_declared(world: Any, inputs: Json, more: Json, path: str) -> None:
-    assert list(world.problems({**inputs, **more})) == [path]
+def test_invalid_idle_inputs_are_refused(
+    platform: Any, inputs: Json, more: Json, path: str
+) -> None:
+    assert list(platform.find_problems({**inputs, **more})) == [path]

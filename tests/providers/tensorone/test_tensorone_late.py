@@ -1,4 +1,4 @@
-"""A platform that answers a create before lists and lookups show the cluster: one is made."""
+"""Test a platform that answers a create before it shows the cluster: one cluster is created."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,8 +14,8 @@ Json = dict[str, Any]
 
 
 @pytest.fixture
-def late(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """Clusters are shown so many seconds after their create, and none until a second moment."""
+def delay_visibility(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Show clusters only some seconds after their create, and hide them from a second moment on."""
     seconds = [8.0]
     shown_at: dict[str, float] = {}
     create, listed, cluster = (
@@ -25,16 +25,20 @@ def late(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     )
 
     def create_late(self: TensorOneClient, body: Any) -> Any:
-        made = create(self, body)
-        shown_at[made.id] = get_current_context().clock.now() + seconds[0]
-        return made
+        created = create(self, body)
+        shown_at[created.id] = get_current_context().clock.now() + seconds[0]
+        return created
 
     def is_shown(id_: str) -> bool:
         return get_current_context().clock.now() >= max(shown_at.get(id_, 0.0), *seconds[1:], 0.0)
 
     def list_shown(self: TensorOneClient) -> tuple[Sequence[ClusterReading], float | None]:
-        found, as_of = listed(self)
-        return [each for each in found if is_shown(each.cluster.id)], as_of
+        listed_clusters, as_of = listed(self)
+        return [
+            listed_cluster
+            for listed_cluster in listed_clusters
+            if is_shown(listed_cluster.cluster.id)
+        ], as_of
 
     def show(self: TensorOneClient, id_: str, metrics_window: str = "") -> ClusterReading:
         if not is_shown(id_):
@@ -48,81 +52,83 @@ def late(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 @pytest.mark.parametrize("seconds", [8.0, 50.0])
-def test_the_first_up_makes_one_cluster_and_knows_it(
-    world: Any, inputs: Json, late: list[float], seconds: float
+def test_the_first_up_creates_one_cluster_and_records_it(
+    platform: Any, inputs: Json, delay_visibility: list[float], seconds: float
 ) -> None:
-    late[0] = seconds
-    thing = world.create(inputs)
-    assert thing.outs["ready"] is True
-    assert [each.id for each in creates(world)] == [thing.id]
+    delay_visibility[0] = seconds
+    cluster = platform.create(inputs)
+    assert cluster.outs["ready"] is True
+    assert [create.id for create in list_clusters(platform)] == [cluster.id]
 
 
-def test_a_run_that_ends_before_the_cluster_shows_is_continued(
-    world: Any, inputs: Json, late: list[float]
+def test_a_run_that_ends_before_the_cluster_is_visible_is_resumed(
+    platform: Any, inputs: Json, delay_visibility: list[float]
 ) -> None:
     with pytest.raises(GpuformError):
-        world.create(inputs, timeout=5)
-    assert len(world.intents.list_all()) == 1
-    thing = world.create(inputs)
-    assert thing.outs["ready"] is True
-    assert [each.id for each in creates(world)] == [thing.id]
+        platform.create(inputs, timeout=5)
+    assert len(platform.intents.list_all()) == 1
+    cluster = platform.create(inputs)
+    assert cluster.outs["ready"] is True
+    assert [create.id for create in list_clusters(platform)] == [cluster.id]
 
 
-def creates(world: Any) -> list[Any]:
-    """The clusters that there are."""
-    return [each.cluster for each in world.client.list_clusters()]
+def list_clusters(platform: Any) -> list[Any]:
+    """Return the clusters that exist."""
+    return [cluster.cluster for cluster in platform.client.list_clusters()]
 
 
-class TestHiddenForAMoment:
-    """A replica that lags behind shows neither in its list nor alone what exists."""
-
-    @pytest.fixture
-    def cluster(self, world: Any, inputs: Json, late: list[float]) -> Any:
-        late[0] = 0.0
-        return world.create(inputs)
+class TestTemporarilyHidden:
+    """A lagging replica omits an existing object from its lists and lookups."""
 
     @pytest.fixture
-    def hide(self, world: Any, cluster: Any, late: list[float]) -> Any:
-        """Hide the cluster for so many seconds from now."""
+    def cluster(self, platform: Any, inputs: Json, delay_visibility: list[float]) -> Any:
+        delay_visibility[0] = 0.0
+        return platform.create(inputs)
+
+    @pytest.fixture
+    def hide(self, platform: Any, cluster: Any, delay_visibility: list[float]) -> Any:
+        """Hide the cluster for the given seconds from now."""
 
         def hide(seconds: float) -> None:
-            late.append(world.clock.now() + seconds)
+            delay_visibility.append(platform.clock.now() + seconds)
 
         return hide
 
-    def test_a_refresh_keeps_it(self, world: Any, cluster: Any, hide: Any) -> None:
+    def test_a_refresh_keeps_it(self, platform: Any, cluster: Any, hide: Any) -> None:
         hide(50.0)
-        refreshed = world.refresh(cluster)
+        refreshed = platform.refresh(cluster)
         assert refreshed is not None
         assert refreshed.outs["ready"] is True
 
-    def test_a_destroy_deletes_it(self, world: Any, cluster: Any, hide: Any) -> None:
+    def test_a_destroy_deletes_it(self, platform: Any, cluster: Any, hide: Any) -> None:
         hide(50.0)
-        world.delete(cluster)
-        world.clock.sleep(60, get_current_context().cancelled)
-        assert creates(world) == []
+        platform.delete(cluster)
+        platform.clock.sleep(60, get_current_context().cancelled)
+        assert list_clusters(platform) == []
 
-    def test_a_destroy_without_the_time_to_look_again_fails(
-        self, world: Any, cluster: Any, hide: Any
+    def test_a_destroy_without_time_for_another_look_fails(
+        self, platform: Any, cluster: Any, hide: Any
     ) -> None:
         hide(50.0)
         with pytest.raises(NotEnoughEvidence, match="cannot forget an object"):
-            world.delete(cluster, timeout=5)
+            platform.delete(cluster, timeout=5)
 
-    def test_a_preview_waits_for_nothing(self, world: Any, cluster: Any, hide: Any) -> None:
+    def test_a_preview_does_not_wait(self, platform: Any, cluster: Any, hide: Any) -> None:
         hide(50.0)
-        began = world.clock.now()
-        assert world.refresh(cluster, preview=True) is None
-        assert world.clock.now() == began
+        began = platform.clock.now()
+        assert platform.refresh(cluster, preview=True) is None
+        assert platform.clock.now() == began
 
-    def test_what_does_not_come_back_is_gone(self, world: Any, cluster: Any, hide: Any) -> None:
-        hide(100_000.0)
-        began = world.clock.now()
-        assert world.refresh(cluster) is None
-        assert 60 <= world.clock.now() - began < 70
-
-    def test_what_the_platform_has_accepted_to_delete_is_gone_at_once(
-        self, world: Any, cluster: Any
+    def test_a_cluster_that_stays_hidden_is_gone(
+        self, platform: Any, cluster: Any, hide: Any
     ) -> None:
-        world.delete(cluster)
-        assert not any("looking again" in each for each in world.told)
+        hide(100_000.0)
+        began = platform.clock.now()
+        assert platform.refresh(cluster) is None
+        assert 60 <= platform.clock.now() - began < 70
+
+    def test_a_cluster_with_an_accepted_deletion_is_gone_at_once(
+        self, platform: Any, cluster: Any
+    ) -> None:
+        platform.delete(cluster)
+        assert not any("looking again" in message for message in platform.messages)

@@ -1,4 +1,4 @@
-"""The platform's rate limits: kept where they are known, waited out where they are met."""
+"""Test the platform's rate limits: respected where known, waited for where they are met."""
 
 import email.utils
 from collections import Counter
@@ -28,8 +28,8 @@ TEN = range(10)
 HOUR = 3600
 
 
-class Limited:
-    """A platform that takes `limit` reads an hour, on the clock of the call."""
+class RateLimitedPlatform:
+    """Accept `limit` reads an hour, on the clock of the call."""
 
     def __init__(self, clock: Any, limit: int, *, ahead: float = 0.0, tells: bool = True) -> None:
         self.clock, self.limit, self.ahead, self.tells = clock, limit, ahead, tells
@@ -51,22 +51,22 @@ class Limited:
             wait = {"Retry-After": str(int(reset - now) + 1)}
             return httpx.Response(429, json={}, headers={**headers, **wait})
         self.taken[window] += 1
-        left = self.limit - self.taken[window]
-        told = {**headers, "X-RateLimit-Remaining": str(left)} if self.tells else {}
-        return httpx.Response(200, json={"data": {"id": "c"}}, headers=told)
+        remaining = self.limit - self.taken[window]
+        answer_headers = {**headers, "X-RateLimit-Remaining": str(remaining)} if self.tells else {}
+        return httpx.Response(200, json={"data": {"id": "c"}}, headers=answer_headers)
 
 
-def client_of(platform: Limited) -> TensorOneClient:
+def build_client(platform: RateLimitedPlatform) -> TensorOneClient:
     return TensorOneClient("http://t.test/v1", "key", httpx.MockTransport(platform))
 
 
 @pytest.mark.parametrize("ahead", [0.0, 7200.0, -7200.0])
-def test_nothing_is_sent_that_would_be_refused(
+def test_no_request_is_sent_that_would_be_refused(
     clock: Any, call: ProviderContext, ahead: float
 ) -> None:
-    """Also where the platform's clock differs from ours."""
-    platform = Limited(clock, 5, ahead=ahead)
-    client = client_of(platform)
+    """The platform's clock may differ from ours."""
+    platform = RateLimitedPlatform(clock, 5, ahead=ahead)
+    client = build_client(platform)
     with use_context(call):
         for _ in range(12):
             client.get_cluster("c")
@@ -74,19 +74,21 @@ def test_nothing_is_sent_that_would_be_refused(
     assert sorted(platform.taken.values()) == [2, 5, 5]
 
 
-def test_a_refusal_says_how_long_to_wait(clock: Any, call: ProviderContext) -> None:
-    """Where answers tell nothing else."""
-    platform = Limited(clock, 5, tells=False)
-    client = client_of(platform)
+def test_a_refusal_states_the_wait(clock: Any, call: ProviderContext) -> None:
+    """No other answer states the limits."""
+    platform = RateLimitedPlatform(clock, 5, tells=False)
+    client = build_client(platform)
     with use_context(call):
         for _ in range(12):
             client.get_cluster("c")
     assert platform.refused == 2
 
 
-def test_what_would_take_too_long_is_told_and_not_sent(clock: Any, call: ProviderContext) -> None:
-    platform = Limited(clock, 1)
-    client = client_of(platform)
+def test_a_request_beyond_the_deadline_is_reported_and_not_sent(
+    clock: Any, call: ProviderContext
+) -> None:
+    platform = RateLimitedPlatform(clock, 1)
+    client = build_client(platform)
     call.start_deadline(60)
     with use_context(call):
         client.get_cluster("c")
@@ -98,9 +100,9 @@ def test_what_would_take_too_long_is_told_and_not_sent(clock: Any, call: Provide
     assert sum(platform.taken.values()) == 1
 
 
-def test_limits_of_one_kind_do_not_hold_another(clock: Any, call: ProviderContext) -> None:
-    platform = Limited(clock, 1)
-    client = client_of(platform)
+def test_the_limit_of_one_kind_does_not_delay_another(clock: Any, call: ProviderContext) -> None:
+    platform = RateLimitedPlatform(clock, 1)
+    client = build_client(platform)
     with use_context(call):
         client.get_cluster("c")
         platform.taken.clear()
@@ -120,7 +122,7 @@ def test_limits_of_one_kind_do_not_hold_another(clock: Any, call: ProviderContex
         ("DELETE", "/v1/clusters/c", "DELETE"),
     ],
 )
-def test_kinds(method: str, path: str, kind: str) -> None:
+def test_requests_are_counted_by_kind(method: str, path: str, kind: str) -> None:
     assert get_request_kind(method, path) == kind
 
 
@@ -133,7 +135,7 @@ def test_kinds(method: str, path: str, kind: str) -> None:
         {"X-RateLimit-Limit": "5", "X-RateLimit-Remaining": "-1", "X-RateLimit-Reset": "soon"},
     ],
 )
-def test_headers_that_tell_nothing_hold_nothing(
+def test_unreadable_headers_delay_no_request(
     call: ProviderContext, headers: dict[str, str]
 ) -> None:
     answer = httpx.Response(200, json={"data": {"id": "c"}}, headers=headers)
@@ -143,47 +145,50 @@ def test_headers_that_tell_nothing_hold_nothing(
             assert client.get_cluster("c").cluster.id == "c"
 
 
-def _told(
-    pace: RateLimits, call: ProviderContext, left: int, seconds: float, limit: int = 100
+def _record_headers(
+    rate_limits: RateLimits, call: ProviderContext, remaining: int, seconds: float, limit: int = 100
 ) -> None:
     now = call.clock.now()
     headers = {
         "X-RateLimit-Limit": str(limit),
-        "X-RateLimit-Remaining": str(left),
+        "X-RateLimit-Remaining": str(remaining),
         "X-RateLimit-Reset": str(int(now + seconds)),
     }
     request = httpx.Request("GET", "http://t.test/v1/clusters")
     with use_context(call):
-        pace.record_answer(httpx.Response(200, headers=headers, request=request))
+        rate_limits.record_answer(httpx.Response(200, headers=headers, request=request))
 
 
 @pytest.mark.parametrize(
-    ("left", "seconds", "spacing"), [(100, 3600, 0), (50, 3600, 0), (30, 3600, 120), (0, 600, 600)]
+    ("remaining", "seconds", "spacing"),
+    [(100, 3600, 0), (50, 3600, 0), (30, 3600, 120), (0, 600, 600)],
 )
-def test_looks_get_rarer_when_half_of_the_reads_are_used(
-    call: ProviderContext, left: int, seconds: float, spacing: float
+def test_polls_get_less_frequent_when_half_of_the_reads_are_used(
+    call: ProviderContext, remaining: int, seconds: float, spacing: float
 ) -> None:
-    pace = RateLimits()
-    _told(pace, call, left, seconds)
+    rate_limits = RateLimits()
+    _record_headers(rate_limits, call, remaining, seconds)
     now = call.clock.now()
-    assert pace.compute_read_spacing(now) == spacing
-    assert pace.compute_read_spacing(now + seconds) == 0
+    assert rate_limits.compute_read_spacing(now) == spacing
+    assert rate_limits.compute_read_spacing(now + seconds) == 0
 
 
 @given(
     moments=st.lists(st.floats(0, 10_000), min_size=1, max_size=8),
     waited=st.floats(0, 7200),
-    left=st.integers(0, 100),
+    remaining=st.integers(0, 100),
 )
-def test_a_beat_is_one_for_all(moments: list[float], waited: float, left: int) -> None:
-    """Whoever asks between two beats waits for the same one, however few reads are left."""
-    clock = Still(1_000_000.0)
+def test_all_readers_wait_for_the_same_poll_time(
+    moments: list[float], waited: float, remaining: int
+) -> None:
+    """Readers between two poll times wait for the same one, however few reads remain."""
+    clock = StoppedClock(1_000_000.0)
     call = ProviderContext(clock=clock)
-    pace = RateLimits()
-    _told(pace, call, left, 20_000)
-    rhythm = RateLimitedPollSchedule(60.0, pace)
+    rate_limits = RateLimits()
+    _record_headers(rate_limits, call, remaining, 20_000)
+    rhythm = RateLimitedPollSchedule(60.0, rate_limits)
     first = rhythm.compute_delay(clock.time)
-    assert first >= min(60.0, pace.compute_read_spacing(clock.time))
+    assert first >= min(60.0, rate_limits.compute_read_spacing(clock.time))
     for moment in sorted(moments):
         now = clock.time + moment
         pause = rhythm.compute_delay(now, waited)
@@ -193,7 +198,7 @@ def test_a_beat_is_one_for_all(moments: list[float], waited: float, left: int) -
         assert abs(beats - round(beats)) < 1e-6
 
 
-class Still:
+class StoppedClock:
     def __init__(self, time: float) -> None:
         self.time = time
 
@@ -205,69 +210,87 @@ class Still:
 
 
 class TestAFreeKey:
-    """100 reads and 20 writes an hour, for ten clusters."""
+    """Test a key with 100 reads and 20 writes an hour on ten clusters."""
 
     @pytest.fixture
-    def free(self, world: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    def free(self, platform: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setenv("TENSORONE_API_KEY", FREE_KEY)
-        return world
+        return platform
 
-    def _all(self, free: Any, work: Callable[[int, Lockstep], Any]) -> list[Any]:
-        """All ten at once: the time of one's waiting is not added to another's."""
+    def _run_for_all(self, free: Any, work: Callable[[int, Lockstep], Any]) -> list[Any]:
+        """Run the work for all ten at once, so that waits are not added up."""
 
         def move(time: float) -> None:
             free.control("POST", "clock", {"until": time})
 
         clock = Lockstep(free.clock.now(), len(TEN), move)
 
-        def one(number: int) -> Any:
+        def run_one(number: int) -> Any:
             try:
                 return work(number, clock)
             finally:
                 clock.leave()
 
         with ThreadPoolExecutor(len(TEN)) as pool:
-            return list(pool.map(one, TEN))
+            return list(pool.map(run_one, TEN))
 
-    def _made(self, free: Any, inputs: Json) -> list[Any]:
+    def _create_all(self, free: Any, inputs: Json) -> list[Any]:
         named = [{**inputs, "name": f"train-{number}"} for number in TEN]
-        made = self._all(free, lambda n, clock: free.create(named[n], str(n), clock=clock))
-        assert all(each.outs["ready"] for each in made)
-        return made
+        created = self._run_for_all(
+            free, lambda n, clock: free.create(named[n], str(n), clock=clock)
+        )
+        assert all(created_cluster.outs["ready"] for created_cluster in created)
+        return created
 
-    def test_makes_ten_clusters_with_a_quarter_of_its_reads(self, free: Any, inputs: Json) -> None:
-        self._made(free, inputs)
-        statuses = Counter((each["method"], each["status"]) for each in free.requests())
+    def test_ten_creates_use_a_quarter_of_the_reads(self, free: Any, inputs: Json) -> None:
+        self._create_all(free, inputs)
+        statuses = Counter(
+            (request["method"], request["status"]) for request in free.list_requests()
+        )
         assert statuses["POST", 201] == 10
         assert set(statuses) == {("POST", 201), ("GET", 200)}
         assert statuses["GET", 200] <= 40
 
-    def test_lives_a_whole_life(self, free: Any, inputs: Json) -> None:
-        """30 writes and more: what is not left in this hour is sent in the next."""
+    def test_create_update_and_delete_of_ten_clusters_wait_for_the_next_hour(
+        self, free: Any, inputs: Json
+    ) -> None:
+        """Over 30 writes: the ones that exceed this hour's limit are sent in the next."""
         began = free.control("GET", "clock")["now"]
-        made = self._made(free, inputs)
-        assert [free.plan(each) for each in made] == [{}] * 10
-        wanted = [{**each.inputs, "tags": {"a": "b"}} for each in made]
-        changed = self._all(free, lambda n, clock: free.update(made[n], wanted[n], clock=clock))
-        assert all(each.outs["ready"] for each in changed)
-        assert [free.plan(free.refresh(each)) for each in changed] == [{}] * 10
-        self._all(free, lambda n, clock: free.delete(changed[n], clock=clock))
-        assert free.objects() == []
+        created = self._create_all(free, inputs)
+        assert [free.plan(created_cluster) for created_cluster in created] == [{}] * 10
+        healthy_inputs = [
+            {**created_cluster.inputs, "tags": {"a": "b"}} for created_cluster in created
+        ]
+        changed = self._run_for_all(
+            free, lambda n, clock: free.update(created[n], healthy_inputs[n], clock=clock)
+        )
+        assert all(created_cluster.outs["ready"] for created_cluster in changed)
+        assert [free.plan(free.refresh(created_cluster)) for created_cluster in changed] == [
+            {}
+        ] * 10
+        self._run_for_all(free, lambda n, clock: free.delete(changed[n], clock=clock))
+        assert free.list_objects() == []
         took = free.control("GET", "clock")["now"] - began
         assert took < 2 * HOUR
-        refused = [each for each in free.requests() if each["status"] == 429]
-        assert {each["method"] for each in refused} == {"DELETE"}
+        refused = [
+            created_cluster
+            for created_cluster in free.list_requests()
+            if created_cluster["status"] == 429
+        ]
+        assert {created_cluster["method"] for created_cluster in refused} == {"DELETE"}
         # Ten deletes may be on their way before one answer tells that no write is left: now, and
         # again when the first of the writes are free.
-        waves = Counter(each["time"] for each in refused)
+        waves = Counter(created_cluster["time"] for created_cluster in refused)
         assert len(waves) <= 2
         assert max(waves.values()) <= 10
 
-    def test_is_told_what_it_waits_for(self, free: Any, inputs: Json) -> None:
-        made = free.create(inputs)
+    def test_waits_for_a_limit_are_reported(self, free: Any, inputs: Json) -> None:
+        created = free.create(inputs)
         headers = {"Authorization": f"Bearer {FREE_KEY}"}
         for _ in range(120):
             free.http.get("/tensorone/v1/clusters", headers=headers)
-        free.told.clear()
-        assert free.refresh(made).outs["ready"] is True
-        assert any("the limit of GET requests is reached; waiting" in each for each in free.told)
+        free.messages.clear()
+        assert free.refresh(created).outs["ready"] is True
+        assert any(
+            "the limit of GET requests is reached; waiting" in message for message in free.messages
+        )

@@ -1,4 +1,4 @@
-"""What a program finds of a TensorOne account, through the emulator."""
+"""Test the lookups of a TensorOne account for programs, through the emulator."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,58 +13,61 @@ Json = dict[str, Any]
 
 
 @pytest.fixture
-def made(world: Any, inputs: Json) -> Iterator[Json]:
-    """Two clusters by name."""
+def cluster_ids(platform: Any, inputs: Json) -> Iterator[Json]:
+    """Create two clusters, and return them by name."""
     template = {"template_id": "tmpl_pytorch_latest"}
     secret = {"environment_variables": {"WANDB_API_KEY": "w-123", "MODE": "m-456"}}
-    found = {"train": world.create({**inputs, **template, **secret})}
-    found["eval"] = world.create({**inputs, "name": "eval", "region": "us-east-1"}, "eval")
+    result = {"train": platform.create({**inputs, **template, **secret})}
+    result["eval"] = platform.create({**inputs, "name": "eval", "region": "us-east-1"}, "eval")
     with use_lookup_settings(Settings()):
-        yield found
+        yield result
 
 
-def names(**wanted: str) -> list[str]:
-    return [each.name for each in clusters(**wanted)]
+def list_names(**healthy_inputs: str) -> list[str]:
+    return [cluster.name for cluster in clusters(**healthy_inputs)]
 
 
-def test_clusters_by_what_they_have(made: Json) -> None:
-    assert names() == ["eval", "train"]
-    assert names(name="eval") == ["eval"]
-    assert names(region="us-west-2", status="running") == ["train"]
-    assert names(template_id="tmpl_pytorch_latest", gpu_type="A100") == ["train"]
-    assert names(project_id="proj_other") == []
+def test_clusters_are_found_by_their_fields(cluster_ids: Json) -> None:
+    assert list_names() == ["eval", "train"]
+    assert list_names(name="eval") == ["eval"]
+    assert list_names(region="us-west-2", status="running") == ["train"]
+    assert list_names(template_id="tmpl_pytorch_latest", gpu_type="A100") == ["train"]
+    assert list_names(project_id="proj_other") == []
 
 
-def test_nothing_secret_is_given_out(made: Json) -> None:
-    found = clusters()
-    assert [each.environment.variables for each in found] == [{}, {}]
-    assert [each.network.ssh_connection.connection_string for each in found] == [None, None]
+def test_lookups_return_no_secret(cluster_ids: Json) -> None:
+    result = clusters()
+    assert [cluster.environment.variables for cluster in result] == [{}, {}]
+    assert [cluster.network.ssh_connection.connection_string for cluster in result] == [None, None]
 
 
-def test_templates_and_projects_are_those_of_clusters(made: Json) -> None:
+def test_templates_and_projects_come_from_the_clusters(cluster_ids: Json) -> None:
     (template,) = templates()
     assert (template.template_id, template.template_version) == ("tmpl_pytorch_latest", "v2.1.0")
-    assert template.cluster_ids == (made["train"].id,)
+    assert template.cluster_ids == (cluster_ids["train"].id,)
     (project,) = projects()
     assert (project.project_name, project.owner_email) == (
         "ML Research Team",
         "researcher@company.com",
     )
-    assert project.cluster_ids == tuple(sorted(each.id for each in made.values()))
+    assert project.cluster_ids == tuple(sorted(cluster.id for cluster in cluster_ids.values()))
 
 
-def test_metrics_of_now_and_of_a_window(made: Json) -> None:
-    found = metrics(made["train"].id, "24h")
-    assert found.metrics.current.temperature_celsius == 72.5
-    assert found.metrics.historical.window == "24h"
-    assert found.metrics.historical.gpu_utilization.trend == "increasing"
-    assert found.metrics.historical.cost_efficiency.utilization_score == 85.2
-    assert found.cost.cost_breakdown.gpu_cost == 6.8
-    assert {each.mount_path: each.used_gb for each in found.volumes} == {"/": 45, "/data": 230}
+def test_metrics_are_current_or_of_a_window(cluster_ids: Json) -> None:
+    result = metrics(cluster_ids["train"].id, "24h")
+    assert result.metrics.current.temperature_celsius == 72.5
+    assert result.metrics.historical.window == "24h"
+    assert result.metrics.historical.gpu_utilization.trend == "increasing"
+    assert result.metrics.historical.cost_efficiency.utilization_score == 85.2
+    assert result.cost.cost_breakdown.gpu_cost == 6.8
+    assert {volume.mount_path: volume.used_gb for volume in result.volumes} == {
+        "/": 45,
+        "/data": 230,
+    }
 
 
-def test_what_cannot_be_asked_for_is_an_error(made: Json) -> None:
+def test_an_invalid_query_is_an_error(cluster_ids: Json) -> None:
     with pytest.raises(GpuformError, match="'2h' is not a window: use one of 1h, 6h, 24h, 7d"):
-        metrics(made["train"].id, "2h")
+        metrics(cluster_ids["train"].id, "2h")
     with pytest.raises(NotFound):
         metrics("cluster_000000000000")

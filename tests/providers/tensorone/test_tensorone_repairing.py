@@ -1,4 +1,4 @@
-"""A broken cluster is restarted: when, under no work, and once."""
+"""Test restarts of broken clusters: when they happen, and that each fault has only one."""
 
 from typing import Any
 
@@ -17,131 +17,137 @@ UNKNOWN_USE = "TensorOne does not report the use of its GPUs"
 
 
 class Killed(BaseException):
-    """The process died here."""
+    """The process is killed here."""
 
 
 @pytest.fixture(autouse=True)
-def _no_wishes(monkeypatch: pytest.MonkeyPatch) -> None:
+def _without_requested_repairs(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (VARIABLE, REPAIR_VARIABLE, REVIEWED_VARIABLE):
         monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture
-def cluster(world: Any, inputs: Json) -> Any:
-    made = world.create({**inputs, "repair": {"approve": "automatic"}})
-    world.idle(made)
-    world.writes()
-    return made
+def cluster(platform: Any, inputs: Json) -> Any:
+    created = platform.create({**inputs, "repair": {"approve": "automatic"}})
+    platform.make_idle(created)
+    platform.take_writes()
+    return created
 
 
-def show(world: Any, thing: Any, health: str | None, **metrics: Any) -> None:
-    found: Json = {}
+def set_health(platform: Any, cluster: Any, health: str | None, **metrics: Any) -> None:
+    metrics_by_name: Json = {}
     if health is not None:
-        found["status_details"] = {"health_checks": {"gpu_health": health}}
+        metrics_by_name["status_details"] = {"health_checks": {"gpu_health": health}}
     if metrics:
-        found["metrics"] = {"current": metrics}
-    world.control("POST", f"tensorone/clusters/{thing.id}", {"shown": found})
+        metrics_by_name["metrics"] = {"current": metrics}
+    platform.control("POST", f"tensorone/clusters/{cluster.id}", {"shown": metrics_by_name})
 
 
-def degraded(world: Any, thing: Any, **metrics: Any) -> Any:
-    show(world, thing, "degraded", **metrics)
-    return world.refresh(thing)
+def degrade_cluster(platform: Any, degraded_cluster: Any, **metrics: Any) -> Any:
+    set_health(platform, degraded_cluster, "degraded", **metrics)
+    return platform.refresh(degraded_cluster)
 
 
-def fail(world: Any, thing: Any) -> Any:
-    """It is started again by somebody, and does not come up."""
-    world.send("POST", f"{thing.id}/stop", {})
-    world.advance(3600)
-    world.fault("POST", "/start$", failing="train")
-    world.send("POST", f"{thing.id}/start", {})
-    world.heal()
-    world.advance(3600)
-    world.writes()
-    return world.refresh(thing)
+def fail_cluster(platform: Any, cluster: Any) -> Any:
+    """Start the cluster as somebody else, and let the start fail."""
+    platform.send("POST", f"{cluster.id}/stop", {})
+    platform.advance(3600)
+    platform.add_fault("POST", "/start$", failing="train")
+    platform.send("POST", f"{cluster.id}/start", {})
+    platform.remove_faults()
+    platform.advance(3600)
+    platform.take_writes()
+    return platform.refresh(cluster)
 
 
-def healing(world: Any, thing: Any) -> Any:
-    """What tells of the restart, after which its GPUs are well."""
+def heal_on_restart(platform: Any, cluster: Any) -> Any:
+    """Return a progress callback that restores the GPUs when the restart is reported."""
 
     def on_progress(text: str) -> None:
-        world.told.append(text)
+        platform.messages.append(text)
         if "to be restarted" in text:
-            show(world, thing, None)
+            set_health(platform, cluster, None)
 
     return on_progress
 
 
-def calls(world: Any) -> list[str]:
-    return [call for call, _ in world.writes()]
+def list_writes(platform: Any) -> list[str]:
+    return [call for call, _ in platform.take_writes()]
 
 
-def record(world: Any, thing: Any) -> Any:
-    return Repairs.from_intents(world.intents).find(thing.id, "train")
+def read_record(platform: Any, cluster: Any) -> Any:
+    return Repairs.from_intents(platform.intents).find(cluster.id, "train")
 
 
-def notices(thing: Any, inputs: Json | None = None) -> list[str]:
-    told = ClusterLifecycle().list_notices(inputs or thing.inputs, thing.outs, 0.0)
-    return [each.text for each in told if each.kind == "repair"]
+def list_repair_notices(cluster: Any, inputs: Json | None = None) -> list[str]:
+    messages = ClusterLifecycle().list_notices(inputs or cluster.inputs, cluster.outs, 0.0)
+    return [message.text for message in messages if message.kind == "repair"]
 
 
-def test_bad_gpus_are_a_row_then_a_restart_then_nothing(world: Any, cluster: Any) -> None:
-    seen = degraded(world, cluster)
-    (fault,) = seen.outs["faults"]
+def test_unhealthy_gpus_are_planned_then_restarted_then_no_change(
+    platform: Any, cluster: Any
+) -> None:
+    degraded_cluster = degrade_cluster(platform, cluster)
+    (fault,) = degraded_cluster.outs["faults"]
     assert (fault["because"], fault["instance"]) == (
         "the health of its GPUs is degraded",
         cluster.id,
     )
-    assert world.plan(seen)[ROW][:2] == ("broken", "RESTART")
-    mended = world.update(seen, on_progress=healing(world, cluster))
-    assert calls(world) == ["POST stop", "POST start"]
+    assert platform.plan(degraded_cluster)[ROW][:2] == ("broken", "RESTART")
+    mended = platform.update(degraded_cluster, on_progress=heal_on_restart(platform, cluster))
+    assert list_writes(platform) == ["POST stop", "POST start"]
     assert (mended.outs["ready"], mended.outs["faults"]) == (True, [])
-    assert world.plan(mended) == {}
-    assert world.plan(world.refresh(mended)) == {}
-    assert record(world, cluster) is None
+    assert platform.plan(mended) == {}
+    assert platform.plan(platform.refresh(mended)) == {}
+    assert read_record(platform, cluster) is None
 
 
-def test_one_in_error_is_restarted(world: Any, cluster: Any) -> None:
-    seen = fail(world, cluster)
-    assert seen.outs["status"] == "error"
-    (fault,) = seen.outs["faults"]
+def test_a_cluster_in_error_is_restarted(platform: Any, cluster: Any) -> None:
+    refreshed = fail_cluster(platform, cluster)
+    assert refreshed.outs["status"] == "error"
+    (fault,) = refreshed.outs["faults"]
     assert fault["because"].startswith("its status is error: The container did not start")
-    assert fault["since"] == seen.outs["last_status_change"]
-    show(world, cluster, None, gpu_utilization=0.0)
-    seen = world.refresh(seen)
-    mended = world.update(seen)
-    assert calls(world) == ["POST stop", "POST start"]
+    assert fault["since"] == refreshed.outs["last_status_change"]
+    set_health(platform, cluster, None, gpu_utilization=0.0)
+    refreshed = platform.refresh(refreshed)
+    mended = platform.update(refreshed)
+    assert list_writes(platform) == ["POST stop", "POST start"]
     assert mended.outs["status"] == "running"
-    assert world.plan(world.refresh(mended)) == {}
+    assert platform.plan(platform.refresh(mended)) == {}
 
 
-def test_one_that_cannot_be_stopped_says_what_to_do(world: Any, cluster: Any) -> None:
-    seen = degraded(world, cluster)
-    world.fault("POST", "/stop$", status=409, count=None)
+def test_a_cluster_that_cannot_be_stopped_has_a_hint(platform: Any, cluster: Any) -> None:
+    degraded_cluster = degrade_cluster(platform, cluster)
+    platform.add_fault("POST", "/stop$", status=409, count=None)
     with pytest.raises(GpuformError, match="TensorOne does not stop cluster train") as caught:
-        world.update(seen)
+        platform.update(degraded_cluster)
     assert "gpuform up --replace" in str(caught.value)
-    assert record(world, cluster) is None
+    assert read_record(platform, cluster) is None
 
 
-def test_nothing_is_done_that_nobody_declares(world: Any, inputs: Json) -> None:
-    made = world.create(inputs)
-    world.writes()
-    seen = degraded(world, made)
-    assert world.plan(seen) == {}
-    assert notices(seen)[0].endswith("Not repaired: no `repair` is declared")
-    world.update(seen)
-    assert calls(world) == []
+def test_without_a_declaration_nothing_is_repaired(platform: Any, inputs: Json) -> None:
+    cluster = platform.create(inputs)
+    platform.take_writes()
+    degraded_cluster = degrade_cluster(platform, cluster)
+    assert platform.plan(degraded_cluster) == {}
+    assert list_repair_notices(degraded_cluster)[0].endswith(
+        "Not repaired: no `repair` is declared"
+    )
+    platform.update(degraded_cluster)
+    assert list_writes(platform) == []
 
 
-def test_who_declares_a_review_gets_nothing_done_without_one(world: Any, cluster: Any) -> None:
-    seen = degraded(world, cluster)
+def test_a_required_review_prevents_an_unreviewed_restart(platform: Any, cluster: Any) -> None:
+    degraded_cluster = degrade_cluster(platform, cluster)
     news = {**cluster.inputs, "repair": {}}
-    assert ROW not in world.plan(seen, news)
-    assert notices(seen, news)[0].endswith("the repair needs a review of the plan")
+    assert ROW not in platform.plan(degraded_cluster, news)
+    assert list_repair_notices(degraded_cluster, news)[0].endswith(
+        "the repair needs a review of the plan"
+    )
 
 
-class TestItsWork:
-    """GPUs that are used, or of whose use nobody tells, hold a restart."""
+class TestWorkOnTheCluster:
+    """Busy GPUs, and GPUs of unknown use, prevent a restart."""
 
     @pytest.mark.parametrize(
         ("metrics", "why"),
@@ -156,80 +162,88 @@ class TestItsWork:
             ({"timestamp": None}, f"{UNKNOWN_USE} now"),
         ],
     )
-    def test_holds_it(self, world: Any, cluster: Any, metrics: Json, why: str) -> None:
-        seen = degraded(world, cluster, **metrics)
-        assert ROW not in world.plan(seen)
-        assert f"Not repaired: {why}; --allow evict-jobs" in notices(seen)[0]
+    def test_busy_or_unknown_use_prevents_a_restart(
+        self, platform: Any, cluster: Any, metrics: Json, why: str
+    ) -> None:
+        degraded_cluster = degrade_cluster(platform, cluster, **metrics)
+        assert ROW not in platform.plan(degraded_cluster)
+        assert (
+            f"Not repaired: {why}; --allow evict-jobs" in list_repair_notices(degraded_cluster)[0]
+        )
 
-    def test_as_little_as_that_does_not(self, world: Any, cluster: Any) -> None:
-        assert ROW in world.plan(degraded(world, cluster, gpu_utilization=1.2))
+    def test_negligible_use_does_not_prevent_a_restart(self, platform: Any, cluster: Any) -> None:
+        assert ROW in platform.plan(degrade_cluster(platform, cluster, gpu_utilization=1.2))
 
-    def test_that_began_after_the_plan_holds_it(self, world: Any, cluster: Any) -> None:
-        seen = degraded(world, cluster)
-        show(world, cluster, "degraded", gpu_utilization=60.0)
+    def test_work_that_began_after_the_plan_prevents_a_restart(
+        self, platform: Any, cluster: Any
+    ) -> None:
+        degraded_cluster = degrade_cluster(platform, cluster)
+        set_health(platform, cluster, "degraded", gpu_utilization=60.0)
         with pytest.raises(GpuformError, match="cluster train: not restarted: a GPU may be"):
-            world.update(seen)
-        assert calls(world) == []
+            platform.update(degraded_cluster)
+        assert list_writes(platform) == []
 
-    def test_may_be_ended(self, world: Any, cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        seen = degraded(world, cluster, gpu_utilization=60.0)
+    def test_a_permission_allows_ending_the_work(
+        self, platform: Any, cluster: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        degraded_cluster = degrade_cluster(platform, cluster, gpu_utilization=60.0)
         monkeypatch.setenv(VARIABLE, "evict-jobs")
-        assert ROW in world.plan(seen)
-        world.update(seen, on_progress=healing(world, cluster))
-        assert calls(world) == ["POST stop", "POST start"]
+        assert ROW in platform.plan(degraded_cluster)
+        platform.update(degraded_cluster, on_progress=heal_on_restart(platform, cluster))
+        assert list_writes(platform) == ["POST stop", "POST start"]
 
 
-def test_one_that_is_well_again_is_left(world: Any, cluster: Any) -> None:
-    seen = degraded(world, cluster)
-    show(world, cluster, None)
-    world.update(seen)
-    assert calls(world) == []
-    assert "cluster train is no longer broken: it stays as it is" in world.told
+def test_a_recovered_cluster_is_not_restarted(platform: Any, cluster: Any) -> None:
+    degraded_cluster = degrade_cluster(platform, cluster)
+    set_health(platform, cluster, None)
+    platform.update(degraded_cluster)
+    assert list_writes(platform) == []
+    assert "cluster train is no longer broken: it stays as it is" in platform.messages
 
 
-def test_an_answer_of_long_ago_is_no_fault(world: Any, cluster: Any) -> None:
-    show(world, cluster, "degraded")
-    world.settings(cache_seconds=7200)
-    world.refresh(cluster)
-    world.advance(3600)
-    assert world.refresh(cluster).outs["faults"] == []
+def test_an_old_answer_is_no_fault(platform: Any, cluster: Any) -> None:
+    set_health(platform, cluster, "degraded")
+    platform.change_settings(cache_seconds=7200)
+    platform.refresh(cluster)
+    platform.advance(3600)
+    assert platform.refresh(cluster).outs["faults"] == []
 
 
-def test_a_restart_that_did_not_help_is_not_repeated(world: Any, cluster: Any) -> None:
-    seen = degraded(world, cluster)
-    done = world.update(seen)
-    assert calls(world) == ["POST stop", "POST start"]
-    for each in (done, world.refresh(done)):
-        assert [fault["because"] for fault in each.outs["faults"]]
-        assert world.plan(each) == {}
-        assert "it was restarted at 20" in notices(each)[0]
-        assert "without success" in notices(each)[0]
-    world.update(world.refresh(done))
-    assert calls(world) == []
-    show(world, cluster, None)
-    well = world.refresh(world.refresh(done))
+def test_a_restart_that_did_not_help_is_not_repeated(platform: Any, cluster: Any) -> None:
+    degraded_cluster = degrade_cluster(platform, cluster)
+    updated = platform.update(degraded_cluster)
+    assert list_writes(platform) == ["POST stop", "POST start"]
+    for observed_cluster in (updated, platform.refresh(updated)):
+        assert [fault["because"] for fault in observed_cluster.outs["faults"]]
+        assert platform.plan(observed_cluster) == {}
+        assert "it was restarted at 20" in list_repair_notices(observed_cluster)[0]
+        assert "without success" in list_repair_notices(observed_cluster)[0]
+    platform.update(platform.refresh(updated))
+    assert list_writes(platform) == []
+    set_health(platform, cluster, None)
+    well = platform.refresh(platform.refresh(updated))
     assert well.outs.get("restarted_at") is None
-    world.idle(well)
-    assert ROW in world.plan(degraded(world, well))
+    platform.make_idle(well)
+    assert ROW in platform.plan(degrade_cluster(platform, well))
 
 
 @pytest.mark.parametrize("last", ["stop", "start"])
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("is_asked", [False, True])
-def test_a_killed_run_is_gone_on_with(
-    world: Any,
+def test_a_killed_restart_is_resumed(
+    platform: Any,
     cluster: Any,
     monkeypatch: pytest.MonkeyPatch,
     last: str,
     after: bool,
     is_asked: bool,
 ) -> None:
-    """Whether the request has had its effect or not."""
-    seen = cluster
+    """The request may have had its effect or not."""
+    refreshed = cluster
     if is_asked:
         monkeypatch.setenv(REPAIR_VARIABLE, "train")
     else:
-        seen = degraded(world, cluster)
+        refreshed = degrade_cluster(platform, cluster)
     real = getattr(TensorOneClient, last)
 
     def dies(*arguments: Any) -> None:
@@ -240,53 +254,55 @@ def test_a_killed_run_is_gone_on_with(
     with monkeypatch.context() as patched:
         patched.setattr(TensorOneClient, last, dies)
         with pytest.raises(Killed):
-            world.update(seen, on_progress=healing(world, cluster))
-    show(world, cluster, "degraded" if (last, after) == ("stop", False) else None)
-    world.advance(900)
-    seen = world.refresh(seen)
-    mended = world.update(seen, on_progress=healing(world, cluster))
-    assert calls(world) == ["POST stop", "POST start"]
+            platform.update(refreshed, on_progress=heal_on_restart(platform, cluster))
+    set_health(platform, cluster, "degraded" if (last, after) == ("stop", False) else None)
+    platform.advance(900)
+    refreshed = platform.refresh(refreshed)
+    mended = platform.update(refreshed, on_progress=heal_on_restart(platform, cluster))
+    assert list_writes(platform) == ["POST stop", "POST start"]
     assert mended.outs["status"] == "running"
     monkeypatch.delenv(REPAIR_VARIABLE, raising=False)
-    assert world.plan(world.refresh(mended)) == {}
+    assert platform.plan(platform.refresh(mended)) == {}
 
 
-def test_one_whose_restart_was_cut_off_is_broken(
-    world: Any, cluster: Any, monkeypatch: pytest.MonkeyPatch
+def test_a_cluster_with_an_interrupted_restart_is_broken(
+    platform: Any, cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So that the hourly `gpuform repair` starts it, which does not look at `state`."""
-    seen = degraded(world, cluster)
+    """The hourly `gpuform repair` starts the cluster, although it ignores `state`."""
+    refreshed = degrade_cluster(platform, cluster)
     with monkeypatch.context() as patched:
         patched.setattr(TensorOneClient, "start", lambda *_: (_ for _ in ()).throw(Killed))
         with pytest.raises(Killed):
-            world.update(seen)
-    show(world, cluster, None)
-    seen = world.refresh(seen)
-    assert [each["because"] for each in seen.outs["faults"]] == ["its restart was interrupted"]
-    assert ROW in world.plan(seen)
-    assert world.update(seen).outs["status"] == "running"
-    assert record(world, cluster) is None
+            platform.update(refreshed)
+    set_health(platform, cluster, None)
+    refreshed = platform.refresh(refreshed)
+    assert [fault["because"] for fault in refreshed.outs["faults"]] == [
+        "its restart was interrupted"
+    ]
+    assert ROW in platform.plan(refreshed)
+    assert platform.update(refreshed).outs["status"] == "running"
+    assert read_record(platform, cluster) is None
 
 
-def test_who_stops_it_later_is_not_a_cut_off_restart(
-    world: Any, inputs: Json, monkeypatch: pytest.MonkeyPatch
+def test_a_later_manual_stop_is_no_interrupted_restart(
+    platform: Any, inputs: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = world.create({**inputs, "repair": {"approve": "automatic"}})
-    world.idle(made)
+    cluster = platform.create({**inputs, "repair": {"approve": "automatic"}})
+    platform.make_idle(cluster)
     monkeypatch.setenv(REPAIR_VARIABLE, "train")
     with monkeypatch.context() as patched:
-        patched.setattr(Repairs, "record", _second_dies(Repairs.record))
+        patched.setattr(Repairs, "record", _die_at_second_call(Repairs.record))
         with pytest.raises(Killed):
-            world.update(made)
+            platform.update(cluster)
     monkeypatch.delenv(REPAIR_VARIABLE)
-    assert record(world, made).repair == "begun"
-    world.advance(7200)
-    world.send("POST", f"{made.id}/stop", {})
-    world.advance(3600)
-    assert world.refresh(made).outs["faults"] == []
+    assert read_record(platform, cluster).repair == "begun"
+    platform.advance(7200)
+    platform.send("POST", f"{cluster.id}/stop", {})
+    platform.advance(3600)
+    assert platform.refresh(cluster).outs["faults"] == []
 
 
-def _second_dies(real: Any) -> Any:
+def _die_at_second_call(real: Any) -> Any:
     times = iter((False, True))
 
     def write(*arguments: Any) -> None:
@@ -297,33 +313,35 @@ def _second_dies(real: Any) -> Any:
     return write
 
 
-def test_a_stopped_one_is_well(world: Any, cluster: Any) -> None:
-    seen = world.update(cluster, {**cluster.inputs, "state": "stopped"})
-    assert degraded(world, seen).outs["faults"] == []
+def test_a_stopped_cluster_is_not_broken(platform: Any, cluster: Any) -> None:
+    observed = platform.update(cluster, {**cluster.inputs, "state": "stopped"})
+    assert degrade_cluster(platform, observed).outs["faults"] == []
 
 
-class TestAskedFor:
+class TestRequestedRepair:
     @pytest.fixture(autouse=True)
-    def _asked(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def _request_repair(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(REPAIR_VARIABLE, "train")
 
-    def test_by_name(self, world: Any, inputs: Json) -> None:
-        made = world.create(inputs)
-        world.idle(made)
-        world.writes()
-        assert world.plan(made)[ROW][:2] == ("in use", "RESTART")
-        mended = world.update(made)
-        assert calls(world) == ["POST stop", "POST start"]
-        world.idle(made)
-        world.update(mended)
-        assert calls(world) == ["POST stop", "POST start"], "asked for once more"
+    def test_a_requested_cluster_is_restarted(self, platform: Any, inputs: Json) -> None:
+        cluster = platform.create(inputs)
+        platform.make_idle(cluster)
+        platform.take_writes()
+        assert platform.plan(cluster)[ROW][:2] == ("in use", "RESTART")
+        mended = platform.update(cluster)
+        assert list_writes(platform) == ["POST stop", "POST start"]
+        platform.make_idle(cluster)
+        platform.update(mended)
+        assert list_writes(platform) == ["POST stop", "POST start"], "asked for once more"
 
-    def test_under_work_is_refused(self, world: Any, inputs: Json) -> None:
-        made = world.create(inputs)
-        world.writes()
+    def test_a_requested_restart_of_a_busy_cluster_is_refused(
+        self, platform: Any, inputs: Json
+    ) -> None:
+        cluster = platform.create(inputs)
+        platform.take_writes()
         with pytest.raises(GpuformError, match="a GPU may be used at 5 % or more"):
-            world.update(made)
-        assert calls(world) == []
+            platform.update(cluster)
+        assert list_writes(platform) == []
 
 
 @pytest.mark.parametrize(
@@ -334,6 +352,8 @@ class TestAskedFor:
         ({"max_parallel": 1}, "repair.max_parallel"),
     ],
 )
-def test_what_cannot_be_meant(world: Any, inputs: Json, repair: Json, path: str) -> None:
-    (told,) = world.problems({**inputs, "repair": repair})
-    assert told.startswith(path)
+def test_invalid_repair_inputs_are_refused(
+    platform: Any, inputs: Json, repair: Json, path: str
+) -> None:
+    (messages,) = platform.find_problems({**inputs, "repair": repair})
+    assert messages.startswith(path)

@@ -1,4 +1,4 @@
-"""TensorOne without free GPUs: said at once, or searched for as declared, in Together's words."""
+"""Test TensorOne without free GPUs: reported at once, or searched for as declared."""
 
 from typing import Any
 
@@ -13,123 +13,129 @@ HERE, THERE = "us-west-2", "us-east-1"
 SEARCH = {"alternatives": [{"gpu_type": "H100"}, {"region": THERE}]}
 
 
-def no_stock_here(world: Any) -> None:
-    world.fault("POST", "clusters$", capacity=True, sent={"region": HERE}, count=None)
+def exhaust_region(platform: Any) -> None:
+    platform.add_fault("POST", "clusters$", capacity=True, sent={"region": HERE}, count=None)
 
 
-def tried(world: Any) -> list[tuple[str, str]]:
-    made = [body for what, body in world.writes() if what == "POST"]
-    return [(body["gpu_type"], body["region"]) for body in made]
+def list_attempts(platform: Any) -> list[tuple[str, str]]:
+    created_bodies = [body for operation, body in platform.take_writes() if operation == "POST"]
+    return [(body["gpu_type"], body["region"]) for body in created_bodies]
 
 
 class TestAlternatives:
-    def test_they_are_tried_in_order_and_what_was_got_is_an_output(
-        self, world: Any, inputs: Json
+    def test_alternatives_are_tried_in_order_and_the_placement_is_an_output(
+        self, platform: Any, inputs: Json
     ) -> None:
-        no_stock_here(world)
-        made = world.create({**inputs, "on_no_capacity": SEARCH})
-        assert tried(world) == [("A100", HERE), ("H100", HERE), ("A100", THERE)]
-        outs = made.outs
+        exhaust_region(platform)
+        cluster = platform.create({**inputs, "on_no_capacity": SEARCH})
+        assert list_attempts(platform) == [("A100", HERE), ("H100", HERE), ("A100", THERE)]
+        outs = cluster.outs
         assert (outs["region"], outs["gpu_type"]) == (HERE, "A100")
         assert (outs["placed_region"], outs["placed_gpu_type"]) == (THERE, "A100")
         assert outs["ready"] is True
         assert "took A100 in us-east-1; out of capacity: A100 in us-west-2, H100 in us-west-2" in (
-            world.told
+            platform.messages
         )
-        assert len(world.objects()) == 1
+        assert len(platform.list_objects()) == 1
 
-    def test_a_placement_is_no_drift_and_no_change(self, world: Any, inputs: Json) -> None:
-        no_stock_here(world)
-        made = world.create({**inputs, "on_no_capacity": SEARCH})
-        seen = world.refresh(made)
-        assert seen.outs == made.outs
-        assert world.plan(seen) == {}
-        assert world.plan(seen, inputs) == {}
-        without = world.update(seen, {**inputs, "tags": {"a": "b"}})
-        assert world.plan(world.refresh(without)) == {}
+    def test_a_placement_is_no_drift_and_no_change(self, platform: Any, inputs: Json) -> None:
+        exhaust_region(platform)
+        cluster = platform.create({**inputs, "on_no_capacity": SEARCH})
+        refreshed = platform.refresh(cluster)
+        assert refreshed.outs == cluster.outs
+        assert platform.plan(refreshed) == {}
+        assert platform.plan(refreshed, inputs) == {}
+        without = platform.update(refreshed, {**inputs, "tags": {"a": "b"}})
+        assert platform.plan(platform.refresh(without)) == {}
 
-    def test_declaring_where_it_is_changes_the_state_alone(self, world: Any, inputs: Json) -> None:
-        no_stock_here(world)
-        made = world.create({**inputs, "on_no_capacity": SEARCH})
+    def test_declaring_the_placement_changes_only_the_state(
+        self, platform: Any, inputs: Json
+    ) -> None:
+        exhaust_region(platform)
+        cluster = platform.create({**inputs, "on_no_capacity": SEARCH})
         settled = {**inputs, "region": THERE}
         because = "recorded: the platform has it already"
-        assert world.plan(made, settled) == {"region": (HERE, THERE, because)}
-        assert world.replaces(made, settled) == []
-        assert world.replaces(made, {**inputs, "region": "eu-west-1"}) == ["region"]
+        assert platform.plan(cluster, settled) == {"region": (HERE, THERE, because)}
+        assert platform.list_replacing_fields(cluster, settled) == []
+        assert platform.list_replacing_fields(cluster, {**inputs, "region": "eu-west-1"}) == [
+            "region"
+        ]
 
-    def test_nothing_anywhere_names_all_that_was_tried(self, world: Any, inputs: Json) -> None:
-        world.settings(capacity={"A100": 2, "H100": 0})
+    def test_the_error_names_all_attempts(self, platform: Any, inputs: Json) -> None:
+        platform.change_settings(capacity={"A100": 2, "H100": 0})
         with pytest.raises(OutOfCapacity) as caught:
-            world.create({**inputs, "on_no_capacity": SEARCH})
+            platform.create({**inputs, "on_no_capacity": SEARCH})
         assert caught.value.message == (
             "TensorOne is out of capacity: it has no 4 A100 GPUs free in us-west-2 and no 4 "
             "H100 GPUs free in us-west-2 and no 4 A100 GPUs free in us-east-1 now; nothing was "
             "created"
         )
         assert "on_no_capacity" not in str(caught.value.hint)
-        assert (world.objects(), world.intents.records.names()) == ([], [])
+        assert (platform.list_objects(), platform.intents.records.names()) == ([], [])
 
-    def test_another_refusal_ends_the_search(self, world: Any, inputs: Json) -> None:
+    def test_another_refusal_ends_the_search(self, platform: Any, inputs: Json) -> None:
         body = {"error": "VALIDATION_ERROR", "message": "no", "code": 422}
-        world.fault("POST", "clusters$", status=422, body=body, count=None)
+        platform.add_fault("POST", "clusters$", status=422, body=body, count=None)
         with pytest.raises(Exception, match="answered 422"):
-            world.create({**inputs, "on_no_capacity": SEARCH})
-        assert len(tried(world)) == 1
+            platform.create({**inputs, "on_no_capacity": SEARCH})
+        assert len(list_attempts(platform)) == 1
 
 
 class TestWaiting:
-    def test_the_search_is_repeated_until_there_is_capacity(self, world: Any, inputs: Json) -> None:
-        world.fault("POST", "clusters$", capacity=True, count=3)
-        made = world.create({**inputs, "on_no_capacity": {"wait_minutes": 30}})
-        assert made.outs["ready"] is True
-        assert tried(world) == [("A100", HERE)] * 4
-        assert world.told[0] == "out of capacity; trying again for 30m00s"
-
-    def test_it_ends_at_its_limit(self, world: Any, inputs: Json) -> None:
-        world.settings(capacity={"A100": 0})
-        began = world.clock.now()
-        with pytest.raises(OutOfCapacity, match="no 4 A100 GPUs free in us-west-2 now"):
-            world.create({**inputs, "on_no_capacity": {"wait_minutes": 5}})
-        assert world.clock.now() - began == 300
-
-    def test_a_start_waits_too(self, world: Any, inputs: Json) -> None:
-        patient = {**inputs, "on_no_capacity": {"wait_minutes": 30}}
-        made = world.create({**patient, "state": "stopped"})
-        world.fault("POST", "start$", capacity=True, count=3)
-        started = world.update(made, patient)
-        assert (started.outs["status"], started.outs["ready"]) == ("running", True)
-        assert sum(what == "POST start" for what, _ in world.writes()) == 4
-
-    def test_a_start_ends_at_the_limit_and_names_where_the_cluster_is(
-        self, world: Any, inputs: Json
+    def test_the_search_is_repeated_until_there_is_capacity(
+        self, platform: Any, inputs: Json
     ) -> None:
-        made = world.create({**inputs, "state": "stopped"})
-        world.fault("POST", "start$", capacity=True, count=None)
-        began = world.clock.now()
+        platform.add_fault("POST", "clusters$", capacity=True, count=3)
+        cluster = platform.create({**inputs, "on_no_capacity": {"wait_minutes": 30}})
+        assert cluster.outs["ready"] is True
+        assert list_attempts(platform) == [("A100", HERE)] * 4
+        assert platform.messages[0] == "out of capacity; trying again for 30m00s"
+
+    def test_the_search_ends_at_its_limit(self, platform: Any, inputs: Json) -> None:
+        platform.change_settings(capacity={"A100": 0})
+        began = platform.clock.now()
+        with pytest.raises(OutOfCapacity, match="no 4 A100 GPUs free in us-west-2 now"):
+            platform.create({**inputs, "on_no_capacity": {"wait_minutes": 5}})
+        assert platform.clock.now() - began == 300
+
+    def test_a_start_waits_for_capacity_too(self, platform: Any, inputs: Json) -> None:
+        patient = {**inputs, "on_no_capacity": {"wait_minutes": 30}}
+        cluster = platform.create({**patient, "state": "stopped"})
+        platform.add_fault("POST", "start$", capacity=True, count=3)
+        started = platform.update(cluster, patient)
+        assert (started.outs["status"], started.outs["ready"]) == ("running", True)
+        assert sum(operation == "POST start" for operation, _ in platform.take_writes()) == 4
+
+    def test_a_start_ends_at_the_limit_and_names_the_placement(
+        self, platform: Any, inputs: Json
+    ) -> None:
+        cluster = platform.create({**inputs, "state": "stopped"})
+        platform.add_fault("POST", "start$", capacity=True, count=None)
+        began = platform.clock.now()
         patient = {**inputs, "on_no_capacity": {"wait_minutes": 5}}
-        left = world.update(made, patient)
-        assert left.outs["ready"] is False
+        updated = platform.update(cluster, patient)
+        assert updated.outs["ready"] is False
         assert (
             "no 4 A100 GPUs free in us-west-2 now; nothing was started"
-            in (left.outs["not_ready_reason"])
+            in (updated.outs["not_ready_reason"])
         )
-        assert 300 <= world.clock.now() - began <= 360
+        assert 300 <= platform.clock.now() - began <= 360
 
 
-def test_a_state_without_placements_plans_nothing(world: Any, inputs: Json) -> None:
-    made = world.create(inputs)
+def test_a_state_without_placements_plans_no_change(platform: Any, inputs: Json) -> None:
+    cluster = platform.create(inputs)
     for name in ("placed_region", "placed_gpu_type"):
-        made.outs.pop(name)
-    assert world.plan(made) == {}
-    assert world.plan(world.refresh(made)) == {}
+        cluster.outs.pop(name)
+    assert platform.plan(cluster) == {}
+    assert platform.plan(platform.refresh(cluster)) == {}
 
 
-def test_prices_and_gates_see_where_it_is(world: Any, inputs: Json) -> None:
-    no_stock_here(world)
-    made = world.create({**inputs, "on_no_capacity": SEARCH})
-    found = ClusterLifecycle.compute_resource_usage(made.inputs, made.outs)
-    assert (found.region, found.gpu_types) == (THERE, ("A100",))
-    assert found.expenses[0].what == "whole"
+def test_prices_and_gates_use_the_placement(platform: Any, inputs: Json) -> None:
+    exhaust_region(platform)
+    cluster = platform.create({**inputs, "on_no_capacity": SEARCH})
+    resource_usage = ClusterLifecycle.compute_resource_usage(cluster.inputs, cluster.outs)
+    assert (resource_usage.region, resource_usage.gpu_types) == (THERE, ("A100",))
+    assert resource_usage.expenses[0].what == "whole"
 
 
 @pytest.mark.parametrize(
@@ -156,14 +162,14 @@ def test_prices_and_gates_see_where_it_is(world: Any, inputs: Json) -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_said(
-    world: Any, inputs: Json, search: Json, path: str, reason: str
+def test_invalid_searches_are_refused(
+    platform: Any, inputs: Json, search: Json, path: str, reason: str
 ) -> None:
-    found = world.problems({**inputs, "on_no_capacity": search})
-    assert list(found) == [path]
-    assert reason in found[path]
+    reasons = platform.find_problems({**inputs, "on_no_capacity": search})
+    assert list(reasons) == [path]
+    assert reason in reasons[path]
 
 
-def test_the_setting_is_not_sent(world: Any, inputs: Json) -> None:
-    world.create({**inputs, "on_no_capacity": SEARCH})
-    assert world.writes() == [("POST", inputs)]
+def test_on_no_capacity_is_not_sent(platform: Any, inputs: Json) -> None:
+    platform.create({**inputs, "on_no_capacity": SEARCH})
+    assert platform.take_writes() == [("POST", inputs)]

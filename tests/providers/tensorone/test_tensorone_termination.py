@@ -1,4 +1,4 @@
-"""A cluster that its own auto-termination has stopped: no drift, told, and started when allowed."""
+"""Test a cluster stopped by its auto-termination: no drift, reported, and started when allowed."""
 
 from typing import Any
 
@@ -7,13 +7,13 @@ import pytest
 Json = dict[str, Any]
 
 
-def stopped(world: Any, inputs: Json, limits: Json, hours: float) -> Any:
-    made = world.create({**inputs, "auto_terminate": {"enabled": True, **limits}})
+def create_terminated_cluster(platform: Any, inputs: Json, limits: Json, hours: float) -> Any:
+    cluster = platform.create({**inputs, "auto_terminate": {"enabled": True, **limits}})
     if "idle_minutes" in limits:
-        world.idle(made)
-    world.advance(hours * 3600 + 60)
-    world.writes()
-    return made
+        platform.make_idle(cluster)
+    platform.advance(hours * 3600 + 60)
+    platform.take_writes()
+    return cluster
 
 
 @pytest.mark.parametrize(
@@ -24,73 +24,79 @@ def stopped(world: Any, inputs: Json, limits: Json, hours: float) -> Any:
         ({"cost_limit_usd": 85.0}, 10, "cost of 85 USD"),
     ],
 )
-def test_is_no_drift_and_the_plan_says_it(
-    world: Any, inputs: Json, limits: Json, hours: float, why: str
+def test_a_terminated_cluster_is_no_drift_and_the_plan_reports_it(
+    platform: Any, inputs: Json, limits: Json, hours: float, why: str
 ) -> None:
-    made = stopped(world, inputs, limits, hours)
-    seen = world.refresh(made)
-    assert (seen.outs["status"], seen.outs["ready"]) == ("stopped", True)
-    assert seen.outs["stopped_by"] == f"auto-termination, {why}"
+    cluster = create_terminated_cluster(platform, inputs, limits, hours)
+    refreshed = platform.refresh(cluster)
+    assert (refreshed.outs["status"], refreshed.outs["ready"]) == ("stopped", True)
+    assert refreshed.outs["stopped_by"] == f"auto-termination, {why}"
     because = f"stopped by auto-termination, {why}; --allow start-terminated starts it again"
-    assert world.plan(seen) == {"state": ("stopped", "stays", because)}
-    assert world.plan(seen, {**seen.inputs, "state": "running"})["state"][1] == "stays"
+    assert platform.plan(refreshed) == {"state": ("stopped", "stays", because)}
+    assert platform.plan(refreshed, {**refreshed.inputs, "state": "running"})["state"][1] == "stays"
 
 
 @pytest.mark.slow
-def test_is_undone_when_it_is_allowed(
-    world: Any, inputs: Json, monkeypatch: pytest.MonkeyPatch
+def test_a_terminated_cluster_is_started_when_allowed(
+    platform: Any, inputs: Json, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen = world.refresh(stopped(world, inputs, {"idle_minutes": 60}, 1))
+    refreshed = platform.refresh(
+        create_terminated_cluster(platform, inputs, {"idle_minutes": 60}, 1)
+    )
     monkeypatch.setenv("GPUFORM_ALLOW", "start-terminated")
     why = "stopped by auto-termination, idle for 60 minutes"
-    assert world.plan(seen) == {"state": ("stopped", "running", why)}
-    started = world.update(seen)
-    assert world.writes() == [("POST start", {})]
+    assert platform.plan(refreshed) == {"state": ("stopped", "running", why)}
+    started = platform.update(refreshed)
+    assert platform.take_writes() == [("POST start", {})]
     assert started.outs["status"] == "running"
     assert "stopped_by" not in started.outs
-    assert world.plan(started) == {}
+    assert platform.plan(started) == {}
 
 
-def test_other_changes_leave_it_stopped(world: Any, inputs: Json) -> None:
-    """Whether a refresh has seen that it was stopped, or not."""
-    made = stopped(world, inputs, {"idle_minutes": 60}, 1)
-    for thing in (made, world.refresh(made)):
-        tagged = {**made.inputs, "tags": {"seen": str(thing is not made)}}
-        updated = world.update(thing, tagged)
-        assert [verb for verb, _ in world.writes()] == ["PUT"]
+def test_other_changes_leave_a_terminated_cluster_stopped(platform: Any, inputs: Json) -> None:
+    """A refresh may have seen the stop or not."""
+    cluster = create_terminated_cluster(platform, inputs, {"idle_minutes": 60}, 1)
+    for refreshed in (cluster, platform.refresh(cluster)):
+        tagged = {**cluster.inputs, "tags": {"seen": str(refreshed is not cluster)}}
+        updated = platform.update(refreshed, tagged)
+        assert [verb for verb, _ in platform.take_writes()] == ["PUT"]
         assert updated.outs["ready"] is True
         assert updated.outs["stopped_by"] == "auto-termination, idle for 60 minutes"
 
 
-def test_a_change_that_takes_a_start_starts_it(world: Any, inputs: Json) -> None:
-    seen = world.refresh(stopped(world, inputs, {"idle_minutes": 60}, 1))
-    changed = {**seen.inputs, "gpu_count": 2}
-    assert world.plan(seen, changed)["gpu_count"][2] == "starts the cluster"
-    assert world.update(seen, changed).outs["status"] == "running"
+def test_a_restarting_change_starts_a_terminated_cluster(platform: Any, inputs: Json) -> None:
+    refreshed = platform.refresh(
+        create_terminated_cluster(platform, inputs, {"idle_minutes": 60}, 1)
+    )
+    changed = {**refreshed.inputs, "gpu_count": 2}
+    assert platform.plan(refreshed, changed)["gpu_count"][2] == "starts the cluster"
+    assert platform.update(refreshed, changed).outs["status"] == "running"
 
 
-def test_stopped_and_running_again_is_a_wish_of_its_own(world: Any, inputs: Json) -> None:
-    seen = world.refresh(stopped(world, inputs, {"idle_minutes": 60}, 1))
-    off = world.update(seen, {**seen.inputs, "state": "stopped"})
-    assert world.writes() == []
+def test_declaring_stopped_and_then_running_starts_it(platform: Any, inputs: Json) -> None:
+    refreshed = platform.refresh(
+        create_terminated_cluster(platform, inputs, {"idle_minutes": 60}, 1)
+    )
+    off = platform.update(refreshed, {**refreshed.inputs, "state": "stopped"})
+    assert platform.take_writes() == []
     assert off.outs.get("stopped_by") is None
-    on = world.update(off, {**seen.inputs, "state": "running"})
+    on = platform.update(off, {**refreshed.inputs, "state": "running"})
     assert on.outs["status"] == "running"
 
 
-def test_while_it_stops_is_waited_out(world: Any, inputs: Json) -> None:
-    made = world.create({**inputs, "auto_terminate": {"enabled": True, "idle_minutes": 60}})
-    world.idle(made)
-    world.advance(3610)
-    seen = world.refresh(made)
-    assert (seen.outs["status"], seen.outs["ready"]) == ("stopping", False)
-    settled = world.update(seen)
+def test_an_update_waits_while_the_cluster_stops(platform: Any, inputs: Json) -> None:
+    cluster = platform.create({**inputs, "auto_terminate": {"enabled": True, "idle_minutes": 60}})
+    platform.make_idle(cluster)
+    platform.advance(3610)
+    refreshed = platform.refresh(cluster)
+    assert (refreshed.outs["status"], refreshed.outs["ready"]) == ("stopping", False)
+    settled = platform.update(refreshed)
     assert settled.outs["ready"] is True
-    assert "stays" in world.plan(settled)["state"]
+    assert "stays" in platform.plan(settled)["state"]
 
 
-def test_a_stop_by_hand_is_not_taken_for_it(world: Any, inputs: Json) -> None:
-    made = world.create({**inputs, "auto_terminate": {"enabled": True, "idle_minutes": 60}})
-    world.send("POST", f"{made.id}/stop")
-    world.advance(60)
-    assert world.plan(world.refresh(made))["state"][1] == "running"
+def test_a_manual_stop_is_no_termination(platform: Any, inputs: Json) -> None:
+    cluster = platform.create({**inputs, "auto_terminate": {"enabled": True, "idle_minutes": 60}})
+    platform.send("POST", f"{cluster.id}/stop")
+    platform.advance(60)
+    assert platform.plan(platform.refresh(cluster))["state"][1] == "running"

@@ -1,4 +1,4 @@
-"""What a TensorOne cluster tells beside its inputs: no noise, and nothing that spoils a refresh."""
+"""Test the outputs and notices of TensorOne clusters: stable, and no failure of a refresh."""
 
 from typing import Any
 
@@ -15,69 +15,75 @@ NEW = (
 )
 
 
-def notices(world: Any, thing: Any) -> list[str]:
-    found = ClusterLifecycle.list_notices(thing.inputs, thing.outs, world.clock.now())
-    return [each.text for each in found]
+def list_notices(platform: Any, cluster: Any) -> list[str]:
+    current_notices = ClusterLifecycle.list_notices(
+        cluster.inputs, cluster.outs, platform.clock.now()
+    )
+    return [notice.text for notice in current_notices]
 
 
-def shows(world: Any, thing: Any, **instead: Any) -> None:
-    """What the platform's answers have instead from now on."""
-    world.control("POST", f"tensorone/clusters/{thing.id}", {"shown": instead})
+def replace_reported_values(platform: Any, cluster: Any, **instead: Any) -> None:
+    """Make the platform report the given values from now on."""
+    platform.control("POST", f"tensorone/clusters/{cluster.id}", {"shown": instead})
 
 
-def test_an_untouched_cluster_is_the_same_at_any_time(world: Any, inputs: Json) -> None:
-    made = world.create({**inputs, "template_id": "tmpl_pytorch_latest"})
+def test_an_unchanged_cluster_has_the_same_outputs_at_any_time(platform: Any, inputs: Json) -> None:
+    cluster = platform.create({**inputs, "template_id": "tmpl_pytorch_latest"})
     for _ in range(3):
-        world.advance(3600)
-        seen = world.refresh(made)
-        assert world.plan(seen) == {}
-        assert {name: seen.outs[name] for name in NEW if name in seen.outs} == {
-            name: made.outs[name] for name in NEW if name in made.outs
+        platform.advance(3600)
+        refreshed = platform.refresh(cluster)
+        assert platform.plan(refreshed) == {}
+        assert {name: refreshed.outs[name] for name in NEW if name in refreshed.outs} == {
+            name: cluster.outs[name] for name in NEW if name in cluster.outs
         }
-    assert made.outs["firewall_rules"][0]["source"] == "0.0.0.0/0"
-    assert [each["mount_path"] for each in made.outs["volumes"]] == ["/", "/data"]
-    assert made.outs["owner_email"] == "researcher@company.com"
+    assert cluster.outs["firewall_rules"][0]["source"] == "0.0.0.0/0"
+    assert [volume["mount_path"] for volume in cluster.outs["volumes"]] == ["/", "/data"]
+    assert cluster.outs["owner_email"] == "researcher@company.com"
 
 
-def test_a_state_without_the_outputs_plans_nothing(world: Any, inputs: Json) -> None:
-    made = world.create(inputs)
+def test_a_state_without_the_outputs_plans_no_change(platform: Any, inputs: Json) -> None:
+    cluster = platform.create(inputs)
     for name in NEW:
-        made.outs.pop(name, None)
-    assert world.plan(made) == {}
-    assert notices(world, made) == []
-    seen = world.refresh(made)
-    assert world.plan(seen) == {}
-    assert seen.outs["project_name"] == "ML Research Team"
+        cluster.outs.pop(name, None)
+    assert platform.plan(cluster) == {}
+    assert list_notices(platform, cluster) == []
+    refreshed = platform.refresh(cluster)
+    assert platform.plan(refreshed) == {}
+    assert refreshed.outs["project_name"] == "ML Research Team"
 
 
-def test_its_own_end_is_told(world: Any, inputs: Json) -> None:
-    made = world.create({**inputs, "auto_terminate": {"enabled": True, "max_runtime_hours": 24}})
-    world.advance(21 * 3600 - 60)
-    (text,) = notices(world, world.refresh(made))
-    assert text.startswith("ends by itself in 3h")
-    assert text.endswith("(auto_terminate)")
-    world.advance(4 * 3600)
-    assert notices(world, world.refresh(made)) == []
+def test_the_scheduled_termination_is_a_notice(platform: Any, inputs: Json) -> None:
+    cluster = platform.create(
+        {**inputs, "auto_terminate": {"enabled": True, "max_runtime_hours": 24}}
+    )
+    platform.advance(21 * 3600 - 60)
+    (refreshed,) = list_notices(platform, platform.refresh(cluster))
+    assert refreshed.startswith("ends by itself in 3h")
+    assert refreshed.endswith("(auto_terminate)")
+    platform.advance(4 * 3600)
+    assert list_notices(platform, platform.refresh(cluster)) == []
 
 
-def test_a_template_that_has_moved_on_is_told_and_plans_nothing(world: Any, inputs: Json) -> None:
-    made = world.create({**inputs, "template_id": "tmpl_pytorch_latest"})
-    shows(world, made, template_info={"template_version": "v2.2.0"})
-    seen = world.refresh(world.refresh(made))
-    assert world.plan(seen) == {}
-    (text,) = notices(world, seen)
-    assert "is now v2.2.0, and the cluster was created from v2.1.0" in text
-    tagged = world.update(seen, {**seen.inputs, "tags": {"a": "b"}})
+def test_a_newer_template_is_a_notice_and_no_change(platform: Any, inputs: Json) -> None:
+    cluster = platform.create({**inputs, "template_id": "tmpl_pytorch_latest"})
+    replace_reported_values(platform, cluster, template_info={"template_version": "v2.2.0"})
+    refreshed = platform.refresh(platform.refresh(cluster))
+    assert platform.plan(refreshed) == {}
+    (message,) = list_notices(platform, refreshed)
+    assert "is now v2.2.0, and the cluster was created from v2.1.0" in message
+    tagged = platform.update(refreshed, {**refreshed.inputs, "tags": {"a": "b"}})
     assert tagged.outs["made_from_version"] == "v2.1.0"
 
 
 @pytest.mark.parametrize("bad", [None, "many", {"a": 1}, [1], True])
-def test_what_is_only_shown_spoils_no_refresh(world: Any, inputs: Json, bad: Any) -> None:
-    made = world.create(inputs)
+def test_invalid_informational_values_do_not_fail_a_refresh(
+    platform: Any, inputs: Json, bad: Any
+) -> None:
+    cluster = platform.create(inputs)
     numbers = ("gpu_memory_utilization", "temperature_celsius", "power_usage_watts")
-    shows(
-        world,
-        made,
+    replace_reported_values(
+        platform,
+        cluster,
         project_info={"project_name": bad, "owner_email": bad},
         template_info={"template_version": bad},
         cost={"total_lifetime_cost": bad, "cost_breakdown": {"gpu_cost": bad}},
@@ -88,4 +94,4 @@ def test_what_is_only_shown_spoils_no_refresh(world: Any, inputs: Json, bad: Any
         uptime_seconds=bad,
         last_accessed=bad,
     )
-    assert world.plan(world.refresh(made)) == {}
+    assert platform.plan(platform.refresh(cluster)) == {}
