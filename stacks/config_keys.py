@@ -136,7 +136,7 @@ class ConfigKeys:
         )
         if namespace == self.project.name and name in self.variables:
             variable = self.variables[name]
-            where = f"declared at {variable.place}"
+            where = f"declared at {variable.position}"
             return ConfigKey(shown, where, secret or variable.secret, partial(_check, variable))
         if default is not None:
             where = f"declared in {self.project.path.name}"

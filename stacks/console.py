@@ -78,7 +78,7 @@ def _stored(section: str, key: Key) -> Group[Instance]:
     declaration = Declaration(
         section=section,
         name=key[2],
-        place=SourcePosition(""),
+        position=SourcePosition(""),
         platform=key[0],
         properties={},
         options={},
@@ -98,22 +98,22 @@ class Stored:
     entries: Mapping[Key, ResourceState]
     stack_outputs: Callable[[str], Mapping[str, Any]]
 
-    def config(self, name: str) -> Any:
+    def get_config(self, name: str) -> Any:
         """UNKNOWN when not set."""
         found = self.configured.get(name)
         if found is None:
             return UNKNOWN
         return Secret(found.value) if found.secret else found.value
 
-    def input(self, _name: str) -> Any:
+    def get_input(self, _name: str) -> Any:
         """No stack is a module."""
         return UNKNOWN
 
-    def secret(self, value: Any) -> Any:
+    def make_secret(self, value: Any) -> Any:
         """The value as one."""
         return value if value is UNKNOWN else Secret(_opened(value))
 
-    def property(self, instance: Instance, name: str) -> Any:
+    def get_property(self, instance: Instance, name: str) -> Any:
         """What the state has; UNKNOWN for a resource that the next `up` makes."""
         entry = self.entries.get(key_of(instance))
         if entry is None:
@@ -122,7 +122,7 @@ class Stored:
             return entry.id if name == "id" else entry.urn
         return _plain({**entry.inputs, **entry.outputs}.get(name))
 
-    def stack_output(self, reference: str, name: str) -> Any:
+    def get_stack_output(self, reference: str, name: str) -> Any:
         """Raises ExpressionError for an output that the other stack does not have."""
         outputs = self.stack_outputs(reference)
         if name not in outputs:
@@ -136,9 +136,9 @@ class Stored:
         """A Function."""
         return self.checking.lookup(platform, name)
 
-    def about(self, name: str) -> Any:
+    def get_name(self, name: str) -> Any:
         """The name of the `project` or `stack`."""
-        return self.checking.about(name)
+        return self.checking.get_name(name)
 
     def is_pending(self, value: Any) -> bool:
         """Whether a value, or a part of it, is not known, or secret."""

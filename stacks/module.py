@@ -87,7 +87,7 @@ def _including(
         for key in inputs
     }
     module = Inclusion(
-        section=MODULES, name=name, place=place, file=file, arguments=given, topology=found
+        section=MODULES, name=name, position=place, file=file, arguments=given, topology=found
     )
     check_inputs(module, problems)
     variables = {key: ConfigVariable(key, place, {}) for key in inputs}

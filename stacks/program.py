@@ -59,7 +59,7 @@ def _planned(
     if problems:
         raise TopologyError(problems)
     for each in misspelt(planned, seen_lately(find_project_folder(path), time())):
-        warn(f"{each.place}: {each.message}\n{each.hint}")
+        warn(f"{each.position}: {each.message}\n{each.hint}")
     file = f"Pulumi.{stack}.yaml or Pulumi.yaml"
     for text in find_unencrypted_secrets(planned.topology.config.values(), config, file):
         warn(text)

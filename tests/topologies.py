@@ -51,7 +51,7 @@ class Result:
     @property
     def told(self) -> list[str]:
         """What is wrong, as `file:line: message`."""
-        return [f"{p.place.file}:{p.place.line}: {p.message}" for p in self.problems]
+        return [f"{p.position.file}:{p.position.line}: {p.message}" for p in self.problems]
 
     @property
     def messages(self) -> list[str]:

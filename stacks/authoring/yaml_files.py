@@ -77,7 +77,7 @@ def _meaning(text: str, where: str) -> dict[str, Any]:
     problems = Diagnostics()
     found = to_plain_value(read_text(text.removeprefix(_BOM), where, problems))
     for problem in problems:
-        raise FileNotEdited(f"{problem.place}: {problem.message}", problem.hint or None)
+        raise FileNotEdited(f"{problem.position}: {problem.message}", problem.hint or None)
     return dict(found)
 
 

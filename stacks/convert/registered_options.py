@@ -286,6 +286,8 @@ NOWHERE: Final = 0
 
 
 def _told(problem: Diagnostic) -> str:
-    if problem.place.line != NOWHERE:
+    if problem.position.line != NOWHERE:
         return str(problem)
-    return f"{problem.place.file}: {problem.message}" + (f"\n  {problem.hint}" * bool(problem.hint))
+    return f"{problem.position.file}: {problem.message}" + (
+        f"\n  {problem.hint}" * bool(problem.hint)
+    )

@@ -32,6 +32,7 @@ def read_checked(
     values are empty if the text is not readable YAML. Adds every problem to `problems`.
     """
     root = read_file(path, file_label, problems)
+    # The model would report what is missing from a tree that was read only in part.
     if problems:
         return root, {}
     values, model_problems = validate_inputs(model, to_plain_value(root))
@@ -62,4 +63,4 @@ def _locate_problem(root: Node, problem: Problem) -> tuple[SourcePosition, str, 
     # A number or boolean without quotes is the usual cause.
     if reason.startswith("must be text") and isinstance(node, ScalarNode):
         reason = f'must be text, not {node.text}: write it in quotes, "{node.text}"'
-    return node.place, "value", reason
+    return node.position, "value", reason

@@ -54,7 +54,7 @@ class Diagnostic:
     `rule` is the stable name of the kind of problem, by which tools group or silence problems.
     """
 
-    place: SourcePosition
+    position: SourcePosition
     rule: str
     message: str
     hint: str = ""
@@ -62,15 +62,15 @@ class Diagnostic:
 
     def __post_init__(self) -> None:
         """Replace a problem of a file outside the project by one that shows none of its content."""
-        if self.place.is_outside_project:
+        if self.position.is_outside_project:
             # Only `__setattr__` of object can set a field of a frozen dataclass.
-            object.__setattr__(self, "place", self.place._replace(line=1, column=1))
+            object.__setattr__(self, "position", self.position._replace(line=1, column=1))
             object.__setattr__(self, "message", _PROBLEM_OUTSIDE)
             object.__setattr__(self, "hint", _HINT_OUTSIDE)
 
     def __str__(self) -> str:
         labeled_message = f"{'warning: ' if self.severity == 'warning' else ''}{self.message}"
-        prefix = f"{self.place}: " if self.place.file else ""
+        prefix = f"{self.position}: " if self.position.file else ""
         return f"{prefix}{labeled_message}" + (f"\n  {self.hint}" if self.hint else "")
 
 
@@ -83,27 +83,27 @@ class Diagnostics:
 
     by_key: dict[tuple[SourcePosition, str], Diagnostic] = field(default_factory=dict)
 
-    def add(self, place: SourcePosition, rule: str, message: str, hint: str = "") -> None:
+    def add(self, position: SourcePosition, rule: str, message: str, hint: str = "") -> None:
         """Add an error, unless the position already has one with an equal message."""
-        self.add_once(place, rule, message, message, hint)
+        self.add_once(position, rule, message, message, hint)
 
     def add_once(
-        self, place: SourcePosition, rule: str, key: str, message: str, hint: str = ""
+        self, position: SourcePosition, rule: str, key: str, message: str, hint: str = ""
     ) -> None:
         """Add an error, unless the position already has one with an equal `key`."""
-        problem = Diagnostic(place, rule, message, hint)
+        problem = Diagnostic(position, rule, message, hint)
         # Every problem of such a file has the same text, so one entry is enough.
-        key = problem.message if place.is_outside_project else key
-        self.by_key.setdefault(_make_key(problem.place, key), problem)
+        key = problem.message if position.is_outside_project else key
+        self.by_key.setdefault(_make_key(problem.position, key), problem)
 
     def extend(self, diagnostics: Iterable[Diagnostic]) -> None:
         """Add all `diagnostics`, without duplicates."""
         for diagnostic in diagnostics:
-            self.by_key.setdefault(_make_key(diagnostic.place, diagnostic.message), diagnostic)
+            self.by_key.setdefault(_make_key(diagnostic.position, diagnostic.message), diagnostic)
 
     def __iter__(self) -> Iterator[Diagnostic]:
         """Yield the problems sorted by file, line and column."""
-        return iter(sorted(self.by_key.values(), key=lambda each: each.place))
+        return iter(sorted(self.by_key.values(), key=lambda problem: problem.position))
 
     def __len__(self) -> int:
         return len(self.by_key)
@@ -168,7 +168,7 @@ FORMATS: Final[Mapping[str, Callable[[Sequence[Diagnostic]], str]]] = MappingPro
 
 
 def _to_json_object(diagnostic: Diagnostic) -> dict[str, Any]:
-    position = diagnostic.place
+    position = diagnostic.position
     included = [
         {"file": including.file, "line": including.line, "column": including.column}
         for including in position.included
@@ -186,7 +186,7 @@ def _to_json_object(diagnostic: Diagnostic) -> dict[str, Any]:
 
 
 def _to_sarif_result(diagnostic: Diagnostic) -> dict[str, Any]:
-    position = diagnostic.place
+    position = diagnostic.position
     return {
         "ruleId": diagnostic.rule,
         "level": diagnostic.severity,
@@ -203,7 +203,7 @@ def _to_sarif_result(diagnostic: Diagnostic) -> dict[str, Any]:
 
 
 def _format_workflow_command(diagnostic: Diagnostic) -> str:
-    position = diagnostic.place
+    position = diagnostic.position
     properties = {
         "file": position.file,
         "line": position.line,
@@ -219,7 +219,7 @@ def _format_workflow_command(diagnostic: Diagnostic) -> str:
 
 
 def _escape_for_workflow_command(value: str, more_characters: str = "") -> str:
-    """Percent-encode the special characters of a workflow command."""
+    """Percent-encode `%`, line breaks and `more_characters` for a workflow command of GitHub."""
     # The per cent sign comes first: each later replacement introduces new ones.
     for character in f"%\r\n{more_characters}":
         value = value.replace(character, f"%{ord(character):02X}")
@@ -227,7 +227,7 @@ def _escape_for_workflow_command(value: str, more_characters: str = "") -> str:
 
 
 def _format_full_message(diagnostic: Diagnostic) -> str:
-    included = "".join(f"\nincluded at {position.own}" for position in diagnostic.place.included)
+    included = "".join(f"\nincluded at {position.own}" for position in diagnostic.position.included)
     return (
         f"{diagnostic.message}\n{diagnostic.hint}{included}"
         if diagnostic.hint

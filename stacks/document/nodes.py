@@ -21,7 +21,7 @@ class ScalarNode:
     `text` is the source text; a quoted scalar is always text.
     """
 
-    place: SourcePosition
+    position: SourcePosition
     value: str | int | float | bool | None
     text: str = ""
 
@@ -30,7 +30,7 @@ class ScalarNode:
 class SequenceNode:
     """A list."""
 
-    place: SourcePosition
+    position: SourcePosition
     items: "tuple[Node, ...]" = ()
 
 
@@ -38,7 +38,7 @@ class SequenceNode:
 class Entry:
     """A mapping's entry: the position of its key, and its value."""
 
-    place: SourcePosition
+    position: SourcePosition
     node: "Node"
 
 
@@ -46,7 +46,7 @@ class Entry:
 class MappingNode:
     """A mapping with its entries by key, in source order."""
 
-    place: SourcePosition
+    position: SourcePosition
     entries: Mapping[str, Entry] = field(default_factory=dict)
 
     def get(self, key: str) -> "Node | None":
@@ -94,9 +94,9 @@ def find_key_position(node: Node, steps: Sequence[str | int]) -> SourcePosition:
     parent = find_nearest_node(node, steps[:-1])
     key = str(steps[-1]) if steps else ""
     if isinstance(parent, MappingNode) and key in parent.entries:
-        return parent.entries[key].place
+        return parent.entries[key].position
     # An unknown parent has no key to point at.
-    return parent.place
+    return parent.position
 
 
 def to_plain_value(node: Node) -> Any:
@@ -161,8 +161,9 @@ def get_entries(node: Node | None, label: str, problems: Diagnostics) -> Mapping
     """
     if isinstance(node, MappingNode):
         return node.entries
+    # A key without a value, such as `options:`, counts as an empty object.
     if node is not None and not is_null(node):
-        problems.add(node.place, "shape", f"{label} must be an object")
+        problems.add(node.position, "shape", f"{label} must be an object")
     return {}
 
 
@@ -173,8 +174,9 @@ def get_items(node: Node | None, label: str, problems: Diagnostics) -> tuple[Nod
     """
     if isinstance(node, SequenceNode):
         return node.items
+    # A key without a value, such as `include:`, counts as an empty list.
     if node is not None and not is_null(node):
-        problems.add(node.place, "shape", f"{label} must be a list")
+        problems.add(node.position, "shape", f"{label} must be a list")
     return ()
 
 

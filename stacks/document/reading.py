@@ -143,6 +143,7 @@ class Composer:
         merged: list[tuple[Any, Node]] = []
         while not isinstance(event := next(self.events), yaml.MappingEndEvent):
             is_merge = isinstance(event, yaml.ScalarEvent) and event.value == "<<"
+            # In quotes, `<<` is a key like any other.
             is_merge = is_merge and event.implicit[0]
             key = self.compose_node(event, depth + 1)
             value = self.compose_node(next(self.events), depth + 1)
@@ -153,12 +154,12 @@ class Composer:
                 hint = _QUOTE_IT if self.is_bare_expression(start, event) else ""
                 self.report_problem(event, "key", "a key must be text", hint)
             elif key.text in entries:
-                first = entries[key.text].place
+                first = entries[key.text].position
                 name = key.text[:_LONGEST_SHOWN]
                 message = f"the key {name!r} is there twice: first in line {first.line}"
                 self.report_problem(event, "duplicate", message, "keep one of the two")
             else:
-                entries[key.text] = Entry(key.place, value)
+                entries[key.text] = Entry(key.position, value)
         for merge, value in merged:
             for source in self.list_merged_mappings(merge, value):
                 for inherited, entry in source.entries.items():
@@ -189,7 +190,7 @@ class Composer:
             self.report_problem(event, "tag", message, hint)
 
     def count_values(self, event: Any, number: int, depth: int) -> None:
-        """Add `number` values at `depth` to the totals before they are composed.
+        """Count `number` values at `depth` before the caller composes them.
 
         Raises:
             Unreadable: the file has more than `MOST_NODES` values or is nested deeper than
@@ -237,6 +238,7 @@ class Composer:
         hint = ""
         if line[position.column - 1 : position.column] == "\t":
             hint = "indent with spaces, not tabs"
+        # Without quotes, YAML reads `{{` as a mapping inside a mapping.
         elif _BARE_EXPRESSION.search(line):
             hint = _QUOTE_IT
         context = f" {error.context}" if error.context else ""
@@ -271,6 +273,7 @@ class Composer:
             or last_token.end_mark.line == last_token.start_mark.line
         ):
             return None
+        # An error further down has another cause.
         if problem_mark.line > last_token.end_mark.line + 1:
             return None
         position = self.create_position(
@@ -327,8 +330,12 @@ def read_source_text(path: Path) -> str:
         UnicodeDecodeError: the file is not UTF-8.
     """
     unsaved_texts = _unsaved.get()
-    text = unsaved_texts.get(path.resolve()) if unsaved_texts else None
-    return path.read_text(encoding="utf-8-sig") if text is None else text.removeprefix("\ufeff")
+    unsaved_text = unsaved_texts.get(path.resolve()) if unsaved_texts else None
+    return (
+        path.read_text(encoding="utf-8-sig")
+        if unsaved_text is None
+        else unsaved_text.removeprefix("\ufeff")
+    )
 
 
 def read_file(
@@ -348,8 +355,8 @@ def read_file(
     start = SourcePosition(file_label, included=included, is_outside_project=is_outside_project)
     empty_mapping = MappingNode(start)
     unsaved_texts = _unsaved.get()
-    if unsaved_texts and (text := unsaved_texts.get(path.resolve())) is not None:
-        return _compose_mapping(text.removeprefix("\ufeff"), start, problems)
+    if unsaved_texts and (source_text := unsaved_texts.get(path.resolve())) is not None:
+        return _compose_mapping(source_text.removeprefix("\ufeff"), start, problems)
     try:
         with path.open("rb") as file:
             # One byte more than allowed shows a larger file without reading it whole.
@@ -364,7 +371,7 @@ def read_file(
         problems.add(start, "limit", f"the file has more than {LARGEST} bytes")
         return empty_mapping
     try:
-        text = data.decode().removeprefix("\ufeff")
+        source_text = data.decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         before = data[: error.start].decode()
         problems.add(
@@ -374,7 +381,7 @@ def read_file(
             "save the file as UTF-8",
         )
         return empty_mapping
-    return _compose_mapping(text, start, problems)
+    return _compose_mapping(source_text, start, problems)
 
 
 def read_text(text: str, file_label: str, problems: Diagnostics) -> MappingNode:
@@ -387,7 +394,7 @@ def _compose_mapping(text: str, start: SourcePosition, problems: Diagnostics) ->
     if root is None or (isinstance(root, ScalarNode) and root.value is None):
         return MappingNode(start)
     if not isinstance(root, MappingNode):
-        problems.add(root.place, "shape", "the file must hold keys and their values")
+        problems.add(root.position, "shape", "the file must hold keys and their values")
         return MappingNode(start)
     return root
 

@@ -1,8 +1,8 @@
-"""Edit text in place: every character that an edit is not about stays.
+"""Edit text in place: an edit changes no other character.
 
-The editors of topologies, of stacks' settings and of kubeconfigs call it with the nodes that PyYAML
-composes of the text; the editor of Python programs uses the spans alone. An edit does not know what
-the text means: each editor reads the result and compares it with what it intended.
+The editors of topologies, of stacks' settings and of kubeconfigs call this module with the nodes
+that PyYAML composes of the text; the editor of Python programs uses only the spans. An edit does
+not know the meaning of the text: each editor reads the result and compares it with its intention.
 
 ruamel.yaml's round trip cannot do the same. It moves aligned values, indents whole files alike, and
 takes a comment above the next section for a part of the section before.
@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 Span: TypeAlias = tuple[int, int]
-"""Where something begins and where it ends, in characters."""
+"""The first character of a part of a text, and the character behind its last one."""
 
 _DASH: Final = re.compile(r"^ *-(?=\s)", re.MULTILINE)
 _LINE: Final = re.compile(r"[^\n]*\n?")
@@ -46,19 +46,19 @@ def find_line_break(text: str) -> str:
 
 
 def find_line_start(text: str, at: int) -> int:
-    """Return where the line of a place begins."""
+    """Return the index of the first character of the line that contains the index `at`."""
     return text.rfind("\n", 0, at) + 1
 
 
 def find_next_line(text: str, at: int) -> int:
-    """Return where the line after the line of a place begins, or the end of the text."""
+    """Return the index of the line after the line that contains `at`, or the end of the text."""
     return text.find("\n", at) + 1 or len(text)
 
 
 def find_lines(text: str, begin: int, end: int) -> Span:
-    """Return the span of the lines from one place to another.
+    """Return the span of the lines from `begin` to `end`.
 
-    With a last line that has no line break goes the break before it.
+    If the last line has no line break, the span includes the break before the first line instead.
     """
     first, last = find_line_start(text, begin), find_next_line(text, end)
     if not text.endswith("\n") and last == len(text):
@@ -68,17 +68,17 @@ def find_lines(text: str, begin: int, end: int) -> Span:
 
 
 def find_listed(members: Sequence[Span], at: int) -> Span:
-    """Return the span of member `at` of a comma-separated list, with one comma beside it."""
+    """Return the span of the member `at` of a comma-separated list, with one comma."""
     if at + 1 < len(members):
         return members[at][0], members[at + 1][0]
     return (members[at - 1][1] if at else members[at][0]), members[at][1]
 
 
 def find_end(text: str, node: Node) -> int:
-    """Return where the last character of a node ends.
+    """Return the index behind the last character of a node.
 
     PyYAML's end mark of a block is behind the comments and empty lines that follow the block. An
-    alias has the marks of what it stands for, so that its key is the last thing in sight.
+    alias has the marks of its anchor, so the end of its key counts.
     """
     end = 0
     while isinstance(node, MappingNode | SequenceNode) and not node.flow_style and node.value:

@@ -1,1 +1,5 @@
-"""Jinja2 expressions in values: references and results, in bounded time and space."""
+"""Evaluate Jinja2 expressions in values, with bounded time and memory.
+
+`template` parses and evaluates a text, `sandbox` and `filters` say what expressions can do, and
+`budget` limits their cost. Topologies and `gpuform.expression` in Python programs use this package.
+"""

@@ -69,7 +69,11 @@ def spend(amount: int) -> None:
 
 
 def spend_weight(value: Any) -> Any:
-    """Spend the weight of `value`, and return `value`."""
+    """Return `value` after taking its weight from the budget.
+
+    Raises:
+        ExpressionError: the value is too heavy, or the budget is spent.
+    """
     spend(measure_weight(value))
     return value
 
@@ -88,6 +92,7 @@ def limit_function(function: Callable[..., Any]) -> Callable[..., Any]:
             spend(measure_weight(argument))
         result = function(*args, **kwargs)
         if isinstance(result, GeneratorType):
+            # A generator can be endless.
             result = list(islice(result, MOST))
         spend(_CALL)
         return spend_weight(result)

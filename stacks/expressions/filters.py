@@ -30,6 +30,7 @@ def to_number(kind: type[int] | type[float], value: Any, default: Any) -> Any:
         ExpressionError: the value is not a number and there is no default.
     """
     try:
+        # A number that no double can hold counts as no number.
         return require_number(kind(value))
     except (TypeError, ValueError, OverflowError, ExpressionError):
         if default is not _UNSET:
@@ -39,32 +40,32 @@ def to_number(kind: type[int] | type[float], value: Any, default: Any) -> Any:
         ) from None
 
 
-def whole_number(value: Any, default: Any = _UNSET) -> Any:
+def to_integer(value: Any, default: Any = _UNSET) -> Any:
     return to_number(int, value, default)
 
 
-def decimal(value: Any, default: Any = _UNSET) -> Any:
+def to_float(value: Any, default: Any = _UNSET) -> Any:
     return to_number(float, value, default)
 
 
-def joined(value: Iterable[Any], d: str = "") -> str:
+def join(value: Iterable[Any], d: str = "") -> str:
     texts = [as_text(item) for item in value]
     spend(sum(map(len, texts)) + len(d) * len(texts))
     return d.join(texts)
 
 
-def replaced(value: Any, old: str, new: str) -> str:
-    text, by = as_text(value), as_text(new)
+def replace(value: Any, old: str, new: str) -> str:
+    source_text, by = as_text(value), as_text(new)
     # The size of the result is known before the text is built.
-    spend(len(text) + text.count(old) * len(by))
-    return text.replace(old, by)
+    spend(len(source_text) + source_text.count(old) * len(by))
+    return source_text.replace(old, by)
 
 
-def indented(value: Any, width: int = 4, first: bool = False) -> str:
-    text = as_text(value)
-    spend(len(text) + int(width) * (text.count("\n") + 1))
+def indent(value: Any, width: int = 4, first: bool = False) -> str:
+    source_text = as_text(value)
+    spend(len(source_text) + int(width) * (source_text.count("\n") + 1))
     pad = " " * int(width)
-    lines = text.splitlines(keepends=True)
+    lines = source_text.splitlines(keepends=True)
     return "".join(
         (pad if first or at else "") + line if line.strip() else line
         for at, line in enumerate(lines)
@@ -75,52 +76,54 @@ def limit_strip(function: Filter) -> Filter:
     """Return a strip method with a cost for comparing characters with `chars`."""
 
     def strip(value: Any, chars: str | None = None) -> Any:
-        text = as_text(value)
-        spend(len(text) * len(chars or ""))
-        return function(text, chars)
+        source_text = as_text(value)
+        spend(len(source_text) * len(chars or ""))
+        return function(source_text, chars)
 
     return strip
 
 
 @pass_environment
-def sorted_by(
+def sort(
     environment: Environment,
     value: Any,
     reverse: bool = False,
     case_sensitive: bool = False,
     attribute: str | int | None = None,
 ) -> list[Any]:
+    # Each further attribute is compared once more.
     spend(measure_weight(value) * str(attribute).count(","))
     return jinja.do_sort(environment, value, reverse, case_sensitive, attribute)
 
 
 @pass_environment
-def grouped(
+def group_by(
     environment: Environment,
     value: Any,
     attribute: str | int,
     default: Any = None,
     case_sensitive: bool = False,
 ) -> Any:
+    # Every item without the attribute gets the default.
     spend(measure_weight(default) * len(value))
     return jinja.sync_do_groupby(environment, value, attribute, default, case_sensitive)
 
 
-def rounded(value: float, precision: int = 0) -> float:
+def round_number(value: float, precision: int = 0) -> float:
     if abs(precision) > _DIGITS:
         raise ExpressionError(f"round takes at most {_DIGITS} digits")
     return round(value, precision) if precision else round(value)
 
 
-def total(numbers: Iterable[float]) -> float:
+def sum_numbers(numbers: Iterable[float]) -> float:
     return sum(numbers)
 
 
-def reversed_order(value: Any) -> Any:
+def reverse(value: Any) -> Any:
     return value[::-1] if isinstance(value, str) else list(value)[::-1]
 
 
-def flattened(lists: Iterable[Any]) -> list[Any]:
+def flatten(lists: Iterable[Any]) -> list[Any]:
     return [
         item
         for element in lists
@@ -147,15 +150,15 @@ def from_base64(text: str) -> str:
         raise ExpressionError("the value is not base64 of a text") from None
 
 
-def keys(value: Mapping[str, Any]) -> list[str]:
+def list_keys(value: Mapping[str, Any]) -> list[str]:
     return list(value)
 
 
-def values(value: Mapping[str, Any]) -> list[Any]:
+def list_values(value: Mapping[str, Any]) -> list[Any]:
     return list(value.values())
 
 
-def items(value: Mapping[str, Any]) -> list[list[Any]]:
+def list_items(value: Mapping[str, Any]) -> list[list[Any]]:
     return [[key, item] for key, item in value.items()]
 
 
@@ -175,20 +178,20 @@ _OUR_OWN: Final[Mapping[str, Filter]] = MappingProxyType(
     {
         "b64decode": from_base64,
         "b64encode": to_base64,
-        "flatten": flattened,
-        "float": decimal,
+        "flatten": flatten,
+        "float": to_float,
         "fromjson": from_json,
-        "groupby": grouped,
-        "indent": indented,
-        "int": whole_number,
-        "items": items,
-        "join": joined,
-        "replace": replaced,
-        "reverse": reversed_order,
-        "round": rounded,
-        "sort": sorted_by,
+        "groupby": group_by,
+        "indent": indent,
+        "int": to_integer,
+        "items": list_items,
+        "join": join,
+        "replace": replace,
+        "reverse": reverse,
+        "round": round_number,
+        "sort": sort,
         "string": as_text,
-        "sum": total,
+        "sum": sum_numbers,
         "tojson": to_json,
         "trim": limit_strip(str.strip),
     }
@@ -217,14 +220,14 @@ METHODS: Final[Mapping[type, Mapping[str, Filter]]] = MappingProxyType(
                 name: limit_function(limit_strip(getattr(str, name)))
                 for name in ("lstrip", "rstrip", "strip")
             },
-            "replace": limit_function(replaced),
-            "join": limit_function(lambda text, given: joined(given, text)),
+            "replace": limit_function(replace),
+            "join": limit_function(lambda text, given: join(given, text)),
         },
         Mapping: {
             "get": limit_function(lambda mapping, key, default=None: mapping.get(key, default)),
-            "items": limit_function(items),
-            "keys": limit_function(keys),
-            "values": limit_function(values),
+            "items": limit_function(list_items),
+            "keys": limit_function(list_keys),
+            "values": limit_function(list_values),
         },
     }
 )

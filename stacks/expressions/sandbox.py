@@ -105,6 +105,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
     def getattr(self, obj: Any, attribute: str) -> Any:
         if isinstance(obj, Mapping) and attribute in obj:
             return obj[attribute]
+        # Attributes of Python objects are out of reach: expressions see only these methods.
         for kind, methods in METHODS.items():
             if isinstance(obj, kind) and attribute in methods:
                 return Function(partial(methods[attribute], obj))
@@ -132,6 +133,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     def _create_undefined(self, obj: Any, name: Any) -> Undefined:
         spend(_MISSING + measure_weight(name))
+        # The first missing name is the one to report.
         if isinstance(obj, Undefined):
             return obj
         if isinstance(obj, Mapping):

@@ -1,6 +1,6 @@
-"""Parse and evaluate the Jinja2 expressions of a value, and list the references that they contain.
+"""Parse and evaluate the Jinja2 expressions of a value, and list the references in them.
 
-Topologies call `parse` for each text with `{{ }}`, resolve `Template.needs` and evaluate the
+Topologies call `parse` for each text with `{{ }}`, resolve `Template.references` and evaluate the
 template with the values of these references. Evaluation happens in `sandbox`.
 """
 
@@ -110,8 +110,8 @@ Variables = Mapping[str, Any]
 class Template:
     """A parsed text whose `{{ }}` are expressions.
 
-    `needs` holds the references in source order. `reference` is the reference that the complete
-    text consists of, or None.
+    `references` are in source order. `reference` is the one that the complete text consists of, or
+    None.
     """
 
     parts: tuple[str | Callable[[Variables], Any], ...]
@@ -188,12 +188,15 @@ def parse(text: str) -> Template:
 
 @lru_cache(maxsize=20_000)
 def compile_step(expression: nodes.Expr) -> Template:
-    """Compile an expression in the brackets of a reference into a template of its own."""
+    """Compile an expression in the brackets of a reference into a template.
+
+    Templates are cached.
+    """
     return Template((compile_expression(expression),), tuple(find_references(expression)), None)
 
 
 def compile_expression(expression: nodes.Expr) -> Callable[[Variables], Any]:
-    """Compile an expression into a function from variables to the expression's value."""
+    """Compile an expression into a function that takes the variables and returns the value."""
     body = [nodes.Assign(nodes.Name("result", "store"), _limit_operators(expression), lineno=1)]
     template = SANDBOX.from_string(nodes.Template(body, lineno=1))
 

@@ -121,8 +121,7 @@ class ForeignReference:
     """A part of a text that another tool would replace by a value.
 
     `path` is the target in the other tool's words, empty for anything but a reference. `is_whole`
-    is
-    True if the text consists of one bare name.
+    is True if the text consists of one bare name.
     """
 
     text: str
@@ -146,6 +145,7 @@ def find_foreign_references(parts: Sequence[object]) -> Iterator[ForeignReferenc
             path = groups["path"] or groups["indexed"] or groups["erb"] or ""
             yield ForeignReference(match[0], path)
         bare_reference = _WHOLE.fullmatch(part.strip())
+        # Inside a longer text, `${name}` may be a variable of a shell.
         if bare_reference and len(parts) == 1:
             yield ForeignReference(part.strip(), bare_reference["path"], is_whole=True)
         if part.endswith(_BEFORE_EXPRESSION) and index + 1 < len(parts):

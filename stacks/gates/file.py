@@ -123,7 +123,7 @@ def _reject_mixed_currencies(
             continue
         steps = ("gates", name, "max_hourly_cost", "currency")
         position, currency = (
-            find_nearest_node(root, steps).place,
+            find_nearest_node(root, steps).position,
             entry["max_hourly_cost"]["currency"],
         )
         if currency_source is None:
@@ -146,7 +146,9 @@ def _find_price_currency(path: Path) -> tuple[str, str] | None:
     root, values = read_checked(path, prices.FILE, prices.get_price_book_model(), problems)
     if problems:
         return None
-    return values["currency"], f"the prices at {find_nearest_node(root, ('currency',)).place} are"
+    return values[
+        "currency"
+    ], f"the prices at {find_nearest_node(root, ('currency',)).position} are"
 
 
 def _build_gate(name: str, entry: Mapping[str, Any], source: str) -> Gate:

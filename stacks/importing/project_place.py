@@ -96,7 +96,7 @@ class TopologyPlace:
             each = self._by_name.get(key)
             if each is not None and not each.module:
                 own = each.declaration
-                by_file.setdefault(own.place.file, []).append((own.section, own.name))
+                by_file.setdefault(own.position.file, []).append((own.section, own.name))
         return [
             Edit.of(Path(file), without_option(text_of(Path(file)) or "", names, "import", file))
             for file, names in by_file.items()

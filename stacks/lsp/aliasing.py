@@ -88,7 +88,9 @@ def _alias(sources: Sequence[Source], named: Named, head: str, new: str) -> Iter
         for alias in aliases.items if isinstance(aliases, SequenceNode) else ():
             before = alias.get("name") if isinstance(alias, MappingNode) else None
             if isinstance(before, ScalarNode) and before.text == now.strip('"'):
-                yield Edit(source.path, source.span(before.place, before.text), earlier.strip('"'))
+                yield Edit(
+                    source.path, source.span(before.position, before.text), earlier.strip('"')
+                )
                 return
         if options is not None and source.is_shared(entry.entries["options"]):
             raise _shared(named.section, named.name)
@@ -97,7 +99,7 @@ def _alias(sources: Sequence[Source], named: Named, head: str, new: str) -> Iter
         elif isinstance(options, MappingNode):
             yield _put_in(source, options, f"aliases: [{{name: {earlier}}}]")
         elif options is not None:  # there are none in it yet
-            key = source.span(entry.entries["options"].place, "options")
+            key = source.span(entry.entries["options"].position, "options")
             at = Span(key.line, key.end + 1, key.end + 1)
             yield Edit(source.path, at, f" {{aliases: [{{name: {earlier}}}]}}")
         else:
@@ -160,7 +162,7 @@ def _head(topology: TopologyText, named: Named) -> str:
 
 def _put_in(source: Source, node: MappingNode | SequenceNode, text: str) -> Edit:
     """One more first item of a mapping or a list, in the form that it has."""
-    line, column = node.place.line - 1, node.place.column - 1
+    line, column = node.position.line - 1, node.position.column - 1
     anchor = _ANCHOR.match(source.lines[line], column)
     column = anchor.end() if anchor else column
     if source.lines[line][column : column + 1] in ("{", "["):
@@ -169,7 +171,7 @@ def _put_in(source: Source, node: MappingNode | SequenceNode, text: str) -> Edit
         return Edit(source.path, at, text if is_empty else f"{text}, ")
     if anchor:  # the first item is on another line
         own = node.entries.values() if isinstance(node, MappingNode) else node.items
-        places = [each.place for each in own]
+        places = [each.position for each in own]
         first = min(places, key=lambda place: (place.line, place.column))
         line, column = first.line - 1, first.column - 1
         if isinstance(node, SequenceNode):
@@ -212,10 +214,10 @@ def _cases(root: MappingNode) -> Iterator[MappingNode]:
 
 def _keys(node: Node | None) -> Iterator[tuple[str, SourcePosition]]:
     if isinstance(node, MappingNode):
-        yield from ((key, entry.place) for key, entry in node.entries.items())
+        yield from ((key, entry.position) for key, entry in node.entries.items())
 
 
 def _items(node: Node | None) -> Iterator[tuple[str, SourcePosition]]:
     if isinstance(node, SequenceNode):
         scalars = (each for each in node.items if isinstance(each, ScalarNode))
-        yield from ((each.text, each.place) for each in scalars)
+        yield from ((each.text, each.position) for each in scalars)

@@ -28,14 +28,14 @@ def check(path: Path, texts: Mapping[Path, str]) -> dict[Path, list[Diagnostic]]
             return {path: [Diagnostic(place, "project", error.message, error.hint or "")]}
     found: dict[Path, list[Diagnostic]] = {}
     for each in problems:
-        found.setdefault((Path.cwd() / each.place.file).resolve(), []).append(each)
+        found.setdefault((Path.cwd() / each.position.file).resolve(), []).append(each)
     return found
 
 
 def span_of(problem: Diagnostic, lines: Sequence[str]) -> Span:
     """The word that a problem is about; the end of the text where the place is behind it."""
-    line = min(problem.place.line - 1, max(len(lines) - 1, 0))
+    line = min(problem.position.line - 1, max(len(lines) - 1, 0))
     text = lines[line].rstrip("\r\n") if lines else ""
-    begin = min(problem.place.column - 1, len(text))
+    begin = min(problem.position.column - 1, len(text))
     found = _TOKEN.match(text, begin)
     return Span(line, begin, found.end() if found else begin)

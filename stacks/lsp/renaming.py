@@ -86,7 +86,7 @@ def _require_readable(source: Source) -> None:
     problem = next(iter(source.problems), None)
     if problem is not None:
         raise RenameRefused(
-            f"{problem.place}: {problem.message}: what is named there is not known",
+            f"{problem.position}: {problem.message}: what is named there is not known",
             hint="mend it before you rename",
         )
 
@@ -176,7 +176,7 @@ def _in_settings(topology: TopologyText, old: str, new: str) -> Iterator[Edit]:
                     f"{path.name} has {key} already", hint="choose another name, or take it out"
                 )
             if key in (old, f"{project.name}:{old}"):
-                whole = source.span(entry.place, key)
+                whole = source.span(entry.position, key)
                 yield Edit(path, Span(whole.line, whole.end - len(old), whole.end), new)
 
 

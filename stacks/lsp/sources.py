@@ -40,7 +40,7 @@ class Source:
         entry = entries.entries.get(name) if isinstance(entries, MappingNode) else None
         if entry is None:
             return None
-        span = self.span(entry.place, name)
+        span = self.span(entry.position, name)
         return Named(section, name, span, span.line)
 
     def declaration_at(self, line: int, column: int) -> Named | None:
@@ -155,7 +155,7 @@ class Sources:
         seen: set[tuple[Path, SourcePosition]] = set()
         for source in (one for each in self.namespaces for one in each):
             for module in source.modules():
-                key = source.path, module.place
+                key = source.path, module.position
                 if key not in seen and _file_of(module, source.path) in own:
                     seen.add(key)
                     yield source, module
@@ -167,7 +167,7 @@ class Sources:
             given = module.get("with")
             entry = given.entries.get(name) if isinstance(given, MappingNode) else None
             if entry is not None:
-                found.append((source.path, source.span(entry.place, name)))
+                found.append((source.path, source.span(entry.position, name)))
         return found
 
 

@@ -120,7 +120,7 @@ class _WorkspaceReader:
                 if other not in members and not self.unread:
                     position = find_nearest_node(
                         root, ("stacks", index, "after", after_index)
-                    ).place
+                    ).position
                     message = f"{other!r} in `after` is none of the stacks"
                     hint = f"name it as PROJECT/STACK; there is {', '.join(members)}"
                     self.problems.add(position, "unknown-stack", message, hint)
@@ -133,10 +133,10 @@ class _WorkspaceReader:
         index: int,
         entry: Mapping[str, Any],
     ) -> None:
-        position = find_nearest_node(root, ("stacks", index, "folder")).place
+        position = find_nearest_node(root, ("stacks", index, "folder")).position
         stack_name = entry.get("stack")
         if stack_name and not _STACK_NAME.fullmatch(stack_name):
-            name_position = find_nearest_node(root, ("stacks", index, "stack")).place
+            name_position = find_nearest_node(root, ("stacks", index, "stack")).position
             message = f"{stack_name!r} is no name of a stack"
             hint = "write letters, digits, hyphens, underscores and dots, without the project"
             self.problems.add(name_position, "unknown-stack", message, hint)

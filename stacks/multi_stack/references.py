@@ -337,7 +337,7 @@ def read_stack_contents(member: WorkspaceStack, problems: Diagnostics) -> StackC
     surroundings = replace(surroundings, program={"project": project.name, "stack": member.stack})
     stacks = resolve_stack_references(loaded, surroundings, topology_problems)
     problems.extend(topology_problems)
-    places = {name: entry.node.place for name, entry in loaded.stack_references.items()}
+    places = {name: entry.node.position for name, entry in loaded.stack_references.items()}
     named = [(stack, places[name], name, ()) for name, stack in stacks.items()]
     uses = tuple(_resolve_uses(named, member, problems))
     return StackContents(uses, exports, topology, surroundings, files)

@@ -58,7 +58,7 @@ class PriceBook:
         prices: dict[tuple[str, ...], tuple[Price, ...]] = {}
         for section in ("gpus", "storage"):
             for index, entry in enumerate(values.get(section) or ()):
-                source = str(find_nearest_node(root, (section, index)).place)
+                source = str(find_nearest_node(root, (section, index)).position)
                 price = Price(_get_hourly_price(entry), str(entry.get("region") or ""), source)
                 prices[_get_price_key(entry)] = (*prices.get(_get_price_key(entry), ()), price)
         return cls(values["currency"], prices)

@@ -84,7 +84,7 @@ class Case:
             or find_node(self.root, of_all)
             or find_nearest_node(self.root, whole)
         )
-        return node.place
+        return node.position
 
 
 def read_cases(paths: Sequence[Path], folder: Path) -> list[Case]:
@@ -232,7 +232,7 @@ def entries_of(project: Project, stack: str) -> list[EntrySeen] | None:
 def _seen(group: Group[Any], module: ModuleInstance | None) -> EntrySeen:
     return EntrySeen(
         group.declaration.address,
-        str(group.declaration.place),
+        str(group.declaration.position),
         tuple(each.address for each in group.instances.values()),
         tuple(sorted(group.absent)),
         group.declaration.when is not None,

@@ -75,7 +75,7 @@ def resolve_config(
             continue
         # A proposal could learn a secret from the limits that its value violates.
         if secret and project_files is not None and not project_files.has_limits(variable):
-            problems.add(variable.place, "config", *describe_unknown_limits(f"config.{name}"))
+            problems.add(variable.position, "config", *describe_unknown_limits(f"config.{name}"))
             continue
         try:
             value = _require_allowed(
@@ -92,7 +92,7 @@ def resolve_config(
                 f"correct its {default}" if stored_text is None else f"set another one: {command}"
             )
             problems.add(
-                variable.place, "config", f"config.{name}: {formatted_value} {error}", hint
+                variable.position, "config", f"config.{name}: {formatted_value} {error}", hint
             )
         else:
             if stored_text is not None or emulated or default == "default":
@@ -115,7 +115,7 @@ def find_unencrypted_secrets(
     for variable in variables:
         if variable.secret and stack.get(variable.name) and not stack.is_secret(variable.name):
             yield (
-                f"{variable.name} is a secret (declared at {variable.place}) and stands in the "
+                f"{variable.name} is a secret (declared at {variable.position}) and stands in the "
                 f"clear in {file}: {format_encryption_hint(variable.name)}"
             )
 
@@ -179,7 +179,7 @@ def _parse_value(variable: ConfigVariable, text: str) -> Any:
 
 
 def _require_allowed(variable: ConfigVariable, value: Any) -> Any:
-    """Return `value` if its type and size are as declared."""
+    """Return `value`, or raise _NotAllowedError if its type or size violates the declaration."""
     if not _IS_TYPE[variable.type](value):
         raise _NotAllowedError(value, f"is not {_WORDS[variable.type]}")
     for reason in _find_limit_problems(variable.fields, value):
@@ -192,7 +192,7 @@ def _find_limit_problems(declared_limits: Mapping[str, Any], value: Any) -> Iter
     choices = declared_limits.get("enum")
     if choices is not None and not any(is_equal(value, choice) for choice in choices):
         yield f"is not one of {', '.join(map(_format_value, choices))}"
-    # float) and not isinstance(value, bool): | In Python, True and False are integers.
+    # In Python, True and False are integers.
     if isinstance(value, int | float) and not isinstance(value, bool):
         yield from _find_number_problems(declared_limits, value)
     if isinstance(value, str | list):
@@ -305,7 +305,7 @@ class NameRegistry:
     def list_entries(self, root: MappingNode, key: str) -> Iterator[tuple[str, Entry]]:
         """Yield the entries of a top-level key with a valid and new name."""
         for name, entry in get_entries(root.get(key), key, self.problems).items():
-            if self.accept_name(key, name, entry.place):
+            if self.accept_name(key, name, entry.position):
                 yield name, entry
 
     def accept_name(self, key: str, name: str, position: SourcePosition) -> bool:
@@ -331,25 +331,26 @@ class NameRegistry:
 def read_variable(key: str, name: str, entry: Entry, problems: Diagnostics) -> ConfigVariable:
     """Read an entry of `config` or `inputs`. Add its problems to `problems`."""
     address = f"{key}.{name}"
+    # `replicas: 2` is the usual mistake: a value in place of the declaration.
     if isinstance(entry.node, ScalarNode):
         example = f"write {name}: {{default: {entry.node.text}}}"
-        problems.add(entry.node.place, "shape", f"{address} must be an object", example)
-        return ConfigVariable(name, entry.place, {})
+        problems.add(entry.node.position, "shape", f"{address} must be an object", example)
+        return ConfigVariable(name, entry.position, {})
     for scalar in list_scalars(entry.node):
         if isinstance(scalar.value, str) and has_expression(scalar.value):
-            problems.add(scalar.place, "expression", f"{key} holds no expressions")
+            problems.add(scalar.position, "expression", f"{key} holds no expressions")
     get_entries(entry.node, address, problems)
     values = to_plain_value(entry.node)
     fields, model_problems = validate_inputs(
         ConfigInputs, values if isinstance(values, Mapping) else {}
     )
     for problem in model_problems:
-        position = find_nearest_node(entry.node, parse_path(problem.path)).place
+        position = find_nearest_node(entry.node, parse_path(problem.path)).position
         problems.add(position, "value", f"{address}.{problem.path}: {problem.reason}")
     # The including topology decides the values of a module, under the emulator too.
     if key == "inputs" and "emulator_default" in fields:
-        position = find_nearest_node(entry.node, ("emulator_default",)).place
+        position = find_nearest_node(entry.node, ("emulator_default",)).position
         hint = "declare it in the topology's config, and give the module its value"
         problems.add(position, "value", f"{address}: only config has an emulator_default", hint)
     # No message may show the value of an invalid variable: it could be meant as a secret.
-    return ConfigVariable(name, entry.place, {"secret": True} if model_problems else fields)
+    return ConfigVariable(name, entry.position, {"secret": True} if model_problems else fields)

@@ -26,7 +26,7 @@ class Repeatable:
 
     section: str
     name: str
-    place: SourcePosition
+    position: SourcePosition
     for_each: Node | None = None
     when: Node | None = None
 
@@ -37,7 +37,7 @@ class Repeatable:
 
     @property
     def address(self) -> str:
-        """Return the reference for expressions in the same file, such as `clusters.train`."""
+        """Return the reference of expressions in the same file, such as `clusters.train`."""
         return f"{self.section}.{self.name}"
 
 
@@ -68,7 +68,7 @@ class ConfigVariable:
     """A variable of `config` or `inputs`. `fields` are those of `schemas.topology.ConfigInputs`."""
 
     name: str
-    place: SourcePosition
+    position: SourcePosition
     fields: Mapping[str, Any]
 
     @property
@@ -100,7 +100,9 @@ class Topology:
         """Return the platforms of all entries, including entries of modules."""
         sections = self.declarations.values()
         own = {
-            declaration.platform for of_section in sections for declaration in of_section.values()
+            declaration.platform
+            for section_declarations in sections
+            for declaration in section_declarations.values()
         }
         return own.union(*(module.topology.list_platforms() for module in self.modules.values()))
 
@@ -191,8 +193,8 @@ class ModuleInstance(Repetition[Inclusion]):
 
     def list_resources(self) -> Iterator[Instance]:
         """Yield all resources of the module and of all included modules."""
-        for of_section in self.groups.values():
-            for group in of_section.values():
+        for section_groups in self.groups.values():
+            for group in section_groups.values():
                 yield from group.instances.values()
         for inner in self.modules.values():
             for module in inner.instances.values():

@@ -76,6 +76,7 @@ def _expand_scope(topology: Topology, scope: Scope, problems: Diagnostics, plann
     for group in [*resource_groups, *modules.values()]:
         if group.declaration.when is not None:
             expander.remove_disabled(group, group.declaration.when, scope)
+    # An argument may refer to the outputs of another module, which must be expanded first.
     for inclusion in _sort_modules(topology.modules):
         for module_instance in modules[inclusion].instances.values():
             inside = scope.enter_module(module_instance, problems)
@@ -123,7 +124,7 @@ class _Expander:
             else:
                 message = f"{declaration.address}: {key!r} cannot be a part of a name"
                 hint = "use letters, digits, hyphens, underscores and dots"
-                self.problems.add(node.place, "for-each", message, hint)
+                self.problems.add(node.position, "for-each", message, hint)
         return group
 
     def evaluate_items(self, declaration: Repeatable, node: Node) -> Mapping[str, Any] | None:
@@ -136,19 +137,19 @@ class _Expander:
         if isinstance(value, Mapping):
             return value
         if not isinstance(value, list):
-            self.problems.add(node.place, "for-each", f"{declaration.address}: {_FORMS}")
+            self.problems.add(node.position, "for-each", f"{declaration.address}: {_FORMS}")
             return {}
         return self.index_items(declaration, node, value)
 
     def index_items(self, declaration: Repeatable, node: Node, items: list[Any]) -> dict[str, Any]:
         items_by_key: dict[str, Any] = {}
         for item in items:
-            # int): | In Python, True is an integer: its key would be the text "True".
+            # In Python, True is an integer: its key would be the text "True".
             if isinstance(item, bool) or not isinstance(item, str | int):
-                self.problems.add(node.place, "for-each", f"{declaration.address}: {_FORMS}")
+                self.problems.add(node.position, "for-each", f"{declaration.address}: {_FORMS}")
             elif str(item) in items_by_key:
                 message = f"{declaration.address}: {item!r} is in the list twice"
-                self.problems.add(node.place, "for-each", message, "remove one of them")
+                self.problems.add(node.position, "for-each", message, "remove one of them")
             else:
                 items_by_key[str(item)] = item
         return items_by_key
@@ -163,7 +164,7 @@ class _Expander:
                 group.absent.add(key)
             elif is_enabled is not True and not contains_unknown(is_enabled):
                 message = f"{instance.address}: `when` must be true or false"
-                self.problems.add(node.place, "when", message)
+                self.problems.add(node.position, "when", message)
 
     def require_known(self, declaration: Repeatable, node: Node, option: str, scope: Scope) -> Any:
         label = f"{declaration.address}: {option}"
@@ -199,7 +200,7 @@ def _refuse_same(
     if other is not instance:
         both = f"{other.address} and {instance.address}"
         message = f"{both} would both be called {instance.name}"
-        problems.add(instance.declaration.place, "duplicate", message, "rename one of them")
+        problems.add(instance.declaration.position, "duplicate", message, "rename one of them")
 
 
 _SCRIPT: Final = re.compile(r"(?:script|prolog|epilog|command|_conf)s?$")
@@ -229,7 +230,7 @@ def refuse_foreign_references(topology: Topology, problems: Diagnostics) -> None
                     continue
                 quoted_text = truncate(escape_invisible(foreign.text), _LONGEST_SHOWN)
                 problems.add(
-                    find_part_position(scalar.place, foreign.text),
+                    find_part_position(scalar.position, foreign.text),
                     "interpolation",
                     f"{quoted_text} is written for another tool: gpuform would take it as text",
                     _suggest_replacement(foreign, names.suggest(foreign)),
@@ -275,6 +276,7 @@ class _DeclaredNames:
         head, *rest = foreign.steps or [""]
         steps: list[str] | None = None
         inputs_root = "config" if self._topology.inputs is None else "inputs"
+        # Terraform's workspace is Pulumi's stack.
         if foreign.steps[:2] == ["terraform", "workspace"]:
             steps = ["pulumi", "stack"]
         elif head in list_roots():
@@ -290,6 +292,7 @@ class _DeclaredNames:
                 if section is not None:
                     steps = [section, *foreign.steps[at:]]
                     break
+            # A misspelled section, such as `cluster.train.id`.
             nearest_section = find_nearest_name(head, tuple(SECTIONS))
             if steps is None and nearest_section and rest:
                 steps = [nearest_section, *rest]
@@ -306,8 +309,8 @@ def _format_step(step: str) -> str:
 
 def _list_values(topology: Topology) -> Iterator[tuple[str, Node]]:
     """Yield every node with possible expressions, and the name of the node's property."""
-    for of_section in topology.declarations.values():
-        for declaration in of_section.values():
+    for section_declarations in topology.declarations.values():
+        for declaration in section_declarations.values():
             for own in (declaration.for_each, declaration.when):
                 if own is not None:
                     yield "", own
@@ -338,12 +341,12 @@ def _list_texts(name: str, node: Node) -> Iterator[tuple[str, ScalarNode]]:
 
 
 def _find_in(scalar: ScalarNode) -> Iterator[ForeignReference]:
-    text = str(scalar.value)
+    scalar_text = str(scalar.value)
     # Most texts have no mark and need no regular expression.
-    if not any(mark in text for mark in _MARKS):
+    if not any(mark in scalar_text for mark in _MARKS):
         return
-    if not has_expression(text):
-        yield from find_foreign_references((text,))
+    if not has_expression(scalar_text):
+        yield from find_foreign_references((scalar_text,))
         return
     try:
         yield from find_foreign_references(parse(scalar.text).parts)

@@ -30,17 +30,17 @@ class TopologyFile:
 
     path: Path
     root: MappingNode
-    way: InclusionPath
+    inclusion_path: InclusionPath
 
 
 def read_files(
-    path: Path, problems: Diagnostics, way: InclusionPath = _START
+    path: Path, problems: Diagnostics, inclusion_path: InclusionPath = _START
 ) -> list[TopologyFile]:
     """Read a file and all included files, each once. Modules are not read.
 
     Messages name files relative to the current folder if the files are inside it.
     """
-    return list(_FileReader(problems, way.positions).read(path, way.files))
+    return list(_FileReader(problems, inclusion_path.positions).read(path, inclusion_path.files))
 
 
 def format_path(path: Path) -> str:
@@ -62,29 +62,33 @@ def resolve_included_file(
 ) -> Path | None:
     """Return the path of an included file, or None after a problem."""
     if not isinstance(node, ScalarNode) or not isinstance(node.value, str):
-        position = node.place if node else including_file.root.place
+        position = node.position if node else including_file.root.position
         problems.add(position, "include", "a file to include is a path, as text")
         return None
     path = including_file.path.parent / node.value
     try:
-        return path if _check_included_file(node, path, including_file.way, problems) else None
+        return (
+            path
+            if _check_included_file(node, path, including_file.inclusion_path, problems)
+            else None
+        )
     except (OSError, RuntimeError, ValueError):
-        problems.add(node.place, "include", "this is no path of a file")
+        problems.add(node.position, "include", "this is no path of a file")
         return None
 
 
 def _check_included_file(
-    node: ScalarNode, path: Path, way: InclusionPath, problems: Diagnostics
+    node: ScalarNode, path: Path, inclusion_path: InclusionPath, problems: Diagnostics
 ) -> bool:
     """Return True if `path` is a file and not one of the including files. Report any other path."""
-    if path.resolve() in way.files:
-        cycle = " -> ".join(format_path(file) for file in (*way.files, path))
+    if path.resolve() in inclusion_path.files:
+        cycle = " -> ".join(format_path(file) for file in (*inclusion_path.files, path))
         hint = "a file can include itself in no way: take out one of these"
-        problems.add(node.place, "include", f"files include each other: {cycle}", hint)
+        problems.add(node.position, "include", f"files include each other: {cycle}", hint)
         return False
     if not path.is_file():
         message = f"there is no file {format_path(path)}"
-        problems.add(node.place, "include", message, "paths are relative to this file")
+        problems.add(node.position, "include", message, "paths are relative to this file")
         return False
     return True
 
@@ -103,8 +107,8 @@ def _is_in_project(path: Path, topology: Path) -> bool:
 
 
 class _FileReader:
-    def __init__(self, problems: Diagnostics, places: tuple[SourcePosition, ...]) -> None:
-        self.problems, self.places = problems, places
+    def __init__(self, problems: Diagnostics, positions: tuple[SourcePosition, ...]) -> None:
+        self.problems, self.positions = problems, positions
         self.read_paths: set[Path] = set()
 
     def read(self, path: Path, including: tuple[Path, ...]) -> Iterator[TopologyFile]:
@@ -113,13 +117,13 @@ class _FileReader:
         # The user names the first file; only included files can lead outside.
         is_outside = bool(including) and not _is_in_project(path.resolve(), including[0])
         root = read_file(
-            path, format_path(path), self.problems, self.places, is_outside_project=is_outside
+            path, format_path(path), self.problems, self.positions, is_outside_project=is_outside
         )
-        file = TopologyFile(path, root, InclusionPath((*including, path.resolve()), self.places))
+        file = TopologyFile(path, root, InclusionPath((*including, path.resolve()), self.positions))
         yield file
         for node in get_inclusions(root, self.problems):
             if isinstance(node, MappingNode):
                 continue  # a module
             other = resolve_included_file(node, file, self.problems)
             if other is not None and other.resolve() not in self.read_paths:
-                yield from self.read(other, file.way.files)
+                yield from self.read(other, file.inclusion_path.files)

@@ -52,19 +52,21 @@ def _check_keys(root: MappingNode, problems: Diagnostics) -> None:
     for key, entry in root.entries.items():
         if key not in TOP_LEVEL and not key.startswith(ANCHORS):
             hint = _suggest_key(key, TOP_LEVEL)
-            problems.add(entry.place, "unknown-key", f"{key} is not known", hint)
+            problems.add(entry.position, "unknown-key", f"{key} is not known", hint)
 
 
-def _check_section(section: str, place: SourcePosition, problems: Diagnostics) -> bool:
+def _check_section(section: str, position: SourcePosition, problems: Diagnostics) -> bool:
     """Return True if `section` exists. Report any other name."""
     if section in SECTIONS:
         return True
     hint = _suggest_key(section, tuple(SECTIONS))
-    problems.add(place, "unknown-key", f"{section} is no section", hint)
+    problems.add(position, "unknown-key", f"{section} is no section", hint)
     return False
 
 
-def _check_kind(platform: str, section: str, place: SourcePosition, problems: Diagnostics) -> bool:
+def _check_kind(
+    platform: str, section: str, position: SourcePosition, problems: Diagnostics
+) -> bool:
     """Return True if a platform has the section's kind of resource. Report any other platform."""
     kind = SECTIONS[section]
     supporting_platforms = list_platforms_with(kind)
@@ -73,7 +75,7 @@ def _check_kind(platform: str, section: str, place: SourcePosition, problems: Di
     unusable = list_unusable_platforms().get(platform)
     if unusable is not None:
         unusable_message = f"the platform {platform} cannot be used: {unusable.because}"
-        problems.add(place, "platform", unusable_message, unusable.hint)
+        problems.add(position, "platform", unusable_message, unusable.hint)
         return False
     is_known = platform in platforms()
     message = f"{platform} has no {kind}" if is_known else f"{platform} is not a platform"
@@ -83,7 +85,7 @@ def _check_kind(platform: str, section: str, place: SourcePosition, problems: Di
         if nearest_platform
         else f"{kind} is on {' and '.join(supporting_platforms)}"
     )
-    problems.add(place, "platform", message, hint)
+    problems.add(position, "platform", message, hint)
     return False
 
 
@@ -125,20 +127,22 @@ def check_inputs(module: Inclusion, problems: Diagnostics) -> None:
             nearest_name = find_nearest_name(name, tuple(inputs))
             existing_inputs = f"there is {', '.join(inputs)}" if inputs else "it has none"
             hint = f"did you mean {nearest_name}?" if nearest_name else existing_inputs
-            problems.add(entry.place, "input", f"{module.address} has no input {name}", hint)
+            problems.add(entry.position, "input", f"{module.address} has no input {name}", hint)
     for name, variable in inputs.items():
         if name not in module.arguments and "default" not in variable.fields:
             message = f"{module.address}: the input {name} is not given"
-            declared = f"it is declared at {variable.place.own}"
+            declared = f"it is declared at {variable.position.own}"
             hint = f"add it: with: {{{name}: ...}}; {declared}"
-            problems.add(module.place, "input", message, hint)
+            problems.add(module.position, "input", message, hint)
 
 
 def _load_files(files: list[TopologyFile], problems: Diagnostics) -> Topology:
+    # `inputs` in any of the files makes all of them a module.
     loader = _Loader(problems, is_module=any("inputs" in file.root.entries for file in files))
     defaults = {
         key: section_defaults
         for file in files
+        # The defaults of one file hold for the entries of every included file.
         for key, section_defaults in loader.read_defaults(file.root)
     }
     for file in files:
@@ -157,13 +161,15 @@ class _Loader:
         self, root: MappingNode
     ) -> Iterator[tuple[tuple[str, str], Mapping[str, Entry]]]:
         sections = get_entries(root.get("defaults"), "defaults", self.problems)
-        for section, of_section in sections.items():
-            if not _check_section(section, of_section.place, self.problems):
+        for section, section_entry in sections.items():
+            if not _check_section(section, section_entry.position, self.problems):
                 continue
             address = f"defaults.{section}"
-            for platform, entry in get_entries(of_section.node, address, self.problems).items():
-                is_known = _check_kind(platform, section, entry.place, self.problems)
-                if is_known and self.names.register_name(f"{address}.{platform}", "", entry.place):
+            for platform, entry in get_entries(section_entry.node, address, self.problems).items():
+                is_known = _check_kind(platform, section, entry.position, self.problems)
+                if is_known and self.names.register_name(
+                    f"{address}.{platform}", "", entry.position
+                ):
                     yield (section, platform), self.read_platform_defaults(section, platform, entry)
 
     def read_platform_defaults(
@@ -174,7 +180,7 @@ class _Loader:
         default_entries = get_entries(entry.node, address, self.problems)
         for key in default_entries.keys() & set(_WITHOUT_DEFAULT):
             message = f"{key} has no default: write it in each entry"
-            self.problems.add(default_entries[key].place, "unknown-key", message)
+            self.problems.add(default_entries[key].position, "unknown-key", message)
         properties = _read_properties(default_entries, section, platform, self.problems)
         model = load_lifecycle_class(platform, SECTIONS[section]).inputs
         self.report_unknown_keys(model, properties, address)
@@ -189,7 +195,7 @@ class _Loader:
     ) -> None:
         for problem in validate_inputs(model, dict.fromkeys(properties, UNKNOWN))[1]:
             if problem.path in properties and problem.reason.startswith(KEY_PROBLEM_PREFIXES):
-                position, reason = properties[problem.path].place, problem.reason
+                position, reason = properties[problem.path].position, problem.reason
                 message = f"{address}.{problem.path}: {reason}"
                 self.problems.add_once(position, "unknown-key", reason, message)
 
@@ -217,7 +223,7 @@ class _Loader:
         for key in root.entries.keys() & {"config", "stack_references"}:
             message = f"{key} is the topology's alone: this file is a module, it has inputs"
             hint = "declare an input, and give it the value in `with` where the module is included"
-            self.problems.add(root.entries[key].place, "module", message, hint)
+            self.problems.add(root.entries[key].position, "module", message, hint)
 
     def read_inclusions(self, file: TopologyFile) -> Iterator[Inclusion]:
         """Yield the included modules of a file, with the declarations of each module's file."""
@@ -244,21 +250,25 @@ class _Loader:
         )
         if not isinstance(name, ScalarNode) or not isinstance(name.value, str) or problems:
             return None
-        if path is None or not self.names.accept_name(MODULES, name.text, name.place):
+        if path is None or not self.names.accept_name(MODULES, name.text, name.position):
             return None
         inclusion_path = InclusionPath(
-            file.way.files, (node.place._replace(included=()), *file.way.positions)
+            file.inclusion_path.files,
+            (node.position._replace(included=()), *file.inclusion_path.positions),
         )
         arguments = get_entries(node.get("with"), f"modules.{name.text}.with", self.problems)
         inclusion = Inclusion(
             section=MODULES,
             name=name.text,
-            place=node.place,
+            position=node.position,
             for_each=node.get("for_each"),
             when=node.get("when"),
             file=path,
             arguments={
-                key: argument for key, argument in arguments.items() if not is_null(argument.node)
+                # An argument of null leaves the input its default.
+                key: argument
+                for key, argument in arguments.items()
+                if not is_null(argument.node)
             },
             topology=load_module(path, inclusion_path, self.problems),
         )
@@ -270,7 +280,7 @@ class _Loader:
     ) -> Declaration | None:
         address = f"{section}.{name}"
         own_entries = get_entries(entry.node, address, self.problems)
-        platform = self.read_platform(section, address, own_entries.get("platform"), entry.place)
+        platform = self.read_platform(section, address, own_entries.get("platform"), entry.position)
         if platform is None:
             return None
         default_entries = defaults.get((section, platform), {})
@@ -278,6 +288,7 @@ class _Loader:
             **self.read_options(default_entries, f"defaults.{section}.{platform}.options"),
             **self.read_options(own_entries, f"{address}.options"),
         }
+        # An option of null removes the default's.
         options = {key: option for key, option in options.items() if not is_null(option.node)}
         properties = {
             **_read_properties(default_entries, section, platform, self.problems),
@@ -286,7 +297,7 @@ class _Loader:
         return Declaration(
             section=section,
             name=name,
-            place=entry.place,
+            position=entry.position,
             platform=platform,
             properties=properties,
             options=options,
@@ -295,19 +306,19 @@ class _Loader:
         )
 
     def read_platform(
-        self, section: str, address: str, entry: Entry | None, place: SourcePosition
+        self, section: str, address: str, entry: Entry | None, position: SourcePosition
     ) -> str | None:
         if entry is None:
             supporting_platforms = ", ".join(list_platforms_with(SECTIONS[section]))
             hint = f"add platform: one of {supporting_platforms}"
-            self.problems.add(place, "platform", f"{address} has no platform", hint)
+            self.problems.add(position, "platform", f"{address} has no platform", hint)
             return None
         node = entry.node
         if not isinstance(node, ScalarNode) or has_expression(node.text):
             message = "platform must be written out: it chooses what the other keys mean"
-            self.problems.add(node.place, "platform", message)
+            self.problems.add(node.position, "platform", message)
             return None
-        return node.text if _check_kind(node.text, section, node.place, self.problems) else None
+        return node.text if _check_kind(node.text, section, node.position, self.problems) else None
 
     def read_options(
         self, declared_entries: Mapping[str, Entry], label: str
@@ -339,6 +350,6 @@ def _read_properties(
         if name in properties:
             short = name.removesuffix("_id")
             message = f"{short} and {name} are the same: keep one of the two"
-            problems.add(entry.place, "duplicate", message)
+            problems.add(entry.position, "duplicate", message)
         properties[name] = entry
     return properties

@@ -20,25 +20,25 @@ from gpuform.stacks.topology.declarations import (
 class ValueSource(Protocol):
     """The values that come from outside of a topology, known or standing for a later value."""
 
-    def config(self, name: str) -> Any:
+    def get_config(self, name: str) -> Any:
         """Return the value of a declared configuration variable."""
 
-    def input(self, name: str) -> Any:
+    def get_input(self, name: str) -> Any:
         """Return the value of an input of a module without an including file."""
 
-    def secret(self, value: Any) -> Any:
+    def make_secret(self, value: Any) -> Any:
         """Return `value` marked as secret."""
 
-    def property(self, instance: Instance, name: str) -> Any:
+    def get_property(self, instance: Instance, name: str) -> Any:
         """Return a property of a resource."""
 
-    def stack_output(self, reference: str, name: str) -> Any:
+    def get_stack_output(self, reference: str, name: str) -> Any:
         """Return an output of another stack."""
 
     def lookup(self, platform: str, name: str) -> Any:
         """Return a platform's lookup as a `Function`."""
 
-    def about(self, name: str) -> Any:
+    def get_name(self, name: str) -> Any:
         """Return the name of the running `project` or `stack`."""
 
     def is_pending(self, value: Any) -> bool:

@@ -34,6 +34,7 @@ def find_topology(folder: Path) -> Path:
             hint="name the file: `gpuform validate FILE`; a Python program is checked by "
             "`gpuform preview`",
         )
+    # Relative if possible: messages begin with the path.
     return Path(topology_path.name) if topology_path.parent == folder else topology_path
 
 

@@ -31,7 +31,7 @@ def require_known(
         message = f"{label} must be known while planning"
         reason = f", and {late[0]} are known only when they are made" if late else ""
         hint = "make it of config that is not secret, each, and what the file says"
-        problems.add(node.place, "not-known", message + reason, hint)
+        problems.add(node.position, "not-known", message + reason, hint)
     return value
 
 
@@ -82,7 +82,7 @@ def _check_named(key: str, node: Node, scope: Scope, problems: Diagnostics) -> N
     if named is None or (key not in LISTS and len(named) != 1):
         expected = "resources" if key in LISTS else "one resource"
         hint = 'write "{{ clusters.NAME }}"'
-        problems.add(node.place, "reference", f"{key} must name {expected}", hint)
+        problems.add(node.position, "reference", f"{key} must name {expected}", hint)
 
 
 def _list_decisive_nodes(key: str, entry: Entry) -> Iterator[Node]:

@@ -70,8 +70,8 @@ class CheckedResource:
 
     def find_position(self, path: str) -> SourcePosition:
         """Return the position of a property, or of the entry if the property is not written."""
-        root = MappingNode(self.instance.declaration.place, self.properties)
-        return find_nearest_node(root, parse_path(path)).place
+        root = MappingNode(self.instance.declaration.position, self.properties)
+        return find_nearest_node(root, parse_path(path)).position
 
     def list_dependencies(self) -> Iterator[Instance]:
         """Yield the resources to declare before this resource."""
@@ -112,8 +112,8 @@ def _check_inputs(module: ModuleInstance, outside: Scope, problems: Diagnostics)
         )
         if reason:
             message = f"{module.address}.with.{name}: {reason}"
-            hint = f"the input is declared at {variable.place.own}"
-            problems.add(arguments[name].node.place, "input", message, hint)
+            hint = f"the input is declared at {variable.position.own}"
+            problems.add(arguments[name].node.position, "input", message, hint)
 
 
 def _check_resource(
@@ -124,7 +124,7 @@ def _check_resource(
     values = {name: scope.evaluate_node(entry.node, problems) for name, entry in properties.items()}
     address = f"{instance.address}.options"
     option_values = check_options(options, address, scope, problems, planning=planning)
-    root = MappingNode(instance.declaration.place, properties)
+    root = MappingNode(instance.declaration.position, properties)
     model_problems = validate_inputs(instance.lifecycle.inputs, values)[1]
     # A resource that is only read needs no inputs; unknown keys stay wrong.
     if option_values.get("id") is not None:
@@ -136,13 +136,14 @@ def _check_resource(
         if rules.reference_kind and name in properties:
             _check_single(properties[name].node, f"{instance.address}.{name}", scope, problems)
     if option_values:
-        root = MappingNode(instance.declaration.place, options)
+        root = MappingNode(instance.declaration.position, options)
         report_problems(validate_inputs(OptionsInputs, option_values)[1], root, address, problems)
     uses = {name: scope.find_resources(entry.node) for name, entry in properties.items()}
     after = [
         used for entry in options.values() for used in _find_named_resources(entry.node, scope)
     ]
     if isinstance(instance.item, ScalarNode | SequenceNode | MappingNode):
+        # An item of a `for_each` map may refer to resources itself.
         after += scope.find_resources(instance.item)
     return CheckedResource(instance, properties, values, uses, after)
 
@@ -158,7 +159,7 @@ def _check_single(node: Node, address: str, scope: Scope, problems: Diagnostics)
     named = scope.find_named_resources(node)
     if named is not None and len(named) > 1:
         message = f"{address}: this names several resources"
-        problems.add(node.place, "reference", message, f"add a key: {named[0].address}")
+        problems.add(node.position, "reference", message, f"add a key: {named[0].address}")
 
 
 NO_VALUES: Final[Mapping[str, ConfigValue]] = MappingProxyType({})
@@ -264,6 +265,7 @@ def resolve_stack_references(
     scope = Scope(Names(source, tuple(topology.config), topology.inputs))
     stack_names = {}
     for name, entry in topology.stack_references.items():
+        # Without `planning`, a name that needs more than files is UNKNOWN.
         value = require_known(
             entry.node, f"stack_references.{name}", scope, problems, planning=False
         )
@@ -274,7 +276,9 @@ def resolve_stack_references(
 
 def _find_first_position(inputs: Mapping[str, ConfigVariable], path: Path) -> SourcePosition:
     """Return the position of the first declared input."""
-    return next((variable.place for variable in inputs.values()), SourcePosition(format_path(path)))
+    return next(
+        (variable.position for variable in inputs.values()), SourcePosition(format_path(path))
+    )
 
 
 def _check_stack(
@@ -284,7 +288,7 @@ def _check_stack(
     value = require_known(entry.node, address, scope, problems, planning=planning)
     if not isinstance(value, str) and value is not UNKNOWN:
         message = f"{address} must be the name of a stack, as text"
-        problems.add(entry.node.place, "value", message, "write ORGANIZATION/PROJECT/STACK")
+        problems.add(entry.node.position, "value", message, "write ORGANIZATION/PROJECT/STACK")
 
 
 def _refuse_unset(
@@ -297,7 +301,7 @@ def _refuse_unset(
             message = f"config.{name} has no value"
             if EMULATOR_DEFAULT in variable.fields:
                 message += " here: its emulator_default does not reach a real platform"
-            problems.add(variable.place, "config", message, hint)
+            problems.add(variable.position, "config", message, hint)
 
 
 def _check_rules(resources: Iterable[CheckedResource], problems: Diagnostics) -> None:
@@ -306,6 +310,7 @@ def _check_rules(resources: Iterable[CheckedResource], problems: Diagnostics) ->
     for resource in resources:
         address = resource.instance.address
         registration = _create_registration(resource)
+        # As in the engine, a rule sees the resources that were declared before.
         registered.add(registration)
         for rule in RULES:
             for problem in rule(registration, registered):
@@ -380,6 +385,6 @@ def _report_cycle(instance: Instance, path: list[Instance], problems: Diagnostic
     cycle = [*path[path.index(instance) :], instance]
     # At the first declaration of the cycle, so that each cycle is reported once.
     cycle_path = " -> ".join(member.address for member in cycle)
-    position = min(member.declaration.place for member in cycle)
+    position = min(member.declaration.position for member in cycle)
     hint = "take out one of these references"
     problems.add_once(position, "cycle", "", f"these need each other: {cycle_path}", hint)

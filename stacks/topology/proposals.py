@@ -67,6 +67,7 @@ def _read_folder(folder: Path) -> TeamFiles:
 
 def _list_files(folder: Path) -> Iterator[Path]:
     for ending in ("yaml", "yml"):
+        # Any YAML file of the project can be a module.
         for file in folder.rglob(f"*.{ending}"):
             is_hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
             if file.is_file() and not is_hidden:

@@ -36,10 +36,10 @@ class Values(Protocol):
     def get_step(self, reference: ExpressionReference, at: int) -> str | None:
         """Return a step of a reference as text, or None if the step is missing or unknown."""
 
-    def input(self, name: str) -> Any:
+    def get_input(self, name: str) -> Any:
         """Return the value of a module's input."""
 
-    def output(self, module: ModuleInstance, name: str) -> Any:
+    def get_output(self, module: ModuleInstance, name: str) -> Any:
         """Return the value of a module's output."""
 
     def list_input_resources(self, name: str) -> list[Instance]:
@@ -80,7 +80,7 @@ class References:
     values: Values
 
     def find_values(self, reference: ExpressionReference, *, alone: bool) -> Iterator[Leaf]:
-        """Yield the values behind a reference, with their paths.
+        """Yield the values behind a reference, each with its path among the variables.
 
         `alone` is True if the reference is the complete expression: then a resource means its id.
         """
@@ -104,13 +104,17 @@ class References:
         """Return the names of a root, the function to get a value, and a hint for unknown names."""
         source = self.names.source
         if root == "config":
-            return self.names.config, source.config, "declare it in the config section"
+            return self.names.config, source.get_config, "declare it in the config section"
         if root == "inputs":
             if self.names.inputs is None:
                 raise ExpressionError("inputs are known only in modules", "use config")
-            return tuple(self.names.inputs), self.values.input, "declare it in the inputs section"
+            return (
+                tuple(self.names.inputs),
+                self.values.get_input,
+                "declare it in the inputs section",
+            )
         if root == "pulumi":
-            return ("project", "stack"), source.about, ""
+            return ("project", "stack"), source.get_name, ""
         if root in platforms():
             return list_lookups(root), lambda name: source.lookup(root, name), ""
         raise _create_unknown_error(root, list_roots())
@@ -182,7 +186,7 @@ class References:
                 "write {{ stack_references.NAME.OUTPUT }}",
             )
         (name,) = self._choose_names(reference, self.names.stack_references)
-        return (reference.root, name, output), self.names.source.stack_output(name, output)
+        return (reference.root, name, output), self.names.source.get_stack_output(name, output)
 
     def _find_module_values(self, reference: ExpressionReference) -> Iterator[Leaf]:
         group = self._get_group(reference)
@@ -191,10 +195,11 @@ class References:
             yield (reference.root, group.declaration.name), UNKNOWN if group.open else {}
             return
         for module in [instance] if instance else group.instances.values():
+            # A module without outputs is an empty object.
             if not module.declaration.topology.outputs:
                 yield module.path, {}
         for module, name in self._list_outputs(reference):
-            yield (*module.path, name), self.values.output(module, name)
+            yield (*module.path, name), self.values.get_output(module, name)
 
     def _list_outputs(self, reference: ExpressionReference) -> Iterator[tuple[ModuleInstance, str]]:
         """Yield the module outputs for a reference."""
@@ -216,13 +221,15 @@ class References:
         group = self._get_group(reference)
         instance, used = self._find_instance(reference, group)
         if instance is None and (group.open or not group.instances):
+            # The instances of an open group are unknown; a group without instances is an empty
+            # object.
             yield (reference.root, group.declaration.name), UNKNOWN if group.open else {}
             return
         for resource in [instance] if instance else group.instances.values():
             for name in self._choose_properties(
                 reference, resource, used if instance else None, alone=alone
             ):
-                yield (*resource.path, name), self.names.source.property(resource, name)
+                yield (*resource.path, name), self.names.source.get_property(resource, name)
 
     def _choose_properties(
         self, reference: ExpressionReference, instance: Instance, at: int | None, *, alone: bool

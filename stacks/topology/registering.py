@@ -28,34 +28,34 @@ from gpuform.stacks.topology.scope import Scope
 class ProgramSource:
     """The source of values in a running Pulumi program, and the resources registered so far."""
 
-    def __init__(self, planned: PlannedTopology, given: Mapping[str, Any]) -> None:
-        self._checking, self._given = planned.names.source, given
+    def __init__(self, planned: PlannedTopology, input_values: Mapping[str, Any]) -> None:
+        self._checking, self._given = planned.names.source, input_values
         self._config = planned.config
         self._references = planned.topology.stack_references
         self.resources: dict[Instance, PlatformResource] = {}
         self.modules: dict[ModuleInstance, pulumi.ComponentResource] = {}
         self.stacks: dict[str, pulumi.StackReference] = {}
 
-    def config(self, name: str) -> Any:
+    def get_config(self, name: str) -> Any:
         """Return the value of a configuration variable, a secret as Pulumi's secret output."""
         config_value = self._config[name]
         return (
             pulumi.Output.secret(config_value.value) if config_value.secret else config_value.value
         )
 
-    def input(self, name: str) -> Any:
+    def get_input(self, name: str) -> Any:
         """Return the program's value for an input."""
         return self._given[name]
 
-    def secret(self, value: Any) -> Any:
+    def make_secret(self, value: Any) -> Any:
         """Return `value` as Pulumi's secret output."""
         return pulumi.Output.secret(value)
 
-    def property(self, instance: Instance, name: str) -> Any:
+    def get_property(self, instance: Instance, name: str) -> Any:
         """Return the resource's output."""
         return getattr(self.resources[instance], name)
 
-    def stack_output(self, reference: str, name: str) -> Any:
+    def get_stack_output(self, reference: str, name: str) -> Any:
         """Return an output of another stack. The run fails if the stack has no such output."""
         stack = self.stacks[reference]
         # Names of outputs are not secret, although one secret makes the whole map secret.
@@ -69,7 +69,7 @@ class ProgramSource:
                     if existing_names
                     else "it has none at all"
                 )
-                position = self._references[reference].place
+                position = self._references[reference].position
                 raise TopologyError([Diagnostic(position, "reference", message, hint)])
             return value
 
@@ -81,9 +81,9 @@ class ProgramSource:
         """Return a platform's lookup as a `Function`."""
         return self._checking.lookup(platform, name)
 
-    def about(self, name: str) -> Any:
-        """Return the name of the `project` or `stack`."""
-        return self._checking.about(name)
+    def get_name(self, name: str) -> Any:
+        """Return the name of the running `project` or `stack`."""
+        return self._checking.get_name(name)
 
     def is_pending(self, value: Any) -> bool:
         """Return True if `value` contains an output."""
@@ -135,7 +135,7 @@ def register(planned: PlannedTopology) -> None:
 
 
 def register_resources(planned: PlannedTopology, scope: Scope, program: ProgramSource) -> None:
-    """Register modules with their outputs, and resources.
+    """Register the modules of a topology, the resources, and then the outputs of the modules.
 
     Modules whose component the program has created already are not created again.
     """
@@ -148,6 +148,7 @@ def register_resources(planned: PlannedTopology, scope: Scope, program: ProgramS
             program.modules[module] = component
     for resource in planned.resources:
         program.resources[resource.instance] = _register_resource(resource, scope, program)
+    # Outputs last: they may refer to any resource of the module.
     for module, component in program.modules.items():
         component.register_outputs(evaluate_outputs(module, scope))
 
@@ -172,9 +173,10 @@ def _register_resource(
     options = _evaluate_options(declaration.options, scope, program)
     if instance.module:
         options.setdefault("parent", program.modules[instance.module])
+    # An entry with an id is read: its declared values are not sent.
     existing = options.pop("id", None)
     opts = pulumi.ResourceOptions(**options)
-    position = declaration.place
+    position = declaration.position
     if existing is not None:
         return _call_at(position, lambda: kind.get(instance.name, existing, opts))
     values = {
@@ -246,21 +248,21 @@ _Made = TypeVar("_Made")
 _CODE: Final = compile("make()", "", "eval")
 
 
-def _call_at(place: SourcePosition, make: Callable[[], _Made]) -> _Made:
+def _call_at(position: SourcePosition, make: Callable[[], _Made]) -> _Made:
     """Call `make` with the positions of the entry and all includes on the call stack.
 
     Pulumi's SDK sends the lines of the call stack to the engine, under the Pulumi CLI as well.
     """
-    called = partial(_call_at_line, place, make)
-    for outer in place.included:
+    called = partial(_call_at_line, position, make)
+    for outer in position.included:
         if not outer.file.endswith(".py"):  # a program's line is among its own
             called = partial(_call_at_line, outer, called)
     return called()
 
 
-def _call_at_line(place: SourcePosition, make: Callable[[], _Made]) -> _Made:
-    file = str(Path(place.file).resolve())
+def _call_at_line(position: SourcePosition, make: Callable[[], _Made]) -> _Made:
+    file = str(Path(position.file).resolve())
     # The compiled call has the entry's file and line, which the frame then shows.
-    code = _CODE.replace(co_filename=file, co_firstlineno=place.line, co_name=file)
+    code = _CODE.replace(co_filename=file, co_firstlineno=position.line, co_name=file)
     result: _Made = eval(code, {"make": make})  # noqa: S307 - our own two words
     return result

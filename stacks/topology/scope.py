@@ -110,14 +110,14 @@ class Scope:
 
     def list_groups(self) -> Iterator[Group[Any]]:
         """Yield the groups of this file's entries and modules."""
-        for of_section in self.names.groups.values():
-            yield from of_section.values()
+        for section_groups in self.names.groups.values():
+            yield from section_groups.values()
         yield from self.names.modules.values()
 
     def list_resources(self) -> Iterator[Instance]:
         """Yield the resources of this file, without modules."""
-        for of_section in self.names.groups.values():
-            for group in of_section.values():
+        for section_groups in self.names.groups.values():
+            for group in section_groups.values():
                 yield from group.instances.values()
 
     def list_modules(self) -> Iterator[ModuleInstance]:
@@ -135,10 +135,10 @@ class Scope:
             if template is None:
                 return UNKNOWN if contains_template(node) else node.value
             try:
-                return self.evaluate(template, node.place, node.text)
+                return self.evaluate(template, node.position, node.text)
             except ExpressionError as error:
                 if problems is not None:
-                    position = find_part_position(node.place, error.where)
+                    position = find_part_position(node.position, error.where)
                     problems.add(position, "expression", str(error), error.hint)
                 elif isinstance(error, CycleError):
                     raise
@@ -220,16 +220,16 @@ class Scope:
                 return None
         return str(step)
 
-    def input(self, name: str) -> Any:
+    def get_input(self, name: str) -> Any:
         """Return the argument for a module's input, or the input's default."""
         # A module that is checked alone has inputs, but no arguments.
         if self.names.module is None or self.outer is None or self.names.inputs is None:
-            return self.names.source.input(name)
+            return self.names.source.get_input(name)
         return self._evaluate_once(
             ("input", self.names.module, name), f"inputs.{name}", self._evaluate_input
         )
 
-    def output(self, module: ModuleInstance, name: str) -> Any:
+    def get_output(self, module: ModuleInstance, name: str) -> Any:
         """Return the value of a module's output, UNKNOWN before the module is expanded."""
         if not module.is_expanded:
             return UNKNOWN
@@ -287,15 +287,16 @@ class Scope:
         source, variable = self.names.source, module.declaration.topology.inputs[name]
         entry = module.declaration.arguments.get(name)
         if entry is None or self.outer is None:
+            # `check_inputs` has reported a required input without an argument.
             value = variable.fields.get("default", UNKNOWN)
-            return source.secret(value) if variable.secret else value
+            return source.make_secret(value) if variable.secret else value
         value = self.outer.evaluate_node(entry.node, None)
 
         def require_valid(values: Sequence[Any]) -> Any:
             reason = find_value_problem(variable, values[0])
             if reason:
                 message = f"{module.address}.with.{name}: {reason}"
-                raise _create_error(Diagnostic(entry.node.place, "input", message))
+                raise _create_error(Diagnostic(entry.node.position, "input", message))
             return values[0]
 
         def refuse() -> None:
@@ -303,14 +304,14 @@ class Scope:
             if project_files and not project_files.has_limits(variable):
                 about = f"{module.address}.with.{name}"
                 raise _create_error(
-                    Diagnostic(entry.node.place, "input", *describe_unknown_limits(about))
+                    Diagnostic(entry.node.position, "input", *describe_unknown_limits(about))
                 )
 
         if source.is_pending(value):
             value = source.join([value], require_valid, refuse)
         elif find_value_problem(variable, value):
             return UNKNOWN  # reported at the argument
-        return source.secret(value) if variable.secret else value
+        return source.make_secret(value) if variable.secret else value
 
     def _evaluate_once(
         self, key: tuple[Any, ...], label: str, make: Callable[[tuple[Any, ...]], Any]
@@ -363,7 +364,7 @@ def parse_template(node: ScalarNode, problems: Diagnostics) -> Template | None:
     try:
         return parse(node.text)
     except ExpressionError as error:
-        position = find_part_position(node.place, error.where)
+        position = find_part_position(node.position, error.where)
         problems.add(position, "expression", str(error), error.hint)
         return None
 

@@ -31,25 +31,25 @@ class CheckingSource:
     exports: Mapping[str, Collection[str]] = field(default_factory=dict)
     """What other stacks are known to give out, by the name of the reference."""
 
-    def config(self, name: str) -> Any:
+    def get_config(self, name: str) -> Any:
         """Return the value of a variable, UNKNOWN for a secret or missing value."""
         config_value = self.values.get(name)
         return UNKNOWN if config_value is None or config_value.secret else config_value.value
 
-    def input(self, name: str) -> Any:
+    def get_input(self, name: str) -> Any:
         """Return the value of an input, UNKNOWN for a secret or missing value."""
         input_value = self.input_values.get(name)
         return UNKNOWN if input_value is None or input_value.secret else input_value.value
 
-    def secret(self, _value: Any) -> Any:
+    def make_secret(self, _value: Any) -> Any:
         """Return UNKNOWN for any secret."""
         return UNKNOWN
 
-    def property(self, _instance: Instance, _name: str) -> Any:
+    def get_property(self, _instance: Instance, _name: str) -> Any:
         """Return UNKNOWN: no resource exists yet."""
         return UNKNOWN
 
-    def stack_output(self, reference: str, name: str) -> Any:
+    def get_stack_output(self, reference: str, name: str) -> Any:
         """Return UNKNOWN for an output of another stack.
 
         Raises:
@@ -74,7 +74,7 @@ class CheckingSource:
         """Return a platform's lookup as a `Function`, or UNKNOWN."""
         return self.lookups(platform, name) if self.lookups else UNKNOWN
 
-    def about(self, name: str) -> Any:
+    def get_name(self, name: str) -> Any:
         """Return the name of the `project` or `stack`, or UNKNOWN."""
         return self.program.get(name, UNKNOWN)
 

@@ -94,16 +94,16 @@ class Machine:
     """One copy of the project, with a home of its own."""
 
     warm: Warm
-    place: Path
+    position: Path
     environ: dict[str, str]
 
     @property
     def project(self) -> Path:
-        return self.place / "project"
+        return self.position / "project"
 
     def set_up(self, project: Project, form: str, sealed: str) -> None:
         """A fresh clone of the repository, and a person who has chosen nothing yet."""
-        shutil.rmtree(self.place, ignore_errors=True)
+        shutil.rmtree(self.position, ignore_errors=True)
         self.project.mkdir(parents=True)
         (self.project / "Pulumi.yaml").write_text(project_file(project))
         (self.project / "__main__.py").write_text(_PROGRAM)
@@ -118,10 +118,10 @@ class Machine:
 
     def run(self, *arguments: str, learn: bool = False, **more: str) -> Result:
         own = {
-            "HOME": str(self.place / "home"),
-            "PULUMI_HOME": str(self.place / "home" / ".pulumi"),
+            "HOME": str(self.position / "home"),
+            "PULUMI_HOME": str(self.position / "home" / ".pulumi"),
             "PULUMI_CONFIG_PASSPHRASE": PASSPHRASE,
-            "KUBECONFIG": str(self.place / "home" / "kubeconfig"),
+            "KUBECONFIG": str(self.position / "home" / "kubeconfig"),
             "PULUMI_DISABLE_CI_DETECTION": "true",
         }
         environ = {**own, **self.environ, **more}
@@ -130,4 +130,4 @@ class Machine:
     def signal(self, name: str) -> None:
         """Sends it to the command that runs here."""
         with suppress(ProcessLookupError, FileNotFoundError):
-            os.kill(int((self.place / "pid").read_text()), SIGNALS[name])
+            os.kill(int((self.position / "pid").read_text()), SIGNALS[name])

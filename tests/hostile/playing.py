@@ -204,7 +204,7 @@ class _Playing:
 
     def _set_up_machine(self) -> None:
         self.machine.set_up(self.project, self.course.form, self.stage.sealed)
-        folder = self.machine.place / "home" / ".kube"
+        folder = self.machine.position / "home" / ".kube"
         folder.mkdir(parents=True)
         (folder / "train").write_text(kubeconfig(f"{self.stage.fakes.url}/kubernetes"))
 
@@ -298,7 +298,7 @@ class _Playing:
         found += self.model.check_step(result, self.course.end)
         for machine in self.machines:
             own = Folder.__new__(Folder)
-            own.place = machine.place
+            own.place = machine.position
             found += self.model.check_files(own.files())
         found += self.model.check_files(self.backend.files())
         if self.course.end == "destroy" and result.code == 0:

@@ -64,7 +64,7 @@ class Expressions:
         need = template.reference if template else None
         found = self.references.resource(need.root, self.steps(need)) if need else None
         if found is None:
-            raise AssertionError(f"{node.place}: the checked option names no resource")
+            raise AssertionError(f"{node.position}: the checked option names no resource")
         return found
 
     def condition(self, node: Node) -> str:

@@ -318,7 +318,7 @@ def ordered(planned: PlannedTopology) -> list[Repeatable]:
         if each.for_each is not None and each in _named_by([each.for_each], planned):
             message = f"the for_each of {each.address} refers to its own instances"
             hint = "write them as entries of their own"
-            raise NotConverted([Diagnostic(each.for_each.place, "order", message, hint)])
+            raise NotConverted([Diagnostic(each.for_each.position, "order", message, hint)])
     done: dict[str, Repeatable] = {}
     for first in every:
         _visit(first, needs, done)
@@ -376,7 +376,7 @@ def _visit(
             way = [*list(path)[list(path).index(each.address) :], each.address]
             message = f"instances of these need each other back and forth: {' -> '.join(way)}"
             hint = "write them as entries of their own, or take out one of the references"
-            raise NotConverted([Diagnostic(each.place, "order", message, hint)])
+            raise NotConverted([Diagnostic(each.position, "order", message, hint)])
         elif each.address not in done:
             path[each.address] = each
             rest.append((each, True))

@@ -78,7 +78,7 @@ class _Writer:
         ]
         # What nothing refers to needs no variable: that is known once all has been written.
         bodies = [
-            (each, comments.before(each.place), self.entry(each, references))
+            (each, comments.before(each.position), self.entry(each, references))
             for each in ordered(self.planned)
         ]
         outputs = [

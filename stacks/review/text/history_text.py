@@ -224,7 +224,7 @@ def _find_span(source: Source, path: str, text: str) -> _SourceSpan | None:
 def _find_yaml_span(text: str, line: int, path: str) -> _SourceSpan | None:
     """Return the span of the property's value, or of the key of the entry that starts at `line`."""
     entry = next(
-        (candidate for candidate in _parse_entries(text) if candidate.place.line == line), None
+        (candidate for candidate in _parse_entries(text) if candidate.position.line == line), None
     )
     if entry is None:
         return None
@@ -232,14 +232,14 @@ def _find_yaml_span(text: str, line: int, path: str) -> _SourceSpan | None:
     # A reference is written without `_id`: `cluster` for the input `cluster_id`.
     for first in (steps[:1], [str(steps[0]).removesuffix("_id")]) if steps else ():
         if isinstance(entry.node, MappingNode) and first[0] in entry.node.entries:
-            position = find_nearest_node(entry.node, [*first, *steps[1:]]).place
+            position = find_nearest_node(entry.node, [*first, *steps[1:]]).position
             if position == find_key_position(entry.node, first):
                 break
             return _SourceSpan(
                 position.line, position.column, _measure_value(text, position.line, position.column)
             )
     return _SourceSpan(
-        line, entry.place.column, _measure_value(text, line, entry.place.column, ":")
+        line, entry.position.column, _measure_value(text, line, entry.position.column, ":")
     )
 
 

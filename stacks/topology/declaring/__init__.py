@@ -1,4 +1,4 @@
-"""Declares a planned topology to gpuform's own engine, in place of a program with the SDK."""
+"""Declare a planned topology to gpuform's own engine, in place of a program with the SDK."""
 
 from gpuform.stacks.topology.declaring.topologies import declare_nothing, prepare
 

@@ -74,7 +74,7 @@ class Resource:
     options: Mapping[str, Any]
     lifecycle: type[Lifecycle[Any, Any]]
     form: Form
-    place: SourcePosition
+    position: SourcePosition
     trace: list[str]
 
     def create_registration(self) -> Registration:
@@ -171,7 +171,7 @@ class Resource:
         if sent is None or isinstance(sent, str):
             return sent
         message = "the id of what exists must be a text that is not secret"
-        raise TopologyError([Diagnostic(self.place, "value", message)])
+        raise TopologyError([Diagnostic(self.position, "value", message)])
 
 
 def keep_value(_name: str, value: Any) -> Any:

@@ -60,6 +60,7 @@ class TaskLoop:
     def run(self, tasks: list[Task]) -> None:
         """Run all tasks, the first before the others, and empty the list."""
         with ThreadPoolExecutor(self._run.threads, thread_name_prefix="resource") as pool:
+            # The first task registers the stack, the parent of everything else.
             self._ready.append(tasks[0])
             self._run_ready_tasks(pool)
             self._enqueue(tasks[1:])
@@ -143,24 +144,24 @@ class EngineSource:
         self.stacks: dict[str, Handle] = {}
         self.failure: Exception | None = None
 
-    def config(self, name: str) -> Any:
+    def get_config(self, name: str) -> Any:
         """Return the value of a configuration variable, a secret as a deferred value."""
         config_value = self._planned.config[name]
         return create_secret(config_value.value) if config_value.secret else config_value.value
 
-    def input(self, name: str) -> Any:
+    def get_input(self, name: str) -> Any:
         """Raise AssertionError: the topology of a stack has no inputs."""
         raise AssertionError(f"the topology has an input {name}")
 
-    def secret(self, value: Any) -> Any:
+    def make_secret(self, value: Any) -> Any:
         """Return `value` as a deferred secret."""
         return create_secret(value)
 
-    def property(self, instance: Instance, name: str) -> Any:
+    def get_property(self, instance: Instance, name: str) -> Any:
         """Return a property of a resource as a deferred value."""
         return defer_property(self.resources[instance], name, preview=self._run.preview)
 
-    def stack_output(self, reference: str, name: str) -> Any:
+    def get_stack_output(self, reference: str, name: str) -> Any:
         """Return an output of another stack as a deferred value.
 
         Resolving it raises TopologyError if the other stack has no such output.
@@ -168,7 +169,7 @@ class EngineSource:
         handle, preview = self.stacks[reference], self._run.preview
         outputs = defer_members(handle, "outputs", preview=preview)
         names = defer_property(handle, "secretOutputNames", preview=preview)
-        position = self._planned.topology.stack_references[reference].place
+        position = self._planned.topology.stack_references[reference].position
 
         def resolve_output() -> ResolvedValue:
             every, secrets = outputs.resolve(), names.resolve()
@@ -190,9 +191,9 @@ class EngineSource:
         """Return a platform's lookup as a `Function`."""
         return self._checking.lookup(platform, name)
 
-    def about(self, name: str) -> Any:
-        """Return the name of the `project` or `stack`."""
-        return self._checking.about(name)
+    def get_name(self, name: str) -> Any:
+        """Return the name of the running `project` or `stack`."""
+        return self._checking.get_name(name)
 
     def is_pending(self, value: Any) -> bool:
         """Return True if `value` contains a deferred value."""

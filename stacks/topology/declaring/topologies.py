@@ -177,7 +177,7 @@ class _TopologyPreparation:
         scope = self.scope.find_module_scope(instance.module).enter_instance(instance, problems)
         _raise_problems(problems)
         options = self._evaluate_options(declaration.options, scope)
-        form = self._find_form(declaration.place)
+        form = self._find_form(declaration.position)
         parent: Handle | None = options.get("parent")
         # An explicit parent replaces the module's component.
         if parent is None and instance.module:
@@ -194,6 +194,7 @@ class _TopologyPreparation:
         self.protected[handle] = protect
         arguments: dict[str, Any] = {}
         is_read = options.get("id") is not None
+        # A read sends only the id.
         if not is_read:
             arguments = {
                 name: _evaluate(scope, resource.properties[name].node)
@@ -211,8 +212,8 @@ class _TopologyPreparation:
             options=options,
             lifecycle=instance.lifecycle,
             form=form,
-            place=declaration.place,
-            trace=self._build_trace(declaration.place),
+            position=declaration.position,
+            trace=self._build_trace(declaration.position),
         )
         waits = find_dependencies([*arguments.values(), *(options.get(key) for key in LATE)])
         waits = waits.union(*map(find_named_handles, options.values()), [parent] if parent else ())
@@ -220,28 +221,31 @@ class _TopologyPreparation:
             Task(handle, waits, declared.create_read if is_read else declared.create_registration)
         )
 
-    def _find_form(self, place: SourcePosition) -> Form:
+    def _find_form(self, position: SourcePosition) -> Form:
         if self.form is None:
             try:
                 config, stack = self.run.program.config, self.run.program.stack
                 self.form = parse_form(config.get(FORM_CONFIG), stack)
             except UnknownForm as error:
-                raise EngineError(f"{place.file}:{place.line}: {error}") from None
+                raise EngineError(f"{position.file}:{position.line}: {error}") from None
         return self.form
 
-    def _build_trace(self, place: SourcePosition) -> list[str]:
+    def _build_trace(self, position: SourcePosition) -> list[str]:
         """Return the source positions of an entry, the innermost first."""
-        files = [place, *(outer for outer in place.included if not outer.file.endswith(".py"))]
+        files = [
+            position,
+            *(outer for outer in position.included if not outer.file.endswith(".py")),
+        ]
         return [
             *(self._format_position(file_position) for file_position in files),
             self.handed_over,
         ]
 
-    def _format_position(self, place: SourcePosition) -> str:
+    def _format_position(self, position: SourcePosition) -> str:
         # Resolving a path asks the file system; once for each file is enough.
-        if place.file not in self.files:
-            self.files[place.file] = Path(place.file).resolve()
-        return format_position(self.files[place.file], place.line, self.root)
+        if position.file not in self.files:
+            self.files[position.file] = Path(position.file).resolve()
+        return format_position(self.files[position.file], position.line, self.root)
 
     def _evaluate_options(self, options: Mapping[str, Entry], scope: Scope) -> dict[str, Any]:
         option_values: dict[str, Any] = {}

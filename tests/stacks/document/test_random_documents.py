@@ -48,9 +48,9 @@ def mutated(draw: st.DrawFn) -> str:
 def check_places(text: str, problems: Diagnostics) -> None:
     lines = LINE_BREAK.split(text)
     for each in problems:
-        assert each.place.file == "f"
-        assert 1 <= each.place.line <= len(lines)
-        assert 1 <= each.place.column <= len(lines[each.place.line - 1]) + 1
+        assert each.position.file == "f"
+        assert 1 <= each.position.line <= len(lines)
+        assert 1 <= each.position.column <= len(lines[each.position.line - 1]) + 1
         assert each.message
         assert each.rule
 

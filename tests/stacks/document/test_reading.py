@@ -131,8 +131,10 @@ def test_all_problems_are_told_in_the_order_of_lines() -> None:
 
 def test_nodes_know_their_places() -> None:
     root = read_text("a:\n  - b: 1\n    c: [x, 2]\n", "f", Diagnostics())
-    assert find_nearest_node(root, ["a", 0, "c", 1]).place == SourcePosition("f", 3, 12)
-    assert find_nearest_node(root, ["a", 0, "missing", "more"]).place == SourcePosition("f", 2, 5)
+    assert find_nearest_node(root, ["a", 0, "c", 1]).position == SourcePosition("f", 3, 12)
+    assert find_nearest_node(root, ["a", 0, "missing", "more"]).position == SourcePosition(
+        "f", 2, 5
+    )
     assert find_key_position(root, ["a", 0, "c"]) == SourcePosition("f", 3, 5)
     assert find_key_position(root, ["a", 0, "missing"]) == SourcePosition("f", 2, 5)
     assert [node.value for node in list_scalars(root)] == [1, "x", 2]
@@ -160,7 +162,7 @@ def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
     file.write_bytes(b"\xef\xbb\xbfa: 1")
     problems = Diagnostics()
     root = read_file(file, "f", problems)
-    assert (to_plain_value(root), root.place, len(problems)) == (
+    assert (to_plain_value(root), root.position, len(problems)) == (
         {"a": 1},
         SourcePosition("f", 1, 1),
         0,

@@ -106,7 +106,7 @@ def test_a_problem_in_an_expression_is_where_it_is_in_the_editor(tmp_path: Path)
     path.write_text('outputs:\n  x: "xxxxxxxxxxxxxx{{ clusters.no.id }}"\n')
     text = 'outputs:\n  x: "{{ 1 ~ clusters.no.id }}"\n'
     ((problem,),) = check(path, {path.resolve(): text}).values()
-    assert (problem.place.line, problem.place.column) == (2, text.index("clusters") - 8)
+    assert (problem.position.line, problem.position.column) == (2, text.index("clusters") - 8)
 
 
 def test_a_program_that_is_not_there_is_no_hindrance(tmp_path: Path) -> None:

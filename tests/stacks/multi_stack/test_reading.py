@@ -236,4 +236,4 @@ def test_whatever_the_file_says_it_is_stacks_or_problems(root: Path, document: o
     check_workspace(order, list(order.dependencies), problems)
     assert order.dependencies or problems
     for each in problems:
-        assert each.place.file.startswith(("stacks.yaml", "network/"))
+        assert each.position.file.startswith(("stacks.yaml", "network/"))

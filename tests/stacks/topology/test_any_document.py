@@ -114,13 +114,13 @@ def check(folder: Path, data: bytes) -> int:
     lines = re.split("\r\n|[\n\r\x85\u2028\u2029]", data.decode("utf-8-sig", errors="replace"))
     for problem in problems:
         assert problem.message
-        if problem.place.included:
-            assert problem.place.file == str(folder / "pool.yaml")
+        if problem.position.included:
+            assert problem.position.file == str(folder / "pool.yaml")
             continue
-        assert problem.place.file == str(file)
-        assert 1 <= problem.place.line <= len(lines) + 1, problem
+        assert problem.position.file == str(file)
+        assert 1 <= problem.position.line <= len(lines) + 1, problem
         longest = max(map(len, lines))
-        assert 1 <= problem.place.column <= longest + 2, problem
+        assert 1 <= problem.position.column <= longest + 2, problem
     return len(problems)
 
 

@@ -22,7 +22,7 @@ def test_all_problems_are_told_at_once_each_at_its_place(topologies: Topologies)
             options: {protect: yes, timouts: {create: 45m}}
         outputs: {a: "{{ clusters.train.nothing }}"}
     """)
-    assert [(p.place.line, p.place.column) for p in result.problems] == [
+    assert [(p.position.line, p.position.column) for p in result.problems] == [
         *((7, 5), (8, 15), (11, 24), (11, 29), (12, 18))
     ]
     assert result.messages[0] == "clusters.train.gpu_typ: is not known: did you mean gpu_type?"

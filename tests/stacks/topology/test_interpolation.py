@@ -125,7 +125,7 @@ def test_a_script_that_names_an_entry_is_a_problem(topologies: Topologies, line:
     assert (
         topologies.folder.joinpath("topology.yaml")
         .read_text()
-        .splitlines()[problem.place.line - 1][problem.place.column - 1 :]
+        .splitlines()[problem.position.line - 1][problem.position.column - 1 :]
         .startswith("${")
     )
 

@@ -201,7 +201,7 @@ def test_what_is_wrong_where_a_module_is_included(
 def test_what_is_wrong_in_a_module(topologies: Topologies, line: str, told: str) -> None:
     topologies.write(f"inputs: {{}}\n{line}\n", "module.yaml")
     problems = topologies("include: {file: module.yaml, name: it}\n").problems
-    assert [f"{each.place}: {each.message}" for each in problems] == [told]
+    assert [f"{each.position}: {each.message}" for each in problems] == [told]
 
 
 def test_a_problem_of_a_file_is_told_once(topologies: Topologies) -> None:
