@@ -42,7 +42,8 @@ def is_valid_user(text: str) -> bool:
 def is_valid_jump_host(text: str) -> bool:
     """Return True if ``text`` has the form of an SSH jump host: [USER@]HOST[:PORT].
 
-    Such a text is safe in SSH's configuration and on its command line.
+    Such a text is safe in SSH's configuration and on its command line. HOST is no IPv6 address,
+    whose colons would be read as a port.
     """
     user, at, address = text.rpartition("@")
     # an IPv6 address is no jump host here, as its colons would be read as a port
@@ -52,7 +53,10 @@ def is_valid_jump_host(text: str) -> bool:
 
 
 def is_page_url(text: str) -> bool:
-    """Return True if a browser reads ``text`` as the address of a page, and as nothing else."""
+    """Return True if a browser reads ``text`` as the address of a page, and as nothing else.
+
+    Only http and https, without credentials, and without characters that have to be escaped.
+    """
     return _URL.fullmatch(text) is not None
 
 

@@ -597,7 +597,8 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
     ) -> tuple[Properties, list[Problem]]:
         """Return valid inputs completed by the platform, and the problems of the result.
 
-        `context.stored_properties` has the stored inputs. May be called again with its own result.
+        By default the inputs themselves, and no problems. `context.stored_properties` has the
+        stored inputs. May be called again with its own result.
         """
         return values, []
 

@@ -83,7 +83,10 @@ class RepairPolicy(InputModel):
 
     @property
     def causes(self) -> tuple[FaultCause, ...]:
-        """The kinds of reports on which a node counts as broken, as declared or by default."""
+        """The kinds of reports on which a node counts as broken: only the platform's own.
+
+        Policies with more causes override this.
+        """
         return (FaultCause.PLATFORM,)
 
     @property
@@ -93,12 +96,15 @@ class RepairPolicy(InputModel):
 
     @property
     def parallel(self) -> int:
-        """The number of nodes that are repaired at the same time."""
+        """The number of nodes that are repaired at the same time: 1 unless overridden."""
         return 1
 
     @property
     def limit(self) -> str | int:
-        """The most broken nodes with which repairs happen: a number or a share, 25% by default."""
+        """The most broken nodes with which repairs happen, as a number or a share: 25%.
+
+        Policies with a declared limit override this.
+        """
         return DEFAULT_MAX_UNHEALTHY
 
     def compute_max_unhealthy(self, nodes: int) -> int:
@@ -177,7 +183,7 @@ class RepairInputs(MachineRepairInputs):
 
     @property
     def parallel(self) -> int:
-        """The number of nodes that are repaired at the same time."""
+        """The number of nodes that are repaired at the same time: as declared, or 1."""
         return self.max_parallel or 1
 
     @property

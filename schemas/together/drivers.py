@@ -54,7 +54,10 @@ def validate_driver_version(value: str) -> str:
 
 
 def validate_cuda_version(value: str) -> str:
-    """Return ``value`` if a CUDA version such as 12.6. Raises ValueError otherwise."""
+    """Return ``value`` if it begins as a CUDA version, such as 12.6 or 12.6-ubuntu-22.04.
+
+    Raises ValueError otherwise.
+    """
     format_driver_version(value, "")
     return value
 
@@ -113,6 +116,8 @@ def find_nearest_gpu_type(value: str) -> str | None:
 
 def validate_gpu_type(value: str) -> str:
     """Return ``value`` unless a known GPU type misspelled, such as ``h100-sxm``.
+
+    An unknown type passes, because the platform may have added the type.
 
     Raises ValueError with the known type.
     """

@@ -119,7 +119,10 @@ def validate_timestamp(value: str) -> str:
 
 
 def to_unix_time(text: str | None) -> float | None:
-    """Return a time in Unix seconds, or None for other text."""
+    """Return a time in Unix seconds, or None for other text.
+
+    The platform sends a zone; a time without one would count as this machine's local time.
+    """
     try:
         # the platform sends RFC 3339 with a zone
         return datetime.fromisoformat(text or "").timestamp()
