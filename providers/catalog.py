@@ -55,7 +55,7 @@ def load_lifecycle_class(platform: str, kind: str) -> "type[Lifecycle[Any, Any]]
     """Import and return the lifecycle of a kind on a platform.
 
     Raises:
-        UnsupportedKind: the platform has no such kind.
+        UnsupportedKind: no such platform is known, or the platform has no such kind.
         BrokenPlatform: the platform cannot be used.
     """
     path = require_platform(platform).lifecycles.get(kind)

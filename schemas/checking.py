@@ -21,7 +21,10 @@ _MAX_VALUE_LENGTH: Final = 60
 
 
 def describe_error(model: type[InputModel], error: ErrorDetails) -> str:
-    """Return message and advice for one pydantic error of an input model, for people."""
+    """Return message and advice for one pydantic error of an input model, for people.
+
+    The value of a secret field is not shown.
+    """
     owner, field_name, rules = _find_field(model, error["loc"])
     describe = _DESCRIPTIONS.get(error["type"])
     if error["type"] == "missing":

@@ -113,6 +113,8 @@ class PropertyChange(_ValueChange):
         """Return a field's change in the form of the plan.
 
         With ``secret`` the program has declared the value secret, whatever the field's rules say.
+        An unknown new value becomes None, with ``unknown`` set. `is_sent` of the result is that of
+        ``change``.
         """
         secret = secret or change.secret
         all_fields = {

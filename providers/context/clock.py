@@ -118,6 +118,8 @@ class EmulatorClock:
     def _request_time(self, method: str, body: dict[str, float] | None) -> float:
         """Send a request to the emulator's clock and return the emulator's Unix time in seconds.
 
+        Stores the latest time and the identity of the answer. `body` is None for a GET.
+
         Raises:
             Unreachable: the clock does not answer.
             OtherEmulator: another emulator answers than the one of GPUFORM_EMULATOR.
@@ -150,7 +152,8 @@ class EmulatorClock:
     def _send(self, method: str, body: dict[str, float] | None) -> "httpx.Response":
         """Send a request and return its answer; repeat the request when a connection breaks.
 
-        A repetition is safe: the clock never goes back.
+        At most `ATTEMPTS` (3) times: the last error of httpx passes. A repetition is safe: the
+        clock never goes back.
         """
         import httpx  # noqa: PLC0415 - only who uses an emulator pays for it
 
@@ -185,7 +188,10 @@ _clocks_lock = threading.Lock()
 
 
 def get_clock(environ: Mapping[str, str]) -> Clock:
-    """Return the emulator's clock whose address is in GPUFORM_CLOCK, else the machine's clock."""
+    """Return the emulator's clock whose address is in GPUFORM_CLOCK, else the machine's clock.
+
+    Callers with the same address and GPUFORM_EMULATOR share one emulator's clock. Sends nothing.
+    """
     url = environ.get(CLOCK_VARIABLE)
     if not url:
         return SystemClock()

@@ -267,10 +267,12 @@ def _confirm_created(
     """Return the id of the created object after the platform has shown the object.
 
     For an answer without an id, or from a platform whose answer may have another object's id (a
-    hint).
+    `hint`, which is stored in the intent).
 
     Raises:
+        AdoptionQuestion: it is unknown which object is ours.
         UnknownOutcome: the platform did not show the object in time; the intent stays.
+        GpuformError: the search was cut short or got no answer; the intent stays.
     """
     if hint:
         intent = context.intents.record_id(intent, hint)

@@ -443,7 +443,10 @@ class DrainOperation:
         return tuple(w.name for w in self._target.workers) if self._target.removes_cordoned else ()
 
     def _uncordon_unchosen(self, drain: Drain, removals: Sequence[NodeRemoval]) -> Drain:
-        """Uncordon nodes which only an earlier attempt chose, and return the new record."""
+        """Uncordon nodes which only an earlier attempt chose; store and return the new record.
+
+        Without such nodes returns `drain` itself.
+        """
         names = [
             removal.worker.scheduled_node.name
             for removal in removals
@@ -629,7 +632,8 @@ def undo_drain(
     """Uncordon the nodes with the record's label, and delete the record.
 
     Returns:
-        False if the scheduler could not be asked: the record stays, and the user gets a warning.
+        False if the scheduler could not be asked, or did not uncordon: the record stays, and the
+        user gets a warning.
     """
     try:
         call_interruptibly(

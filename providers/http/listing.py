@@ -287,7 +287,12 @@ class Listing(Generic[T]):
                 self._next_round.news.notify()
 
     def _fetch_round(self, round_: _Round[T]) -> _Answer[T]:
-        """Return a shared request's answer: one object, the requested ones, or the list."""
+        """Return a shared request's answer: one object, the requested ones, or the list.
+
+        One object if all readers ask for the same one, unless an earlier request had the same
+        `fresh_since`. The requested ones if the platform can list by ids, and no reader accepts an
+        earlier answer or wants all. A list for readers with `fresh_since` is kept for others.
+        """
         first = round_.as_of is None or round_.as_of != self._last_as_of
         self._last_as_of = round_.as_of
         # A second reader of the same moment announces more: then one list serves all of them.

@@ -352,7 +352,10 @@ HASH_OF_NOTHING: Final = hashlib.sha256(b"").hexdigest()
 
 
 def _build_file(fields: Mapping[str, Any]) -> Asset | Archive:
-    """Return the asset or archive of an object with Pulumi's signature. Raises ValueError."""
+    """Return the asset or archive of an object with Pulumi's signature.
+
+    Raises ValueError unless the object has exactly one of text (or assets), path and uri.
+    """
     name = "asset" if fields[SIGNATURE_KEY] == ASSET else "archive"
     contents = ("text" if name == "asset" else "assets", "path", "uri")
     contents_given = {key: fields[key] for key in contents if fields.get(key) is not None}

@@ -293,7 +293,7 @@ def build_stray_removals(fields: Values) -> tuple[UpdateRequest, UpdateRequest]:
 
 
 def _find_entry_change(record: wire.Cluster, node: Values) -> EntryChange | None:
-    """Return the fields in which a record's entry differs from the declared node `node`.
+    """Return the changeable fields in which a record's entry differs from the declared `node`.
 
     None if the record has no entry of the node, or if nothing differs.
     """
