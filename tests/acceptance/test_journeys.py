@@ -213,7 +213,7 @@ def test_replacing_by_a_reviewed_plan(trainer: Newcomer) -> None:
     done = trainer.types(f"{told} --yes")
     assert all(each in done for each in lost)
     assert "+-2 replaced" in done
-    assert "a plan is good for one run" in trainer.types(f"{told} --yes", code=1)
+    assert "a plan can be applied only once" in trainer.types(f"{told} --yes", code=1)
     trainer.types("gpuform preview --emulate --expect-no-changes")
 
 

@@ -335,7 +335,7 @@ def test_from_a_plan_to_its_apply(
     forge.merged[merge] = second
     assert runner.push(merge) == 0, runner.output[-1]
     assert volumes(emulator) == [7]
-    assert runner.push(merge) == 1, "a plan is good for one run"
+    assert runner.push(merge) == 1, "a plan can be applied only once"
     assert volumes(emulator) == [7]
     nothing_secret_is_told(runner)
 

@@ -475,7 +475,7 @@ class Deployment:
         try:
             intents.forget_all(resolved)
         except GpuformError as error:
-            self._warn(f"records of creates that are settled are still there: {error}")
+            self._warn(f"the records of finished creates cannot be removed: {error}")
 
     def _is_stored(self, intent: Intent, entry_by_id: Mapping[str | None, ResourceState]) -> bool:
         entry = entry_by_id.get(intent.id)

@@ -114,9 +114,12 @@ def recover_creates(
         search.add_journal_objects(orphaned_journal, results)
     for entry in (*results.adopted.values(), *results.lost):
         urn = entry.urn
-        report(f"{name_of(urn)} ({entry.id}) was made by an interrupted run: the stack has it now")
+        report(
+            f"{name_of(urn)} ({entry.id}) was created by an interrupted run: "
+            "it is in the stack's state now"
+        )
     for intent in results.objectless_intents:
-        report(f"an interrupted create of {_describe_intent(intent)} made nothing")
+        report(f"an interrupted create of {_describe_intent(intent)} created nothing")
     others = {
         entry.urn: entry
         for orphaned_journal in orphaned_journals
@@ -250,18 +253,19 @@ class _CreateSearch:
             try:
                 if not host.can_find_created(entry) and not orphaned_journal.is_sure:
                     self.report(
-                        f"{label} was made by an interrupted run, and another program has gone on "
-                        "since: nobody can tell whether it knew that; `gpuform import` takes it in"
+                        f"{label} was created by an interrupted run, and another "
+                        "program has written the state since, which may have removed the object on "
+                        "purpose; `gpuform import` imports it"
                     )
                     continue
                 read = host.read(
                     entry.urn, entry.id, entry.inputs, entry.outputs, None, entry.provider
                 )
             except EngineError as error:
-                results.unresolved.append(f"{label} was made by an interrupted run: {error}")
+                results.unresolved.append(f"{label} was created by an interrupted run: {error}")
                 continue
             if read is None:
-                self.report(f"{label} was made by an interrupted run, and is gone")
+                self.report(f"{label} was created by an interrupted run, and no longer exists")
                 continue
             outputs = values.mark_secret_outputs(
                 read[0].outputs, entry.inputs, entry.additional_secret_outputs

@@ -85,7 +85,7 @@ def _format_check_failure(registration: Registration, news: PropertyMap, failure
 
 NEW_PLAN_HINT: Final = (
     "make a new plan with `gpuform preview --save-plan FILE` (or `destroy`, `refresh`), and apply "
-    "that: a plan is good for one run"
+    "the new plan: a plan can be applied only once"
 )
 """The hint for a plan that cannot be applied any more."""
 
@@ -177,9 +177,9 @@ class PlanConstraint:
         """Yield URN and message of each declaration added, removed or changed since the plan."""
         for urn, kind in _compare_mappings(self.basis.program, now.program):
             if kind == "new":
-                yield urn, f"program: {urn} is declared, and was not"
+                yield urn, f"program: {urn} is newly declared"
             elif kind == "gone":
-                yield urn, f"program: {urn} is declared no more"
+                yield urn, f"program: {urn} is no longer declared"
             else:
                 before, after = self.basis.program[urn], now.program[urn]
                 # The other stacks may have been created since the plan: their outputs, unknown to
@@ -272,7 +272,7 @@ def _select_known_parts(
 
 
 def _build_exceeded_error(message: str) -> PlanExceeded:
-    return PlanExceeded(f"{message}; nothing of it was done", hint=NEW_PLAN_HINT)
+    return PlanExceeded(f"{message}; gpuform did not apply it", hint=NEW_PLAN_HINT)
 
 
 _MAX_LISTED: Final = 10

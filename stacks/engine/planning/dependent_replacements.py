@@ -206,7 +206,7 @@ class OldEntries:
         if owner_urn is not None:
             raise EngineError(
                 f"{declaration.urn} has the alias {alias}, which {owner_urn} in this program "
-                "stands for already",
+                "uses already",
                 hint="remove the alias, or that other resource",
             )
         self.new_urns[alias] = declaration.urn

@@ -94,7 +94,7 @@ class OwnedObjects:
         owner = self._owners.setdefault(key, urn)
         if owner != urn:
             raise EngineError(
-                f"{urn}: import_ names {key[1]}, which {owner} stands for",
+                f"{urn}: import_ names {key[1]}, which belongs to {owner}",
                 hint="give it that resource's name as an alias instead of import_; what another "
                 "stack has is moved with `gpuform state move`",
             )

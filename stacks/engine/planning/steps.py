@@ -236,7 +236,7 @@ def find_unplanned_changes(
         elif not any(
             _allows(planned_change, property_change) for planned_change in covering_changes
         ):
-            yield f"{change.urn} would give {property_change.path} another value than planned"
+            yield f"{change.urn} would set {property_change.path} to another value than planned"
 
 
 def _is_change(change: PropertyChange) -> bool:

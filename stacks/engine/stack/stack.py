@@ -163,7 +163,7 @@ class Stack:
             raise EngineError(
                 f"another program has written the state since a run was interrupted, whose journal "
                 f"is {where}",
-                hint="`gpuform refresh` settles first what that run has made.",
+                hint="`gpuform refresh` first recovers what that run created.",
             )
 
     @property

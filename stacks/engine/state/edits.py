@@ -92,7 +92,7 @@ def _remove_entries(
     protected = [entry for entry in removed_entries if entry.protect]
     if protected and not force:
         raise EditRefused(
-            "what is protected is not deleted:" + _format_urn_lines(protected),
+            "protected resources are not deleted:" + _format_urn_lines(protected),
             hint="`gpuform state unprotect` it first, or add --force",
         )
     removed_identities = {id(entry) for entry in removed_entries}
@@ -165,7 +165,7 @@ def rename(snapshot: Snapshot, old: str, name: str) -> tuple[Snapshot, str]:
             hint="run `gpuform up` first, which deletes them",
         )
     if any(entry.urn == new for entry in snapshot.resources):
-        raise EditRefused(f"there is a resource {new} already", hint="choose another name")
+        raise EditRefused(f"a resource {new} already exists", hint="choose another name")
     return replace_urns(snapshot, {old: new}), new
 
 
@@ -232,7 +232,7 @@ class IntegrityError(EngineError):
     def __init__(self, violations: list[str]) -> None:
         super().__init__(
             "snapshot integrity failure; refusing to use it:\n  " + "\n  ".join(violations),
-            hint="`gpuform state repair` puts right what can be; --from-backup brings back the "
+            hint="`gpuform state repair` repairs what it can; --from-backup brings back the "
             ".bak file or one of .pulumi/backups.",
         )
         self.violations = violations
@@ -288,7 +288,7 @@ def _find_entry_violations(index: int, state: ResourceState) -> Iterator[str]:
     if state.id and not state.custom:
         yield f"{state.urn} is not custom but has an id"
     if state.custom and not state.id and not state.view_of:
-        yield f"{state.urn} has no id: what it stands for would be forgotten and made again"
+        yield f"{state.urn} has no id: its object would be forgotten and created again"
     if state.urn and not is_urn(state.urn):
         yield f"{state.urn} is no URN"
     elif state.urn and state.type and type_of(state.urn) != state.type:
@@ -333,7 +333,7 @@ def repair(snapshot: Snapshot) -> Repair:
         return Repair(snapshot, [])
     done = []
     if snapshot.manifest.magic != compute_magic(snapshot.manifest.version):
-        done.append("the manifest's magic is made anew")
+        done.append("the manifest's magic is recomputed")
     done += [
         f"{name}: placed behind what it needs"
         for name in _find_misplaced_entries(snapshot.resources)
@@ -402,7 +402,8 @@ def _cycle_error(path: Sequence[ResourceState], back: ResourceState) -> NotRepai
     start = next(index for index, entry in enumerate(path) if entry is back)
     names = [entry.urn for entry in path[start:]]
     return NotRepairable(
-        "the state cannot be repaired: these need each other in a circle:\n  " + "\n  ".join(names),
+        "the state cannot be repaired: these resources depend on each other in a cycle:\n  "
+        + "\n  ".join(names),
         hint="Bring back an earlier state with `gpuform state repair --from-backup`.",
     )
 

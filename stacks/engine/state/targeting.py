@@ -109,7 +109,7 @@ class Selection:
         urns = list(urns)
         for flag, patterns in self.iterate_flags():
             for pattern in UrnPatterns(patterns).find_unmatched(urns):
-                message = f"{flag} {pattern} fits no resource of {where}"
+                message = f"{flag} {pattern} matches no resource of {where}"
                 yield NothingSelected(message, _format_suggestion(pattern, urns), [pattern])
 
     def require_matches(self, urns: Iterable[str]) -> None:
@@ -233,7 +233,8 @@ def get_live_entry(entries: Sequence[ResourceState], name: str) -> ResourceState
     live = [entry for entry in matching_entries if not entry.delete]
     if not live:
         raise NoSuchResource(
-            f"{matching_entries[0].urn} only waits for its deletion", hint="`gpuform up` deletes it"
+            f"{matching_entries[0].urn} is only waiting for its deletion",
+            hint="`gpuform up` deletes it",
         )
     return live[0]
 

@@ -54,7 +54,7 @@ def decompress(data: bytes, where: str) -> bytes:
 
 def _build_damaged_error(where: str) -> DamagedFile:
     return DamagedFile(
-        f"{where} is not a whole compressed file",
+        f"{where} is not a complete compressed file",
         hint="Restore it from the .bak file beside it or from .pulumi/backups.",
     )
 

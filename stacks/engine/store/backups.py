@@ -68,7 +68,7 @@ class SealedState:
     def describe_uncertainty(self, where: str) -> str:
         """Describe objects of journals that may be missing in the snapshot, or return ""."""
         if self.fault is not None:
-            return f"what is shown is the last checkpoint: {self.fault}"
+            return f"the last checkpoint is shown: {self.fault}"
         return describe_orphaned_journals(where, self.snapshot, self.orphaned_journals)
 
 

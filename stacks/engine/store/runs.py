@@ -56,7 +56,7 @@ class HistoryEntry:
         """Decode a history file. Raises ValueError if it is not one."""
         document = load(text)
         if not isinstance(document, dict) or "kind" not in document:
-            raise ValueError("it is no entry of a history")
+            raise ValueError("it is not a valid history entry")
         return cls(
             kind=str(document["kind"]),
             result=str(document.get("result") or ""),

@@ -183,7 +183,7 @@ class SegmentLog:
     def check(self) -> None:
         if self._failure is not None:
             raise EngineError(
-                f"the state cannot be kept: {self._failure.message}",
+                f"the state cannot be stored: {self._failure.message}",
                 hint="\n".join(filter(None, [self._failure.hint, self.close()])),
             )
         self._guard()

@@ -155,7 +155,7 @@ def test_a_run_does_no_more_than_its_gates_have_seen(made: PlannedProject) -> No
     before = sent(made)
     ran = made.run("up", "--yes")
     assert ran.code == 1
-    assert "declares other inputs: gpu_type than planned; nothing of it was done" in ran.out
+    assert "declares other inputs: gpu_type than planned; gpuform did not apply it" in ran.out
     assert sent(made) == before
 
 

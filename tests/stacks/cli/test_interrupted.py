@@ -128,7 +128,7 @@ class TestACreateThatHappened:
         account.kill_create(urn, id_is_known=id_is_known)
         ran = account.run("destroy", "--yes", "--stack", "dev")
         assert ran.code == 0, ran.err
-        assert "was made by an interrupted run: the stack has it now" in ran.err
+        assert "was created by an interrupted run: it is in the stack's state now" in ran.err
         assert "2 deleted" in ran.out
         assert account.ids() == set()
         assert account.intents.list_all() == []
@@ -183,7 +183,9 @@ def test_a_create_that_made_nothing_is_forgotten(account: Account) -> None:
     account.delete(id_)
     ran = account.run("destroy", "--yes")
     assert ran.code == 0, ran.err
-    assert "an interrupted create of data (SharedVolume 'data' on together) made nothing" in ran.err
+    assert (
+        "an interrupted create of data (SharedVolume 'data' on together) created nothing" in ran.err
+    )
     assert "1 deleted" in ran.out
     assert account.intents.list_all() == []
     assert "interrupted" not in account.run("destroy", "--yes").err
@@ -273,7 +275,7 @@ class TestWhatNobodyCanTell:
         state["checkpoint"]["stack"] = "organization/demo/prod"
         account.state.with_name("prod.json").write_text(json.dumps(state))
         ran = account.run("destroy", "--yes", "--adopt", doubtful)
-        assert "made nothing" in ran.err
+        assert "created nothing" in ran.err
         assert doubtful in account.ids()
 
 
@@ -381,7 +383,7 @@ class TestOvertaken:
         before, text = account.ids(), journal.read_bytes()
         ran = account.run(command, "--yes")
         assert ran.code == 0, ran.err
-        assert "was made by an interrupted run: the stack has it now" in ran.err
+        assert "was created by an interrupted run: it is in the stack's state now" in ran.err
         assert not journal.exists()
         (kept,) = journal.parent.glob("dev.journal.*")
         assert kept.read_bytes() == text
@@ -420,7 +422,7 @@ class TestOvertaken:
         account.delete(id_)
         ran = account.run("up", "--yes")
         assert ran.code == 0, ran.err
-        assert f"data ({id_}) was made by an interrupted run, and is gone" in ran.err
+        assert f"data ({id_}) was created by an interrupted run, and no longer exists" in ran.err
         assert "1 created" in ran.out
         assert not journal.exists()
 
@@ -480,7 +482,7 @@ class TestOvertaken:
         before = account.ids()
         ran = account.run(command, "--yes")
         assert ran.code == 0, ran.err
-        assert "the stack has it now" in ran.err
+        assert "it is in the stack's state now" in ran.err
         assert account.ids() == (before if command == "up" else {cluster})
         assert account.run("preview").code == 0
         assert not journal.exists()

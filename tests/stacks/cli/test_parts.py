@@ -65,7 +65,7 @@ def test_what_fits_nothing_ends_a_command_before_anything_is_done(made: PlannedP
         ran = made.run(*command, flag, "data", flag, "trian")
         assert ran.code == 1
         told = ran.out + ran.err
-        assert f"{flag} trian fits no resource of the stack" in told
+        assert f"{flag} trian matches no resource of the stack" in told
         assert "did you mean train?" in told
         assert f"{flag} data" not in told
         assert "nothing to do" not in told
@@ -76,7 +76,7 @@ def test_what_fits_nothing_ends_a_command_before_anything_is_done(made: PlannedP
     ):
         ran = made.run("destroy", "--yes", "--exclude", given)
         assert ran.code == 1
-        assert f"--exclude {given} fits no resource of the stack" in ran.err
+        assert f"--exclude {given} matches no resource of the stack" in ran.err
         assert meant in ran.err
     assert (made.state_file, made.sent_changes) == before
 

@@ -125,7 +125,7 @@ def test_a_planned_refresh_takes_over_what_was_planned(made: PlannedProject) -> 
     for command in ("up", "refresh"):
         ran = made.run(command, "--plan", "plan.json", "--yes")
         assert ran.code == 1
-        assert "train would give num_gpus another value than planned" in ran.err
+        assert "train would set num_gpus to another value than planned" in ran.err
     assert made.state_file == before
     resize(made, 24)
     ran = made.run("refresh", "--plan", "plan.json", "--yes")

@@ -212,12 +212,12 @@ def refusal(ledger: importing.OwnedObjects, registration: Registration) -> str:
 def test_an_object_of_the_stack_is_not_imported_a_second_time():
     ledger = owned(entry("b"), entry("c", id="m-8"))
     assert refusal(ledger, declared()) == (
-        f"{A}: import_ names m-7, which {urn_of('b')} of this stack stands for"
+        f"{A}: import_ names m-7, which belongs to {urn_of('b')} of this stack"
     )
     ledger.claim_object(declared(id_="m-9"))
     ledger.claim_object(declared(id_="m-9"))
     assert refusal(ledger, declared("d", "m-9")) == (
-        f"{urn_of('d')}: import_ names m-9, which {A} stands for"
+        f"{urn_of('d')}: import_ names m-9, which belongs to {A}"
     )
 
 
@@ -231,7 +231,7 @@ def test_an_object_of_another_stack_is_refused_by_the_stacks_name(preview: bool)
     others = Others(("org/lab/prod", entry("b")))
     ledger = owned(others=others, preview=preview)
     assert refusal(ledger, declared()) == (
-        f"{A}: import_ names m-7, which {urn_of('b')} of stack org/lab/prod stands for"
+        f"{A}: import_ names m-7, which belongs to {urn_of('b')} of stack org/lab/prod"
     )
     ledger.claim_object(declared(id_="m-8"))
     assert others.claims == [not preview]
@@ -267,7 +267,7 @@ def test_ids_of_other_providers_are_other_objects(theirs: Any, ours: Any, is_ref
 def test_an_own_resource_is_the_same_in_both_forms():
     dynamic = POOL.replace("gpuform:", "pulumi-python:dynamic/gpuform.")
     ledger = owned(entry("b", dynamic, inputs={"__provider": "x"}))
-    assert "of this stack stands for" in refusal(ledger, declared(type_=POOL))
+    assert "which belongs to" in refusal(ledger, declared(type_=POOL))
     ledger.claim_object(declared(type_=POOL.replace("NodePool", "GpuNode")))
 
 

@@ -99,8 +99,7 @@ def test_an_alias_of_an_entry_that_somebody_has_is_refused(first: Registration):
     with pytest.raises(EngineError) as raised:
         old.match_entry(declared("c", alias="a"))
     assert raised.value.message == (
-        f"{urn_of('c')} has the alias {urn_of('a')}, which {first.urn} in this program stands for "
-        "already"
+        f"{urn_of('c')} has the alias {urn_of('a')}, which {first.urn} in this program uses already"
     )
     assert raised.value.hint == "remove the alias, or that other resource"
 

@@ -17,7 +17,7 @@ TYPE = "lab:Machine"
 A, B = (f"urn:pulumi:dev::lab::{TYPE}::{name}" for name in "ab")
 HINT = (
     "make a new plan with `gpuform preview --save-plan FILE` (or `destroy`, `refresh`), and apply "
-    "that: a plan is good for one run"
+    "the new plan: a plan can be applied only once"
 )
 
 
@@ -148,7 +148,7 @@ def test_the_parts_that_a_program_declares_otherwise_are_named(
 
 def test_a_resource_that_is_declared_more_or_no_more_is_named():
     texts = list(bound(program={A: {}}).find_excess(basis(program={B: {}}), []))
-    assert texts == [f"program: {A} is declared no more", f"program: {B} is declared, and was not"]
+    assert texts == [f"program: {A} is no longer declared", f"program: {B} is newly declared"]
 
 
 @pytest.mark.parametrize("reads_others", [True, False])
@@ -181,10 +181,10 @@ def test_a_registration_as_planned_passes_and_another_stops_the_run():
     with pytest.raises(PlanExceeded) as raised:
         bound(program={A: {**parts, "inputs.size": "2"}}).check_declared(REGISTRATION)
     assert raised.value.message == (
-        f"{A} declares other inputs: size than planned; nothing of it was done"
+        f"{A} declares other inputs: size than planned; gpuform did not apply it"
     )
     assert raised.value.hint == HINT
-    with pytest.raises(PlanExceeded, match=rf"^{A} is declared, and is not in the plan; nothing"):
+    with pytest.raises(PlanExceeded, match=rf"^{A} is declared, and is not in the plan; gpuform did not"):
         bound().check_declared(REGISTRATION)
 
 
@@ -201,9 +201,9 @@ def test_a_step_as_planned_passes_and_more_stops_the_run():
     with pytest.raises(PlanExceeded) as raised:
         planned.check_step(step(Op.UPDATE, 3))
     assert raised.value.message == (
-        f"{A} would give size another value than planned; nothing of it was done"
+        f"{A} would set size to another value than planned; gpuform did not apply it"
     )
-    with pytest.raises(PlanExceeded, match=r"would be replaced, which is not planned; nothing"):
+    with pytest.raises(PlanExceeded, match=r"would be replaced, which is not planned; gpuform did not"):
         planned.check_step(step(Op.REPLACE, 2))
     both = change(A, 3).model_copy(
         update={"changes": (*change(A, 3).changes, *change(A, 1, path="rack").changes)}

@@ -44,19 +44,19 @@ def test_within(planned, found):
 @pytest.mark.parametrize(
     ("planned", "found", "what"),
     [
-        (to("size", 2), to("size", 3), "would give size another value than planned"),
-        (to("size", 1), to("size", True), "would give size another value than planned"),
+        (to("size", 2), to("size", 3), "would set size to another value than planned"),
+        (to("size", 1), to("size", True), "would set size to another value than planned"),
         (to("size", 2), to("sizes", 2), "would change sizes, which is not planned"),
         (to("config.id", 1), to("config", {}), "would change config, which is not planned"),
         (to("size", 2, action=Action.KEEP), to("size", 2), "would change size"),
-        (OPEN, to("config", {"size": 2, "id": "m-1"}), "would give config another value"),
-        (to("config", {"size": 1}), to("config", "text"), "would give config another value"),
-        (to("config", "text"), to("config", {"size": 1}), "would give config another value"),
-        (OPEN, to("config", {"size": 1, "id": "m-1", "n": 1}), "would give config another value"),
+        (OPEN, to("config", {"size": 2, "id": "m-1"}), "would set config to another value"),
+        (to("config", {"size": 1}), to("config", "text"), "would set config to another value"),
+        (to("config", "text"), to("config", {"size": 1}), "would set config to another value"),
+        (OPEN, to("config", {"size": 1, "id": "m-1", "n": 1}), "would set config to another value"),
         (
             to("items", [1, "[unknown]"], unknown=True),
             to("items", [1, 2, 3]),
-            "would give items another value",
+            "would set items to another value",
         ),
     ],
 )

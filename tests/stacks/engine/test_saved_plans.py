@@ -166,8 +166,8 @@ def test_overtaken_by_the_configuration(lab, config, secret, moved):
         ("Machine('a', size=pulumi.Output.secret(1))", f"{M}a declares other inputs: size"),
         ("Machine('a')", f"{M}a declares other inputs: size"),
         ("Machine('a', size=1, rack='r')", f"{M}a declares other inputs: rack"),
-        ("Machine('a', size=1)\nMachine('c')", f"{M}c is declared, and was not"),
-        ("", f"{M}a is declared no more"),
+        ("Machine('a', size=1)\nMachine('c')", f"{M}c is newly declared"),
+        ("", f"{M}a is no longer declared"),
         (
             "Machine('a', size=1, opts=ResourceOptions(protect=True))",
             f"{M}a declares other options: protect",

@@ -115,7 +115,7 @@ def test_what_only_a_real_run_asks_for_is_stopped(lab, line, more):
     bound = planned(lab, program)
     outcome = applied(lab, bound, program)
     assert not outcome.succeeded
-    assert any(f"{M}{more}; nothing of it was done" in error for error in lab.errors)
+    assert any(f"{M}{more}; gpuform did not apply it" in error for error in lab.errors)
     assert lab.world == {}
 
 

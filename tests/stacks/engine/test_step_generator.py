@@ -219,7 +219,7 @@ class TestOneResource:
         (question,) = run.host.reads
         assert question["provider"] == PROVIDER
         assert 0 < question["as_of"] <= time.monotonic()
-        with pytest.raises(EngineError, match=f"^{B}: import_ names m-7, which {A} stands for"):
+        with pytest.raises(EngineError, match=f"^{B}: import_ names m-7, which belongs to {A}"):
             run.steps(declared("b", size=1, opt_import_id="m-7"))
 
     @pytest.mark.parametrize("preview", [True, False])

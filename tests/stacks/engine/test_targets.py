@@ -78,7 +78,7 @@ def test_a_target_that_does_not_exist(lab, operation, preview):
     lab.up("Machine('a')")
     outcome = lab.run(operation, "Machine('a')", preview=preview, **targets("nowhere"))
     assert not outcome.succeeded
-    assert any("--target nowhere fits no resource of the stack" in error for error in lab.errors)
+    assert any("--target nowhere matches no resource of the stack" in error for error in lab.errors)
     assert lab.names == ["a"]
 
 
@@ -207,7 +207,7 @@ def test_what_matches_nothing_is_an_error_before_anything_is_deleted(lab, kind, 
         for preview in (True, False):
             outcome = lab.run(operation, "Machine('nothing')", preview=preview, **kind(given))
             assert not outcome.succeeded
-            assert any(f"{given} fits no resource of the stack" in text for text in lab.errors)
+            assert any(f"{given} matches no resource of the stack" in text for text in lab.errors)
             assert sorted(lab.names) == ["nothing", "old"]
     assert not [call for call in lab.calls if call["verb"] in ("read", "delete", "update")]
 

@@ -105,7 +105,7 @@ def test_compressed_content_is_known_by_its_first_bytes(backend: Backend, stacks
 def test_a_torn_gzip_file_is_refused(backend: Backend, stacks: Path, data: bytes) -> None:
     stacks.mkdir(parents=True)
     (stacks / "dev.json.gz").write_bytes(data)
-    with pytest.raises(BackendError, match="not a whole compressed file"):
+    with pytest.raises(BackendError, match="not a complete compressed file"):
         backend.read("demo", "dev")
 
 
@@ -131,7 +131,7 @@ def test_zstd_is_read_and_kept(backend: Backend, stacks: Path) -> None:
     backend.write("demo", "dev", NEW)
     assert zstd.decompress((stacks / "dev.json.zst").read_bytes()) == NEW
     (stacks / "dev.json.zst").write_bytes(zstd.compress(OLD)[:-3])
-    with pytest.raises(BackendError, match="not a whole compressed file"):
+    with pytest.raises(BackendError, match="not a complete compressed file"):
         backend.read("demo", "dev")
 
 

@@ -131,7 +131,7 @@ class TestLastGood:
         assert set(faults) == {"dev.json.bak", "dev.json.1700000000000000000", "dev.json.gz.bak"}
         assert "is not JSON" in faults["dev.json.bak"]
         assert "occurs twice" in faults["dev.json.1700000000000000000"]
-        assert "not a whole compressed file" in faults["dev.json.gz.bak"]
+        assert "not a complete compressed file" in faults["dev.json.gz.bak"]
         assert find_last_good_backup(backend, "demo", "dev") is None
 
     def test_an_error_names_it(self, backend: Backend, stacks: Path) -> None:

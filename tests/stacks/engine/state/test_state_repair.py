@@ -82,7 +82,7 @@ def test_what_was_done_is_told() -> None:
     assert [e.urn for e in result.snapshot.resources[2:]] == [urn(2), urn(1)]
     assert result.snapshot.resources[3].dependencies == [urn(2)]
     assert result.done == [
-        "the manifest's magic is made anew",
+        "the manifest's magic is recomputed",
         f"{urn(1)}: placed behind what it needs",
         f"dropped: {urn(2)}: replaceWith {urn(9)}, which is not there",
         f"dropped: {urn(2)}: deletedWith {urn(9)}, which is not there",
@@ -117,7 +117,7 @@ def test_children_of_what_is_missing_get_other_urns() -> None:
         ([resource(1), resource(1, id="i-2")], "occurs twice"),
         ([resource(1, provider=f"{PROVIDER}::p-9")], "unknown provider"),
         ([resource(1, custom=False)], "not custom but has an id"),
-        ([resource(1, dependencies=[urn(2)]), resource(2, parent=urn(1))], "in a circle"),
+        ([resource(1, dependencies=[urn(2)]), resource(2, parent=urn(1))], "in a cycle"),
     ],
 )
 def test_what_cannot_be_repaired_is_told(entries: list[ResourceState], said: str) -> None:
