@@ -184,7 +184,9 @@ def test_a_registration_as_planned_passes_and_another_stops_the_run():
         f"{A} declares other inputs: size than planned; gpuform did not apply it"
     )
     assert raised.value.hint == HINT
-    with pytest.raises(PlanExceeded, match=rf"^{A} is declared, and is not in the plan; gpuform did not"):
+    with pytest.raises(
+        PlanExceeded, match=rf"^{A} is declared, and is not in the plan; gpuform did not"
+    ):
         bound().check_declared(REGISTRATION)
 
 
@@ -203,7 +205,9 @@ def test_a_step_as_planned_passes_and_more_stops_the_run():
     assert raised.value.message == (
         f"{A} would set size to another value than planned; gpuform did not apply it"
     )
-    with pytest.raises(PlanExceeded, match=r"would be replaced, which is not planned; gpuform did not"):
+    with pytest.raises(
+        PlanExceeded, match=r"would be replaced, which is not planned; gpuform did not"
+    ):
         planned.check_step(step(Op.REPLACE, 2))
     both = change(A, 3).model_copy(
         update={"changes": (*change(A, 3).changes, *change(A, 1, path="rack").changes)}
