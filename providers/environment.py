@@ -183,8 +183,9 @@ def enter_environment(context: ProviderContext, platform: str, settings: Setting
     platform is refused. Warns when an old record gets the identity of its emulator.
 
     Raises:
-        WrongEnvironment: the stack belongs to another emulator or address, or GPUFORM_CLOCK names
-            an emulator's clock for a real platform.
+        WrongEnvironment: the stack belongs to another emulator, or to another address and nothing
+            permits this one (see `merge_environment`), or GPUFORM_CLOCK names an emulator's clock
+            for a real platform.
         Unreachable: the emulator does not answer.
         OtherEmulator: another emulator answers than the one of GPUFORM_EMULATOR.
     """

@@ -153,8 +153,8 @@ class DrainOperation:
         """Return the nodes which a removal would take now, with the nodes' jobs, for a plan.
 
         Nothing is cordoned. None if the scheduler fails, or does not report the jobs of every
-        chosen node: the reason goes to `context.on_skipped_check`, as does a warning of nodes that
-        somebody else has cordoned.
+        chosen node in a run that may not end jobs: the reason goes to `context.on_skipped_check`,
+        as does a warning of nodes that somebody else has cordoned.
 
         Raises:
             InvalidNodeNames: declared names do not fit the nodes of the object.
@@ -476,7 +476,8 @@ class DrainOperation:
         Meanwhile cordons nodes again that somebody has uncordoned; policy `evict` ends the jobs.
 
         Raises:
-            GpuformError: jobs still run after the declared time, or run at all under policy `fail`.
+            GpuformError: jobs still run, or are unknown, after the declared time, or run at all
+                under policy `fail`.
             Cancelled: the run was interrupted.
         """
         busy_workers: list[Worker] = []

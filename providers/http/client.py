@@ -359,7 +359,10 @@ class ApiClient:
         return state.attempt_number >= self.ATTEMPTS or too_late
 
     def _may_repeat(self, error: BaseException, retry: Retry) -> bool:
-        """Return True if a request that failed with `error` may be sent again under `retry`."""
+        """Return True if a request that failed with `error` may be sent again under `retry`.
+
+        The table of `ApiClient` has the errors that allow a repetition.
+        """
         if retry is Retry.NEVER:
             return False
         if isinstance(error, Unreachable):

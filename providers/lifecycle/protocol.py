@@ -239,12 +239,14 @@ class Lifecycle(Traits, ResourceProvider, Generic[In, Out]):
     def create(self, props: Properties) -> CreateResult:
         """Create the object, wait until the object is ready, and return its id and outputs.
 
-        Once an id exists it is returned, with `ready: false` and the reason if the wait fails.
-        Under a host that reports no URN, the record of the create is deleted at the end.
+        Once the platform has shown the object, its id is returned, with `ready: false` and the
+        reason if the wait fails. Under a host that reports no URN, the record of the create is
+        deleted at the end.
 
         Raises:
-            GpuformError: nothing was created, the outcome is unknown, or a kind without an object
-                is not ready under a host that cannot store such a state.
+            GpuformError: nothing was created; the outcome is unknown; the platform does not show
+                the object that it answered with, and the record of the create keeps the id; or a
+                kind without an object is not ready under a host that cannot store such a state.
         """
         with self._create_host_boundary("create", props) as context:
             context.stored_properties = {}
