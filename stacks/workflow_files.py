@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from gpuform.stacks.code_hosts.place import CodeHostName
+from gpuform.stacks.code_hosts.review_target import CodeHostName
 from gpuform.stacks.engine.errors import EngineError
 
 _CLOUDS: Final[Mapping[str, str]] = {

@@ -9,10 +9,10 @@ from plan_strategies import ODD_TEXTS
 
 from gpuform.schemas.plan import PlanAction
 from gpuform.stacks.engine.state import ResourceState
-from gpuform.stacks.graph.arranging import MAX_SHAPES, Drawing, arrange
+from gpuform.stacks.graph.arranging import MAX_SHAPES, Drawing, build_drawing
 from gpuform.stacks.graph.diagrams import get_label_lines, render_dot, render_mermaid
+from gpuform.stacks.graph.nodes import GraphNode, build_state_nodes
 from gpuform.stacks.graph.page import render_page
-from gpuform.stacks.graph.things import GraphNode, build_state_nodes
 
 STACK = "urn:pulumi:dev::demo::pulumi:pulumi:Stack::demo-dev"
 
@@ -31,7 +31,7 @@ def entry(kind: str, name: str, *needs: ResourceState, **values: object) -> Reso
 
 
 def drawing_of(*entries: ResourceState, most: int = MAX_SHAPES) -> Drawing:
-    return arrange("demo/dev", build_state_nodes(entries), most)
+    return build_drawing("demo/dev", build_state_nodes(entries), most)
 
 
 def same_everywhere(drawing: Drawing) -> Drawn:

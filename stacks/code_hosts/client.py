@@ -73,7 +73,7 @@ class CommentTooLong(InvalidRequest):
 def create_error(
     response: "httpx.Response", request_label: str, attempt: int, token: SecretStr
 ) -> ApiError:
-    """Return the error that an unsuccessful response stands for, without the token.
+    """Build the error for an unsuccessful response, without the token.
 
     Args:
         request_label: the code host, method and path, for the message.
@@ -83,8 +83,10 @@ def create_error(
     status, message = response.status_code, format_error_message(response, token.get_secret_value())
     wait_seconds = get_rate_limit_wait(response, message, attempt)
     error_class = ERROR_CLASSES.get(status, ServerError if status >= 500 else ApiError)
+    # GitHub's secondary rate limits have status 403: the wait decides, not the status.
     if wait_seconds is not None:
         error_class = RateLimited
+    # A comment that is too long has no status of its own.
     elif error_class is InvalidRequest and (status == 413 or "too long" in message.lower()):
         error_class = CommentTooLong
     redirect_note = " and sends elsewhere" if response.is_redirect else ""
@@ -131,6 +133,7 @@ def get_rate_limit_wait(response: "httpx.Response", message: str, attempt: int) 
     for prefix in ("x-ratelimit", "ratelimit"):
         reset_time = headers.get(f"{prefix}-reset", "")
         if headers.get(f"{prefix}-remaining") == "0" and reset_time.isdigit():
+            # Reset times are whole seconds: one more is safe.
             return max(0.0, float(reset_time) - get_current_context().clock.now()) + 1
     # GitHub answers secondary rate limits with 403 and says so in the text only.
     is_limit = status == 429 or re.search(r"rate limit|abuse detection", message, re.IGNORECASE)
@@ -145,9 +148,9 @@ def format_error_message(response: "httpx.Response", token: str) -> str:
         return ""
     fields = body if isinstance(body, dict) else {}
     messages = [
-        text
+        error_text
         for name in ("message", "error", "errors")
-        for text in iterate_error_texts(fields.get(name))
+        for error_text in iterate_error_texts(fields.get(name))
     ]
     redacted_message = Redactor([token]).redact(": ".join(dict.fromkeys(messages)))
     line = escape_invisible(" ".join(redacted_message.split()))
@@ -302,13 +305,16 @@ class CodeHostClient(ApiClient):
         return self._parse_answer(answer_type, self._send_request(method, path, body=body))
 
     def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> None:
-        """Send a request whose answer nobody needs."""
+        """Send a request and ignore the answer's body."""
         self._send_request(method, path, body=body)
 
     def iterate_items(
         self, item_type: type[T], path: str, params: Mapping[str, str] | None = None
     ) -> Iterator[T]:
-        """Yield the items of a list, from all its pages."""
+        """Yield the items of a list from all pages.
+
+        Raises GpuformError after `MAX_PAGES` pages, and the errors of `get`.
+        """
         query: dict[str, str] | None = {"per_page": "100", **(params or {})}
         for _ in range(MAX_PAGES):
             response = self._send_request("GET", path, params=query)
@@ -326,6 +332,7 @@ class CodeHostClient(ApiClient):
         if response.is_redirect:
             target = str(response.url.join(response.headers["location"]))
             with convert_httpx_errors(f"{self.platform}: GET a kept file", target):
+                # Not with this client: the token must not reach the file store.
                 response = httpx.get(target, timeout=60.0, follow_redirects=True)
             if not response.is_success:
                 message = f"{self.platform}: GET a kept file answered {response.status_code}"
@@ -376,6 +383,8 @@ class CodeHostClient(ApiClient):
         return super()._is_enough(state) or (requested_wait or 0.0) > self.LONGEST_PAUSE
 
     def _may_repeat(self, error: BaseException, retry: Retry) -> bool:
+        # RateLimited | Conflict): | None of these has changed anything, so that even a POST is
+        # safe.
         if isinstance(error, Unreachable | RateLimited | Conflict):
             return True
         return retry is Retry.SAFE and isinstance(error, UnknownOutcome | ServerError)

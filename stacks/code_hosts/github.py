@@ -21,7 +21,7 @@ from gpuform.stacks.code_hosts.client import (
     GitHubPull,
     GitHubUser,
 )
-from gpuform.stacks.code_hosts.place import PLAN_ARTIFACT, Comment, ReviewPlace
+from gpuform.stacks.code_hosts.review_target import PLAN_ARTIFACT, Comment, ReviewTarget
 
 MAX_PLAN_BYTES: Final = 200_000_000
 """The largest plan that is unpacked, in bytes."""
@@ -32,7 +32,7 @@ class GitHub:
 
     max_comment_length = 65_536
 
-    def __init__(self, place: ReviewPlace, token: SecretStr) -> None:
+    def __init__(self, place: ReviewTarget, token: SecretStr) -> None:
         self.client = CodeHostClient("GitHub", place.api_url, token=token, headers=_create_headers)
         self._repository = f"/repos/{quote(place.repository)}"
         self._number = place.pull_request
@@ -40,6 +40,7 @@ class GitHub:
     def list_comments(self) -> Iterator[Comment]:
         is_author = self._create_author_check()
         for comment in self.client.iterate_items(GitHubComment, f"{self._issue_path}/comments"):
+            # The stamp of somebody else's comment could be forged.
             if comment.user is not None and is_author(comment.user):
                 yield _to_comment(comment)
 
@@ -56,6 +57,7 @@ class GitHub:
 
     def set_label(self, added_label: str, removed_labels: tuple[str, ...]) -> None:
         for name in removed_labels:
+            # The pull request has at most one of these labels.
             with contextlib.suppress(NotFound):
                 self.client.send("DELETE", f"{self._issue_path}/labels/{quote(name, safe='')}")
         self.client.send("POST", f"{self._issue_path}/labels", {"labels": [added_label]})
@@ -88,7 +90,7 @@ class GitHub:
         return f"{self._repository}/issues/{self._number}"
 
     def _create_author_check(self) -> Callable[[GitHubUser], bool]:
-        """Return a function that tells whether a user is the token's owner.
+        """Return a function that returns True for the token's owner.
 
         The token of a workflow may not read `/user`, and its owner is a bot.
         """
@@ -99,11 +101,16 @@ class GitHub:
         return lambda user: user.login == login
 
     def _get_head(self, commit: str) -> tuple[int, str]:
-        """Return the number of the pull request and its last commit."""
+        """Return the number and the last commit of the pull request.
+
+        Without a number, it is the merged pull request with `commit`. Raises GpuformError if there
+        is none.
+        """
         if self._number is not None:
             pull = self.client.get(GitHubPull, f"{self._repository}/pulls/{self._number}")
             return self._number, pull.head.sha
         pulls = self.client.iterate_items(GitHubPull, f"{self._repository}/commits/{commit}/pulls")
+        # An open pull request may have the commit, too.
         merged = [pull for pull in pulls if pull.merged_at]
         if not merged:
             raise GpuformError(
@@ -129,6 +136,7 @@ def _to_comment(comment: GitHubComment) -> Comment:
 def _unpack_plan(archive_bytes: bytes, artifact_name: str, file_name: str) -> bytes:
     try:
         with zipfile.ZipFile(io.BytesIO(archive_bytes)) as archive:
+            # A small archive can unpack to any size.
             if archive.getinfo(file_name).file_size > MAX_PLAN_BYTES:
                 raise GpuformError(
                     f"GitHub: {file_name} in the artifact {artifact_name} is too large for a plan"

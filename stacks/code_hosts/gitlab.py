@@ -18,7 +18,7 @@ from gpuform.stacks.code_hosts.client import (
     GitLabPipeline,
     GitLabUser,
 )
-from gpuform.stacks.code_hosts.place import PLAN_ARTIFACT, Comment, ReviewPlace
+from gpuform.stacks.code_hosts.review_target import PLAN_ARTIFACT, Comment, ReviewTarget
 
 
 class GitLab:
@@ -26,7 +26,7 @@ class GitLab:
 
     max_comment_length = 1_000_000
 
-    def __init__(self, place: ReviewPlace, token: SecretStr) -> None:
+    def __init__(self, place: ReviewTarget, token: SecretStr) -> None:
         self.client = CodeHostClient("GitLab", place.api_url, token=token, headers=_create_headers)
         self._project = f"/projects/{quote(place.repository, safe='')}"
         self._number = place.pull_request
@@ -37,6 +37,7 @@ class GitLab:
         for note in self.client.iterate_items(
             GitLabNote, f"{self._merge_request_path}/notes", oldest_first
         ):
+            # The stamp of somebody else's note could be forged.
             if note.author == owner and not note.system:
                 yield Comment(note.id, note.body)
 
@@ -65,6 +66,7 @@ class GitLab:
             if not plans:
                 continue  # a merge train's, which plans nothing
             newest_job = max(plans, key=lambda job: job.id)
+            # An older plan would be of other commits.
             if newest_job.status != "success":
                 raise GpuformError(
                     f"GitLab: the last plan of merge request !{number} is not there: its job "

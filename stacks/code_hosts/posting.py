@@ -16,7 +16,7 @@ from typing import Final, Literal, Self
 
 from gpuform.providers.errors import GpuformError, NotFound, ServerError, UnknownOutcome
 from gpuform.stacks.code_hosts.client import CommentTooLong
-from gpuform.stacks.code_hosts.place import CodeHost, Comment
+from gpuform.stacks.code_hosts.review_target import CodeHost, Comment
 from gpuform.stacks.review.facts import Review
 
 STAMP_PATTERN: Final = re.compile(
@@ -61,7 +61,7 @@ class Stamp:
     verdict: Verdict
 
     @classmethod
-    def from_review(cls, review: Review, text: str) -> Self:
+    def from_review(cls, review: Review, review_text: str) -> Self:
         stack_names = "\n".join(sorted(stack.name for stack in review.stacks))
         if review.combined is not None:  # of all stacks there is one comment, whichever are touched
             stack_names = f"all stacks of {review.combined.name}"
@@ -69,7 +69,7 @@ class Stamp:
         return cls(
             _compute_digest(stack_names),
             newest_plan_time,
-            _compute_digest(text),
+            _compute_digest(review_text),
             Verdict.from_review(review),
         )
 
@@ -119,7 +119,7 @@ def post_review(code_host: CodeHost, review: Review, write_review: WriteReview) 
 
 
 def label_pull_request(code_host: CodeHost) -> Verdict:
-    """Label the pull request with the worst verdict of its comments, and return the verdict."""
+    """Label the pull request with the worst verdict of all comments, and return the verdict."""
     stamps = [
         stamp for comment in code_host.list_comments() if (stamp := Stamp.parse(comment.body))
     ]
@@ -137,7 +137,7 @@ class _CommentUpdate:
     """The update of one review comment."""
 
     def __init__(self, code_host: CodeHost, review: Review, write_review: WriteReview) -> None:
-        self._forge = code_host
+        self._code_host = code_host
         self._review = review
         self._write = write_review
         self._limit = code_host.max_comment_length
@@ -150,9 +150,11 @@ class _CommentUpdate:
         for _ in range(MAX_ROUNDS):
             comments = self._find_comments()
             newer = [entry for entry in comments if self._stamp.is_older_than(entry[1])]
+            # This job's plan is outdated: the comment of the newer one stays.
             if newer:
                 self._delete_duplicates([entry for entry in comments[1:] if entry not in newer])
                 return PostResult("left", newer[0][0])
+            # Only a comment that was read back has survived the other jobs' writes.
             if self._outcome and comments and comments[0][1] == self._stamp:
                 self._delete_duplicates(comments[1:])
                 return PostResult(self._outcome, comments[0][0])
@@ -166,20 +168,26 @@ class _CommentUpdate:
 
     def _find_comments(self) -> Sequence[tuple[Comment, Stamp]]:
         """Return the comments of this set of stacks, the oldest first."""
-        stamped = [(comment, Stamp.parse(comment.body)) for comment in self._forge.list_comments()]
+        stamped = [
+            (comment, Stamp.parse(comment.body)) for comment in self._code_host.list_comments()
+        ]
         mine = [(c, stamp) for c, stamp in stamped if stamp and stamp.stacks == self._stamp.stacks]
         return sorted(mine, key=lambda pair: pair[0].id)
 
     def _write_comment(self, comment: Comment | None) -> bool:
-        """Edit `comment`, or add one if None, and return True if the code host accepts the text."""
+        """Write the text into `comment`, or into a new comment; return True if accepted.
+
+        After CommentTooLong the text is rendered again, with half of the limit.
+        """
         try:
             if comment is None:
-                self._added = self._forge.add_comment(self._body)
+                self._added = self._code_host.add_comment(self._body)
                 self._outcome = "added"
             else:
-                self._forge.edit_comment(comment.id, self._body)
+                self._code_host.edit_comment(comment.id, self._body)
                 self._outcome = self._outcome or "edited"
         except CommentTooLong:
+            # The host does not say how long a comment may be.
             self._limit = min(self._limit, len(self._body)) // 2
             if self._limit < MIN_COMMENT_LENGTH:
                 raise
@@ -195,13 +203,13 @@ class _CommentUpdate:
         return False
 
     def _delete_duplicates(self, duplicates: Sequence[tuple[Comment, Stamp]]) -> None:
-        """Delete the comments that other jobs added at the same time. The first one stays."""
+        """Delete comments added by other jobs at the same time."""
         for comment, _ in duplicates:
             with contextlib.suppress(NotFound):
-                self._forge.delete_comment(comment.id)
+                self._code_host.delete_comment(comment.id)
 
     def _render_body(self) -> tuple[str, Stamp]:
         available_length = self._limit - len(Stamp.from_review(self._review, "").line) - 1
-        text = self._write(available_length)
-        stamp = Stamp.from_review(self._review, text)
-        return f"{stamp.line}\n{text}", stamp
+        review_text = self._write(available_length)
+        stamp = Stamp.from_review(self._review, review_text)
+        return f"{stamp.line}\n{review_text}", stamp

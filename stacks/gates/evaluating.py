@@ -1,7 +1,7 @@
 """Evaluate the gates of a project over a plan, and find which of them block it.
 
-Called by the planning operations and by `gpuform review`; calls the rules in `rules`, `busy`,
-`proven` and Python functions of the project.
+Called by the planning operations and by `gpuform review`; calls the rules in `rules`, `usage`,
+`certifications` and Python functions of the project.
 """
 
 import importlib
@@ -16,15 +16,15 @@ from gpuform.providers import permissions
 from gpuform.schemas.plan import GateResult, Plan
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import import_project_modules
-from gpuform.stacks.gates.busy import UsageMonitor
+from gpuform.stacks.gates.certifications import find_uncertified
 from gpuform.stacks.gates.file import Gate
-from gpuform.stacks.gates.proven import find_uncertified
 from gpuform.stacks.gates.rules import (
     OVER_PLANS,
     find_open_ports,
     is_matching_resource,
     list_unpriced_growth,
 )
+from gpuform.stacks.gates.usage import UsageMonitor
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,7 @@ class GateEvaluator:
         """Raise EngineError for a permission that lifts no gate."""
         permissions_of_gates = {gate.permission for gate in self.gates}
         requested = {name for name in self.allowed if name.startswith(permissions.GATE)}
+        # A misspelled permission would lift nothing, without a word.
         if requested - permissions_of_gates:
             raise EngineError(
                 f"{', '.join(sorted(requested - permissions_of_gates))}: there is no such gate",
@@ -58,7 +59,7 @@ class GateEvaluator:
         return any(gate.rule == rule for gate in self.gates)
 
     def evaluate(self, plan: Plan) -> Plan:
-        """Return the plan with the result of every gate; a refresh passes all of them."""
+        """Return the plan with the result of every gate. A refresh is returned unchanged."""
         if not self.gates or plan.operation == "refresh":
             return plan
         gates = tuple(self._evaluate_gate(gate, plan) for gate in self.gates)
@@ -68,6 +69,7 @@ class GateEvaluator:
         return plan.model_copy(update={"gates": gates, "unchecked": unchecked})
 
     def _evaluate_gate(self, gate: Gate, plan: Plan) -> GateResult:
+        # Two changes can lead to one finding.
         findings = tuple(dict.fromkeys(self._find_problems(gate, plan)))
         return GateResult(
             name=gate.name,
@@ -114,7 +116,7 @@ def allow_gates(gates: Iterable[GateResult], allowed: Collection[str]) -> tuple[
 
 
 def list_blocking_gates(plan: Plan) -> list[GateResult]:
-    """List the gates that block the plan."""
+    """List the results of blocking gates in the plan."""
     return [gate for gate in plan.gates or () if gate.is_blocking]
 
 
@@ -126,7 +128,10 @@ def _get_saved_findings(gate: Gate, plan: Plan) -> Iterable[str]:
 
 
 def _call_python_rule(plan: Plan, function: str, program: Path) -> list[str]:
-    """Call the rule MODULE:NAME of the program's folder; a rule that fails blocks the plan."""
+    """Call the rule MODULE:NAME in the program's folder, and return the findings.
+
+    A rule that raises an error has the error as its finding, and so blocks the plan.
+    """
     module, _, name = function.partition(":")
     # What is printed on stdout may be JSON.
     with redirect_stdout(sys.stderr), import_project_modules(program):
@@ -147,7 +152,7 @@ def _require_texts(findings: object) -> list[str]:
 
 
 def _format_exception(error: BaseException) -> str:
-    """Format an exception with its type, its message and where it was raised."""
+    """Format an exception with type, message, and the file and line of the raise."""
     frames = traceback.extract_tb(error.__traceback__)
     location = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {error}{location}"

@@ -16,7 +16,7 @@ from gpuform.stacks.document.checked import read_checked
 from gpuform.stacks.document.diagnostics import Diagnostics, format_text
 from gpuform.stacks.document.nodes import MappingNode, find_key_position, find_nearest_node
 from gpuform.stacks.engine.errors import EngineError
-from gpuform.stacks.pricing import book as prices
+from gpuform.stacks.pricing import price_book as prices
 from gpuform.stacks.topology.files import format_path as shown_path
 
 FILE: Final = "gates.yaml"
@@ -50,10 +50,13 @@ def read_project_gates(directory: Path) -> Sequence[Gate]:
     return read_gates(path, FILE) if path.exists() else ()
 
 
-def read_gates(path: Path, shown: str) -> Sequence[Gate]:
-    """Read the gates of a file. Raises EngineError with every problem and its position."""
+def read_gates(path: Path, file_label: str) -> Sequence[Gate]:
+    """Read the gates of a file. Raises EngineError with every problem and its position.
+
+    `file_label` is the name of the file in messages.
+    """
     problems = Diagnostics()
-    root, values = _read_checked_gates(path, shown, problems)
+    root, values = _read_checked_gates(path, file_label, problems)
     if problems:
         raise EngineError(f"the gates are wrong:\n{format_text(list(problems))}")
     return [
@@ -92,10 +95,11 @@ def check_stacks_gates(stacks_file: Path, problems: Diagnostics) -> None:
 
 
 def _read_checked_stacks_gates(
-    stacks_file: Path, shown: str, problems: Diagnostics
+    stacks_file: Path, file_label: str, problems: Diagnostics
 ) -> tuple[MappingNode, Mapping[str, Any]]:
+    # `read_checked` stops at any problem, also at those of other files.
     own = Diagnostics()
-    root, values = read_checked(stacks_file, shown, StacksInputs, own)
+    root, values = read_checked(stacks_file, file_label, StacksInputs, own)
     if not own and values.get("gates"):
         _reject_mixed_currencies(stacks_file, root, values["gates"], own)
     problems.extend(own)
@@ -103,10 +107,11 @@ def _read_checked_stacks_gates(
 
 
 def _read_checked_gates(
-    path: Path, shown: str, problems: Diagnostics
+    path: Path, file_label: str, problems: Diagnostics
 ) -> tuple[MappingNode, Mapping[str, Any]]:
+    # `read_checked` stops at any problem, also at those of other files.
     own = Diagnostics()
-    root, values = read_checked(path, shown, GatesInputs, own)
+    root, values = read_checked(path, file_label, GatesInputs, own)
     if not own:
         _reject_mixed_currencies(path, root, values["gates"], own)
     problems.extend(own)
@@ -126,6 +131,7 @@ def _reject_mixed_currencies(
             find_nearest_node(root, steps).position,
             entry["max_hourly_cost"]["currency"],
         )
+        # Without a price book, the first limit sets the currency.
         if currency_source is None:
             currency_source = currency, f"the limit at {position} is"
         elif currency != currency_source[0]:
@@ -139,7 +145,10 @@ def _reject_mixed_currencies(
 
 
 def _find_price_currency(path: Path) -> tuple[str, str] | None:
-    """Return the price book's currency and where it stands; None without a valid price book."""
+    """Return the price book's currency and a phrase with its position, or None.
+
+    None stands for a missing or invalid price book.
+    """
     if not path.exists():
         return None
     problems = Diagnostics()

@@ -22,9 +22,10 @@ _Amounts = Mapping[tuple[str, ...], float]
 def max_hourly_cost(
     plan: Plan, changes: Sequence[ResourceChange], most: Mapping[str, Any]
 ) -> Iterator[str]:
-    """Yield a finding if an hour costs too much; an unknown price counts only against growth."""
+    """Yield a finding for a cost above the limit, and for unknown prices of growing capacity."""
     del changes
-    others = [each for each in plan.changes if not is_only_lowering(each)]
+    others = [change for change in plan.changes if not is_only_lowering(change)]
+    # A plan that only lowers the cost passes, even above the limit.
     if len(others) < len(plan.changes) and all(map(_is_cost_unchanged, others)):
         return
     if plan.cost is None:
@@ -46,7 +47,7 @@ def max_hourly_cost(
 
 
 def list_unpriced_growth(plan: Plan) -> list[str]:
-    """List what has no known price in a plan that increases the cost."""
+    """List the expenses without a known price in a plan with growing cost."""
     if plan.cost is None:
         return []
     before, after = plan.cost.before, plan.cost.after
@@ -56,16 +57,18 @@ def list_unpriced_growth(plan: Plan) -> list[str]:
     return [
         item
         for item in after.unknown
+        # What was unknown before counts only if the known cost grows.
         if not item.startswith(lowered) and (is_more or item not in before.unknown)
     ]
 
 
 def is_only_lowering(change: ResourceChange) -> bool:
-    """Return True if the change removes or stops what is paid for, and adds nothing."""
+    """Return True if the change only removes or stops paid capacity."""
     if change.action is PlanAction.DELETE:
         return True
     if change.action in _IDLE or change.before is None or change.after is None:
         return False
+    # Another billing may cost more per GPU.
     if _list_billings(change.after) - _list_billings(change.before):
         return False
     total = (_sum_amounts(change.before), _sum_amounts(change.after))
@@ -109,7 +112,7 @@ def _sum_amounts(usage: ResourceUsage, *, running: bool = False) -> _Amounts:
 
 
 def _list_billings(usage: ResourceUsage) -> set[Billing]:
-    """Return the billings of everything that runs."""
+    """Return the billings of all running GPUs."""
     return {expense.billing for expense in usage.expenses if _is_paid(expense)} - {Billing.STOPPED}
 
 
@@ -136,7 +139,7 @@ def is_matching_resource(change: ResourceChange, patterns: Sequence[str]) -> boo
 
 def has_match(texts: Sequence[str], patterns: Sequence[str]) -> bool:
     """Return True if one of the texts matches one of the patterns."""
-    return any(fnmatchcase(text, pattern) for pattern in patterns for text in texts)
+    return any(fnmatchcase(name, pattern) for pattern in patterns for name in texts)
 
 
 def max_destroyed_gpus(plan: Plan, changes: Sequence[ResourceChange], most: int) -> Iterator[str]:
@@ -157,7 +160,7 @@ def max_destroyed_gpus(plan: Plan, changes: Sequence[ResourceChange], most: int)
 def not_replaced(
     plan: Plan, changes: Sequence[ResourceChange], states: Sequence[str]
 ) -> Iterator[str]:
-    """Yield a finding for each replaced resource that is in one of `states`."""
+    """Yield a finding for each replacement of a resource in one of `states`."""
     del plan
     for change in changes:
         before = change.before
@@ -171,7 +174,7 @@ def not_replaced(
 def allowed_regions(
     plan: Plan, changes: Sequence[ResourceChange], allowed: Sequence[str]
 ) -> Iterator[str]:
-    """Yield a finding for each resource in a region that is not allowed."""
+    """Yield a finding for each resource in an unknown region or one outside of `allowed`."""
     del plan
     for name, after in _list_declared(changes):
         if "region" in after.unknown:
@@ -183,7 +186,7 @@ def allowed_regions(
 def allowed_gpu_types(
     plan: Plan, changes: Sequence[ResourceChange], allowed: Sequence[str]
 ) -> Iterator[str]:
-    """Yield a finding for each GPU type that is not allowed."""
+    """Yield a finding for each GPU type outside of `allowed`, and for unknown types."""
     del plan
     for name, after in _list_declared(changes):
         if "gpu_types" in after.unknown:
@@ -213,7 +216,7 @@ def required_tags(
 def protected(
     plan: Plan, changes: Sequence[ResourceChange], patterns: Sequence[str]
 ) -> Iterator[str]:
-    """Yield a finding for each protected resource that is replaced or deleted."""
+    """Yield a finding for each replaced or deleted resource with a matching name or URN."""
     del plan
     for change in changes:
         if change.action in DESTROYING and is_matching_resource(change, patterns):
@@ -221,7 +224,7 @@ def protected(
 
 
 def expiry_required(plan: Plan, changes: Sequence[ResourceChange], _true: bool) -> Iterator[str]:
-    """Yield a finding for each resource that never expires."""
+    """Yield a finding for each resource without an end, and for an unknown end."""
     del plan
     for name, after in _list_declared(changes):
         if after.expires is True:
@@ -252,7 +255,7 @@ OVER_PLANS: Final[Mapping[str, Rule]] = {
 
 
 def _list_declared(changes: Sequence[ResourceChange]) -> Iterator[tuple[str, ResourceUsage]]:
-    """Yield the resources that the plan declares, with their usage afterwards."""
+    """Yield the name and the planned usage of each declared resource."""
     for change in changes:
         if change.action in _DECLARING and change.after is not None:
             yield change.name, change.after
@@ -265,7 +268,10 @@ def _format_unknown(name: str, what: str) -> str:
 def find_open_ports(
     exposures: Sequence[Exposure] | None, value: Mapping[str, Any] | None, patterns: Sequence[str]
 ) -> Iterator[str]:
-    """Yield a finding for each resource with open ports, or with ports that are unknown."""
+    """Yield a finding for each resource with open ports outside of `value`, or with unknown ports.
+
+    Without `exposures`, which only planning finds, the one finding says so.
+    """
     if exposures is None:
         yield "open ports are looked for when the plan is made: make it with `gpuform preview`"
     allowed = {int(port) for port in (value or {}).get("allowed") or ()}
@@ -281,7 +287,7 @@ def find_open_ports(
 
 
 def _is_allowed(port: str, allowed: Collection[int]) -> bool:
-    """Return True if every port of a range such as `22/tcp` or `8000-8010/tcp` is allowed."""
+    """Return True if every port of a range (`22/tcp`, `8000-8010/tcp`) is allowed."""
     first, _, last = port.partition("/")[0].partition("-")
     try:
         low, high = int(first), int(last or first)

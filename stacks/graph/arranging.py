@@ -1,6 +1,6 @@
 """Arrange the nodes of a diagram in boxes, and merge like nodes where there are too many.
 
-`gpuform graph` calls `arrange`; `diagrams` and `page` draw the result.
+`gpuform graph` calls `build_drawing`; `diagrams` and `page` draw the result.
 """
 
 import re
@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass, field
 from typing import Final
 
-from gpuform.stacks.graph.things import GraphNode
+from gpuform.stacks.graph.nodes import GraphNode
 
 MAX_SHAPES: Final = 60
 """More shapes than this nobody takes in at once."""
@@ -68,11 +68,11 @@ class Drawing:
     nodes: Sequence[GraphNode]
 
     def list_boxes(self) -> list[Shape]:
-        """List every box, each before the boxes inside it."""
+        """List every box, outer boxes before inner ones."""
         return [shape for shape in self._list_all() if shape.box]
 
     def list_shapes(self) -> list[Shape]:
-        """List every shape except the boxes, each before its contents."""
+        """List every shape except the boxes, outer shapes before inner ones."""
         return [shape for shape in self._list_all() if not shape.box]
 
     def list_stacks(self) -> list[Shape]:
@@ -101,12 +101,11 @@ class StackPart:
     note: str = ""
 
 
-def arrange(title: str, nodes: Iterable[GraphNode], max_shapes: int = MAX_SHAPES) -> Drawing:
-    """Arrange the nodes in a drawing, one by one if there are at most `max_shapes` shapes.
+def build_drawing(title: str, nodes: Iterable[GraphNode], max_shapes: int = MAX_SHAPES) -> Drawing:
+    """Arrange the nodes in a drawing, one by one for at most `max_shapes` shapes.
 
     Otherwise like parts of one cluster become one shape with a count; if that is not enough, all
-    nodes
-    of one type, parent and action: first where they are many, then everywhere.
+    nodes of one type, parent and action: first where they are many, then everywhere.
     """
     ordered = sorted(nodes, key=_get_sort_key)
     (groups,) = _group_stacks([ordered], max_shapes)
@@ -114,8 +113,10 @@ def arrange(title: str, nodes: Iterable[GraphNode], max_shapes: int = MAX_SHAPES
     return Drawing(title, boxes, arrows, ordered)
 
 
-def arrange_stacks(title: str, parts: Sequence[StackPart], max_shapes: int = MAX_SHAPES) -> Drawing:
-    """Arrange several stacks, each as a box with its nodes; `max_shapes` counts all of them."""
+def build_multi_stack_drawing(
+    title: str, parts: Sequence[StackPart], max_shapes: int = MAX_SHAPES
+) -> Drawing:
+    """Arrange several stacks, each as a box with nodes. `max_shapes` is for all stacks together."""
     ordered = [sorted(part.nodes, key=_get_sort_key) for part in parts]
     numbers = _ShapeNumbering()
     boxes: dict[str, Shape] = {}
@@ -140,10 +141,11 @@ def arrange_stacks(title: str, parts: Sequence[StackPart], max_shapes: int = MAX
 
 
 def _group_stacks(stacks: Sequence[Sequence[GraphNode]], max_shapes: int) -> list[dict[str, int]]:
-    """Return for each stack the group number of each node; all stacks follow the same rule."""
+    """Return the group number of each node, for each stack. All stacks follow one rule."""
     groups_by_stack: list[dict[str, int]] = []
     for rule in (_keep_single, _merge_parts, _merge_many, _merge_all):
-        groups_by_stack = [_number_groups(nodes, rule(nodes)) for nodes in stacks]
+        groups_by_stack = [assign_group_numbers(nodes, rule(nodes)) for nodes in stacks]
+        # The first rule that is coarse enough keeps most detail.
         if sum(len(set(groups.values())) for groups in groups_by_stack) <= max_shapes:
             break
     return groups_by_stack
@@ -153,15 +155,15 @@ SimilarityKey = Callable[[GraphNode, bool], Hashable]
 """Returns what nodes of one shape have in common; the second argument: it has contents."""
 
 
-def _keep_single(_things: Sequence[GraphNode]) -> SimilarityKey:
+def _keep_single(_nodes: Sequence[GraphNode]) -> SimilarityKey:
     return lambda thing, _holds: thing.key
 
 
-def _merge_parts(_things: Sequence[GraphNode]) -> SimilarityKey:
+def _merge_parts(_nodes: Sequence[GraphNode]) -> SimilarityKey:
     return _get_part_key
 
 
-def _merge_all(_things: Sequence[GraphNode]) -> SimilarityKey:
+def _merge_all(_nodes: Sequence[GraphNode]) -> SimilarityKey:
     return _get_type_key
 
 
@@ -170,21 +172,23 @@ def _get_part_key(node: GraphNode, holds: bool) -> Hashable:
 
 
 def _merge_many(nodes: Sequence[GraphNode]) -> SimilarityKey:
-    """Merge nodes of one type and parent where they are many; a few stay single."""
+    """Return a key for merging nodes of one type and parent, but only many of them."""
     count = Counter((node.parent, _get_type_key(node, False)) for node in nodes)
 
-    def alike(thing: GraphNode, _holds: bool) -> Hashable:
-        common = _get_type_key(thing, False)
-        return common if count[thing.parent, common] > _MAX_SINGLE_NODES else thing.key
+    def get_key(node: GraphNode, _holds: bool) -> Hashable:
+        common = _get_type_key(node, False)
+        return common if count[node.parent, common] > _MAX_SINGLE_NODES else node.key
 
-    return alike
+    return get_key
 
 
 def _get_type_key(node: GraphNode, _holds: bool) -> Hashable:
     return node.type, node.action
 
 
-def _number_groups(nodes: Sequence[GraphNode], alike: SimilarityKey) -> dict[str, int]:
+def assign_group_numbers(
+    nodes: Sequence[GraphNode], get_similarity_key: SimilarityKey
+) -> dict[str, int]:
     """Return the group number of each node, with like nodes of one parent in one group."""
     by_key = {node.key: node for node in nodes}
     holders = {node.parent for node in nodes}
@@ -195,7 +199,7 @@ def _number_groups(nodes: Sequence[GraphNode], alike: SimilarityKey) -> dict[str
             group_key = (
                 member.platform,
                 group_numbers.get(member.parent),
-                alike(member, member.key in holders),
+                get_similarity_key(member, member.key in holders),
             )
             group_numbers[member.key] = numbers.setdefault(group_key, len(numbers))
     return group_numbers
@@ -204,7 +208,7 @@ def _number_groups(nodes: Sequence[GraphNode], alike: SimilarityKey) -> dict[str
 def _iterate_outermost_first(
     node: GraphNode, by_key: Mapping[str, GraphNode], group_numbers: Mapping[str, int]
 ) -> Iterator[GraphNode]:
-    """Yield the ancestors of a node that have no group yet, the outermost first; then the node."""
+    """Yield a node's ancestors without a group, the outermost first, then the node."""
     path: dict[str, GraphNode] = {}
     ancestor: GraphNode | None = node
     # A damaged state may have circles, which end here.
@@ -224,7 +228,7 @@ class _ShapeNumbering:
     def build_shapes(
         self, nodes: Sequence[GraphNode], groups: Mapping[str, int]
     ) -> tuple[list[Shape], list[Arrow]]:
-        """Build the boxes of the platforms with their contents, and the arrows between shapes."""
+        """Build the boxes of the platforms with all contents, and the arrows between shapes."""
         members: dict[int, list[GraphNode]] = {}
         for node in nodes:
             members.setdefault(groups[node.key], []).append(node)
@@ -248,6 +252,7 @@ class _ShapeNumbering:
             (groups[node.key], groups[dependency])
             for node in nodes
             for dependency in sorted(node.dependencies)
+            # Merged nodes can depend on each other: an arrow from a shape to itself says nothing.
             if dependency in groups and groups[dependency] != groups[node.key]
         )
         arrow_list = [
@@ -265,7 +270,10 @@ class _ShapeNumbering:
 
 
 def _is_shallow(group: int, outer_of: Mapping[int, int]) -> bool:
-    """Return True if the group is drawn inside its parent: it exists, is not too deep, no cycle."""
+    """Return True if the group is drawn inside its parent.
+
+    False without a parent, deeper than `_MAX_DEPTH`, and in a cycle of parents.
+    """
     if group not in outer_of:
         return False
     for _ in range(_MAX_DEPTH):

@@ -69,7 +69,7 @@ def _iterate_label_lines(item: Shape) -> Iterator[str]:
         yield from _wrap_facts(first.facts)
         return
     yield f"{symbol}{len(item.nodes):,} \N{MULTIPLICATION SIGN} {first.type}"
-    yield f"{_shorten_name(first.name)} ... {_shorten_name(last.name)}"
+    yield f"{_truncate_name(first.name)} ... {_truncate_name(last.name)}"
     gpus = sum(node.gpus for node in item.nodes)
     if gpus:
         sign = "+" if first.action and gpus > 0 else ""
@@ -83,7 +83,7 @@ def _get_box_title(box: str) -> str:
 
 
 def _wrap_facts(facts: Sequence[str]) -> Iterator[str]:
-    """Yield the facts side by side, on as many lines as they need."""
+    """Yield the facts side by side, on as many lines as needed."""
     line = ""
     for fact in facts:
         longer = f"{line}{_BETWEEN}{fact}" if line else fact
@@ -94,7 +94,7 @@ def _wrap_facts(facts: Sequence[str]) -> Iterator[str]:
     yield line
 
 
-def _shorten_name(name: str) -> str:
+def _truncate_name(name: str) -> str:
     return name if len(name) <= 16 else f"{name[:15]}\N{HORIZONTAL ELLIPSIS}"
 
 
@@ -105,7 +105,7 @@ _HEAD: Final = """\
 
 
 def render_dot(drawing: Drawing) -> str:
-    """Render the drawing in DOT; `dot -Tsvg` draws it."""
+    """Render the drawing in DOT, for `dot -Tsvg`."""
     return "\n".join(_render_dot_lines(drawing)) + "\n"
 
 
@@ -133,6 +133,7 @@ def _render_dot_shape(item: Shape, indent: str) -> Iterator[str]:
     yield f"{indent}subgraph cluster_{item.key} {{"
     attributes = [f"label={_format_label(item)}", *_list_color_attributes(item)]
     yield f"{indent}  graph [{', '.join(attributes)}]"
+    # Arrows end at nodes, so a cluster needs a point; no arrow ends at a platform.
     if item.is_stack or not item.box:
         yield f'{indent}  {item.key} [shape=point, style=invis, label=""]'
     for child in item.children:
@@ -156,11 +157,12 @@ def _quote_dot(text: str) -> str:
     return f'"{_escape_dot(escape_invisible(text))}"'
 
 
-def _escape_dot(text: str) -> str:
+def _escape_dot(escaped: str) -> str:
     """Escape `text` for DOT, which reads backslash escapes and HTML entities."""
+    # The ampersand first: its own entity has one.
     for sign, escape in (("&", "&amp;"), ("\\", "\\\\"), ('"', '\\"')):
-        text = text.replace(sign, escape)
-    return text
+        escaped = escaped.replace(sign, escape)
+    return escaped
 
 
 MAX_MERMAID_ARROWS: Final = 500
@@ -182,7 +184,7 @@ def render_mermaid(drawing: Drawing) -> str:
 
 
 def is_within_limits(text: str, drawing: Drawing) -> bool:
-    """Return True if Mermaid draws the text with its default limits."""
+    """Return True if Mermaid's default limits allow the text and the arrows."""
     return len(text) <= MAX_MERMAID_LENGTH and len(drawing.arrows) <= MAX_MERMAID_ARROWS
 
 
@@ -216,7 +218,7 @@ def _render_mermaid_shape(item: Shape, indent: str) -> Iterator[str]:
     yield f"{indent}end"
 
 
-def _escape_mermaid(text: str) -> str:
+def _escape_mermaid(escaped: str) -> str:
     """Escape `text` with Mermaid's numeric entities."""
-    text = _ICON.sub("\N{RATIO}", text.translate(_LOOKALIKES))
-    return _SPECIAL.sub(lambda match: f"#{ord(match[0])};", text)
+    escaped = _ICON.sub("\N{RATIO}", escaped.translate(_LOOKALIKES))
+    return _SPECIAL.sub(lambda match: f"#{ord(match[0])};", escaped)

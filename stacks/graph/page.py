@@ -43,9 +43,9 @@ Positions = dict[str, Rectangle]
 """Rectangles by the key of the shape."""
 
 
-def lay_out(drawing: Drawing) -> tuple[Positions, float, float]:
-    """Return the rectangles of all shapes, and the width and height of the drawing."""
-    dependencies = _lift_dependencies(drawing)
+def compute_positions(drawing: Drawing) -> tuple[Positions, float, float]:
+    """Return the rectangles of all shapes, and width and height of the drawing in pixels."""
+    dependencies = find_sibling_dependencies(drawing)
     inner = {box.key: _place_shape(box, dependencies) for box in drawing.boxes}
     # Platforms stand below each other; a stack stands to the left of what it needs.
     columns = _split_columns(list(inner), dependencies) if drawing.list_stacks() else [list(inner)]
@@ -65,8 +65,11 @@ SiblingDependencies = Mapping[str, Mapping[str, None]]
 """The dependencies of a shape inside its own box, in order."""
 
 
-def _lift_dependencies(drawing: Drawing) -> SiblingDependencies:
-    """Return the dependencies between siblings: one of a shape's contents counts as the shape's."""
+def find_sibling_dependencies(drawing: Drawing) -> SiblingDependencies:
+    """Return the dependencies between siblings.
+
+    A dependency of contents counts for the container.
+    """
     paths: dict[str, list[str]] = {}
     waiting: list[tuple[Shape, list[str]]] = [(box, []) for box in drawing.boxes]
     while waiting:
@@ -83,7 +86,7 @@ def _lift_dependencies(drawing: Drawing) -> SiblingDependencies:
 
 
 def _place_shape(item: Shape, dependencies: SiblingDependencies) -> Positions:
-    """Return the rectangles of a shape at 0, 0, and of everything inside it."""
+    """Return the rectangles of a shape at 0, 0, and of everything inside."""
     lines = get_label_lines(item)
     label_width = max(len(line) for line in lines) * _LETTER_WIDTH + 2 * PAD
     label_height = float(len(lines) * LINE + 2 * PAD - 4)
@@ -107,7 +110,7 @@ def _place_shape(item: Shape, dependencies: SiblingDependencies) -> Positions:
 
 
 def _split_columns(keys: Sequence[str], dependencies: SiblingDependencies) -> list[list[str]]:
-    """Split shapes into columns, dependants on the left; long columns are cut."""
+    """Split shapes into columns, with dependants on the left. Long columns are cut."""
     level = dict.fromkeys(keys, 0)
     users = Counter(dependency for key in keys for dependency in dependencies.get(key, ()))
     ready = [key for key in keys if not users[key]]
@@ -121,6 +124,7 @@ def _split_columns(keys: Sequence[str], dependencies: SiblingDependencies) -> li
     columns: list[list[str]] = []
     for column_level in sorted(set(level.values())):
         column = [key for key in keys if level[key] == column_level]
+        # Many shapes become about as many columns as rows.
         height = max(_MAX_COLUMN_LENGTH, ceil(sqrt(len(column))))
         columns += [column[at : at + height] for at in range(0, len(column), height)]
     return columns
@@ -159,7 +163,7 @@ _MOST_NAMES: Final = 20
 
 def render_page(drawing: Drawing) -> str:
     """Render the drawing as an HTML page."""
-    positions, width, height = lay_out(drawing)
+    positions, width, height = compute_positions(drawing)
     items = drawing.list_shapes()
     count = sum(node.is_resource for node in drawing.nodes)
     environment = Environment(
@@ -221,7 +225,7 @@ def _build_rows(drawing: Drawing, items: list[Shape]) -> list[dict[str, Any]]:
 
 
 def _map_containers(drawing: Drawing) -> dict[str, str]:
-    """Return the name of the shape or stack that contains each shape; platforms are skipped."""
+    """Return the name of the shape or stack around each shape. Platforms are skipped."""
     containers: dict[str, str] = {}
     for item in [*drawing.list_boxes(), *drawing.list_shapes()]:
         is_platform = bool(item.box) and not item.is_stack

@@ -22,7 +22,7 @@ from gpuform.schemas.topology import (
     TopologyInputs,
 )
 from gpuform.stacks.language.model_schema import Schema, model_schema
-from gpuform.stacks.pricing.book import get_price_book_model
+from gpuform.stacks.pricing.price_book import get_price_book_model
 
 _OWN: Final = tuple(name for name in EntryInputs.model_fields if name != "platform")
 _NAMED: Final = ("config", "inputs", "stack_references", "outputs")

@@ -1,11 +1,5 @@
 """Plan and apply several stacks together: find them, read their references, and order them."""
 
-from gpuform.stacks.multi_stack.members import (
-    FILE,
-    MultiStackError,
-    MultiStackWorkspace,
-    WorkspaceStack,
-)
 from gpuform.stacks.multi_stack.ordering import (
     StackOrder,
     check_workspace,
@@ -20,6 +14,12 @@ from gpuform.stacks.multi_stack.reading import (
     list_stacks_with_settings,
     read_workspace,
     select_by_name,
+)
+from gpuform.stacks.multi_stack.workspace_stacks import (
+    FILE,
+    MultiStackError,
+    MultiStackWorkspace,
+    WorkspaceStack,
 )
 
 __all__ = [

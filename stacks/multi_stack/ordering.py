@@ -17,14 +17,14 @@ from gpuform.stacks.document.diagnostics import Diagnostics, SourcePosition
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.store import Backend, strip_credentials
 from gpuform.stacks.gates.file import check_gates, check_stacks_gates
-from gpuform.stacks.multi_stack.members import (
+from gpuform.stacks.multi_stack.reading import list_stacks_with_settings
+from gpuform.stacks.multi_stack.references import StackContents, StackUse, read_stack_contents
+from gpuform.stacks.multi_stack.workspace_stacks import (
     FILE,
     MultiStackError,
     MultiStackWorkspace,
     WorkspaceStack,
 )
-from gpuform.stacks.multi_stack.reading import list_stacks_with_settings
-from gpuform.stacks.multi_stack.references import StackContents, StackUse, read_stack_contents
 from gpuform.stacks.topology.files import format_path
 from gpuform.stacks.topology.planning import PlannedTopology
 
@@ -43,7 +43,7 @@ class StackOrder:
 
     @classmethod
     def from_workspace(cls, workspace: MultiStackWorkspace, problems: Diagnostics) -> Self:
-        """Read the order from files; cycles and unknown stacks are added to `problems`."""
+        """Read the dependencies from files. Add cycles and other problems to `problems`."""
         problems_by_stack = {name: Diagnostics() for name in workspace.stacks}
         contents = {
             name: read_stack_contents(stack, problems_by_stack[name])
@@ -57,7 +57,7 @@ class StackOrder:
                 if other is None:
                     _check_foreign_stack(workspace, member, use, problems_by_stack[name])
                 elif other.name != name:
-                    dependencies[name].setdefault(other.name, use.place)
+                    dependencies[name].setdefault(other.name, use.position)
         for cycle in find_cycles(dependencies):
             path = " -> ".join(cycle)
             position = dependencies[cycle[0]][cycle[1]]
@@ -71,7 +71,10 @@ class StackOrder:
         return cls(workspace, dependencies, contents, problems_by_stack)
 
     def list_exports(self) -> dict[str, frozenset[str]]:
-        """Return the output names of each stack by full name, where files tell all of them."""
+        """Return the output names of each stack by full name.
+
+        A stack is absent if its files do not show all of its outputs.
+        """
         stacks = self.workspace.stacks
         exports_by_name = {
             stacks[name].full_name: content.exports for name, content in self.contents.items()
@@ -79,17 +82,21 @@ class StackOrder:
         return {name: exports for name, exports in exports_by_name.items() if exports is not None}
 
     def list_dependants(self, names: Iterable[str]) -> set[str]:
-        """Return these stacks and all that depend on one of them, directly or indirectly."""
+        """Return the named stacks with all direct and indirect dependants."""
         return find_dependants(
-            set(names), {name: set(needs) for name, needs in self.dependencies.items()}
+            set(names),
+            {
+                name: set(stack_dependencies)
+                for name, stack_dependencies in self.dependencies.items()
+            },
         )
 
 
 def find_dependants(names: set[str], dependencies: Mapping[str, Collection[str]]) -> set[str]:
-    """Return `names` and all that depend on one of them; adds to the set that is passed."""
+    """Add all direct and indirect dependants of `names` to the set, and return the set."""
     users: dict[str, list[str]] = {}
-    for name, needed in dependencies.items():
-        for other in needed:
+    for name, stack_dependencies in dependencies.items():
+        for other in stack_dependencies:
             users.setdefault(other, []).append(name)
     rest = list(names)
     while rest:
@@ -101,12 +108,16 @@ def find_dependants(names: set[str], dependencies: Mapping[str, Collection[str]]
 
 
 def find_cycles(dependencies: Mapping[str, Collection[str]]) -> list[list[str]]:
-    """Return the cycles of dependencies, each from a stack back to itself; no stack in two."""
+    """Return the cycles of dependencies, each from a stack back to itself.
+
+    No stack is in two cycles.
+    """
     done: set[str] = set()
     cycles: list[list[str]] = []
     reported: set[str] = set()
     for first in dependencies:
         path: dict[str, None] = {}
+        # A stack of its own instead of recursion: a chain may be as long as the workspace.
         rest = [(first, False)]
         while rest:
             name, is_end = rest.pop()
@@ -129,7 +140,7 @@ def find_cycles(dependencies: Mapping[str, Collection[str]]) -> list[list[str]]:
 
 
 def sort_by_dependencies(dependencies: Mapping[str, Collection[str]]) -> list[str]:
-    """Sort the names so that each comes after its dependencies; cycles are cut somewhere."""
+    """Sort the names, dependencies first. A cycle is cut at one of its dependencies."""
     begun: set[str] = set()
     done: dict[str, None] = {}
     for first in dependencies:
@@ -148,7 +159,10 @@ def sort_by_dependencies(dependencies: Mapping[str, Collection[str]]) -> list[st
 def _check_foreign_stack(
     workspace: MultiStackWorkspace, member: WorkspaceStack, use: StackUse, problems: Diagnostics
 ) -> None:
-    """Check that a stack outside of the workspace exists in the backend, if it is a folder."""
+    """Report a reference to a missing stack outside of the workspace.
+
+    Only backends in folders are asked.
+    """
     short = use.stack.removeprefix("organization/")
     namesake = workspace.stacks.get(short)
     if namesake is not None:
@@ -157,7 +171,7 @@ def _check_foreign_stack(
             f"{strip_credentials(namesake.backend)}, and not {strip_credentials(member.backend)}"
         )
         hint = "a stack reads stacks of its own backend only: give both the same"
-        problems.add(use.place, "unknown-stack", message, hint)
+        problems.add(use.position, "unknown-stack", message, hint)
         return
     # What could not be read may be what is meant; a bucket cannot be asked without credentials.
     if not workspace.is_complete or not member.backend.startswith("file:"):
@@ -166,19 +180,19 @@ def _check_foreign_stack(
     try:
         is_there = Backend.open(member.backend).exists(project, stack)
     except EngineError as error:
-        problems.add(use.place, "unknown-stack", error.message, error.hint or "")
+        problems.add(use.position, "unknown-stack", error.message, error.hint or "")
         return
     if not is_there:
         message = f"{member.name} reads {short}, and there is no such stack"
         names = ", ".join(candidate for candidate in workspace.stacks if candidate != member.name)
         hint = f"add it to {FILE}, or name one of {names}" if names else f"add it to {FILE}"
-        problems.add(use.place, "unknown-stack", message, hint)
+        problems.add(use.position, "unknown-stack", message, hint)
 
 
 def check_workspace(
     order: StackOrder, names: Collection[str], problems: Diagnostics
 ) -> Mapping[str, PlannedTopology]:
-    """Check these stacks and the gates over all of them; problems are added to `problems`.
+    """Check the named stacks and all gates, and add problems to `problems`.
 
     Returns:
         What the topologies of the stacks declare, by name.
@@ -201,7 +215,10 @@ def check_workspace(
 
 
 def _check_settings(member: WorkspaceStack, problems: Diagnostics) -> None:
-    """Report a stack without a settings file if its project has others: probably a typing error."""
+    """Report a missing settings file of a stack if the project has others.
+
+    The usual cause is a misspelled name in stacks.yaml.
+    """
     path = member.project.get_settings_path(member.stack)
     others = list_stacks_with_settings(member.project)
     if others and not path.exists():
@@ -232,7 +249,7 @@ _FORMS: Final = (
 
 
 def select_stacks(order: StackOrder, filters: Sequence[str]) -> set[str]:
-    """Return the names of the stacks that match one of the filters; all of them without filters.
+    """Return the names of the stacks matched by a filter; all names without filters.
 
     Raises:
         MultiStackError: a filter is invalid, or matches no stack.
@@ -275,9 +292,10 @@ def _has_matching_name(member: WorkspaceStack, pattern: str) -> bool:
 
 
 def _is_in_folder(member: WorkspaceStack, pattern: Path) -> bool:
-    """Return True if the stack's folder matches the pattern, or lies below a folder that does."""
+    """Return True if the stack's folder or a folder above matches the pattern."""
     parts = pattern.parts
     plain = next((index for index, part in enumerate(parts) if "*" in part), len(parts))
+    # Only the part before the first `*` can be resolved.
     start, own = Path(*parts[:plain]).resolve(), member.project.directory.resolve()
     if not own.is_relative_to(start):
         return False
@@ -288,17 +306,19 @@ def _is_in_folder(member: WorkspaceStack, pattern: Path) -> bool:
 
 
 def _list_changed_stacks(order: StackOrder, base: str, head: str | None) -> list[str]:
-    """List the stacks with a changed file in their folder or among their topology's includes.
+    """List the stacks with a changed file in the stack's folder or among the topology's includes.
 
     A change outside of all folders, as of a package that several programs import, counts for the
     stacks whose files mention it; a change of stacks.yaml counts for all.
     """
     workspace = order.workspace
     for revision in (base, head or "HEAD"):
+        # git would read a revision that begins with a hyphen as an option.
         if not _REVISION.fullmatch(revision):
             raise MultiStackError(f"{revision!r} is no revision of git", hint=_FORMS)
     top = Path(_run_git(workspace.root, "rev-parse", "--show-toplevel").strip())
     revisions = [f"{base}...{head}"] if head else [_find_merge_base(workspace.root, base)]
+    # `-z` and no renames: each name stands alone, and a moved file counts in both folders.
     names = _run_git(workspace.root, "diff", "--name-only", "-z", "--no-renames", *revisions, "--")
     if head is None:  # what is not committed yet counts, too
         names += _run_git(
@@ -323,6 +343,7 @@ def _is_changed(name: str, order: StackOrder, changed: Iterable[Path]) -> bool:
         for other_stack in order.workspace.stacks.values()
         if other_stack.project.path != member.project.path
     ]
+    # A project inside another one's folder has its own changes.
     inner = [other for other in others if other.is_relative_to(own) and other != own]
     settings = member.project.get_settings_path(member.stack)
     for path in changed:
@@ -331,6 +352,7 @@ def _is_changed(name: str, order: StackOrder, changed: Iterable[Path]) -> bool:
         if path.is_relative_to(own):
             if any(path.is_relative_to(other) for other in inner):
                 continue
+            # Pulumi.prod.yaml does not change the stack dev.
             if _is_settings_of_another(path, settings):
                 continue
             return True

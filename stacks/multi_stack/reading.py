@@ -1,4 +1,7 @@
-"""Find the stacks of a workspace: those of `stacks.yaml`, or of every project below a folder."""
+"""Find the stacks of a workspace: those of `stacks.yaml`, or of every project below a folder.
+
+Commands with `--all` and `gpuform.stacks.operations` call `read_workspace`.
+"""
 
 import os
 import re
@@ -14,7 +17,7 @@ from gpuform.stacks.document.nodes import MappingNode, find_nearest_node
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import OtherRuntime, Project, load_project
 from gpuform.stacks.engine.store import anchor_file_url, get_backend_url
-from gpuform.stacks.multi_stack.members import (
+from gpuform.stacks.multi_stack.workspace_stacks import (
     FILE,
     MultiStackError,
     MultiStackWorkspace,
@@ -31,12 +34,12 @@ _IGNORED_FOLDERS: Final = frozenset({"node_modules", "venv", "__pycache__"})
 def read_workspace(
     start: Path, environ: Mapping[str, str], stack: str | None = None
 ) -> MultiStackWorkspace:
-    """Read the stacks of the nearest stacks.yaml upwards, or else those below the folder.
+    """Read the stacks of the nearest stacks.yaml upwards, or else of all projects below `start`.
 
     Args:
         start: the folder where the search starts.
         environ: the environment, which may name the backend.
-        stack: leaves only the stacks of this name.
+        stack: selects only the stacks of this name.
 
     Raises:
         MultiStackError: with every problem and its position, or if there is no stack.
@@ -52,7 +55,10 @@ def read_workspace(
 
 
 def select_by_name(workspace: MultiStackWorkspace, stack: str) -> list[str]:
-    """List the stacks that `--stack` names. Raises MultiStackError if there is none."""
+    """List the names of the stacks selected by `--stack`.
+
+    Raises MultiStackError if there is none.
+    """
     selected = [
         name for name, candidate in workspace.stacks.items() if stack in (candidate.stack, name)
     ]
@@ -65,7 +71,7 @@ def select_by_name(workspace: MultiStackWorkspace, stack: str) -> list[str]:
 def find_workspace(
     start: Path, environ: Mapping[str, str], problems: Diagnostics
 ) -> MultiStackWorkspace:
-    """Find the workspace and add what is wrong to `problems`.
+    """Find the workspace around `start`, and add problems to `problems`.
 
     Raises:
         MultiStackError: there is no stack.
@@ -172,17 +178,17 @@ class _WorkspaceReader:
         if not files:
             reason = "has no Pulumi.yaml" if folders else "is not there"
             self.problems.add(position, "folder", f"{pattern} {reason}", "name a project's folder")
-        return [each for file in files if (each := self._load_project(file)) is not None]
+        return [project for file in files if (project := self._load_project(file)) is not None]
 
     def _is_searched(self, folder: Path, pattern: Path) -> bool:
-        """Return False for hidden and package folders that only a `*` of the pattern matches."""
+        """Return True unless a `*` of the pattern matches a hidden or package folder."""
         return all(
             part in pattern.parts or not _is_ignored(part)
             for part in folder.relative_to(self.root).parts
         )
 
     def _load_project(self, file: Path, *, skips_others: bool = False) -> Project | None:
-        """Load a project; None if it is unusable, with its problem noted.
+        """Load a project, or return None after adding the problem.
 
         With `skips_others` a project of another language is skipped without a problem.
         """
@@ -218,13 +224,14 @@ class _WorkspaceReader:
             )
             hint = "give each project a name of its own, in its Pulumi.yaml"
             self.problems.add(position, "same-name", message, hint)
+        # Two entries of stacks.yaml can match one project.
         elif declared is not member:
             message = f"{member.name} is named twice: at {declared.position} as well"
             self.problems.add(position, "same-name", message, "name it once")
 
 
 def _get_backend_url(project: Project, environ: Mapping[str, str]) -> str:
-    """Return the backend URL that a run in the project's folder uses."""
+    """Return the backend URL of runs in the project's folder."""
     return anchor_file_url(get_backend_url(environ, project), project.directory)
 
 
@@ -235,6 +242,7 @@ def _find_project_file(folder: Path) -> Path | None:
 def find_project_files(root: Path) -> Iterator[Path]:
     """Yield the Pulumi.yaml of every project below a folder, sorted by folder."""
     for folder, names, _ in os.walk(root):
+        # `os.walk` descends only into the names that remain.
         names[:] = sorted(name for name in names if not _is_ignored(name))
         file = _find_project_file(Path(folder))
         if file is not None:
@@ -246,7 +254,7 @@ def _is_ignored(folder: str) -> bool:
 
 
 def list_stacks_with_settings(project: Project) -> list[str]:
-    """List the stacks of a project that have a settings file."""
+    """List the names of the project's stacks with a settings file, sorted."""
     path = project.get_settings_path("*")
     files = path.parent.glob(path.name) if path.parent.is_dir() else ()
     begin, end = len("Pulumi."), -len(path.suffix)

@@ -1,6 +1,6 @@
-"""Find the stack references and exports of a topology or program from its text; nothing runs.
+"""Find the stack references and exports of a topology or program in its text; nothing runs.
 
-Called by `ordering`.
+`ordering` calls `read_stack_contents` for each stack of a workspace.
 """
 
 import ast
@@ -18,7 +18,7 @@ from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.executing import qualify_stack_name
 from gpuform.stacks.engine.language_host import find_topology
 from gpuform.stacks.engine.project import get_folder_and_entry
-from gpuform.stacks.multi_stack.members import WorkspaceStack, add_problem
+from gpuform.stacks.multi_stack.workspace_stacks import WorkspaceStack, add_problem
 from gpuform.stacks.topology.declarations import Topology
 from gpuform.stacks.topology.files import format_path, read_files
 from gpuform.stacks.topology.loading import load
@@ -45,11 +45,11 @@ _PACKAGES_WITHOUT_EXPORTS: Final = sys.stdlib_module_names | {"gpuform", "pulumi
 
 @dataclass(slots=True)
 class ProgramReferences:
-    """Hold the references of a program, as far as the text of its files tells them.
+    """Hold the references of a program, as far as the text of its files shows them.
 
     `stacks` are the referenced stacks with positions; `read` are the outputs read of them;
     `exports` are the names of its own outputs. `is_complete` is False if a name is computed or may
-    be made elsewhere. `has_program` is False if there is nothing to run.
+    be written elsewhere. `has_program` is False if there is nothing to run.
     """
 
     stacks: list[tuple[str, SourcePosition]] = field(default_factory=list)
@@ -60,9 +60,10 @@ class ProgramReferences:
 
 
 def read_program(program: Path, about: Mapping[str, str]) -> ProgramReferences:
-    """Read a program's references; `about` has the names of its `project` and `stack`.
+    """Read a program's references from all Python files in the folder of `program`.
 
-    A file that is not valid Python is skipped: running it reports the error better.
+    `about` has the names of its `project` and `stack`. A file that is not valid Python is skipped:
+    running it reports the error better.
     """
     folder = program if program.is_dir() else program.parent
     references = ProgramReferences(has_program=program.is_file() or (program / _MAIN).is_file())
@@ -73,6 +74,7 @@ def read_program(program: Path, about: Mapping[str, str]) -> ProgramReferences:
     }
     for file in files:
         try:
+            # `ast` counts columns in bytes, so the lines stay bytes, too.
             text = file.read_bytes()
             tree = ast.parse(text)
         except (OSError, SyntaxError, ValueError, RecursionError):
@@ -87,6 +89,7 @@ def read_program(program: Path, about: Mapping[str, str]) -> ProgramReferences:
 def _find_python_files(root: Path) -> Iterator[Path]:
     for folder, names, files in os.walk(root):
         if Path(folder) != root and any(name in files for name in _FOREIGN_ROOT_FILES):
+            # Nothing below such a folder belongs to the program.
             names.clear()
             continue
         names[:] = [n for n in names if not n.startswith(".") and n not in _IGNORED_FOLDERS]
@@ -182,7 +185,7 @@ class _PythonFile:
                 self.references.exports.add(output)
 
     def _find_referenced_stack(self, node: ast.expr) -> str | None:
-        """Return the stack name of a `StackReference(...)` call, or None if it is unknown."""
+        """Return the stack name in a `StackReference(...)` call, or None for an unknown name."""
         if not (isinstance(node, ast.Call) and self._get_name(node.func) == _REFERENCE):
             return None
         keywords = {keyword.arg: keyword.value for keyword in node.keywords}
@@ -201,7 +204,7 @@ class _PythonFile:
         return self._find_text(values[0]) if values else None
 
     def _find_text(self, node: ast.expr) -> str | None:
-        """Return a text made of literals and the names of project and stack, else None."""
+        """Return a text made of literals and the names of project and stack, or None."""
         if isinstance(node, ast.Constant):
             return node.value if isinstance(node.value, str) else None
         if isinstance(node, ast.Name):
@@ -233,7 +236,7 @@ class _PythonFile:
 
 
 def _iterate_bound_names(nodes: list[ast.AST]) -> Iterator[str]:
-    """Yield every name that is bound, once for each binding."""
+    """Yield the name of every binding: a name with two bindings comes twice."""
     for node in nodes:
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
             yield node.id
@@ -258,7 +261,7 @@ class StackUse:
     """
 
     stack: str
-    place: SourcePosition
+    position: SourcePosition
     reference: str = ""
     outputs: tuple[tuple[str, SourcePosition], ...] = ()
 
@@ -267,13 +270,14 @@ class StackUse:
 class StackContents:
     """Hold what the files of a stack declare.
 
-    `exports` is None if only a run can tell all of them. `files` are those of the topology.
+    `exports` is None if only a run can show all of them. `plan_context` is None for a program, and
+    after an error in the stack's settings. `files` are those of the topology.
     """
 
     uses: tuple[StackUse, ...] = ()
     exports: frozenset[str] | None = None
     topology: Path | None = None
-    surroundings: PlanContext | None = field(default=None, repr=False)
+    plan_context: PlanContext | None = field(default=None, repr=False)
     files: frozenset[Path] = frozenset()
     has_program: bool = True
 
@@ -288,10 +292,10 @@ class StackContents:
         if self.topology is None:
             self._check_program_reads(exports, problems)
             return None
-        if self.surroundings is None:  # what is wrong with its settings is told already
+        if self.plan_context is None:  # what is wrong with its settings is told already
             return None
         known_exports = {u.reference: exports[u.stack] for u in self.uses if u.stack in exports}
-        return plan(self.topology, replace(self.surroundings, exports=known_exports), problems)
+        return plan(self.topology, replace(self.plan_context, exports=known_exports), problems)
 
     def _check_program_reads(
         self, exports: Mapping[str, Collection[str]], problems: Diagnostics
@@ -329,22 +333,22 @@ def read_stack_contents(member: WorkspaceStack, problems: Diagnostics) -> StackC
     exports = None if topology_problems else frozenset(loaded.outputs)
     try:
         settings = member.stack if project.get_settings_path(member.stack).exists() else None
-        surroundings = read_plan_context(topology, settings, project)
+        plan_context = read_plan_context(topology, settings, project)
     except EngineError as error:
         problems.extend(topology_problems)
         add_problem(error, project.get_settings_path(member.stack), problems)
         return StackContents((), exports, topology, None, files)
-    surroundings = replace(surroundings, program={"project": project.name, "stack": member.stack})
-    stacks = resolve_stack_references(loaded, surroundings, topology_problems)
+    plan_context = replace(plan_context, program={"project": project.name, "stack": member.stack})
+    stacks = resolve_stack_references(loaded, plan_context, topology_problems)
     problems.extend(topology_problems)
-    places = {name: entry.node.position for name, entry in loaded.stack_references.items()}
-    named = [(stack, places[name], name, ()) for name, stack in stacks.items()]
+    positions = {name: entry.node.position for name, entry in loaded.stack_references.items()}
+    named = [(stack, positions[name], name, ()) for name, stack in stacks.items()]
     uses = tuple(_resolve_uses(named, member, problems))
-    return StackContents(uses, exports, topology, surroundings, files)
+    return StackContents(uses, exports, topology, plan_context, files)
 
 
 def _list_topology_files(loaded: Topology, path: Path) -> Iterator[Path]:
-    """Yield the files of a topology, with those of its modules."""
+    """Yield the files of a topology and of all included modules."""
     yield from (file.path.resolve() for file in read_files(path, Diagnostics()))
     for module in loaded.modules.values():
         yield from _list_topology_files(module.topology, module.file)
@@ -356,13 +360,13 @@ def _build_program_contents(
     named = [
         (
             stack,
-            place,
+            position,
             "",
             tuple(
                 (output, at) for read_stack, output, at in references.read if read_stack == stack
             ),
         )
-        for stack, place in references.stacks
+        for stack, position in references.stacks
     ]
     exports = frozenset(references.exports) if references.is_complete else None
     uses = tuple(_resolve_uses(named, member, problems))
@@ -372,10 +376,10 @@ def _build_program_contents(
 def _resolve_uses(
     named: Iterable[_NamedReference], member: WorkspaceStack, problems: Diagnostics
 ) -> Iterator[StackUse]:
-    for stack, place, reference, outputs in named:
+    for stack, position, reference, outputs in named:
         try:
             full_name = qualify_stack_name(stack, member.project.name)
         except EngineError as error:
-            problems.add(place, "unknown-stack", error.message, error.hint or "")
+            problems.add(position, "unknown-stack", error.message, error.hint or "")
         else:
-            yield StackUse(full_name, place, reference, outputs)
+            yield StackUse(full_name, position, reference, outputs)

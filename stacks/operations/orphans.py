@@ -19,7 +19,7 @@ from gpuform.stacks.importing.orphans import Question
 from gpuform.stacks.offers import Offers, ask, keep
 from gpuform.stacks.operations.opening.emulator import run_emulator
 from gpuform.stacks.operations.opening.selected_stack import AskPassphrase, create_passphrase_finder
-from gpuform.stacks.pricing.book import PriceBook
+from gpuform.stacks.pricing.price_book import PriceBook
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,9 +42,9 @@ from gpuform.stacks.operations.plans.plan_masking import mask_plan
 from gpuform.stacks.operations.plans.run_record import RunRecord
 from gpuform.stacks.operations.runs.callbacks import Interrupted, OperationCallbacks
 from gpuform.stacks.operations.runs.saved_plans import describe_creation
-from gpuform.stacks.pricing.book import PriceBook
 from gpuform.stacks.pricing.costs import price_usage, sum_costs
-from gpuform.stacks.pricing.footprints import compute_current_usage
+from gpuform.stacks.pricing.price_book import PriceBook
+from gpuform.stacks.pricing.usage import compute_current_usage
 from gpuform.stacks.resource_rules import lifecycle_of
 from gpuform.stacks.review.text.multi_stack_status_text import StackStatus
 from gpuform.stacks.review.text.status_text import LensStatus, ResourceStatus, Status

@@ -1,10 +1,13 @@
-"""Price resource usage and sum the costs of a stack. Unknown costs are listed, never summed."""
+"""Price resource usage and sum the costs of a stack. Unknown costs are listed, never summed.
+
+Planning, `gpuform status` and the reviews call these functions.
+"""
 
 from collections.abc import Iterable, Mapping
 
 from gpuform.schemas.plan import Amount, StackCost
 from gpuform.schemas.resource_facts import Billing, ResourceUsage
-from gpuform.stacks.pricing.book import PriceBook
+from gpuform.stacks.pricing.price_book import PriceBook
 
 
 def price_usage(usage: ResourceUsage | None, book: PriceBook) -> ResourceUsage | None:
@@ -26,6 +29,7 @@ def sum_costs(usages: Iterable[tuple[str, ResourceUsage | None]]) -> StackCost:
         for expense in usage.expenses:
             if expense.hourly is None:
                 unknown.append(f"{name}: {expense}: {expense.because}")
+            # A cost of zero would list its currency without need.
             elif expense.hourly:
                 key = expense.billing, expense.currency
                 sums[key] = round(sums.get(key, 0.0) + expense.hourly, 6)

@@ -1,9 +1,8 @@
-"""Decide what is due of a resource now: its end, a stop, a start, or the idle limit that it
-declares.
+"""Decide which change of a resource is due: the end, a stop, a start, or a stop by the idle limit.
 
-Of an end that is a moment, the declaration itself tells that it is over. A time to live starts anew
-with each object: that one has ended is kept beside the stack's state, until something else is
-declared or its return is allowed.
+`gpuform expire` calls this module through `noticing.ProvenCalendar`. An end that is a moment stands
+in the declaration. A time to live starts again with each object: an expired one is recorded beside
+the stack's state, until something else is declared or its return is allowed.
 """
 
 import json
@@ -32,12 +31,12 @@ from gpuform.stacks.engine.stack import Stack
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.engine.values import PropertyMap, unwrap_secrets
-from gpuform.stacks.pricing.footprints import to_plain_properties
+from gpuform.stacks.pricing.usage import to_plain_properties
 from gpuform.stacks.resource_rules import lifecycle_of
 
 
 def select_timed(entries: Iterable[ResourceState]) -> list[ResourceState]:
-    """Select the entries that declare an end, running hours or an idle limit."""
+    """Select the entries with an end, running hours or an idle limit."""
     return [
         entry
         for entry in entries
@@ -88,12 +87,12 @@ class TimeTable:
         return DueChange(f"idle: {verdict.because}", {**entry.inputs, power.field: power.off})
 
     def is_due_at(self, entry: ResourceState, due: DueChange, moment: float) -> bool:
-        """Return True if the same change is due by time at another moment."""
+        """Return True if `due` is also due by time at `moment`."""
         due_then = self.find_due_by_time(entry, moment)
         return due_then is not None and due_then.reason == due.reason
 
     def find_due_by_time(self, entry: ResourceState, now: float) -> DueChange | None:
-        """Return what is due at `now` by an end or by running hours, or None."""
+        """Return the change due at `now` by an end or by running hours, or None."""
         lifecycle = lifecycle_of(entry.type)
         if lifecycle is None:
             return None
@@ -116,11 +115,12 @@ def find_start(
     if lifecycle is None:
         return None
     reported = lifecycle.get_creation_time(to_plain_properties(outputs))
+    # The state has real times, which an emulator's clock does not follow.
     return find_creation_time(reported, "" if is_emulated else entry.created, now)
 
 
 def is_end_unknown(entry: ResourceState, now: float, *, is_emulated: bool = False) -> bool:
-    """Return True if the entry has a time to live, but nobody knows when it was created."""
+    """Return True for an entry with a time to live and an unknown creation time."""
     if lifecycle_of(entry.type) is None or entry.inputs.get("ttl") is None:
         return False
     return find_start(entry, entry.outputs, now, is_emulated=is_emulated) is None
@@ -181,13 +181,14 @@ class IdleWatch:
             ):
                 verdict = lifecycle.judge_idleness(self.settings, entry.id, idleness)
         except GpuformError as error:
+            # An error must never stop a resource.
             verdict = Verdict(is_idle=False, because=f"it cannot be told: {error.message}")
         if verdict is not None:
             self.verdicts[entry.urn] = verdict
         return verdict
 
     def format_verdicts(self) -> Iterator[str]:
-        """Yield why each resource that was asked about is not stopped."""
+        """Yield a line for each resource judged not idle, with the reason."""
         for urn, verdict in self.verdicts.items():
             if not verdict.is_idle:
                 yield f"{name_of(urn)} is not stopped as idle: {verdict.because}"
@@ -207,8 +208,12 @@ class ExpiredResources:
     def find_renewal_problems(
         self, registration: Registration, _others: RegistrationIndex
     ) -> Iterator[Problem]:
-        """Yield a problem if a resource that expired by this `ttl` may not be recreated."""
+        """Yield a problem if `registration` recreates an expired resource without permission.
+
+        A resource with another `ttl` than the recorded one may be created.
+        """
         ttl = unwrap_secrets(registration.inputs.get("ttl"))
+        # Recorded before its deletion, a resource may still exist after a failure.
         if not isinstance(ttl, str) or registration.urn in self._list_existing_urns():
             return
         ended = self._read().get(_get_stackless_urn(registration.urn))
@@ -223,7 +228,7 @@ class ExpiredResources:
             )
 
     def add(self, entries: Iterable[ResourceState], now: float) -> None:
-        """Record resources that are about to expire; those that still exist do not count."""
+        """Record expiring resources with `ttl` and time. Resources without a `ttl` are skipped."""
         ended = {
             _get_stackless_urn(entry.urn): {"ttl": ttl, "at": format_moment(now)}
             for entry in entries
@@ -233,7 +238,10 @@ class ExpiredResources:
             self._write({**self._read(), **ended})
 
     def forget_recreated(self, existing_urns: Collection[str]) -> None:
-        """Forget the resources that exist again after a run, if any were read before."""
+        """Forget the recorded resources in `existing_urns`, after a run.
+
+        Does nothing if the run has not read the records.
+        """
         keys = set(map(_get_stackless_urn, existing_urns))
         if self._entries is not None and keys & self._entries.keys():
             self._write({key: entry for key, entry in self._entries.items() if key not in keys})

@@ -1,8 +1,8 @@
-"""Find what a person should know of the resources of a run or a state, and prove that something is
-due before it ends.
+"""Find notices about the resources of a run or a state, and demand evidence before something ends.
 
-`gpuform expire` takes its decisions by a clock and often without a person: `proving` compares these
-observations with what each decision needs.
+`gpuform expire` takes its decisions by a clock and often without a person: `ProvenCalendar`
+compares observations with what each decision needs. Planning and `gpuform status` call the
+functions for notices.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
@@ -36,7 +36,7 @@ from gpuform.stacks.engine.planning import Op, Step
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.engine.values import PropertyMap
-from gpuform.stacks.pricing.footprints import to_plain_properties
+from gpuform.stacks.pricing.usage import to_plain_properties
 from gpuform.stacks.resource_rules import lifecycle_of
 from gpuform.stacks.schedule.calendar import TimeTable, find_start
 from gpuform.stacks.topology_export.checks import list_fabric_notices
@@ -48,7 +48,7 @@ _OBSERVED = (Op.REFRESH, Op.IMPORT, Op.READ, Op.READ_REPLACEMENT)
 def list_step_notices(
     steps: Sequence[Step], now: float, *, is_emulated: bool = False
 ) -> tuple[Notice, ...]:
-    """Return the notices of all resources that a run keeps or replaces.
+    """Return the notices of all kept and replaced resources of a run.
 
     Args:
         steps: all steps of the run.
@@ -88,7 +88,7 @@ def list_entry_notices(
 
 
 def list_step_exposures(steps: Iterable[Step]) -> tuple[Exposure, ...]:
-    """Return the ports open to everybody of all resources that a run keeps."""
+    """Return the publicly open ports of all resources kept by a run."""
     exposures: list[Exposure] = []
     for step in steps:
         observation = _find_step_observation(step)
@@ -117,7 +117,7 @@ _Observation = tuple[ResourceState, PropertyMap, PropertyMap | None]
 
 
 def _find_step_observation(step: Step) -> _Observation | None:
-    """Return the entry that a step leaves with its observed outputs; None if it leaves none."""
+    """Return the new entry of a step with the observed outputs, or None without a new entry."""
     new = step.new
     if new is None or step.skipped:
         return None
@@ -173,7 +173,7 @@ def _build_notices(
 
 
 def _list_due_notices(entries: Iterable[ResourceState]) -> Iterator[Notice]:
-    """Yield what the next run does by itself; a plan lists it as changes."""
+    """Yield notices of the changes due in the next run. A plan lists these as changes instead."""
     for entry in entries:
         lifecycle = lifecycle_of(entry.type)
         if lifecycle is None or not entry.custom or entry.delete or entry.external:
@@ -191,10 +191,10 @@ def _list_replacement_notices(steps: Iterable[Step]) -> Iterator[Notice]:
         lifecycle = lifecycle_of(new.type) if step.op is Op.REPLACE and new is not None else None
         if lifecycle is None or new is None:
             continue
-        text = lifecycle.describe_replacement(step.keys, to_plain_properties(new.inputs))
-        if text:
+        rollout_note = lifecycle.describe_replacement(step.keys, to_plain_properties(new.inputs))
+        if rollout_note:
             name = name_of(new.urn)
-            yield Notice(kind=NoticeKind.ROLLOUT, text=text, urn=new.urn, name=name)
+            yield Notice(kind=NoticeKind.ROLLOUT, text=rollout_note, urn=new.urn, name=name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,8 +235,8 @@ def _list_account_notices(account_credits: list[_ResourceCredit]) -> Iterator[No
         f"{resource.name}: {resource.credit.next}" for resource in nearest if resource.credit.next
     ]
     warning = f"next without credit: {'; '.join(losses)}. " if losses else ""
-    text = f"{warning}Add credit to the account, then run `gpuform up` again"
-    yield Notice(kind=NoticeKind.CREDIT, text=text)
+    next_steps = f"{warning}Add credit to the account, then run `gpuform up` again"
+    yield Notice(kind=NoticeKind.CREDIT, text=next_steps)
 
 
 LARGEST_SKEW_S: Final = 300.0
@@ -245,7 +245,7 @@ LARGEST_SKEW_S: Final = 300.0
 
 @dataclass(slots=True)
 class ExpiryObserver:
-    """What a run has heard of clocks, and asks about work. Safe for many threads.
+    """Observations of clocks and of GPU work for a run. Safe for many threads.
 
     Args:
         settings: where credentials and addresses of the platforms come from.
@@ -256,8 +256,8 @@ class ExpiryObserver:
     clock: Clock
     _seconds_ahead: dict[str, float | None] = field(default_factory=dict)
 
-    def hear_clock(self, platform: str, seconds_ahead: float | None) -> None:
-        """Note how far this machine's clock is ahead of a platform's, by the Date of an answer.
+    def record_clock_skew(self, platform: str, seconds_ahead: float | None) -> None:
+        """Record by how many seconds this machine's clock is ahead of an answer's Date.
 
         None is an answer without a Date. Of several answers the one that differs most counts.
         """
@@ -267,8 +267,9 @@ class ExpiryObserver:
         ):
             self._seconds_ahead[platform] = seconds_ahead
 
-    def seconds_ahead(self, platform: str) -> float | None:
-        """Return how far this machine's clock is ahead of a platform's; None if nobody knows."""
+    def get_clock_skew(self, platform: str) -> float | None:
+        """Return the seconds by which this machine's clock is ahead, or None if unknown."""
+        # Then the run decides by the platforms' own clock.
         return 0.0 if self.clock.is_platforms else self._seconds_ahead.get(platform)
 
     def observe_clock(self, platform: str, *, needs_date: bool) -> Observation:
@@ -278,7 +279,7 @@ class ExpiryObserver:
             platform: whose answers the run has read just now.
             needs_date: whether it is a gap that no answer told the platform's time.
         """
-        ahead = self.seconds_ahead(platform)
+        ahead = self.get_clock_skew(platform)
         if ahead is None:
             missing = [f"no answer of {platform} has a Date that confirms it"] if needs_date else []
         elif abs(ahead) > LARGEST_SKEW_S:
@@ -289,7 +290,7 @@ class ExpiryObserver:
         return Observation("this machine's clock", missing)
 
     def observe_work(self, entry: ResourceState) -> Observation | None:
-        """Return what the platform measures of an object's GPUs; None if it measures nothing."""
+        """Return the platform's measurement of GPU work, or None if nothing is measured."""
         lifecycle = lifecycle_of(entry.type)
         if lifecycle is None:
             return None
@@ -311,9 +312,10 @@ _WORK_HINT: Final = (
 
 @dataclass(slots=True)
 class ProvenCalendar:
-    """A calendar of the engine's: what a time table says, where the evidence suffices.
+    """A calendar of the engine: the changes due by a time table for which the evidence suffices.
 
-    `refusals` gets, by URN, why something that is due is left as it is: in a preview or in the run.
+    `refusals` is filled, by URN, with the reason why a due change is not made, in a preview or in
+    the run.
     """
 
     table: TimeTable
@@ -331,14 +333,14 @@ class ProvenCalendar:
         except NotEnoughEvidence as error:
             self.refusals[entry.urn] = error
             return None
-        ahead = self.observer.seconds_ahead(lifecycle.platform) or 0.0
+        ahead = self.observer.get_clock_skew(lifecycle.platform) or 0.0
         # By the platform's clock as well: never earlier than declared.
         return due if self.table.is_due_at(entry, due, self.table.now - max(0.0, ahead)) else None
 
     def _require_evidence(
         self, due: DueChange, entry: ResourceState, lifecycle: type[Lifecycle[Any, Any]]
     ) -> None:
-        """Raise NotEnoughEvidence if something that is due may not be done yet."""
+        """Raise NotEnoughEvidence if the evidence for a due change does not suffice."""
         is_off, power = lifecycle.is_off(to_plain_properties(entry.outputs)), lifecycle.power
         stops = due.inputs is not None and power is not None and power.field in due.inputs
         if due.inputs is not None and stops == is_off:

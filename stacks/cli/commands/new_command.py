@@ -8,7 +8,7 @@ import click
 
 from gpuform.stacks.cli.opening import find_workspace
 from gpuform.stacks.cli.session import Session, open_session, stack_flags
-from gpuform.stacks.code_hosts.place import CODE_HOSTS, CodeHostName
+from gpuform.stacks.code_hosts.review_target import CODE_HOSTS, CodeHostName
 from gpuform.stacks.engine.project import SECURE, StackSettings, find_project
 from gpuform.stacks.engine.store import get_backend_url
 from gpuform.stacks.operations.opening.selected_stack import create_passphrase_finder

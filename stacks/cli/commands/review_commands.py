@@ -17,7 +17,7 @@ from gpuform.stacks.cli.failures import (
 )
 from gpuform.stacks.cli.flags import output_flag, require_checks_flag
 from gpuform.stacks.cli.session import FORMATS, common_flags, open_session, write_review
-from gpuform.stacks.code_hosts.place import CODE_HOSTS, ReviewFlags
+from gpuform.stacks.code_hosts.review_target import CODE_HOSTS, ReviewFlags
 
 _CODE_HOST_FLAGS = (
     click.option(
@@ -193,12 +193,12 @@ def fetch_plan(
     """
     from gpuform.schemas.stacks_plan import StacksPlan  # noqa: PLC0415 - as above
     from gpuform.stacks.code_hosts.opening import open_code_host  # noqa: PLC0415 - as above
-    from gpuform.stacks.code_hosts.place import find_review_place  # noqa: PLC0415 - as above
+    from gpuform.stacks.code_hosts.review_target import find_review_target  # noqa: PLC0415 - as above
     from gpuform.stacks.operations.plans.plan_file import write_plan  # noqa: PLC0415 - not for help
     from gpuform.stacks.review.previews import read_saved_plans  # noqa: PLC0415 - as above
 
     with open_session() as session:
-        review_place = find_review_place(review_flags, session.environ)
+        review_place = find_review_target(review_flags, session.environ)
         sha = commit or review_place.commit
         # A job of a merge knows its commit alone: the code host finds the pull request.
         if review_place.pull_request is None and not sha:

@@ -13,14 +13,14 @@ from gpuform.schemas.stacks_plan import StacksPlan
 from gpuform.stacks.cli.session import Session
 from gpuform.stacks.cli.terminal.screen import read_content
 from gpuform.stacks.code_hosts.opening import open_code_host
-from gpuform.stacks.code_hosts.place import ReviewFlags, ReviewPlace, find_review_place
 from gpuform.stacks.code_hosts.posting import label_pull_request, post_review
+from gpuform.stacks.code_hosts.review_target import ReviewFlags, ReviewTarget, find_review_target
 from gpuform.stacks.engine.errors import EngineError
 from gpuform.stacks.engine.project import find_project
 from gpuform.stacks.gates.evaluating import GateEvaluator, allow_gates
 from gpuform.stacks.gates.file import Gate, read_gates, read_project_gates
-from gpuform.stacks.pricing.book import PriceBook
-from gpuform.stacks.pricing.planned import add_prices
+from gpuform.stacks.pricing.plan_costs import add_prices
+from gpuform.stacks.pricing.price_book import PriceBook
 from gpuform.stacks.review.facts import Review, StackFacts
 from gpuform.stacks.review.pages import LIMIT, format_code, render_markdown
 from gpuform.stacks.review.previews import read_plans
@@ -124,7 +124,7 @@ def publish_review(
     Raises:
         GpuformError: the pull request is not known, or the code host refused a request.
     """
-    review_place = find_review_place(review_flags, session.environ)
+    review_place = find_review_target(review_flags, session.environ)
     # Kept out of the limit: the comment always says which commit was planned.
     origin = _describe_origin(review_place)
     _write_job_summary(render_markdown(review, folded=True) + origin, session)
@@ -146,7 +146,7 @@ def publish_review(
             session.screen.warn(f"Labelled {label_pull_request(code_host).label}")
 
 
-def _describe_origin(review_place: ReviewPlace) -> str:
+def _describe_origin(review_place: ReviewTarget) -> str:
     """Return the commit and the job of the review as Markdown, or an empty text."""
     parts = [f"for {format_code(review_place.commit[:12])}"] if review_place.commit else []
     parts += [f"by [this job]({review_place.run_url})"] if review_place.run_url else []

@@ -240,8 +240,8 @@ def graph(
 
 def _build_stack_drawing(session: Session, plan_file: str | None, max_shapes: int) -> "Drawing":
     from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - as above
-    from gpuform.stacks.graph.arranging import arrange  # noqa: PLC0415 - not for help
-    from gpuform.stacks.graph.things import build_plan_nodes, build_state_nodes  # noqa: PLC0415
+    from gpuform.stacks.graph.arranging import build_drawing  # noqa: PLC0415 - not for help
+    from gpuform.stacks.graph.nodes import build_plan_nodes, build_state_nodes  # noqa: PLC0415
     from gpuform.stacks.review.previews import read_plan  # noqa: PLC0415 - as above
 
     if plan_file is None:
@@ -257,7 +257,7 @@ def _build_stack_drawing(session: Session, plan_file: str | None, max_shapes: in
             )
         title = f"{plan.project}/{plan.stack}"
         nodes = build_plan_nodes(plan, _read_planned_state(session, plan))
-    return arrange(title, nodes, max_shapes or len(nodes))
+    return build_drawing(title, nodes, max_shapes or len(nodes))
 
 
 def _build_workspace_drawing(
@@ -267,8 +267,8 @@ def _build_workspace_drawing(
     from gpuform.stacks.cli.stack_selection import choose_stacks, require_any_stack  # noqa: PLC0415 - not for help
     from gpuform.stacks.document.diagnostics import Diagnostics  # noqa: PLC0415 - as above
     from gpuform.stacks.engine.errors import EngineError  # noqa: PLC0415 - as above
-    from gpuform.stacks.graph.arranging import StackPart, arrange_stacks  # noqa: PLC0415
-    from gpuform.stacks.graph.things import build_state_nodes  # noqa: PLC0415 - as above
+    from gpuform.stacks.graph.arranging import StackPart, build_multi_stack_drawing  # noqa: PLC0415
+    from gpuform.stacks.graph.nodes import build_state_nodes  # noqa: PLC0415 - as above
 
     problems = Diagnostics()
     chosen_stacks = choose_stacks(session, filters, problems)
@@ -295,7 +295,9 @@ def _build_workspace_drawing(
     for failure in failures:
         session.screen.warn(f"error: {failure}")
     count = sum(len(part.nodes) for part in parts)
-    drawing = arrange_stacks(chosen_stacks.order.workspace.root.name, parts, max_shapes or count)
+    drawing = build_multi_stack_drawing(
+        chosen_stacks.order.workspace.root.name, parts, max_shapes or count
+    )
     return drawing, FAILED if failures else SUCCESS
 
 

@@ -18,9 +18,9 @@ from gpuform.stacks.gates.evaluating import GateEvaluator
 from gpuform.stacks.gates.file import Gate, read_project_gates, read_stacks_gates
 from gpuform.stacks.multi_stack import MultiStackWorkspace, WorkspaceStack
 from gpuform.stacks.operations.opening.emulator import find_shared_store, serve_emulators
-from gpuform.stacks.pricing.book import PriceBook
 from gpuform.stacks.pricing.costs import price_usage, sum_costs
-from gpuform.stacks.pricing.footprints import compute_current_usage
+from gpuform.stacks.pricing.price_book import PriceBook
+from gpuform.stacks.pricing.usage import compute_current_usage
 
 
 def read_unplanned_costs(

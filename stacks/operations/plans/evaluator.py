@@ -13,13 +13,13 @@ from gpuform.providers.operations import Settings
 from gpuform.schemas.plan import Plan
 from gpuform.stacks.engine.planning import Step
 from gpuform.stacks.engine.stack import Stack
-from gpuform.stacks.gates.busy import UsageMonitor, add_usage
+from gpuform.stacks.gates.certifications import add_unreachable_platforms, check_certifications
 from gpuform.stacks.gates.evaluating import GateEvaluator
 from gpuform.stacks.gates.file import read_project_gates
-from gpuform.stacks.gates.proven import add_unreachable_platforms, check_certifications
+from gpuform.stacks.gates.usage import UsageMonitor, add_usage
 from gpuform.stacks.operations.opening.environments import read_config
-from gpuform.stacks.pricing.book import PriceBook
-from gpuform.stacks.pricing.planned import add_costs
+from gpuform.stacks.pricing.plan_costs import add_costs
+from gpuform.stacks.pricing.price_book import PriceBook
 from gpuform.stacks.review.renames import find_option_changes, find_renames
 from gpuform.stacks.schedule.noticing import list_step_exposures, list_step_notices
 

@@ -76,7 +76,7 @@ class Expiry:
             refresh=bool(urns),
             selection=Selection(targets=UrnPatterns(urns), target_dependents=dependents),
             calendar=ProvenCalendar(table, observer, self._refusals),
-            on_clock_skew=observer.hear_clock,
+            on_clock_skew=observer.record_clock_skew,
         )
 
     def record_expired(self, outcome: Outcome) -> None:

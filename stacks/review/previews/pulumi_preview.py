@@ -20,7 +20,7 @@ from gpuform.stacks.engine.provider_host import Diff, to_provider
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import STACK_TYPE, is_noise, is_urn, name_of, type_of
 from gpuform.stacks.engine.values import property_paths
-from gpuform.stacks.pricing.footprints import compute_current_usage, compute_planned_usage
+from gpuform.stacks.pricing.usage import compute_current_usage, compute_planned_usage
 from gpuform.stacks.resource_rules import kind_of
 from gpuform.stacks.review.previews.masking import decode_masked_resource, list_secret_properties
 from gpuform.stacks.review.value_text import PROVIDER_PROPERTY, counted

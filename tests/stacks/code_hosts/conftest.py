@@ -12,7 +12,7 @@ from gpuform.providers.context import ProviderContext, use_context
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, ResourceChange
 from gpuform.stacks.code_hosts.github import GitHub
 from gpuform.stacks.code_hosts.gitlab import GitLab
-from gpuform.stacks.code_hosts.place import CodeHost, ReviewPlace
+from gpuform.stacks.code_hosts.review_target import CodeHost, ReviewTarget
 from gpuform.stacks.review.facts import Review, StackFacts
 
 TYPE = "pulumi-python:dynamic/gpuform.together:Cluster"
@@ -54,12 +54,12 @@ def server(served: forge_server.Forge) -> forge_server.Forge:
 
 
 def github(server: forge_server.Forge, number: int | None = 12) -> GitHub:
-    place = ReviewPlace("github", server.url, "o/r", number)
+    place = ReviewTarget("github", server.url, "o/r", number)
     return GitHub(place, SecretStr(forge_server.TOKEN))
 
 
 def gitlab(server: forge_server.Forge, number: int | None = 12) -> GitLab:
-    place = ReviewPlace("gitlab", f"{server.url}/api/v4", "7", number)
+    place = ReviewTarget("gitlab", f"{server.url}/api/v4", "7", number)
     return GitLab(place, SecretStr(forge_server.TOKEN))
 
 

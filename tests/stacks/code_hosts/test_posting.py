@@ -11,8 +11,8 @@ from forge_server import Forge as Server
 
 from gpuform.providers.errors import ApiError, GpuformError, NotFound, ServerError
 from gpuform.stacks.code_hosts.client import CommentTooLong
-from gpuform.stacks.code_hosts.place import CodeHost
 from gpuform.stacks.code_hosts.posting import Stamp, label_pull_request, post_review
+from gpuform.stacks.code_hosts.review_target import CodeHost
 from gpuform.stacks.review.facts import Review
 from gpuform.stacks.review.pages.document import count_characters
 from gpuform.stacks.review.pages.markdown_page import render_markdown

@@ -12,22 +12,22 @@ from plan_strategies import plans
 from gpuform.schemas.plan import Plan, PlanAction, PlanReason, PropertyChange, ResourceChange
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.values import Secret
-from gpuform.stacks.graph.arranging import MAX_SHAPES, arrange
+from gpuform.stacks.graph.arranging import MAX_SHAPES, build_drawing
 from gpuform.stacks.graph.diagrams import is_within_limits, render_dot, render_mermaid
+from gpuform.stacks.graph.nodes import GraphNode, build_plan_nodes
 from gpuform.stacks.graph.page import render_page
-from gpuform.stacks.graph.things import GraphNode, build_plan_nodes
 
 
 @pytest.mark.slow
 @settings(max_examples=40)
 @given(stacks(), names, st.integers(0, 15), st.randoms(use_true_random=False))
 def test_any_drawing(things: list[GraphNode], title: str, most: int, chance: random.Random) -> None:
-    drawing = arrange(title, things, most)
+    drawing = build_drawing(title, things, most)
     same_everywhere(drawing)
     assert sum(len(item.nodes) for item in drawing.list_shapes()) == len(things), "each once"
     mixed = list(things)
     chance.shuffle(mixed)
-    again = arrange(title, mixed, most)
+    again = build_drawing(title, mixed, most)
     assert [render_dot(again), render_mermaid(again), render_page(again)] == [
         render_dot(drawing),
         render_mermaid(drawing),
@@ -39,7 +39,7 @@ def test_any_drawing(things: list[GraphNode], title: str, most: int, chance: ran
 @settings(max_examples=40)
 @given(plans())
 def test_any_plan(plan: Plan) -> None:
-    same_everywhere(arrange(plan.project, build_plan_nodes(plan)))
+    same_everywhere(build_drawing(plan.project, build_plan_nodes(plan)))
 
 
 def test_clusters_hold_their_nodes_and_volumes_stand_beside() -> None:
@@ -158,7 +158,7 @@ def test_a_plan_is_drawn_in_the_colours_and_symbols_of_a_review() -> None:
             reason=PlanReason.NOT_IN_PROGRAM, gpus_removed=8,
         ),
     ]  # fmt: skip
-    drawing = arrange(
+    drawing = build_drawing(
         "demo/dev", build_plan_nodes(Plan.from_changes("demo", "dev", changes), [kept, gone])
     )
     found = same_everywhere(drawing)

@@ -11,12 +11,12 @@ from gpuform.stacks.graph.arranging import (
     Drawing,
     Shape,
     StackPart,
-    arrange,
-    arrange_stacks,
+    build_drawing,
+    build_multi_stack_drawing,
 )
 from gpuform.stacks.graph.diagrams import get_label_lines
-from gpuform.stacks.graph.page import Rectangle, lay_out, render_page
-from gpuform.stacks.graph.things import GraphNode, build_state_nodes
+from gpuform.stacks.graph.nodes import GraphNode, build_state_nodes
+from gpuform.stacks.graph.page import Rectangle, compute_positions, render_page
 
 
 @st.composite
@@ -55,7 +55,7 @@ def is_apart(one: Rectangle, other: Rectangle) -> bool:
 
 def check_places(drawing: Drawing) -> None:
     """Nothing covers what it does not hold, and all of it is on the page."""
-    places, width, height = lay_out(drawing)
+    places, width, height = compute_positions(drawing)
     whole = Rectangle(0, 0, width, height)
     for box in drawing.boxes:
         assert is_inside(places[box.key], whole)
@@ -75,7 +75,7 @@ def everything(drawing: Drawing) -> list[Shape]:
 @settings(max_examples=40)
 @given(any_parts(), names, st.integers(0, 20))
 def test_any_stacks(parts: list[StackPart], title: str, most: int) -> None:
-    drawing = arrange_stacks(title, parts, most)
+    drawing = build_multi_stack_drawing(title, parts, most)
     same_everywhere(drawing)
     check_places(drawing)
     keys = [each.key for each in everything(drawing)]
@@ -103,7 +103,7 @@ def test_stacks_hold_platforms_and_these_their_things() -> None:
         StackPart("clusters/prod", volumes(1), ["network/prod"]),
         StackPart("apps/prod", (), ["clusters/prod", "network/prod"], "not made yet"),
     ]
-    drawing = arrange_stacks("all", parts)
+    drawing = build_multi_stack_drawing("all", parts)
     found = same_everywhere(drawing)
     by_label = {label: key for key, label in found.labels.items()}
     assert set(by_label) >= {"network/prod", "clusters/prod", "apps/prod\nnot made yet"}
@@ -117,7 +117,7 @@ def test_stacks_hold_platforms_and_these_their_things() -> None:
 
 def test_a_stack_stands_to_the_left_of_what_it_needs() -> None:
     parts = [StackPart("a/prod", volumes(2)), StackPart("b/prod", volumes(1), ["a/prod"])]
-    places, width, _ = lay_out(arrange_stacks("all", parts))
+    places, width, _ = compute_positions(build_multi_stack_drawing("all", parts))
     assert places["s2"].x == 0
     assert places["s2"].x + places["s2"].width < places["s1"].x
     assert places["s1"].x + places["s1"].width == width
@@ -128,28 +128,30 @@ def test_the_page_says_it_in_words() -> None:
         StackPart("a/prod", volumes(1)),
         StackPart("b/prod", (), ["a/prod"], "not made yet"),
     ]
-    text = render_page(arrange_stacks("all", parts))
+    text = render_page(build_multi_stack_drawing("all", parts))
     assert "1 resource in 2 stacks" in text
     rows = [line for line in text.splitlines() if line.startswith("<tr class")]
     assert rows[0].startswith('<tr class=""><th scope="row">a/prod</th><td>stack</td>')
     assert "<td>not made yet</td><td></td><td>a/prod</td>" in rows[1]
     assert "<td>a/prod</td><td></td>" in rows[2], "the volume is inside its stack"
-    assert "in 1 stack<" in render_page(arrange_stacks("all", parts[:1]))
+    assert "in 1 stack<" in render_page(build_multi_stack_drawing("all", parts[:1]))
 
 
 def test_like_resources_are_one_shape_where_all_stacks_have_many() -> None:
     parts = [StackPart(f"p{at}/prod", volumes(20)) for at in range(30)]
-    drawing = arrange_stacks("all", parts)
+    drawing = build_multi_stack_drawing("all", parts)
     assert len(drawing.list_shapes()) == 30
     assert all(get_label_lines(item)[0].startswith("20 ") for item in drawing.list_shapes())
-    assert len(arrange_stacks("all", parts[:3]).list_shapes()) == 60, "60 are as many as may be"
-    assert len(arrange_stacks("all", parts[:3], 59).list_shapes()) == 3
-    assert len(arrange_stacks("all", parts, 600).list_shapes()) == 600
+    assert len(build_multi_stack_drawing("all", parts[:3]).list_shapes()) == 60, (
+        "60 are as many as may be"
+    )
+    assert len(build_multi_stack_drawing("all", parts[:3], 59).list_shapes()) == 3
+    assert len(build_multi_stack_drawing("all", parts, 600).list_shapes()) == 600
 
 
 def test_one_stack_alone_is_drawn_as_ever() -> None:
-    alone = arrange("all", volumes(3))
-    (box,) = arrange_stacks("all", [StackPart("a/prod", volumes(3))]).boxes
+    alone = build_drawing("all", volumes(3))
+    (box,) = build_multi_stack_drawing("all", [StackPart("a/prod", volumes(3))]).boxes
     assert [get_label_lines(each) for each in box.children] == [
         get_label_lines(each) for each in alone.boxes
     ]

@@ -9,7 +9,7 @@ from gpuform.providers.properties import to_properties
 from gpuform.schemas.values import UNKNOWN as PLAIN_UNKNOWN
 from gpuform.stacks.engine.provider_host import to_provider
 from gpuform.stacks.engine.values import UNKNOWN, ResourceReference, Secret
-from gpuform.stacks.pricing.footprints import to_plain_properties
+from gpuform.stacks.pricing.usage import to_plain_properties
 
 KEYS = st.sampled_from(["a", "b", "__provider"])
 LEAVES = st.one_of(

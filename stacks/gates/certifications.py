@@ -17,7 +17,7 @@ from gpuform.stacks.engine.planning import Op, Step
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.gates.rules import has_match
-from gpuform.stacks.pricing.footprints import to_plain_properties
+from gpuform.stacks.pricing.usage import to_plain_properties
 from gpuform.stacks.resource_rules import kind_of, lifecycle_of
 
 _CERTIFICATION = "Certification"
@@ -26,7 +26,7 @@ _NODE_FIELDS = ("cluster_id", "node_ids")
 
 
 def check_certifications(steps: Iterable[Step]) -> tuple[CertificationCheck, ...]:
-    """Return a check for each resource with GPUs that exists after the run."""
+    """Return a check for each resource with GPUs after the run."""
     remaining_resources: list[tuple[ResourceState, bool]] = []
     problems: dict[str, list[str]] = {}
     tested: dict[str, list[object]] = {}
@@ -40,7 +40,9 @@ def check_certifications(steps: Iterable[Step]) -> tuple[CertificationCheck, ...
             for urn in _list_tested_urns(new):
                 problems.setdefault(urn, []).append(problem)
                 tested.setdefault(urn, []).append(to_plain_properties(new.inputs).get("node_ids"))
+        # An unknown number of GPUs (None) counts as some.
         elif not step.skipped and lifecycle.count_gpus(to_plain_properties(new.inputs)) != 0:
+            # A new object has no observed values yet.
             is_new = step.old is None or step.op in (Op.REPLACE, Op.CREATE_REPLACEMENT)
             observed = {} if is_new or step.old is None else to_plain_properties(step.old.outputs)
             remaining_resources.append(
@@ -77,7 +79,10 @@ def _list_tested_urns(certification: ResourceState) -> set[str]:
 
 
 def _find_certification_problem(step: Step) -> str:
-    """Return why a certification proves nothing; empty if it is valid or runs in this plan."""
+    """Return the reason why a certification proves nothing, or "".
+
+    Empty also for a certification that runs in this plan.
+    """
     if step.op is not Op.SAME or step.new is None:
         return ""
     name, outputs = name_of(step.new.urn), to_plain_properties(step.new.outputs)
@@ -92,9 +97,13 @@ def _find_certification_problem(step: Step) -> str:
 
 
 def _find_untested_nodes(nodes: object, tested: Sequence[object]) -> str:
-    """Return how many nodes no certification tests; empty if all are, or the nodes are unknown."""
+    """Return a sentence about nodes without a certification, or "".
+
+    Empty also if the nodes, or the tested nodes, are unknown.
+    """
     if not isinstance(nodes, list) or not tested:
         return ""
+    # A list of nodes that is unknown may have any node.
     lists = [node_list for node_list in tested if isinstance(node_list, list)]
     listed = {node for node_list in lists for node in node_list if isinstance(node, str)}
     if len(lists) < len(tested) or not all(
@@ -115,7 +124,7 @@ _UNCHANGING_ACTIONS = (PlanAction.SAME, PlanAction.READ, PlanAction.REFRESH)
 
 
 def add_unreachable_platforms(plan: Plan, steps: Iterable[Step], settings: Settings) -> Plan:
-    """Return the plan with a note for each platform it changes that does not answer.
+    """Return the plan with a note for each unreachable platform with planned changes.
 
     Each platform is probed once. Resources of explicit providers are skipped: their settings
     differ.
@@ -136,7 +145,7 @@ def add_unreachable_platforms(plan: Plan, steps: Iterable[Step], settings: Setti
 
 
 def _list_changed_platforms(plan: Plan, steps: Iterable[Step]) -> Mapping[str, str]:
-    """Return the platforms to probe, each with a region of what changes there."""
+    """Return the platforms with planned changes, each with the region of one change."""
     changed = {
         plan_change.urn: plan_change
         for plan_change in plan.changes

@@ -20,7 +20,7 @@ FILE: Final = "prices.yaml"
 
 
 def get_price_book_model() -> type[PriceBookInputs]:
-    """Return the model of a price book, with the platforms that have prices."""
+    """Return the model of a price book for all priced platforms."""
     return build_price_book_model(
         tuple(name for name, platform in platforms().items() if platform.is_priced)
     )
@@ -64,7 +64,11 @@ class PriceBook:
         return cls(values["currency"], prices)
 
     def price_expense(self, expense: Expense) -> Expense:
-        """Return the expense with its hourly cost, or with the reason why the cost is unknown."""
+        """Return the expense with an hourly cost, or with the reason for an unknown cost.
+
+        An expense with a cost or a reason is returned unchanged.
+        """
+        # The platform's own figure comes before the price book's.
         if expense.hourly is not None or expense.because:
             return expense
         if expense.amount == 0:
@@ -76,6 +80,7 @@ class PriceBook:
         if price is None or expense.amount is None:
             raise AssertionError("nothing is missing")
         priced_fields = {
+            # Rounded, so that equal costs compare as equal.
             "hourly": round(price.hourly * expense.amount, 6),
             "currency": self.currency,
             "source": price.source,
@@ -86,6 +91,7 @@ class PriceBook:
         """Return the hourly prices of one GPU by billing, in `region` or else for all regions."""
         prices_by_billing: dict[str, Price] = {}
         for key, prices in (self.prices or {}).items():
+            # Keys of storage have two parts.
             if key[:2] == (platform, gpu_type) and len(key) == 3:
                 by_region = {price.region: price for price in prices}
                 price = by_region.get(region) or by_region.get("")

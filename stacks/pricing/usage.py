@@ -16,7 +16,7 @@ from gpuform.stacks.resource_rules import lifecycle_of
 
 
 def compute_current_usage(entry: ResourceState) -> ResourceUsage | None:
-    """Return the usage of an entry as last observed; None if it is not a gpuform resource."""
+    """Return the last observed usage of an entry, or None for another type than gpuform's."""
     return _compute_usage(entry, entry.outputs or entry.inputs, entry.outputs)
 
 
@@ -67,4 +67,5 @@ def _convert_value(value: PropertyValue) -> Any:
         return [_convert_value(item) for item in value]
     if isinstance(value, Secret | Unknown):
         return UNKNOWN
+    # Only assets, archives and references to resources are left.
     return to_properties(to_provider({"": value}))[""]

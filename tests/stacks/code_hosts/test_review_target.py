@@ -6,7 +6,12 @@ from pathlib import Path
 import pytest
 
 from gpuform.providers.errors import GpuformError, MissingCredentials
-from gpuform.stacks.code_hosts.place import ReviewFlags, ReviewPlace, find_review_place, read_token
+from gpuform.stacks.code_hosts.review_target import (
+    ReviewFlags,
+    ReviewTarget,
+    find_review_target,
+    read_token,
+)
 
 ACTIONS = {"GITHUB_ACTIONS": "true", "GITHUB_REPOSITORY": "o/r", "GITHUB_SHA": "a" * 40}
 GITLAB = {"GITLAB_CI": "true", "CI_PROJECT_ID": "7", "CI_COMMIT_SHA": "a" * 40}
@@ -23,39 +28,39 @@ GITLAB = {"GITLAB_CI": "true", "CI_PROJECT_ID": "7", "CI_COMMIT_SHA": "a" * 40}
     ],
 )
 def test_the_number_by_githubs_ref(ref: str, number: int | None) -> None:
-    assert find_review_place(ReviewFlags(), {**ACTIONS, "GITHUB_REF": ref}).pull_request == number
+    assert find_review_target(ReviewFlags(), {**ACTIONS, "GITHUB_REF": ref}).pull_request == number
 
 
 def test_the_event_of_github_has_the_head(tmp_path: Path) -> None:
     event = tmp_path / "event.json"
     event.write_text(json.dumps({"pull_request": {"number": 12, "head": {"sha": "b" * 40}}}))
-    place = find_review_place(ReviewFlags(), {**ACTIONS, "GITHUB_EVENT_PATH": str(event)})
-    assert place == ReviewPlace("github", "https://api.github.com", "o/r", 12, "b" * 40)
+    place = find_review_target(ReviewFlags(), {**ACTIONS, "GITHUB_EVENT_PATH": str(event)})
+    assert place == ReviewTarget("github", "https://api.github.com", "o/r", 12, "b" * 40)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "no json", '{"pull_request": null}'])
 def test_an_event_that_tells_nothing(tmp_path: Path, text: str) -> None:
     event = tmp_path / "event.json"
     event.write_text(text)
-    place = find_review_place(ReviewFlags(), {**ACTIONS, "GITHUB_EVENT_PATH": str(event)})
+    place = find_review_target(ReviewFlags(), {**ACTIONS, "GITHUB_EVENT_PATH": str(event)})
     assert (place.pull_request, place.commit) == (None, "a" * 40)
 
 
 def test_a_merge_request_of_gitlab_is_its_target_projects() -> None:
     fork = {"CI_MERGE_REQUEST_PROJECT_ID": "9", "CI_MERGE_REQUEST_IID": "3"}
-    place = find_review_place(
+    place = find_review_target(
         ReviewFlags(), {**GITLAB, **fork, "CI_MERGE_REQUEST_SOURCE_BRANCH_SHA": "b" * 40}
     )
-    assert place == ReviewPlace("gitlab", "https://gitlab.com/api/v4", "9", 3, "b" * 40)
-    assert find_review_place(ReviewFlags(), GITLAB) == ReviewPlace(
+    assert place == ReviewTarget("gitlab", "https://gitlab.com/api/v4", "9", 3, "b" * 40)
+    assert find_review_target(ReviewFlags(), GITLAB) == ReviewTarget(
         "gitlab", place.api_url, "7", None, "a" * 40
     )
 
 
 def test_flags_come_first() -> None:
     asked = ReviewFlags("gitlab", "https://git.example.org/api/v4/", "g/p", 5)
-    place = find_review_place(asked, ACTIONS)
-    assert place == ReviewPlace("gitlab", "https://git.example.org/api/v4", "g/p", 5)
+    place = find_review_target(asked, ACTIONS)
+    assert place == ReviewTarget("gitlab", "https://git.example.org/api/v4", "g/p", 5)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +69,7 @@ def test_flags_come_first() -> None:
 )
 def test_what_is_missing_is_named(asked: ReviewFlags, hint: str) -> None:
     with pytest.raises(GpuformError, match=hint):
-        find_review_place(asked, {})
+        find_review_target(asked, {})
 
 
 def test_a_token_is_not_shown() -> None:

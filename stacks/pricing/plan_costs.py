@@ -12,9 +12,9 @@ from gpuform.schemas.resource_facts import ResourceUsage
 from gpuform.stacks.engine.planning import Op, Step
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import BUILTIN_PACKAGE, STACK_TYPE, is_provider, name_of
-from gpuform.stacks.pricing.book import PriceBook
 from gpuform.stacks.pricing.costs import price_usage, sum_costs
-from gpuform.stacks.pricing.footprints import compute_current_usage, compute_planned_usage
+from gpuform.stacks.pricing.price_book import PriceBook
+from gpuform.stacks.pricing.usage import compute_current_usage, compute_planned_usage
 
 _KEEPING_OPS = (Op.SAME, Op.UPDATE)
 _OWNING_OPS = (*_KEEPING_OPS, Op.CREATE, Op.REPLACE, Op.IMPORT, Op.DELETE, Op.REFRESH)
@@ -56,7 +56,7 @@ def add_costs(plan: Plan, steps: Iterable[Step], book: PriceBook) -> Plan:
 
 
 def add_prices(plan: Plan, book: PriceBook) -> Plan:
-    """Return the plan with the costs of its changes, but without the cost of the stack."""
+    """Return the plan with the costs of all changes, without the cost of the stack."""
     changes = [
         change.model_copy(
             update={
@@ -77,8 +77,10 @@ def _has_usage(step: Step) -> bool:
 
 
 def _build_usage_change(step: Step, book: PriceBook) -> _UsageChange:
+    # Before the import, the object was not the stack's cost.
     old = step.old if step.op is not Op.IMPORT else None
     new = step.new if step.op is not Op.DELETE else None
+    # A new object has no observed values yet.
     observed = old if step.op in _KEEPING_OPS else None
     refreshed_usage = compute_current_usage(new) if new and step.op is Op.REFRESH else None
     return _UsageChange(
@@ -95,7 +97,7 @@ def _build_usage_change(step: Step, book: PriceBook) -> _UsageChange:
 
 
 def _fill_defaults(new: ResourceState, step: Step) -> ResourceState:
-    """Return the entry with the values that the change gives to undeclared properties."""
+    """Return the entry with the planned values of undeclared properties."""
     default_values = {
         change.path: change.after
         for change in (step.change.changes if step.change else ())

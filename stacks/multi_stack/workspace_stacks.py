@@ -1,4 +1,7 @@
-"""Define the stacks of a workspace, which are planned and applied together."""
+"""Define the stacks of a workspace, which are planned and applied together.
+
+`reading` finds the stacks, `ordering` orders them; every command with `--all` works on them.
+"""
 
 import os
 import re
@@ -41,26 +44,25 @@ class WorkspaceStack:
 
     @property
     def name(self) -> str:
-        """Return `PROJECT/STACK`, the name that people and files use."""
+        """Return `PROJECT/STACK`, the name in files and messages."""
         return f"{self.project.name}/{self.stack}"
 
     @property
     def full_name(self) -> str:
-        """Return `organization/PROJECT/STACK`, the name that programs use."""
+        """Return `organization/PROJECT/STACK`, the name in programs."""
         return build_full_name(self.project.name, self.stack)
 
     def open_workspace(self, environ: Mapping[str, str]) -> Workspace:
-        """Open the stack's project with its backend, independent of the current folder."""
+        """Open the project with the stack's backend, independent of the current folder."""
         return Workspace(self.project, Backend.open(self.backend, environ), environ)
 
 
 @dataclass(frozen=True, slots=True)
 class MultiStackWorkspace:
-    """Hold all stacks of a workspace by their names, in the order of the file.
+    """Hold all stacks of a workspace by name, in the order of the file.
 
-    `root` is the folder of all of them; `file` is the stacks.yaml, if there is one. `is_complete`
-    is
-    False if a project could not be read.
+    `root` is the folder that contains all of them; `file` is the stacks.yaml, if there is one.
+    `is_complete` is False if a project could not be read.
     """
 
     root: Path
@@ -69,7 +71,10 @@ class MultiStackWorkspace:
     is_complete: bool = True
 
     def find(self, backend: str, stack: str) -> WorkspaceStack | None:
-        """Return the stack with a full name in a backend, or None: the name differs by backend."""
+        """Return the stack with the full name `stack` in `backend`, or None.
+
+        Backends have stacks of equal names, so both must match.
+        """
         candidate = self.stacks.get(stack.removeprefix("organization/"))
         return (
             candidate
@@ -80,7 +85,10 @@ class MultiStackWorkspace:
 
 
 def add_problem(error: EngineError, file: Path, problems: Diagnostics) -> None:
-    """Add an error about a file, at the position that its message starts with, or at line 1."""
+    """Add an error about `file` to `problems`.
+
+    The position is the one at the beginning of the message, or else line 1.
+    """
     match = _POSITIONED_MESSAGE.fullmatch(error.message.removeprefix(str(file)))
     position, message = SourcePosition(format_path(file)), error.message
     if match is not None:
@@ -90,8 +98,9 @@ def add_problem(error: EngineError, file: Path, problems: Diagnostics) -> None:
 
 
 def _normalize_backend(backend: str) -> str:
-    """Return a backend URL in a form that compares equal for one folder in several spellings."""
+    """Return a backend URL in one spelling for each folder, for comparison."""
     if not backend.startswith("file://"):
         return backend.rstrip("/")
+    # A file URL may have options such as `?no_tmp_dir=true`, escapes, `~` and links.
     path = unquote(backend.removeprefix("file://").partition("?")[0])
     return os.path.realpath(os.path.expanduser(path))  # noqa: PTH111 - as a text

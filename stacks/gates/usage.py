@@ -56,7 +56,7 @@ class UsageMonitor:
     def find_usage(
         self, changes: Sequence[ResourceChange], value: Mapping[str, Any]
     ) -> Iterator[str]:
-        """Yield what is in use of the capacity that `changes` remove, and what is unknown.
+        """Yield a finding for each use of removed capacity, and for each unknown use.
 
         Args:
             changes: the changes that the gate is about.
@@ -123,7 +123,7 @@ class UsageMonitor:
         }
 
     def _measure_on_platform(self, change: ResourceChange) -> float | str | None:
-        """Return the usage that the platform measures, an error text, or None for no usage."""
+        """Return the measured GPU usage (0 to 1), an error text, or None if nothing is measured."""
         kind, id_ = kind_of(change.type), self.ids.get(change.urn)
         if kind is None or not id_:
             return None
@@ -133,6 +133,7 @@ class UsageMonitor:
             return _format_error(error)
 
     def _get_consumers(self, retry: Retry) -> Sequence[Consumer] | str:
+        # Lens is asked once: its list has the workloads of all clusters.
         if self._consumers is None:
             try:
                 self._consumers = _ask_consumers(get_client(self.settings), retry)
@@ -142,7 +143,7 @@ class UsageMonitor:
 
 
 def _ask_consumers(client: LensClient, retry: Retry) -> Sequence[Consumer] | str:
-    """Return the workloads that Lens shows, or why its empty list proves nothing.
+    """Return the workloads in Lens, or the reason why an empty list proves nothing.
 
     A Lens that has just started, or that watches nothing, has no workloads either.
     """
@@ -163,6 +164,7 @@ def add_usage(plan: Plan, monitoring: UsageMonitor) -> Plan:
         else change
         for change in plan.changes
     ]
+    # Lens does not say where a workload runs, so its use belongs to no single change.
     notices = (Notice(kind=NoticeKind.USE, text=user) for user in usage.shared)
     return plan.model_copy(
         update={
@@ -195,7 +197,7 @@ def _join_names(names: Sequence[str]) -> str:
 
 
 def _describe_jobs(name: str, removed_nodes: RemovedNodes) -> Iterator[str]:
-    """Yield the jobs that the scheduler reports on the removed nodes."""
+    """Yield a line for each removed node with jobs."""
     for node in removed_nodes.busy:
         jobs = ", ".join(job.id for job in node.jobs[:_MAX_NAMES_LISTED])
         more = len(node.jobs) - _MAX_NAMES_LISTED
@@ -205,6 +207,7 @@ def _describe_jobs(name: str, removed_nodes: RemovedNodes) -> Iterator[str]:
 
 def is_capacity_removed(change: ResourceChange) -> bool:
     """Return True if the change removes or stops GPUs, permanently or for a repair."""
+    # An unknown number of GPUs (None) counts as removed.
     if change.action in (PlanAction.REPLACE, PlanAction.DELETE):
         return change.gpus_removed != 0
     if change.action is not PlanAction.UPDATE:
@@ -213,7 +216,7 @@ def is_capacity_removed(change: ResourceChange) -> bool:
 
 
 def _has_stopping_gpus(change: ResourceChange) -> bool:
-    """Return True if the change stops GPUs that run now."""
+    """Return True if the change stops running GPUs."""
     return _count_stopped(change.after) > _count_stopped(change.before)
 
 
@@ -224,7 +227,7 @@ def _count_stopped(usage: ResourceUsage | None) -> float:
 
 
 def _is_using(consumer: Consumer, limit: float) -> bool:
-    """Return True if the workload uses its GPUs; unknown usage counts as use."""
+    """Return True if the workload uses GPUs. Unknown usage counts as use."""
     use = consumer.stat.gpu_utilization
     return use is None or use < 0 or use > limit
 

@@ -20,7 +20,7 @@ CODE_HOSTS: Final[tuple[CodeHostName, ...]] = ("github", "gitlab")
 
 @dataclass(frozen=True, slots=True)
 class ReviewFlags:
-    """The place of a review as the flags of a command name it.
+    """The pull request of a review as the flags of a command name it.
 
     None leaves a value to the CI's variables.
     """
@@ -69,10 +69,9 @@ class CodeHost(Protocol):
         """Add one label to the pull request and remove others. A missing label is no error."""
 
     def fetch_reviewed_plan(self, commit: str, file_name: str) -> bytes:
-        """Return the plan file that the pull request's last commit was reviewed with.
+        """Return the reviewed plan file of the pull request's last commit.
 
-        Without a number of a pull request, the pull request is the one that brought `commit` to its
-        branch.
+        Without the number of a pull request, it is the one that brought `commit` to its branch.
         """
 
 
@@ -90,7 +89,7 @@ PULL_REQUEST_REF: Final = re.compile(r"refs/pull/(\d+)/")
 
 
 @dataclass(frozen=True, slots=True)
-class ReviewPlace:
+class ReviewTarget:
     """The pull request that a plan is reviewed in.
 
     Attributes:
@@ -109,10 +108,10 @@ class ReviewPlace:
     run_url: str = ""
 
 
-def find_review_place(flags: ReviewFlags, environ: Mapping[str, str]) -> ReviewPlace:
-    """Return the place of this job's review.
+def find_review_target(flags: ReviewFlags, environ: Mapping[str, str]) -> ReviewTarget:
+    """Return the pull request of this job's review, from flags, or else from the CI's variables.
 
-    Raises GpuformError that names the flag that is missing.
+    Raises GpuformError with the name of the missing flag.
     """
     code_host = flags.code_host or _detect_code_host(environ)
     if code_host is None:
@@ -130,7 +129,7 @@ def find_review_place(flags: ReviewFlags, environ: Mapping[str, str]) -> ReviewP
         raise GpuformError(
             "it is not known which repository this is", hint="say it: --repository OWNER/NAME"
         )
-    return ReviewPlace(
+    return ReviewTarget(
         code_host=code_host,
         api_url=(flags.url or detected.api_url).rstrip("/"),
         repository=repository.strip("/"),
@@ -141,9 +140,13 @@ def find_review_place(flags: ReviewFlags, environ: Mapping[str, str]) -> ReviewP
 
 
 def read_token(code_host: CodeHostName, environ: Mapping[str, str]) -> SecretStr:
-    """Return the code host's token from the environment. Raises MissingCredentials."""
+    """Return the code host's token from the environment.
+
+    Raises MissingCredentials without a token, and GpuformError for one with invalid characters.
+    """
     for variable in TOKEN_VARIABLES[code_host]:
         if token := environ.get(variable, "").strip():
+            # An HTTP header cannot carry other characters.
             if not re.fullmatch(r"[!-~]+", token):
                 raise GpuformError(f"{variable} is no token: it has characters that no token has")
             return SecretStr(token)
@@ -160,18 +163,19 @@ def _detect_code_host(environ: Mapping[str, str]) -> CodeHostName | None:
     return "gitlab" if environ.get("GITLAB_CI") else None
 
 
-def _read_github_variables(environ: Mapping[str, str]) -> ReviewPlace:
+def _read_github_variables(environ: Mapping[str, str]) -> ReviewTarget:
     trigger, repository = _read_github_event(environ), environ.get("GITHUB_REPOSITORY", "")
     pull_request = trigger.get("pull_request")
     head_commit = (
         pull_request.get("head", {}).get("sha") if isinstance(pull_request, dict) else None
     )
+    # A merge queue has no event of a pull request: the name of its branch has the number.
     ref = environ.get("GITHUB_REF", "")
     matched_ref = PULL_REQUEST_REF.match(ref) or MERGE_QUEUE_REF.fullmatch(ref)
     number = pull_request.get("number") if isinstance(pull_request, dict) else None
     run_id = environ.get("GITHUB_RUN_ID", "")
     server = environ.get("GITHUB_SERVER_URL") or "https://github.com"
-    return ReviewPlace(
+    return ReviewTarget(
         code_host="github",
         api_url=environ.get("GITHUB_API_URL") or "https://api.github.com",
         repository=repository,
@@ -186,7 +190,7 @@ def _read_github_variables(environ: Mapping[str, str]) -> ReviewPlace:
 
 
 def _read_github_event(environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return the event that started a GitHub workflow, or {} if its file cannot be read."""
+    """Return the event of the GitHub workflow, or {} without a readable file."""
     try:
         event = json.loads(Path(environ.get("GITHUB_EVENT_PATH", "")).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -194,9 +198,9 @@ def _read_github_event(environ: Mapping[str, str]) -> dict[str, Any]:
     return event if isinstance(event, dict) else {}
 
 
-def _read_gitlab_variables(environ: Mapping[str, str]) -> ReviewPlace:
+def _read_gitlab_variables(environ: Mapping[str, str]) -> ReviewTarget:
     number = environ.get("CI_MERGE_REQUEST_IID", "")
-    return ReviewPlace(
+    return ReviewTarget(
         code_host="gitlab",
         api_url=environ.get("CI_API_V4_URL") or "https://gitlab.com/api/v4",
         # A merge request from a fork runs in the fork, and is the other project's.

@@ -38,7 +38,7 @@ class GraphNode:
 
     @property
     def platform(self) -> str:
-        """Return the name of the outermost box that holds the node."""
+        """Return the name of the outermost box around the node."""
         if self.type == short_type(MODULE_TYPE):
             return "modules"
         platform, separator, _ = self.type.partition(":")
@@ -54,13 +54,13 @@ class GraphNode:
 
 
 def build_state_nodes(entries: Iterable[ResourceState]) -> list[GraphNode]:
-    """Build the nodes of a state, without replaced objects that wait for deletion."""
+    """Build the nodes of a state. Replaced objects before their deletion are left out."""
     live = [entry for entry in entries if _is_shown(entry)]
     return _connect_nodes([_build_entry_node(entry) for entry in live], _map_fabrics(live))
 
 
 def build_plan_nodes(plan: Plan, entries: Iterable[ResourceState] = ()) -> list[GraphNode]:
-    """Build the nodes of a plan with their actions, and those of the rest of the state."""
+    """Build the nodes of a plan with the planned actions, and the nodes of unchanged resources."""
     live = {e.urn: e for e in entries if _is_shown(e)}
     nodes: dict[str, GraphNode] = {}
     for change in plan.changes:
@@ -109,7 +109,7 @@ def _build_entry_node(entry: ResourceState) -> GraphNode:
 
 
 def _build_change_node(change: ResourceChange, entry: ResourceState | None) -> GraphNode:
-    """Build a node as the plan leaves it; deleted and unchanged resources as they were."""
+    """Build a node with planned values; for a deleted or unchanged resource with current ones."""
     if entry is not None and change.action in (PlanAction.DELETE, PlanAction.SAME):
         return replace(_build_entry_node(entry), action=change.action)
     values = {
@@ -136,7 +136,7 @@ def _build_change_node(change: ResourceChange, entry: ResourceState | None) -> G
 
 
 def _get_values(entry: ResourceState) -> dict[str, Any]:
-    """Return the outputs of an entry, with declared inputs where it never became ready."""
+    """Return the outputs of an entry, with declared inputs in place of missing outputs."""
     return {**_get_public_values(entry.inputs), **_get_public_values(entry.outputs)}
 
 
@@ -145,7 +145,8 @@ def _get_location(values: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _get_public_values(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the properties as plain values, without those that are secret."""
+    """Return the properties as plain values, without secrets."""
+    # The SDK stores the code of a dynamic resource under this key.
     plain = shown({key: value for key, value in properties.items() if key != "__provider"})
     return {key: value for key, value in plain.items() if value != MASK}
 
@@ -166,7 +167,7 @@ _FABRIC: Final = "cluster_fabric_name"
 
 
 def _map_fabrics(entries: Iterable[ResourceState]) -> dict[str, str]:
-    """Return the fabric that each resource names, by URN."""
+    """Return the declared fabric of each resource, by URN."""
     fabric_names = (
         (entry.urn, _find_text(_get_public_values(entry.inputs), _FABRIC)) for entry in entries
     )
@@ -174,8 +175,12 @@ def _map_fabrics(entries: Iterable[ResourceState]) -> dict[str, str]:
 
 
 def _connect_nodes(nodes: list[GraphNode], fabrics: Mapping[str, str]) -> list[GraphNode]:
-    """Return the nodes with their parents, and with nodes for the fabrics they name."""
+    """Return the nodes with parents, and with a node for each named fabric.
+
+    Dependencies on nodes that are not drawn are removed.
+    """
     by_key = {node.key: node for node in nodes}
+    # A fabric that is a resource of the stack is drawn as this resource.
     fabric_keys = {
         (node.platform, fabrics[node.key]): node.key
         for node in nodes
@@ -200,7 +205,7 @@ def _connect_nodes(nodes: list[GraphNode], fabrics: Mapping[str, str]) -> list[G
 
 
 def _find_cluster(node: GraphNode, by_key: Mapping[str, GraphNode]) -> str:
-    """Return the one cluster of its platform that a cluster part depends on, or ''."""
+    """Return the cluster behind a cluster part, or "" for several clusters or none."""
     if node.kind not in _CLUSTER_PARTS:
         return ""
     clusters = [
