@@ -125,7 +125,8 @@ def _find_unbounded_gpus(
     """Yield a gap if GPUs in `gpus` but not in `use_by_gpu` may be used `max_percent` or more.
 
     Only a list of the documented length is known to be the top of a ranking, whose lowest use
-    bounds the GPUs left out. A list of another length bounds nothing.
+    bounds the GPUs left out. A list of another length bounds nothing. `use_by_gpu` has at least one
+    GPU.
     """
     hidden_gpus = sorted(
         f"{node} {device}" for node, device in gpus if (node, device) not in use_by_gpu

@@ -113,7 +113,8 @@ class NodePoolOperations:
         `wait_until_ready` creates the other nodes.
 
         Raises:
-            NameTaken: somebody else has a node or a fabric of the name.
+            NameTaken: somebody else has a node or a fabric of the name, or another pool of this
+                program is being created with the prefix.
             UnknownOutcome: nobody knows whether nodes were created.
             GpuformError: no node was created.
         """
@@ -205,7 +206,7 @@ class NodePoolOperations:
         inputs: NodePoolInputs,
         changes: Sequence[FieldChange],  # noqa: ARG002 - the nodes say what is to be done
     ) -> None:
-        """Refuse impossible changes before anything is sent, and drain the nodes to remove.
+        """Refuse impossible changes before anything is sent; drain nodes to remove, stop or move.
 
         Does nothing if all nodes are gone. Records whether a stop is for idleness.
         `wait_until_ready` sends the requests.

@@ -214,7 +214,8 @@ class SlurmTester:
     ) -> dict[str, "_JobState"]:
         """Wait until queue or outputs show all jobs, and return the states of the jobs.
 
-        The wait ends with the propagation time; jobs may then be missing from the result.
+        The wait ends with the propagation time: jobs not shown until then are not `is_sent` in the
+        result, which has all names.
 
         Raises:
             NotReady: the deadline of the run has passed.
@@ -253,7 +254,7 @@ class SlurmTester:
         """Cancel the jobs of a run, and delete the run's record.
 
         First waits until the queue shows all jobs, or until the propagation time is over. Does
-        nothing if the record is of another run.
+        nothing if the record is missing or of another run.
 
         Raises:
             NotReady: the deadline has passed.

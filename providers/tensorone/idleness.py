@@ -69,7 +69,9 @@ def describe_idle_stop(idleness: Idleness, now: float) -> str:
 def find_idle_stop_reason(
     cluster: wire.Cluster, stops: IdleStops, outputs: Mapping[str, Any]
 ) -> str | None:
-    """Return the reason of a stop by `gpuform expire`, or None for any other stop.
+    """Return the reason of a stop by `gpuform expire`; None for any other stop, or no stop.
+
+    A recorded stop counts if the status changed about then, or at an unknown time.
 
     Args:
         cluster: the cluster as the platform reports it.

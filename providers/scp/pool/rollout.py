@@ -308,7 +308,11 @@ class Rollout:
 
 
 def describe_rollout(declared: Mapping[str, Any], plan: PoolPlan, node_count: int) -> str:
-    """Return the course of a rollout as text for plans; empty without a rollout."""
+    """Return the course of a rollout as text for plans.
+
+    Empty without a declared `rollout`, or if the plan replaces no node. `node_count` is the number
+    of existing nodes.
+    """
     if declared.get("rollout") is None or not plan.replace:
         return ""
     rollout = RolloutInputs.model_validate(declared["rollout"])
