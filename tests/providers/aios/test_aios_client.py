@@ -124,11 +124,11 @@ def test_a_missing_record_raises_not_found() -> None:
 
 def test_a_missing_address_is_named_in_the_error() -> None:
     client = get_client(Settings(environ={"AIOS_PARSER_URL": "http://parser.test"}))
-    with pytest.raises(MissingCredentials, match="set AIOS_REGISTRY_URL") as caught:
+    with pytest.raises(MissingCredentials, match="Set AIOS_REGISTRY_URL") as caught:
         client.get_cluster("west")
     assert "aios:registryUrl" in str(caught.value)
     client = get_client(Settings(environ={"AIOS_REGISTRY_URL": "http://registry.test"}))
-    with pytest.raises(MissingCredentials, match="set AIOS_PARSER_URL"):
+    with pytest.raises(MissingCredentials, match="Set AIOS_PARSER_URL"):
         client.create_by_parser({})
 
 
