@@ -33,24 +33,24 @@ class Cluster:
         return {**self.inputs, "num_gpus": num_gpus, "drain": drain, **PROGRAM}
 
     def update(self, news: Properties, **fields: Any) -> Properties:
-        with self.emulator.serving(**fields):
+        with self.emulator.use_context_of(**fields):
             outs = self.lifecycle.update(self.id, {**self.outs, **PROGRAM}, news).outs
         self.outs = dict(outs)
         return self.outs
 
     def leaving(self, news: Properties) -> dict[str, tuple[str, list[str]]] | None:
-        with self.emulator.serving(preview=True):
+        with self.emulator.use_context_of(preview=True):
             found = self.lifecycle.predict_removed_nodes(self.id, {**self.outs, **PROGRAM}, news)
         if found is None:
             return None
         return {node.name: (node.because, [job.id for job in node.jobs]) for node in found.nodes}
 
     def refresh(self, **fields: Any) -> None:
-        with self.emulator.serving(**fields):
+        with self.emulator.use_context_of(**fields):
             self.outs = dict(self.lifecycle.read(self.id, self.outs).outs)
 
     def plan(self, news: Properties) -> list[str]:
-        with self.emulator.serving():
+        with self.emulator.use_context_of():
             found = self.lifecycle.list_changes({**self.outs, **PROGRAM}, news, self.id)
         return [change.path for change in found]
 
@@ -76,7 +76,7 @@ class Cluster:
 
     @property
     def _shown(self) -> Any:
-        return self.emulator.platform("GET", f"/clusters/{self.id}")
+        return self.emulator.send_as_somebody_else("GET", f"/clusters/{self.id}")
 
     @property
     def workers(self) -> list[str]:
@@ -102,12 +102,12 @@ class Cluster:
 
     @property
     def is_there(self) -> bool:
-        clusters = self.emulator.platform("GET", "/clusters")["clusters"]
+        clusters = self.emulator.send_as_somebody_else("GET", "/clusters")["clusters"]
         return self.id in [each["cluster_id"] for each in clusters]
 
     @property
     def puts(self) -> list[Any]:
-        return [each["body"] for each in self.emulator.requests("PUT")]
+        return [each["body"] for each in self.emulator.list_requests("PUT")]
 
     @property
     def record(self) -> Any:
@@ -121,7 +121,7 @@ class Cluster:
 def create_cluster(emulator: Any, declared: Properties) -> Cluster:
     """One of four workers, Ready."""
     lifecycle = ClusterLifecycle()
-    with emulator.serving():
+    with emulator.use_context_of():
         inputs = lifecycle.check({}, {**declared, "num_gpus": 32.0}).inputs
         created = lifecycle.create({**inputs, **PROGRAM})
     return Cluster(emulator, created.id, dict(inputs), dict(created.outs))

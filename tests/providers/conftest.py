@@ -1,4 +1,4 @@
-"""Providers against the emulator in this process, or against a clock and a platform of our own."""
+"""Fixtures of providers' tests: an emulator in this process, or a fake clock and platform."""
 
 import threading
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ URL = "http://emulator.test"
 
 
 class FakeClock:
-    """Time that sleeping moves; it remembers the pauses."""
+    """A clock that only sleeping advances; it records the pauses."""
 
     is_platforms = True
 
@@ -41,8 +41,8 @@ class FakeClock:
 
 
 @dataclass
-class Told:
-    """What a call told its engine."""
+class ReportedMessages:
+    """Messages that a call reported to its engine."""
 
     progress: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -55,8 +55,8 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def told() -> Told:
-    return Told()
+def reported() -> ReportedMessages:
+    return ReportedMessages()
 
 
 @pytest.fixture
@@ -65,44 +65,46 @@ def intents(tmp_path: Path) -> Intents:
 
 
 @pytest.fixture
-def call(clock: FakeClock, told: Told, intents: Intents) -> ProviderContext:
-    """A call of an engine, on a clock that costs no time."""
+def call(clock: FakeClock, reported: ReportedMessages, intents: Intents) -> ProviderContext:
+    """Return a call of an engine, on a clock that costs no time."""
     return ProviderContext(
         urn="urn:pulumi:dev::project::type::train",
         clock=clock,
         intents=intents,
-        on_progress=told.progress.append,
-        on_warning=told.warnings.append,
-        on_skipped_check=told.unchecked.append,
+        on_progress=reported.progress.append,
+        on_warning=reported.warnings.append,
+        on_skipped_check=reported.unchecked.append,
     )
 
 
 @dataclass
 class Emulator:
-    """The emulator's controls."""
+    """Control the emulator."""
 
     http: httpx.Client
     intents: Intents
-    told: Told
+    reported: ReportedMessages
 
-    def fault(self, method: str, path: str, **rule: Any) -> None:
+    def add_fault(self, method: str, path: str, **rule: Any) -> None:
         rule = {"method": method, "path": path, **rule}
         self.http.post("/_emulator/faults", json=rule).raise_for_status()
 
     def clear_faults(self) -> None:
         self.http.delete("/_emulator/faults").raise_for_status()
 
-    def requests(self, method: str | None = None) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.http.get("/_emulator/requests").json()
-        return [each for each in found if method in (None, each["method"])]
+    def list_requests(self, method: str | None = None) -> list[dict[str, Any]]:
+        recorded: list[dict[str, Any]] = self.http.get("/_emulator/requests").json()
+        return [request for request in recorded if method in (None, request["method"])]
 
-    def objects(self, kind: str) -> list[dict[str, Any]]:
-        found: dict[str, dict[str, list[dict[str, Any]]]]
-        found = self.http.get("/_emulator/objects").json()
-        return found["together"][kind]
+    def list_objects(self, kind: str) -> list[dict[str, Any]]:
+        objects_by_platform: dict[str, dict[str, list[dict[str, Any]]]]
+        objects_by_platform = self.http.get("/_emulator/objects").json()
+        return objects_by_platform["together"][kind]
 
-    def platform(self, method: str, path: str, body: Any = None, key: str = ADMIN_KEY) -> Any:
-        """What somebody else does, past gpuform."""
+    def send_as_somebody_else(
+        self, method: str, path: str, body: Any = None, key: str = ADMIN_KEY
+    ) -> Any:
+        """Send a request as somebody else, without gpuform."""
         headers = {"Authorization": f"Bearer {key}"}
         url = f"/together/v1/compute{path}"
         answer = self.http.request(method, url, json=body, headers=headers)
@@ -112,27 +114,27 @@ class Emulator:
     def advance(self, seconds: float) -> None:
         self.http.post("/_emulator/clock", json={"advance": seconds}).raise_for_status()
 
-    def call(self, name: str = "train", **fields: Any) -> ProviderContext:
-        """A call of an engine for the resource `name`."""
+    def create_context(self, name: str = "train", **fields: Any) -> ProviderContext:
+        """Return a call of an engine for the resource `name`."""
         return ProviderContext(
             urn=f"urn:pulumi:dev::project::type::{name}",
             clock=EmulatorClock(URL),
             intents=self.intents,
-            on_progress=self.told.progress.append,
-            on_warning=self.told.warnings.append,
-            on_skipped_check=self.told.unchecked.append,
+            on_progress=self.reported.progress.append,
+            on_warning=self.reported.warnings.append,
+            on_skipped_check=self.reported.unchecked.append,
             **fields,
         )
 
-    def serving(self, name: str = "train", **fields: Any) -> Any:
-        return use_context(self.call(name, **fields))
+    def use_context_of(self, name: str = "train", **fields: Any) -> Any:
+        return use_context(self.create_context(name, **fields))
 
 
 @pytest.fixture
 def emulator(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, intents: Intents, told: Told
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, intents: Intents, reported: ReportedMessages
 ) -> Iterator[Emulator]:
-    """An emulator in this process, with the environment and directory of a project that uses it."""
+    """Start an emulator in this process, in the environment and folder of a project using it."""
     store = Store(None, seed="tests")
     app = create_app(store, VirtualClock(store, start=1_800_000_000.0))
     transport = create_wsgi_transport(app)
@@ -144,7 +146,7 @@ def emulator(
         mount_transport(URL, transport),
         httpx.Client(base_url=URL, transport=transport) as http,
     ):
-        yield Emulator(http, intents, told)
+        yield Emulator(http, intents, reported)
     store.close()
 
 
@@ -179,8 +181,8 @@ def lifecycle() -> ClusterLifecycle:
 def ready(
     lifecycle: ClusterLifecycle, emulator: Any, cluster_inputs: dict[str, Any]
 ) -> tuple[str, dict[str, Any], dict[str, Any]]:
-    """A cluster that is Ready: its id, its outputs and its checked inputs."""
-    with emulator.serving():
+    """Create a cluster that is Ready, and return its id, outputs and checked inputs."""
+    with emulator.use_context_of():
         inputs = {**lifecycle.check({}, cluster_inputs).inputs, "__provider": "pickled"}
         created = lifecycle.create(inputs)
     return created.id, {**created.outs, "__provider": "pickled"}, inputs

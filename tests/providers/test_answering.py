@@ -1,4 +1,4 @@
-"""Questions to somebody who may never answer: an interrupted run still ends in time."""
+"""Test questions that may never be answered: an interrupted run still ends in time."""
 
 import threading
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ ASKED_BY: ContextVar[str] = ContextVar("asked_by", default="nobody")
 
 
 class TickingTime:
-    """A clock that is a second later at each look."""
+    """A clock that advances a second at each reading."""
 
     def __init__(self) -> None:
         self.looks = 0
@@ -34,7 +34,7 @@ def time(monkeypatch: pytest.MonkeyPatch) -> TickingTime:
 
 @pytest.fixture
 def never(call: ProviderContext) -> Iterator[threading.Event]:
-    """An event that a question waits for, and that comes when the test is over."""
+    """Return an event that a question waits for, and that is set when the test ends."""
     event = threading.Event()
     yield event
     event.set()
@@ -50,7 +50,7 @@ def test_an_answer_is_returned_and_an_error_raised(call: ProviderContext) -> Non
         call_interruptibly(call, refuse)
 
 
-def test_a_question_knows_who_asks_and_keeps_no_process_alive(call: ProviderContext) -> None:
+def test_a_question_runs_in_the_callers_context_in_a_daemon_thread(call: ProviderContext) -> None:
     token = ASKED_BY.set("a drain")
     try:
         question = call_interruptibly(
@@ -62,19 +62,19 @@ def test_a_question_knows_who_asks_and_keeps_no_process_alive(call: ProviderCont
     assert question.thread.daemon
 
 
-@pytest.mark.parametrize(("patience", "looks"), [(3.0, 4), (0.0, 2), (None, 2)])
-def test_after_an_interruption_an_answer_has_so_many_more_seconds(
+@pytest.mark.parametrize(("grace_period", "checks"), [(3.0, 4), (0.0, 2), (None, 2)])
+def test_after_an_interruption_an_answer_is_awaited_for_the_grace_period(
     call: ProviderContext,
     time: TickingTime,
     never: threading.Event,
-    patience: float | None,
-    looks: int,
+    grace_period: float | None,
+    checks: int,
 ) -> None:
-    """The first look begins the time; by default it is one second."""
+    """The first check starts the period, which is one second by default."""
     call.cancelled.set()
     with pytest.raises(Cancelled, match=r"^interrupted: no answer in time$"):
-        call_interruptibly(call, never.wait, grace_s=patience)
-    assert time.looks == looks
+        call_interruptibly(call, never.wait, grace_s=grace_period)
+    assert time.looks == checks
 
 
 def test_an_answer_after_the_interruption_still_counts(call: ProviderContext) -> None:

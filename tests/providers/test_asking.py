@@ -1,4 +1,4 @@
-"""Whom a run asks for jobs: on the emulator nobody real, in a proposal nobody new."""
+"""Test which schedulers a run contacts: no real one on the emulator, no new one in a proposal."""
 
 import json
 from pathlib import Path
@@ -19,17 +19,19 @@ WAYS = [SlurmInputs(via="ssh", host="login"), SlurmInputs(via="local")]
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def clear_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("GPUFORM_CLOCK", "GPUFORM_SCHEDULERS", "GPUFORM_ALLOW"):
         monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture
-def emulated(monkeypatch: pytest.MonkeyPatch) -> None:
+def use_emulator(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPUFORM_CLOCK", EMULATOR)
 
 
-def kubeconfig(folder: Path, server: str, user: dict[str, Any] | None = None) -> KubernetesInputs:
+def write_kubeconfig(
+    folder: Path, server: str, user: dict[str, Any] | None = None
+) -> KubernetesInputs:
     path = folder / "config"
     document = {
         "current-context": "x",
@@ -41,71 +43,77 @@ def kubeconfig(folder: Path, server: str, user: dict[str, Any] | None = None) ->
     return KubernetesInputs(kubeconfig=str(path))
 
 
-@pytest.mark.usefixtures("emulated")
-def test_no_real_scheduler_is_asked_on_the_emulator(tmp_path: Path) -> None:
-    """Its nodes may have the names of the emulated ones, and would be drained."""
+@pytest.mark.usefixtures("use_emulator")
+def test_no_real_scheduler_is_contacted_on_the_emulator(tmp_path: Path) -> None:
+    """Real nodes with the names of emulated ones would be drained."""
     for declared in WAYS:
         with pytest.raises(NotAllowed, match=f"Slurm by {declared.via} is not asked"):
             create_command_runner(declared)
     with pytest.raises(NotAllowed, match="this run is on the emulator, and the scheduler is not"):
-        load_declared_kubeconfig(kubeconfig(tmp_path, "https://10.0.0.1:6443"))
+        load_declared_kubeconfig(write_kubeconfig(tmp_path, "https://10.0.0.1:6443"))
 
 
-@pytest.mark.usefixtures("emulated")
-def test_an_emulated_one_is_asked(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("use_emulator")
+def test_an_emulated_scheduler_is_contacted(tmp_path: Path) -> None:
     for server in (f"{EMULATOR}/kubernetes/1", "https://127.0.0.1:18099"):
-        assert server in load_declared_kubeconfig(kubeconfig(tmp_path, server))
+        assert server in load_declared_kubeconfig(write_kubeconfig(tmp_path, server))
 
 
-@pytest.mark.usefixtures("emulated")
-def test_a_person_may_allow_a_real_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GPUFORM_ALLOW", "real-schedulers")
-    assert load_declared_kubeconfig(kubeconfig(tmp_path, "https://10.0.0.1:6443"))
-    assert all(create_command_runner(each) for each in WAYS)
-
-
-def test_on_real_platforms_all_are_asked(tmp_path: Path) -> None:
-    assert load_declared_kubeconfig(kubeconfig(tmp_path, "https://10.0.0.1:6443"))
-    assert all(create_command_runner(each) for each in WAYS)
-
-
-def test_a_proposal_asks_those_that_the_stack_names(
+@pytest.mark.usefixtures("use_emulator")
+def test_a_real_scheduler_is_contacted_with_permission(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known = kubeconfig(tmp_path, "https://10.0.0.1:6443")
-    inputs = [{"drain": {"kubernetes": known.model_dump(), "slurm": {"via": "local"}}}]
+    monkeypatch.setenv("GPUFORM_ALLOW", "real-schedulers")
+    assert load_declared_kubeconfig(write_kubeconfig(tmp_path, "https://10.0.0.1:6443"))
+    assert all(create_command_runner(way) for way in WAYS)
+
+
+def test_every_scheduler_is_contacted_on_real_platforms(tmp_path: Path) -> None:
+    assert load_declared_kubeconfig(write_kubeconfig(tmp_path, "https://10.0.0.1:6443"))
+    assert all(create_command_runner(way) for way in WAYS)
+
+
+def test_a_proposal_contacts_only_schedulers_of_the_stack(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declared_file = write_kubeconfig(tmp_path, "https://10.0.0.1:6443")
+    inputs = [{"drain": {"kubernetes": declared_file.model_dump(), "slurm": {"via": "local"}}}]
     monkeypatch.setenv("GPUFORM_SCHEDULERS", json.dumps(find_schedulers(inputs)))
-    text = load_declared_kubeconfig(known)
+    declared_kubeconfig = load_declared_kubeconfig(declared_file)
     assert create_command_runner(SlurmInputs(via="local"))
-    assert create_command_runner(SlurmInputs(), kubeconfig=text)
+    assert create_command_runner(SlurmInputs(), kubeconfig=declared_kubeconfig)
     others = [SlurmInputs(via="ssh", host="login"), SlurmInputs(via="local", sudo=True)]
     for declared in others:
         with pytest.raises(GpuformError, match="no resource yet that names this scheduler"):
             create_command_runner(declared)
     with pytest.raises(GpuformError, match="no resource yet that names"):
-        create_command_runner(SlurmInputs(pod_selector="app=theirs"), kubeconfig=text)
+        create_command_runner(
+            SlurmInputs(pod_selector="app=theirs"), kubeconfig=declared_kubeconfig
+        )
     with pytest.raises(GpuformError, match="no resource yet that names"):
-        load_declared_kubeconfig(known.model_copy(update={"context": "x"}))
+        load_declared_kubeconfig(declared_file.model_copy(update={"context": "x"}))
 
 
-def test_files_that_it_names_are_not_read_before(
+def test_files_named_by_a_proposal_are_not_read_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether one is there is nothing to tell."""
+    """The error must not reveal whether the file exists."""
     monkeypatch.setenv("GPUFORM_SCHEDULERS", "{}")
-    declared = kubeconfig(tmp_path, "https://10.0.0.1", {"tokenFile": str(tmp_path / "missing")})
+    declared = write_kubeconfig(
+        tmp_path, "https://10.0.0.1", {"tokenFile": str(tmp_path / "missing")}
+    )
     with pytest.raises(GpuformError, match="is not asked"):
         load_declared_kubeconfig(declared)
 
 
-@pytest.mark.usefixtures("emulated")
-def test_the_contexts_of_a_real_kubeconfig_are_not_told_on_the_emulator(tmp_path: Path) -> None:
-    """A case of `gpuform test`, which may come with a pull request, would print them."""
-    declared = kubeconfig(tmp_path, "https://10.0.0.1:6443")
-    asked = declared.model_copy(update={"context": "unknown"})
+@pytest.mark.usefixtures("use_emulator")
+def test_the_contexts_of_a_real_kubeconfig_are_not_listed_on_the_emulator(tmp_path: Path) -> None:
+    """A case of `gpuform test` may come with a pull request, and would print them."""
+    declared = write_kubeconfig(tmp_path, "https://10.0.0.1:6443")
+    other_context = declared.model_copy(update={"context": "unknown"})
     with pytest.raises(NotAllowed) as caught:
-        load_declared_kubeconfig(asked)
+        load_declared_kubeconfig(other_context)
     assert "it has x" not in str(caught.value)
-    emulated = kubeconfig(tmp_path, f"{EMULATOR}/kubernetes/1")
+    use_emulator = write_kubeconfig(tmp_path, f"{EMULATOR}/kubernetes/1")
     with pytest.raises(GpuformError, match="has no context unknown; it has x"):
-        load_declared_kubeconfig(emulated.model_copy(update={"context": "unknown"}))
+        load_declared_kubeconfig(use_emulator.model_copy(update={"context": "unknown"}))

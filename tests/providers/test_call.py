@@ -1,3 +1,5 @@
+"""Test the context of a provider call: its clock, deadline, cancellation and messages."""
+
 import logging
 import threading
 from contextlib import nullcontext
@@ -31,12 +33,12 @@ def test_the_call_of_an_engine_is_the_current_one_inside_the_block(call: Provide
 
 
 def test_a_thread_has_its_own_call(call: ProviderContext) -> None:
-    found: list[ProviderContext] = []
+    result: list[ProviderContext] = []
     with use_context(call):
-        thread = threading.Thread(target=lambda: found.append(get_current_context()))
+        thread = threading.Thread(target=lambda: result.append(get_current_context()))
         thread.start()
         thread.join()
-    assert found[0] is not call
+    assert result[0] is not call
 
 
 def test_under_the_stock_host_a_call_has_defaults(
@@ -54,19 +56,19 @@ def test_under_the_stock_host_a_call_has_defaults(
     assert caplog.messages == ["careful", "going on"]
 
 
-def test_nobody_hears_what_a_call_hides(caplog: pytest.LogCaptureFixture) -> None:
-    told: list[str] = []
+def test_hidden_messages_are_not_reported(caplog: pytest.LogCaptureFixture) -> None:
+    messages: list[str] = []
     call = ProviderContext(
-        on_progress=told.append, on_warning=told.append, on_skipped_check=told.append
+        on_progress=messages.append, on_warning=messages.append, on_skipped_check=messages.append
     )
     call.add_secrets([None, 8, "4711-0815", {"key": ['q"7-zebra', "short"]}])
     for tell in (call.on_progress, call.on_warning, call.on_skipped_check):
         tell('is it {"key": "q\\"7-zebra"} or 4711-081?')
-    assert told == ['is it {"key": "[secret]"} or [secret]?'] * 3
+    assert messages == ['is it {"key": "[secret]"} or [secret]?'] * 3
     assert "4711" not in repr(call)
 
 
-def test_the_engine_timeout_goes_before_the_default(call: ProviderContext) -> None:
+def test_the_engine_timeout_overrides_the_default(call: ProviderContext) -> None:
     call.start_deadline(60)
     assert call.compute_remaining_seconds() == 60
     call.timeout = 5
@@ -118,7 +120,7 @@ def test_the_emulator_clock_moves_by_sleeping_and_follows_others() -> None:
         other.close()
 
 
-def test_a_missing_emulator_is_said(free_port: int) -> None:
+def test_an_unreachable_emulator_is_an_error(free_port: int) -> None:
     clock = EmulatorClock(f"http://127.0.0.1:{free_port}")
     with pytest.raises(Unreachable, match="GPUFORM_CLOCK"):
         clock.now()
@@ -126,12 +128,12 @@ def test_a_missing_emulator_is_said(free_port: int) -> None:
 
 
 @pytest.mark.parametrize(("broken", "is_reached"), [(2, True), (3, False)])
-def test_a_broken_connection_to_the_emulator_is_tried_again(broken: int, is_reached: bool) -> None:
-    asked: list[bytes] = []
+def test_a_broken_connection_to_the_emulator_is_retried(broken: int, is_reached: bool) -> None:
+    requests: list[bytes] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
-        asked.append(request.content)
-        if len(asked) <= broken:
+        requests.append(request.content)
+        if len(requests) <= broken:
             raise httpx.ReadError("reset", request=request)
         return httpx.Response(200, json={"now": 30.0})
 
@@ -140,7 +142,7 @@ def test_a_broken_connection_to_the_emulator_is_tried_again(broken: int, is_reac
         with nullcontext() if is_reached else pytest.raises(Unreachable, match="ReadError"):
             assert clock.now() == 30.0
         clock.close()
-    assert len(asked) == 3
+    assert len(requests) == 3
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Attempts in turn while a platform is out of capacity: in rounds, for as long as is declared."""
+"""Test attempts while a platform is out of capacity: in rounds, for the declared time."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,19 +16,19 @@ from gpuform.providers.errors import ApiError, Cancelled, OutOfCapacity
 NAMES = ["A", "B", "C"]
 
 
-def out_of_stock(name: str) -> OutOfCapacity:
+def build_out_of_capacity_error(name: str) -> OutOfCapacity:
     return OutOfCapacity(f"no {name}", method="POST", path="/clusters", status=409)
 
 
-def attempts_with_stock_at(place: int | None, calls: list[str]) -> list[Callable[[], str]]:
-    """Return three attempts that note their calls; only the one at `place` makes something."""
+def build_attempts(position: int | None, calls: list[str]) -> list[Callable[[], str]]:
+    """Return three attempts that record their calls; only the one at `position` succeeds."""
 
     def attempt(at: int) -> Callable[[], str]:
         def make() -> str:
             calls.append(NAMES[at])
-            if at == place:
+            if at == position:
                 return f"made by {NAMES[at]}"
-            raise out_of_stock(NAMES[at])
+            raise build_out_of_capacity_error(NAMES[at])
 
         return make
 
@@ -36,7 +36,7 @@ def attempts_with_stock_at(place: int | None, calls: list[str]) -> list[Callable
 
 
 @pytest.mark.parametrize(
-    ("place", "progress"),
+    ("position", "progress"),
     [
         (0, ["trying A, then B, C"]),
         (1, ["trying A, then B, C", "trying B; out of capacity: A", "took B; out of capacity: A"]),
@@ -51,62 +51,62 @@ def attempts_with_stock_at(place: int | None, calls: list[str]) -> list[Callable
         ),
     ],
 )
-def test_the_first_attempt_with_stock_ends_the_search_and_the_log_names_all(
-    call: ProviderContext, told: Any, place: int, progress: list[str]
+def test_the_first_success_ends_the_search_and_all_attempts_are_reported(
+    call: ProviderContext, reported: Any, position: int, progress: list[str]
 ) -> None:
     calls: list[str] = []
-    made = try_until_capacity(call, attempts_with_stock_at(place, calls), names=NAMES)
-    assert made == f"made by {NAMES[place]}"
-    assert calls == NAMES[: place + 1]
-    assert told.progress == progress
+    created = try_until_capacity(call, build_attempts(position, calls), names=NAMES)
+    assert created == f"made by {NAMES[position]}"
+    assert calls == NAMES[: position + 1]
+    assert reported.progress == progress
 
 
-def test_attempts_without_names_are_tried_in_silence(call: ProviderContext, told: Any) -> None:
-    assert try_until_capacity(call, attempts_with_stock_at(1, [])) == "made by B"
-    assert told.progress == []
+def test_attempts_without_names_are_not_reported(call: ProviderContext, reported: Any) -> None:
+    assert try_until_capacity(call, build_attempts(1, [])) == "made by B"
+    assert reported.progress == []
 
 
-def test_without_patience_one_round_is_made_even_long_before_the_deadline(
-    call: ProviderContext, clock: Any
-) -> None:
+def test_without_a_wait_limit_one_round_is_tried(call: ProviderContext, clock: Any) -> None:
     call.start_deadline(600.0)
     calls: list[str] = []
     with pytest.raises(OutOfCapacity, match="no C"):
-        try_until_capacity(call, attempts_with_stock_at(None, calls))
+        try_until_capacity(call, build_attempts(None, calls))
     assert (calls, clock.pauses) == (NAMES, [])
 
 
-def test_rounds_are_a_minute_apart_until_the_patience_is_over(
-    call: ProviderContext, clock: Any, told: Any
+def test_rounds_are_a_minute_apart_until_the_wait_limit(
+    call: ProviderContext, clock: Any, reported: Any
 ) -> None:
     call.start_deadline(600.0)
     calls: list[str] = []
     with pytest.raises(OutOfCapacity, match="no C"):
-        try_until_capacity(call, attempts_with_stock_at(None, calls), 90.0, NAMES)
+        try_until_capacity(call, build_attempts(None, calls), 90.0, NAMES)
     assert calls == NAMES * 3
     assert clock.pauses == [60.0, 30.0]
-    assert [text for text in told.progress if "trying again for" in text] == [
+    assert [message for message in reported.progress if "trying again for" in message] == [
         "out of capacity: A, B, C; trying again for 1m30s",
         "out of capacity: A, B, C; trying again for 30s",
     ]
-    assert told.progress.count("trying again A, then B, C") == 2
+    assert reported.progress.count("trying again A, then B, C") == 2
 
 
-def test_a_search_without_names_says_only_that_it_waits(call: ProviderContext, told: Any) -> None:
+def test_a_search_without_names_reports_only_its_waits(
+    call: ProviderContext, reported: Any
+) -> None:
     call.start_deadline(600.0)
     with pytest.raises(OutOfCapacity):
-        try_until_capacity(call, attempts_with_stock_at(None, []), 30.0)
-    assert told.progress == ["out of capacity; trying again for 30s"]
+        try_until_capacity(call, build_attempts(None, []), 30.0)
+    assert reported.progress == ["out of capacity; trying again for 30s"]
 
 
 @pytest.mark.parametrize(("deadline", "pauses"), [(20.0, [20.0]), (0.5, [0.5]), (None, [])])
-def test_the_deadline_of_the_call_ends_the_search_before_its_patience(
+def test_the_deadline_ends_the_search_before_its_wait_limit(
     call: ProviderContext, clock: Any, deadline: float | None, pauses: list[float]
 ) -> None:
     if deadline is not None:
         call.start_deadline(deadline)
     with pytest.raises(OutOfCapacity):
-        try_until_capacity(call, attempts_with_stock_at(None, []), 600.0)
+        try_until_capacity(call, build_attempts(None, []), 600.0)
     assert clock.pauses == pauses
 
 
@@ -115,10 +115,10 @@ def test_an_interrupted_search_makes_no_further_attempt(call: ProviderContext) -
 
     def interrupted() -> str:
         call.cancelled.set()
-        raise out_of_stock("A")
+        raise build_out_of_capacity_error("A")
 
     with pytest.raises(Cancelled):
-        try_until_capacity(call, [interrupted, *attempts_with_stock_at(0, calls)])
+        try_until_capacity(call, [interrupted, *build_attempts(0, calls)])
     assert calls == []
 
 
@@ -126,12 +126,12 @@ def test_an_interrupted_search_makes_no_further_attempt(call: ProviderContext) -
     ("search", "seconds"),
     [(None, 0.0), ({}, 0.0), ({"wait_minutes": None}, 0.0), ({"wait_minutes": 2.5}, 150.0)],
 )
-def test_the_patience_of_a_search_is_in_minutes(search: Any, seconds: float) -> None:
+def test_the_wait_limit_of_a_search_is_in_minutes(search: Any, seconds: float) -> None:
     assert parse_wait_seconds(search) == seconds
 
 
 @pytest.mark.parametrize("is_searched", [True, False])
-def test_the_error_says_what_is_missing_and_keeps_what_the_platform_answered(
+def test_the_error_names_the_missing_capacity_and_keeps_the_platforms_answer(
     is_searched: bool,
 ) -> None:
     answer = ApiError(

@@ -1,3 +1,5 @@
+"""Test the catalogue of platforms, kinds and capabilities, and the cost of importing them."""
+
 import importlib
 import inspect
 import pkgutil
@@ -19,7 +21,7 @@ def test_every_entry_can_be_imported() -> None:
         assert issubclass(catalog.load_resource_class(platform, kind), PlatformResource)
 
 
-def test_the_capability_table() -> None:
+def test_every_platform_has_the_expected_capabilities() -> None:
     assert catalog.render_capability_table().splitlines() == [
         "| kind | together | scp | tensorone | aios | lens |",
         "| --- | --- | --- | --- | --- | --- |",
@@ -36,7 +38,7 @@ def test_the_capability_table() -> None:
 
 
 @pytest.mark.parametrize(
-    ("platform", "kind", "said"),
+    ("platform", "kind", "message"),
     [
         ("together", "HealthGate", "together has no HealthGate: declare it on lens"),
         ("together", "Disk", "together has no Disk, and no other platform has one"),
@@ -50,8 +52,8 @@ def test_the_capability_table() -> None:
         ("toogether", "Cluster", "is not a platform\n  did you mean together?"),
     ],
 )
-def test_a_kind_that_a_platform_lacks(platform: str, kind: str, said: str) -> None:
-    with pytest.raises(UnsupportedKind, match=said):
+def test_an_unknown_kind_is_refused(platform: str, kind: str, message: str) -> None:
+    with pytest.raises(UnsupportedKind, match=message):
         catalog.load_lifecycle_class(platform, kind)
 
 
@@ -64,8 +66,8 @@ def test_the_platform_package_exports_on_use(package: ModuleType) -> None:
         package.Clutser  # noqa: B018 - the access is what is tested
 
 
-def test_a_look_up_is_a_function_whatever_was_imported_before() -> None:
-    """A package's attribute becomes its module of that name, once that is imported."""
+def test_a_lookup_is_a_function_despite_earlier_imports() -> None:
+    """Importing a module replaces the package's attribute of the same name."""
     for platform in platforms().values():
         package = importlib.import_module(platform.package)
         for module in pkgutil.iter_modules(package.__path__, f"{platform.package}."):
@@ -92,5 +94,7 @@ def test_importing_a_resource_costs_no_http_client(module: str) -> None:
         f"import sys, {module}; "
         "print([name for name in ('httpx', 'tenacity', 'flask') if name in sys.modules])"
     )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "[]"
+    finished = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert finished.stdout.strip() == "[]"

@@ -1,4 +1,4 @@
-"""What tests prove of nodes, and for how long: no figure, no proof."""
+"""Test which nodes test jobs certify, and for how long."""
 
 import math
 from typing import Any
@@ -46,18 +46,20 @@ jobs = st.lists(
 
 
 @given(jobs)
-def test_a_node_is_proven_by_a_passed_job_of_each_category_alone(told: list[JobResult]) -> None:
-    verdict = judge_nodes([REDUCE, DCGM], told, MACHINES, AT)
+def test_only_passed_jobs_of_every_category_certify_a_node(job_results: list[JobResult]) -> None:
+    verdict = judge_nodes([REDUCE, DCGM], job_results, MACHINES, AT)
     for proof in verdict.evidence:
-        mine = [job for job in told if proof.node in job.nodes]
+        mine = [job for job in job_results if proof.node in job.nodes]
         assert {job.category for job in mine if job.has_passed} == {REDUCE, DCGM}
-        assert not any(each.node == proof.node for job in told for each in job.reported_failures)
+        assert not any(
+            item.node == proof.node for job in job_results for item in job.reported_failures
+        )
         for job in mine:
             assert job.category is DCGM or (
                 job.measured_value is not None and job.measured_value >= 270
             )
             assert job.category is DCGM or math.isfinite(job.measured_value or math.nan)
-    judged = {each.node for each in (*verdict.evidence, *verdict.failures)} | {*verdict.untested}
+    judged = {item.node for item in (*verdict.evidence, *verdict.failures)} | {*verdict.untested}
     assert judged == {*NODES}
     assert bool(verdict.problem) == (len(verdict.evidence) < len(NODES))
 
@@ -65,20 +67,23 @@ def test_a_node_is_proven_by_a_passed_job_of_each_category_alone(told: list[JobR
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 @given(jobs)
-def test_who_is_at_fault_alone_was_alone_or_is_named(told: list[JobResult]) -> None:
-    for failure in judge_nodes([REDUCE, DCGM], told, MACHINES, AT).failures:
+def test_a_single_faulty_node_ran_alone_or_is_named(job_results: list[JobResult]) -> None:
+    for failure in judge_nodes([REDUCE, DCGM], job_results, MACHINES, AT).failures:
         if failure.is_alone:
             assert any(
                 job.nodes == [failure.node]
-                or any(each.node == failure.node for each in job.reported_failures)
-                for job in told
+                or any(
+                    reported_failure.node == failure.node
+                    for reported_failure in job.reported_failures
+                )
+                for job in job_results
             )
 
 
-def proof(machine: Machine) -> NodeEvidence:
+def build_evidence(machine: Machine) -> NodeEvidence:
     passed = [
-        JobResult(each, [machine.node], has_passed=True, measured_value=400.0)
-        for each in (REDUCE, DCGM)
+        JobResult(test, [machine.node], has_passed=True, measured_value=400.0)
+        for test in (REDUCE, DCGM)
     ]
     [evidence] = judge_nodes([REDUCE, DCGM], passed, [machine], AT).evidence
     return evidence
@@ -94,33 +99,37 @@ machines = st.builds(
 
 
 @given(machines, machines)
-def test_a_proof_holds_for_the_machine_driver_and_system_that_it_names(
-    then: Machine, now: Machine
-) -> None:
-    gaps = find_evidence_gaps([now], [proof(then)], [REDUCE, DCGM])
-    told = [(then.machine, now.machine), (then.driver, now.driver), (then.image, now.image)]
-    differs = any(before and after and before != after for before, after in told)
+def test_evidence_counts_only_for_its_machine_driver_and_image(then: Machine, now: Machine) -> None:
+    gaps = find_evidence_gaps([now], [build_evidence(then)], [REDUCE, DCGM])
+    pairs = [(then.machine, now.machine), (then.driver, now.driver), (then.image, now.image)]
+    differs = any(before and after and before != after for before, after in pairs)
     assert bool(gaps) == (then.node != now.node or differs)
 
 
-def test_other_tests_prove_nothing() -> None:
+def test_other_tests_are_no_evidence() -> None:
     higher = REDUCE.model_copy(update={"floor": 400.0})
-    [gap] = find_evidence_gaps([MACHINES[0]], [proof(MACHINES[0])], [higher, DCGM])
+    [gap] = find_evidence_gaps([MACHINES[0]], [build_evidence(MACHINES[0])], [higher, DCGM])
     assert gap.because == "other tests"
 
 
-def test_who_has_left_needs_no_proof() -> None:
-    evidence = [proof(each) for each in MACHINES]
+def test_a_removed_node_needs_no_evidence() -> None:
+    evidence = [build_evidence(machine) for machine in MACHINES]
     assert find_evidence_gaps(MACHINES[:2], evidence, [REDUCE, DCGM]) == []
-    assert [each.node for each in select_current_evidence(evidence, MACHINES[:2])] == ["a", "b"]
+    assert [machine.node for machine in select_current_evidence(evidence, MACHINES[:2])] == [
+        "a",
+        "b",
+    ]
 
 
-def test_the_row_counts_the_nodes_that_a_plan_adds() -> None:
-    old: dict[str, Any] = {"evidence": [proof(each).model_dump() for each in MACHINES], "gaps": []}
+def test_the_planned_change_counts_added_nodes() -> None:
+    old: dict[str, Any] = {
+        "evidence": [build_evidence(machine).model_dump() for machine in MACHINES],
+        "gaps": [],
+    }
     assert build_certify_again_change(old) is None
-    one = build_certify_again_change(old, 1)
-    assert one is not None
-    assert one.because == "certify again: 1 new node"
+    certify_again_change = build_certify_again_change(old, 1)
+    assert certify_again_change is not None
+    assert certify_again_change.because == "certify again: 1 new node"
     stale = {**old, "gaps": [{"node": "a", "because": "another machine"}]}
     both = build_certify_again_change(stale, 2)
     assert both is not None

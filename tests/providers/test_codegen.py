@@ -1,4 +1,4 @@
-"""The typed classes: current, well formed, and what a type checker says of programs."""
+"""Test that the typed classes are current, formatted and understood by a type checker."""
 
 import importlib.util
 import subprocess
@@ -16,7 +16,7 @@ def test_the_generated_files_are_current(capsys: pytest.CaptureFixture[str]) -> 
     assert codegen.main(["--check"]) == 0, capsys.readouterr().err
 
 
-def test_a_file_that_is_not_current_is_named_and_written(
+def test_an_outdated_file_is_named_and_rewritten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "together" / "resources.py"
@@ -34,14 +34,14 @@ def test_a_file_that_is_not_current_is_named_and_written(
 def test_the_generated_files_are_formatted() -> None:
     for path, _ in codegen.generate_files():
         for command in (["format", "--check"], ["check"]):
-            found = subprocess.run(
+            finished = subprocess.run(
                 [sys.executable, "-m", "ruff", *command, str(path)],
                 cwd=ROOT,
                 capture_output=True,
                 text=True,
                 check=False,
             )
-            assert found.returncode == 0, found.stdout
+            assert finished.returncode == 0, finished.stdout
 
 
 PROGRAM = """
@@ -85,7 +85,7 @@ WRONG = {
 
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("mypy") is None, reason="mypy is not installed")
-def test_what_a_type_checker_says_of_programs(tmp_path: Path) -> None:
+def test_the_type_checker_reports_exactly_the_wrong_lines(tmp_path: Path) -> None:
     (tmp_path / "right.py").write_text(PROGRAM.format(extra='cluster_type="KUBERNETES",'))
     for number, program in enumerate(WRONG.values()):
         (tmp_path / f"wrong_{number}.py").write_text(program.format(extra=""))
@@ -93,18 +93,18 @@ def test_what_a_type_checker_says_of_programs(tmp_path: Path) -> None:
         f"[mypy]\nmypy_path = {ROOT / '.ci' / 'rooms'}\nnamespace_packages = True\n"
         "explicit_package_bases = True\nfollow_imports = silent\n"
     )
-    found = subprocess.run(
+    finished = subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", "--config-file", "mypy.ini", "."],
         cwd=tmp_path,
         capture_output=True,
         text=True,
         check=False,
     )
-    errors = [line for line in found.stdout.splitlines() if ": error:" in line]
+    errors = [line for line in finished.stdout.splitlines() if ": error:" in line]
     assert not [line for line in errors if line.startswith("right.py")]
     missed = [
-        what
-        for number, what in enumerate(WRONG)
+        expected_error
+        for number, expected_error in enumerate(WRONG)
         if not any(line.startswith(f"wrong_{number}.py") for line in errors)
     ]
-    assert missed == [], found.stdout
+    assert missed == [], finished.stdout

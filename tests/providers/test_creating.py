@@ -1,4 +1,4 @@
-"""Create exactly once, against a platform that loses answers, or the process, at every point."""
+"""Test exactly-once creates on a platform that loses answers, with kills at every point."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -38,12 +38,12 @@ SENT = {"num_gpus": 16}
 
 
 class Killed(BaseException):
-    """The process died here."""
+    """The process is killed here."""
 
 
 @dataclass
 class Platform:
-    """Objects of the wanted name; `answer` is what becomes of a create after its effect."""
+    """Objects of the requested name; `answer` replaces the answer of a create."""
 
     call: ProviderContext
     objects: list[Candidate] = field(default_factory=list)
@@ -57,7 +57,7 @@ class Platform:
         return list(self.objects)
 
     def exists(self, id_: str) -> bool:
-        return any(each.id == id_ for each in self.candidates())
+        return any(candidate.id == id_ for candidate in self.candidates())
 
     def send(self) -> str:
         self.sent += 1
@@ -73,7 +73,7 @@ class Platform:
             Creation(TARGET, self.candidates, self.exists, [Attempt(self.send, sent=SENT)]),
             **changes,
         )  # type: ignore[arg-type]
-        with _ended(self.call):
+        with _end_call(self.call):
             return create_once(self.call, creation)
 
     def answers(self, error: BaseException | None, *, takes_effect: bool = True) -> None:
@@ -85,8 +85,8 @@ class Platform:
 
 
 @contextmanager
-def _ended(call: ProviderContext) -> Iterator[None]:
-    """A call's end gives up what it held, also when the process 'dies'."""
+def _end_call(call: ProviderContext) -> Iterator[None]:
+    """End a call and release its locks, also if the process is 'killed'."""
     try:
         yield
     finally:
@@ -98,15 +98,19 @@ def platform(call: ProviderContext) -> Platform:
     return Platform(call)
 
 
-def _refusal(kind: type[ApiError], status: int) -> ApiError:
+def _build_refusal(kind: type[ApiError], status: int) -> ApiError:
     return kind("refused", method="POST", path="/clusters", status=status)
 
 
-LOST = [UnknownOutcome("no answer"), _refusal(ServerError, 500), _refusal(ServerError, 200)]
+LOST = [
+    UnknownOutcome("no answer"),
+    _build_refusal(ServerError, 500),
+    _build_refusal(ServerError, 200),
+]
 DEFINITE = [
-    _refusal(InvalidRequest, 422),
-    _refusal(OutOfCapacity, 409),
-    _refusal(RateLimited, 429),
+    _build_refusal(InvalidRequest, 422),
+    _build_refusal(OutOfCapacity, 409),
+    _build_refusal(RateLimited, 429),
     Unreachable("no connection"),
     MissingCredentials("no key"),
 ]
@@ -130,11 +134,13 @@ def test_a_definite_refusal_leaves_no_intent(
 
 
 @pytest.mark.parametrize("error", LOST, ids=str)
-def test_a_lost_answer_is_found_again(platform: Platform, told: object, error: Exception) -> None:
+def test_a_create_with_a_lost_answer_finds_its_object(
+    platform: Platform, reported: object, error: Exception
+) -> None:
     platform.answers(error)
     assert platform.create() == "c1"
     assert platform.sent == 1
-    assert "found the object: c1" in told.warnings[0]  # type: ignore[attr-defined]
+    assert "found the object: c1" in reported.warnings[0]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("error", LOST, ids=str)
@@ -144,7 +150,7 @@ def test_a_lost_request_stays_open_until_the_next_attempt(
     platform.answers(error, takes_effect=False)
     with pytest.raises(UnknownOutcome, match="its create is unknown"):
         platform.create()
-    assert [each.id for each in intents.list_all()] == [None]
+    assert [intent.id for intent in intents.list_all()] == [None]
     platform.answers(None)
     assert platform.create() == "c1"
     assert (platform.sent, len(platform.objects)) == (2, 1)
@@ -154,13 +160,13 @@ def test_an_object_that_appears_late_is_adopted_by_the_next_attempt(platform: Pl
     platform.answers(UnknownOutcome("no answer"), takes_effect=False)
     with pytest.raises(UnknownOutcome):
         platform.create()
-    made = platform.call.clock.now() - 30
-    platform.objects.append(Candidate("late", made))
+    created = platform.call.clock.now() - 30
+    platform.objects.append(Candidate("late", created))
     assert platform.create() == "late"
     assert platform.sent == 1
 
 
-def test_what_appears_after_the_last_look_is_not_adopted(platform: Platform) -> None:
+def test_an_object_that_appears_after_the_last_look_is_not_adopted(platform: Platform) -> None:
     platform.answers(UnknownOutcome("no answer"), takes_effect=False)
     with pytest.raises(UnknownOutcome):
         platform.create()
@@ -173,7 +179,9 @@ def test_what_appears_after_the_last_look_is_not_adopted(platform: Platform) -> 
             platform.create()
 
 
-def test_a_listing_that_fails_too_keeps_the_intent(platform: Platform, intents: Intents) -> None:
+def test_a_lost_answer_and_a_failed_listing_keep_the_intent(
+    platform: Platform, intents: Intents
+) -> None:
     def answer() -> None:
         def listing() -> None:
             raise Unreachable("no connection")
@@ -187,7 +195,7 @@ def test_a_listing_that_fails_too_keeps_the_intent(platform: Platform, intents: 
     assert len(intents.list_all()) == 1
 
 
-def test_a_process_that_died_after_sending_finds_its_object(platform: Platform) -> None:
+def test_a_create_killed_after_sending_finds_its_object(platform: Platform) -> None:
     platform.answers(Killed())
     with pytest.raises(Killed):
         platform.create()
@@ -196,7 +204,7 @@ def test_a_process_that_died_after_sending_finds_its_object(platform: Platform) 
     assert (platform.sent, len(platform.objects)) == (1, 1)
 
 
-def test_a_process_that_died_before_the_effect_sends_again(platform: Platform) -> None:
+def test_a_create_killed_before_its_effect_is_sent_again(platform: Platform) -> None:
     platform.answers(Killed(), takes_effect=False)
     with pytest.raises(Killed):
         platform.create()
@@ -205,21 +213,21 @@ def test_a_process_that_died_before_the_effect_sends_again(platform: Platform) -
     assert len(platform.objects) == 1
 
 
-def test_a_process_that_died_while_waiting_finds_the_id(platform: Platform) -> None:
+def test_a_create_killed_while_waiting_finds_its_id(platform: Platform) -> None:
     assert platform.create() == "c1"
     platform.objects.append(Candidate("c9", platform.call.clock.now() + 5))
     assert platform.create() == "c1"
     assert platform.sent == 1
 
 
-def test_a_recorded_object_that_is_gone_is_made_again(platform: Platform) -> None:
+def test_a_recorded_object_that_is_gone_is_created_again(platform: Platform) -> None:
     assert platform.create() == "c1"
     platform.objects.clear()
     assert platform.create() == "c1"
     assert platform.sent == 2
 
 
-def test_an_object_of_somebody_else_is_never_taken(platform: Platform, intents: Intents) -> None:
+def test_an_object_of_somebody_else_is_never_adopted(platform: Platform, intents: Intents) -> None:
     platform.objects.append(Candidate("theirs"))
     with pytest.raises(NameTaken) as caught:
         platform.create()
@@ -229,7 +237,7 @@ def test_an_object_of_somebody_else_is_never_taken(platform: Platform, intents: 
     assert intents.list_all() == []
 
 
-def test_what_appears_with_an_old_time_and_no_properties_is_asked_about(
+def test_an_object_with_an_old_time_and_no_properties_requires_a_decision(
     platform: Platform, intents: Intents
 ) -> None:
     def answer() -> None:
@@ -248,75 +256,79 @@ WRONG_TIMES = {"year 1": -62_135_596_800.0, "1970": 0.0, "early": -600.0, "late"
 @pytest.mark.parametrize("wrong", WRONG_TIMES)
 @pytest.mark.parametrize("ahead", [None, 0.0])
 class TestWrongTimes:
-    """What a platform tells of the time of a creation proves nothing when our looks contradict."""
+    """Reported creation times that contradict our own observations prove nothing."""
 
     @staticmethod
-    def _made(platform: Platform, wrong: str, shown: object = SENT, id_: str = "c1") -> Candidate:
+    def _build_candidate(
+        platform: Platform, wrong: str, reported_properties: object = SENT, id_: str = "c1"
+    ) -> Candidate:
         shift = WRONG_TIMES[wrong]
         now = platform.call.clock.now()
         return Candidate(
-            id_, now + shift if abs(shift) in (600, 1200) else shift, reported_properties=shown
+            id_,
+            now + shift if abs(shift) in (600, 1200) else shift,
+            reported_properties=reported_properties,
         )  # type: ignore[arg-type]
 
-    def test_what_appears_in_time_with_our_properties_is_ours(
+    def test_an_object_observed_in_time_with_our_properties_is_adopted(
         self, platform: Platform, wrong: str, ahead: float | None
     ) -> None:
         def answer() -> None:
-            platform.objects[:] = [self._made(platform, wrong)]
+            platform.objects[:] = [self._build_candidate(platform, wrong)]
             raise UnknownOutcome("no answer")
 
         platform.answer = answer
         assert platform.create(clock_ahead=lambda: ahead) == "c1"
 
-    def test_what_is_seen_too_late_is_asked_about(
+    def test_an_object_observed_too_late_requires_a_decision(
         self, platform: Platform, intents: Intents, wrong: str, ahead: float | None
     ) -> None:
         platform.answers(Killed())
         with pytest.raises(Killed):
             platform.create(clock_ahead=lambda: ahead)
-        platform.objects[:] = [self._made(platform, wrong)]
+        platform.objects[:] = [self._build_candidate(platform, wrong)]
         platform.call.clock.sleep(86_400, platform.call.cancelled)
         platform.call.is_search_only = True
         with pytest.raises(AdoptionQuestion, match="c1"):
             platform.create(clock_ahead=lambda: ahead)
         assert len(intents.list_all()) == 1
 
-    def test_two_of_them_are_asked_about(
+    def test_two_such_objects_require_a_decision(
         self, platform: Platform, wrong: str, ahead: float | None
     ) -> None:
         def answer() -> None:
-            platform.objects.append(self._made(platform, wrong))
-            platform.objects.append(self._made(platform, wrong, id_="c2"))
+            platform.objects.append(self._build_candidate(platform, wrong))
+            platform.objects.append(self._build_candidate(platform, wrong, id_="c2"))
             raise UnknownOutcome("no answer")
 
         platform.takes_effect, platform.answer = False, answer
         with pytest.raises(AdoptionQuestion, match=r"c1 .*c2"):
             platform.create(clock_ahead=lambda: ahead)
 
-    def test_what_has_other_properties_is_asked_about(
+    def test_an_object_with_other_properties_requires_a_decision(
         self, platform: Platform, wrong: str, ahead: float | None
     ) -> None:
         def answer() -> None:
-            platform.objects[:] = [self._made(platform, wrong, {"num_gpus": 64})]
+            platform.objects[:] = [self._build_candidate(platform, wrong, {"num_gpus": 64})]
             raise UnknownOutcome("no answer")
 
         platform.answer = answer
         with pytest.raises(AdoptionQuestion, match="num_gpus 64 instead of 16"):
             platform.create(clock_ahead=lambda: ahead)
 
-    def test_what_a_refused_create_seems_to_have_made_is_asked_about(
+    def test_an_object_of_a_refused_create_requires_a_decision(
         self, platform: Platform, wrong: str, ahead: float | None
     ) -> None:
         def answer() -> None:
-            platform.objects[:] = [self._made(platform, wrong)]
-            raise _refusal(Conflict, 409)
+            platform.objects[:] = [self._build_candidate(platform, wrong)]
+            raise _build_refusal(Conflict, 409)
 
         platform.answer = answer
         with pytest.raises(AdoptionQuestion, match="c1"):
             platform.create(clock_ahead=lambda: ahead)
 
 
-def test_what_another_resource_has_recorded_is_not_ours(
+def test_an_object_recorded_by_another_resource_is_not_adopted(
     platform: Platform, intents: Intents
 ) -> None:
     def answer() -> None:
@@ -330,7 +342,7 @@ def test_what_another_resource_has_recorded_is_not_ours(
         platform.create()
 
 
-def test_several_new_objects_are_not_guessed_at(platform: Platform, intents: Intents) -> None:
+def test_several_new_objects_require_a_decision(platform: Platform, intents: Intents) -> None:
     def answer() -> None:
         platform.objects.append(Candidate("twin"))
         raise UnknownOutcome("no answer")
@@ -343,7 +355,7 @@ def test_several_new_objects_are_not_guessed_at(platform: Platform, intents: Int
     assert (platform.sent, len(intents.list_all())) == (1, 1)
 
 
-def test_what_was_there_before_the_attempt_is_not_adopted_after_it(platform: Platform) -> None:
+def test_an_object_older_than_the_attempt_is_not_adopted(platform: Platform) -> None:
     platform.objects.append(Candidate("leaving", is_being_deleted=True))
     platform.answers(UnknownOutcome("no answer"), takes_effect=False)
     with pytest.raises(UnknownOutcome):
@@ -353,12 +365,12 @@ def test_what_was_there_before_the_attempt_is_not_adopted_after_it(platform: Pla
         platform.create()
 
 
-def test_an_object_on_its_way_out_is_not_in_the_way(platform: Platform) -> None:
+def test_an_object_being_deleted_does_not_block_a_create(platform: Platform) -> None:
     platform.objects.append(Candidate("leaving", is_being_deleted=True))
     assert platform.create() == "c2"
 
 
-def test_what_must_hold_before_sending_is_asked_first(platform: Platform, intents: Intents) -> None:
+def test_preconditions_are_checked_before_sending(platform: Platform, intents: Intents) -> None:
     def before() -> None:
         raise GpuformError("the volume is bound")
 
@@ -367,7 +379,7 @@ def test_what_must_hold_before_sending_is_asked_first(platform: Platform, intent
     assert (platform.sent, intents.list_all()) == (0, [])
 
 
-def test_it_is_not_asked_about_an_object_that_exists(platform: Platform) -> None:
+def test_preconditions_are_not_checked_for_an_existing_object(platform: Platform) -> None:
     def before() -> None:
         raise GpuformError("the volume is bound (to the very object)")
 
@@ -375,14 +387,14 @@ def test_it_is_not_asked_about_an_object_that_exists(platform: Platform) -> None
     assert platform.create(check_before_request=before) == "c1"
 
 
-def test_an_interrupted_run_sends_nothing(platform: Platform, intents: Intents) -> None:
+def test_an_interrupted_run_sends_no_create(platform: Platform, intents: Intents) -> None:
     platform.call.cancelled.set()
     with pytest.raises(Cancelled):
         platform.create()
     assert (platform.sent, intents.list_all()) == (0, [])
 
 
-def test_an_attempt_of_the_stock_host_is_settled_by_the_engine(
+def test_the_engine_recovers_a_create_of_pulumis_dynamic_host(
     platform: Platform, intents: Intents
 ) -> None:
     urn, platform.call.urn = platform.call.urn, None
@@ -392,11 +404,11 @@ def test_an_attempt_of_the_stock_host_is_settled_by_the_engine(
     platform.call.urn = urn
     platform.answers(None)
     assert platform.create() == "c1"
-    assert [(each.urn, each.id) for each in intents.list_all()] == [(urn, "c1")]
+    assert [(intent.urn, intent.id) for intent in intents.list_all()] == [(urn, "c1")]
 
 
 @pytest.mark.parametrize("takes_effect", [True, False])
-def test_an_attempt_in_one_form_is_settled_by_the_other(
+def test_a_create_in_one_provider_form_is_recovered_by_the_other(
     platform: Platform, intents: Intents, takes_effect: bool
 ) -> None:
     urns = [
@@ -413,52 +425,54 @@ def test_an_attempt_in_one_form_is_settled_by_the_other(
         platform.answers(None)
         assert platform.create() == "c1"
         assert len(platform.objects) == 1
-        assert [each.id for each in intents.list_all()] == ["c1"]
+        assert [intent.id for intent in intents.list_all()] == ["c1"]
         intents.forget(urn=now)
         assert intents.list_all() == []
 
 
-def test_a_renamed_resource_is_told_of_what_it_may_have_left(
-    platform: Platform, told: object
+def test_a_renamed_resource_is_warned_of_its_earlier_create(
+    platform: Platform, reported: object
 ) -> None:
     platform.answers(UnknownOutcome("no answer"), takes_effect=False)
     with pytest.raises(UnknownOutcome):
         platform.create()
     platform.answers(None)
     platform.create(target=replace(TARGET, name="renamed"))
-    assert "'train' in us-central-8" in told.warnings[-1]  # type: ignore[attr-defined]
+    assert "'train' in us-central-8" in reported.warnings[-1]  # type: ignore[attr-defined]
 
 
 class TestEvidence:
-    """What an attempt without an answer may have made, and what it can not have made."""
+    """Evidence of an attempt without an answer, for and against the objects found."""
 
     @pytest.fixture
     def lost(self, platform: Platform) -> Platform:
-        """A create whose process was killed; its effect is what a test makes of it."""
+        """Start a create whose process was killed; the test decides on its effect."""
         platform.answers(Killed(), takes_effect=False)
         with pytest.raises(Killed):
             platform.create()
         platform.answers(None)
         return platform
 
-    def test_what_lists_show_late_is_waited_for(self, lost: Platform) -> None:
-        made = Candidate("c1", lost.call.clock.now() + 1)
+    def test_an_object_that_lists_show_late_is_waited_for(self, lost: Platform) -> None:
+        candidate = Candidate("c1", lost.call.clock.now() + 1)
         seen_at = lost.call.clock.now() + 20
 
         def listing() -> None:
-            lost.objects[:] = [made] if lost.call.clock.now() >= seen_at else []
+            lost.objects[:] = [candidate] if lost.call.clock.now() >= seen_at else []
 
         lost.listing = listing
         assert lost.create() == "c1"
         assert lost.sent == 1
 
-    def test_a_lost_answer_is_looked_for_until_lists_show_it(self, platform: Platform) -> None:
+    def test_the_object_of_a_lost_answer_is_looked_for_until_it_is_listed(
+        self, platform: Platform
+    ) -> None:
         def answer() -> None:
-            made, sent_at = platform.objects.pop(), platform.call.clock.now()
+            created, sent_at = platform.objects.pop(), platform.call.clock.now()
 
             def listing() -> None:
                 is_seen = platform.call.clock.now() >= sent_at + 59
-                platform.objects[:] = [made] if is_seen else []
+                platform.objects[:] = [created] if is_seen else []
 
             platform.listing = listing
             raise UnknownOutcome("no answer")
@@ -468,7 +482,9 @@ class TestEvidence:
         assert platform.sent == 1
 
     @pytest.mark.parametrize("age", [-3600.0, 200.0, 86_400.0])
-    def test_what_appears_at_another_time_is_asked_about(self, lost: Platform, age: float) -> None:
+    def test_an_object_of_another_time_requires_a_decision(
+        self, lost: Platform, age: float
+    ) -> None:
         lost.objects.append(
             Candidate("theirs", lost.call.clock.now() + age, reported_properties=SENT)
         )
@@ -479,32 +495,36 @@ class TestEvidence:
         assert "--create-anew" in str(caught.value)
         assert lost.sent == 1
 
-    def test_what_has_other_properties_is_asked_about(self, lost: Platform) -> None:
-        shown = {"num_gpus": 64}
+    def test_an_object_with_other_properties_requires_a_decision(self, lost: Platform) -> None:
+        other_properties = {"num_gpus": 64}
         lost.objects.append(
-            Candidate("theirs", lost.call.clock.now() + 1, reported_properties=shown)
+            Candidate("theirs", lost.call.clock.now() + 1, reported_properties=other_properties)
         )
         with pytest.raises(AdoptionQuestion, match="num_gpus 64 instead of 16"):
             lost.create()
 
-    def test_what_has_no_time_is_ours_only_when_it_is_seen_in_time(self, lost: Platform) -> None:
+    def test_an_object_without_a_time_is_adopted_only_if_observed_in_time(
+        self, lost: Platform
+    ) -> None:
         lost.objects.append(Candidate("timeless"))
         assert lost.create() == "timeless"
 
-    def test_what_has_no_time_and_is_seen_late_is_asked_about(self, lost: Platform) -> None:
+    def test_an_object_without_a_time_observed_late_requires_a_decision(
+        self, lost: Platform
+    ) -> None:
         lost.objects.append(Candidate("timeless"))
         lost.call.clock.sleep(3600, lost.call.cancelled)
         with pytest.raises(AdoptionQuestion, match="timeless"):
             lost.create()
 
-    def test_what_another_stack_has_is_never_taken(self, lost: Platform) -> None:
+    def test_an_object_of_another_stack_is_never_adopted(self, lost: Platform) -> None:
         lost.call.belongs_to_other_stack = lambda id_: id_ == "prod"
         lost.objects.append(Candidate("prod", lost.call.clock.now() + 1))
         with pytest.raises(AdoptionQuestion):
             lost.create()
         assert lost.sent == 1
 
-    def test_the_user_may_say_which_it_is(
+    def test_the_user_can_name_the_object_of_the_create(
         self, lost: Platform, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         later = lost.call.clock.now() + 3600
@@ -513,7 +533,7 @@ class TestEvidence:
         assert lost.create() == "two"
         assert lost.sent == 1
 
-    def test_the_user_may_say_that_it_is_none(
+    def test_the_user_can_say_that_no_object_was_created(
         self, lost: Platform, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         lost.objects.append(Candidate("theirs", lost.call.clock.now() + 1))
@@ -521,7 +541,7 @@ class TestEvidence:
         assert lost.create() == "c2"
         assert lost.sent == 2
 
-    def test_the_user_says_nothing_of_what_was_never_interrupted(
+    def test_the_users_choice_is_ignored_without_an_interrupted_create(
         self, platform: Platform, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         platform.objects.append(Candidate("theirs"))
@@ -529,8 +549,8 @@ class TestEvidence:
         with pytest.raises(NameTaken):
             platform.create()
 
-    def test_a_request_that_waited_is_told_by_its_last_sending(self, platform: Platform) -> None:
-        """A colleague makes one like it while a 429 is waited out: it is not ours."""
+    def test_a_retried_request_is_recorded_with_its_last_time(self, platform: Platform) -> None:
+        """A colleague creates a similar object during the wait after a 429: it is not ours."""
 
         def send() -> str:
             platform.call.authorize_change()
@@ -546,20 +566,20 @@ class TestEvidence:
         with pytest.raises(AdoptionQuestion, match="theirs"):
             platform.create()
 
-    def test_who_only_finds_makes_nothing(self, lost: Platform, intents: Intents) -> None:
+    def test_a_find_only_run_creates_nothing(self, lost: Platform, intents: Intents) -> None:
         lost.call.is_search_only = True
         with pytest.raises(NothingMade):
             lost.create()
         assert lost.sent == 1
         assert len(intents.list_all()) == 1
 
-    def test_lists_that_fail_for_a_while_are_asked_again(self, lost: Platform) -> None:
+    def test_temporarily_failing_lists_are_retried(self, lost: Platform) -> None:
         lost.objects.append(Candidate("c1", lost.call.clock.now(), reported_properties=SENT))
         until = lost.call.clock.now() + 30
 
         def listing() -> None:
             if lost.call.clock.now() < until:
-                raise _refusal(ServerError, 503)
+                raise _build_refusal(ServerError, 503)
 
         lost.listing = listing
         assert lost.create() == "c1"
@@ -570,7 +590,7 @@ class TestLateObjects:
 
     @pytest.fixture
     def late(self, platform: Platform) -> Platform:
-        """What is made is shown 30 s later."""
+        """Show new objects only after 30 s."""
         sent: list[Candidate] = []
 
         def answer() -> None:
@@ -586,13 +606,15 @@ class TestLateObjects:
         platform.answer = answer
         return platform
 
-    def test_a_known_id_that_is_not_shown_yet_is_waited_for(self, late: Platform) -> None:
+    def test_an_object_with_a_known_id_is_waited_for_until_it_is_shown(
+        self, late: Platform
+    ) -> None:
         assert late.create() == "c1"
         late.answer = lambda: None
         assert late.create() == "c1"
         assert late.sent == 1
 
-    def test_a_call_that_ends_before_the_propagation_time_makes_nothing(
+    def test_a_call_that_ends_before_the_propagation_time_creates_nothing(
         self, late: Platform
     ) -> None:
         assert late.create() == "c1"
@@ -602,7 +624,7 @@ class TestLateObjects:
             late.create()
         assert late.sent == 1
 
-    def test_a_search_that_was_cut_short_is_no_evidence_against_what_appears_later(
+    def test_an_interrupted_search_is_no_evidence_against_a_later_object(
         self, late: Platform
     ) -> None:
         late.answers(Killed(), takes_effect=False)
@@ -618,18 +640,18 @@ class TestLateObjects:
         assert late.create() == "c1"
         assert late.sent == 1
 
-    def test_an_id_of_something_else_is_replaced_by_what_has_the_name(
+    def test_a_wrong_id_is_replaced_by_the_object_with_the_name(
         self, late: Platform, intents: Intents
     ) -> None:
         def send() -> str:
             late.send()
             return "the request's own id"
 
-        made = late.create(attempts=[Attempt(send, sent=SENT)], has_hints=True)
-        assert (made, [each.id for each in intents.list_all()]) == ("c1", ["c1"])
+        created = late.create(attempts=[Attempt(send, sent=SENT)], has_hints=True)
+        assert (created, [intent.id for intent in intents.list_all()]) == ("c1", ["c1"])
         assert late.sent == 1
 
-    def test_the_id_of_an_answer_is_recorded_before_anybody_looks(
+    def test_the_id_of_an_answer_is_recorded_before_any_lookup(
         self, platform: Platform, intents: Intents
     ) -> None:
         def send() -> str:
@@ -641,9 +663,9 @@ class TestLateObjects:
 
         with pytest.raises(Killed):
             platform.create(attempts=[Attempt(send, sent=SENT)], has_hints=True)
-        assert [each.id for each in intents.list_all()] == ["hint"]
+        assert [intent.id for intent in intents.list_all()] == ["hint"]
 
-    def test_an_accepted_create_that_shows_nothing_stays_recorded(
+    def test_an_accepted_create_without_an_object_stays_recorded(
         self, platform: Platform, intents: Intents
     ) -> None:
         platform.takes_effect = False
@@ -654,19 +676,19 @@ class TestLateObjects:
 
 
 class TestConflicts:
-    """A 409 may answer the repetition of our own request by a proxy."""
+    """A 409 may answer a proxy's repetition of our own request."""
 
-    CONFLICT = _refusal(Conflict, 409)
+    CONFLICT = _build_refusal(Conflict, 409)
 
     @pytest.mark.parametrize("kind", [Conflict, OutOfCapacity])
-    def test_what_was_made_all_the_same_is_found(
-        self, platform: Platform, told: object, kind: type[ApiError]
+    def test_the_object_of_a_create_answered_with_409_is_found(
+        self, platform: Platform, reported: object, kind: type[ApiError]
     ) -> None:
-        platform.answers(_refusal(kind, 409))
+        platform.answers(_build_refusal(kind, 409))
         assert platform.create() == "c1"
-        assert "but created c1" in told.warnings[0]  # type: ignore[attr-defined]
+        assert "but created c1" in reported.warnings[0]  # type: ignore[attr-defined]
 
-    def test_what_has_no_time_is_asked_about(self, platform: Platform) -> None:
+    def test_an_object_without_a_time_requires_a_decision(self, platform: Platform) -> None:
         def answer() -> None:
             platform.objects[:] = [Candidate("c1")]
             raise self.CONFLICT
@@ -675,7 +697,7 @@ class TestConflicts:
         with pytest.raises(AdoptionQuestion, match="c1"):
             platform.create()
 
-    def test_a_refusal_that_shows_nothing_is_looked_for_by_the_next_run(
+    def test_a_409_without_an_object_is_checked_by_the_next_run(
         self, platform: Platform, intents: Intents
     ) -> None:
         platform.answers(self.CONFLICT, takes_effect=False)
@@ -689,18 +711,16 @@ class TestConflicts:
         assert platform.create() == "c1"
         assert platform.sent == 1
 
-    def test_a_lack_of_capacity_that_is_no_409_certainly_made_nothing(
+    def test_out_of_capacity_without_a_409_created_nothing(
         self, platform: Platform, intents: Intents
     ) -> None:
         began = platform.call.clock.now()
-        platform.answers(_refusal(OutOfCapacity, 422))
+        platform.answers(_build_refusal(OutOfCapacity, 422))
         with pytest.raises(OutOfCapacity):
             platform.create()
         assert (intents.list_all(), platform.call.clock.now()) == ([], began)
 
-    def test_what_was_made_is_found_where_this_machines_clock_is_behind(
-        self, platform: Platform
-    ) -> None:
+    def test_the_object_is_found_if_this_machines_clock_is_behind(self, platform: Platform) -> None:
         platform.call.clock.is_platforms = False  # type: ignore[misc]
 
         def answer() -> None:
@@ -710,7 +730,9 @@ class TestConflicts:
         platform.answer = answer
         assert platform.create(clock_ahead=lambda: -3600.0) == "c1"
 
-    def test_several_that_appeared_are_asked_about_by_name(self, platform: Platform) -> None:
+    def test_several_new_objects_of_a_409_require_a_decision_by_id(
+        self, platform: Platform
+    ) -> None:
         def answer() -> None:
             now = platform.call.clock.now()
             platform.objects[:] = [Candidate("c1", now), Candidate("c2", now)]
@@ -720,20 +742,20 @@ class TestConflicts:
         with pytest.raises(AdoptionQuestion, match=r"c1 .*; c2 "):
             platform.create()
 
-    def test_the_next_attempt_is_made_only_when_nothing_appeared(self, platform: Platform) -> None:
+    def test_the_next_attempt_is_sent_only_if_no_object_appeared(self, platform: Platform) -> None:
         def full() -> str:
             platform.sent += 1
-            raise _refusal(OutOfCapacity, 409)
+            raise _build_refusal(OutOfCapacity, 409)
 
         attempts = [Attempt(full, "a", "H100"), Attempt(platform.send, "b", "H100", SENT)]
         assert platform.create(attempts=attempts) == "c1"
         assert platform.sent == 2
 
 
-def test_an_answer_is_recorded_although_another_machine_has_the_lock(
+def test_an_answer_is_recorded_after_another_machine_took_the_lock(
     platform: Platform, tmp_path: Path
 ) -> None:
-    """It looked in vain and forgot the intent while this process slept."""
+    """The other machine found nothing and forgot the intent while this process slept."""
     mine = tmp_path / "shared"
     records = Guarded(mine)
     platform.call.intents = Intents(records)
@@ -747,23 +769,25 @@ def test_an_answer_is_recorded_although_another_machine_has_the_lock(
     with pytest.raises(GpuformError, match="answered with c1, which is recorded"):
         platform.create()
     platform.call.intents = Intents(FolderRecords(mine))
-    assert [(each.id, each.is_late) for each in platform.call.intents.list_all()] == [("c1", True)]
+    assert [(intent.id, intent.is_late) for intent in platform.call.intents.list_all()] == [
+        ("c1", True)
+    ]
     platform.answer = lambda: None
     assert platform.create() == "c1"
     assert platform.sent == 1
 
 
-def test_a_late_answer_outlives_the_object_that_was_made_meanwhile(intents: Intents) -> None:
-    known = Intent("urn:a", "together", "Cluster", "train", "r", 1.0, id="second")
-    late = replace(known, id="first", is_late=True)
-    intents.record(known)
+def test_a_late_answer_is_kept_after_another_object_was_created(intents: Intents) -> None:
+    intent = Intent("urn:a", "together", "Cluster", "train", "r", 1.0, id="second")
+    late = replace(intent, id="first", is_late=True)
+    intents.record(intent)
     intents.record(late)
     intents.forget(urn="urn:a", id_="second")
     assert intents.list_all() == [late]
 
 
 class Guarded(FolderRecords):
-    """Records under a lock that another machine may take."""
+    """Records under a lock that another machine may acquire."""
 
     is_lost = False
 
@@ -777,9 +801,9 @@ class Guarded(FolderRecords):
 
 
 class TestWords:
-    """What a create records and reports, word for word."""
+    """Exact texts that a create records and reports."""
 
-    def test_the_intent_says_all_that_the_next_run_has_to_know(
+    def test_the_intent_has_everything_the_next_run_needs(
         self, platform: Platform, intents: Intents
     ) -> None:
         platform.objects.append(Candidate("leaving", is_being_deleted=True))
@@ -805,24 +829,26 @@ class TestWords:
             )
         ]
 
-    def test_a_found_object_is_reported_once_and_not_to_who_only_finds(
-        self, platform: Platform, told: Any
+    def test_a_found_object_is_reported_once_and_not_in_a_find_only_run(
+        self, platform: Platform, reported: Any
     ) -> None:
         platform.create()
-        assert told.progress == []
+        assert reported.progress == []
         platform.create()
-        assert told.progress == ["found c1, which an earlier attempt created"]
+        assert reported.progress == ["found c1, which an earlier attempt created"]
         platform.call.is_search_only = True
         platform.create()
-        assert len(told.progress) == 1
+        assert len(reported.progress) == 1
 
-    def test_who_only_finds_hears_what_was_sought(self, platform: Platform) -> None:
+    def test_a_find_only_run_reports_the_search(self, platform: Platform) -> None:
         platform.call.is_search_only = True
         with pytest.raises(NothingMade):
             platform.create()
         assert platform.call.searched_target == TARGET
 
-    def test_a_taken_name_says_how_to_import_the_object(self, platform: Platform) -> None:
+    def test_the_error_of_a_taken_name_says_how_to_import_the_object(
+        self, platform: Platform
+    ) -> None:
         platform.objects += [Candidate("c 1", region=""), Candidate("c2")]
         with pytest.raises(NameTaken) as raised:
             platform.create()
@@ -844,8 +870,8 @@ class TestWords:
             platform.create()
         assert "write `import: c2` in" in str(raised.value.hint)
 
-    def test_a_lost_request_says_that_the_next_run_looks_again(
-        self, platform: Platform, told: Any
+    def test_the_error_of_a_lost_request_says_that_the_next_run_looks_again(
+        self, platform: Platform, reported: Any
     ) -> None:
         platform.answers(UnknownOutcome("no answer"), takes_effect=False)
         with pytest.raises(UnknownOutcome) as raised:
@@ -857,10 +883,10 @@ class TestWords:
             "no object of that name appeared within 90 s. Run the command again: it looks for "
             "the object before it creates anything"
         )
-        assert set(told.progress) == {"looking for the object of an interrupted create"}
-        assert told.warnings == []
+        assert set(reported.progress) == {"looking for the object of an interrupted create"}
+        assert reported.warnings == []
 
-    def test_an_accepted_create_that_shows_nothing_says_so(self, platform: Platform) -> None:
+    def test_an_accepted_create_without_an_object_is_an_error(self, platform: Platform) -> None:
         platform.takes_effect = False
         with pytest.raises(UnknownOutcome) as raised:
             platform.create(has_hints=True)
@@ -872,15 +898,17 @@ class TestWords:
             == "run the command again: it looks for the object before it creates anything"
         )
 
-    def test_a_found_answer_says_what_was_lost(self, platform: Platform, told: Any) -> None:
+    def test_a_recovered_create_reports_the_lost_answer(
+        self, platform: Platform, reported: Any
+    ) -> None:
         platform.answers(UnknownOutcome("no answer"))
         platform.create()
-        assert told.warnings == [
+        assert reported.warnings == [
             "the answer to the create was lost (no answer); found the object: c1"
         ]
 
-    def test_an_attempt_under_another_name_is_warned_of_with_where_it_went(
-        self, platform: Platform, intents: Intents, told: Any
+    def test_an_attempt_under_another_name_is_a_warning_with_its_location(
+        self, platform: Platform, intents: Intents, reported: Any
     ) -> None:
         other = Intent(platform.call.urn, "together", "Cluster", "old", "us-central-8", 1.0)
         intents.record(replace(other, tried_region="us-central-4", id="c0"))
@@ -888,7 +916,7 @@ class TestWords:
         intents.record(replace(other, name="settled", outcome="nothing"))
         intents.record(replace(other, name="elsewhere", urn="urn:of-another-resource"))
         platform.create()
-        assert told.warnings == [
+        assert reported.warnings == [
             (
                 f"an earlier attempt may have created the Cluster {which}: look for it on the "
                 "platform, and delete it if it exists"
@@ -896,39 +924,41 @@ class TestWords:
             for which in ("'old' in us-central-4 (c0)", "'older' in us-central-8")
         ]
 
-    def test_a_host_that_tells_no_urn_is_warned_of_nothing(
-        self, platform: Platform, intents: Intents, told: Any
+    def test_a_host_without_urns_gets_no_warning(
+        self, platform: Platform, intents: Intents, reported: Any
     ) -> None:
         intents.record(Intent("urn:other", "together", "Cluster", "old", "us-central-8", 1.0))
         platform.call.urn = None
         platform.create()
-        assert told.warnings == []
+        assert reported.warnings == []
 
-    def test_an_attempt_of_this_very_object_is_not_warned_of(
-        self, platform: Platform, told: Any
+    def test_an_attempt_of_the_same_object_is_no_warning(
+        self, platform: Platform, reported: Any
     ) -> None:
         platform.answers(Killed(), takes_effect=False)
         with pytest.raises(Killed):
             platform.create()
         platform.answers(None)
         platform.create()
-        assert told.warnings == []
+        assert reported.warnings == []
 
 
-def test_the_platforms_clock_counts_where_this_machines_is_ahead(
+def test_the_platforms_clock_is_used_if_this_machines_is_ahead(
     platform: Platform, intents: Intents
 ) -> None:
     platform.call.clock.is_platforms = False  # type: ignore[misc]
     platform.answers(UnknownOutcome("no answer"))
     began = platform.call.clock.now()
-    made = Candidate("c1")
-    platform.listing = lambda: platform.objects.__setitem__(slice(None), [made] * platform.sent)
+    candidate = Candidate("c1")
+    platform.listing = lambda: platform.objects.__setitem__(
+        slice(None), [candidate] * platform.sent
+    )
     assert platform.create(clock_ahead=lambda: 3600.0) == "c1"
     (intent,) = intents.list_all()
     assert (intent.started_at, intent.is_timed) == (began - 3600.0, True)
 
 
-def test_an_attempt_that_is_known_to_have_made_nothing_is_not_looked_for(
+def test_an_attempt_that_certainly_created_nothing_is_not_looked_for(
     platform: Platform, intents: Intents
 ) -> None:
     began = platform.call.clock.now()
@@ -938,33 +968,33 @@ def test_an_attempt_that_is_known_to_have_made_nothing_is_not_looked_for(
     assert platform.call.clock.now() == began
 
 
-def test_an_object_of_long_ago_is_missed_for_the_propagation_time_before_it_is_gone(
+def test_an_old_object_is_gone_only_after_the_propagation_time(
     platform: Platform,
 ) -> None:
-    """One look may meet a replica that lags behind."""
+    """A single look may reach a replica that lags behind."""
     assert platform.create() == "c1"
     platform.call.clock.sleep(86_400, platform.call.cancelled)
-    known, seen_at = platform.objects[:], platform.call.clock.now() + 50
+    existing_objects, seen_at = platform.objects[:], platform.call.clock.now() + 50
 
     def listing() -> None:
-        platform.objects[:] = known if platform.call.clock.now() >= seen_at else []
+        platform.objects[:] = existing_objects if platform.call.clock.now() >= seen_at else []
 
     platform.listing = listing
     assert platform.create() == "c1"
     assert platform.sent == 1
 
 
-def test_what_another_engine_has_settled_is_forgotten_for_this_object_alone(
+def test_an_intent_recovered_by_another_engine_is_forgotten_for_its_object_only(
     platform: Platform, intents: Intents
 ) -> None:
     target = (TARGET.platform, TARGET.kind, TARGET.name, TARGET.region)
     for urn in (None, "urn:other"):
         intents.record(Intent(urn, *target, 1.0, outcome="nothing"))
     platform.create()
-    assert {each.urn for each in intents.list_all()} == {"urn:other", platform.call.urn}
+    assert {intent.urn for intent in intents.list_all()} == {"urn:other", platform.call.urn}
 
 
-def test_a_search_that_was_cut_short_by_half_a_second_proves_nothing(
+def test_a_search_half_a_second_too_short_is_no_evidence(
     platform: Platform, intents: Intents
 ) -> None:
     platform.answers(Killed(), takes_effect=False)
@@ -974,7 +1004,7 @@ def test_a_search_that_was_cut_short_by_half_a_second_proves_nothing(
     platform.call.start_deadline(60.0)
     with pytest.raises(NotEnoughEvidence):
         platform.create(propagation_time_s=60.5)
-    assert [each.looked_at for each in intents.list_all()] == [None]
+    assert [intent.looked_at for intent in intents.list_all()] == [None]
 
 
 def test_the_last_look_is_at_the_end_of_the_propagation_time(platform: Platform) -> None:
@@ -1007,9 +1037,7 @@ def test_one_name_is_created_once_at_a_time(platform: Platform, tmp_path: Path) 
     ]
 
 
-def test_an_intent_of_another_resource_finds_nothing_for_this_one(
-    platform: Platform, intents: Intents
-) -> None:
+def test_an_intent_of_another_resource_is_not_used(platform: Platform, intents: Intents) -> None:
     platform.objects.append(Candidate("theirs"))
     target = (TARGET.platform, TARGET.kind, TARGET.name, TARGET.region)
     intents.record(Intent("urn:other", *target, 1.0, id="theirs"))
@@ -1018,7 +1046,7 @@ def test_an_intent_of_another_resource_finds_nothing_for_this_one(
 
 
 @pytest.mark.parametrize(("pause", "is_recorded_again"), [(5.0, False), (5.5, True)])
-def test_a_request_that_waited_more_than_clocks_differ_is_recorded_with_its_new_time(
+def test_a_request_retried_after_a_long_wait_is_recorded_with_its_new_time(
     platform: Platform, intents: Intents, pause: float, is_recorded_again: bool
 ) -> None:
     began = platform.call.clock.now()
@@ -1042,10 +1070,10 @@ FAULTS = st.sampled_from([None, *LOST, *DEFINITE, Killed()])
     foreign=st.booleans(),
     stock_host=st.booleans(),
 )
-def test_whatever_happens_one_object_is_made_and_none_is_taken(
+def test_failing_attempts_create_one_object_and_adopt_no_foreign_one(
     attempts: list[tuple[BaseException | None, bool]], foreign: bool, stock_host: bool
 ) -> None:
-    """Attempts that fail anywhere, then a good one; a definite refusal has no effect."""
+    """Let attempts fail anywhere, then succeed; a definite refusal has no effect."""
     with TemporaryDirectory() as directory:
         call = ProviderContext(
             urn=None if stock_host else "urn:a",
@@ -1060,7 +1088,7 @@ def test_whatever_happens_one_object_is_made_and_none_is_taken(
             platform.answers(error, takes_effect=error is None or (lost and takes_effect))
             with suppress(GpuformError, Killed):
                 platform.create()
-        assert [each.id for each in platform.objects] == ["c1"]
+        assert [item.id for item in platform.objects] == ["c1"]
         assert platform.create() == "c1"
         if foreign:
             call.intents.forget(id_="c1")

@@ -1,4 +1,4 @@
-"""Which broken nodes a run repairs: pure decisions."""
+"""Test which broken nodes a run repairs."""
 
 from typing import Any
 
@@ -28,17 +28,17 @@ MODES = ("REPLACE", "REBOOT", "CYCLE")
 
 
 @pytest.fixture(autouse=True)
-def _no_wishes(monkeypatch: pytest.MonkeyPatch) -> None:
+def _without_requested_repairs(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (VARIABLE, REPAIR_VARIABLE, REVIEWED_VARIABLE):
         monkeypatch.delenv(name, raising=False)
 
 
-def fault(node: int, cause: str = "platform", **fields: Any) -> NodeFault:
-    said = {"because": "it is hot", "instance": f"i-{node}", **fields}
-    return NodeFault(node=NODES[node], cause=cause, **said)
+def build_fault(node: int, cause: str = "platform", **fields: Any) -> NodeFault:
+    defaults = {"because": "it is hot", "instance": f"i-{node}", **fields}
+    return NodeFault(node=NODES[node], cause=cause, **defaults)
 
 
-def fleet(**fields: Any) -> Fleet:
+def build_fleet(**fields: Any) -> Fleet:
     return Fleet(
         **{
             "node_names": NODES,
@@ -50,113 +50,139 @@ def fleet(**fields: Any) -> Fleet:
     )
 
 
-def declared(**fields: Any) -> RepairInputs:
+def build_policy(**fields: Any) -> RepairInputs:
     return RepairInputs.model_validate({"approve": "automatic", **fields})
 
 
-def repaired(decision: RepairDecision) -> dict[str, str]:
-    return {each.node: each.mode for each in decision.due_repairs}
+def list_repaired_nodes(decision: RepairDecision) -> dict[str, str]:
+    return {due_repair.node: due_repair.mode for due_repair in decision.due_repairs}
 
 
-def why(decision: RepairDecision) -> str:
-    return "; ".join(each.reason for each in decision.unrepaired)
+def list_reasons(decision: RepairDecision) -> str:
+    return "; ".join(problem.reason for problem in decision.unrepaired)
 
 
-def test_nothing_is_repaired_that_nobody_declares() -> None:
-    decision = choose_repairs(None, [fault(1)], fleet())
+def test_without_a_policy_nothing_is_repaired() -> None:
+    decision = choose_repairs(None, [build_fault(1)], build_fleet())
     assert not decision.due_repairs
-    assert why(decision) == "no `repair` is declared"
+    assert list_reasons(decision) == "no `repair` is declared"
 
 
-def test_a_proposal_is_approved_as_it_is_where_its_mode_may_be() -> None:
-    faults = [fault(1, mode="REBOOT", id="r1"), fault(2, mode="EVICT", id="r2"), fault(3)]
-    assert repaired(choose_repairs(declared(max_unhealthy=8), faults, fleet())) == {
+def test_a_proposal_with_an_allowed_mode_is_approved_unchanged() -> None:
+    faults = [
+        build_fault(1, mode="REBOOT", id="r1"),
+        build_fault(2, mode="EVICT", id="r2"),
+        build_fault(3),
+    ]
+    assert list_repaired_nodes(
+        choose_repairs(build_policy(max_unhealthy=8), faults, build_fleet())
+    ) == {
         "node-1": "REBOOT",
         "node-2": "REPLACE",
         "node-3": "REPLACE",
     }
 
 
-def test_what_an_approval_cannot_say_is_not_chosen_for_a_proposal() -> None:
-    only = fleet(allowed_modes=("CYCLE",))
-    faults = [fault(1, mode="REBOOT", id="r1"), fault(2)]
-    decision = choose_repairs(declared(max_unhealthy=8), faults, only)
-    assert repaired(decision) == {"node-2": "CYCLE"}
-    assert why(decision) == "repair.modes does not list REBOOT"
+def test_a_mode_that_cannot_be_approved_is_not_chosen_for_a_proposal() -> None:
+    only = build_fleet(allowed_modes=("CYCLE",))
+    faults = [build_fault(1, mode="REBOOT", id="r1"), build_fault(2)]
+    decision = choose_repairs(build_policy(max_unhealthy=8), faults, only)
+    assert list_repaired_nodes(decision) == {"node-2": "CYCLE"}
+    assert list_reasons(decision) == "repair.modes does not list REBOOT"
 
 
-def test_a_cause_that_does_not_count_is_told() -> None:
+def test_an_undeclared_cause_is_reported() -> None:
     assert (
-        why(choose_repairs(declared(), [fault(1, "not_ready")], fleet()))
+        list_reasons(choose_repairs(build_policy(), [build_fault(1, "not_ready")], build_fleet()))
         == "repair.on has no not_ready"
     )
 
 
 def test_above_max_unhealthy_nothing_is_repaired() -> None:
-    decision = choose_repairs(declared(), [fault(1)], fleet(unhealthy_names=NODES[2:4]))
+    decision = choose_repairs(
+        build_policy(), [build_fault(1)], build_fleet(unhealthy_names=NODES[2:4])
+    )
     assert not decision.due_repairs
-    assert "3 of 8 nodes are unhealthy, more than repair.max_unhealthy (25%)" in why(decision)
-    assert repaired(choose_repairs(declared(), [fault(1)], fleet(unhealthy_names=NODES[2:3]))) == {
-        "node-1": "REPLACE"
-    }
+    assert "3 of 8 nodes are unhealthy, more than repair.max_unhealthy (25%)" in list_reasons(
+        decision
+    )
+    assert list_repaired_nodes(
+        choose_repairs(build_policy(), [build_fault(1)], build_fleet(unhealthy_names=NODES[2:3]))
+    ) == {"node-1": "REPLACE"}
 
 
-def test_what_is_repaired_already_counts_and_is_not_repaired_again() -> None:
-    faults = [fault(1), fault(2)]
-    going = fleet(repairing_names=[NODES[1]])
-    decision = choose_repairs(declared(max_unhealthy=2, max_parallel=2), faults, going)
-    assert repaired(decision) == {"node-2": "REPLACE"}
-    assert not choose_repairs(declared(max_unhealthy=1, max_parallel=2), faults, going).due_repairs
-    assert why(choose_repairs(declared(max_unhealthy=2), faults, going)) == (
+def test_running_repairs_count_and_are_not_repeated() -> None:
+    faults = [build_fault(1), build_fault(2)]
+    going = build_fleet(repairing_names=[NODES[1]])
+    decision = choose_repairs(build_policy(max_unhealthy=2, max_parallel=2), faults, going)
+    assert list_repaired_nodes(decision) == {"node-2": "REPLACE"}
+    assert not choose_repairs(
+        build_policy(max_unhealthy=1, max_parallel=2), faults, going
+    ).due_repairs
+    assert list_reasons(choose_repairs(build_policy(max_unhealthy=2), faults, going)) == (
         "1 repairs are running, and repair.max_parallel is 1"
     )
 
 
-def test_of_one_node_the_platforms_word_goes_first() -> None:
-    policy = declared(on=["platform", "not_ready"])
-    (one,) = choose_repairs(
-        policy, [fault(1, "not_ready"), fault(1, id="r", mode="REBOOT")], fleet()
+def test_the_platforms_fault_of_a_node_takes_precedence() -> None:
+    policy = build_policy(on=["platform", "not_ready"])
+    (repair,) = choose_repairs(
+        policy, [build_fault(1, "not_ready"), build_fault(1, id="r", mode="REBOOT")], build_fleet()
     ).due_repairs
-    assert (one.cause, one.id, one.mode) == ("platform", "r", "REBOOT")
+    assert (repair.cause, repair.id, repair.mode) == ("platform", "r", "REBOOT")
 
 
-def test_a_cause_that_counts_is_not_hidden_by_one_that_does_not() -> None:
-    proposal = fault(1, id="r", mode="REBOOT")
-    (one,) = choose_repairs(
-        declared(on=["not_ready"]), [proposal, fault(1, "not_ready")], fleet()
+def test_an_undeclared_cause_does_not_hide_a_declared_one() -> None:
+    proposal = build_fault(1, id="r", mode="REBOOT")
+    (repair,) = choose_repairs(
+        build_policy(on=["not_ready"]), [proposal, build_fault(1, "not_ready")], build_fleet()
     ).due_repairs
-    assert (one.cause, one.id, one.mode, one.proposed) == ("not_ready", "r", "REBOOT", "REBOOT")
+    assert (repair.cause, repair.id, repair.mode, repair.proposed) == (
+        "not_ready",
+        "r",
+        "REBOOT",
+        "REBOOT",
+    )
 
 
 def test_a_review_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    policy, broken = declared(approve="reviewed"), fault(1)
-    assert why(choose_repairs(policy, [broken], fleet())) == "the repair needs a review of the plan"
-    monkeypatch.setenv(REVIEWED_VARIABLE, compute_repair_key(fault(1, id="another")))
-    assert not choose_repairs(policy, [broken], fleet()).due_repairs
+    policy, broken = build_policy(approve="reviewed"), build_fault(1)
+    assert (
+        list_reasons(choose_repairs(policy, [broken], build_fleet()))
+        == "the repair needs a review of the plan"
+    )
+    monkeypatch.setenv(REVIEWED_VARIABLE, compute_repair_key(build_fault(1, id="another")))
+    assert not choose_repairs(policy, [broken], build_fleet()).due_repairs
     monkeypatch.setenv(REVIEWED_VARIABLE, compute_repair_key(broken))
-    assert repaired(choose_repairs(policy, [broken], fleet())) == {"node-1": "REPLACE"}
+    assert list_repaired_nodes(choose_repairs(policy, [broken], build_fleet())) == {
+        "node-1": "REPLACE"
+    }
     monkeypatch.setenv(REVIEWED_VARIABLE, "")
     monkeypatch.setenv(VARIABLE, "repair")
-    assert repaired(choose_repairs(policy, [broken], fleet())) == {"node-1": "REPLACE"}
+    assert list_repaired_nodes(choose_repairs(policy, [broken], build_fleet())) == {
+        "node-1": "REPLACE"
+    }
 
 
-def test_a_node_that_is_asked_for_is_repaired_whatever_is_declared(
+def test_a_requested_node_is_repaired_despite_the_policy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv(REPAIR_VARIABLE, "node-3=CYCLE, node-1,elsewhere")
-    decision = choose_repairs(None, [fault(1), fault(2)], fleet(instance_ids={"node-3": "i-3"}))
-    assert repaired(decision) == {"node-3": "CYCLE", "node-1": "REPLACE"}
-    assert [each.instance for each in decision.due_repairs] == ["i-3", "i-1"]
-    assert [each.fault.node for each in decision.unrepaired] == ["node-2"]
+    decision = choose_repairs(
+        None, [build_fault(1), build_fault(2)], build_fleet(instance_ids={"node-3": "i-3"})
+    )
+    assert list_repaired_nodes(decision) == {"node-3": "CYCLE", "node-1": "REPLACE"}
+    assert [due_repair.instance for due_repair in decision.due_repairs] == ["i-3", "i-1"]
+    assert [due_repair.fault.node for due_repair in decision.unrepaired] == ["node-2"]
 
 
-def test_a_way_that_there_is_not_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_mode_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(REPAIR_VARIABLE, "node-3=PRAY")
     with pytest.raises(GpuformError, match="the platform has no repair PRAY"):
-        choose_repairs(None, [], fleet())
+        choose_repairs(None, [], build_fleet())
     monkeypatch.setenv(REPAIR_VARIABLE, "node-3=CYCLE")
     with pytest.raises(GpuformError, match="cannot be changed to CYCLE"):
-        choose_repairs(None, [fault(3, id="r", mode="REBOOT")], fleet())
+        choose_repairs(None, [build_fault(3, id="r", mode="REBOOT")], build_fleet())
 
 
 def test_outputs_of_older_versions_and_odd_ones_have_no_faults() -> None:
@@ -178,9 +204,9 @@ def test_outputs_of_older_versions_and_odd_ones_have_no_faults() -> None:
         ({"approve": "yes"}, "approve"),
     ],
 )
-def test_what_cannot_be_meant_is_told_by_its_path(values: dict[str, Any], path: str) -> None:
+def test_invalid_policies_are_reported_at_their_path(values: dict[str, Any], path: str) -> None:
     _, problems = validate_inputs(RepairInputs, values)
-    assert [each.path for each in problems] == [path]
+    assert [problem.path for problem in problems] == [path]
 
 
 @given(
@@ -190,18 +216,20 @@ def test_what_cannot_be_meant_is_told_by_its_path(values: dict[str, Any], path: 
     limit=st.one_of(st.integers(1, 8), st.integers(1, 100).map(lambda share: f"{share}%")),
     on=st.lists(st.sampled_from(["platform", "not_ready"]), min_size=1, unique=True),
 )
-def test_never_more_than_max_unhealthy_and_never_one_node_twice(
+def test_repairs_respect_max_unhealthy_and_are_unique_by_node(
     broken: set[int], unhealthy: set[str], under_way: set[str], limit: str | int, on: list[str]
 ) -> None:
-    policy = declared(max_unhealthy=limit, on=on)
-    faults = [fault(each, cause) for each in sorted(broken) for cause in ("platform", "not_ready")]
+    policy = build_policy(max_unhealthy=limit, on=on)
+    faults = [
+        build_fault(item, cause) for item in sorted(broken) for cause in ("platform", "not_ready")
+    ]
     decision = choose_repairs(
-        policy, faults, fleet(unhealthy_names=unhealthy, repairing_names=under_way)
+        policy, faults, build_fleet(unhealthy_names=unhealthy, repairing_names=under_way)
     )
-    names = [each.node for each in decision.due_repairs]
-    away = {*unhealthy, *under_way, *(NODES[each] for each in broken)}
+    names = [item.node for item in decision.due_repairs]
+    away = {*unhealthy, *under_way, *(NODES[item] for item in broken)}
     assert len(names) == len({*names})
     assert not {*names} & under_way
     assert not names or len(away) <= policy.compute_max_unhealthy(8)
-    told = {*names, *(each.fault.node for each in decision.unrepaired)}
-    assert told == {NODES[each] for each in broken} - under_way
+    reported_nodes = {*names, *(item.fault.node for item in decision.unrepaired)}
+    assert reported_nodes == {NODES[item] for item in broken} - under_way

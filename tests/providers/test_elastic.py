@@ -1,4 +1,4 @@
-"""A reserved baseline with on-demand and preemptible GPUs: what comes and goes is never drift."""
+"""Test clusters with reserved, on-demand and preemptible GPUs: automatic scaling is never drift."""
 
 from typing import Any
 
@@ -13,10 +13,10 @@ Properties = dict[str, Any]
 
 
 @pytest.fixture
-def mixed(
+def mixed_cluster(
     lifecycle: ClusterLifecycle, emulator: Any, cluster_inputs: Properties
 ) -> tuple[str, Properties, Properties]:
-    """8 prepaid and 16 on-demand GPUs, and 16 preemptible ones wanted: id, outputs and inputs."""
+    """Create a cluster with 8 prepaid, 16 on-demand and 16 preemptible GPUs."""
     declared = {
         **cluster_inputs,
         "billing_type": "RESERVED",
@@ -25,42 +25,40 @@ def mixed(
         "num_reserved_gpus": 8.0,
         "num_preemptible_gpus": 16.0,
     }
-    with emulator.serving():
+    with emulator.use_context_of():
         inputs = {**lifecycle.check({}, declared).inputs, "__provider": "pickled"}
         created = lifecycle.create(inputs)
     return created.id, {**created.outs, "__provider": "pickled"}, inputs
 
 
-def _refreshed(
-    lifecycle: ClusterLifecycle, emulator: Any, id_: str, outs: Properties
-) -> Properties:
-    with emulator.serving():
+def _refresh(lifecycle: ClusterLifecycle, emulator: Any, id_: str, outs: Properties) -> Properties:
+    with emulator.use_context_of():
         return {**lifecycle.read(id_, outs).outs, "__provider": "pickled"}
 
 
 @pytest.mark.slow
 def test_a_new_cluster_does_not_wait_for_preemptible_gpus(
-    lifecycle: ClusterLifecycle, emulator: Any, mixed: tuple[str, Properties, Properties]
+    lifecycle: ClusterLifecycle, emulator: Any, mixed_cluster: tuple[str, Properties, Properties]
 ) -> None:
-    id_, outs, _ = mixed
-    (post,) = emulator.requests("POST")
+    id_, outs, _ = mixed_cluster
+    (post,) = emulator.list_requests("POST")
     counts = ("num_gpus", "num_reserved_gpus", "num_preemptible_gpus")
     assert [post["body"][name] for name in counts] == [24, 8, 16]
     assert [outs[name] for name in counts] == [24, 8, 16]
     assert outs["ready"] is True
-    shown = emulator.platform("GET", f"/clusters/{id_}")
-    assert (shown["num_reserved_gpus"], shown["desired_preemptible_gpus"]) == (8, 16)
+    rendered = emulator.send_as_somebody_else("GET", f"/clusters/{id_}")
+    assert (rendered["num_reserved_gpus"], rendered["desired_preemptible_gpus"]) == (8, 16)
 
 
-def test_gpus_that_come_and_go_are_no_drift(
-    lifecycle: ClusterLifecycle, emulator: Any, mixed: tuple[str, Properties, Properties]
+def test_preemptible_gpus_that_appear_and_vanish_are_no_drift(
+    lifecycle: ClusterLifecycle, emulator: Any, mixed_cluster: tuple[str, Properties, Properties]
 ) -> None:
-    id_, outs, inputs = mixed
+    id_, outs, inputs = mixed_cluster
     allocated = []
     for step in range(6):
         if step == 4:
-            emulator.fault("GET", "^/compute/clusters", preempted=True)
-        outs = _refreshed(lifecycle, emulator, id_, outs)
+            emulator.add_fault("GET", "^/compute/clusters", preempted=True)
+        outs = _refresh(lifecycle, emulator, id_, outs)
         allocated.append(outs["allocated_preemptible_gpus"])
         assert (outs["num_gpus"], outs["num_preemptible_gpus"], outs["ready"]) == (24, 16, True)
         assert lifecycle.list_changes(outs, inputs) == []
@@ -70,10 +68,10 @@ def test_gpus_that_come_and_go_are_no_drift(
 
 
 @pytest.mark.slow
-def test_each_count_changes_in_place_and_alone(
-    lifecycle: ClusterLifecycle, emulator: Any, mixed: tuple[str, Properties, Properties]
+def test_each_gpu_count_is_updated_in_place_separately(
+    lifecycle: ClusterLifecycle, emulator: Any, mixed_cluster: tuple[str, Properties, Properties]
 ) -> None:
-    id_, outs, inputs = mixed
+    id_, outs, inputs = mixed_cluster
     emulator.advance(3600)
     for name, value in (
         ("num_gpus", 32),
@@ -84,62 +82,66 @@ def test_each_count_changes_in_place_and_alone(
         inputs = {**inputs, name: value}
         (change,) = lifecycle.list_changes(outs, inputs)
         assert (change.path, change.replaces) == (name, False)
-        with emulator.serving():
+        with emulator.use_context_of():
             updated = lifecycle.update(id_, outs, inputs)
         assert updated.outs is not None
         outs = {**updated.outs, "__provider": "pickled"}
         assert outs["ready"] is True
-        assert emulator.requests("PUT")[-1]["body"] == {name: value}
-        outs = _refreshed(lifecycle, emulator, id_, outs)
+        assert emulator.list_requests("PUT")[-1]["body"] == {name: value}
+        outs = _refresh(lifecycle, emulator, id_, outs)
         assert lifecycle.list_changes(outs, inputs) == []
-    assert len(emulator.objects("clusters")) == 1
+    assert len(emulator.list_objects("clusters")) == 1
 
 
-def test_what_somebody_else_changed_is_drift_all_the_same(
-    lifecycle: ClusterLifecycle, emulator: Any, mixed: tuple[str, Properties, Properties]
+def test_a_change_by_somebody_else_is_drift(
+    lifecycle: ClusterLifecycle, emulator: Any, mixed_cluster: tuple[str, Properties, Properties]
 ) -> None:
-    id_, outs, inputs = mixed
-    emulator.platform("PUT", f"/clusters/{id_}", {"num_gpus": 48, "num_preemptible_gpus": 8})
+    id_, outs, inputs = mixed_cluster
+    emulator.send_as_somebody_else(
+        "PUT", f"/clusters/{id_}", {"num_gpus": 48, "num_preemptible_gpus": 8}
+    )
     emulator.advance(3600)
-    outs = _refreshed(lifecycle, emulator, id_, outs)
+    outs = _refresh(lifecycle, emulator, id_, outs)
     paths = {change.path: change.before for change in lifecycle.list_changes(outs, inputs)}
     assert paths == {"num_gpus": 48, "num_preemptible_gpus": 8}
-    emulator.platform("PUT", f"/clusters/{id_}", {"num_gpus": 16, "num_preemptible_gpus": 16})
+    emulator.send_as_somebody_else(
+        "PUT", f"/clusters/{id_}", {"num_gpus": 16, "num_preemptible_gpus": 16}
+    )
     emulator.advance(3600)
-    outs = _refreshed(lifecycle, emulator, id_, outs)
+    outs = _refresh(lifecycle, emulator, id_, outs)
     paths = {change.path: change.before for change in lifecycle.list_changes(outs, inputs)}
     assert paths == {"num_gpus": 16}
 
 
-def test_preemptible_gpus_that_are_no_longer_declared_stay_and_are_no_drift(
-    lifecycle: ClusterLifecycle, emulator: Any, mixed: tuple[str, Properties, Properties]
+def test_undeclared_preemptible_gpus_are_kept_and_no_drift(
+    lifecycle: ClusterLifecycle, emulator: Any, mixed_cluster: tuple[str, Properties, Properties]
 ) -> None:
-    id_, outs, inputs = mixed
+    id_, outs, inputs = mixed_cluster
     inputs = {k: v for k, v in inputs.items() if k != "num_preemptible_gpus"} | {"num_gpus": 32}
-    with emulator.serving():
+    with emulator.use_context_of():
         updated = lifecycle.update(id_, outs, inputs)
     assert updated.outs is not None
     outs = {**updated.outs, "__provider": "pickled"}
     for _ in range(3):
         emulator.advance(300)
-        outs = _refreshed(lifecycle, emulator, id_, outs)
+        outs = _refresh(lifecycle, emulator, id_, outs)
         assert lifecycle.list_changes(outs, inputs) == []
     assert outs["allocated_preemptible_gpus"] == 16
 
 
-def test_what_autoscaling_does_is_no_drift_while_it_is_under_way(
+def test_autoscaling_in_progress_is_no_drift(
     lifecycle: ClusterLifecycle, emulator: Any, cluster_inputs: Properties
 ) -> None:
     inputs = {**cluster_inputs, "auto_scale": True, "auto_scale_max_gpus": 64.0}
-    call = emulator.call()
+    call = emulator.create_context()
     with use_context(call):
         inputs = {**lifecycle.check({}, inputs).inputs, "__provider": "pickled"}
         created = lifecycle.create(inputs)
     outs = {**created.outs, "__provider": "pickled"}
     for gpus, is_drift in ((32, False), (16, False), (72, True)):
-        emulator.platform("PUT", f"/clusters/{created.id}", {"num_gpus": gpus})
+        emulator.send_as_somebody_else("PUT", f"/clusters/{created.id}", {"num_gpus": gpus})
         emulator.advance(3600)
-        read = _refreshed(lifecycle, emulator, created.id, outs)
+        read = _refresh(lifecycle, emulator, created.id, outs)
         assert bool(lifecycle.list_changes(read, inputs)) is is_drift
 
 
@@ -149,7 +151,7 @@ def test_what_autoscaling_does_is_no_drift_while_it_is_under_way(
 def test_counts_that_lag_behind_each_other_leave_a_cluster_ready(
     counted: bool, allocated: int, nodes: int
 ) -> None:
-    """Nodes, their count and num_gpus are three answers; no order of them is promised."""
+    """Nodes, their count and num_gpus come from three answers in no promised order."""
     cluster = wire.Cluster.model_validate(
         {
             "cluster_id": "c1",

@@ -1,4 +1,4 @@
-"""Whose clock a provider's call goes by: that of an emulator only for what the emulator holds."""
+"""Test which clock a provider's call uses: an emulator's only for the emulator's resources."""
 
 from pathlib import Path
 
@@ -19,19 +19,19 @@ from gpuform.providers.records import EphemeralRecords, FolderRecords, Intents
 REAL = "https://api.together.ai/v1"
 
 
-def call_with(records: FolderRecords | EphemeralRecords) -> ProviderContext:
+def build_context(records: FolderRecords | EphemeralRecords) -> ProviderContext:
     return ProviderContext(clock=SystemClock(), intents=Intents(records))
 
 
 @pytest.mark.parametrize("beside_the_project", [True, False])
-def test_a_real_platform_is_not_asked_by_the_clock_of_an_emulator(
+def test_a_real_platform_is_not_used_with_an_emulators_clock(
     tmp_path: Path, beside_the_project: bool
 ) -> None:
-    """As under `pulumi up`, where gpuform sees no command line and perhaps no state."""
+    """Under `pulumi up`, gpuform has no command line and perhaps no state."""
     records = FolderRecords(tmp_path) if beside_the_project else EphemeralRecords()
     settings = Settings(environ={"TOGETHER_BASE_URL": REAL, "GPUFORM_CLOCK": "http://127.0.0.1:1"})
     with pytest.raises(WrongEnvironment, match="GPUFORM_CLOCK names an emulator's clock") as raised:
-        enter_environment(call_with(records), "together", settings)
+        enter_environment(build_context(records), "together", settings)
     assert "unset GPUFORM_CLOCK" in (raised.value.hint or "")
     assert read_environment(records) is None
 
@@ -39,29 +39,31 @@ def test_a_real_platform_is_not_asked_by_the_clock_of_an_emulator(
 def test_a_stack_records_its_emulator_and_is_refused_on_another_one() -> None:
     records = EphemeralRecords()
     with serve() as ours, serve() as other:
-        enter_environment(call_with(records), "together", Settings(environ=ours.environment))
+        enter_environment(build_context(records), "together", Settings(environ=ours.environment))
         assert read_environment(records) == StackEnvironment(True, emulator=ours.store.identity)
         with pytest.raises(WrongEnvironment, match=f"lives on emulator {ours.store.identity}"):
-            enter_environment(call_with(records), "together", Settings(environ=other.environment))
+            enter_environment(
+                build_context(records), "together", Settings(environ=other.environment)
+            )
 
 
-def test_an_emulator_goes_with_its_data_and_not_with_its_port(tmp_path: Path) -> None:
+def test_an_emulator_is_identified_by_its_data_and_not_by_its_port(tmp_path: Path) -> None:
     records, store = EphemeralRecords(), tmp_path / "emulator.db"
     with serve(store_path=store) as first:
-        enter_environment(call_with(records), "together", Settings(environ=first.environment))
+        enter_environment(build_context(records), "together", Settings(environ=first.environment))
     with serve(store_path=tmp_path / "other.db"), serve(store_path=store) as again:
-        enter_environment(call_with(records), "together", Settings(environ=again.environment))
+        enter_environment(build_context(records), "together", Settings(environ=again.environment))
 
 
-def test_a_record_without_an_emulator_takes_the_first_one_and_warns() -> None:
+def test_a_record_without_an_emulator_records_the_first_one_with_a_warning() -> None:
     records = EphemeralRecords()
     record_environment(records, StackEnvironment(True))
-    told: list[str] = []
+    messages: list[str] = []
     with serve() as server:
         call = ProviderContext(
-            clock=SystemClock(), intents=Intents(records), on_warning=told.append
+            clock=SystemClock(), intents=Intents(records), on_warning=messages.append
         )
         for _ in range(2):
             enter_environment(call, "together", Settings(environ=server.environment))
-    assert len(told) == 1
-    assert server.store.identity in told[0]
+    assert len(messages) == 1
+    assert server.store.identity in messages[0]

@@ -1,3 +1,5 @@
+"""Test the error classes: their tree, texts and facts."""
+
 import inspect
 
 import pytest
@@ -6,18 +8,22 @@ from gpuform.providers import errors
 from gpuform.providers.errors import ApiError, GpuformError, NotReady, OutOfCapacity
 
 
-def _classes() -> list[type[GpuformError]]:
-    found = [each for _, each in inspect.getmembers(errors, inspect.isclass)]
-    return [each for each in found if issubclass(each, GpuformError)]
+def _list_error_classes() -> list[type[GpuformError]]:
+    members = [error_class for _, error_class in inspect.getmembers(errors, inspect.isclass)]
+    return [error_class for error_class in members if issubclass(error_class, GpuformError)]
 
 
 def test_the_tree_at_the_top_names_every_class() -> None:
     drawn = errors.__doc__ or ""
-    assert [each.__name__ for each in _classes() if each.__name__ not in drawn] == []
+    assert [
+        error_class.__name__
+        for error_class in _list_error_classes()
+        if error_class.__name__ not in drawn
+    ] == []
 
 
-@pytest.mark.parametrize("error", _classes())
-def test_every_class_says_what_it_means(error: type[GpuformError]) -> None:
+@pytest.mark.parametrize("error", _list_error_classes())
+def test_every_class_has_a_docstring(error: type[GpuformError]) -> None:
     assert error.__doc__
     assert error.__doc__ != GpuformError.__doc__ or error is GpuformError
 
@@ -29,7 +35,7 @@ def test_the_text_is_the_message_and_the_hint() -> None:
     assert str(GpuformError("it is wrong")) == "it is wrong"
 
 
-def test_nothing_in_it_is_hidden() -> None:
+def test_no_part_of_an_error_is_hidden() -> None:
     error = GpuformError("node \x1b[2J\u202ex", hint="see \x9b")
     assert str(error) == "node \\u001b[2J\\u202ex\n  see \\u009b"
     assert NotReady("Ready\nerror: no").reason == "Ready\\nerror: no"

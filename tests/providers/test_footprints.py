@@ -1,4 +1,4 @@
-"""What resources of each platform take up and how it is paid for, from declared and seen values."""
+"""Test the resource usage of each platform, and how it is paid for."""
 
 from typing import Any
 
@@ -14,12 +14,12 @@ RATE = {"status": "running", "current_hourly_rate": 8.5, "currency": "USD"}
 SCP = {"region_id": "kr-west1", "server_type_id": "f90e"}
 
 
-def footprint(platform: str, kind: str, values: Any, seen: Any = None) -> ResourceUsage:
-    return load_lifecycle_class(platform, kind).compute_resource_usage(values, seen or {})
+def compute_usage(platform: str, kind: str, values: Any, outputs: Any = None) -> ResourceUsage:
+    return load_lifecycle_class(platform, kind).compute_resource_usage(values, outputs or {})
 
 
-def paid(found: ResourceUsage) -> dict[str, float | None]:
-    return {f"{each.what} {each.billing}": each.amount for each in found.expenses}
+def get_prices(usage: ResourceUsage) -> dict[str, float | None]:
+    return {f"{expense.what} {expense.billing}": expense.amount for expense in usage.expenses}
 
 
 @pytest.mark.parametrize(
@@ -42,38 +42,38 @@ def paid(found: ResourceUsage) -> dict[str, float | None]:
         ),
     ],
 )
-def test_together_tells_apart_how_gpus_are_paid_for(more: Any, expected: Any) -> None:
-    assert paid(footprint("together", "Cluster", {**TOGETHER, **more})) == expected
+def test_together_distinguishes_how_gpus_are_paid_for(more: Any, expected: Any) -> None:
+    assert get_prices(compute_usage("together", "Cluster", {**TOGETHER, **more})) == expected
 
 
 def test_automatic_scaling_has_no_known_cost() -> None:
     scaling = {**TOGETHER, "auto_scale": True, "auto_scale_max_gpus": 64}
-    *_, last = footprint("together", "Cluster", scaling).expenses
+    *_, last = compute_usage("together", "Cluster", scaling).expenses
     assert (last.amount, last.hourly) == (48, None)
     assert last.because == "automatic scaling decides their number"
 
 
-def test_together_is_where_it_was_placed() -> None:
-    seen = {"placed_region": "r2", "placed_gpu_type": "H200_SXM", "status": "Ready"}
-    found = footprint("together", "Cluster", {**TOGETHER, "billing_type": "RESERVED"}, seen)
-    assert (found.region, found.gpu_types) == ("r2", ("H200_SXM",))
-    assert (found.running, found.reserved, found.expires, found.tags) == (True, True, False, None)
-    unknown = footprint("together", "Cluster", {**TOGETHER, "region": UNKNOWN})
+def test_together_usage_is_in_the_placed_region() -> None:
+    outputs = {"placed_region": "r2", "placed_gpu_type": "H200_SXM", "status": "Ready"}
+    usage = compute_usage("together", "Cluster", {**TOGETHER, "billing_type": "RESERVED"}, outputs)
+    assert (usage.region, usage.gpu_types) == ("r2", ("H200_SXM",))
+    assert (usage.running, usage.reserved, usage.expires, usage.tags) == (True, True, False, None)
+    unknown = compute_usage("together", "Cluster", {**TOGETHER, "region": UNKNOWN})
     assert (unknown.region, unknown.unknown) == ("", ("region",))
 
 
-def test_tensorone_believes_the_platform_until_something_priced_changes() -> None:
-    seen = {**TENSORONE, "state": "running", **RATE}
-    whole, storage = footprint("tensorone", "Cluster", TENSORONE, seen).expenses
+def test_tensorone_uses_reported_prices_until_a_priced_field_changes() -> None:
+    outputs = {**TENSORONE, "state": "running", **RATE}
+    total, storage = compute_usage("tensorone", "Cluster", TENSORONE, outputs).expenses
     assert (storage.what, storage.amount, storage.hourly) == ("storage", 500, 0.0)
-    assert (whole.hourly, whole.currency, whole.source) == (8.5, "USD", "tensorone")
-    more = footprint("tensorone", "Cluster", {**TENSORONE, "gpu_count": 8}, seen)
-    assert paid(more) == {"gpus on_demand": 8, "storage on_demand": 500}
-    assert {each.hourly for each in more.expenses} == {None}
-    stopped = footprint("tensorone", "Cluster", {**TENSORONE, "state": "stopped"}, seen)
-    assert paid(stopped) == {"gpus stopped": 4, "storage on_demand": 500}
-    seen = {**seen, "state": "stopped", "status": "stopped", "current_hourly_rate": 0.4}
-    now, _ = footprint("tensorone", "Cluster", seen, seen).expenses
+    assert (total.hourly, total.currency, total.source) == (8.5, "USD", "tensorone")
+    more = compute_usage("tensorone", "Cluster", {**TENSORONE, "gpu_count": 8}, outputs)
+    assert get_prices(more) == {"gpus on_demand": 8, "storage on_demand": 500}
+    assert {expense.hourly for expense in more.expenses} == {None}
+    stopped = compute_usage("tensorone", "Cluster", {**TENSORONE, "state": "stopped"}, outputs)
+    assert get_prices(stopped) == {"gpus stopped": 4, "storage on_demand": 500}
+    outputs = {**outputs, "state": "stopped", "status": "stopped", "current_hourly_rate": 0.4}
+    now, _ = compute_usage("tensorone", "Cluster", outputs, outputs).expenses
     assert (now.billing, now.hourly) == (Billing.STOPPED, 0.4)
 
 
@@ -87,25 +87,29 @@ def test_tensorone_believes_the_platform_until_something_priced_changes() -> Non
         ({"tags": {"expires": "2026-12-31"}}, True),
     ],
 )
-def test_tensorone_ends_by_a_limit_or_says_when(more: Any, expires: bool) -> None:
-    assert footprint("tensorone", "Cluster", {**TENSORONE, **more}).expires is expires
+def test_tensorone_usage_ends_at_a_limit_or_a_reported_time(more: Any, expires: bool) -> None:
+    assert compute_usage("tensorone", "Cluster", {**TENSORONE, **more}).expires is expires
 
 
-def test_scp_counts_servers_that_run_and_that_are_stopped() -> None:
+def test_scp_counts_running_and_stopped_servers() -> None:
     nodes = {"a": {"state": "STOPPED"}, "b": {}, "c": None}
-    assert paid(footprint("scp", "NodePool", {**SCP, "nodes": nodes})) == {
+    assert get_prices(compute_usage("scp", "NodePool", {**SCP, "nodes": nodes})) == {
         "gpus stopped": 8,
         "gpus on_demand": 16,
     }
     stopped = {**SCP, "count": 2, "state": "STOPPED", "tags": {"team": "x"}}
-    found = footprint("scp", "NodePool", stopped, {"gpu_nodes": {"n": {"state": "RUNNING"}}})
-    assert paid(found) == {"gpus stopped": 16}
-    assert (found.tags, found.running, found.expires) == (("team",), True, False)
-    assert paid(footprint("scp", "NodePool", {**SCP, "count": UNKNOWN})) == {"gpus on_demand": None}
-    assert paid(footprint("scp", "GpuNode", SCP)) == {"gpus on_demand": 8}
+    usage = compute_usage("scp", "NodePool", stopped, {"gpu_nodes": {"n": {"state": "RUNNING"}}})
+    assert get_prices(usage) == {"gpus stopped": 16}
+    assert (usage.tags, usage.running, usage.expires) == (("team",), True, False)
+    assert get_prices(compute_usage("scp", "NodePool", {**SCP, "count": UNKNOWN})) == {
+        "gpus on_demand": None
+    }
+    assert get_prices(compute_usage("scp", "GpuNode", SCP)) == {"gpus on_demand": 8}
 
 
-def test_what_is_no_capacity_costs_nothing() -> None:
+def test_kinds_without_capacity_cost_nothing() -> None:
     assert (
-        footprint("aios", "Cluster", {}) == footprint("lens", "HealthGate", {}) == ResourceUsage()
+        compute_usage("aios", "Cluster", {})
+        == compute_usage("lens", "HealthGate", {})
+        == ResourceUsage()
     )

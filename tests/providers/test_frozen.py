@@ -1,4 +1,4 @@
-"""What state files and people's scripts hold for ever. Never change an expectation here."""
+"""Test names that state files and scripts keep for ever. Never change an expectation here."""
 
 import base64
 import pickle
@@ -24,8 +24,8 @@ from gpuform.providers.together.client import (
 KINDS = list_kinds()
 
 
-def test_the_dotted_paths() -> None:
-    assert {name: each.lifecycles for name, each in platforms().items()} == {
+def test_dotted_paths_are_frozen() -> None:
+    assert {name: platform.lifecycles for name, platform in platforms().items()} == {
         "together": {
             "Cluster": "gpuform.providers.together.cluster:ClusterLifecycle",
             "SharedVolume": "gpuform.providers.together.shared_volume:SharedVolumeLifecycle",
@@ -51,7 +51,7 @@ def test_the_dotted_paths() -> None:
     }
 
 
-def test_the_environment_and_configuration_names() -> None:
+def test_environment_and_configuration_names_are_frozen() -> None:
     assert CLOCK_VARIABLE == "GPUFORM_CLOCK"
     assert KEY_VARIABLE == "TOGETHER_API_KEY"
     assert BASE_URL_VARIABLE == "TOGETHER_BASE_URL"
@@ -70,7 +70,7 @@ def test_the_environment_and_configuration_names() -> None:
 
 
 @pytest.mark.parametrize(("platform", "kind"), KINDS)
-def test_the_type_tokens(platform: str, kind: str) -> None:
+def test_type_tokens_are_frozen(platform: str, kind: str) -> None:
     resource, lifecycle = load_resource_class(platform, kind), load_lifecycle_class(platform, kind)
     assert resource._resource_type_name == f"dynamic/gpuform.{platform}:{kind}"
     assert resource._lifecycle is lifecycle
@@ -127,7 +127,7 @@ PICKLED = {
 
 
 @pytest.mark.parametrize(("platform", "kind"), PICKLED)
-def test_the_pickles_of_old_states(platform: str, kind: str) -> None:
+def test_pickles_of_old_states_load(platform: str, kind: str) -> None:
     lifecycle = load_lifecycle_class(platform, kind)
     assert type(dill.loads(base64.b64decode(PICKLED[platform, kind]))) is lifecycle
     if pickle.DEFAULT_PROTOCOL == 4:
@@ -144,7 +144,7 @@ def test_the_pickle_is_small_and_by_reference(platform: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize(("platform", "kind"), KINDS)
-def test_what_a_lifecycle_was_configured_with_is_not_pickled(platform: str, kind: str) -> None:
+def test_a_lifecycles_configuration_is_not_pickled(platform: str, kind: str) -> None:
     lifecycle = load_lifecycle_class(platform, kind)
     configured = lifecycle()
     configured.configure(ConfigureRequest(Config({KEY_CONFIG: "a-key"}, "project")))

@@ -1,4 +1,4 @@
-"""The retry table, row by row, with the exact pauses."""
+"""Test the retry table, row by row, with the exact pauses."""
 
 import logging
 import threading
@@ -23,7 +23,7 @@ KEY = "key-that-must-not-show"
 
 
 class Platform:
-    """Answers with the steps one after another, the last one for ever."""
+    """Answer with the steps one after another, and repeat the last one."""
 
     def __init__(self, *steps: Step) -> None:
         self.steps = list(steps)
@@ -38,10 +38,10 @@ class Platform:
 
 
 @pytest.fixture
-def ask(call: ProviderContext) -> Callable[..., Any]:
-    """Sends one request to a platform and returns the pauses made, or the error."""
+def send_request(call: ProviderContext) -> Callable[..., Any]:
+    """Return a function that sends a request to a platform, and returns its pauses or its error."""
 
-    def ask(
+    def send_request(
         platform: Platform, retry: Retry = Retry.SAFE, method: str = "GET", **kwargs: Any
     ) -> Any:
         client = ApiClient(
@@ -60,10 +60,10 @@ def ask(call: ProviderContext) -> Callable[..., Any]:
         with use_context(call):
             return client.request(method, "/things", retry=retry, **kwargs)
 
-    return ask
+    return send_request
 
 
-def _pauses(call: ProviderContext) -> list[float]:
+def _list_pauses(call: ProviderContext) -> list[float]:
     pauses: list[float] = call.clock.pauses  # type: ignore[attr-defined]
     return pauses
 
@@ -82,13 +82,13 @@ UNANSWERED = [
 
 @pytest.mark.parametrize("step", [*UNREACHED, *UNANSWERED, 429, 502, 503, 504])
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
-def test_a_safe_request_is_sent_again(
-    ask: Callable[..., Any], call: ProviderContext, method: str, step: Step
+def test_a_safe_request_is_retried(
+    send_request: Callable[..., Any], call: ProviderContext, method: str, step: Step
 ) -> None:
     platform = Platform(step, step, 200)
-    assert ask(platform, method=method) == {}
+    assert send_request(platform, method=method) == {}
     assert len(platform.requests) == 3
-    assert _pauses(call) == [0.5, 1.0]
+    assert _list_pauses(call) == [0.5, 1.0]
 
 
 @pytest.mark.parametrize(
@@ -100,33 +100,35 @@ def test_a_safe_request_is_sent_again(
         ({"error": "busy", "code": 409}, None),
     ],
 )
-def test_the_code_is_a_word(ask: Callable[..., Any], body: Any, code: str | None) -> None:
+def test_error_codes_are_words(
+    send_request: Callable[..., Any], body: Any, code: str | None
+) -> None:
     with pytest.raises(errors.Conflict, match="busy") as caught:
-        ask(Platform(httpx.Response(409, json=body)))
+        send_request(Platform(httpx.Response(409, json=body)))
     assert caught.value.code == code
 
 
-def test_secrets_that_were_sent_are_not_said_again(ask: Callable[..., Any]) -> None:
-    told = httpx.Response(400, json={"error": "no hunter2, no token-4711, no TOKEN"})
+def test_errors_do_not_repeat_sent_secrets(send_request: Callable[..., Any]) -> None:
+    response = httpx.Response(400, json={"error": "no hunter2, no token-4711, no TOKEN"})
     sent = {"password": "hunter2", "variables": {"TOKEN": "token-4711", "n": 1}, "x": {}}
     with pytest.raises(errors.InvalidRequest) as caught:
-        ask(Platform(told), method="PUT", body=sent)
+        send_request(Platform(response), method="PUT", body=sent)
     assert caught.value.message.endswith("no [secret], no [secret], no TOKEN")
 
 
 @pytest.mark.parametrize("step", UNREACHED)
-def test_a_create_that_never_left_is_sent_again(
-    ask: Callable[..., Any], call: ProviderContext, step: Step
+def test_an_unsent_create_is_retried(
+    send_request: Callable[..., Any], call: ProviderContext, step: Step
 ) -> None:
-    assert ask(Platform(step, 200), Retry.CREATE, "POST") == {}
-    assert _pauses(call) == [0.5]
+    assert send_request(Platform(step, 200), Retry.CREATE, "POST") == {}
+    assert _list_pauses(call) == [0.5]
 
 
-def test_a_create_is_sent_again_when_the_platform_says_when(
-    ask: Callable[..., Any], call: ProviderContext
+def test_a_create_with_retry_after_is_retried(
+    send_request: Callable[..., Any], call: ProviderContext
 ) -> None:
-    assert ask(Platform(TOO_MANY, 200), Retry.CREATE, "POST") == {}
-    assert _pauses(call) == [3.0]
+    assert send_request(Platform(TOO_MANY, 200), Retry.CREATE, "POST") == {}
+    assert _list_pauses(call) == [3.0]
 
 
 @pytest.mark.parametrize(
@@ -142,30 +144,30 @@ def test_a_create_is_sent_again_when_the_platform_says_when(
         (409, errors.Conflict),
     ],
 )
-def test_a_create_that_may_have_left_is_sent_once(
-    ask: Callable[..., Any], step: Step, error: type[Exception]
+def test_a_create_that_may_have_been_sent_is_not_retried(
+    send_request: Callable[..., Any], step: Step, error: type[Exception]
 ) -> None:
     platform = Platform(step, 200)
     with pytest.raises(error):
-        ask(platform, Retry.CREATE, "POST")
+        send_request(platform, Retry.CREATE, "POST")
     assert len(platform.requests) == 1
 
 
 @pytest.mark.parametrize("step", [*UNANSWERED, 500, 502, 503, 504])
-def test_a_create_that_may_have_left_after_others_that_did_not_is_the_last(
-    ask: Callable[..., Any], step: Step
+def test_a_create_that_may_have_been_sent_ends_the_retries(
+    send_request: Callable[..., Any], step: Step
 ) -> None:
     platform = Platform(httpx.ConnectError, TOO_MANY, step, 200)
     with pytest.raises((errors.UnknownOutcome, errors.ServerError)):
-        ask(platform, Retry.CREATE, "POST")
+        send_request(platform, Retry.CREATE, "POST")
     assert len(platform.requests) == 3
 
 
 @pytest.mark.parametrize("step", [httpx.ConnectError, httpx.ReadError, 429, 503])
-def test_never_is_once(ask: Callable[..., Any], step: Step) -> None:
+def test_retry_never_sends_once(send_request: Callable[..., Any], step: Step) -> None:
     platform = Platform(step, 200)
     with pytest.raises(errors.GpuformError):
-        ask(platform, Retry.NEVER)
+        send_request(platform, Retry.NEVER)
     assert len(platform.requests) == 1
 
 
@@ -185,54 +187,58 @@ def test_never_is_once(ask: Callable[..., Any], step: Step) -> None:
     ],
 )
 def test_other_answers_are_errors_at_once(
-    ask: Callable[..., Any], status: int, error: type[errors.ApiError]
+    send_request: Callable[..., Any], status: int, error: type[errors.ApiError]
 ) -> None:
     platform = Platform(status)
     with pytest.raises(errors.ApiError) as caught:
-        ask(platform)
+        send_request(platform)
     assert type(caught.value) is error
     assert (caught.value.status, caught.value.path) == (status, "/things")
     assert len(platform.requests) == 1
 
 
 def test_the_backoff_grows_up_to_five_attempts(
-    ask: Callable[..., Any], call: ProviderContext
+    send_request: Callable[..., Any], call: ProviderContext
 ) -> None:
     platform = Platform(503)
     with pytest.raises(errors.ServerError):
-        ask(platform)
+        send_request(platform)
     assert len(platform.requests) == 5
-    assert _pauses(call) == [0.5, 1.0, 2.0, 4.0]
+    assert _list_pauses(call) == [0.5, 1.0, 2.0, 4.0]
 
 
-def test_a_pause_that_is_asked_for_is_capped(
-    ask: Callable[..., Any], call: ProviderContext
+def test_a_requested_pause_is_capped(
+    send_request: Callable[..., Any], call: ProviderContext
 ) -> None:
-    ask(Platform(httpx.Response(503, headers={"Retry-After": "86400"}), 200))
-    assert _pauses(call) == [60.0]
+    send_request(Platform(httpx.Response(503, headers={"Retry-After": "86400"}), 200))
+    assert _list_pauses(call) == [60.0]
 
 
-def test_no_pause_goes_past_the_deadline(ask: Callable[..., Any], call: ProviderContext) -> None:
+def test_no_pause_exceeds_the_deadline(
+    send_request: Callable[..., Any], call: ProviderContext
+) -> None:
     call.start_deadline(2)
     platform = Platform(TOO_MANY, 200)
     with pytest.raises(errors.RateLimited):
-        ask(platform)
-    assert (len(platform.requests), _pauses(call)) == (1, [])
+        send_request(platform)
+    assert (len(platform.requests), _list_pauses(call)) == (1, [])
 
 
-def test_an_interruption_ends_a_pause(ask: Callable[..., Any], call: ProviderContext) -> None:
+def test_an_interruption_ends_a_pause(
+    send_request: Callable[..., Any], call: ProviderContext
+) -> None:
     call.cancelled.set()
     with pytest.raises(errors.Cancelled):
-        ask(Platform(503, 200))
+        send_request(Platform(503, 200))
 
 
-def test_a_process_that_dies_is_not_an_error_of_the_platform(ask: Callable[..., Any]) -> None:
+def test_a_dying_process_is_no_platform_error(send_request: Callable[..., Any]) -> None:
     class Dying(Platform):
         def __call__(self, request: httpx.Request) -> httpx.Response:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        ask(Dying(200))
+        send_request(Dying(200))
 
 
 @pytest.mark.parametrize(
@@ -248,13 +254,15 @@ def test_a_process_that_dies_is_not_an_error_of_the_platform(ask: Callable[..., 
         ("Mon, 12 Jan 1970 13:00:00 GMT", 0.0),
     ],
 )
-def test_retry_after(call: ProviderContext, header: str | None, seconds: float | None) -> None:
+def test_retry_after_is_parsed(
+    call: ProviderContext, header: str | None, seconds: float | None
+) -> None:
     with use_context(call):
         assert parse_retry_after(header) == seconds
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "message"),
     [
         ({"error": {"message": "no such region", "code": "bad"}}, ": no such region"),
         ({"error": "no such region"}, ": no such region"),
@@ -269,28 +277,30 @@ def test_retry_after(call: ProviderContext, header: str | None, seconds: float |
         ({"errors": [{"detail": {"x": "withheld"}}, "withheld"]}, ""),
     ],
 )
-def test_what_the_platform_said(ask: Callable[..., Any], body: Any, said: str) -> None:
+def test_error_messages_quote_the_platform(
+    send_request: Callable[..., Any], body: Any, message: str
+) -> None:
     with pytest.raises(errors.InvalidRequest) as caught:
-        ask(Platform(httpx.Response(400, json=body)))
-    assert str(caught.value) == f"acme: GET /things answered 400{said}"
+        send_request(Platform(httpx.Response(400, json=body)))
+    assert str(caught.value) == f"acme: GET /things answered 400{message}"
 
 
 @pytest.mark.parametrize(
-    ("content_type", "said"), [("text/plain; charset=utf-8", ": down"), ("text/html", "")]
+    ("content_type", "message"), [("text/plain; charset=utf-8", ": down"), ("text/html", "")]
 )
-def test_text_is_shown_and_pages_are_not(
-    ask: Callable[..., Any], content_type: str, said: str
+def test_plain_text_answers_are_shown_and_web_pages_are_not(
+    send_request: Callable[..., Any], content_type: str, message: str
 ) -> None:
     answer = httpx.Response(400, text="down", headers={"Content-Type": content_type})
     with pytest.raises(errors.InvalidRequest) as caught:
-        ask(Platform(answer))
-    assert str(caught.value) == f"acme: GET /things answered 400{said}"
+        send_request(Platform(answer))
+    assert str(caught.value) == f"acme: GET /things answered 400{message}"
 
 
-def test_code_request_id_and_hint(ask: Callable[..., Any]) -> None:
+def test_errors_have_code_request_id_and_hint(send_request: Callable[..., Any]) -> None:
     body = {"error": {"message": "no", "type": "permission_error"}}
     with pytest.raises(errors.PermissionDenied) as caught:
-        ask(Platform(httpx.Response(403, json=body, headers={"X-Request-Id": "r-1"})))
+        send_request(Platform(httpx.Response(403, json=body, headers={"X-Request-Id": "r-1"})))
     assert (caught.value.code, caught.value.request_id) == ("permission_error", "r-1")
     assert str(caught.value).endswith("\n  use an Admin key")
 
@@ -299,20 +309,20 @@ def test_code_request_id_and_hint(ask: Callable[..., Any]) -> None:
     ("message", "error"),
     [("Out of stock", errors.OutOfCapacity), ("volume is bound", errors.Conflict)],
 )
-def test_a_conflict_is_split_by_its_message(
-    ask: Callable[..., Any], message: str, error: type[Exception]
+def test_the_message_of_a_409_decides_its_class(
+    send_request: Callable[..., Any], message: str, error: type[Exception]
 ) -> None:
     with pytest.raises(errors.Conflict) as caught:
-        ask(Platform(httpx.Response(409, json={"error": {"message": message}})))
+        send_request(Platform(httpx.Response(409, json={"error": {"message": message}})))
     assert type(caught.value) is error
 
 
 @pytest.mark.parametrize("status", [200, 404])
-def test_a_page_of_somebody_else_is_no_answer_of_the_platform(
-    ask: Callable[..., Any], status: int
+def test_a_web_page_is_no_answer_of_the_platform(
+    send_request: Callable[..., Any], status: int
 ) -> None:
     with pytest.raises(errors.ForeignAnswer, match=r"platform\.test") as caught:
-        ask(Platform(httpx.Response(status, html=f"<html>{KEY}")))
+        send_request(Platform(httpx.Response(status, html=f"<html>{KEY}")))
     assert f"answered {status} with text/html" in caught.value.message
     assert KEY not in str(caught.value)
     assert not caught.value.is_definite
@@ -326,36 +336,38 @@ def test_a_page_of_somebody_else_is_no_answer_of_the_platform(
         st.dictionaries(st.sampled_from(["error", "message", "detail", "errors"]), st.text()),
     )
 )
-def test_a_404_is_believed_in_the_platforms_own_form_alone(body: Any) -> None:
-    """Whatever JSON somebody else answers with."""
-    answers = ErrorAnswers("acme", says_gone=lambda found: found.get("error") == {"code": "GONE"})
+def test_a_404_counts_only_in_the_platforms_own_form(body: Any) -> None:
+    """Proxies answer with other JSON."""
+    answers = ErrorAnswers(
+        "acme", says_gone=lambda error_body: error_body.get("error") == {"code": "GONE"}
+    )
     request = httpx.Request("GET", "http://platform.test/things")
-    for told, kind in (
+    for content, kind in (
         (body, errors.ForeignAnswer),
         ({"error": {"code": "GONE"}}, errors.NotFound),
     ):
-        response = httpx.Response(404, json=told, request=request)
+        response = httpx.Response(404, json=content, request=request)
         assert type(answers.build_error(response, "GET", "/things")) is kind
 
 
-def test_an_empty_answer_is_none(ask: Callable[..., Any]) -> None:
-    assert ask(Platform(httpx.Response(204))) is None
+def test_an_empty_answer_is_none(send_request: Callable[..., Any]) -> None:
+    assert send_request(Platform(httpx.Response(204))) is None
 
 
-def test_a_delete_can_have_a_body(ask: Callable[..., Any]) -> None:
+def test_a_delete_can_have_a_body(send_request: Callable[..., Any]) -> None:
     platform = Platform(200)
-    ask(platform, method="DELETE", body={"ids": [1]}, params={"a": "b"})
+    send_request(platform, method="DELETE", body={"ids": [1]}, params={"a": "b"})
     (request,) = platform.requests
     assert (request.method, request.content) == ("DELETE", b'{"ids": [1]}')
     assert request.headers["content-type"] == "application/json"
     assert str(request.url) == "http://platform.test/v1/things?a=b"
 
 
-def test_every_request_is_one_line_without_secrets(
-    ask: Callable[..., Any], caplog: pytest.LogCaptureFixture
+def test_every_request_is_logged_as_one_line_without_secrets(
+    send_request: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.DEBUG):
-        ask(Platform(200), method="POST", body={"kube_config": "body-that-must-not-show"})
+        send_request(Platform(200), method="POST", body={"kube_config": "body-that-must-not-show"})
     lines = [record.getMessage() for record in caplog.records if record.name == "gpuform.http"]
     assert len(lines) == 1
     assert lines[0].startswith("POST /things -> 200 in ")
@@ -363,9 +375,11 @@ def test_every_request_is_one_line_without_secrets(
 
 
 @pytest.mark.parametrize("step", [*UNREACHED, *UNANSWERED])
-def test_no_error_of_the_library_or_its_text_passes(ask: Callable[..., Any], step: Step) -> None:
+def test_library_errors_and_their_texts_are_converted(
+    send_request: Callable[..., Any], step: Step
+) -> None:
     with pytest.raises(errors.GpuformError) as caught:
-        ask(Platform(step), Retry.NEVER)
+        send_request(Platform(step), Retry.NEVER)
     assert KEY not in str(caught.value)
     assert caught.value.__suppress_context__
 
@@ -381,10 +395,10 @@ def test_a_client_can_be_closed_and_used_again() -> None:
     client.close()
 
 
-def test_no_request_waits_for_another_whichever_threads_send_them() -> None:
-    """72 threads make themselves known, and 64 of them ask at once."""
+def test_requests_of_different_threads_run_concurrently() -> None:
+    """Register 72 threads, of which 64 send at once."""
     everyone, asking = 72, 64
-    known, meeting = threading.Barrier(everyone), threading.Barrier(asking)
+    registration, meeting = threading.Barrier(everyone), threading.Barrier(asking)
 
     class Answer(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -410,12 +424,12 @@ def test_no_request_waits_for_another_whichever_threads_send_them() -> None:
         )
         turn = threading.Lock()
 
-        def ask(number: int) -> Any:
+        def send_request(number: int) -> Any:
             with turn:
                 client.request("GET", "/known")
-            known.wait(LAST_RESORT)
+            registration.wait(LAST_RESORT)
             return client.request("GET", "/meeting") if number % 9 else {}
 
-        assert list(threads.map(ask, range(everyone))) == [{}] * everyone
+        assert list(threads.map(send_request, range(everyone))) == [{}] * everyone
         client.close()
         server.shutdown()

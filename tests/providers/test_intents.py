@@ -1,3 +1,5 @@
+"""Test the records of intents: durability, matching, claims and forgetting."""
+
 import json
 import os
 import re
@@ -12,23 +14,23 @@ from gpuform.providers.records import Drains, FolderRecords, Intent, Intents, Ta
 TARGET = Target("together", "Cluster", "train", "us-central-8")
 
 
-def _intent(urn: str | None = "urn:a", target: Target = TARGET, **fields: object) -> Intent:
-    known = {"started_at": 100.0, "present_ids": ("old",), **fields}
-    return Intent(urn, target.platform, target.kind, target.name, target.region, **known)  # type: ignore[arg-type]
+def _build_intent(urn: str | None = "urn:a", target: Target = TARGET, **fields: object) -> Intent:
+    defaults = {"started_at": 100.0, "present_ids": ("old",), **fields}
+    return Intent(urn, target.platform, target.kind, target.name, target.region, **defaults)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", "7", "{}", '{"urn": 1}', '{"x": []}', "\udcff", "[" * 99_999]
 )
 def test_a_damaged_record_is_named(tmp_path: Path, text: str) -> None:
-    """What it told of may exist: it is not taken for none."""
+    """The recorded create may have an object: a damaged record is not treated as missing."""
     records = FolderRecords(tmp_path)
-    Intents(records).record(_intent())
+    Intents(records).record(_build_intent())
     (file,) = tmp_path.iterdir()
     damaged = text.encode(errors="surrogateescape")
     file.write_bytes(damaged)
-    told = f"the record {re.escape(str(file.with_suffix('')))}(.json)? is damaged"
-    with pytest.raises(GpuformError, match=told) as refused:
+    expected_message = f"the record {re.escape(str(file.with_suffix('')))}(.json)? is damaged"
+    with pytest.raises(GpuformError, match=expected_message) as refused:
         Intents(records).list_all()
     assert "compare with the platform" in str(refused.value)
     assert file.read_bytes() == damaged
@@ -39,7 +41,7 @@ def test_a_damaged_record_is_named(tmp_path: Path, text: str) -> None:
 
 def test_an_intent_survives_in_a_file_of_its_own(tmp_path: Path) -> None:
     intents = Intents(FolderRecords(tmp_path / "a" / "b"))
-    intent = _intent()
+    intent = _build_intent()
     intents.record(intent)
     again = Intents(FolderRecords(tmp_path / "a" / "b"))
     assert again.list_all() == [intent]
@@ -49,7 +51,7 @@ def test_an_intent_survives_in_a_file_of_its_own(tmp_path: Path) -> None:
     assert json.loads(files[0].read_text())["present_ids"] == ["old"]
 
 
-def test_it_is_on_disk_before_record_returns(
+def test_an_intent_is_on_disk_before_record_returns(
     intents: Intents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[str] = []
@@ -60,35 +62,41 @@ def test_it_is_on_disk_before_record_returns(
         real(descriptor)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    intents.record(_intent())
+    intents.record(_build_intent())
     file, directory = synced
     assert file.endswith(".tmp")
     assert directory == Path(intents.records.place).name
 
 
-def test_the_id_is_added(intents: Intents) -> None:
-    intent = _intent()
+def test_an_id_is_added_to_the_intent(intents: Intents) -> None:
+    intent = _build_intent()
     intents.record(intent)
     assert intents.record_id(intent, "c1").id == "c1"
-    assert [each.id for each in intents.list_all()] == ["c1"]
+    assert [stored_intent.id for stored_intent in intents.list_all()] == ["c1"]
 
 
-def test_only_the_own_intent_is_found(intents: Intents) -> None:
-    intents.record(_intent("urn:other"))
+def test_only_the_resources_own_intent_is_found(intents: Intents) -> None:
+    intents.record(_build_intent("urn:other"))
     assert intents.find("urn:a", TARGET) is None
     assert intents.find("urn:other", Target("together", "Cluster", "else", "r")) is None
 
 
-@pytest.mark.parametrize(("written", "asked"), [(None, "urn:a"), ("urn:a", None), (None, None)])
+@pytest.mark.parametrize(
+    ("written", "queried_urn"), [(None, "urn:a"), ("urn:a", None), (None, None)]
+)
 def test_a_host_without_urns_is_matched_by_the_object(
-    intents: Intents, written: str | None, asked: str | None
+    intents: Intents, written: str | None, queried_urn: str | None
 ) -> None:
-    intents.record(_intent(written))
-    assert intents.find(asked, TARGET) is not None
+    intents.record(_build_intent(written))
+    assert intents.find(queried_urn, TARGET) is not None
 
 
 def test_forgetting_by_urn_by_id_and_by_intent(intents: Intents) -> None:
-    by_urn, by_id, itself = _intent("urn:a"), _intent(None, id="c1"), _intent("urn:c")
+    by_urn, by_id, itself = (
+        _build_intent("urn:a"),
+        _build_intent(None, id="c1"),
+        _build_intent("urn:c"),
+    )
     for intent in (by_urn, by_id, itself):
         intents.record(intent)
     intents.forget(urn="urn:a")
@@ -101,13 +109,13 @@ def test_forgetting_by_urn_by_id_and_by_intent(intents: Intents) -> None:
 
 
 def test_a_urn_and_an_id_forget_no_other_resource(intents: Intents) -> None:
-    other = _intent("urn:b", id="c1")
+    other = _build_intent("urn:b", id="c1")
     intents.record(other)
     intents.forget(urn="urn:a", id_="c1")
     assert intents.list_all() == [other]
 
 
-def test_nothing_is_there_at_first(intents: Intents) -> None:
+def test_a_new_store_has_no_intents(intents: Intents) -> None:
     assert intents.list_all() == []
     assert intents.find("urn:a", TARGET) is None
     intents.forget(urn="urn:a")
@@ -123,9 +131,9 @@ def test_a_name_is_claimed_once_at_a_time(intents: Intents) -> None:
         pass
 
 
-def test_many_threads_at_once(intents: Intents) -> None:
+def test_many_threads_record_intents_at_once(intents: Intents) -> None:
     def work(number: int) -> None:
-        intent = _intent(f"urn:{number}")
+        intent = _build_intent(f"urn:{number}")
         intents.record(intent)
         intents.record_id(intent, f"id-{number}")
         if number % 2:
@@ -136,13 +144,13 @@ def test_many_threads_at_once(intents: Intents) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(each.id or "" for each in intents.list_all()) == sorted(
+    assert sorted(item.id or "" for item in intents.list_all()) == sorted(
         f"id-{number}" for number in range(0, 16, 2)
     )
 
 
 class TestParts:
-    """A create that makes several parts of one resource."""
+    """A create with several parts of one resource."""
 
     POOL = Target("scp", "NodePool", "train", "POOL001")
 
@@ -159,14 +167,14 @@ class TestParts:
             ids=ids,
         )
 
-    def test_each_create_has_its_own_and_comes_back_as_it_was(self, intents: Intents) -> None:
+    def test_each_part_has_its_own_intent_and_is_read_unchanged(self, intents: Intents) -> None:
         first, second = self.batch("a", ids=("1",)), self.batch("b", "c")
         for intent in (first, second):
             intents.record(intent)
         assert intents.list_for_parts("urn:a", self.POOL) == [first, second]
         assert intents.find("urn:a", self.POOL) is None
 
-    def test_without_a_urn_they_are_found_by_the_resource(self, intents: Intents) -> None:
+    def test_without_a_urn_parts_are_found_by_the_resource(self, intents: Intents) -> None:
         mine, nameless = self.batch("a"), self.batch("a", "b", urn=None)
         theirs = self.batch("c", "d", "e", urn="urn:b")
         for intent in (mine, nameless, theirs):
@@ -174,19 +182,19 @@ class TestParts:
         assert intents.list_for_parts("urn:a", self.POOL) == [mine, nameless]
         assert intents.list_for_parts(None, self.POOL) == [mine, nameless, theirs]
 
-    def test_it_is_kept_until_the_state_has_all_its_parts(self, intents: Intents) -> None:
-        made = self.batch("a", "b", ids=("1", "2"))
+    def test_an_intent_is_kept_until_the_state_has_all_parts(self, intents: Intents) -> None:
+        created = self.batch("a", "b", ids=("1", "2"))
         unsure = self.batch("c", "d", "e")
-        for intent in (made, unsure):
+        for intent in (created, unsure):
             intents.record(intent)
         intents.forget(urn="urn:a", stored=["1"])
-        assert intents.list_all() == [made, unsure]
-        intents.forget(urn="urn:a", id_=made.id, stored=["2", "1", "0"])
+        assert intents.list_all() == [created, unsure]
+        intents.forget(urn="urn:a", id_=created.id, stored=["2", "1", "0"])
         assert intents.list_all() == [unsure]
         intents.forget(urn="urn:a")
         assert intents.list_all() == []
 
-    def test_without_a_urn_they_are_forgotten_by_the_resource(self, intents: Intents) -> None:
+    def test_without_a_urn_parts_are_forgotten_by_the_resource(self, intents: Intents) -> None:
         intents.record(self.batch("a", urn=None))
         intents.forget(id_="POOL001/fabric/train")
         assert intents.list_all() == []

@@ -1,4 +1,4 @@
-"""The protocol as the hosts speak it: plain dicts, doubles, unknowns, and `__provider`."""
+"""Test the lifecycle protocol as hosts use it: plain dicts, doubles, unknowns, and `__provider`."""
 
 import copy
 import json
@@ -19,14 +19,14 @@ from gpuform.schemas.changes import Action
 Properties = dict[str, Any]
 
 
-def _doubles(value: Any) -> Any:
-    """As Pulumi's wire hands it back: every number a double, no null at the top."""
+def _convert_numbers_to_doubles(value: Any) -> Any:
+    """Return the values as Pulumi's wire does: every number a double, no null at the top."""
     return json.loads(json.dumps(value), parse_int=float)
 
 
-def _state(outs: Properties) -> Properties:
-    """Outputs as the next operation gets them."""
-    return {**_doubles(outs), "__provider": "pickled"}
+def _convert_to_state(outs: Properties) -> Properties:
+    """Return outputs as the next operation gets them."""
+    return {**_convert_numbers_to_doubles(outs), "__provider": "pickled"}
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def cluster() -> ClusterLifecycle:
 
 
 class TestCheck:
-    def test_every_problem_has_its_path(
+    def test_every_failure_has_its_path(
         self, cluster: ClusterLifecycle, emulator: Any, cluster_inputs: Properties
     ) -> None:
         wrong = {**cluster_inputs, "num_gpus": 12.0, "billing_type": "RESERVED", "gpu_typ": "x"}
@@ -48,9 +48,9 @@ class TestCheck:
         assert failures.keys() == {"num_gpus", "duration_days", "gpu_typ"}
         assert "8 or 16" in failures["num_gpus"]
         assert "gpu_type" in failures["gpu_typ"]
-        assert emulator.requests() == []
+        assert emulator.list_requests() == []
 
-    def test_the_inputs_are_canonical_and_typed(
+    def test_inputs_are_normalized_and_typed(
         self, cluster: ClusterLifecycle, emulator: Any, cluster_inputs: Properties
     ) -> None:
         result = cluster.check({}, cluster_inputs)
@@ -120,12 +120,12 @@ class TestDiff:
         monkeypatch.setattr(client_module.TogetherClient, "__init__", refuse)
         monkeypatch.setattr(ClusterOperations, "__init__", refuse)
 
-    def test_nothing(self, cluster: ClusterLifecycle) -> None:
+    def test_equal_inputs_have_no_diff(self, cluster: ClusterLifecycle) -> None:
         result = cluster.diff("c1", self.OLD, self.new())
         assert (result.changes, result.replaces) == (False, [])
         assert cluster.list_changes(self.OLD, self.new()) == []
 
-    def test_in_place(self, cluster: ClusterLifecycle) -> None:
+    def test_a_mutable_change_updates_in_place(self, cluster: ClusterLifecycle) -> None:
         result = cluster.diff("c1", self.OLD, self.new(num_gpus=24.0))
         assert (result.changes, result.replaces) == (True, [])
         (change,) = cluster.list_changes(self.OLD, self.new(num_gpus=24.0))
@@ -137,11 +137,11 @@ class TestDiff:
         assert (result.changes, result.replaces) == (True, [field])
         assert result.delete_before_replace is True
 
-    def test_what_was_never_declared_is_not_compared(self, cluster: ClusterLifecycle) -> None:
+    def test_undeclared_fields_are_not_compared(self, cluster: ClusterLifecycle) -> None:
         old = {**self.OLD, "driver_version": "CUDA_12_6_560", "created_at": "then"}
         assert cluster.diff("c1", old, self.new()).changes is False
 
-    def test_an_unknown_immutable_replaces(self, cluster: ClusterLifecycle) -> None:
+    def test_an_unknown_immutable_value_replaces(self, cluster: ClusterLifecycle) -> None:
         unknown = pulumi.output.Unknown()  # type: ignore[no-untyped-call]
         result = cluster.diff("c1", self.OLD, self.new(volume_id=unknown))
         assert result.replaces == ["volume_id"]
@@ -154,12 +154,12 @@ class TestDiff:
         assert (change.path, change.action) == ("ready", Action.UPDATE)
         assert change.because == "resume waiting: it was interrupted"
 
-    def test_any_other_change_waits_anyway(self, cluster: ClusterLifecycle) -> None:
+    def test_any_other_change_waits_for_readiness_too(self, cluster: ClusterLifecycle) -> None:
         old = {**self.OLD, "ready": False}
         paths = [change.path for change in cluster.list_changes(old, self.new(num_gpus=24.0))]
         assert paths == ["num_gpus"]
 
-    def test_what_waits_for_people_is_told_unless_it_goes_anyway(
+    def test_changes_that_wait_for_people_are_reported_unless_replaced(
         self, cluster: ClusterLifecycle
     ) -> None:
         old = {**self.OLD, "ready": False, "status": "Degraded"}
@@ -168,7 +168,7 @@ class TestDiff:
         paths = [change.path for change in cluster.list_changes(old, self.new(gpu_type="H200_SXM"))]
         assert paths == ["gpu_type"]
 
-    def test_a_lost_provider_is_put_back(self, cluster: ClusterLifecycle) -> None:
+    def test_a_missing_provider_is_restored(self, cluster: ClusterLifecycle) -> None:
         old = {key: value for key, value in self.OLD.items() if key != "__provider"}
         result = cluster.diff("c1", old, self.new())
         assert (result.changes, result.replaces) == (True, [])
@@ -177,7 +177,7 @@ class TestDiff:
         new = {key: value for key, value in self.new().items() if key != "__provider"}
         assert cluster.diff("c1", self.OLD, new).changes is False
 
-    def test_a_shrink_that_only_the_platform_shows(
+    def test_a_shrink_below_the_platforms_size_is_refused(
         self, volume: SharedVolumeLifecycle, call: ProviderContext, volume_inputs: Properties
     ) -> None:
         observed = {**volume_inputs, "size_tib": 5.0, "ready": True}
@@ -187,14 +187,14 @@ class TestDiff:
         with use_context(call):
             assert volume.diff("v1", observed, volume_inputs).changes is True
 
-    def test_a_required_field_that_no_read_returns_is_believed_after_an_import(
+    def test_a_required_field_without_observed_value_is_accepted_after_an_import(
         self, volume: SharedVolumeLifecycle, volume_inputs: Properties
     ) -> None:
         imported = {key: value for key, value in volume_inputs.items() if key != "region"}
         result = volume.diff("v1", imported, volume_inputs)
         assert (result.changes, result.replaces) == (True, [])
 
-    def test_nothing_given_is_changed(self, cluster: ClusterLifecycle) -> None:
+    def test_a_diff_does_not_modify_its_arguments(self, cluster: ClusterLifecycle) -> None:
         old, new = copy.deepcopy(self.OLD), self.new(num_gpus=24.0)
         before = copy.deepcopy((old, new))
         cluster.diff("c1", old, new)
@@ -202,13 +202,13 @@ class TestDiff:
 
 
 class TestVolume:
-    def test_a_whole_life(
+    def test_create_read_update_and_delete(
         self, volume: SharedVolumeLifecycle, emulator: Any, volume_inputs: Properties
     ) -> None:
-        with emulator.serving():
+        with emulator.use_context_of():
             inputs = {**volume.check({}, volume_inputs).inputs, "__provider": "pickled"}
-        with emulator.serving():
-            created = volume.create(_doubles(inputs))
+        with emulator.use_context_of():
+            created = volume.create(_convert_numbers_to_doubles(inputs))
         assert created.outs == {
             "volume_name": "data",
             "size_tib": 2,
@@ -217,42 +217,42 @@ class TestVolume:
             "ready": True,
         }
         assert isinstance(created.outs["size_tib"], int)
-        assert emulator.told.progress[0] == "scheduled (1s)"
-        state = _state(created.outs)
-        with emulator.serving():
+        assert emulator.reported.progress[0] == "scheduled (1s)"
+        state = _convert_to_state(created.outs)
+        with emulator.use_context_of():
             read = volume.read(created.id, state)
         assert (read.id, read.outs) == (created.id, created.outs)
         assert read.inputs == {"volume_name": "data", "size_tib": 2, "region": "us-central-8"}
-        with emulator.serving():
+        with emulator.use_context_of():
             grown = volume.update(created.id, state, {**inputs, "size_tib": 3.0})
         assert grown.outs is not None
         assert (grown.outs["size_tib"], grown.outs["ready"]) == (3, True)
-        (put,) = emulator.requests("PUT")
+        (put,) = emulator.list_requests("PUT")
         assert put["body"] == {"volume_id": created.id, "size_tib": 3}
-        with emulator.serving():
-            volume.delete(created.id, _state(grown.outs))
-        assert emulator.objects("volumes") == []
+        with emulator.use_context_of():
+            volume.delete(created.id, _convert_to_state(grown.outs))
+        assert emulator.list_objects("volumes") == []
         assert emulator.intents.list_all() == []
 
-    def test_deleting_twice_is_no_error(
+    def test_a_second_delete_is_no_error(
         self, volume: SharedVolumeLifecycle, emulator: Any, volume_inputs: Properties
     ) -> None:
-        with emulator.serving():
+        with emulator.use_context_of():
             volume.delete("never-was", volume_inputs)
 
-    def test_what_is_gone_is_read_as_gone(
+    def test_a_deleted_volume_is_read_as_gone(
         self, volume: SharedVolumeLifecycle, emulator: Any, volume_inputs: Properties
     ) -> None:
-        with emulator.serving():
+        with emulator.use_context_of():
             read = volume.read("never-was", volume_inputs)
         assert (read.id, read.outs) == ("", {})
 
-    def test_shrinking_is_refused_before_anything_is_sent(
+    def test_shrinking_is_refused_without_a_request(
         self, volume: SharedVolumeLifecycle, emulator: Any, volume_inputs: Properties
     ) -> None:
-        with emulator.serving(), pytest.raises(GpuformError, match="cannot shrink"):
+        with emulator.use_context_of(), pytest.raises(GpuformError, match="cannot shrink"):
             volume.update("v1", {**volume_inputs, "size_tib": 5.0}, volume_inputs)
-        assert emulator.requests() == []
+        assert emulator.list_requests() == []
 
     def test_a_volume_in_use_is_not_deleted(
         self,
@@ -262,14 +262,17 @@ class TestVolume:
         volume_inputs: Properties,
         cluster_inputs: Properties,
     ) -> None:
-        with emulator.serving("data"):
+        with emulator.use_context_of("data"):
             created = volume.create(volume_inputs)
-        with emulator.serving():
+        with emulator.use_context_of():
             cluster.create({**cluster_inputs, "volume_id": created.id})
-        with emulator.serving("data"), pytest.raises(GpuformError, match="a cluster still has it"):
-            volume.delete(created.id, _state(created.outs))
-        assert emulator.requests("DELETE") == []
-        assert len(emulator.objects("volumes")) == 1
+        with (
+            emulator.use_context_of("data"),
+            pytest.raises(GpuformError, match="it is attached to a cluster"),
+        ):
+            volume.delete(created.id, _convert_to_state(created.outs))
+        assert emulator.list_requests("DELETE") == []
+        assert len(emulator.list_objects("volumes")) == 1
 
 
 class TestNeverLost:
@@ -277,11 +280,11 @@ class TestNeverLost:
         self, cluster: ClusterLifecycle, emulator: Any, cluster_inputs: Properties
     ) -> None:
         path = "^/compute/clusters/"
-        emulator.fault("GET", path, status_override="Degraded", count=100)
-        call = emulator.call()
+        emulator.add_fault("GET", path, status_override="Degraded", count=100)
+        call = emulator.create_context()
         with use_context(call):
             created = cluster.create(cluster_inputs)
-        assert created.id == emulator.objects("clusters")[0]["id"]
+        assert created.id == emulator.list_objects("clusters")[0]["id"]
         assert created.outs["ready"] is False
         assert created.outs["not_ready_reason"].startswith(
             "cluster train: some of it does not work (Degraded)"
@@ -289,31 +292,31 @@ class TestNeverLost:
         assert (created.outs["status"], created.outs["num_gpus"]) == ("Degraded", 16)
         assert call.init_errors == [created.outs["not_ready_reason"]]
 
-    def test_resumed_waiting_sends_nothing_and_becomes_ready(
+    def test_a_resumed_wait_sends_no_create_and_becomes_ready(
         self, cluster: ClusterLifecycle, emulator: Any, cluster_inputs: Properties
     ) -> None:
-        with emulator.serving():
+        with emulator.use_context_of():
             inputs = {**cluster.check({}, cluster_inputs).inputs, "__provider": "pickled"}
-        call = emulator.call(timeout=60.0)
+        call = emulator.create_context(timeout=60.0)
         with use_context(call):
-            created = cluster.create(_doubles(inputs))
+            created = cluster.create(_convert_numbers_to_doubles(inputs))
         assert "not done after 1m00s" in created.outs["not_ready_reason"]
-        state = _state(created.outs)
+        state = _convert_to_state(created.outs)
         assert cluster.diff(created.id, state, inputs).changes is True
-        call = emulator.call()
+        call = emulator.create_context()
         with use_context(call):
-            updated = cluster.update(created.id, state, _doubles(inputs))
+            updated = cluster.update(created.id, state, _convert_numbers_to_doubles(inputs))
         assert updated.outs is not None
         assert updated.outs["ready"] is True
         assert "not_ready_reason" not in updated.outs
         assert call.init_errors == []
-        assert emulator.requests("PUT") == []
-        assert cluster.diff(created.id, _state(updated.outs), inputs).changes is False
+        assert emulator.list_requests("PUT") == []
+        assert cluster.diff(created.id, _convert_to_state(updated.outs), inputs).changes is False
 
     def test_an_interruption_keeps_the_id(
         self, cluster: ClusterLifecycle, emulator: Any, cluster_inputs: Properties
     ) -> None:
-        call = emulator.call()
+        call = emulator.create_context()
         call.on_progress = lambda _phase: call.cancelled.set()
         with use_context(call):
             created = cluster.create(cluster_inputs)
@@ -321,7 +324,7 @@ class TestNeverLost:
         assert "interrupted" in created.outs["not_ready_reason"]
         assert call.init_errors == [created.outs["not_ready_reason"]]
 
-    def test_an_error_of_ours_while_waiting_keeps_the_id(
+    def test_an_internal_error_while_waiting_keeps_the_id(
         self,
         cluster: ClusterLifecycle,
         emulator: Any,
@@ -332,26 +335,28 @@ class TestNeverLost:
             raise RuntimeError("secret-value")
 
         monkeypatch.setattr(ClusterOperations, "wait_until_ready", wait_until_ready)
-        with emulator.serving():
+        with emulator.use_context_of():
             created = cluster.create(cluster_inputs)
         assert created.id
         assert "unexpected RuntimeError" in created.outs["not_ready_reason"]
         assert "secret-value" not in created.outs["not_ready_reason"]
 
-    def test_a_failed_update_keeps_what_was_known(
+    def test_a_failed_update_keeps_the_state(
         self,
         cluster: ClusterLifecycle,
         emulator: Any,
         cluster_inputs: Properties,
     ) -> None:
-        with emulator.serving():
+        with emulator.use_context_of():
             inputs = cluster.check({}, cluster_inputs).inputs
             created = cluster.create(inputs)
-        emulator.fault("GET", "^/compute/clusters/", status=401, skip=1, count=1, body={})
-        call = emulator.call()
+        emulator.add_fault("GET", "^/compute/clusters/", status=401, skip=1, count=1, body={})
+        call = emulator.create_context()
         with use_context(call):
             updated = cluster.update(
-                created.id, _state(created.outs), _doubles({**inputs, "num_gpus": 24})
+                created.id,
+                _convert_to_state(created.outs),
+                _convert_numbers_to_doubles({**inputs, "num_gpus": 24}),
             )
         assert updated.outs is not None
         assert updated.outs["kube_config"] == created.outs["kube_config"]
@@ -361,30 +366,30 @@ class TestNeverLost:
     @pytest.mark.parametrize(
         "fault", [{"drop": "after"}, {"drop": "before"}, {"status": 503, "body": {}}], ids=str
     )
-    def test_every_fault_of_a_create_converges(
+    def test_a_create_converges_after_every_fault(
         self,
         cluster: ClusterLifecycle,
         emulator: Any,
         cluster_inputs: Properties,
         fault: Properties,
     ) -> None:
-        emulator.fault("POST", "^/compute/clusters$", **fault)
-        with emulator.serving():
+        emulator.add_fault("POST", "^/compute/clusters$", **fault)
+        with emulator.use_context_of():
             if fault == {"drop": "after"}:
                 created = cluster.create(cluster_inputs)
             else:
                 with pytest.raises(UnknownOutcome):
                     cluster.create(cluster_inputs)
         if fault != {"drop": "after"}:
-            with emulator.serving():
+            with emulator.use_context_of():
                 created = cluster.create(cluster_inputs)
-        (found,) = emulator.objects("clusters")
-        assert found["id"] == created.id
+        (found_object,) = emulator.list_objects("clusters")
+        assert found_object["id"] == created.id
 
-    def test_a_process_that_died_while_waiting_converges(
+    def test_a_create_killed_while_waiting_converges(
         self, cluster: ClusterLifecycle, emulator: Any, cluster_inputs: Properties
     ) -> None:
-        call = emulator.call()
+        call = emulator.create_context()
 
         def die(_phase: str) -> None:
             raise KeyboardInterrupt
@@ -393,46 +398,46 @@ class TestNeverLost:
         with use_context(call), pytest.raises(KeyboardInterrupt):
             cluster.create(cluster_inputs)
         assert [intent.urn for intent in emulator.intents.list_all()] == [call.urn]
-        with emulator.serving():
+        with emulator.use_context_of():
             created = cluster.create(cluster_inputs)
-        (found,) = emulator.objects("clusters")
-        assert found["id"] == created.id
-        assert len(emulator.requests("POST")) == 1
+        (found_object,) = emulator.list_objects("clusters")
+        assert found_object["id"] == created.id
+        assert len(emulator.list_requests("POST")) == 1
 
-    def test_the_intent_goes_when_the_state_is_seen_to_know_the_id(
+    def test_the_intent_is_removed_once_the_state_has_the_id(
         self, volume: SharedVolumeLifecycle, emulator: Any, volume_inputs: Properties
     ) -> None:
-        with emulator.serving("data"):
+        with emulator.use_context_of("data"):
             created = volume.create(volume_inputs)
         assert [intent.id for intent in emulator.intents.list_all()] == [created.id]
-        with emulator.serving("data"):
-            volume.read(created.id, _state(created.outs))
+        with emulator.use_context_of("data"):
+            volume.read(created.id, _convert_to_state(created.outs))
         assert emulator.intents.list_all() == []
 
 
 class TestStockHost:
-    """No engine sets a call: the defaults hold, and the intents are in the project."""
+    """No engine sets a context: the defaults apply, and intents are in the project."""
 
-    def test_a_whole_life(
+    def test_create_read_update_and_delete(
         self, volume: SharedVolumeLifecycle, emulator: Any, volume_inputs: Properties
     ) -> None:
         created = volume.create(volume_inputs)
         assert created.outs["ready"] is True
-        state = _state(created.outs)
+        state = _convert_to_state(created.outs)
         assert volume.diff(created.id, state, volume_inputs).changes is False
         volume.update(created.id, state, {**volume_inputs, "size_tib": 3.0})
         volume.delete(created.id, state)
-        assert emulator.objects("volumes") == []
+        assert emulator.list_objects("volumes") == []
 
-    def test_a_second_resource_of_that_name_does_not_take_the_first(
+    def test_a_second_resource_of_the_same_name_does_not_adopt_the_first(
         self, volume: SharedVolumeLifecycle, emulator: Any, volume_inputs: Properties
     ) -> None:
         created = volume.create(volume_inputs)
         with pytest.raises(GpuformError, match=created.id):
             volume.create(volume_inputs)
-        assert len(emulator.objects("volumes")) == 1
+        assert len(emulator.list_objects("volumes")) == 1
 
-    def test_the_configuration_counts_where_the_environment_is_silent(
+    def test_the_configuration_is_used_if_the_environment_is_unset(
         self, volume: SharedVolumeLifecycle, emulator: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         key = {"together:apiKey": "emulator-admin-key"}
@@ -444,7 +449,7 @@ class TestStockHost:
             volume.read("never-was", {})
 
 
-class TestEdge:
+class TestUnexpectedErrors:
     @pytest.mark.parametrize("lifecycle", [ClusterLifecycle(), SharedVolumeLifecycle()])
     def test_an_unexpected_error_shows_its_type_and_urn_only(
         self,
@@ -460,25 +465,25 @@ class TestEdge:
 
         monkeypatch.setattr(lifecycle.operations, "read", read)
         unexpected = pytest.raises(GpuformError, match="unexpected ValueError")
-        with caplog.at_level("DEBUG"), emulator.serving("x"), unexpected as caught:
+        with caplog.at_level("DEBUG"), emulator.use_context_of("x"), unexpected as caught:
             lifecycle.read("id", {})
         assert "urn:pulumi:dev::project::type::x" in str(caught.value)
         assert secret not in str(caught.value) + caplog.text
         assert caught.value.__cause__ is None
         assert caught.value.__suppress_context__
 
-    def test_inputs_that_no_check_saw_are_refused_by_path(
+    def test_unchecked_inputs_are_refused_by_path(
         self, cluster: ClusterLifecycle, emulator: Any, cluster_inputs: Properties
     ) -> None:
-        with emulator.serving(), pytest.raises(GpuformError, match="num_gpus: "):
+        with emulator.use_context_of(), pytest.raises(GpuformError, match="num_gpus: "):
             cluster.create({**cluster_inputs, "num_gpus": 12.0})
-        assert emulator.requests() == []
+        assert emulator.list_requests() == []
 
-    def test_results_do_not_share_what_was_given(
+    def test_results_share_no_objects_with_the_inputs(
         self, volume: SharedVolumeLifecycle, emulator: Any, volume_inputs: Properties
     ) -> None:
-        given = copy.deepcopy(volume_inputs)
-        with emulator.serving():
-            created = volume.create(given)
+        inputs = copy.deepcopy(volume_inputs)
+        with emulator.use_context_of():
+            created = volume.create(inputs)
             created.outs["__provider"] = "added by the host"
-        assert given == volume_inputs
+        assert inputs == volume_inputs

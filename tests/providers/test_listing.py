@@ -1,4 +1,4 @@
-"""Readers share requests: whoever asks while one is on the wire is served by the next."""
+"""Test readers that share requests: a question during a request is answered by the next request."""
 
 import threading
 import time
@@ -16,13 +16,13 @@ from gpuform.providers.context import PollSchedule, ProviderContext, use_context
 from gpuform.providers.errors import Cancelled, Contradicted, GpuformError, NotFound, ServerError
 from gpuform.providers.http import Listing
 
-Thing = tuple[str, int]
+ListedObject = tuple[str, int]
 """An id, and the number of the request that saw it."""
 
 
 @dataclass
 class Platform:
-    """Things with ids; a request whose number is in `held` waits for its event."""
+    """Objects with ids; a request whose number is in `held` waits for its event."""
 
     things: list[str]
     hidden: set[str] = field(default_factory=set)
@@ -35,10 +35,10 @@ class Platform:
     most_at_a_time: int = 0
     _on_the_wire: int = 0
 
-    def _request(self, what: str) -> int:
+    def _count_request(self, path: str) -> int:
         with self.changed:
             number = len(self.sent)
-            self.sent.append(what)
+            self.sent.append(path)
             self._on_the_wire += 1
             self.most_at_a_time = max(self.most_at_a_time, self._on_the_wire)
             self.changed.notify_all()
@@ -50,12 +50,12 @@ class Platform:
             raise self.errors[number]
         return number
 
-    def list(self) -> list[Thing]:
-        number = self._request("list")
+    def list(self) -> list[ListedObject]:
+        number = self._count_request("list")
         return [(id_, number) for id_ in self.things if id_ not in self.unlisted]
 
-    def get(self, id_: str) -> Thing:
-        number = self._request(id_)
+    def get(self, id_: str) -> ListedObject:
+        number = self._count_request(id_)
         if id_ not in self.things or id_ in self.hidden:
             raise NotFound("gone", method="GET", path=id_, status=404)
         return id_, number
@@ -74,8 +74,8 @@ def platform() -> Platform:
 
 
 @pytest.fixture
-def listing(platform: Platform) -> Listing[Thing]:
-    return Listing(platform.list, platform.get, lambda thing: thing[0])
+def listing(platform: Platform) -> Listing[ListedObject]:
+    return Listing(platform.list, platform.get, lambda listed_object: listed_object[0])
 
 
 @pytest.fixture
@@ -84,8 +84,8 @@ def pool() -> Iterator[ThreadPoolExecutor]:
         yield pool
 
 
-def _queued(listing: Listing[Any], count: int) -> None:
-    """Waits until the next request has that many readers."""
+def _wait_for_readers(listing: Listing[Any], count: int) -> None:
+    """Wait until the next request has the given number of readers."""
     for _ in range(100_000):
         with listing._lock:
             if len(listing._next_round.asked) + listing._next_round.wants_all >= count:
@@ -94,88 +94,92 @@ def _queued(listing: Listing[Any], count: int) -> None:
     raise AssertionError("they never asked")
 
 
-def test_a_lone_reader_looks_at_its_object(listing: Listing[Thing], platform: Platform) -> None:
+def test_a_single_reader_reads_its_object(
+    listing: Listing[ListedObject], platform: Platform
+) -> None:
     assert [listing.read_one("t1"), listing.read_one("t2")] == [("t1", 0), ("t2", 1)]
     assert platform.sent == ["t1", "t2"]
 
 
 def test_many_readers_need_two_requests(
-    listing: Listing[Thing], platform: Platform, pool: ThreadPoolExecutor
+    listing: Listing[ListedObject], platform: Platform, pool: ThreadPoolExecutor
 ) -> None:
     first = platform.hold(0)
-    reads: list[Future[Thing]] = [pool.submit(listing.read_one, "t0")]
+    reads: list[Future[ListedObject]] = [pool.submit(listing.read_one, "t0")]
     platform.wait_for_requests(1)
     reads += [pool.submit(listing.read_one, id_) for id_ in platform.things[1:]]
-    _queued(listing, 63)
+    _wait_for_readers(listing, 63)
     first.set()
     assert [read.result() for read in reads] == [("t0", 0), *((t, 1) for t in platform.things[1:])]
     assert platform.sent == ["t0", "list"]
 
 
-def test_an_answer_is_never_older_than_the_question(
-    listing: Listing[Thing], platform: Platform, pool: ThreadPoolExecutor
+def test_an_answer_is_never_older_than_its_question(
+    listing: Listing[ListedObject], platform: Platform, pool: ThreadPoolExecutor
 ) -> None:
     first = platform.hold(0)
     lists = [pool.submit(listing.read_all)]
     platform.wait_for_requests(1)
     platform.things.append("new")
     late = [pool.submit(listing.read_one, "new"), pool.submit(listing.read_one, "t1")]
-    _queued(listing, 2)
+    _wait_for_readers(listing, 2)
     first.set()
     assert [read.result()[1] for read in late] == [1, 1]
     assert {number for _, number in lists[0].result()} == {0}
 
 
-def test_two_readers_of_one_object_need_one_look(
-    listing: Listing[Thing], platform: Platform, pool: ThreadPoolExecutor
+def test_two_readers_of_one_object_need_one_request(
+    listing: Listing[ListedObject], platform: Platform, pool: ThreadPoolExecutor
 ) -> None:
     first = platform.hold(0)
     reads = [pool.submit(listing.read_one, "t0")]
     platform.wait_for_requests(1)
     reads += [pool.submit(listing.read_one, "t1") for _ in range(5)]
-    _queued(listing, 1)
+    _wait_for_readers(listing, 1)
     first.set()
     assert {read.result()[0] for read in reads} == {"t0", "t1"}
     assert set(platform.sent) == {"t0", "t1"}
 
 
 def test_absence_from_a_list_is_confirmed(
-    listing: Listing[Thing], platform: Platform, pool: ThreadPoolExecutor
+    listing: Listing[ListedObject], platform: Platform, pool: ThreadPoolExecutor
 ) -> None:
     first = platform.hold(0)
     pool.submit(listing.read_one, "t0")
     platform.wait_for_requests(1)
-    gone = [pool.submit(listing.read_one, id_) for id_ in ("gone", "t1")]
-    _queued(listing, 2)
+    removed = [pool.submit(listing.read_one, id_) for id_ in ("gone", "t1")]
+    _wait_for_readers(listing, 2)
     first.set()
     with pytest.raises(NotFound):
-        gone[0].result()
-    assert gone[1].result() == ("t1", 1)
+        removed[0].result()
+    assert removed[1].result() == ("t1", 1)
     assert platform.sent == ["t0", "list", "gone", "t0"]  # the last is the witness
 
 
-def test_an_object_that_a_list_is_late_with_is_found(
+def test_an_object_that_the_list_lacks_is_found(
     platform: Platform, pool: ThreadPoolExecutor
 ) -> None:
-    listing: Listing[Thing] = Listing(lambda: platform.list()[:1], platform.get, lambda t: t[0])
+    listing: Listing[ListedObject] = Listing(
+        lambda: platform.list()[:1], platform.get, lambda t: t[0]
+    )
     first = platform.hold(0)
     pool.submit(listing.read_all)
     platform.wait_for_requests(1)
     reads = [pool.submit(listing.read_one, id_) for id_ in ("t5", "t0")]
-    _queued(listing, 2)
+    _wait_for_readers(listing, 2)
     first.set()
     assert [read.result() for read in reads] == [("t5", 2), ("t0", 1)]
 
 
 def test_an_error_reaches_every_reader_of_its_request_and_nobody_else(
-    listing: Listing[Thing], platform: Platform, pool: ThreadPoolExecutor
+    listing: Listing[ListedObject], platform: Platform, pool: ThreadPoolExecutor
 ) -> None:
     first = platform.hold(0)
     platform.errors[1] = GpuformError("no answer")
     alone = pool.submit(listing.read_one, "t0")
     platform.wait_for_requests(1)
     reads = [pool.submit(listing.read_one, id_) for id_ in ("t1", "t2", "t3")]
-    _queued(listing, 3)
+    _wait_for_readers(listing, 3)
     first.set()
     assert alone.result() == ("t0", 0)
     for read in reads:
@@ -185,8 +189,8 @@ def test_an_error_reaches_every_reader_of_its_request_and_nobody_else(
 
 
 @pytest.mark.parametrize("interruption", [Cancelled(), KeyboardInterrupt()], ids=repr)
-def test_an_interrupted_reader_takes_nobody_along(
-    listing: Listing[Thing],
+def test_an_interrupted_reader_does_not_interrupt_others(
+    listing: Listing[ListedObject],
     platform: Platform,
     pool: ThreadPoolExecutor,
     interruption: BaseException,
@@ -196,7 +200,7 @@ def test_an_interrupted_reader_takes_nobody_along(
     pool.submit(listing.read_one, "t0")
     platform.wait_for_requests(1)
     reads = [pool.submit(listing.read_one, id_) for id_ in ("t1", "t2", "t3")]
-    _queued(listing, 3)
+    _wait_for_readers(listing, 3)
     first.set()
     second.set()
     ended = [read.exception(10) for read in reads]
@@ -205,34 +209,34 @@ def test_an_interrupted_reader_takes_nobody_along(
     assert {number for _, number in served} <= {2, 3}
 
 
-def test_one_request_is_on_the_wire_at_a_time(
-    listing: Listing[Thing], platform: Platform, pool: ThreadPoolExecutor
+def test_one_request_is_sent_at_a_time(
+    listing: Listing[ListedObject], platform: Platform, pool: ThreadPoolExecutor
 ) -> None:
     reads = [pool.submit(listing.read_one, id_) for id_ in platform.things * 8]
     assert [read.result()[0] for read in reads] == platform.things * 8
     assert platform.most_at_a_time == 1
 
 
-class TestWhatIsGone:
-    """Gone is what every answer says."""
+class TestGoneObjects:
+    """An object is gone only if every answer says so."""
 
-    def test_a_list_that_shows_it_speaks_against_it(
-        self, listing: Listing[Thing], platform: Platform
+    def test_an_object_in_the_list_is_not_gone(
+        self, listing: Listing[ListedObject], platform: Platform
     ) -> None:
         platform.hidden = {"t5"}
         with pytest.raises(Contradicted, match="its list: it still shows it"):
             listing.read_one("t5")
 
-    def test_a_list_that_fails_leaves_it_open(
-        self, listing: Listing[Thing], platform: Platform
+    def test_a_failed_list_is_an_error(
+        self, listing: Listing[ListedObject], platform: Platform
     ) -> None:
         platform.errors[1] = ServerError("no list", method="GET", path="/", status=500)
         with pytest.raises(ServerError, match="no list"):
             listing.read_one("gone")
 
     @pytest.mark.parametrize("has_moment", [False, True])
-    def test_a_list_that_is_not_found_is_an_error_and_no_word_about_the_object(
-        self, listing: Listing[Thing], platform: Platform, *, has_moment: bool
+    def test_a_404_of_the_list_is_an_error_and_no_evidence(
+        self, listing: Listing[ListedObject], platform: Platform, *, has_moment: bool
     ) -> None:
         no_list = NotFound("no such path", method="GET", path="/v1/things", status=404)
         platform.errors = {1: no_list}
@@ -243,34 +247,36 @@ class TestWhatIsGone:
             listing.read_one("gone")
         assert platform.sent == ["gone", "list"]
 
-    def test_a_list_of_some_that_is_not_found_is_an_error(
+    def test_a_404_of_a_filtered_list_is_an_error(
         self, platform: Platform, pool: ThreadPoolExecutor
     ) -> None:
-        def find_some(_ids: Collection[str]) -> list[Thing]:
+        def find_some(_ids: Collection[str]) -> list[ListedObject]:
             raise NotFound("no such path", method="POST", path="/query", status=404)
 
-        listing: Listing[Thing] = Listing(platform.list, platform.get, lambda t: t[0], find_some)
+        listing: Listing[ListedObject] = Listing(
+            platform.list, platform.get, lambda t: t[0], find_some
+        )
         first = platform.hold(0)
         pool.submit(listing.read_one, "t0")
         platform.wait_for_requests(1)
         reads = [pool.submit(listing.read_one, id_) for id_ in ("t1", "t2")]
-        _queued(listing, 2)
+        _wait_for_readers(listing, 2)
         first.set()
 
         errors = [read.exception(10) for read in reads]
 
         assert [type(error) for error in errors] == [Contradicted, Contradicted]
 
-    def test_another_one_that_is_listed_and_not_found_either_speaks_against_it(
-        self, listing: Listing[Thing], platform: Platform
+    def test_a_404_is_no_evidence_if_a_listed_object_has_one_too(
+        self, listing: Listing[ListedObject], platform: Platform
     ) -> None:
         platform.hidden = set(platform.things)
         with pytest.raises(Contradicted, match="does not find another object either"):
             listing.read_one("gone")
         assert platform.sent == ["gone", "list", "t0", "list"]
 
-    def test_a_witness_that_has_just_gone_speaks_for_the_answer(
-        self, listing: Listing[Thing], platform: Platform
+    def test_a_404_is_evidence_if_the_witness_is_deleted_too(
+        self, listing: Listing[ListedObject], platform: Platform
     ) -> None:
         held = platform.hold(2)
         with ThreadPoolExecutor() as pool:
@@ -281,24 +287,26 @@ class TestWhatIsGone:
             with pytest.raises(NotFound):
                 read.result()
 
-    def test_an_answer_about_another_object_is_no_look_at_this_one(self) -> None:
-        listing = Listing[Thing](list, lambda _id: ("other", 0), lambda thing: thing[0])
+    def test_an_answer_about_another_object_is_an_error(self) -> None:
+        listing = Listing[ListedObject](
+            list, lambda _id: ("other", 0), lambda listed_object: listed_object[0]
+        )
         with pytest.raises(Contradicted, match="about another object"):
             listing.read_one("t1")
 
     def test_many_that_are_gone_need_one_list_and_one_witness(
-        self, listing: Listing[Thing], platform: Platform, pool: ThreadPoolExecutor
+        self, listing: Listing[ListedObject], platform: Platform, pool: ThreadPoolExecutor
     ) -> None:
-        gone, moment = [f"g{number}" for number in range(40)], time.monotonic()
+        removed, moment = [f"g{number}" for number in range(40)], time.monotonic()
 
-        def read(id_: str) -> Thing | None:
+        def read(id_: str) -> ListedObject | None:
             with use_context(ProviderContext(fresh_since=moment)):
                 try:
                     return listing.read_one(id_)
                 except NotFound:
                     return None
 
-        assert list(pool.map(read, gone)) == [None] * 40
+        assert list(pool.map(read, removed)) == [None] * 40
         assert (platform.sent.count("list"), platform.sent.count("t0")) == (1, 1)
         assert len(platform.sent) == 42
 
@@ -306,30 +314,35 @@ class TestWhatIsGone:
         there=st.sets(st.sampled_from("abcdef")),
         hidden=st.sets(st.sampled_from("abcdef")),
         unlisted=st.sets(st.sampled_from("abcdef")),
-        wanted=st.sampled_from("abcdef"),
+        requested_id=st.sampled_from("abcdef"),
         has_moment=st.booleans(),
     )
-    def test_whatever_there_is_and_is_shown(
-        self, there: set[str], hidden: set[str], unlisted: set[str], wanted: str, has_moment: bool
+    def test_only_deleted_objects_are_gone(
+        self,
+        there: set[str],
+        hidden: set[str],
+        unlisted: set[str],
+        requested_id: str,
+        has_moment: bool,
     ) -> None:
         platform = Platform(sorted(there), hidden=hidden, unlisted=unlisted)
-        listing = Listing(platform.list, platform.get, lambda thing: thing[0])
-        found = there - hidden
+        listing = Listing(platform.list, platform.get, lambda listed_object: listed_object[0])
+        readable = there - hidden
         listed = sorted(there - unlisted)
         with use_context(ProviderContext(fresh_since=time.monotonic() if has_moment else None)):
             try:
-                assert listing.read_one(wanted)[0] == wanted
-                assert wanted in found
+                assert listing.read_one(requested_id)[0] == requested_id
+                assert requested_id in readable
             except NotFound:
-                assert wanted not in found | {*listed}
-                assert not listed or listed[0] in found
+                assert requested_id not in readable | {*listed}
+                assert not listed or listed[0] in readable
             except Contradicted:
-                assert wanted not in found
-                assert wanted in listed or listed[0] not in found
+                assert requested_id not in readable
+                assert requested_id in listed or listed[0] not in readable
 
 
-class TestReadersOfOneMoment:
-    """A refresh: what its first readers were told will do for the others."""
+class TestReadersOfOneRefresh:
+    """A refresh: answers to its first readers are reused for the others."""
 
     @pytest.fixture
     def as_of(self) -> Iterator[float]:
@@ -338,27 +351,31 @@ class TestReadersOfOneMoment:
             yield moment
 
     @pytest.mark.usefixtures("as_of")
-    def test_any_number_of_them_need_one_look_and_one_list(
-        self, listing: Listing[Thing], platform: Platform
+    def test_any_number_of_readers_need_one_lookup_and_one_list(
+        self, listing: Listing[ListedObject], platform: Platform
     ) -> None:
         read = [listing.read_one(id_) for id_ in platform.things]
         assert read == [("t0", 0), *((id_, 1) for id_ in platform.things[1:])]
         assert len(listing.read_all()) == 64
         assert platform.sent == ["t0", "list"]
 
-    def test_many_at_a_time_need_no_more(
-        self, listing: Listing[Thing], platform: Platform, pool: ThreadPoolExecutor, as_of: float
+    def test_concurrent_readers_need_no_more_requests(
+        self,
+        listing: Listing[ListedObject],
+        platform: Platform,
+        pool: ThreadPoolExecutor,
+        as_of: float,
     ) -> None:
-        def read(id_: str) -> Thing:
+        def read(id_: str) -> ListedObject:
             with use_context(ProviderContext(fresh_since=as_of)):
                 return listing.read_one(id_)
 
         ids = platform.things * 8
-        assert [thing[0] for thing in pool.map(read, ids)] == ids
+        assert [listed_object[0] for listed_object in pool.map(read, ids)] == ids
         assert len(platform.sent) <= 2
 
     @pytest.mark.usefixtures("as_of")
-    def test_absence_is_confirmed(self, listing: Listing[Thing], platform: Platform) -> None:
+    def test_absence_is_confirmed(self, listing: Listing[ListedObject], platform: Platform) -> None:
         listing.read_all()
         platform.things.append("new")
         assert listing.read_one("new") == ("new", 1)
@@ -367,15 +384,15 @@ class TestReadersOfOneMoment:
 
     @pytest.mark.usefixtures("as_of")
     def test_a_later_moment_needs_another_list(
-        self, listing: Listing[Thing], platform: Platform
+        self, listing: Listing[ListedObject], platform: Platform
     ) -> None:
         listing.read_all()
         with use_context(ProviderContext(fresh_since=time.monotonic() + 1)):
             assert {number for _, number in listing.read_all()} == {1}
 
     @pytest.mark.usefixtures("as_of")
-    def test_who_asks_for_now_is_told_of_now(
-        self, listing: Listing[Thing], platform: Platform
+    def test_a_reader_without_a_time_gets_a_new_answer(
+        self, listing: Listing[ListedObject], platform: Platform
     ) -> None:
         listing.read_all()
         with use_context(ProviderContext()):
@@ -383,8 +400,8 @@ class TestReadersOfOneMoment:
             assert {number for _, number in listing.read_all()} == {2}
 
     @pytest.mark.usefixtures("as_of")
-    def test_a_list_that_failed_is_asked_for_again(
-        self, listing: Listing[Thing], platform: Platform
+    def test_a_failed_list_is_requested_again(
+        self, listing: Listing[ListedObject], platform: Platform
     ) -> None:
         platform.errors[0] = GpuformError("no answer")
         with pytest.raises(GpuformError, match="no answer"):
@@ -392,41 +409,43 @@ class TestReadersOfOneMoment:
         assert listing.read_one("t1") == ("t1", 1)
 
 
-def test_readers_of_some_ask_for_these_where_the_platform_can(
+def test_readers_request_only_their_ids_if_the_platform_can_filter(
     platform: Platform, pool: ThreadPoolExecutor
 ) -> None:
-    asked: list[set[str]] = []
+    requested_ids: list[set[str]] = []
 
-    def some(ids: Collection[str]) -> list[Thing]:
-        asked.append(set(ids))
-        return [thing for thing in platform.list() if thing[0] in ids]
+    def some(ids: Collection[str]) -> list[ListedObject]:
+        requested_ids.append(set(ids))
+        return [listed_object for listed_object in platform.list() if listed_object[0] in ids]
 
-    listing: Listing[Thing] = Listing(platform.list, platform.get, lambda thing: thing[0], some)
+    listing: Listing[ListedObject] = Listing(
+        platform.list, platform.get, lambda listed_object: listed_object[0], some
+    )
     first = platform.hold(0)
     reads = [pool.submit(listing.read_one, "t0")]
     platform.wait_for_requests(1)
     reads += [pool.submit(listing.read_one, id_) for id_ in ("t1", "t2", "t3")]
-    _queued(listing, 3)
+    _wait_for_readers(listing, 3)
     first.set()
     assert [read.result() for read in reads] == [("t0", 0), ("t1", 1), ("t2", 1), ("t3", 1)]
-    assert asked == [{"t1", "t2", "t3"}]
+    assert requested_ids == [{"t1", "t2", "t3"}]
     assert len(listing.read_all()) == 64
 
 
-class TestRhythm:
-    def test_all_hear_the_beats_of_the_first(self) -> None:
+class TestPollTimes:
+    def test_all_readers_use_the_poll_times_of_the_first(self) -> None:
         rhythm = PollSchedule(30)
         assert rhythm.compute_delay(1000) == 30
         assert rhythm.compute_delay(1010) == 20
         assert rhythm.compute_delay(1071) == 19
 
-    def test_who_wakes_a_little_early_has_heard_the_beat(self) -> None:
+    def test_a_slightly_early_reader_counts_for_the_poll_time(self) -> None:
         rhythm = PollSchedule(30)
         rhythm.compute_delay(1000)
         assert rhythm.compute_delay(1029) == 31
         assert rhythm.compute_delay(1030) == 30
 
-    def test_who_has_just_begun_looks_more_often_at_beats_of_the_others(self) -> None:
+    def test_a_new_reader_polls_more_often_at_common_times(self) -> None:
         rhythm = PollSchedule(30)
         rhythm.compute_delay(1000)
         assert rhythm.compute_delay(1000, 0) == 0.46875
@@ -436,7 +455,7 @@ class TestRhythm:
         assert PollSchedule(0.5).compute_delay(0, 0) == 0.5
 
     @given(st.floats(0, 1e5), st.floats(0, 1e5))
-    def test_a_look_is_late_by_a_quarter_at_most(self, start: float, waited: float) -> None:
+    def test_a_poll_is_late_by_a_quarter_at_most(self, start: float, waited: float) -> None:
         rhythm = PollSchedule(30)
         rhythm.compute_delay(0)
         pause = rhythm.compute_delay(start, waited)

@@ -1,4 +1,4 @@
-"""A run whose lock is another's by now: nothing more of it reaches a platform."""
+"""Test runs whose lock was taken over: they send no further change."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ CHANGES = ("POST", "PUT", "PATCH", "DELETE")
 
 @dataclass
 class Lock:
-    """The stack's lock; `is_lost` from the moment on that the process slept."""
+    """The stack's lock; `is_lost` once the process has slept too long."""
 
     is_lost: bool = False
 
@@ -35,8 +35,8 @@ def lock() -> Lock:
     return Lock()
 
 
-def _sleeping_past_it(call: ProviderContext, lock: Lock) -> ProviderContext:
-    """Whose first pause is longer than its lease."""
+def _sleep_past_lease(call: ProviderContext, lock: Lock) -> ProviderContext:
+    """Return a context whose first pause is longer than the lock's lease."""
     inner = call.clock
 
     class Sleeper:
@@ -52,8 +52,10 @@ def _sleeping_past_it(call: ProviderContext, lock: Lock) -> ProviderContext:
     return call
 
 
-def _sent(emulator: Any) -> list[str]:
-    return [each["method"] for each in emulator.requests() if each["method"] in CHANGES]
+def _list_writes(emulator: Any) -> list[str]:
+    return [
+        request["method"] for request in emulator.list_requests() if request["method"] in CHANGES
+    ]
 
 
 def test_an_update_that_waited_for_capacity_is_not_sent(
@@ -61,39 +63,37 @@ def test_an_update_that_waited_for_capacity_is_not_sent(
 ) -> None:
     waiting = {**cluster_inputs, "on_no_capacity": {"wait_minutes": 30.0}}
     lifecycle = ClusterLifecycle()
-    with use_context(emulator.call()):
-        made = lifecycle.create(waiting)
-    emulator.fault("PUT", UPDATE, capacity=True, count=1)
-    before = _sent(emulator)
+    with use_context(emulator.create_context()):
+        created = lifecycle.create(waiting)
+    emulator.add_fault("PUT", UPDATE, capacity=True, count=1)
+    before = _list_writes(emulator)
     larger, lost = {**waiting, "num_gpus": 24}, pytest.raises(GpuformError, match="lock was lost")
-    with use_context(_sleeping_past_it(emulator.call(), lock)), lost:
-        lifecycle.update(made.id, dict(made.outs or {}), larger)
-    assert _sent(emulator)[len(before) :] == ["PUT"]
+    with use_context(_sleep_past_lease(emulator.create_context(), lock)), lost:
+        lifecycle.update(created.id, dict(created.outs or {}), larger)
+    assert _list_writes(emulator)[len(before) :] == ["PUT"]
 
 
 @pytest.mark.parametrize("verb", ["create", "update", "delete"])
-def test_no_change_is_sent_and_looks_are(emulator: Any, lock: Lock, verb: str) -> None:
+def test_changes_are_not_sent_and_reads_are(emulator: Any, lock: Lock, verb: str) -> None:
     lifecycle = SharedVolumeLifecycle()
-    with use_context(emulator.call("other")):
-        made = lifecycle.create(VOLUME)
-    outs, before = dict(made.outs or {}), _sent(emulator)
-    call = emulator.call()
+    with use_context(emulator.create_context("other")):
+        created = lifecycle.create(VOLUME)
+    outs, before = dict(created.outs or {}), _list_writes(emulator)
+    call = emulator.create_context()
     lock.is_lost, call.check_lock = True, lock.check
     acts: dict[str, Callable[[], object]] = {
         "create": lambda: lifecycle.create({**VOLUME, "volume_name": "another"}),
-        "update": lambda: lifecycle.update(made.id, outs, {**VOLUME, "size_tib": 2}),
-        "delete": lambda: lifecycle.delete(made.id, outs),
+        "update": lambda: lifecycle.update(created.id, outs, {**VOLUME, "size_tib": 2}),
+        "delete": lambda: lifecycle.delete(created.id, outs),
     }
     with use_context(call):
         with pytest.raises(GpuformError, match="the lock was lost"):
             acts[verb]()
-        assert lifecycle.read(made.id, outs).id == made.id
-    assert _sent(emulator) == before
+        assert lifecycle.read(created.id, outs).id == created.id
+    assert _list_writes(emulator) == before
 
 
-def test_no_command_of_a_scheduler_is_run_that_changes_anything(
-    lock: Lock, call: ProviderContext
-) -> None:
+def test_no_changing_scheduler_command_is_run(lock: Lock, call: ProviderContext) -> None:
     commands: CommandRunner = LocalCommandRunner()
     lock.is_lost, call.check_lock = True, lock.check
     with use_context(call):

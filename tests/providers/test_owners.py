@@ -1,4 +1,4 @@
-"""Whom a platform names as the owner of an object."""
+"""Test the owner that a platform names for an object."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -35,7 +35,7 @@ from gpuform.providers.catalog import summarize_resource
         ("together", "Cluster", {"owner": "nobody tells it"}, ""),
     ],
 )
-def test_an_owner_is_whom_the_outputs_name(
+def test_the_owner_comes_from_the_outputs(
     platform: str, kind: str, outputs: Mapping[str, Any], owner: str
 ) -> None:
     assert summarize_resource(platform, kind, outputs).owner == owner

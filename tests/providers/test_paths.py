@@ -1,4 +1,4 @@
-"""Ids in paths of requests: each leads to its own object, or the request is not sent."""
+"""Test ids in request paths: each leads to its own object, or the request is not sent."""
 
 from urllib.parse import unquote
 
@@ -14,8 +14,8 @@ PIECES = st.sampled_from(["..", ".", "/", "?", "#", "%2e", "%", "\\", ";", ":", 
 
 
 @given(st.lists(PIECES, min_size=1, max_size=6).map("".join))
-def test_an_id_leads_to_its_own_object_or_nowhere(id_: str) -> None:
-    """As the library sends it, which takes dots for steps."""
+def test_the_path_of_an_id_leads_to_its_own_object_or_is_refused(id_: str) -> None:
+    """Check the path that the library sends, which resolves dots."""
     try:
         path = build_path(id_)
     except GpuformError:
@@ -27,7 +27,7 @@ def test_an_id_leads_to_its_own_object_or_nowhere(id_: str) -> None:
 
 
 @pytest.mark.parametrize("id_", ["", ".", "..", "a\nb", "\ud800", "a\u202eb", "x" * 300])
-def test_an_id_that_can_stand_in_no_path_is_refused(id_: str) -> None:
+def test_an_id_that_cannot_be_in_a_path_is_refused(id_: str) -> None:
     with pytest.raises(GpuformError, match="no request was sent") as refused:
         build_path(id_)
     assert refused.value.message.isprintable()

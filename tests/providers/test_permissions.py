@@ -1,4 +1,4 @@
-"""What destroys something prepaid is refused before anything is sent, unless it is allowed."""
+"""Test that destroying prepaid capacity is refused without a request, unless it is allowed."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ Properties = dict[str, Any]
         (" destroy-reserved ,destroy-reserved", {Permission.DESTROY_RESERVED}),
     ],
 )
-def test_lists_of_names(text: str, allowed: set[Permission]) -> None:
+def test_permission_lists_are_parsed(text: str, allowed: set[Permission]) -> None:
     assert permissions.parse_permissions(text) == allowed
     assert permissions.get_permissions({"GPUFORM_ALLOW": text}) == allowed
 
@@ -48,9 +48,9 @@ def lifecycle(monkeypatch: pytest.MonkeyPatch) -> ClusterLifecycle:
 def reserved(
     lifecycle: ClusterLifecycle, emulator: Any, cluster_inputs: Properties
 ) -> tuple[str, Properties, Properties]:
-    """A RESERVED cluster that is Ready: its id, its outputs and its checked inputs."""
+    """Create a RESERVED cluster that is Ready, and return its id, outputs and checked inputs."""
     declared = {**cluster_inputs, "billing_type": "RESERVED", "duration_days": 30.0}
-    with emulator.serving():
+    with emulator.use_context_of():
         inputs = {**lifecycle.check({}, declared).inputs, "__provider": "pickled"}
         created = lifecycle.create(inputs)
     emulator.http.delete("/_emulator/requests")
@@ -58,21 +58,21 @@ def reserved(
 
 
 class TestReserved:
-    def test_a_delete_is_refused_with_what_to_do(
+    def test_a_delete_is_refused_with_a_hint(
         self,
         lifecycle: ClusterLifecycle,
         emulator: Any,
         reserved: tuple[str, Properties, Properties],
     ) -> None:
         id_, outs, _ = reserved
-        with emulator.serving(), pytest.raises(NotAllowed) as caught:
+        with emulator.use_context_of(), pytest.raises(NotAllowed) as caught:
             lifecycle.delete(id_, outs)
         assert "cluster train is RESERVED, which is prepaid" in str(caught.value)
         assert "--allow destroy-reserved" in str(caught.value)
         assert "GPUFORM_ALLOW=destroy-reserved" in str(caught.value)
-        assert emulator.requests() == []
+        assert emulator.list_requests() == []
 
-    def test_so_it_is_under_the_stock_host(
+    def test_a_delete_is_refused_under_pulumis_dynamic_host(
         self,
         lifecycle: ClusterLifecycle,
         emulator: Any,
@@ -81,9 +81,9 @@ class TestReserved:
         id_, outs, _ = reserved
         with pytest.raises(NotAllowed):
             lifecycle.delete(id_, outs)
-        assert emulator.requests() == []
+        assert emulator.list_requests() == []
 
-    def test_an_allowed_delete_deletes(
+    def test_an_allowed_delete_succeeds(
         self,
         lifecycle: ClusterLifecycle,
         emulator: Any,
@@ -92,9 +92,9 @@ class TestReserved:
     ) -> None:
         monkeypatch.setenv("GPUFORM_ALLOW", "destroy-reserved")
         id_, outs, _ = reserved
-        with emulator.serving():
+        with emulator.use_context_of():
             lifecycle.delete(id_, outs)
-        assert emulator.objects("clusters") == []
+        assert emulator.list_objects("clusters") == []
 
     def test_a_misspelt_permission_allows_nothing(
         self,
@@ -105,9 +105,9 @@ class TestReserved:
     ) -> None:
         monkeypatch.setenv("GPUFORM_ALLOW", "destroy_reserved")
         id_, outs, _ = reserved
-        with emulator.serving(), pytest.raises(GpuformError, match="no such permission"):
+        with emulator.use_context_of(), pytest.raises(GpuformError, match="no such permission"):
             lifecycle.delete(id_, outs)
-        assert emulator.requests() == []
+        assert emulator.list_requests() == []
 
     def test_a_replacement_is_refused_while_planning(
         self,
@@ -118,11 +118,11 @@ class TestReserved:
     ) -> None:
         id_, outs, inputs = reserved
         other = {**inputs, "gpu_type": "H200_SXM"}
-        with emulator.serving(preview=True), pytest.raises(NotAllowed) as caught:
+        with emulator.use_context_of(preview=True), pytest.raises(NotAllowed) as caught:
             lifecycle.diff(id_, outs, other)
         assert "this change replaces it (gpu_type)" in str(caught.value)
         monkeypatch.setenv("GPUFORM_ALLOW", "destroy-reserved")
-        with emulator.serving(preview=True):
+        with emulator.use_context_of(preview=True):
             assert lifecycle.diff(id_, outs, other).replaces == ["gpu_type"]
 
     def test_a_refresh_and_the_stock_host_may_compare(
@@ -133,12 +133,12 @@ class TestReserved:
     ) -> None:
         id_, outs, inputs = reserved
         other = {**inputs, "gpu_type": "H200_SXM"}
-        with emulator.serving(refreshing=True):
+        with emulator.use_context_of(refreshing=True):
             assert lifecycle.diff(id_, outs, other).replaces == ["gpu_type"]
         assert lifecycle.diff(id_, outs, other).replaces == ["gpu_type"]
 
     @pytest.mark.slow
-    def test_what_changes_in_place_needs_no_permission(
+    def test_an_in_place_change_needs_no_permission(
         self,
         lifecycle: ClusterLifecycle,
         emulator: Any,
@@ -146,17 +146,17 @@ class TestReserved:
     ) -> None:
         id_, outs, inputs = reserved
         larger = {**inputs, "num_gpus": 24.0}
-        with emulator.serving():
+        with emulator.use_context_of():
             assert lifecycle.diff(id_, outs, larger).replaces == []
             updated = lifecycle.update(id_, outs, larger)
         assert updated.outs is not None
         assert updated.outs["num_gpus"] == 24
 
 
-def test_what_is_not_reserved_needs_no_permission(
+def test_an_on_demand_cluster_needs_no_permission(
     lifecycle: ClusterLifecycle, emulator: Any, cluster_inputs: Properties
 ) -> None:
-    with emulator.serving():
+    with emulator.use_context_of():
         created = lifecycle.create(cluster_inputs)
         lifecycle.delete(created.id, created.outs)
-    assert emulator.objects("clusters") == []
+    assert emulator.list_objects("clusters") == []

@@ -1,4 +1,4 @@
-"""How platforms say where the nodes of what they make are."""
+"""Test the node placement that platforms report."""
 
 from typing import Any
 
@@ -9,31 +9,43 @@ from gpuform.schemas.resource_facts import ResourcePlacement
 from gpuform.schemas.values import UNKNOWN
 
 
-def placement(platform: str, kind: str, seen: Any) -> ResourcePlacement:
-    found = load_lifecycle_class(platform, kind).get_placement(seen)
-    assert found is not None
-    return found
+def get_placement(platform: str, kind: str, outputs: Any) -> ResourcePlacement:
+    reported_placement = load_lifecycle_class(platform, kind).get_placement(outputs)
+    assert reported_placement is not None
+    return reported_placement
 
 
-def test_a_cluster_of_together() -> None:
+def test_the_placement_of_a_together_cluster() -> None:
     workers = [
         {"host_name": "train-worker-0", "slurm_worker_hostname": "slurm-worker-0"},
         {"host_name": "train-worker-1"},
         {"host_name": ""},
     ]
-    seen = {"cluster_name": "train", "region": "a", "placed_region": "b", "kube_config": "hunter2"}
-    found = placement("together", "Cluster", {**seen, "gpu_worker_nodes": workers})
-    assert (found.name, found.region, found.pool, found.fabrics) == ("train", "b", "", {})
-    assert [(node.name, node.name_in_slurm) for node in found.nodes] == [
+    outputs = {
+        "cluster_name": "train",
+        "region": "a",
+        "placed_region": "b",
+        "kube_config": "hunter2",
+    }
+    reported_placement = get_placement(
+        "together", "Cluster", {**outputs, "gpu_worker_nodes": workers}
+    )
+    assert (
+        reported_placement.name,
+        reported_placement.region,
+        reported_placement.pool,
+        reported_placement.fabrics,
+    ) == ("train", "b", "", {})
+    assert [(node.name, node.name_in_slurm) for node in reported_placement.nodes] == [
         ("train-worker-0", "slurm-worker-0"),
         ("train-worker-1", "train-worker-1"),
     ]
-    assert found.has_own_scheduler
-    assert found.untold == ("fabrics", "switches")
-    assert "hunter2" not in repr(found) + found.model_dump_json()
+    assert reported_placement.has_own_scheduler
+    assert reported_placement.untold == ("fabrics", "switches")
+    assert "hunter2" not in repr(reported_placement) + reported_placement.model_dump_json()
 
 
-def test_a_pool_and_a_node_of_scp() -> None:
+def test_the_placement_of_an_scp_pool_and_node() -> None:
     node = {
         "gpu_node_name": "train-001",
         "policy_ip": "10.0.0.1",
@@ -42,25 +54,30 @@ def test_a_pool_and_a_node_of_scp() -> None:
     }
     common = {"region_id": "kr-west1", "node_pool_id": "POOL001-krw1a"}
     drain = {"kubernetes": {"kubeconfig": "~/.kube/train"}}
-    pool = placement(
+    pool = get_placement(
         "scp",
         "NodePool",
         {**common, "gpu_node_name_prefix": "train", "gpu_nodes": {"1": node}, "drain": drain},
     )
-    one = placement("scp", "GpuNode", {**common, **node})
-    assert pool.nodes == one.nodes
+    node_placement = get_placement("scp", "GpuNode", {**common, **node})
+    assert pool.nodes == node_placement.nodes
     assert pool.fabrics == {"f1": "train-a"}
     assert (pool.region, pool.pool, pool.name) == ("kr-west1", "POOL001-krw1a", "train")
     assert pool.kubernetes is not None
     assert pool.kubernetes.kubeconfig == "~/.kube/train"
-    assert one.kubernetes is None
+    assert node_placement.kubernetes is None
     assert not pool.has_own_scheduler
 
 
 @pytest.mark.parametrize("odd", [None, UNKNOWN, 7, "text", [None], {"a": None}, [{"host_name": 1}]])
-def test_what_is_odd_or_not_known_yet_is_left_out(odd: Any) -> None:
+def test_invalid_and_unknown_values_are_omitted(odd: Any) -> None:
     names = ("gpu_worker_nodes", "gpu_nodes", "drain", "region", "region_id", "gpu_node_name")
     for platform, kind in list_kinds():
-        found = load_lifecycle_class(platform, kind).get_placement(dict.fromkeys(names, odd))
-        if found is not None:
-            assert [node for node in found.nodes if node.name != "text"] == [], (platform, kind)
+        reported_placement = load_lifecycle_class(platform, kind).get_placement(
+            dict.fromkeys(names, odd)
+        )
+        if reported_placement is not None:
+            assert [node for node in reported_placement.nodes if node.name != "text"] == [], (
+                platform,
+                kind,
+            )

@@ -1,4 +1,4 @@
-"""Random plays of a pool, its Kubernetes and its Slurm, which lag, hide, page and change names.
+"""Test random pools whose Kubernetes or Slurm lags, hides nodes, pages and changes names.
 
 Whatever happens: no node is given to the platform while a job really runs on it.
 """
@@ -30,8 +30,8 @@ from gpuform.schemas.policies.drain import DrainInputs
 PLAYS = 100
 
 
-class InProcess(httpx.BaseTransport):
-    """The stand-in without a network."""
+class InProcessTransport(httpx.BaseTransport):
+    """Call the stand-in without a network."""
 
     def __init__(self, cluster: Kubernetes) -> None:
         self._cluster = cluster
@@ -53,7 +53,7 @@ class InProcess(httpx.BaseTransport):
 
 
 class Play:
-    """One pool of nodes with jobs that come and go while one removal is attempted."""
+    """A pool of nodes with jobs that start and end during one removal."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -71,10 +71,10 @@ class Play:
         self.names = {worker.name: self._name(worker) for worker in self.workers}
 
     def _name(self, worker: Worker) -> str:
-        """What its scheduler calls it."""
+        """Return the scheduler's name of the worker."""
         return self.random.choice([worker.name, worker.name, f"ip-{worker.name[-1]}"])
 
-    def taking(self) -> NodeEviction:
+    def build_eviction(self) -> NodeEviction:
         count = self.random.randint(1, len(self.workers))
         chosen = self.random.sample([worker.name for worker in self.workers], count)
         if self.random.random() < 0.5:
@@ -112,7 +112,7 @@ class KubernetesPlay(Play):
         self.cluster.add_node(self.names[worker.name], **fields)
 
     def happen(self) -> None:
-        """Between any two requests: a job begins or ends, and manners change."""
+        """Start or end a job, or change the faults, between two requests."""
         dice = self.random.random()
         open_nodes = [
             name
@@ -122,9 +122,9 @@ class KubernetesPlay(Play):
         if dice < 0.15 and open_nodes:
             self.jobs += 1
             owner = self.random.choice(["", "ReplicaSet", "Job"])
-            place = self.random.choice(["ml", "ml", "gpu-operator"])
+            position = self.random.choice(["ml", "ml", "gpu-operator"])
             self.cluster.run(
-                self.random.choice(open_nodes), f"job-{self.jobs}", place, owner=owner, gpus=8
+                self.random.choice(open_nodes), f"job-{self.jobs}", position, owner=owner, gpus=8
             )
         elif dice < 0.3:
             running = [key for key in self.cluster.objects["pods"] if "kube-proxy" not in key]
@@ -135,7 +135,7 @@ class KubernetesPlay(Play):
             self.cluster.manners = self._manners()
 
     def _manners(self) -> KubernetesManners:
-        """One fault, or none, of lists that page and lag."""
+        """Choose a fault, or none, of lists that page and lag."""
         hidden = self.random.sample(sorted(self.names.values()), len(self.names) // 2 + 1)
         faults: list[dict[str, Any]] = [
             {"expired_tokens": self.random.randint(1, 9)},
@@ -159,7 +159,7 @@ class KubernetesPlay(Play):
     def scheduler(self) -> KubernetesScheduler:
         access = load_access(kubeconfig("http://127.0.0.1:1"), "train")
         return KubernetesScheduler(
-            KubernetesClient(access, "train", transport=InProcess(self.cluster))
+            KubernetesClient(access, "train", transport=InProcessTransport(self.cluster))
         )
 
     def jobs_on(self, worker: str) -> list[str]:
@@ -212,7 +212,7 @@ class SlurmPlay(Play):
         return self.slurm.jobs_on(self.names[worker])
 
 
-def plays(kind: type[KubernetesPlay | SlurmPlay]) -> Iterator[KubernetesPlay | SlurmPlay]:
+def generate_plays(kind: type[KubernetesPlay | SlurmPlay]) -> Iterator[KubernetesPlay | SlurmPlay]:
     for seed in range(PLAYS):
         yield kind(seed)
 
@@ -220,11 +220,11 @@ def plays(kind: type[KubernetesPlay | SlurmPlay]) -> Iterator[KubernetesPlay | S
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("kind", [KubernetesPlay, SlurmPlay])
-def test_no_node_goes_while_a_job_runs_on_it(
+def test_no_node_is_removed_while_a_job_runs_on_it(
     kind: type[KubernetesPlay | SlurmPlay], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     removed = 0
-    for seed, play in enumerate(plays(kind)):
+    for seed, play in enumerate(generate_plays(kind)):
         records = FolderRecords(tmp_path_factory.mktemp("records"))
         call = ProviderContext(clock=play.clock, intents=Intents(records))
         subject = DrainTarget("p1", "pool train", play.workers)

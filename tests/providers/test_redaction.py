@@ -1,4 +1,4 @@
-"""A secret is found in whatever spelling it comes back, and ordinary text stays as it is."""
+"""Test that secrets are found in every spelling, and that ordinary text is unchanged."""
 
 import base64
 import html
@@ -55,10 +55,7 @@ shaped = st.one_of(
 
 
 def is_long_enough(text: str) -> bool:
-    """Whether the text has so much that a part of it is looked for, however blanks are spelled.
-
-    A word that every key file has (`kubeconfig`) is not looked for.
-    """
+    """Return True if parts of the text are searched for, however blanks are spelled."""
     return len(re.sub(r"[\W_]", "", text)) >= PART and Redactor([text]).has_secrets
 
 
@@ -66,8 +63,8 @@ secrets = shaped.filter(is_long_enough)
 spelled = st.sampled_from(sorted(SPELLINGS)).map(SPELLINGS.__getitem__)
 
 
-def letters(text: str) -> str:
-    """What is left of a text beside the marks, the quotes and the braces around it."""
+def strip_markers(text: str) -> str:
+    """Return the text without redaction markers, quotes and braces."""
     return re.sub(r"[\W_]", "", html.unescape(unquote(text.replace(MASK, ""))))
 
 
@@ -86,55 +83,55 @@ class TestEverySpelling:
             "sixteen-letters!",
         ],
     )
-    def test_of_a_secret_nothing_is_left(self, name: str, secret: str) -> None:
-        shown = Redactor([secret]).redact(BEFORE + SPELLINGS[name](secret) + AFTER)
-        assert shown.startswith(BEFORE)
-        assert shown.endswith(AFTER)
-        assert MASK in shown
-        assert len(letters(shown[len(BEFORE) : -len(AFTER)])) <= 8
+    def test_every_spelling_of_a_secret_is_redacted(self, name: str, secret: str) -> None:
+        redacted = Redactor([secret]).redact(BEFORE + SPELLINGS[name](secret) + AFTER)
+        assert redacted.startswith(BEFORE)
+        assert redacted.endswith(AFTER)
+        assert MASK in redacted
+        assert len(strip_markers(redacted[len(BEFORE) : -len(AFTER)])) <= 8
 
     @pytest.mark.parametrize("name", RARE_SPELLINGS)
-    def test_a_rare_one(self, name: str) -> None:
+    def test_rare_spellings_are_redacted(self, name: str) -> None:
         secret = "correct horse (battery)\nstäple 4711-0815"
-        shown = Redactor([secret]).redact(BEFORE + RARE_SPELLINGS[name](secret) + AFTER)
-        middle = re.sub(r"\x1b\[[0-9]*m", "", shown[len(BEFORE) : -len(AFTER)])
+        redacted = Redactor([secret]).redact(BEFORE + RARE_SPELLINGS[name](secret) + AFTER)
+        middle = re.sub(r"\x1b\[[0-9]*m", "", redacted[len(BEFORE) : -len(AFTER)])
         assert MASK in middle
-        assert len(letters(middle)) <= 8
+        assert len(strip_markers(middle)) <= 8
 
     @given(secrets, spelled)
     @example("0" * 16, SPELLINGS["hex"])
-    def test_of_any_secret_no_part_is_left(self, secret: str, spelling: Any) -> None:
-        shown = Redactor([secret]).redact(BEFORE + spelling(secret) + AFTER)
-        middle = shown.removeprefix(BEFORE).removesuffix(AFTER)
-        left = letters(middle)
+    def test_no_part_of_any_secret_remains(self, secret: str, spelling: Any) -> None:
+        redacted = Redactor([secret]).redact(BEFORE + spelling(secret) + AFTER)
+        middle = redacted.removeprefix(BEFORE).removesuffix(AFTER)
+        remaining = strip_markers(middle)
         for start in range(len(secret) - PART + 1):
-            part = letters(spelling(secret[start : start + PART]))
-            assert len(part) < PART or part not in left
+            part = strip_markers(spelling(secret[start : start + PART]))
+            assert len(part) < PART or part not in remaining
 
     @given(secrets, spelled, st.data())
-    def test_of_a_part_nothing_is_left(self, secret: str, spelling: Any, data: Any) -> None:
+    def test_a_part_of_a_secret_is_redacted(self, secret: str, spelling: Any, data: Any) -> None:
         start = data.draw(st.integers(0, len(secret) - PART))
         part = secret[start : data.draw(st.integers(start + PART, len(secret)))]
         if is_long_enough(part):
-            shown = Redactor([secret]).redact(f"{BEFORE}{spelling(part)}{AFTER}")
-            assert MASK in shown
-            assert spelling(part) not in shown
+            redacted = Redactor([secret]).redact(f"{BEFORE}{spelling(part)}{AFTER}")
+            assert MASK in redacted
+            assert spelling(part) not in redacted
 
     @given(secrets, spelled, spelled)
-    def test_one_spelling_in_another(self, secret: str, inner: Any, outer: Any) -> None:
+    def test_nested_spellings_are_redacted(self, secret: str, inner: Any, outer: Any) -> None:
         assert Redactor([secret]).contains_secret(f"{BEFORE}{outer(inner(secret))}{AFTER}")
 
     @pytest.mark.parametrize("name", SPELLINGS)
     @pytest.mark.parametrize("secret", ["hunter2", "p'w\"1", "пл1д", "a\\nb"])
-    def test_a_short_secret_is_found_as_a_whole(self, name: str, secret: str) -> None:
+    def test_a_short_secret_is_redacted_only_completely(self, name: str, secret: str) -> None:
         if "base64" in name and name != "base64":
             return  # what else is in there hides where it begins
-        shown = Redactor([secret]).redact(f"{BEFORE}{SPELLINGS[name](secret)}{AFTER}")
-        assert len(letters(shown)) <= len(letters(BEFORE + AFTER)) + 1
+        redacted = Redactor([secret]).redact(f"{BEFORE}{SPELLINGS[name](secret)}{AFTER}")
+        assert len(strip_markers(redacted)) <= len(strip_markers(BEFORE + AFTER)) + 1
 
 
-class TestALooseSpelling:
-    """Another case, the other direction, and separators between the characters."""
+class TestLooseSpellings:
+    """Spellings with another case, reversed, or with separators between characters."""
 
     @pytest.mark.parametrize("name", LOOSE_SPELLINGS)
     @pytest.mark.parametrize(
@@ -147,12 +144,12 @@ class TestALooseSpelling:
             "k8s-t0ken",
         ],
     )
-    def test_of_a_secret_nothing_is_left(self, name: str, secret: str) -> None:
-        shown = Redactor([secret]).redact(BEFORE + LOOSE_SPELLINGS[name](secret) + AFTER)
+    def test_every_spelling_of_a_secret_is_redacted(self, name: str, secret: str) -> None:
+        redacted = Redactor([secret]).redact(BEFORE + LOOSE_SPELLINGS[name](secret) + AFTER)
 
-        middle = shown.removeprefix(BEFORE).removesuffix(AFTER)
+        middle = redacted.removeprefix(BEFORE).removesuffix(AFTER)
         assert MASK in middle
-        assert len(letters(middle)) <= 3
+        assert len(strip_markers(middle)) <= 3
 
     @pytest.mark.parametrize(
         ("secret", "text"),
@@ -170,7 +167,7 @@ class TestALooseSpelling:
             ),
         ],
     )
-    def test_ordinary_words_stay(self, secret: str, text: str) -> None:
+    def test_ordinary_words_are_unchanged(self, secret: str, text: str) -> None:
         assert Redactor([secret]).redact(text) == text
 
     @pytest.mark.parametrize(
@@ -187,30 +184,30 @@ class TestALooseSpelling:
         assert time.process_time() - started < 20
 
 
-class TestWhatIsNotSecret:
+class TestOrdinaryText:
     @given(
         st.lists(st.sampled_from(["node", "pool is not", "ready:", "cluster ml-1", "has", "8/16"])),
         secrets,
     )
-    def test_other_text_stays(self, words: list[str], secret: str) -> None:
-        text = " ".join(words)
-        marked = "".join(chr(0x4E00 + ord(each) % 5000) for each in secret)
-        assert Redactor([marked]).redact(text) == text
+    def test_other_text_is_unchanged(self, words: list[str], secret: str) -> None:
+        message = " ".join(words)
+        marked = "".join(chr(0x4E00 + ord(character) % 5000) for character in secret)
+        assert Redactor([marked]).redact(message) == message
 
-    def test_a_secret_of_three_characters_is_found_where_it_stands_alone(self) -> None:
+    def test_a_secret_of_three_characters_is_redacted_as_a_separate_word(self) -> None:
         redact = Redactor(["abc", "ab", ""]).redact
         assert redact("abcd xabc ab abc=1") == f"abcd xabc ab {MASK}=1"
 
-    def test_of_a_kubeconfig_who_and_where_are_told_and_with_what_is_not(self) -> None:
+    def test_names_and_addresses_of_a_kubeconfig_remain_and_credentials_do_not(self) -> None:
         authority = base64.b64encode(PEM.encode()).decode()
         kubeconfig = KUBECONFIG.format(authority=authority, token="t0p-5ecret-t0ken")
         redact = Redactor([kubeconfig]).redact
-        for told in (
+        for ordinary_text in (
             "cluster ml-training-eu is not ready: https://10.0.0.1:6443 does not answer",
             "the clusters: 3, users: 5, certificate-authority-data: missing",
             "current-context: none, kind: Config, apiVersion: v1",
         ):
-            assert redact(told) == told
+            assert redact(ordinary_text) == ordinary_text
         for hidden in ("t0p-5ecret-t0ken", "ecret-t0", PEM.splitlines()[1][:12], authority):
             assert redact(f"it has <{hidden}>.") == f"it has <{MASK}>."
         encoded = base64.b64encode(kubeconfig.encode()).decode()
@@ -229,36 +226,36 @@ class TestWhatIsNotSecret:
         kubeconfig = f"apiVersion: v1\nclusters: []\n{users}\n"
         assert "t0ken" not in Redactor([kubeconfig]).redact("is t0p-5ecret-t0ken right")
 
-    def test_the_frame_of_a_key_is_told(self) -> None:
-        shown = Redactor([PEM]).redact(f"no key: {PEM}")
+    def test_the_frame_of_a_pem_key_remains(self) -> None:
+        redacted = Redactor([PEM]).redact(f"no key: {PEM}")
         first, *_, last = PEM.splitlines()
-        assert shown == f"no key: {first}{MASK}{last}\n"
+        assert redacted == f"no key: {first}{MASK}{last}\n"
 
-    def test_an_ordinary_word_of_a_key_is_told(self) -> None:
+    def test_an_ordinary_word_of_a_key_remains(self) -> None:
         redact = Redactor(["emulator-admin-key", "my-password-4711"]).redact
-        text = "the emulator wants a password of 12 characters"
-        assert redact(text) == text
+        message = "the emulator wants a password of 12 characters"
+        assert redact(message) == message
         assert "4711" not in redact("is it my-password-4711?")
 
     @pytest.mark.slow
     @pytest.mark.sampled(1)
     @given(secrets, spelled)
-    def test_what_was_redacted_stays(self, secret: str, spelling: Any) -> None:
+    def test_redacted_text_is_unchanged(self, secret: str, spelling: Any) -> None:
         redact = Redactor([secret, "secret", "sec"]).redact
         once = redact(BEFORE + spelling(secret) + AFTER)
         assert redact(once).count(MASK) >= once.count(MASK)
         assert f"[{MASK}]" not in redact(once)
 
     @given(st.lists(secrets, max_size=3), st.lists(lines, max_size=3), spelled)
-    def test_within_texts_it_finds_the_same(
+    def test_secrets_within_texts_are_redacted(
         self, hidden: list[str], texts: list[str], spelling: Any
     ) -> None:
-        texts += [f"it is {spelling(each)}" for each in hidden]
+        texts += [f"it is {spelling(item)}" for item in hidden]
         all_of_them = Redactor(hidden)
         within = Redactor(hidden, within=texts)
         assert [*map(within.redact, texts)] == [*map(all_of_them.redact, texts)]
 
-    def test_its_secrets_are_not_in_its_repr(self) -> None:
+    def test_the_repr_of_a_redactor_has_no_secrets(self) -> None:
         assert "4711-0815" not in repr(Redactor(["4711-0815"]))
 
 
@@ -270,17 +267,17 @@ BODY = {
 }
 
 
-class TestAQuotedRequest:
+class TestQuotedRequests:
     @pytest.mark.parametrize("name", SPELLINGS)
-    def test_is_left_out_in_every_spelling(self, name: str) -> None:
+    def test_a_quoted_request_is_redacted_in_every_spelling(self, name: str) -> None:
         quoted = SPELLINGS[name](json.dumps(BODY))
-        shown = redact_request(f"bad request {quoted}", BODY)
-        assert shown.startswith("bad request ")
-        assert QUOTED in shown
-        assert len(letters(shown.replace(QUOTED, ""))) <= len("badrequest") + 4
+        redacted = redact_request(f"bad request {quoted}", BODY)
+        assert redacted.startswith("bad request ")
+        assert QUOTED in redacted
+        assert len(strip_markers(redacted.replace(QUOTED, ""))) <= len("badrequest") + 4
 
     @pytest.mark.parametrize(
-        ("quoted", "shown"),
+        ("quoted", "expected"),
         [
             (f"bad: {BODY!r} here", f"bad: {QUOTED} here"),
             ("bad: {'cluster_name': 'train', 'password'...", f"bad: {QUOTED}"),
@@ -290,10 +287,12 @@ class TestAQuotedRequest:
             ("cluster_name: train\nnum_gpus: 8\npassword: p", None),
         ],
     )
-    def test_in_other_forms(self, quoted: str, shown: str | None) -> None:
-        found = redact_request(quoted, BODY)
-        assert QUOTED in found
-        assert shown is None or found.startswith(shown)
+    def test_a_quoted_request_is_redacted_in_other_forms(
+        self, quoted: str, expected: str | None
+    ) -> None:
+        redacted = redact_request(quoted, BODY)
+        assert QUOTED in redacted
+        assert expected is None or redacted.startswith(expected)
 
     @pytest.mark.parametrize(
         "text",
@@ -305,7 +304,7 @@ class TestAQuotedRequest:
             "",
         ],
     )
-    def test_what_is_said_about_it_stays(self, text: str) -> None:
+    def test_text_about_a_request_remains(self, text: str) -> None:
         assert redact_request(text, BODY) == text
         assert redact_request(text, {}) == text
 
@@ -315,14 +314,14 @@ class TestAQuotedRequest:
     ["%25" * 50_000, "\\" * 100_000, "A" * 100_000, "%26amp%3B" * 10_000, "&#37;26#37%3b" * 10_000],
     ids=["percents", "backslashes", "base64", "entities", "mixed"],
 )
-def test_escapes_of_escapes_come_to_an_end(text: str) -> None:
+def test_nested_escapes_end(text: str) -> None:
     assert Redactor(["not in there at all"]).redact(text) == text
 
 
-def test_a_text_that_is_remembered_is_clean_for_its_redactor_alone() -> None:
-    text = "the key is topsecret-1"
-    assert not Redactor(["another-key"]).contains_secret(text)
+def test_a_cached_text_is_clean_only_for_its_redactor() -> None:
+    message = "the key is topsecret-1"
+    assert not Redactor(["another-key"]).contains_secret(message)
     redactor = Redactor(["topsecret-1"])
-    assert [redactor.contains_secret(text) for _ in range(2)] == [True, True]
+    assert [redactor.contains_secret(message) for _ in range(2)] == [True, True]
     assert [redactor.contains_secret("the key") for _ in range(2)] == [False, False]
-    assert redactor.redact(text) == "the key is [secret]"
+    assert redactor.redact(message) == "the key is [secret]"

@@ -1,4 +1,4 @@
-"""Random courses of a cluster whose nodes break, are repaired, and are meddled with by others.
+"""Test random histories of a cluster whose nodes break, are repaired, and are changed by others.
 
 In between runs are killed at their steps. Whatever the course: no job is ended, no node stays
 cordoned that nobody else has cordoned, and one fault is repaired once.
@@ -37,7 +37,7 @@ REPAIR = {
 
 
 class Course:
-    """One cluster, and what somebody did to it."""
+    """A cluster, and the events that happened to it."""
 
     def __init__(self, cluster: Cluster, modes: list[str]) -> None:
         self.cluster = cluster
@@ -48,20 +48,28 @@ class Course:
         self.cordoned: set[str] = set()
         self.jobs = 0
 
-    def play(self, what: str, value: Any) -> None:
-        names = [f"train-worker-{each}" for each in self.cluster.workers]
+    def play(self, event: str, value: Any) -> None:
+        names = [f"train-worker-{worker}" for worker in self.cluster.workers]
         name = names[value % len(names)] if isinstance(value, int) else ""
-        getattr(self, f"_{what}")(name if what not in ("advance", "die") else value)
+        getattr(self, f"_{event}")(name if event not in ("advance", "die") else value)
 
     def _nodes(self) -> dict[str, Properties]:
-        return {each["metadata"]["name"]: each for each in self.cluster.kubernetes()["items"]}
+        return {item["metadata"]["name"]: item for item in self.cluster.kubernetes()["items"]}
 
     def _open(self) -> dict[str, Properties]:
-        """What is proposed or goes on, by worker."""
-        shown = self.cluster.emulator.platform("GET", f"/clusters/{self.cluster.id}")
-        latest = {w["host_name"]: w.get("latest_remediation") for w in shown["gpu_worker_nodes"]}
+        """Return proposed and running repairs by worker."""
+        cluster_answer = self.cluster.emulator.send_as_somebody_else(
+            "GET", f"/clusters/{self.cluster.id}"
+        )
+        latest = {
+            w["host_name"]: w.get("latest_remediation") for w in cluster_answer["gpu_worker_nodes"]
+        }
         ended = ("SUCCEEDED", "FAILED", "CANCELLED", "AUTO_RESOLVED")
-        return {name: one for name, one in latest.items() if one and one["state"] not in ended}
+        return {
+            name: repair
+            for name, repair in latest.items()
+            if repair and repair["state"] not in ended
+        }
 
     def _propose(self, name: str) -> None:
         if name not in self._open():
@@ -74,20 +82,20 @@ class Course:
         self.broken[name] += 1
 
     def _trouble(self, name: str) -> None:
-        """A job runs where Together proposes a repair, and somebody has looked."""
+        """Run a job where Together proposes a repair, and refresh."""
         self._job(name)
         self._propose(name)
         self._refresh("")
 
     def _silence(self, name: str) -> None:
-        """A job runs where the kubelet falls silent, for long, and somebody has looked."""
+        """Run a job where the kubelet stops reporting for long, and refresh."""
         self._job(name)
         self._break(name)
         self._advance(700)
         self._refresh("")
 
     def _fail(self, name: str) -> None:
-        """Repairs of this worker fail from now on."""
+        """Let repairs of this worker fail from now on."""
         path = f"/_emulator/together/workers/{name}"
         answer = self.cluster.emulator.http.post(path, json={"repair_fails": "no power"})
         answer.raise_for_status()
@@ -97,11 +105,11 @@ class Course:
             self.cluster.control("POST", f"nodes/{name}", {"ready": True})
 
     def _job(self, name: str) -> None:
-        """As a scheduler does: on a node that is Ready, takes pods and is not being repaired."""
+        """Start a job like a scheduler: on a Ready, schedulable node without a repair."""
         node = self._nodes()[name]
         is_ready = any(
-            each["type"] == "Ready" and each["status"] == "True"
-            for each in node["status"]["conditions"]
+            condition["type"] == "Ready" and condition["status"] == "True"
+            for condition in node["status"]["conditions"]
         )
         state = self._open().get(name, {}).get("state", "PENDING_APPROVAL")
         if is_ready and not node["spec"].get("unschedulable") and state == "PENDING_APPROVAL":
@@ -116,22 +124,22 @@ class Course:
             self.cordoned.add(name)
 
     def _uncordon(self, _name: str) -> None:
-        """Somebody uncordons whatever is not being repaired."""
+        """Uncordon, as somebody else, all nodes without a repair."""
         for name, node in self._nodes().items():
             if node["spec"].get("unschedulable") and name not in self._open():
                 self.cluster.kubernetes("PATCH", f"nodes/{name}", {"spec": {"unschedulable": None}})
                 self.cordoned.discard(name)
 
     def _reject(self, name: str) -> None:
-        one = self._open().get(name)
-        if one is not None and one["state"] == "PENDING_APPROVAL":
-            path = f"/clusters/{self.cluster.id}/instances/{one['instance_id']}/remediations"
-            self.cluster.emulator.platform("POST", f"{path}/{one['id']}/reject", {})
+        repair = self._open().get(name)
+        if repair is not None and repair["state"] == "PENDING_APPROVAL":
+            path = f"/clusters/{self.cluster.id}/instances/{repair['instance_id']}/remediations"
+            self.cluster.emulator.send_as_somebody_else("POST", f"{path}/{repair['id']}/reject", {})
 
     def _resolve(self, _name: str) -> None:
-        for one in self._open().values():
-            if one["state"] == "PENDING_APPROVAL":
-                path = f"/_emulator/together/remediations/{one['id']}/resolve"
+        for repair in self._open().values():
+            if repair["state"] == "PENDING_APPROVAL":
+                path = f"/_emulator/together/remediations/{repair['id']}/resolve"
                 self.cluster.emulator.http.post(path).raise_for_status()
 
     def _advance(self, seconds: int) -> None:
@@ -160,7 +168,7 @@ class Course:
                 self.cluster.outs = before
 
     def end(self) -> None:
-        """Whoever comes next mends it."""
+        """Run the next command, which recovers everything."""
         self._resolve("")
         for _ in range(3):
             self._advance(4000)
@@ -172,16 +180,23 @@ class Course:
         ended = self.cluster.ended
         assert "killed" not in ended.values(), ended
         assert "evicted" not in ended.values()
-        left = {f"train-worker-{each}" for each in self.cluster.cordoned}
-        assert left <= self.cordoned, "gpuform has left it cordoned"
+        cordoned_nodes = {f"train-worker-{item}" for item in self.cluster.cordoned}
+        assert cordoned_nodes <= self.cordoned, "gpuform has left it cordoned"
         assert self.cluster.record is None
-        shown = self.cluster.emulator.platform("GET", f"/clusters/{self.cluster.id}")
-        asked: Counter[str] = Counter()
-        for node in (*shown["gpu_worker_nodes"], *shown["deleted_gpu_worker_nodes"]):
+        cluster_answer = self.cluster.emulator.send_as_somebody_else(
+            "GET", f"/clusters/{self.cluster.id}"
+        )
+        request_counts: Counter[str] = Counter()
+        for node in (
+            *cluster_answer["gpu_worker_nodes"],
+            *cluster_answer["deleted_gpu_worker_nodes"],
+        ):
             path = f"/clusters/{self.cluster.id}/instances/{node['instance_id']}/remediations"
-            found = self.cluster.emulator.platform("GET", path)["remediations"]
-            asked[node["host_name"]] += sum(e["trigger"].endswith("MANUAL") for e in found)
-        for name, count in asked.items():
+            remediations = self.cluster.emulator.send_as_somebody_else("GET", path)["remediations"]
+            request_counts[node["host_name"]] += sum(
+                e["trigger"].endswith("MANUAL") for e in remediations
+            )
+        for name, count in request_counts.items():
             assert count <= self.broken[name], f"{name} was repaired more often than it broke"
 
 
@@ -193,14 +208,14 @@ class Course:
     events=st.lists(EVENTS, min_size=3, max_size=14),
     modes=st.sampled_from([["HOST_AWARE"], ["REBOOT_VM"], ["REBOOT_VM", "HOST_AWARE"]]),
 )
-def test_no_course_hurts_a_job_or_repairs_twice(
+def test_no_history_hurts_a_job_or_repairs_twice(
     emulator: Any, cluster_inputs: Properties, events: list[tuple[str, Any]], modes: list[str]
 ) -> None:
     emulator.http.post("/_emulator/reset").raise_for_status()
     emulator.intents.records.delete(*emulator.intents.records.names())
     course = Course(create_cluster(emulator, cluster_inputs), modes)
-    for what, value in events:
-        note(f"{what} {value}")
-        course.play(what, value)
+    for event, value in events:
+        note(f"{event} {value}")
+        course.play(event, value)
     course.end()
     course.judge()

@@ -1,4 +1,4 @@
-"""Broken nodes of a Together cluster that are repaired, over the emulated platform."""
+"""Test repairs of broken nodes of a Together cluster, on the emulated platform."""
 
 import itertools
 from typing import Any
@@ -22,7 +22,7 @@ def cluster(emulator: Any, cluster_inputs: Properties) -> Cluster:
     return create_cluster(emulator, cluster_inputs)
 
 
-def declared(cluster: Cluster, drain: Properties | None = None, **repair: Any) -> Properties:
+def declare_repair(cluster: Cluster, drain: Properties | None = None, **repair: Any) -> Properties:
     policy = {**AUTOMATIC, **repair}
     cluster.inputs = {**cluster.inputs, "num_gpus": 32.0, "repair": policy, **PROGRAM}
     if drain is not None:
@@ -31,21 +31,24 @@ def declared(cluster: Cluster, drain: Properties | None = None, **repair: Any) -
     return cluster.inputs
 
 
-def propose(cluster: Cluster, worker: int = 1, **fields: Any) -> str:
+def propose_remediation(cluster: Cluster, worker: int = 1, **fields: Any) -> str:
     body = {"cluster_id": cluster.id, "instance_name": f"train-worker-{worker}", **fields}
     answer = cluster.emulator.http.post("/_emulator/together/remediations", json=body)
     return str(answer.raise_for_status().json()["id"])
 
 
-def remediations(cluster: Cluster) -> list[tuple[str, str]]:
-    """The mode and the state of all that were ever asked for."""
-    shown = cluster.emulator.platform("GET", f"/clusters/{cluster.id}")
-    nodes = [*shown["gpu_worker_nodes"], *shown["deleted_gpu_worker_nodes"]]
-    found = []
+def list_remediations(cluster: Cluster) -> list[tuple[str, str]]:
+    """Return mode and state of every requested remediation."""
+    cluster_answer = cluster.emulator.send_as_somebody_else("GET", f"/clusters/{cluster.id}")
+    nodes = [*cluster_answer["gpu_worker_nodes"], *cluster_answer["deleted_gpu_worker_nodes"]]
+    collected = []
     for node in nodes:
         path = f"/clusters/{cluster.id}/instances/{node['instance_id']}/remediations"
-        found += cluster.emulator.platform("GET", path)["remediations"]
-    return sorted((each["mode"].removeprefix("REMEDIATION_MODE_"), each["state"]) for each in found)
+        collected += cluster.emulator.send_as_somebody_else("GET", path)["remediations"]
+    return sorted(
+        (remediation["mode"].removeprefix("REMEDIATION_MODE_"), remediation["state"])
+        for remediation in collected
+    )
 
 
 def advance(cluster: Cluster, seconds: float) -> None:
@@ -58,7 +61,7 @@ def break_node(cluster: Cluster, worker: int = 1, seconds: float = 3600) -> None
 
 
 def assert_sound(cluster: Cluster) -> None:
-    """Nobody's job was ended, and no node stays cordoned."""
+    """Check that no job was ended and that no node stays cordoned."""
     assert "killed" not in cluster.ended.values()
     assert "evicted" not in cluster.ended.values()
     assert (cluster.cordoned, cluster.record) == ([], None)
@@ -66,15 +69,15 @@ def assert_sound(cluster: Cluster) -> None:
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_a_proposal_is_a_row_then_a_repair_then_nothing(cluster: Cluster) -> None:
-    news = declared(cluster)
+def test_a_proposal_is_planned_then_repaired_then_no_change(cluster: Cluster) -> None:
+    news = declare_repair(cluster)
     job = cluster.run(1, minutes=30)
-    propose(cluster)
+    propose_remediation(cluster)
     cluster.refresh()
     assert cluster.plan(news) == [ROW]
     assert cluster.leaving(news) == {BROKEN: ("repaired", [job])}
     assert cluster.update(news)["ready"]
-    assert remediations(cluster) == [("HOST_AWARE", "SUCCEEDED")]
+    assert list_remediations(cluster) == [("HOST_AWARE", "SUCCEEDED")]
     assert cluster.ended == {job: "succeeded"}
     assert cluster.workers == ["0", "2", "3", "4"]
     assert_sound(cluster)
@@ -82,77 +85,77 @@ def test_a_proposal_is_a_row_then_a_repair_then_nothing(cluster: Cluster) -> Non
     assert cluster.plan(news) == []
 
 
-def test_the_evidence_is_told_with_its_age(cluster: Cluster) -> None:
-    propose(cluster)
+def test_the_evidence_is_reported_with_its_age(cluster: Cluster) -> None:
+    propose_remediation(cluster)
     cluster.refresh()
     (fault,) = cluster.outs["faults"]
     assert (fault["because"], fault["mode"]) == ("GpuPcieReplayRateHigh (critical)", "HOST_AWARE")
     assert fault["since"].startswith("20")
 
 
-def test_nothing_is_done_about_it_that_nobody_declares(cluster: Cluster) -> None:
-    propose(cluster)
+def test_without_a_policy_a_proposal_is_only_reported(cluster: Cluster) -> None:
+    propose_remediation(cluster)
     cluster.refresh()
     news = {**cluster.inputs, **PROGRAM}
     assert cluster.plan(news) == []
-    (told,) = [n.text for n in cluster.lifecycle.list_notices(news, cluster.outs, 0.0)]
-    assert told.startswith(f"node {BROKEN} is broken: GpuPcieReplayRateHigh (critical)")
-    assert "the platform proposes HOST_AWARE. Not repaired: no `repair` is declared" in told
+    (messages,) = [n.text for n in cluster.lifecycle.list_notices(news, cluster.outs, 0.0)]
+    assert messages.startswith(f"node {BROKEN} is broken: GpuPcieReplayRateHigh (critical)")
+    assert "the platform proposes HOST_AWARE. Not repaired: no `repair` is declared" in messages
 
 
-def test_a_refresh_finds_no_drift_in_it(cluster: Cluster) -> None:
-    news = declared(cluster)
-    propose(cluster)
+def test_a_proposal_is_no_drift(cluster: Cluster) -> None:
+    news = declare_repair(cluster)
+    propose_remediation(cluster)
     cluster.refresh()
-    with cluster.emulator.serving(refreshing=True):
-        found = cluster.lifecycle.diff_with_changes(cluster.id, {**cluster.outs, **PROGRAM}, news)
-    assert found[0].changes is False
+    with cluster.emulator.use_context_of(refreshing=True):
+        result = cluster.lifecycle.diff_with_changes(cluster.id, {**cluster.outs, **PROGRAM}, news)
+    assert result[0].changes is False
 
 
 def test_a_job_that_does_not_end_keeps_its_node(cluster: Cluster) -> None:
-    news = declared(cluster, drain={"wait_minutes": 5})
+    news = declare_repair(cluster, drain={"wait_minutes": 5})
     cluster.run(1)
-    propose(cluster)
+    propose_remediation(cluster)
     cluster.refresh()
     with pytest.raises(GpuformError, match="jobs still run on train-worker-1: ml/on-1"):
         cluster.update(news)
-    assert remediations(cluster) == [("HOST_AWARE", "PENDING_APPROVAL")]
+    assert list_remediations(cluster) == [("HOST_AWARE", "PENDING_APPROVAL")]
     cluster.assert_unchanged()
 
 
 def test_a_proposal_that_has_changed_is_refused(cluster: Cluster) -> None:
-    news = declared(cluster)
-    id_ = propose(cluster)
+    news = declare_repair(cluster)
+    id_ = propose_remediation(cluster)
     cluster.refresh()
-    propose(cluster, id=id_, mode="REMEDIATION_MODE_VM_ONLY")
+    propose_remediation(cluster, id=id_, mode="REMEDIATION_MODE_VM_ONLY")
     with pytest.raises(GpuformError, match="proposes another repair of node train-worker-1"):
         cluster.update(news)
-    assert remediations(cluster) == [("VM_ONLY", "PENDING_APPROVAL")]
+    assert list_remediations(cluster) == [("VM_ONLY", "PENDING_APPROVAL")]
     cluster.assert_unchanged()
 
 
-def test_one_that_has_ended_meanwhile_is_left(cluster: Cluster) -> None:
-    news = declared(cluster)
-    id_ = propose(cluster)
+def test_a_proposal_that_has_ended_is_not_approved(cluster: Cluster) -> None:
+    news = declare_repair(cluster)
+    id_ = propose_remediation(cluster)
     cluster.refresh()
     cluster.emulator.http.post(f"/_emulator/together/remediations/{id_}/resolve")
     cluster.update(news)
-    assert remediations(cluster) == [("HOST_AWARE", "AUTO_RESOLVED")]
-    assert "has ended: HOST_AWARE AUTO_RESOLVED" in cluster.emulator.told.warnings[-1]
+    assert list_remediations(cluster) == [("HOST_AWARE", "AUTO_RESOLVED")]
+    assert "has ended: HOST_AWARE AUTO_RESOLVED" in cluster.emulator.reported.warnings[-1]
     cluster.assert_unchanged()
 
 
 def test_another_mode_than_proposed_may_be_declared(cluster: Cluster) -> None:
-    news = declared(cluster, modes=["REBOOT_VM"])
-    propose(cluster)
+    news = declare_repair(cluster, modes=["REBOOT_VM"])
+    propose_remediation(cluster)
     cluster.refresh()
     cluster.update(news)
-    assert remediations(cluster) == [("REBOOT_VM", "SUCCEEDED")]
+    assert list_remediations(cluster) == [("REBOOT_VM", "SUCCEEDED")]
     cluster.assert_unchanged()
 
 
 def test_a_node_that_is_not_ready_for_long_is_repaired_once(cluster: Cluster) -> None:
-    news = declared(cluster, modes=["REBOOT_VM"])
+    news = declare_repair(cluster, modes=["REBOOT_VM"])
     break_node(cluster, seconds=300)
     cluster.refresh()
     assert ROW not in cluster.plan(news)
@@ -160,25 +163,25 @@ def test_a_node_that_is_not_ready_for_long_is_repaired_once(cluster: Cluster) ->
     cluster.refresh()
     assert ROW in cluster.plan(news)
     assert cluster.update(news)["ready"]
-    assert remediations(cluster) == [("REBOOT_VM", "SUCCEEDED")]
+    assert list_remediations(cluster) == [("REBOOT_VM", "SUCCEEDED")]
     cluster.assert_unchanged()
     cluster.refresh()
     assert cluster.plan(news) == []
 
 
-def test_a_node_that_can_be_used_again_is_left(cluster: Cluster) -> None:
-    news = declared(cluster)
+def test_a_recovered_node_is_not_repaired(cluster: Cluster) -> None:
+    news = declare_repair(cluster)
     break_node(cluster)
     cluster.refresh()
     cluster.control("POST", f"nodes/{BROKEN}", {"ready": True})
     cluster.update(news)
-    assert remediations(cluster) == []
+    assert list_remediations(cluster) == []
     cluster.assert_unchanged()
 
 
 def test_one_fault_is_never_repaired_twice(cluster: Cluster) -> None:
-    """The reboot helps nothing: the node's kubelet dies at once again, with the same date."""
-    news = declared(cluster, modes=["REBOOT_VM"])
+    """The reboot does not help: the kubelet stops again at once, with the same date."""
+    news = declare_repair(cluster, modes=["REBOOT_VM"])
     cluster.emulator.http.post(
         f"/_emulator/together/workers/{BROKEN}", json={"repair_fails": "no power"}
     )
@@ -192,54 +195,61 @@ def test_one_fault_is_never_repaired_twice(cluster: Cluster) -> None:
     cluster.control("POST", f"nodes/{BROKEN}", {"ready": False})
     with pytest.raises(GpuformError, match=r"REBOOT_VM FAILED \(no power\)"):
         cluster.update(news)
-    assert remediations(cluster) == [("REBOOT_VM", "FAILED")]
+    assert list_remediations(cluster) == [("REBOOT_VM", "FAILED")]
     assert (cluster.cordoned, cluster.record) == ([], None)
 
 
-def test_above_max_unhealthy_nothing_happens(cluster: Cluster) -> None:
-    news = declared(cluster)
+def test_above_max_unhealthy_nothing_is_repaired(cluster: Cluster) -> None:
+    news = declare_repair(cluster)
     for worker in (1, 2):
         break_node(cluster, worker)
-        propose(cluster, worker)
+        propose_remediation(cluster, worker)
     cluster.refresh()
     assert not [path for path in cluster.plan(news) if path.startswith("repair[")]
-    told = [notice.text for notice in cluster.lifecycle.list_notices(news, cluster.outs, 0.0)]
-    assert any("2 of 4 nodes are unhealthy" in text for text in told)
+    messages = [notice.text for notice in cluster.lifecycle.list_notices(news, cluster.outs, 0.0)]
+    assert any("2 of 4 nodes are unhealthy" in message for message in messages)
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_as_many_at_a_time_as_declared(cluster: Cluster) -> None:
-    news = declared(cluster, max_unhealthy=4, max_parallel=1)
+def test_repairs_run_in_parallel_up_to_max_parallel(cluster: Cluster) -> None:
+    news = declare_repair(cluster, max_unhealthy=4, max_parallel=1)
     for worker in (0, 1, 2):
-        propose(cluster, worker)
+        propose_remediation(cluster, worker)
     cluster.refresh()
     cluster.update(news)
-    assert remediations(cluster) == [("HOST_AWARE", "SUCCEEDED")] * 3
+    assert list_remediations(cluster) == [("HOST_AWARE", "SUCCEEDED")] * 3
     approved = [
-        each for each in cluster.emulator.requests("POST") if each["path"].endswith("/approve")
+        requests
+        for requests in cluster.emulator.list_requests("POST")
+        if requests["path"].endswith("/approve")
     ]
-    times = [each["time"] for each in approved]
+    times = [requests["time"] for requests in approved]
     assert min(b - a for a, b in itertools.pairwise(times)) > 900
     assert_sound(cluster)
 
 
-def test_a_failure_stops_before_the_next(cluster: Cluster) -> None:
-    news = declared(cluster, max_unhealthy=4)
-    propose(cluster, 0, fails="no host is free")
-    propose(cluster, 1)
+def test_a_failed_repair_stops_the_run(cluster: Cluster) -> None:
+    news = declare_repair(cluster, max_unhealthy=4)
+    propose_remediation(cluster, 0, fails="no host is free")
+    propose_remediation(cluster, 1)
     cluster.refresh()
     with pytest.raises(GpuformError, match="no host is free"):
         cluster.update(news)
-    assert remediations(cluster) == [("HOST_AWARE", "FAILED"), ("HOST_AWARE", "PENDING_APPROVAL")]
+    assert list_remediations(cluster) == [
+        ("HOST_AWARE", "FAILED"),
+        ("HOST_AWARE", "PENDING_APPROVAL"),
+    ]
     cluster.assert_unchanged()
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_somebody_else_approves_it_first(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    news = declared(cluster)
-    id_ = propose(cluster)
+def test_a_proposal_approved_by_somebody_else_is_waited_for(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    news = declare_repair(cluster)
+    id_ = propose_remediation(cluster)
     cluster.refresh()
     approve = TogetherClient.approve_remediation
 
@@ -249,7 +259,7 @@ def test_somebody_else_approves_it_first(cluster: Cluster, monkeypatch: pytest.M
 
     monkeypatch.setattr(TogetherClient, "approve_remediation", approve_twice)
     assert cluster.update(news)["ready"]
-    assert remediations(cluster) == [("HOST_AWARE", "SUCCEEDED")]
+    assert list_remediations(cluster) == [("HOST_AWARE", "SUCCEEDED")]
     assert id_
     assert_sound(cluster)
 
@@ -260,12 +270,12 @@ def test_somebody_else_approves_it_first(cluster: Cluster, monkeypatch: pytest.M
     "step", ["_request_repair", "_wait_until_ended", "_wait_for_workers", "_uncordon_nodes"]
 )
 @pytest.mark.parametrize("cause", ["proposed", "not ready", "asked"])
-def test_a_run_that_dies_is_gone_on_with(
+def test_a_killed_repair_is_resumed(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, step: str, cause: str
 ) -> None:
-    news = declared(cluster, modes=["REBOOT_VM"])
+    news = declare_repair(cluster, modes=["REBOOT_VM"])
     if cause == "proposed":
-        propose(cluster)
+        propose_remediation(cluster)
     elif cause == "not ready":
         break_node(cluster)
     else:
@@ -283,84 +293,84 @@ def test_a_run_that_dies_is_gone_on_with(
     cluster.outs = before
     cluster.run(0, minutes=5)
     assert cluster.update(news)["ready"]
-    assert remediations(cluster) == [("REBOOT_VM", "SUCCEEDED")]
+    assert list_remediations(cluster) == [("REBOOT_VM", "SUCCEEDED")]
     assert_sound(cluster)
     cluster.refresh()
     monkeypatch.delenv(REPAIR_VARIABLE, raising=False)
     assert cluster.plan(news) == []
 
 
-def test_a_node_that_is_asked_for_needs_no_declaration(
+def test_a_requested_node_needs_no_policy(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(REPAIR_VARIABLE, "train-worker-2=VM_ONLY")
     news = {**cluster.inputs, "num_gpus": 32.0, **PROGRAM}
     assert cluster.plan(news) == ['repair["train-worker-2"]']
     assert cluster.update(news)["ready"]
-    assert remediations(cluster) == [("VM_ONLY", "SUCCEEDED")]
+    assert list_remediations(cluster) == [("VM_ONLY", "SUCCEEDED")]
     assert cluster.workers == ["0", "1", "3", "4"]
     assert_sound(cluster)
 
 
 def test_a_review_is_waited_for(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    news = declared(cluster, approve="reviewed")
-    propose(cluster)
+    news = declare_repair(cluster, approve="reviewed")
+    propose_remediation(cluster)
     cluster.refresh()
     assert cluster.plan(news) == []
     monkeypatch.setenv(VARIABLE, "repair")
     assert cluster.plan(news) == [ROW]
 
 
-def test_growing_and_repairing_go_together(cluster: Cluster) -> None:
-    propose(cluster)
-    news = declared(cluster)
+def test_growing_and_repairing_happen_in_one_update(cluster: Cluster) -> None:
+    propose_remediation(cluster)
+    news = declare_repair(cluster)
     cluster.refresh()
     outs = cluster.update({**news, "num_gpus": 40.0})
     assert (outs["ready"], len(cluster.workers)) == (True, 5)
-    assert remediations(cluster) == [("HOST_AWARE", "SUCCEEDED")]
+    assert list_remediations(cluster) == [("HOST_AWARE", "SUCCEEDED")]
     assert_sound(cluster)
 
 
-def test_the_records_of_a_cluster_go_with_it(
+def test_deleting_a_cluster_removes_its_records(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(REPAIR_VARIABLE, f"{BROKEN}=REBOOT_VM")
-    cluster.update(declared(cluster))
+    cluster.update(declare_repair(cluster))
     names = cluster.emulator.intents.records.names
     assert [name for name in names() if name.startswith("repair-")]
-    with cluster.emulator.serving():
+    with cluster.emulator.use_context_of():
         cluster.lifecycle.delete(cluster.id, cluster.outs)
     assert not [name for name in names() if name.startswith("repair-")]
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_what_was_reviewed_is_what_is_approved_whatever_is_proposed_by_then(
+def test_the_reviewed_proposal_is_approved_although_another_was_made(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Together changes its mind while a job is waited for."""
-    news = declared(cluster)
+    """Together changes its proposal while a job is waited for."""
+    news = declare_repair(cluster)
     cluster.run(1, minutes=30)
-    id_ = propose(cluster)
+    id_ = propose_remediation(cluster)
     cluster.refresh()
     clear = DrainOperation.drain_nodes
 
     def changed(draining: DrainOperation, taking: NodeEviction) -> Any:
         drain = clear(draining, taking)
-        propose(cluster, id=id_, mode="REMEDIATION_MODE_VM_ONLY")
+        propose_remediation(cluster, id=id_, mode="REMEDIATION_MODE_VM_ONLY")
         return drain
 
     monkeypatch.setattr(DrainOperation, "drain_nodes", changed)
     with pytest.raises(GpuformError, match="proposes another repair of node train-worker-1"):
         cluster.update(news)
-    assert remediations(cluster) == [("VM_ONLY", "PENDING_APPROVAL")]
+    assert list_remediations(cluster) == [("VM_ONLY", "PENDING_APPROVAL")]
     assert_sound(cluster)
 
 
-def test_a_node_that_recovers_while_its_jobs_are_waited_for_is_left(
+def test_a_node_that_recovers_during_the_wait_is_not_repaired(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    news = declared(cluster)
+    news = declare_repair(cluster)
     break_node(cluster)
     cluster.refresh()
     clear = DrainOperation.drain_nodes
@@ -372,55 +382,55 @@ def test_a_node_that_recovers_while_its_jobs_are_waited_for_is_left(
 
     monkeypatch.setattr(DrainOperation, "drain_nodes", recovered)
     cluster.update(news)
-    assert remediations(cluster) == []
+    assert list_remediations(cluster) == []
     cluster.assert_unchanged()
 
 
-def test_more_broken_nodes_by_now_than_may_be_are_a_reason_to_do_nothing(
+def test_too_many_newly_broken_nodes_stop_the_repair(
     cluster: Cluster,
 ) -> None:
-    news = declared(cluster)
-    propose(cluster)
+    news = declare_repair(cluster)
+    propose_remediation(cluster)
     cluster.refresh()
     for worker in (0, 2):
         break_node(cluster, worker, seconds=0)
     with pytest.raises(GpuformError, match="3 of 4 nodes are unhealthy now"):
         cluster.update(news)
-    assert remediations(cluster) == [("HOST_AWARE", "PENDING_APPROVAL")]
+    assert list_remediations(cluster) == [("HOST_AWARE", "PENDING_APPROVAL")]
     assert (cluster.cordoned, cluster.record) == ([], None)
 
 
-def test_a_platform_that_refuses_a_second_request_of_an_id_is_asked_for_the_first(
+def test_a_refused_repeated_request_id_reads_the_first_request(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    news = declared(cluster, modes=["REBOOT_VM"])
+    news = declare_repair(cluster, modes=["REBOOT_VM"])
     break_node(cluster)
     cluster.refresh()
     create = TogetherClient.create_remediation
 
     def create_twice(client: TogetherClient, *said: str) -> Any:
         create(client, *said)
-        cluster.emulator.fault("POST", "remediations", status=409, count=1)
+        cluster.emulator.add_fault("POST", "remediations", status=409, count=1)
         return create(client, *said)
 
     monkeypatch.setattr(TogetherClient, "create_remediation", create_twice)
     assert cluster.update(news)["ready"]
-    assert remediations(cluster) == [("REBOOT_VM", "SUCCEEDED")]
+    assert list_remediations(cluster) == [("REBOOT_VM", "SUCCEEDED")]
     cluster.assert_unchanged()
 
 
-def test_what_else_the_platform_proposes_is_told(cluster: Cluster) -> None:
-    news = declared(cluster)
-    propose(cluster, mode="REMEDIATION_MODE_EVICT_WITHOUT_REPLACEMENT")
+def test_other_proposals_are_reported(cluster: Cluster) -> None:
+    news = declare_repair(cluster)
+    propose_remediation(cluster, mode="REMEDIATION_MODE_EVICT_WITHOUT_REPLACEMENT")
     cluster.refresh()
-    with cluster.emulator.serving():
+    with cluster.emulator.use_context_of():
         (row,) = cluster.lifecycle.list_changes({**cluster.outs, **PROGRAM}, news, cluster.id)
     assert row.after == "HOST_AWARE"
     assert row.because.endswith("; the platform proposed EVICT_WITHOUT_REPLACEMENT")
 
 
-def test_a_text_of_the_platform_is_one_short_line(cluster: Cluster) -> None:
-    propose(cluster, alerts=[{"alert_name": "a\n# b\x1b[31m" * 1000, "severity": "X"}])
+def test_platform_texts_are_shortened_to_one_line(cluster: Cluster) -> None:
+    propose_remediation(cluster, alerts=[{"alert_name": "a\n# b\x1b[31m" * 1000, "severity": "X"}])
     cluster.refresh()
     (fault,) = cluster.outs["faults"]
     assert len(fault["because"]) <= 200
@@ -428,25 +438,30 @@ def test_a_text_of_the_platform_is_one_short_line(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("state", ["RUNNING", "A_NEW_ONE", ""])
-def test_a_repair_of_somebody_else_is_left_alone(cluster: Cluster, state: str) -> None:
-    news = declared(cluster)
-    propose(cluster, state=state)
+def test_a_repair_of_somebody_else_is_not_touched(cluster: Cluster, state: str) -> None:
+    news = declare_repair(cluster)
+    propose_remediation(cluster, state=state)
     cluster.refresh()
     assert cluster.plan(news) == []
 
 
-def test_what_others_repair_counts_for_max_parallel(cluster: Cluster) -> None:
-    news = declared(cluster, max_unhealthy=4)
-    propose(cluster, 1)
+def test_repairs_of_others_count_for_max_parallel(cluster: Cluster) -> None:
+    news = declare_repair(cluster, max_unhealthy=4)
+    propose_remediation(cluster, 1)
     cluster.refresh()
-    propose(cluster, 2, state="RUNNING")
+    propose_remediation(cluster, 2, state="RUNNING")
     with pytest.raises(
         GpuformError, match=r"the repair of train-worker-2 is running, and repair\.max_par"
     ):
         cluster.update(news)
-    assert remediations(cluster) == [("HOST_AWARE", "PENDING_APPROVAL"), ("HOST_AWARE", "RUNNING")]
+    assert list_remediations(cluster) == [
+        ("HOST_AWARE", "PENDING_APPROVAL"),
+        ("HOST_AWARE", "RUNNING"),
+    ]
     assert (cluster.cordoned, cluster.record) == ([], None)
     cluster.refresh()
     assert cluster.plan(news) == []
-    told = [notice.text for notice in cluster.lifecycle.list_notices(news, cluster.outs, 0.0)]
-    assert any("1 repairs are running, and repair.max_parallel is 1" in text for text in told)
+    messages = [notice.text for notice in cluster.lifecycle.list_notices(news, cluster.outs, 0.0)]
+    assert any(
+        "1 repairs are running, and repair.max_parallel is 1" in message for message in messages
+    )

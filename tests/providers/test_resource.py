@@ -1,4 +1,4 @@
-"""The resource class as programs use it, with Pulumi's own mocks for the engine."""
+"""Test the resource class as programs use it, with Pulumi's mocks for the engine."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,7 +18,7 @@ Arguments = mocks.MockResourceArgs
 
 
 class Engine(mocks.Mocks):
-    """Remembers registrations; every resource gets an id and its inputs back."""
+    """Record registrations; every resource gets an id and its inputs back."""
 
     def __init__(self) -> None:
         self.registered: dict[str, Arguments] = {}
@@ -52,49 +52,49 @@ def _volume(**changes: Any) -> SharedVolume:
     return SharedVolume("data", **arguments)
 
 
-def test_what_is_registered(run: Run) -> None:
-    found = run(lambda: [_volume()])["data"]
-    assert found.typ == "pulumi-python:dynamic/gpuform.together:SharedVolume"
-    inputs = {k: v for k, v in found.inputs.items() if k != "__provider"}
+def test_registered_inputs(run: Run) -> None:
+    registered = run(lambda: [_volume()])["data"]
+    assert registered.typ == "pulumi-python:dynamic/gpuform.together:SharedVolume"
+    inputs = {k: v for k, v in registered.inputs.items() if k != "__provider"}
     assert inputs == {"volume_name": "data", "size_tib": 2, "region": "us-central-8"}
-    assert isinstance(found.inputs["__provider"], str)
-    assert len(found.inputs["__provider"]) < 200
+    assert isinstance(registered.inputs["__provider"], str)
+    assert len(registered.inputs["__provider"]) < 200
 
 
-def test_what_is_secret_is_registered_as_such(run: Run) -> None:
+def test_secret_inputs_are_registered_as_secret(run: Run) -> None:
     node = {"gpu_node_name": "a", "os_user_password": "Abcdef12!", "init_script": None}
-    found = run(lambda: [GpuNode("a", **node)])["a"]
+    registered = run(lambda: [GpuNode("a", **node)])["a"]
     secret = {rpc._special_sig_key: rpc._special_secret_sig, "value": "Abcdef12!"}
-    assert found.inputs["os_user_password"] == secret
-    assert found.inputs["gpu_node_name"] == "a"
-    assert "init_script" not in found.inputs
+    assert registered.inputs["os_user_password"] == secret
+    assert registered.inputs["gpu_node_name"] == "a"
+    assert "init_script" not in registered.inputs
 
 
 @pytest.fixture
 def requests(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What the monitor is asked to register."""
-    asked: list[Any] = []
+    """Return the registration requests to the monitor."""
+    queries: list[Any] = []
     register = mocks.MockMonitor.RegisterResource
 
     def remember(self: mocks.MockMonitor, request: Any) -> Any:
-        asked.append(request)
+        queries.append(request)
         return register(self, request)
 
     monkeypatch.setattr(mocks.MockMonitor, "RegisterResource", remember)
-    return asked
+    return queries
 
 
-def test_options(run: Run, requests: list[Any]) -> None:
+def test_resource_options_are_registered(run: Run, requests: list[Any]) -> None:
     def program() -> None:
         own = pulumi.Alias(name="before")
         Cluster("train", opts=pulumi.ResourceOptions(aliases=[own], protect=True), **CLUSTER)
 
     run(program)
-    (found,) = (request for request in requests if request.name == "train")
-    assert list(found.additionalSecretOutputs) == ["kube_config"]
-    assert found.protect is True
-    assert "gpuform:together:Cluster" in str(found.aliases)
-    assert "before" in str(found.aliases)
+    (registered,) = (request for request in requests if request.name == "train")
+    assert list(registered.additionalSecretOutputs) == ["kube_config"]
+    assert registered.protect is True
+    assert "gpuform:together:Cluster" in str(registered.aliases)
+    assert "before" in str(registered.aliases)
 
 
 CLUSTER: Any = {
@@ -107,7 +107,7 @@ CLUSTER: Any = {
 }
 
 
-def test_a_resource_given_as_an_argument_means_its_id(run: Run) -> None:
+def test_a_resource_as_an_argument_becomes_its_id(run: Run) -> None:
     def program() -> None:
         Cluster("train", volume_id=_volume(), **CLUSTER)
 
@@ -123,11 +123,11 @@ def test_every_property_is_an_attribute(run: Run) -> None:
     run(program)
 
 
-def test_a_name_that_is_not_known_reaches_check(run: Run) -> None:
+def test_an_unknown_argument_reaches_check(run: Run) -> None:
     assert run(lambda: [_volume(sise_tib=3)])["data"].inputs["sise_tib"] == 3
 
 
-def test_an_existing_object_can_be_got(run: Run) -> None:
+def test_get_reads_an_existing_object(run: Run) -> None:
     def program() -> None:
         cluster = Cluster.get("theirs", "c-1")
         assert isinstance(cluster, Cluster)
@@ -143,7 +143,7 @@ def test_the_fixture_runs_programs(run: Run) -> None:
         run(program)
 
 
-def use(form: str) -> None:
+def set_provider_form(form: str) -> None:
     pulumi.runtime.set_all_config({"gpuform:form": form})
 
 
@@ -153,9 +153,9 @@ def test_the_two_forms_differ_in_type_alias_and_pickle_alone(run: Run, requests:
         GpuNode("a", gpu_node_name="a", os_user_password="Abcdef12!")
 
     dynamic = run(program)
-    told = [*requests]
+    messages = [*requests]
     requests.clear()
-    use("plugin")
+    set_provider_form("plugin")
     plugin = run(program)
     for name, (platform, kind) in {
         "train": ("together", "Cluster"),
@@ -166,23 +166,23 @@ def test_the_two_forms_differ_in_type_alias_and_pickle_alone(run: Run, requests:
         assert (dynamic[name].typ, plugin[name].typ) == types
         without = {key: v for key, v in dynamic[name].inputs.items() if key != "__provider"}
         assert plugin[name].inputs == without
-        (before,) = (each for each in told if each.name == name)
-        (after,) = (each for each in requests if each.name == name)
-        assert [each.spec.type for each in before.aliases] == [types[1]]
-        assert [each.spec.type for each in after.aliases] == [types[0]]
+        (before,) = (message for message in messages if message.name == name)
+        (after,) = (message for message in requests if message.name == name)
+        assert [message.spec.type for message in before.aliases] == [types[1]]
+        assert [message.spec.type for message in after.aliases] == [types[0]]
         assert list(after.additionalSecretOutputs) == list(before.additionalSecretOutputs)
         assert not after.provider
         assert not after.version
 
 
-def test_an_object_can_be_got_in_plugin_form(run: Run) -> None:
-    use("plugin")
-    found = run(lambda: [Cluster.get("theirs", "c-1")])["theirs"]
-    assert (found.typ, found.resource_id) == ("gpuform:together:Cluster", "c-1")
+def test_get_reads_an_existing_object_in_plugin_form(run: Run) -> None:
+    set_provider_form("plugin")
+    registered = run(lambda: [Cluster.get("theirs", "c-1")])["theirs"]
+    assert (registered.typ, registered.resource_id) == ("gpuform:together:Cluster", "c-1")
 
 
 @pytest.mark.parametrize(
-    ("form", "said"),
+    ("form", "message"),
     [
         ("plugn", "did you mean plugin?"),
         ("Dynamic", "did you mean dynamic?"),
@@ -190,28 +190,28 @@ def test_an_object_can_be_got_in_plugin_form(run: Run) -> None:
         ("", "use dynamic or plugin"),
     ],
 )
-def test_a_form_that_there_is_not(run: Run, form: str, said: str) -> None:
-    use(form)
+def test_an_unknown_provider_form_is_refused(run: Run, form: str, message: str) -> None:
+    set_provider_form(form)
     with pytest.raises(UnknownForm) as failed:
         run(lambda: [_volume()])
     assert f"gpuform:form is {form!r} in the configuration of stack " in failed.value.message
-    assert said in failed.value.message
+    assert message in failed.value.message
     assert "gpuform config set gpuform:form" in str(failed.value.hint)
     assert f"Pulumi.{pulumi.get_stack()}.yaml" in str(failed.value.hint)
 
 
-def test_an_explicit_provider(run: Run, requests: list[Any]) -> None:
+def test_an_explicit_provider_is_registered(run: Run, requests: list[Any]) -> None:
     def program() -> None:
         account = Provider("other", together_api_key="a-key", aios_registry_url="http://registry")
         Cluster("train", pulumi.ResourceOptions(provider=account), **CLUSTER)
         _volume()
 
-    use("plugin")
+    set_provider_form("plugin")
     provider = run(program)["other"]
     assert provider.typ == "pulumi:providers:gpuform"
     secret = {rpc._special_sig_key: rpc._special_secret_sig, "value": "a-key"}
     assert provider.inputs == {"togetherApiKey": secret, "aiosRegistryUrl": "http://registry"}
-    used = {each.name: each.provider for each in requests}
+    used = {request.name: request.provider for request in requests}
     assert used["train"].endswith("providers:gpuform::other::other-id")
     assert not used["data"]
 
@@ -221,8 +221,8 @@ def test_a_providers_arguments_are_the_plugins_settings() -> None:
     assert list(ProviderArguments.__annotations__) == names
 
 
-def test_what_a_provider_does_not_have(run: Run) -> None:
-    use("plugin")
+def test_an_unknown_provider_setting_is_refused(run: Run) -> None:
+    set_provider_form("plugin")
     with pytest.raises(TypeError, match="no together_key: it has together_api_key, "):
         run(lambda: [Provider("other", together_key="a-key")])
 

@@ -1,4 +1,4 @@
-"""The key and the kubeconfig are in no log, error, repr or file, whatever happens."""
+"""Test that the key and the kubeconfig are in no log, error, repr or file."""
 
 import logging
 import traceback
@@ -27,7 +27,7 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 
 
 @pytest.mark.slow
-def test_over_a_port_at_the_highest_log_level(
+def test_no_secret_in_logs_at_the_highest_level(
     server: Server, cluster_inputs: dict[str, Any], caplog: Any, capfd: Any, tmp_path: Path
 ) -> None:
     from gpuform.providers.context import get_current_context
@@ -48,18 +48,18 @@ def test_over_a_port_at_the_highest_log_level(
     token = next(line for line in kube_config.splitlines() if "token" in line).split()[-1]
     out, err = capfd.readouterr()
     files = "".join(path.read_text() for path in tmp_path.rglob("*") if path.is_file())
-    shown = caplog.text + out + err + files
-    assert "gpuform.http" in shown
-    assert "Traceback" in shown
+    rendered = caplog.text + out + err + files
+    assert "gpuform.http" in rendered
+    assert "Traceback" in rendered
     for secret in (KEY, token, kube_config):
-        assert secret not in shown
+        assert secret not in rendered
 
 
-def test_in_no_repr() -> None:
+def test_no_secret_in_reprs() -> None:
     client = get_client(Settings(environ={"TOGETHER_API_KEY": "a-secret-key"}))
     settings = Settings(environ={"TOGETHER_API_KEY": "a-secret-key"})
-    parts = [each for each in vars(client).values() if hasattr(each, "__dict__")]
+    parts = [var for var in vars(client).values() if hasattr(var, "__dict__")]
     inner = [value for part in parts for value in vars(part).values() if hasattr(value, "__dict__")]
     assert len(parts) + len(inner) > 2
-    for thing in (client, *parts, *inner, settings):
-        assert "a-secret-key" not in repr(thing)
+    for inspected_object in (client, *parts, *inner, settings):
+        assert "a-secret-key" not in repr(inspected_object)

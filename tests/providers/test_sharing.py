@@ -1,4 +1,4 @@
-"""Many clusters are waited for with few requests, and many volumes read with a few lists."""
+"""Test that waiting for many clusters and reading many volumes needs few requests."""
 
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +17,7 @@ WAITERS = 64
 
 
 @pytest.mark.slow
-def test_64_clusters_are_waited_for_with_two_requests_per_look(
+def test_waiting_for_64_clusters_needs_two_requests_per_poll(
     emulator: Any, cluster_inputs: Properties
 ) -> None:
     def move(time: float) -> None:
@@ -33,35 +33,37 @@ def test_64_clusters_are_waited_for_with_two_requests_per_look(
         )
         try:
             with use_context(call):
-                made = ClusterLifecycle().create({**cluster_inputs, "cluster_name": name})
+                created = ClusterLifecycle().create({**cluster_inputs, "cluster_name": name})
         finally:
             clock.leave()
-        return bool(made.outs["ready"])
+        return bool(created.outs["ready"])
 
     with ThreadPoolExecutor(WAITERS) as pool:
         assert all(pool.map(create, range(WAITERS)))
-    looks = Counter(r["time"] for r in emulator.requests("GET") if r["time"] > start)
-    assert len(looks) > 40
+    requests_by_time = Counter(
+        r["time"] for r in emulator.list_requests("GET") if r["time"] > start
+    )
+    assert len(requests_by_time) > 40
     # A thread that is late for a beat costs a request more; most beats have one or two.
-    assert sum(looks.values()) <= 2 * len(looks)
+    assert sum(requests_by_time.values()) <= 2 * len(requests_by_time)
     assert clock.time - start == 1200
 
 
 @pytest.mark.slow
-def test_1000_volumes_are_read_with_a_few_lists(emulator: Any, volume_inputs: Properties) -> None:
+def test_reading_1000_volumes_needs_a_few_lists(emulator: Any, volume_inputs: Properties) -> None:
     body = {"size_tib": 1, "region": "us-central-8"}
     ids = [
-        emulator.platform("POST", "/clusters/storage/volumes", {**body, "volume_name": f"v{at}"})[
-            "volume_id"
-        ]
+        emulator.send_as_somebody_else(
+            "POST", "/clusters/storage/volumes", {**body, "volume_name": f"v{at}"}
+        )["volume_id"]
         for at in range(1000)
     ]
     emulator.http.delete("/_emulator/requests")
 
     def read(id_: str) -> str:
-        with emulator.serving(id_):
+        with emulator.use_context_of(id_):
             return SharedVolumeLifecycle().read(id_, volume_inputs).id
 
     with ThreadPoolExecutor(64) as pool:
         assert list(pool.map(read, ids)) == ids
-    assert len(emulator.requests()) < 100
+    assert len(emulator.list_requests()) < 100

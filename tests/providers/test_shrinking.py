@@ -1,4 +1,4 @@
-"""A Together cluster that gets smaller, over the emulated platform and its Kubernetes."""
+"""Test shrinking a Together cluster, on the emulated platform and its Kubernetes."""
 
 from typing import Any
 
@@ -24,24 +24,22 @@ def cluster(emulator: Any, cluster_inputs: Properties) -> Cluster:
     return create_cluster(emulator, cluster_inputs)
 
 
-def die_at(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
-    """The process dies before the platform or the scheduler is asked that."""
+def die_at(monkeypatch: pytest.MonkeyPatch, request: str) -> None:
+    """Kill the process before the given request to the platform or the scheduler."""
 
     def die(*_: object, **__: object) -> None:
         raise Killed
 
-    place, name = {
+    target, name = {
         "wait": (ProviderContext, "sleep"),
         "asking": (DrainOperation, "record_request"),
         "send": (TogetherClient, "update_cluster"),
-    }[what]
-    monkeypatch.setattr(place, name, die)
+    }[request]
+    monkeypatch.setattr(target, name, die)
 
 
 class TestChoice:
-    def test_the_idle_one_goes_where_the_platform_would_take_the_newest(
-        self, cluster: Cluster
-    ) -> None:
+    def test_an_idle_node_is_removed_instead_of_the_newest(self, cluster: Cluster) -> None:
         jobs = [cluster.run(worker) for worker in (0, 2, 3)]
         news = cluster.declared()
         assert cluster.leaving(news) == {"train-worker-1": ("idle", [])}
@@ -53,29 +51,27 @@ class TestChoice:
         assert (cluster.cordoned, cluster.record) == ([], None)
 
     @pytest.mark.slow
-    def test_the_named_go_when_their_jobs_have_ended(self, cluster: Cluster) -> None:
+    def test_named_nodes_are_removed_when_their_jobs_have_ended(self, cluster: Cluster) -> None:
         job = cluster.run(0, minutes=90)
         news = cluster.declared(nodes=["train-worker-0"], wait_minutes=120)
         assert cluster.leaving(news) == {"train-worker-0": ("named", [job])}
         outs = cluster.update(news)
         assert (cluster.workers, outs["ready"]) == (["1", "2", "3"], True)
         assert cluster.ended == {job: "succeeded"}
-        waited = [text for text in cluster.emulator.told.progress if job in text]
+        waited = [message for message in cluster.emulator.reported.progress if job in message]
         assert waited
 
-    def test_a_node_whose_kubelet_is_dead_goes_first(self, cluster: Cluster) -> None:
+    def test_a_node_with_a_dead_kubelet_is_removed_first(self, cluster: Cluster) -> None:
         cluster.control("POST", "nodes/train-worker-2", {"ready": False})
         cluster.update(cluster.declared())
         assert cluster.workers == ["0", "1", "3"]
 
-    def test_what_an_operator_cordoned_goes_first(self, cluster: Cluster) -> None:
+    def test_a_node_cordoned_by_an_operator_is_removed_first(self, cluster: Cluster) -> None:
         cluster.kubernetes("PATCH", "nodes/train-worker-1", {"spec": {"unschedulable": True}})
         cluster.update(cluster.declared())
         assert cluster.workers == ["0", "2", "3"]
 
-    def test_preemptible_nodes_are_none_of_those_that_num_gpus_counts(
-        self, cluster: Cluster
-    ) -> None:
+    def test_preemptible_nodes_are_not_counted_by_num_gpus(self, cluster: Cluster) -> None:
         grown = {**cluster.inputs, "num_preemptible_gpus": 16.0, **PROGRAM}
         cluster.inputs = grown
         cluster.update(grown)
@@ -84,25 +80,21 @@ class TestChoice:
         cluster.update(cluster.declared())
         assert [name for name in cluster.workers if "preemptible" not in name] == ["0", "1", "2"]
 
-    def test_names_that_cannot_be_meant(self, cluster: Cluster) -> None:
+    def test_invalid_node_names_are_refused(self, cluster: Cluster) -> None:
         news = cluster.declared(nodes=["train-worker-9"])
         for ask in (cluster.leaving, cluster.update):
             with pytest.raises(GpuformError, match=r"drain.nodes\[0\]: node train-"):
                 ask(news)
         cluster.assert_unchanged()
 
-    def test_growing_takes_none_and_names_of_the_last_time_do_not_matter(
-        self, cluster: Cluster
-    ) -> None:
+    def test_growing_removes_no_node_and_ignores_earlier_names(self, cluster: Cluster) -> None:
         news = cluster.declared(40.0, nodes=["train-worker-9"])
         assert cluster.leaving(news) is None
         assert cluster.update(news)["ready"] is True
 
-    def test_what_was_grown_behind_our_back_is_not_cut_off_under_a_job(
-        self, cluster: Cluster
-    ) -> None:
-        """The state says 32, the platform has 48, and 40 are declared: two go, one of them idle."""
-        cluster.emulator.platform("PUT", f"/clusters/{cluster.id}", {"num_gpus": 48})
+    def test_nodes_added_by_others_are_not_removed_under_a_job(self, cluster: Cluster) -> None:
+        """State 32, platform 48, declared 40: two nodes are removed, one of them idle."""
+        cluster.emulator.send_as_somebody_else("PUT", f"/clusters/{cluster.id}", {"num_gpus": 48})
         cluster.emulator.advance(3600)
         job = cluster.run(5, minutes=30)
         cluster.update(cluster.declared(40.0))
@@ -116,7 +108,7 @@ class TestBusy:
         return [cluster.run(worker, minutes=200) for worker in range(4)]
 
     @pytest.mark.slow
-    def test_waiting_ends(self, cluster: Cluster, jobs: list[str]) -> None:
+    def test_a_wait_for_jobs_times_out(self, cluster: Cluster, jobs: list[str]) -> None:
         before = cluster.outs
         with pytest.raises(GpuformError) as raised:
             cluster.update(cluster.declared(wait_minutes=30))
@@ -126,18 +118,18 @@ class TestBusy:
         assert cluster.outs == before
         cluster.assert_unchanged()
 
-    def test_fail(self, cluster: Cluster, jobs: list[str]) -> None:
+    def test_on_busy_fail_refuses_the_shrink(self, cluster: Cluster, jobs: list[str]) -> None:
         with pytest.raises(GpuformError, match=jobs[3]):
             cluster.update(cluster.declared(on_busy="fail"))
         cluster.assert_unchanged()
 
-    def test_evict(self, cluster: Cluster, jobs: list[str]) -> None:
+    def test_on_busy_evict_evicts_the_jobs(self, cluster: Cluster, jobs: list[str]) -> None:
         cluster.update(cluster.declared(on_busy="evict"))
         assert cluster.workers == ["0", "1", "2"]
         assert cluster.ended == {jobs[3]: "evicted"}
 
     @pytest.mark.slow
-    def test_a_budget_that_never_allows_it(self, cluster: Cluster) -> None:
+    def test_a_disruption_budget_prevents_the_shrink(self, cluster: Cluster) -> None:
         for worker in range(4):
             cluster.run(worker, labels={"app": "db"})
         budget = {
@@ -151,7 +143,7 @@ class TestBusy:
         assert cluster.ended == {}
         cluster.assert_unchanged()
 
-    def test_a_pod_that_appears_elsewhere_meanwhile_stays(
+    def test_a_pod_started_on_another_node_is_not_evicted(
         self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         started: list[str] = []
@@ -169,11 +161,11 @@ class TestBusy:
 
 
 class TestTroubles:
-    def test_kubernetes_does_not_answer(self, cluster: Cluster) -> None:
-        cluster.emulator.fault("GET", IN_KUBERNETES, status=503, count=None)
+    def test_the_shrink_is_refused_if_kubernetes_does_not_answer(self, cluster: Cluster) -> None:
+        cluster.emulator.add_fault("GET", IN_KUBERNETES, status=503, count=None)
         assert cluster.leaving(cluster.declared()) is None
-        (told,) = cluster.emulator.told.unchecked
-        assert told.startswith("the nodes to remove from cluster train, and their jobs: ")
+        (messages,) = cluster.emulator.reported.unchecked
+        assert messages.startswith("the nodes to remove from cluster train, and their jobs: ")
         with pytest.raises(GpuformError, match="cluster train: no node was removed"):
             cluster.update(cluster.declared())
         cluster.emulator.clear_faults()
@@ -181,15 +173,15 @@ class TestTroubles:
         cluster.assert_unchanged()
 
     @pytest.mark.slow
-    def test_it_stops_in_the_middle_and_the_next_run_undoes(self, cluster: Cluster) -> None:
+    def test_a_shrink_stopped_midway_is_undone_by_the_next_run(self, cluster: Cluster) -> None:
         for worker in range(4):
             cluster.run(worker, minutes=200)
         fault = {"status": 503, "count": None, "skip": 6}
-        cluster.emulator.fault("GET", IN_KUBERNETES, **fault)
+        cluster.emulator.add_fault("GET", IN_KUBERNETES, **fault)
         with pytest.raises(GpuformError, match="no node was removed"):
             cluster.update(cluster.declared(wait_minutes=20))
         cluster.emulator.clear_faults()
-        assert "may still be cordoned" in cluster.emulator.told.warnings[-1]
+        assert "may still be cordoned" in cluster.emulator.reported.warnings[-1]
         assert cluster.cordoned == ["3"]
         assert cluster.puts == []
         same = {**cluster.inputs, **PROGRAM}
@@ -199,13 +191,15 @@ class TestTroubles:
         assert cluster.puts == []
         cluster.assert_unchanged()
 
-    def test_the_platform_takes_another(self, cluster: Cluster) -> None:
-        cluster.emulator.fault("PUT", "^/compute/clusters/", takes="worker-0$")
+    def test_a_different_removed_node_is_reported(self, cluster: Cluster) -> None:
+        cluster.emulator.add_fault("PUT", "^/compute/clusters/", takes="worker-0$")
         outs = cluster.update(cluster.declared())
         assert cluster.workers == ["1", "2", "3"]
         assert outs["ready"] is False
-        told = "the platform removed train-worker-0 instead of train-worker-3, which takes jobs"
-        assert told in outs["not_ready_reason"]
+        expected_message = (
+            "the platform removed train-worker-0 instead of train-worker-3, which takes jobs"
+        )
+        assert expected_message in outs["not_ready_reason"]
         assert (cluster.cordoned, cluster.record) == ([], None)
         news = cluster.declared()
         assert cluster.plan(news) == ["ready"]
@@ -213,14 +207,16 @@ class TestTroubles:
         assert cluster.plan(news) == []
 
     @pytest.mark.parametrize("status", [400, 409])
-    def test_the_platform_refuses(self, cluster: Cluster, status: int) -> None:
-        cluster.emulator.fault("PUT", "^/compute/clusters/", status=status, body={"error": "no"})
+    def test_a_refused_shrink_uncordons_the_nodes(self, cluster: Cluster, status: int) -> None:
+        cluster.emulator.add_fault(
+            "PUT", "^/compute/clusters/", status=status, body={"error": "no"}
+        )
         with pytest.raises(GpuformError):
             cluster.update(cluster.declared())
         cluster.assert_unchanged()
 
-    def test_its_answer_is_lost(self, cluster: Cluster) -> None:
-        cluster.emulator.fault("PUT", "^/compute/clusters/", drop="after", count=None)
+    def test_a_shrink_with_a_lost_answer_is_resumed(self, cluster: Cluster) -> None:
+        cluster.emulator.add_fault("PUT", "^/compute/clusters/", drop="after", count=None)
         with pytest.raises(GpuformError):
             cluster.update(cluster.declared())
         cluster.emulator.clear_faults()
@@ -230,10 +226,12 @@ class TestTroubles:
         assert (cluster.cordoned, cluster.record) == ([], None)
 
     @pytest.mark.slow
-    def test_an_interruption(self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_interrupted_shrink_uncordons_the_nodes(
+        self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         cluster.run(3, minutes=200)
         news = cluster.declared(nodes=["train-worker-3"])
-        call = cluster.emulator.call()
+        call = cluster.emulator.create_context()
         call.on_progress = lambda text: call.cancelled.set() if "waiting for" in text else None
         with use_context(call), pytest.raises(Cancelled):
             cluster.lifecycle.update(cluster.id, {**cluster.outs, **PROGRAM}, news)
@@ -242,14 +240,14 @@ class TestTroubles:
 
 class TestKilled:
     @pytest.mark.slow
-    @pytest.mark.parametrize("place", ["wait", "asking", "send"])
+    @pytest.mark.parametrize("killed_request", ["wait", "asking", "send"])
     @pytest.mark.parametrize("next_run", ["same", "reverted", "refresh", "destroy", "other"])
-    def test_the_next_run_goes_on_or_undoes(
-        self, cluster: Cluster, place: str, next_run: str
+    def test_the_next_run_resumes_or_undoes_a_killed_shrink(
+        self, cluster: Cluster, killed_request: str, next_run: str
     ) -> None:
         job = cluster.run(0, minutes=500)
         with pytest.MonkeyPatch.context() as patched:
-            die_at(patched, place)
+            die_at(patched, killed_request)
             with pytest.raises(Killed):
                 cluster.update(cluster.declared())
         assert cluster.cordoned == ["3"]
@@ -271,7 +269,7 @@ class TestKilled:
             cluster.assert_unchanged()
             assert cluster.plan(same) == []
         else:
-            with pytest.MonkeyPatch.context() as patched, cluster.emulator.serving():
+            with pytest.MonkeyPatch.context() as patched, cluster.emulator.use_context_of():
                 patched.setenv("GPUFORM_ALLOW", "evict-jobs")
                 cluster.lifecycle.delete(cluster.id, {**cluster.outs, **PROGRAM})
             assert cluster.record is None
@@ -279,8 +277,8 @@ class TestKilled:
         assert (cluster.cordoned, cluster.record) == ([], None)
         assert job not in cluster.ended
 
-    def test_after_the_request_a_reverted_declaration_grows_back(self, cluster: Cluster) -> None:
-        cluster.emulator.fault("PUT", "^/compute/clusters/", drop="after", count=None)
+    def test_a_reverted_declaration_after_the_request_grows_back(self, cluster: Cluster) -> None:
+        cluster.emulator.add_fault("PUT", "^/compute/clusters/", drop="after", count=None)
         with pytest.raises(GpuformError):
             cluster.update(cluster.declared())
         cluster.emulator.clear_faults()
@@ -290,8 +288,8 @@ class TestKilled:
         assert len(cluster.workers) == 4
         assert (cluster.cordoned, cluster.record) == ([], None)
 
-    def test_a_refresh_leaves_alone_what_the_platform_is_at(self, cluster: Cluster) -> None:
-        cluster.emulator.fault("PUT", "^/compute/clusters/", drop="after", count=None)
+    def test_a_refresh_does_not_undo_a_running_removal(self, cluster: Cluster) -> None:
+        cluster.emulator.add_fault("PUT", "^/compute/clusters/", drop="after", count=None)
         with pytest.raises(GpuformError):
             cluster.update(cluster.declared())
         cluster.emulator.clear_faults()
@@ -301,8 +299,8 @@ class TestKilled:
         cluster.refresh()
         assert (cluster.workers, cluster.record) == (["0", "1", "2"], None)
 
-    def test_a_still_smaller_one_waits_for_what_was_asked(self, cluster: Cluster) -> None:
-        cluster.emulator.fault("PUT", "^/compute/clusters/", drop="after", count=None)
+    def test_a_further_shrink_waits_for_the_first(self, cluster: Cluster) -> None:
+        cluster.emulator.add_fault("PUT", "^/compute/clusters/", drop="after", count=None)
         with pytest.raises(GpuformError):
             cluster.update(cluster.declared())
         cluster.emulator.clear_faults()
@@ -312,16 +310,18 @@ class TestKilled:
         assert job not in cluster.ended
 
 
-def test_no_capacity_to_grow_has_nothing_to_do_with_it(cluster: Cluster) -> None:
-    cluster.emulator.fault("PUT", "^/compute/clusters/", capacity=True, count=None)
+def test_missing_capacity_for_growth_cordons_no_node(cluster: Cluster) -> None:
+    cluster.emulator.add_fault("PUT", "^/compute/clusters/", capacity=True, count=None)
     with pytest.raises(OutOfCapacity):
         cluster.update(cluster.declared(40.0))
     cluster.assert_unchanged()
 
 
-def test_few_requests(cluster: Cluster) -> None:
+def test_a_shrink_needs_few_scheduler_requests(cluster: Cluster) -> None:
     cluster.emulator.http.delete("/_emulator/requests")
     cluster.update(cluster.declared())
-    asked = [each for each in cluster.emulator.requests() if "/api/v1" in each["path"]]
+    requests = [
+        request for request in cluster.emulator.list_requests() if "/api/v1" in request["path"]
+    ]
     # Three looks of two lists each; a cordon reads and writes its node.
-    assert [each["method"] for each in asked] == ["GET"] * 3 + ["PATCH"] + ["GET"] * 4
+    assert [request["method"] for request in requests] == ["GET"] * 3 + ["PATCH"] + ["GET"] * 4

@@ -1,4 +1,4 @@
-"""Pulumi's own dynamic provider host, in its own process, over gRPC: what `pulumi up` uses."""
+"""Test Pulumi's dynamic provider host, in its own process, over gRPC, as `pulumi up` uses it."""
 
 import json
 import os
@@ -34,25 +34,25 @@ from gpuform.stacks.engine.records import open_intents
 from gpuform.stacks.engine.store import Backend
 
 
-def _struct(values: dict[str, Any]) -> Struct:
+def _to_struct(values: dict[str, Any]) -> Struct:
     struct = Struct()
     struct.update(values)
     return struct
 
 
-def _dict(struct: Struct) -> dict[str, Any]:
-    found: dict[str, Any] = MessageToDict(struct)
-    return found
+def _to_dict(struct: Struct) -> dict[str, Any]:
+    message_to_dict: dict[str, Any] = MessageToDict(struct)
+    return message_to_dict
 
 
-def test_the_pool_of_a_worker_is_found() -> None:
+def test_the_thread_pool_of_a_worker_is_found() -> None:
     with ThreadPoolExecutor(max_workers=1) as pool:
-        found: Future[object] = pool.submit(lambda: stock_host.find_thread_pool(sys._getframe()))
-        assert found.result() is pool
+        future: Future[object] = pool.submit(lambda: stock_host.find_thread_pool(sys._getframe()))
+        assert future.result() is pool
     assert stock_host.find_thread_pool(sys._getframe()) is None
 
 
-def test_nothing_is_touched_outside_that_host() -> None:
+def test_other_processes_are_not_patched() -> None:
     with ThreadPoolExecutor(max_workers=1) as pool:
         pool.submit(stock_host.adapt_to_stock_host).result()
         assert pool._max_workers == 1
@@ -66,15 +66,15 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def host(server: Server, tmp_path: Path) -> Iterator[provider_pb2_grpc.ResourceProviderStub]:
-    with started(tmp_path, environment(server.url)) as stub:
+    with start_host(tmp_path, environment(server.url)) as stub:
         yield stub
 
 
 @contextmanager
-def started(
+def start_host(
     folder: Path, variables: Mapping[str, str], engine: str = "127.0.0.1:1", command: str = ""
 ) -> Iterator[provider_pb2_grpc.ResourceProviderStub]:
-    """Start the host as the Pulumi CLI does; with `command`, below a `pulumi` that runs that."""
+    """Start the host as the Pulumi CLI does; with `command`, below a `pulumi` that runs it."""
     argv = [sys.executable, "-m", "pulumi.dynamic", engine]
     executable = None
     if command:
@@ -95,7 +95,7 @@ def started(
         port = int(process.stdout.readline())
         with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
             stub = provider_pb2_grpc.ResourceProviderStub(channel)
-            stub.Configure(provider_pb2.ConfigureRequest(args=_struct({})))
+            stub.Configure(provider_pb2.ConfigureRequest(args=_to_struct({})))
             yield stub
     finally:
         os.killpg(process.pid, signal.SIGKILL)
@@ -117,23 +117,23 @@ class Engine(engine_pb2_grpc.EngineServicer):
 
 @pytest.fixture
 def engine() -> Iterator[tuple[Engine, str]]:
-    found = Engine()
+    recording_engine = Engine()
     server = grpc.server(ThreadPoolExecutor(4))
-    engine_pb2_grpc.add_EngineServicer_to_server(found, server)
+    engine_pb2_grpc.add_EngineServicer_to_server(recording_engine, server)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
-    yield found, f"127.0.0.1:{port}"
+    yield recording_engine, f"127.0.0.1:{port}"
     server.stop(None)
 
 
-def _posts(server: Server) -> list[str]:
-    """Return the paths of the requests so far that were to make something."""
+def _list_posts(server: Server) -> list[str]:
+    """Return the paths of the POST requests so far."""
     with urllib.request.urlopen(f"{server.url}/_emulator/requests") as answer:
-        return [each["path"] for each in json.load(answer) if each["method"] == "POST"]
+        return [request["path"] for request in json.load(answer) if request["method"] == "POST"]
 
 
 def _cluster(**inputs: Any) -> Struct:
-    return _struct(
+    return _to_struct(
         {
             "cluster_name": "train",
             "region": "us-central-8",
@@ -157,52 +157,54 @@ def test_progress_and_warnings_are_shown_at_their_resource(
 ) -> None:
     log, address = engine
     former = {"scale_down": {"wait": "1h"}}
-    with started(tmp_path, environment(server.url), address) as host:
+    with start_host(tmp_path, environment(server.url), address) as host:
         host.Check(provider_pb2.CheckRequest(urn=URN, news=_cluster(**former)))
         host.Create(provider_pb2.CreateRequest(urn=URN, properties=_cluster()))
-    assert {each.urn for each in log.logged} == {URN}
-    progress = [each for each in log.logged if each.severity == engine_pb2.INFO]
+    assert {log_entry.urn for log_entry in log.logged} == {URN}
+    progress = [log_entry for log_entry in log.logged if log_entry.severity == engine_pb2.INFO]
     assert progress
-    assert all(each.ephemeral for each in progress)
+    assert all(log_entry.ephemeral for log_entry in progress)
     assert (tmp_path / "stderr").read_text() == ""
 
 
 @pytest.mark.slow
-def test_what_a_plan_could_not_check_is_shown_once(
+def test_skipped_checks_of_a_plan_are_shown_once(
     engine: tuple[Engine, str], server: Server, tmp_path: Path
 ) -> None:
     log, address = engine
     keyless = {**environment(server.url), "TOGETHER_API_KEY": ""}
-    with started(tmp_path, keyless, address) as host:
+    with start_host(tmp_path, keyless, address) as host:
         for _ in range(2):
             host.Check(provider_pb2.CheckRequest(urn=URN, news=_cluster()))
-    (note,) = [each.message for each in log.logged if "were not checked" in each.message]
+    (note,) = [
+        log_entry.message for log_entry in log.logged if "were not checked" in log_entry.message
+    ]
     assert "regions, GPU types and driver versions" in note
 
 
 @pytest.mark.slow
-def test_an_error_is_its_text_without_frames(host: Any) -> None:
+def test_an_error_is_shown_without_a_traceback(host: Any) -> None:
     request = provider_pb2.CreateRequest(urn=URN, properties=_cluster(region="nowhere"))
     with pytest.raises(grpc.RpcError) as failed:
         host.Create(request)
-    text = failed.value.details()
-    assert "nowhere" in text
-    assert "Traceback" not in text
-    assert "File" not in text
+    message = failed.value.details()
+    assert "nowhere" in message
+    assert "Traceback" not in message
+    assert "File" not in message
 
 
 @pytest.mark.slow
 def test_an_interruption_ends_the_wait_and_keeps_the_id(server: Server, tmp_path: Path) -> None:
     variables = environment(server.url)
     variables.pop("GPUFORM_CLOCK")  # the emulator's clock stands still: it is never ready
-    with started(tmp_path, variables) as host:
+    with start_host(tmp_path, variables) as host:
         creating = host.Create.future(provider_pb2.CreateRequest(urn=URN, properties=_cluster()))
-        while not _posts(server):
+        while not _list_posts(server):
             assert not creating.done()
             time.sleep(0.05)
         host.Cancel(Empty())
         created = creating.result(timeout=LAST_RESORT)
-        outs = _dict(created.properties)
+        outs = _to_dict(created.properties)
         assert created.id
         assert outs["ready"] is False
         host.Cancel(Empty())  # the CLI also says so at the end of every run
@@ -210,16 +212,18 @@ def test_an_interruption_ends_the_wait_and_keeps_the_id(server: Server, tmp_path
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["destroy", "up"])
-def test_a_destroy_refuses_to_leave_what_an_interrupted_create_may_have_made(
+def test_a_destroy_is_refused_with_an_unresolved_interrupted_create(
     command: str, server: Server, tmp_path: Path
 ) -> None:
     (tmp_path / "Pulumi.yaml").write_text("name: demo\nruntime: python\n")
     backend = f"file://{tmp_path}"
     variables = {**environment(server.url), "PULUMI_BACKEND_URL": backend}
-    done = run_gpuform(tmp_path, "stack", "init", "dev", **variables, PULUMI_CONFIG_PASSPHRASE="")
-    assert done.code == 0, done.stderr
-    with started(tmp_path, variables) as host:
-        volume = _struct(
+    gpuform = run_gpuform(
+        tmp_path, "stack", "init", "dev", **variables, PULUMI_CONFIG_PASSPHRASE=""
+    )
+    assert gpuform.code == 0, gpuform.stderr
+    with start_host(tmp_path, variables) as host:
+        volume = _to_struct(
             {
                 "volume_name": "data",
                 "size_tib": 2,
@@ -227,11 +231,11 @@ def test_a_destroy_refuses_to_leave_what_an_interrupted_create_may_have_made(
                 "__provider": serialize_provider(SharedVolumeLifecycle()),
             }
         )
-        made = host.Create(provider_pb2.CreateRequest(urn=VOLUME, properties=volume))
+        create = host.Create(provider_pb2.CreateRequest(urn=VOLUME, properties=volume))
     intent = Intent(URN, "together", "Cluster", "train", "us-central-8", 1.0, id="c-1")
     open_intents(Backend.open(backend), "demo", "dev").record(intent)
-    request = provider_pb2.DeleteRequest(urn=VOLUME, id=made.id, properties=made.properties)
-    with started(tmp_path, variables, command=command) as host:
+    request = provider_pb2.DeleteRequest(urn=VOLUME, id=create.id, properties=create.properties)
+    with start_host(tmp_path, variables, command=command) as host:
         if command == "up":
             host.Delete(request)
             return
@@ -243,7 +247,7 @@ def test_a_destroy_refuses_to_leave_what_an_interrupted_create_may_have_made(
 
 
 @pytest.mark.slow
-def test_a_volume_lives_and_dies(host: Any, server: Server, tmp_path: Path) -> None:
+def test_a_volume_is_created_updated_and_deleted(host: Any, server: Server, tmp_path: Path) -> None:
     provider = serialize_provider(SharedVolumeLifecycle())
     news = {
         "volume_name": "data",
@@ -251,29 +255,29 @@ def test_a_volume_lives_and_dies(host: Any, server: Server, tmp_path: Path) -> N
         "region": "us-central-8",
         "__provider": provider,
     }
-    checked = host.Check(provider_pb2.CheckRequest(news=_struct(news)))
+    checked = host.Check(provider_pb2.CheckRequest(news=_to_struct(news)))
     assert list(checked.failures) == []
     created = host.Create(provider_pb2.CreateRequest(properties=checked.inputs))
-    outs = _dict(created.properties)
+    outs = _to_dict(created.properties)
     assert (outs["ready"], outs["size_tib"], outs["__provider"]) == (True, 2, provider)
     same = host.Diff(
         provider_pb2.DiffRequest(id=created.id, olds=created.properties, news=checked.inputs)
     )
     assert same.changes == provider_pb2.DiffResponse.DIFF_NONE
-    bigger = _struct({**_dict(checked.inputs), "size_tib": 3})
+    bigger = _to_struct({**_to_dict(checked.inputs), "size_tib": 3})
     update = provider_pb2.UpdateRequest(id=created.id, olds=created.properties, news=bigger)
     updated = host.Update(update)
-    assert _dict(updated.properties)["size_tib"] == 3
+    assert _to_dict(updated.properties)["size_tib"] == 3
     read = host.Read(provider_pb2.ReadRequest(id=created.id, properties=updated.properties))
-    assert _dict(read.inputs)["size_tib"] == 3
+    assert _to_dict(read.inputs)["size_tib"] == 3
     host.Delete(provider_pb2.DeleteRequest(id=created.id, properties=updated.properties))
-    gone = host.Read(provider_pb2.ReadRequest(id=created.id, properties=updated.properties))
-    assert gone.id == ""
+    read_result = host.Read(provider_pb2.ReadRequest(id=created.id, properties=updated.properties))
+    assert read_result.id == ""
     assert list((tmp_path / ".gpuform" / "records").iterdir()) == []
 
 
 @pytest.mark.slow
-def test_unknown_values_and_failures_pass_the_wire(host: Any) -> None:
+def test_unknown_values_and_failures_survive_the_wire(host: Any) -> None:
     news = {
         "cluster_name": "train",
         "region": "us-central-8",
@@ -284,14 +288,14 @@ def test_unknown_values_and_failures_pass_the_wire(host: Any) -> None:
         "volume_id": "04da6b54-80e4-46f7-96ec-b56ff0331ba9",
         "__provider": serialize_provider(ClusterLifecycle()),
     }
-    checked = host.Check(provider_pb2.CheckRequest(news=_struct(news)))
+    checked = host.Check(provider_pb2.CheckRequest(news=_to_struct(news)))
     assert [failure.property for failure in checked.failures] == ["num_gpus"]
-    assert _dict(checked.inputs)["volume_id"] == news["volume_id"]
+    assert _to_dict(checked.inputs)["volume_id"] == news["volume_id"]
 
 
 @pytest.mark.slow
-def test_many_calls_run_at_a_time(host: Any, server: Server) -> None:
-    """Twelve creates meet at a barrier, which four threads could never reach together."""
+def test_many_calls_run_concurrently(host: Any, server: Server) -> None:
+    """Let twelve creates meet at a barrier, which four threads could never reach together."""
     together = threading.Barrier(12, timeout=LAST_RESORT)
 
     def meet(environ: dict[str, Any]) -> None:
@@ -299,10 +303,10 @@ def test_many_calls_run_at_a_time(host: Any, server: Server) -> None:
             together.wait()
 
     provider = serialize_provider(SharedVolumeLifecycle())
-    host.Check(provider_pb2.CheckRequest(news=_struct({"__provider": provider})))
+    host.Check(provider_pb2.CheckRequest(news=_to_struct({"__provider": provider})))
     requests = [
         provider_pb2.CreateRequest(
-            properties=_struct(
+            properties=_to_struct(
                 {
                     "volume_name": f"data-{number}",
                     "size_tib": 1,
@@ -315,5 +319,5 @@ def test_many_calls_run_at_a_time(host: Any, server: Server) -> None:
     ]
     with watch_requests(server, meet):
         answers = [host.Create.future(request) for request in requests]
-        ready = [_dict(answer.result().properties)["ready"] for answer in answers]
+        ready = [_to_dict(answer.result().properties)["ready"] for answer in answers]
     assert ready == [True] * 12

@@ -1,4 +1,4 @@
-"""A Together cluster that is destroyed: not while jobs run on its nodes."""
+"""Test destroying a Together cluster: not while jobs run on its nodes."""
 
 from typing import Any
 
@@ -16,12 +16,12 @@ def cluster(emulator: Any, cluster_inputs: Properties) -> Cluster:
 
 
 def destroy(cluster: Cluster, **drain: Any) -> None:
-    with cluster.emulator.serving():
+    with cluster.emulator.use_context_of():
         cluster.lifecycle.delete(cluster.id, {**cluster.outs, "drain": drain, **PROGRAM})
 
 
-def planned(cluster: Cluster) -> Any:
-    with cluster.emulator.serving(preview=True):
+def plan_removal(cluster: Cluster) -> Any:
+    with cluster.emulator.use_context_of(preview=True):
         return cluster.lifecycle.predict_nodes_removed_with_object(
             cluster.id, {**cluster.outs, **PROGRAM}, "deleted"
         )
@@ -29,14 +29,14 @@ def planned(cluster: Cluster) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_jobs_are_waited_for(cluster: Cluster) -> None:
+def test_destroy_waits_for_jobs(cluster: Cluster) -> None:
     job = cluster.run(2, minutes=30)
     destroy(cluster)
     assert cluster.ended[job] == "succeeded"
     assert cluster.record is None
 
 
-def test_what_must_not_go_stays_and_nothing_is_cordoned(cluster: Cluster) -> None:
+def test_a_refused_destroy_cordons_no_node(cluster: Cluster) -> None:
     job = cluster.run(2)
     for drain in ({"on_busy": "fail"}, {"wait_minutes": 10}):
         with pytest.raises(GpuformError, match=r"cluster .*: no node was removed: .*ml/on-2"):
@@ -46,24 +46,28 @@ def test_what_must_not_go_stays_and_nothing_is_cordoned(cluster: Cluster) -> Non
     assert job not in cluster.ended
 
 
-def test_a_plan_without_a_key_says_that_nobody_looked(
+def test_a_plan_without_a_key_reports_the_skipped_check(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("TOGETHER_API_KEY")
-    assert planned(cluster) is None
-    (told,) = cluster.emulator.told.unchecked
-    assert told.startswith("the nodes removed with it, and their jobs: the API key ")
+    assert plan_removal(cluster) is None
+    (messages,) = cluster.emulator.reported.unchecked
+    assert messages.startswith("the nodes removed with it, and their jobs: the API key ")
 
 
-def test_one_run_may_end_them(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_permission_allows_ending_jobs(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     job = cluster.run(2)
     monkeypatch.setenv("GPUFORM_ALLOW", "evict-jobs")
     destroy(cluster, on_busy="fail")
     assert cluster.ended[job] == "evicted"
 
 
-def test_nobody_answers(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster.emulator.fault("GET", "^/_emulator/kubernetes|/api/v1/nodes", status=503, count=None)
+def test_an_unreachable_scheduler_prevents_the_destroy(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.emulator.add_fault(
+        "GET", "^/_emulator/kubernetes|/api/v1/nodes", status=503, count=None
+    )
     with pytest.raises(GpuformError, match="no node was removed") as raised:
         destroy(cluster)
     assert "--allow evict-jobs" in str(raised.value)
@@ -73,32 +77,34 @@ def test_nobody_answers(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> No
     assert not cluster.is_there
 
 
-def test_the_plan_tells_each_job(cluster: Cluster) -> None:
+def test_the_plan_names_each_job(cluster: Cluster) -> None:
     job = cluster.run(2)
-    found = planned(cluster)
-    assert [node.because for node in found.nodes] == ["deleted"] * 4
-    assert [[each.id for each in node.jobs] for node in found.busy] == [[job]]
+    removal = plan_removal(cluster)
+    assert [node.because for node in removal.nodes] == ["deleted"] * 4
+    assert [[item.id for item in node.jobs] for node in removal.busy] == [[job]]
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(
-    ("place", "name"),
+    ("patched_class", "name"),
     [
         (DrainOperation, "_wait_until_idle"),
         (DrainOperation, "record_request"),
         (TogetherClient, "delete_cluster"),
     ],
 )
-def test_killed_and_given_up(place: type, name: str, cluster: Cluster) -> None:
-    """The next refresh finds the stack without that intention."""
+def test_a_killed_destroy_that_is_given_up_is_undone(
+    patched_class: type, name: str, cluster: Cluster
+) -> None:
+    """The next refresh finds a stack that no longer deletes the cluster."""
 
     def die(*_: object, **__: object) -> None:
         raise Killed
 
     job = cluster.run(2, minutes=30)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(place, name, die)
+        patched.setattr(patched_class, name, die)
         with pytest.raises(Killed):
             destroy(cluster)
     assert cluster.cordoned == ["0", "1", "2", "3"]
@@ -108,8 +114,8 @@ def test_killed_and_given_up(place: type, name: str, cluster: Cluster) -> None:
     assert cluster.ended.get(job) in (None, "succeeded")
 
 
-def test_a_refused_deletion_leaves_all_as_it_was(cluster: Cluster) -> None:
-    cluster.emulator.fault("DELETE", "^/compute/clusters/", status=403, count=None)
+def test_a_refused_deletion_restores_every_node(cluster: Cluster) -> None:
+    cluster.emulator.add_fault("DELETE", "^/compute/clusters/", status=403, count=None)
     with pytest.raises(GpuformError):
         destroy(cluster)
     assert (cluster.cordoned, cluster.record) == ([], None)
@@ -118,14 +124,14 @@ def test_a_refused_deletion_leaves_all_as_it_was(cluster: Cluster) -> None:
 def test_a_state_of_the_former_name_keeps_its_policy(cluster: Cluster) -> None:
     cluster.run(2)
     outs = {**cluster.outs, "scale_down": {"on_busy": "fail"}, **PROGRAM}
-    with cluster.emulator.serving():
+    with cluster.emulator.use_context_of():
         assert cluster.lifecycle.list_changes(outs, {**cluster.inputs, **PROGRAM}, cluster.id) == []
         with pytest.raises(GpuformError, match="jobs run on"):
             cluster.lifecycle.delete(cluster.id, outs)
 
 
-def test_the_former_name_is_told(cluster: Cluster) -> None:
-    with cluster.emulator.serving():
+def test_the_former_policy_name_is_reported(cluster: Cluster) -> None:
+    with cluster.emulator.use_context_of():
         news = {**cluster.inputs, "scale_down": {"on_busy": "fail"}}
         assert not cluster.lifecycle.check(cluster.outs, news).failures
-    assert "scale_down is now drain: write drain" in cluster.emulator.told.warnings
+    assert "scale_down is now drain: write drain" in cluster.emulator.reported.warnings

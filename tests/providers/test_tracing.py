@@ -1,4 +1,4 @@
-"""Traces: what browsers' viewers read."""
+"""Test traces in the format of browsers' viewers."""
 
 import io
 import json
@@ -10,28 +10,28 @@ import pytest
 from gpuform.providers.context import trace_span, write_trace
 
 
-def read(text: str) -> list[dict[str, Any]]:
-    """As viewers do: the format leaves the end of the array out."""
+def read_trace(text: str) -> list[dict[str, Any]]:
+    """Return the events as viewers do: the format omits the end of the array."""
     assert text.endswith(",\n") or text == "[\n"
     events: list[dict[str, Any]] = json.loads(text.rstrip().rstrip(",") + "]")
     return events
 
 
-def traced(*work: Any) -> list[dict[str, Any]]:
+def run_traced(*work: Any) -> list[dict[str, Any]]:
     file = io.StringIO()
     with write_trace(file):
-        for each in work:
-            each()
-    return read(file.getvalue())
+        for function in work:
+            function()
+    return read_trace(file.getvalue())
 
 
-def nested() -> None:
+def run_nested_work() -> None:
     with trace_span("step", "create", "urn:x"), trace_span("request", "POST /clusters"):
         pass
 
 
-def test_spans_lie_within_each_other() -> None:
-    named, inner, outer = traced(nested)
+def test_spans_are_nested() -> None:
+    named, inner, outer = run_traced(run_nested_work)
     assert named["name"] == "thread_name"
     assert (inner["name"], inner["cat"]) == ("POST /clusters", "request")
     assert (outer["name"], outer["cat"], outer["args"]) == ("create", "step", {"urn": "urn:x"})
@@ -44,28 +44,28 @@ def test_spans_lie_within_each_other() -> None:
 
 def test_every_thread_has_its_track() -> None:
     def work() -> None:
-        other = threading.Thread(target=nested, name="other")
+        other = threading.Thread(target=run_nested_work, name="other")
         other.start()
         other.join()
 
-    events = traced(nested, work, nested)
+    events = run_traced(run_nested_work, work, run_nested_work)
     tracks = {e["tid"]: e["args"]["name"] for e in events if e["ph"] == "M"}
     assert sorted(tracks.values()) == sorted([threading.current_thread().name, "other"])
     assert {e["tid"] for e in events} == set(tracks)
     assert len(events) == 8
 
 
-def test_work_that_fails_is_in_the_trace() -> None:
+def test_failed_work_is_traced() -> None:
     def fail() -> None:
         with pytest.raises(ValueError, match="x"), trace_span("step", "create"):
             raise ValueError("x")
 
-    assert [e["name"] for e in traced(fail)] == ["thread_name", "create"]
+    assert [e["name"] for e in run_traced(fail)] == ["thread_name", "create"]
 
 
-def test_nothing_is_written_outside() -> None:
+def test_nothing_is_traced_outside_a_trace() -> None:
     file = io.StringIO()
     with write_trace(file):
         pass
-    nested()
-    assert read(file.getvalue()) == []
+    run_nested_work()
+    assert read_trace(file.getvalue()) == []

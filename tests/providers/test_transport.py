@@ -1,4 +1,4 @@
-"""Whom clients trust: nobody over http, and over https one set of authorities for all of them."""
+"""Test TLS of clients: no authorities over http, and one set for all clients over https."""
 
 import ssl
 from pathlib import Path
@@ -11,7 +11,7 @@ from gpuform.providers.emulator.clock import Clock
 from gpuform.providers.emulator.store import Store
 
 
-def test_without_tls_no_authorities_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_http_clients_read_no_authorities(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", "/there/is/no/such/file")
 
     assert get_trust("http://127.0.0.1:8080") is False
@@ -26,7 +26,7 @@ def test_all_clients_share_the_authorities_of_the_machine() -> None:
     assert get_trust("https://api.tensorone.ai") is trust
 
 
-def test_other_authorities_of_the_environment_are_other_ones(
+def test_authorities_from_the_environment_are_separate(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     usual = get_trust("https://api.together.ai")
@@ -41,7 +41,7 @@ def test_other_authorities_of_the_environment_are_other_ones(
     assert own.get_ca_certs() == []
 
 
-def test_an_address_of_the_emulator_can_still_be_built() -> None:
+def test_an_emulator_client_can_be_built() -> None:
     with Store(None, seed="tests") as store:
         routes = create_app(store, Clock(store)).url_map.bind("emulator.test")
 

@@ -1,4 +1,4 @@
-"""Which nodes go: the named ones, else those that are missed least."""
+"""Test which nodes are removed: the named ones, or the ones missed least."""
 
 import pytest
 from hypothesis import given
@@ -12,17 +12,17 @@ RANKS = ["failed", "cordoned", "idle", "newest"]
 JOB = RunningJob(id="ml/train-0", name="train-0", user="ada")
 
 
-def worker(name: str, **fields: object) -> Worker:
+def build_worker(name: str, **fields: object) -> Worker:
     scheduled = ScheduledNode(name, **fields)  # type: ignore[arg-type]
     return Worker(name, aliases=(f"id-{name}",), scheduled_node=scheduled)
 
 
-def names_of(victims: object) -> list[tuple[str, str]]:
-    return [(each.worker.name, each.reason) for each in victims]  # type: ignore[attr-defined]
+def list_names_and_reasons(victims: object) -> list[tuple[str, str]]:
+    return [(victim.worker.name, victim.reason) for victim in victims]  # type: ignore[attr-defined]
 
 
 @st.composite
-def pools(draw: st.DrawFn) -> list[Worker]:
+def build_pools(draw: st.DrawFn) -> list[Worker]:
     nodes = st.builds(
         dict,
         is_failed=st.booleans(),
@@ -31,23 +31,23 @@ def pools(draw: st.DrawFn) -> list[Worker]:
         jobs=st.sampled_from([(), (JOB,)]),
     )
     fields = draw(st.lists(nodes, min_size=1, max_size=8))
-    return [worker(f"w{at}", **each) for at, each in enumerate(fields)]
+    return [build_worker(f"w{at}", **field) for at, field in enumerate(fields)]
 
 
-@given(pools(), st.data())
-def test_exactly_as_many_go_and_no_better_one_stays(
+@given(build_pools(), st.data())
+def test_exactly_the_requested_number_is_removed_and_the_least_needed(
     pool: list[Worker], data: st.DataObject
 ) -> None:
     count = data.draw(st.integers(0, len(pool)))
     victims = choose_removals(pool, count)
-    gone = [victim.worker.name for victim in victims]
-    assert len(set(gone)) == len(victims) == count
-    reasons = {each.worker.name: each.reason for each in choose_removals(pool, len(pool))}
+    removed = [victim.worker.name for victim in victims]
+    assert len(set(removed)) == len(victims) == count
+    reasons = {problem.worker.name: problem.reason for problem in choose_removals(pool, len(pool))}
     order = [RANKS.index(victim.reason) for victim in victims]
     assert order == sorted(order)
-    for stays in (each for each in pool if each.name not in gone):
+    for stays in (problem for problem in pool if problem.name not in removed):
         for goes in (victim.worker for victim in victims):
-            ranks = [RANKS.index(reasons[each.name]) for each in (goes, stays)]
+            ranks = [RANKS.index(reasons[problem.name]) for problem in (goes, stays)]
             assert ranks[0] <= ranks[1]
             if ranks[0] == ranks[1] and bool(goes.jobs) == bool(stays.jobs):
                 assert (goes.scheduled_node.joined_at or 0) >= (stays.scheduled_node.joined_at or 0)  # type: ignore[union-attr]
@@ -55,34 +55,36 @@ def test_exactly_as_many_go_and_no_better_one_stays(
                 assert not goes.jobs
 
 
-@given(pools(), st.data())
-def test_the_named_go_in_their_order_whatever_they_do(
-    pool: list[Worker], data: st.DataObject
-) -> None:
+@given(build_pools(), st.data())
+def test_named_nodes_are_removed_in_their_order(pool: list[Worker], data: st.DataObject) -> None:
     chosen = data.draw(st.lists(st.sampled_from(pool), unique_by=lambda w: w.name, min_size=1))
-    named = [data.draw(st.sampled_from([each.name, *each.aliases])) for each in chosen]
+    named = [data.draw(st.sampled_from([item.name, *item.aliases])) for item in chosen]
     assert list(find_name_problems(pool, len(named), named)) == []
-    assert names_of(choose_removals(pool, len(named), named)) == [(w.name, "named") for w in chosen]
-
-
-def test_without_times_the_last_are_the_newest() -> None:
-    pool = [worker(f"w{at}", jobs=(JOB,)) for at in range(3)]
-    assert names_of(choose_removals(pool, 2)) == [("w2", "newest"), ("w1", "newest")]
-
-
-def test_the_platforms_word_of_a_failure_counts() -> None:
-    dead = Worker("w0", is_failed=True, scheduled_node=ScheduledNode("w0"))
-    assert names_of(choose_removals([dead, worker("w1")], 1)) == [("w0", "failed")]
-
-
-def test_what_the_scheduler_does_not_know_is_idle() -> None:
-    assert names_of(choose_removals([Worker("w0"), worker("w1", jobs=(JOB,))], 1)) == [
-        ("w0", "idle")
+    assert list_names_and_reasons(choose_removals(pool, len(named), named)) == [
+        (w.name, "named") for w in chosen
     ]
 
 
+def test_without_times_the_last_are_the_newest() -> None:
+    pool = [build_worker(f"w{at}", jobs=(JOB,)) for at in range(3)]
+    assert list_names_and_reasons(choose_removals(pool, 2)) == [("w2", "newest"), ("w1", "newest")]
+
+
+def test_a_failure_reported_by_the_platform_counts() -> None:
+    dead = Worker("w0", is_failed=True, scheduled_node=ScheduledNode("w0"))
+    assert list_names_and_reasons(choose_removals([dead, build_worker("w1")], 1)) == [
+        ("w0", "failed")
+    ]
+
+
+def test_a_node_unknown_to_the_scheduler_counts_as_idle() -> None:
+    assert list_names_and_reasons(
+        choose_removals([Worker("w0"), build_worker("w1", jobs=(JOB,))], 1)
+    ) == [("w0", "idle")]
+
+
 @pytest.mark.parametrize(
-    ("named", "count", "path", "said"),
+    ("named", "count", "path", "message"),
     [
         (["w0", "w9"], 2, "drain.nodes[1]", "node w9 not found; the nodes are w0, w1, w2"),
         (["w0", "id-w0"], 2, "drain.nodes[1]", "id-w0 is listed twice"),
@@ -90,23 +92,25 @@ def test_what_the_scheduler_does_not_know_is_idle() -> None:
         (["w0"], 2, "drain.nodes", "names 1, but 2 nodes are removed"),
     ],
 )
-def test_names_that_cannot_be_meant(named: list[str], count: int, path: str, said: str) -> None:
-    pool = [worker(f"w{at}") for at in range(3)]
+def test_invalid_node_names_are_refused(
+    named: list[str], count: int, path: str, message: str
+) -> None:
+    pool = [build_worker(f"w{at}") for at in range(3)]
     (problem,) = find_name_problems(pool, count, named)
     assert problem.path == path
-    assert problem.reason.startswith(said)
+    assert problem.reason.startswith(message)
 
 
 @pytest.mark.parametrize(("size", "more"), [(20, ""), (21, ", ...")])
-def test_twenty_names_are_shown_of_a_large_pool(size: int, more: str) -> None:
-    pool = [worker(f"w{at}") for at in range(size)]
+def test_at_most_twenty_names_of_a_large_pool_are_shown(size: int, more: str) -> None:
+    pool = [build_worker(f"w{at}") for at in range(size)]
     (problem,) = find_name_problems(pool, 1, ["w99"])
-    known = ", ".join(f"w{at}" for at in range(20))
-    assert problem.reason == f"node w99 not found; the nodes are {known}{more}"
+    shown_names = ", ".join(f"w{at}" for at in range(20))
+    assert problem.reason == f"node w99 not found; the nodes are {shown_names}{more}"
 
 
-def test_as_many_names_as_nodes_go_are_asked_for() -> None:
-    pool = [worker(f"w{at}") for at in range(3)]
+def test_the_number_of_names_must_equal_the_number_of_removed_nodes() -> None:
+    pool = [build_worker(f"w{at}") for at in range(3)]
     (problem,) = find_name_problems(pool, 1, ["w0", "w1"])
     assert problem.reason == (
         "names 2, but 1 node is removed: name exactly as many, or none to let gpuform choose"
@@ -114,15 +118,15 @@ def test_as_many_names_as_nodes_go_are_asked_for() -> None:
     assert list(find_name_problems(pool, 1, [])) == []
 
 
-def test_among_equals_those_without_jobs_go_first_and_then_the_newest() -> None:
+def test_among_equals_idle_nodes_then_the_newest_are_removed_first() -> None:
     pool = [
-        worker("new", is_cordoned=True, joined_at=2.0),
-        worker("busy", is_cordoned=True, joined_at=3.0, jobs=(JOB,)),
-        worker("old", is_cordoned=True, joined_at=0.5),
-        worker("undated", is_cordoned=True),
+        build_worker("new", is_cordoned=True, joined_at=2.0),
+        build_worker("busy", is_cordoned=True, joined_at=3.0, jobs=(JOB,)),
+        build_worker("old", is_cordoned=True, joined_at=0.5),
+        build_worker("undated", is_cordoned=True),
         Worker("unknown", is_failed=True),
     ]
-    assert names_of(choose_removals(pool, 5)) == [
+    assert list_names_and_reasons(choose_removals(pool, 5)) == [
         ("unknown", "failed"),
         ("new", "cordoned"),
         ("old", "cordoned"),

@@ -1,3 +1,5 @@
+"""Test waiting for a resource: polls, progress, deadlines, outages and interruptions."""
+
 from collections.abc import Iterator
 
 import pytest
@@ -22,7 +24,7 @@ Step = PollResult[int] | Exception
 
 
 class Probe:
-    """Shows the steps one after another, the last one for ever."""
+    """Return the steps one after another, and repeat the last one."""
 
     def __init__(self, *steps: Step) -> None:
         self._steps: Iterator[Step] = iter(steps)
@@ -37,11 +39,11 @@ class Probe:
         return self._step
 
 
-def _server_error() -> ServerError:
+def _build_server_error() -> ServerError:
     return ServerError("answered 503", method="GET", path="/x", status=503)
 
 
-def test_it_returns_the_value_of_the_first_look_that_is_done(call: ProviderContext) -> None:
+def test_the_value_of_the_first_finished_poll_is_returned(call: ProviderContext) -> None:
     probe = Probe(
         PollResult(1, "Pending"),
         PollResult(2, "Nobody knows this"),
@@ -51,21 +53,21 @@ def test_it_returns_the_value_of_the_first_look_that_is_done(call: ProviderConte
     assert call.clock.pauses == [10, 10]  # type: ignore[attr-defined]
 
 
-def test_it_tells_the_phase_and_the_time_on_change_only(
-    call: ProviderContext, told: object
+def test_phase_and_time_are_reported_only_on_change(
+    call: ProviderContext, reported: object
 ) -> None:
-    looks = [
+    poll_results = [
         PollResult(0, "A"),
         PollResult(0, "A"),
         PollResult(0, "A"),
         PollResult(0, "B"),
         PollResult(0, "C", is_done=True),
     ]
-    wait_until_done(call, Probe(*looks), label="x", interval=30)
-    assert told.progress == ["A (0s)", "B (1m30s)"]  # type: ignore[attr-defined]
+    wait_until_done(call, Probe(*poll_results), label="x", interval=30)
+    assert reported.progress == ["A (0s)", "B (1m30s)"]  # type: ignore[attr-defined]
 
 
-def test_a_failed_look_ends_it_with_the_look(call: ProviderContext) -> None:
+def test_a_failed_poll_ends_the_wait_with_its_result(call: ProviderContext) -> None:
     probe = Probe(
         PollResult(1, "Pending"), PollResult(2, "Degraded", failure="its status is Degraded")
     )
@@ -74,7 +76,7 @@ def test_a_failed_look_ends_it_with_the_look(call: ProviderContext) -> None:
     assert caught.value.last == 2
 
 
-def test_the_deadline_ends_it_after_one_more_look(call: ProviderContext) -> None:
+def test_the_deadline_ends_the_wait_after_one_more_poll(call: ProviderContext) -> None:
     call.start_deadline(25)
     probe = Probe(PollResult(1, "Pending"))
     with pytest.raises(NotReady, match=r"not done after 25s; last seen: Pending") as caught:
@@ -83,7 +85,7 @@ def test_the_deadline_ends_it_after_one_more_look(call: ProviderContext) -> None
     assert probe.count == 4
 
 
-def test_a_look_at_the_deadline_can_still_be_done(call: ProviderContext) -> None:
+def test_a_poll_at_the_deadline_can_still_succeed(call: ProviderContext) -> None:
     call.start_deadline(10)
     assert (
         wait_until_done(
@@ -93,34 +95,36 @@ def test_a_look_at_the_deadline_can_still_be_done(call: ProviderContext) -> None
     )
 
 
-def test_a_limit_is_shorter_than_the_deadline(call: ProviderContext) -> None:
+def test_a_limit_shorter_than_the_deadline_ends_the_wait(call: ProviderContext) -> None:
     call.start_deadline(1000)
     with pytest.raises(NotReady, match="not done after 20s"):
         wait_until_done(call, Probe(PollResult(1, "A")), label="x", interval=10, limit=20)
 
 
-@pytest.mark.parametrize("error", [_server_error(), Unreachable("no connection")])
-def test_an_outage_is_waited_out(call: ProviderContext, told: object, error: GpuformError) -> None:
+@pytest.mark.parametrize("error", [_build_server_error(), Unreachable("no connection")])
+def test_an_outage_does_not_end_the_wait(
+    call: ProviderContext, reported: object, error: GpuformError
+) -> None:
     probe = Probe(PollResult(1, "A"), error, error, PollResult(2, "B", is_done=True))
     assert wait_until_done(call, probe, label="x") == 2
-    assert told.progress == ["A (0s)", f"no answer: {error.message} (10s)"]  # type: ignore[attr-defined]
+    assert reported.progress == ["A (0s)", f"no answer: {error.message} (10s)"]  # type: ignore[attr-defined]
 
 
-def test_an_outage_until_the_deadline_is_the_reason(call: ProviderContext) -> None:
+def test_an_outage_until_the_deadline_is_the_reported_reason(call: ProviderContext) -> None:
     call.start_deadline(20)
     with pytest.raises(NotReady, match="no answer: answered 503") as caught:
-        wait_until_done(call, Probe(PollResult(1, "A"), _server_error()), label="x")
+        wait_until_done(call, Probe(PollResult(1, "A"), _build_server_error()), label="x")
     assert caught.value.last == 1
 
 
-def test_other_errors_pass(call: ProviderContext) -> None:
+def test_other_errors_are_raised(call: ProviderContext) -> None:
     with pytest.raises(NotFound):
         wait_until_done(
             call, Probe(NotFound("gone", method="GET", path="/", status=404)), label="x"
         )
 
 
-def test_an_interruption_ends_it_with_the_last_look(call: ProviderContext) -> None:
+def test_an_interruption_ends_the_wait_with_the_last_poll(call: ProviderContext) -> None:
     def probe() -> PollResult[int]:
         call.cancelled.set()
         return PollResult(5, "Pending")
@@ -132,22 +136,22 @@ def test_an_interruption_ends_it_with_the_last_look(call: ProviderContext) -> No
 
 
 def test_probes_slower_than_the_interval_are_not_delayed_further(call: ProviderContext) -> None:
-    looks = iter([PollResult(0, "A"), PollResult(1, "B", is_done=True)])
+    poll_results = iter([PollResult(0, "A"), PollResult(1, "B", is_done=True)])
 
     def probe() -> PollResult[int]:
         call.clock.time += 60  # type: ignore[attr-defined]
-        return next(looks)
+        return next(poll_results)
 
     wait_until_done(call, probe, label="x", interval=10)
     assert call.clock.pauses == []  # type: ignore[attr-defined]
 
 
-def test_gone_is_done(call: ProviderContext) -> None:
-    looks = iter([PollResult(None, "Deleting"), None])
-    wait_until_gone(call, lambda: next(looks), label="x")
+def test_a_deleted_object_ends_the_wait(call: ProviderContext) -> None:
+    poll_results = iter([PollResult(None, "Deleting"), None])
+    wait_until_gone(call, lambda: next(poll_results), label="x")
 
 
-def test_what_does_not_go_is_an_error(call: ProviderContext) -> None:
+def test_an_object_that_is_not_deleted_in_time_is_an_error(call: ProviderContext) -> None:
     call.start_deadline(20)
     with pytest.raises(GpuformError, match="not done after 20s; last seen: Deleting"):
         wait_until_gone(call, lambda: PollResult(None, "Deleting"), label="x")
@@ -156,5 +160,5 @@ def test_what_does_not_go_is_an_error(call: ProviderContext) -> None:
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0, "0s"), (59.4, "59s"), (60, "1m00s"), (754, "12m34s"), (3900, "1h05m")]
 )
-def test_duration(seconds: float, text: str) -> None:
+def test_durations_are_formatted(seconds: float, text: str) -> None:
     assert format_duration(seconds) == text

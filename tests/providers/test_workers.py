@@ -1,4 +1,4 @@
-"""Workers of a Together cluster as its own Kubernetes has them: in each refresh, and in waiting."""
+"""Test workers of a Together cluster as its Kubernetes reports them, in refreshes and waits."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +16,7 @@ SILENT = "worker train-worker-1 is NotReady in Kubernetes: Kubelet stopped posti
 
 @dataclass
 class Cluster:
-    """One of two workers that is Ready, as the state has it."""
+    """A cluster of two workers, one of them Ready, as the state stores it."""
 
     emulator: Any
     id: str
@@ -25,26 +25,26 @@ class Cluster:
     lifecycle: ClusterLifecycle = field(default_factory=ClusterLifecycle)
 
     def refresh(self) -> Properties:
-        with self.emulator.serving():
+        with self.emulator.use_context_of():
             self.outs = dict(self.lifecycle.read(self.id, self.outs).outs)
         return self.outs
 
     def up(self) -> Properties:
-        with self.emulator.serving():
+        with self.emulator.use_context_of():
             news = {**self.inputs, **PROGRAM}
             result = self.lifecycle.update(self.id, {**self.outs, **PROGRAM}, news)
         self.outs = dict(result.outs)
         return self.outs
 
     def plan(self) -> list[str]:
-        with self.emulator.serving():
-            found = self.lifecycle.list_changes(
+        with self.emulator.use_context_of():
+            changes = self.lifecycle.list_changes(
                 {**self.outs, **PROGRAM}, {**self.inputs, **PROGRAM}, self.id
             )
-        return [change.path for change in found]
+        return [change.path for change in changes]
 
     def notices(self) -> list[str]:
-        return [each.text for each in self.lifecycle.list_notices(self.inputs, self.outs, 0.0)]
+        return [notice.text for notice in self.lifecycle.list_notices(self.inputs, self.outs, 0.0)]
 
     def control(self, kind: str, path: str, body: Any) -> Any:
         answer = self.emulator.http.post(f"/_emulator/{kind}/{self.id}/{path}", json=body)
@@ -54,13 +54,13 @@ class Cluster:
     def set_ready(self, worker: int, *, ready: bool) -> None:
         self.control("kubernetes", f"nodes/train-worker-{worker}", {"ready": ready})
 
-    def told(self, name: str) -> list[Any]:
+    def list_outputs(self, name: str) -> list[Any]:
         return [node.get(name) for node in self.outs["gpu_worker_nodes"]]
 
 
-def _made(emulator: Any, inputs: Properties) -> Cluster:
+def _create_cluster(emulator: Any, inputs: Properties) -> Cluster:
     lifecycle = ClusterLifecycle()
-    with emulator.serving():
+    with emulator.use_context_of():
         checked = lifecycle.check({}, {**inputs, "num_gpus": 16.0})
         assert not checked.failures
         created = lifecycle.create({**checked.inputs, **PROGRAM})
@@ -69,51 +69,54 @@ def _made(emulator: Any, inputs: Properties) -> Cluster:
 
 @pytest.fixture
 def cluster(emulator: Any, cluster_inputs: Properties) -> Cluster:
-    return _made(emulator, cluster_inputs)
+    return _create_cluster(emulator, cluster_inputs)
 
 
 class TestKubernetes:
-    def test_ready_workers_are_told_and_plan_nothing(self, cluster: Cluster) -> None:
-        assert cluster.told("kubernetes") == [None, None]
+    def test_ready_workers_are_outputs_and_plan_no_change(self, cluster: Cluster) -> None:
+        assert cluster.list_outputs("kubernetes") == [None, None]
         cluster.refresh()
-        assert cluster.told("kubernetes") == ["Ready", "Ready"]
+        assert cluster.list_outputs("kubernetes") == ["Ready", "Ready"]
         assert cluster.outs["ready"] is True
         assert (cluster.plan(), cluster.notices()) == ([], [])
 
-    def test_one_list_for_each_refresh(self, cluster: Cluster) -> None:
-        before = len(cluster.emulator.requests("GET"))
+    def test_a_refresh_needs_one_node_list(self, cluster: Cluster) -> None:
+        before = len(cluster.emulator.list_requests("GET"))
         cluster.refresh()
-        asked = [each["path"] for each in cluster.emulator.requests("GET")[before:]]
-        assert [path for path in asked if NODES in path] == [f"/{cluster.id}{NODES}"]
+        requests = [request["path"] for request in cluster.emulator.list_requests("GET")[before:]]
+        assert [path for path in requests if NODES in path] == [f"/{cluster.id}{NODES}"]
 
-    def test_a_cluster_with_a_silent_worker_is_not_ready(self, cluster: Cluster) -> None:
+    def test_a_cluster_with_an_unready_worker_is_not_ready(self, cluster: Cluster) -> None:
         cluster.set_ready(1, ready=False)
         outs = cluster.refresh()
         assert (outs["ready"], outs["not_ready_reason"]) == (False, SILENT)
         assert outs["status"] == "Ready"
-        assert cluster.told("kubernetes") == ["Ready", "NotReady: Kubelet stopped posting status"]
+        assert cluster.list_outputs("kubernetes") == [
+            "Ready",
+            "NotReady: Kubelet stopped posting status",
+        ]
         assert cluster.plan() == ["ready"]
 
-    def test_up_waits_until_it_is_back(self, cluster: Cluster) -> None:
+    def test_up_waits_until_the_worker_is_ready_again(self, cluster: Cluster) -> None:
         cluster.set_ready(1, ready=False)
         cluster.refresh()
         cluster.set_ready(1, ready=True)
         outs = cluster.up()
         assert outs["ready"] is True
         assert "not_ready_reason" not in outs
-        assert cluster.told("kubernetes") == ["Ready", "Ready"]
+        assert cluster.list_outputs("kubernetes") == ["Ready", "Ready"]
 
-    def test_up_gives_up_on_one_that_stays_silent(self, cluster: Cluster) -> None:
+    def test_up_fails_if_the_worker_stays_unready(self, cluster: Cluster) -> None:
         cluster.set_ready(1, ready=False)
         cluster.refresh()
-        began = cluster.emulator.call().clock.now()
+        began = cluster.emulator.create_context().clock.now()
         outs = cluster.up()
-        took = cluster.emulator.call().clock.now() - began
+        took = cluster.emulator.create_context().clock.now() - began
         assert outs["ready"] is False
         assert SILENT in outs["not_ready_reason"]
         assert READY_TIMEOUT_S <= took < READY_TIMEOUT_S + 120
 
-    def test_a_cordoned_worker_is_told_and_no_change(self, cluster: Cluster) -> None:
+    def test_a_cordoned_worker_is_an_output_and_no_change(self, cluster: Cluster) -> None:
         cluster.refresh()
         outs = {**cluster.outs}
         nodes = [dict(node) for node in outs["gpu_worker_nodes"]]
@@ -124,19 +127,19 @@ class TestKubernetes:
             "worker train-worker-0 takes no new pods: it is cordoned in Kubernetes"
         ]
 
-    def test_an_api_server_that_does_not_answer_breaks_nothing(self, cluster: Cluster) -> None:
-        cluster.emulator.fault("GET", f"/{cluster.id}{NODES}", status=503)
+    def test_an_unreachable_api_server_does_not_fail_a_refresh(self, cluster: Cluster) -> None:
+        cluster.emulator.add_fault("GET", f"/{cluster.id}{NODES}", status=503)
         outs = cluster.refresh()
         assert outs["ready"] is True
-        assert cluster.told("kubernetes") == [None, None]
+        assert cluster.list_outputs("kubernetes") == [None, None]
         assert cluster.plan() == []
-        (told,) = cluster.emulator.told.unchecked
-        assert told.startswith("the workers of cluster train: Kubernetes did not answer")
+        (messages,) = cluster.emulator.reported.unchecked
+        assert messages.startswith("the workers of cluster train: Kubernetes did not answer")
         assert "503" in outs["workers_not_asked"]
         (notice,) = cluster.notices()
         assert "the state of its workers is unknown" in notice
 
-    def test_old_states_plan_nothing(self, cluster: Cluster) -> None:
+    def test_a_state_of_an_older_version_plans_no_change(self, cluster: Cluster) -> None:
         nodes = cluster.outs["gpu_worker_nodes"]
         new = ("kubernetes", "slurm")
         old = [{k: v for k, v in node.items() if k not in new} for node in nodes]
@@ -145,8 +148,8 @@ class TestKubernetes:
         cluster.refresh()
         assert cluster.plan() == []
 
-    def test_a_silent_worker_keeps_no_deletion(self, cluster: Cluster) -> None:
+    def test_an_unready_worker_does_not_prevent_a_deletion(self, cluster: Cluster) -> None:
         cluster.set_ready(1, ready=False)
-        with cluster.emulator.serving():
+        with cluster.emulator.use_context_of():
             cluster.lifecycle.delete(cluster.id, cluster.outs)
-        assert cluster.emulator.platform("GET", "/clusters")["clusters"] == []
+        assert cluster.emulator.send_as_somebody_else("GET", "/clusters")["clusters"] == []
