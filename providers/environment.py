@@ -276,7 +276,7 @@ def merge_emulator(recorded: StackEnvironment, environ: Mapping[str, str]) -> St
         f"the stack lives on emulator {recorded.emulator}, and this run would be on another one: "
         f"{identity or 'of unknown identity'} at {address}",
         hint="start the emulator with that stack's data (`gpuform emulator start --store FILE`, or "
-        "--emulate in the project); if its data is gone: `gpuform stack rm NAME --force`",
+        "--emulate in the project); if the data is lost: `gpuform stack rm NAME --force`",
     )
 
 

@@ -47,7 +47,8 @@ def parse_import_input(kind: Kind, text: str) -> Properties:
         parsed = None
     if not parsed or not str(parsed).strip():
         raise GpuformError(
-            f"{text}: {value!r} is no {kind.import_field}", hint=describe_import_format(kind, text)
+            f"{text}: {value!r} is not a valid {kind.import_field}",
+            hint=describe_import_format(kind, text),
         )
     return {kind.import_field: parsed}
 

@@ -67,7 +67,7 @@ def parse_permissions(text: str) -> frozenset[str]:
         known = "; ".join(f"{name} ({MEANINGS[name]})" for name in Permission)
         known += f"; {GATE}NAME (pass a gate of the project)"
         raise GpuformError(
-            f"{', '.join(unknown)}: there is no such permission", hint=f"permissions are: {known}"
+            f"{', '.join(unknown)}: permission not found", hint=f"permissions are: {known}"
         )
     return frozenset(names)
 

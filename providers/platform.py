@@ -218,7 +218,7 @@ def _find_distributions() -> Iterator[Distribution]:
 def _find_descriptor_problem(platform: object, name: str) -> str:
     """Return the mistake in an announced platform's descriptor; empty if there is none."""
     if not isinstance(platform, Platform):
-        return "what it names is no gpuform.providers.platform.Platform"
+        return "the entry point names an object that is not a gpuform.providers.platform.Platform"
     if platform.name != name or not _NAME.fullmatch(name):
         return (
             f"the descriptor calls it {platform.name!r}: a name is lower-case letters, digits and "
@@ -226,5 +226,5 @@ def _find_descriptor_problem(platform: object, name: str) -> str:
         )
     unknown = [kind for kind in platform.lifecycles if kind not in KINDS]
     if unknown:
-        return f"{', '.join(unknown)} is no kind of resource: there are {', '.join(KINDS)}"
+        return f"{', '.join(unknown)} is not a kind of resource: use one of {', '.join(KINDS)}"
     return ""

@@ -101,9 +101,9 @@ class Host(_AccessModel):
 
     node: VisibleText = Field(description="Name of the node, as the platform reports it.")
     address: Annotated[str, AfterValidator(_validate_host)] = Field(
-        default="", description="Its name or address in a network."
+        default="", description="Name or address of the node in a network."
     )
-    port: int = Field(default=22, ge=1, le=65535, description="Port of its SSH server.")
+    port: int = Field(default=22, ge=1, le=65535, description="Port of the node's SSH server.")
     user: Annotated[str, AfterValidator(_validate_user)] = Field(
         default="", description="User who logs in; empty if the platform reports none."
     )
@@ -114,7 +114,7 @@ class Host(_AccessModel):
     jump: Annotated[str, AfterValidator(validate_jump_host)] = Field(
         default="", description="The jump host, [USER@]HOST[:PORT]; empty: none."
     )
-    because: VisibleText = Field(default="", description="Why nobody can log in to it now.")
+    because: VisibleText = Field(default="", description="Why nobody can log in to the node now.")
 
     @classmethod
     def from_address(
@@ -157,13 +157,15 @@ class Port(_AccessModel):
 class Access(_AccessModel):
     """The ways to reach one resource."""
 
-    name: VisibleText = Field(description="Its name on the platform.")
+    name: VisibleText = Field(description="Name of the resource on the platform.")
     kubeconfig: SecretStr | None = Field(
         default=None, description="Credential for Kubernetes, as YAML."
     )
-    no_kubeconfig: VisibleText = Field(default="", description="Why there is no credential.")
+    no_kubeconfig: VisibleText = Field(
+        default="", description="Why the resource has no credential."
+    )
     hosts: tuple[Host, ...] = Field(default=(), description="Machines to log in to.")
-    no_hosts: VisibleText = Field(default="", description="Why there are no hosts.")
+    no_hosts: VisibleText = Field(default="", description="Why the resource has no hosts.")
     ports: tuple[Port, ...] = Field(
         default=(), description="Ports that are reachable from outside."
     )

@@ -108,8 +108,10 @@ class StartInputs(InputModel):
 class StatusInputs(InputModel):
     """A status that an object shows from now on."""
 
-    object: str = Field(description="Its name on the platform.", examples=["training"])
-    status: str = Field(description="The status, as the platform names it.", examples=["Degraded"])
+    object: str = Field(description="Name of the object on the platform.", examples=["training"])
+    status: str = Field(
+        description="The new status, as the platform names it.", examples=["Degraded"]
+    )
 
 
 class NodeInputs(InputModel):
@@ -126,12 +128,12 @@ class ProposalInputs(InputModel):
     node: str = Field(description="The node's name.", examples=["training-worker-1"])
     mode: str | None = Field(
         default=None,
-        description="How it would be repaired; REMEDIATION_MODE_HOST_AWARE when not given.",
+        description="How the node would be repaired; REMEDIATION_MODE_HOST_AWARE when not given.",
         examples=["REMEDIATION_MODE_REBOOT_VM"],
     )
     reason: str | None = Field(
         default=None,
-        description="The platform's message about it.",
+        description="The platform's message about the proposal.",
         examples=["GPU fell off the bus"],
     )
 
@@ -140,18 +142,21 @@ class JobInputs(InputModel):
     """Work that runs on a cluster: a pod, or a job of Slurm."""
 
     cluster: str = Field(description="The cluster's name on the platform.", examples=["training"])
-    name: str = Field(description="Its name.", examples=["pretraining"])
+    name: str = Field(description="Name of the job.", examples=["pretraining"])
     node: str | None = Field(
         default=None,
-        description="The node that it runs on; any node with free GPUs if not given.",
+        description="The node that runs the job; any node with free GPUs if not given.",
         examples=["training-worker-1"],
     )
     gpus: int | None = Field(
-        default=None, ge=0, description="GPUs that it takes; none when not given.", examples=[8]
+        default=None,
+        ge=0,
+        description="Number of GPUs that the job takes; none when not given.",
+        examples=[8],
     )
     runs_for: EmulatedDuration | None = Field(
         default=None,
-        description="When it ends, by the platform's clock; never when not given.",
+        description="When the job ends, by the platform's clock; never when not given.",
         examples=["2h"],
     )
 
@@ -160,12 +165,12 @@ class ControlInputs(InputModel):
     """A control of the emulator, for what no other event has."""
 
     path: str = Field(
-        description="Its path after /_emulator/; {NAME} stands for the id of the object of that "
-        "name.",
+        description="Path of the control after /_emulator/; {NAME} stands for the id of the "
+        "object of that name.",
         examples=["together/credit"],
     )
     body: dict[str, Any] | None = Field(
-        default=None, description="What is sent.", examples=[{"exhausted": False}]
+        default=None, description="Body of the request.", examples=[{"exhausted": False}]
     )
 
 
@@ -181,7 +186,7 @@ class OutsideRequestInputs(InputModel):
         examples=["/together/v1/compute/clusters/{training}"],
     )
     body: dict[str, Any] | None = Field(
-        default=None, description="What is sent.", examples=[{"num_gpus": 32}]
+        default=None, description="Body of the request.", examples=[{"num_gpus": 32}]
     )
 
 
@@ -248,23 +253,23 @@ class EventInputs(InputModel):
         if len(given_events) != 1:
             event_kinds = ", ".join(EVENT_KINDS)
             yield Problem(
-                given_events[1] if given_events else "", f"an event is exactly one of {event_kinds}"
+                given_events[1] if given_events else "", f"declare exactly one of {event_kinds}"
             )
         if values.get("at") is not None and values.get("on") is not None:
             yield Problem("on", "an event happens `at` a time or `on` a request, not both")
         if values.get("met") is not None and "fault" not in given_events:
-            yield Problem("met", "only a `fault` is met by requests")
+            yield Problem("met", "is valid only with `fault`: remove it")
         if given_events == ["kill"] and values.get("at") is None and values.get("on") is None:
-            yield Problem("kill", "say when with `at` or `on`: before the run there is none")
+            yield Problem("kill", "requires `at` or `on`: no run exists before the run starts")
 
 
 class ObjectInputs(InputModel):
     """An object that is on the platform."""
 
-    name: str = Field(description="Its name there.", examples=["training"])
+    name: str = Field(description="Name of the object on the platform.", examples=["training"])
     status: str | None = Field(
         default=None,
-        description="Its status; any when not given.",
+        description="Status of the object; any when not given.",
         examples=["Ready"],
     )
 
@@ -279,7 +284,7 @@ class DurationInputs(InputModel):
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
         """Yield a problem if neither `at_least` nor `at_most` is declared."""
         if not values:
-            yield Problem("", "say `at_least` or `at_most`")
+            yield Problem("", "declare `at_least` or `at_most`")
 
 
 class ExpectInputs(InputModel):
@@ -293,19 +298,20 @@ class ExpectInputs(InputModel):
     error: list[NonEmpty[str]] | None = Field(
         default=None,
         min_length=1,
-        description="Texts that the errors and refusals of the run must contain, each of them.",
+        description="Texts that the errors and refusals of the run must contain, all together.",
         examples=[["no GPUs are free"]],
     )
     warning: list[NonEmpty[str]] | None = Field(
         default=None,
         min_length=1,
-        description="Texts that the warnings of the run must contain, each of them.",
+        description="Texts that the warnings of the run must contain, all together.",
         examples=[["is not ready"]],
     )
     plan: dict[str, Action] | None = Field(
         default=None,
-        description="Action of the plan on each resource, by its name or as SECTION.NAME; * "
-        "in a name stands for any text. A resource without an entry must stay the same.",
+        description="Action of the plan on each resource, by the resource's name or as "
+        "SECTION.NAME; * in a name stands for any text. A resource without an "
+        "entry must stay the same.",
         examples=[{"train": "update", "workers-*": "create"}],
     )
     properties: dict[str, NonEmpty[dict[str, Any]]] | None = Field(
@@ -335,8 +341,8 @@ class ExpectInputs(InputModel):
     resources: dict[str, dict[str, Any]] | None = Field(
         default=None,
         min_length=1,
-        description="Resources in the state after the run, with some of their outputs, by their "
-        "paths.",
+        description="Resources in the state after the run, with some of their outputs, by "
+        "property paths.",
         examples=[{"train": {"status": "Ready", "ready": True}}],
     )
     absent: list[str] | None = Field(
@@ -355,7 +361,7 @@ class ExpectInputs(InputModel):
         default=None,
         min_length=1,
         description="All objects of a kind that are on a platform after the run, by "
-        "PLATFORM/KIND; none but these.",
+        "PLATFORM/KIND; a further object fails the case.",
         examples=[{"together/clusters": [{"name": "training", "status": "Ready"}]}],
     )
     takes: DurationInputs | None = Field(
@@ -395,7 +401,7 @@ class CaseInputs(InputModel):
     )
     stack_references: dict[str, dict[str, Any]] | None = Field(
         default=None,
-        description="Outputs of other stacks that it reads, by PROJECT/STACK.",
+        description="Outputs of other stacks that the stack of the case reads, by PROJECT/STACK.",
         examples=[{"network/prod": {"vpc_id": "vpc-1"}}],
     )
     start: StartInputs | None = Field(
@@ -439,17 +445,17 @@ class DefaultsInputs(InputModel):
     stack: str | None = Field(default=None, description="As `stack` of a case.", examples=["prod"])
     config: dict[str, Any] | None = Field(
         default=None,
-        description="As `config` of a case, which adds to it.",
+        description="`config` of every case; a case adds values of its own.",
         examples=[{"gpus": 16}],
     )
     secrets: dict[str, str] | None = Field(
         default=None,
-        description="As `secrets` of a case, which adds to it.",
+        description="`secrets` of every case; a case adds values of its own.",
         examples=[{"token": "only-for-tests"}],
     )
     stack_references: dict[str, dict[str, Any]] | None = Field(
         default=None,
-        description="As `stack_references` of a case, which adds to it.",
+        description="`stack_references` of every case; a case adds values of its own.",
         examples=[{"network/prod": {"vpc_id": "vpc-1"}}],
     )
 
@@ -480,7 +486,7 @@ class CasesInputs(InputModel):
             start_case = start.get("case") if isinstance(start, Mapping) else None
             if isinstance(start_case, str) and start_case not in cases:
                 reason = (
-                    f"there is no case {start_case!r} in this file; there is {', '.join(cases)}"
+                    f"case {start_case!r} not found in this file: use one of {', '.join(cases)}"
                 )
                 yield Problem(f"cases.{name}.start.case", reason)
         yield from _find_start_cycles(cases)
@@ -496,7 +502,7 @@ def _find_start_cycles(cases: Mapping[str, Any]) -> Iterator[Problem]:
             current = start_cases[current]
         # every member of a cycle finds the same cycle: report the cycle once
         if current == name and name == min(chain):
-            reason = f"these start from each other: {' <- '.join([*chain, name])}"
+            reason = f"these cases start from each other: {' <- '.join([*chain, name])}"
             yield Problem(f"cases.{name}.start.case", reason)
 
 

@@ -172,7 +172,7 @@ _DESCRIPTIONS: Final[Mapping[str, Callable[[str, ErrorDetails], str]]] = {
 }
 
 
-KEY_PROBLEM_PREFIXES: Final = ("is not known", "is called")
+KEY_PROBLEM_PREFIXES: Final = ("is not known", "is called", "is not a valid name")
 """How reasons of problems begin that concern a key instead of its value."""
 
 ErrorLocation = tuple[str | int, ...]

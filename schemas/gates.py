@@ -29,7 +29,7 @@ _Function = Annotated[str, AfterValidator(_validate_function_name)]
 def _require_true(value: bool) -> bool:
     """Return True, the only allowed value of a gate's switch. Raises ValueError for False."""
     if not value:
-        raise ValueError("must be true: remove the gate to be without it")
+        raise ValueError("must be true: remove the gate to disable it")
     return value
 
 
@@ -47,8 +47,8 @@ class NotBusyInputs(InputModel):
         default=None,
         ge=0,
         le=1,
-        description="GPUs are in use if their utilization is above this, from 0 to 1; 0.05 if "
-        "not declared.",
+        description="GPUs are in use if their utilization is above this number, from 0 to 1; "
+        "0.05 if not declared.",
         examples=[0.05],
     )
 
@@ -158,7 +158,8 @@ class GateInputs(InputModel):
     resources: list[str] | None = Field(
         default=None,
         min_length=1,
-        description="Names or URNs, with * for any text: the rule is about these alone.",
+        description="Names or URNs, with * for any text, of the only resources that the rule "
+        "checks.",
         examples=[["train*"]],
     )
     level: Literal["mandatory", "advisory"] | None = Field(
@@ -182,23 +183,25 @@ class GateInputs(InputModel):
         """
         declared_rules = [name for name in cls.rules if values.get(name) is not None]
         if not declared_rules:
-            yield Problem("", f"has no rule: give one of {', '.join(cls.rules)}")
+            yield Problem("", f"has no rule: declare one of {', '.join(cls.rules)}")
         # one rule each: a permission lifts a gate as a whole
         for name in declared_rules[1:]:
             yield Problem(
-                name, f"is a second rule beside {declared_rules[0]}: make it a gate of its own"
+                name, f"is a second rule beside {declared_rules[0]}: write it as another gate"
             )
         stack_rules = {"max_hourly_cost", "python"} & {*declared_rules}
         if stack_rules and values.get("resources") is not None:
-            yield Problem("resources", f"conflicts with {stack_rules.pop()}: it is about the plan")
+            yield Problem(
+                "resources", f"conflicts with {stack_rules.pop()}, which checks the whole plan"
+            )
 
 
 class GatesInputs(InputModel):
     """The file of gates."""
 
     gates: dict[str, GateInputs] = Field(
-        description="Each gate under a name of its own: small letters, digits and hyphens. "
-        "--allow gate:NAME lifts it for one run.",
+        description="Each gate under its own name: small letters, digits and hyphens. --allow "
+        "gate:NAME lifts the gate for one run.",
         examples=[{"few-at-a-time": {"max_destroyed_gpus": 8}}],
     )
 
@@ -217,4 +220,4 @@ def find_gate_name_problems(names: Iterable[str]) -> Iterator[Problem]:
     for name in names:
         # names are part of permissions: --allow gate:NAME
         if not _PLAIN_NAME.fullmatch(name):
-            yield Problem(f"gates.{name}", "is not known as a name: use a-z, 0-9 and hyphens")
+            yield Problem(f"gates.{name}", "is not a valid name: use a-z, 0-9 and hyphens")

@@ -25,7 +25,7 @@ def validate_id(text: str) -> str:
             invisible characters. The message contains the rule and never the text.
     """
     if text in ("", ".", ".."):
-        raise ValueError("must name an object: it is empty, or dots")
+        raise ValueError("must not be empty or only dots")
     return validate_line(text)
 
 
@@ -73,14 +73,14 @@ _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 def _validate_kubernetes_name(text: str) -> str:
     """Return ``text`` if a DNS subdomain name, as most names in Kubernetes; else ValueError."""
     if not _NAME.fullmatch(text):
-        raise ValueError(f"{text!r} is no name in Kubernetes: use a-z, 0-9 and -")
+        raise ValueError(f"{text!r} is not a name in Kubernetes: use a-z, 0-9 and -")
     return text
 
 
 def _validate_namespace(text: str) -> str:
     """Return ``text`` if a DNS label, the form of namespaces in Kubernetes; else ValueError."""
     if not _NAMESPACE.fullmatch(text):
-        raise ValueError(f"{text!r} is no namespace: use a-z, 0-9 and -, at most 63 of them")
+        raise ValueError(f"{text!r} is not a namespace: use a-z, 0-9 and -, at most 63 of them")
     return text
 
 

@@ -25,11 +25,11 @@ _REFUSED_KEYS: Final = {
     "client-certificate": "reads a file of this machine",
     "client-key": "reads a file of this machine",
     "certificate-authority": "reads a file of this machine",
-    "proxy-url": "sends requests by way of somebody else",
-    "as": "signs in as somebody else",
-    "as-uid": "signs in as somebody else",
-    "as-groups": "signs in as somebody else",
-    "as-user-extra": "signs in as somebody else",
+    "proxy-url": "sends requests through another server",
+    "as": "signs in as another user",
+    "as-uid": "signs in as another user",
+    "as-groups": "signs in as another user",
+    "as-user-extra": "signs in as another user",
 }
 LOCAL_MACHINE_KEYS: Final = tuple(
     name for name, why in _REFUSED_KEYS.items() if "this machine" in why
@@ -126,7 +126,7 @@ class Kubeconfig(BaseModel):
         Without a current context, the first one.
 
         Raises:
-            ValueError: the document is no kubeconfig, or one of these parts has a refused or
+            ValueError: the document is not a kubeconfig, or one of these parts has a refused or
                 unknown key. The message contains no value of the document.
         """
         try:
@@ -136,7 +136,7 @@ class Kubeconfig(BaseModel):
             cluster = _get_entries(document, "clusters", "cluster")[context.cluster]
             user = _get_entries(document, "users", "user")[context.user]
         except (AttributeError, KeyError, TypeError, StopIteration):
-            raise ValueError("is no kubeconfig") from None
+            raise ValueError("is not a kubeconfig") from None
         return cls(
             cluster=_validate_part(ClusterPart, cluster, "cluster"),
             user=_validate_part(UserPart, user, "user"),

@@ -91,14 +91,17 @@ class PropertyChange(_ValueChange):
 
     path: str = Field(description="Property path, such as cluster_config.load_balancer.")
     action: Action = Field(description="What happens to the property; keep is no change.")
-    before: Any = Field(default=None, description="The value last observed; null if there is none.")
+    before: Any = Field(
+        default=None, description="The value last observed; null if no value exists."
+    )
     after: Any = Field(
-        default=None, description="The value afterwards; null if there is none or it is unknown."
+        default=None,
+        description="The value afterwards; null if no value exists or the value is unknown.",
     )
     unknown: bool = Field(default=False, description="The value is known after apply only.")
     secret: bool = Field(default=False, description="The values are masked.")
     forces_replacement: bool = Field(default=False, description="The change replaces the resource.")
-    because: str = Field(default="", description="Why, in words.")
+    because: str = Field(default="", description="Why the property changes, in words.")
 
     @property
     def is_sent(self) -> bool:
@@ -151,38 +154,42 @@ class ResourceChange(_PlanModel):
     """What happens to one resource. A replacement is one change."""
 
     urn: str = Field(description="Pulumi's name of the resource.")
-    type: str = Field(description="Its type token.")
-    name: str = Field(description="Its name in the program.")
-    action: PlanAction = Field(description="What happens to it.")
+    type: str = Field(description="Type token of the resource.")
+    name: str = Field(description="Name of the resource in the program.")
+    action: PlanAction = Field(description="The action on the resource.")
     reason: PlanReason = Field(description="Why.")
     replace_paths: tuple[str, ...] = Field(
-        default=(), description="The properties that force its replacement."
+        default=(), description="The properties that force the replacement of the resource."
     )
-    changes: tuple[PropertyChange, ...] = Field(default=(), description="Its property changes.")
+    changes: tuple[PropertyChange, ...] = Field(
+        default=(), description="Property changes of the resource."
+    )
     gpus_added: int | None = Field(default=None, ge=0, description="Added GPUs; null: unknown.")
     gpus_removed: int | None = Field(default=None, ge=0, description="Removed GPUs; null: unknown.")
-    parent: str = Field(default="", description="URN of its parent; empty: none.")
+    parent: str = Field(default="", description="URN of the resource's parent; empty: none.")
     dependencies: tuple[str, ...] = Field(
-        default=(), description="URNs of the resources that it depends on."
+        default=(), description="URNs of the resources that this resource depends on."
     )
     before: ResourceUsage | None = Field(
-        default=None, description="Its usage now; null if unknown."
+        default=None, description="Resource usage now; null if unknown."
     )
     after: ResourceUsage | None = Field(
-        default=None, description="Its usage afterwards; null if unknown."
+        default=None, description="Resource usage afterwards; null if unknown."
     )
     retained: bool = Field(
         default=False,
-        description="Its object stays on the platform, but the stack no longer manages it.",
+        description="The object of the resource stays on the platform, but the stack no "
+        "longer manages it.",
     )
     in_use: str = Field(
         default="",
-        description="Its present use as the platform reports it, if the plan removes capacity.",
+        description="Present use of the resource as the platform reports it, if the plan "
+        "removes capacity.",
     )
     leaving: RemovedNodes | None = Field(
         default=None,
-        description="The nodes that an update removes, and the jobs on them; null if there "
-        "are none or no scheduler could be asked.",
+        description="The nodes that an update removes, and the jobs on them; null if the "
+        "update removes none or no scheduler could be asked.",
     )
     others: tuple[str, ...] = Field(
         default=(),
@@ -196,11 +203,15 @@ class ResourceChange(_PlanModel):
 class OutputChange(_ValueChange):
     """The change of one output of the stack. Values are plain JSON; a secret value is masked."""
 
-    name: str = Field(description="Its name.")
-    action: Action = Field(description="What happens to it.")
-    before: Any = Field(default=None, description="Its value now; null if there is none.")
+    name: str = Field(description="Name of the output.")
+    action: Action = Field(description="The action on the output.")
+    before: Any = Field(
+        default=None, description="Value of the output now; null if the output does not exist."
+    )
     after: Any = Field(
-        default=None, description="Its value afterwards; null if there is none or it is unknown."
+        default=None,
+        description="Value of the output afterwards; null if the plan removes the output or "
+        "the value is unknown.",
     )
     unknown: bool = Field(default=False, description="The value is known after apply only.")
     secret: bool = Field(default=False, description="The values are masked.")
@@ -209,8 +220,8 @@ class OutputChange(_ValueChange):
 class Amount(_PlanModel):
     """The known cost of an hour in one currency and one way of paying."""
 
-    billing: Billing = Field(description="How it is billed.")
-    currency: str = Field(description="Its currency.")
+    billing: Billing = Field(description="How the cost is billed.")
+    currency: str = Field(description="Currency of the cost.")
     hourly: float = Field(description="What an hour costs.")
 
 
@@ -219,7 +230,7 @@ class StackCost(_PlanModel):
 
     amounts: tuple[Amount, ...] = Field(default=(), description="The known costs.")
     unknown: tuple[str, ...] = Field(
-        default=(), description="Parts with an unknown cost, and why it is unknown."
+        default=(), description="Parts with an unknown cost, and why the cost is unknown."
     )
 
     def sum_hourly_costs(self) -> Mapping[str, float]:
@@ -247,18 +258,18 @@ class GateLevel(StrEnum):
 class GateResult(_PlanModel):
     """The result of evaluating one gate on a plan."""
 
-    name: str = Field(description="Its name.")
-    rule: str = Field(description="Its rule, such as max_destroyed_gpus.")
+    name: str = Field(description="Name of the gate.")
+    rule: str = Field(description="Rule of the gate, such as max_destroyed_gpus.")
     level: GateLevel = Field(description="mandatory blocks the plan, advisory does not.")
     findings: tuple[str, ...] = Field(
         default=(), description="The objections to the plan; empty if it passes."
     )
-    allowed: bool = Field(
-        default=False, description="This run was allowed to pass it nevertheless."
-    )
+    allowed: bool = Field(default=False, description="A permission of this run lifts the gate.")
     reason: str = Field(default="", description="The reason of the gate.")
-    permission: str = Field(description="The permission that lifts it for one run, with --allow.")
-    source: str = Field(default="", description="The place of its declaration: file:line:column.")
+    permission: str = Field(
+        description="The permission that lifts the gate for one run, with --allow."
+    )
+    source: str = Field(default="", description="Where the gate is declared: file:line:column.")
 
     @property
     def is_blocking(self) -> bool:
@@ -279,7 +290,7 @@ class Basis(_PlanModel):
         description="Digests of the parts of each registration, such as inputs.region, by URN."
     )
     options: Mapping[str, Any] = Field(
-        default_factory=dict, description="The options of the run that decide what it may do."
+        default_factory=dict, description="The options of the run that decide what the run may do."
     )
     effects: Mapping[str, tuple[str, ...]] = Field(
         default_factory=dict, description="The operations on the objects of each resource, by URN."
@@ -316,7 +327,8 @@ class Plan(_PlanModel):
         "by it.",
     )
     stack_references: tuple[str, ...] = Field(
-        default=(), description="The stacks whose outputs it reads, as organization/PROJECT/STACK."
+        default=(),
+        description="The stacks whose outputs this stack reads, as organization/PROJECT/STACK.",
     )
     planned_with: Mapping[str, str] = Field(
         default_factory=dict,
@@ -335,7 +347,7 @@ class Plan(_PlanModel):
     )
 
     notices: tuple[Notice, ...] = Field(
-        default=(), description="Notices about resources, whether they change or not."
+        default=(), description="Notices about resources, changed or not."
     )
     exposures: tuple[Exposure, ...] | None = Field(
         default=None,

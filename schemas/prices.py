@@ -117,7 +117,9 @@ class PriceBookInputs(InputModel):
                 # no billing means on_demand: both spellings are the price of the same thing
                 key = tuple(map(str, key_values.values()))
                 if key in known_keys:
-                    yield Problem(f"{section}[{index}]", "has a price already: give each one once")
+                    yield Problem(
+                        f"{section}[{index}]", "already has a price: declare each price once"
+                    )
                 known_keys.add(key)
 
 

@@ -204,7 +204,7 @@ def parse_failed_nodes(config_map: Mapping[str, Any]) -> list[FailedNode]:
     """
     nodes = _parse_json(_unpack_text(config_map, FAILED_KEY))
     if not isinstance(nodes, list):
-        raise ValueError("its list of failed nodes is no list")  # noqa: TRY004 - of the content
+        raise ValueError("the list of failed nodes is not a list")  # noqa: TRY004 - of the content
     return [FailedNode.model_validate(node) for node in nodes]
 
 
@@ -217,7 +217,7 @@ def parse_group_nodes(config_map: Mapping[str, Any]) -> dict[str, list[str]]:
     if not isinstance(groups, dict) or not all(
         isinstance(members, list) for members in groups.values()
     ):
-        raise ValueError("its groups are no lists of nodes")
+        raise ValueError("the groups are not lists of nodes")
     return {str(name): [str(node) for node in nodes] for name, nodes in groups.items()}
 
 
@@ -226,7 +226,7 @@ def _parse_json(text: str) -> Any:
     try:
         return json.loads(text)
     except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+        raise ValueError("the data is nested too deeply") from None
 
 
 def _unpack_text(config_map: Mapping[str, Any], key: str) -> str:
@@ -237,18 +237,18 @@ def _unpack_text(config_map: Mapping[str, Any], key: str) -> str:
     data = config_map.get("binaryData")
     packed = data.get(key) if isinstance(data, Mapping) else None
     if not isinstance(packed, str):
-        raise ValueError(f"it has no {key}")  # noqa: TRY004 - of the content
+        raise ValueError(f"{key} is missing")  # noqa: TRY004 - of the content
     try:
         # 16 selects the format of gzip
         reader = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16)
         text = reader.decompress(b64decode(packed, validate=True), _MAX_UNPACKED_BYTES)
     except (binascii.Error, zlib.error) as error:
-        raise ValueError(f"its {key} cannot be unpacked") from error
+        raise ValueError(f"{key} is not valid compressed data") from error
     # the list is larger than its limit: refuse it instead of using a part
     if reader.unconsumed_tail:
-        raise ValueError(f"its {key} is larger than {_MAX_UNPACKED_BYTES} bytes")
+        raise ValueError(f"{key} is larger than {_MAX_UNPACKED_BYTES} bytes")
     if not reader.eof or reader.unused_data:
-        raise ValueError(f"its {key} is cut off, or has more than one part")
+        raise ValueError(f"{key} is cut off, or has more than one part")
     return text.decode()
 
 

@@ -38,7 +38,7 @@ class Expense(_FactModel):
     platform: str = Field(description="The platform.")
     gpu_type: str = Field(default="", description="Type of GPU or server; empty: unknown or none.")
     region: str = Field(default="", description="Region; empty: unknown.")
-    billing: Billing = Field(default=Billing.ON_DEMAND, description="How it is billed.")
+    billing: Billing = Field(default=Billing.ON_DEMAND, description="How the amount is billed.")
     hourly: float | None = Field(default=None, description="Cost of an hour; null: unknown.")
     currency: str = Field(default="", description="Currency of the cost.")
     source: str = Field(
@@ -65,25 +65,30 @@ class ResourceUsage(_FactModel):
     """What one resource uses, before or after a change."""
 
     region: str = Field(default="", description="Region; empty: none, or unknown.")
-    gpu_types: tuple[str, ...] = Field(default=(), description="Types of its GPUs or servers.")
+    gpu_types: tuple[str, ...] = Field(
+        default=(), description="Types of the resource's GPUs or servers."
+    )
     tags: tuple[str, ...] | None = Field(
-        default=None, description="Names of its tags; null if its kind has no tags."
+        default=None, description="Names of the resource's tags; null if the kind has no tags."
     )
     expires: bool | None = Field(
-        default=None, description="Whether it ends by itself; null if its kind cannot end."
+        default=None,
+        description="Whether the resource ends by itself; null if the kind cannot end.",
     )
-    running: bool = Field(default=False, description="Whether it was running when last observed.")
-    reserved: bool = Field(default=False, description="Whether it is prepaid.")
+    running: bool = Field(
+        default=False, description="Whether the resource was running when last observed."
+    )
+    reserved: bool = Field(default=False, description="Whether the resource is prepaid.")
     paid_until: str = Field(
-        default="", description="Until when it is prepaid, in UTC; empty: unknown."
+        default="", description="Until when the resource is prepaid, in UTC; empty: unknown."
     )
     keeps_data: bool = Field(
-        default=False, description="Whether stored data stays when it is deleted."
+        default=False, description="Whether stored data stays when the resource is deleted."
     )
     unknown: tuple[str, ...] = Field(
         default=(), description="Names of the facts above that are known only after apply."
     )
-    expenses: tuple[Expense, ...] = Field(default=(), description="Its expenses.")
+    expenses: tuple[Expense, ...] = Field(default=(), description="Expenses of the resource.")
 
 
 class CreditState(StrEnum):
@@ -109,7 +114,9 @@ class Credit(BaseModel):
     state: CreditState = Field(description="stopped, revoked or runs.")
     text: str = Field(default="", description="What has happened to the resource.")
     at: str = Field(
-        default="", description="Since when, or until when the resource runs; empty: unknown."
+        default="",
+        description="When the platform stopped or revoked the resource, or until when the "
+        "resource runs; empty: unknown.",
     )
     next: str = Field(default="", description="What the platform takes away next.")
 
@@ -149,7 +156,7 @@ class Notice(BaseModel):
         default="", description="The moment that the notice is about, in UTC; empty: none."
     )
     urn: str = Field(default="", description="URN of the resource.")
-    name: str = Field(default="", description="Its name in the program.")
+    name: str = Field(default="", description="Name of the resource in the program.")
 
 
 class CertificationCheck(BaseModel):
@@ -161,8 +168,12 @@ class CertificationCheck(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     urn: str = Field(description="URN of the resource.")
-    name: str = Field(description="Its name in the program.")
-    problem: str = Field(default="", description="Why its nodes are not certified, if so.")
+    name: str = Field(description="Name of the resource in the program.")
+    problem: str = Field(
+        default="",
+        description="Why the nodes of the resource are not certified; empty: the nodes are "
+        "certified.",
+    )
 
 
 class Exposure(BaseModel):
@@ -175,20 +186,22 @@ class Exposure(BaseModel):
 
     ports: tuple[str, ...] = Field(default=(), description="Ports that any address reaches.")
     unknown: str = Field(
-        default="", description="Why the ports are unknown; empty: they are known."
+        default="", description="Why the ports are unknown; empty: the ports are known."
     )
     urn: str = Field(default="", description="URN of the resource.")
-    name: str = Field(default="", description="Its name in the program.")
+    name: str = Field(default="", description="Name of the resource in the program.")
 
 
 class NodePlacement(_FactModel):
     """One GPU node and its place in the network."""
 
-    name: str = Field(description="Its name on the platform; a host name.")
-    slurm: str = Field(default="", description="Its name in Slurm; empty: the same.")
-    address: str = Field(default="", description="Its address; empty: unknown.")
-    fabric_id: str = Field(default="", description="Id of its fabric; empty: unknown.")
-    fabric: str = Field(default="", description="Name of its fabric; empty: unknown.")
+    name: str = Field(description="Name of the node on the platform; a host name.")
+    slurm: str = Field(
+        default="", description="Name of the node in Slurm; empty: the same as on the platform."
+    )
+    address: str = Field(default="", description="Address of the node; empty: unknown.")
+    fabric_id: str = Field(default="", description="Id of the node's fabric; empty: unknown.")
+    fabric: str = Field(default="", description="Name of the node's fabric; empty: unknown.")
 
     @property
     def name_in_slurm(self) -> str:
@@ -199,17 +212,21 @@ class NodePlacement(_FactModel):
 class ResourcePlacement(_FactModel):
     """The nodes of one resource, and what they have in common."""
 
-    name: str = Field(description="Its name on the platform.")
+    name: str = Field(description="Name of the resource on the platform.")
     region: str = Field(default="", description="Region of the nodes; empty: unknown.")
     pool: str = Field(
         default="", description="The platform's own pool of nodes; empty: none or unknown."
     )
-    nodes: tuple[NodePlacement, ...] = Field(default=(), description="Its nodes, in any order.")
+    nodes: tuple[NodePlacement, ...] = Field(
+        default=(), description="Nodes of the resource, in any order."
+    )
     has_own_scheduler: bool = Field(
-        default=False, description="Whether its nodes, and no others, have a Kubernetes or a Slurm."
+        default=False,
+        description="Whether the nodes of the resource, and no others, have a Kubernetes or a "
+        "Slurm.",
     )
     kubeconfig: SecretStr | None = Field(
-        default=None, description="Credential (YAML) of that Kubernetes; absent: unknown."
+        default=None, description="Credential (YAML) of the nodes' Kubernetes; absent: unknown."
     )
     kubernetes: KubernetesInputs | None = Field(
         default=None, description="The declared Kubernetes of the nodes."

@@ -56,7 +56,8 @@ class SlurmInputs(InputModel):
     user: str | None = Field(
         default=None,
         pattern=r"^[A-Za-z0-9_]",
-        description="ssh: name to log in with; that of your SSH configuration when not declared.",
+        description="ssh: name to log in with; the name in your SSH configuration when not "
+        "declared.",
         examples=["ada"],
     )
     port: int | None = Field(

@@ -45,9 +45,9 @@ class StacksPlan(BaseModel):
         """
         names = [(plan.project, plan.stack) for plan in self.plans]
         if len(set(names)) != len(names):
-            raise ValueError("two plans are of one stack")
+            raise ValueError("two plans are for one stack")
         if len({plan.operation for plan in self.plans}) > 1:
-            raise ValueError("the plans are of several operations")
+            raise ValueError("the plans are for different operations")
         return self
 
     @property
@@ -72,17 +72,19 @@ class _LogModel(BaseModel):
 class LogLine(_LogModel):
     """One event of a run."""
 
-    time: float = Field(description="When, in Unix seconds of the machine that ran it.")
+    time: float = Field(description="When the step ran, in Unix seconds of the machine of the run.")
     event: Literal["started", "progress", "done", "failed", "message", "unchecked"] = Field(
-        description="What: of work on a resource, or something to be read."
+        description="Kind of the line: work on a resource, or a message."
     )
-    urn: str = Field(default="", description="Of which resource; empty: of the whole run.")
-    op: str = Field(default="", description="What was done to it: Pulumi's name of the step.")
+    urn: str = Field(default="", description="URN of the resource; empty: a line of the whole run.")
+    op: str = Field(default="", description="The step on the resource, by Pulumi's name.")
     found: str = Field(
-        default="", description="Of a refresh: the step that it found, by Pulumi's name."
+        default="", description="Of a refresh: the step that the refresh found, by Pulumi's name."
     )
-    seconds: float = Field(default=0.0, description="How long it took, by the platform's clock.")
-    severity: str = Field(default="", description="Of a message: info, warning or error.")
+    seconds: float = Field(
+        default=0.0, description="Duration of the step, by the platform's clock."
+    )
+    severity: str = Field(default="", description="Severity of a message: info, warning or error.")
     text: str = Field(default="", description="The text of the message.")
 
 
@@ -91,7 +93,7 @@ class RunLog(_LogModel):
 
     log_version: Literal["1"] = Field(default=LOG_VERSION, description="Version of this format.")
     plan: Plan = Field(description="The plan that was applied.")
-    lines: tuple[LogLine, ...] = Field(default=(), description="What happened.")
+    lines: tuple[LogLine, ...] = Field(default=(), description="The steps and messages of the run.")
 
 
 # They ask schedulers and platforms, which a plan of several stacks does not contain.
@@ -104,8 +106,8 @@ class StackEntryInputs(InputModel):
 
     folder: str = Field(
         min_length=1,
-        description="The project's folder, from the file's own folder; with * for any text several "
-        "of them.",
+        description="The project's folder, relative to the file's own folder; with * for any "
+        "text, several folders.",
         examples=["network", "clusters/*"],
     )
     stack: str | None = Field(
@@ -128,8 +130,8 @@ class StacksInputs(InputModel):
 
     stacks: list[StackEntryInputs] = Field(
         min_length=1,
-        description="The stacks. Their order does not matter: it comes from what they read of each "
-        "other.",
+        description="The stacks, in any order: gpuform computes the order from the outputs "
+        "that the stacks read of each other.",
         examples=[[{"folder": "network", "stack": "prod"}]],
     )
     gates: dict[str, GateInputs] | None = Field(

@@ -51,7 +51,7 @@ _DURATION = re.compile(r"([0-9]+(\.[0-9]+)?(ms|s|m|h))+")
 def _validate_duration(text: str) -> str:
     """Return a duration such as `90s` or `1h30m`. Raises ValueError for other text."""
     if not _DURATION.fullmatch(text):
-        raise ValueError(f"{text!r} is not a span of time: write it as 90s, 45m or 1h30m")
+        raise ValueError(f"{text!r} is not a duration: write 90s, 45m or 1h30m")
     return text
 
 
@@ -85,15 +85,17 @@ class TimeoutsInputs(InputModel):
 class AliasInputs(InputModel):
     """An earlier name or parent of a resource; what is left out is as it is now."""
 
-    name: str | None = Field(default=None, description="Its earlier name.", examples=["train-old"])
+    name: str | None = Field(
+        default=None, description="Earlier name of the resource.", examples=["train-old"]
+    )
     type: str | None = Field(
         default=None,
-        description="Its earlier type token.",
+        description="Earlier type token of the resource.",
         examples=["pulumi-python:dynamic/gpuform.together:Cluster"],
     )
     parent: str | None = Field(
         default=None,
-        description="Its earlier parent: a resource, or a URN.",
+        description="Earlier parent of the resource: a resource, or a URN.",
         examples=["{{ clusters.head }}"],
     )
 
@@ -123,12 +125,13 @@ class _Options(InputModel):
     )
     delete_before_replace: bool | None = Field(
         default=None,
-        description="Whether a replacement deletes first. GPUs are scarce, so that is the default.",
+        description="Whether a replacement deletes the old object first, which is the default "
+        "because GPUs are scarce.",
         examples=[True],
     )
     depends_on: list[str] | None = Field(
         default=None,
-        description="Resources that are created before this one, and deleted after it.",
+        description="Resources that are created before this one and deleted after it.",
         examples=[["{{ health_gates.healthy }}"]],
     )
     ignore_changes: list[str] | None = Field(
@@ -169,7 +172,7 @@ class _Options(InputModel):
     )
     replacement_trigger: Any = Field(
         default=None,
-        description="Any value; a change of it replaces.",
+        description="Any value; a change of the value replaces the resource.",
         examples=["{{ config.day }}"],
     )
     additional_secret_outputs: list[str] | None = Field(
@@ -186,7 +189,7 @@ class _Options(InputModel):
         """Yield a problem if both `id` and `import` are declared."""
         if "id" in values and "import" in values:
             yield Problem(
-                "import", "leave it out, or id: one manages the object, the other does not"
+                "import", "conflicts with id: import manages the object, and id only reads it"
             )
 
 
@@ -230,7 +233,7 @@ class ConfigInputs(InputModel):
         examples=["Only4Tests!"],
     )
     description: str | None = Field(
-        default=None, description="Its purpose.", examples=["GPUs to train on."]
+        default=None, description="Purpose of the value.", examples=["GPUs to train on."]
     )
     secret: bool | None = Field(
         default=None,
@@ -261,7 +264,10 @@ class ConfigInputs(InputModel):
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
         """Yield a problem if both `default` and `emulator_default` are declared."""
         if "default" in values and "emulator_default" in values:
-            yield Problem("emulator_default", "leave it out, or default: that holds everywhere")
+            yield Problem(
+                "emulator_default",
+                "conflicts with default, which applies everywhere: keep one of the two",
+            )
 
 
 class EntryInputs(InputModel):
@@ -295,8 +301,8 @@ class _Module(InputModel):
         examples=["pool.yaml"],
     )
     name: str = Field(
-        description="Prefix of the names of its resources: NAME-ENTRY, or NAME-KEY-ENTRY with "
-        "`for_each`. Another name means other resources.",
+        description="Prefix of the names of the module's resources: NAME-ENTRY, or "
+        "NAME-KEY-ENTRY with `for_each`. Another prefix means other resources.",
         examples=["train"],
     )
     for_each: Any = Field(
@@ -317,7 +323,8 @@ _WITH: Any = {
         dict[str, Any] | None,
         Field(
             default=None,
-            description="The values of its inputs, which may be expressions. Null is not given.",
+            description="Values of the module's inputs, which may be expressions. Null means not "
+            "given.",
             examples=[{"gpus": 16, "region": "{{ each.value }}"}],
         ),
     )

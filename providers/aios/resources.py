@@ -37,7 +37,7 @@ class GpuArguments(TypedDict):
 
     # Model, such as NVIDIA A100.
     model_name: pulumi.Input[str]
-    # Its memory in MB.
+    # Memory of the GPU in MB.
     memory: pulumi.Input[int]
 
 
@@ -59,23 +59,23 @@ class NodeGpusArguments(TypedDict):
 class VcpusArguments(TypedDict):
     """The virtual CPUs of a node."""
 
-    # How many.
+    # Number of virtual CPUs.
     count: pulumi.Input[int]
 
 
 class StorageArguments(TypedDict):
     """The storage of a node."""
 
-    # How many disks.
+    # Number of disks.
     disks: pulumi.Input[int]
-    # Size of all in MB.
+    # Size of all disks in MB.
     size: pulumi.Input[int]
 
 
 class NetworkArguments(TypedDict):
     """The network of a node."""
 
-    # How many interfaces.
+    # Number of network interfaces.
     interfaces: pulumi.Input[int]
     # Bandwidth of sending in MB/s.
     tx_bandwidth: pulumi.Input[float]
@@ -88,58 +88,58 @@ class NodeArguments(TypedDict):
 
     # Id of the node in this cluster.
     id: pulumi.Input[str]
-    # Its GPUs.
+    # GPUs of the node.
     gpus: pulumi.Input[NodeGpusArguments]
-    # Its virtual CPUs.
+    # Virtual CPUs of the node.
     vcpus: pulumi.Input[VcpusArguments]
-    # Its memory in MB.
+    # Memory of the node in MB.
     memory: pulumi.Input[int]
-    # Its swap space in MB.
+    # Swap space of the node in MB.
     swap: pulumi.Input[int]
-    # Its storage.
+    # Storage of the node.
     storage: pulumi.Input[StorageArguments]
-    # Its network.
+    # Network of the node.
     network: pulumi.Input[NetworkArguments]
 
 
 class NodesArguments(TypedDict):
     """The nodes of a cluster."""
 
-    # How many; computed.
+    # Number of nodes; computed.
     count: NotRequired[pulumi.Input[int] | None]
-    # Each of them. Not together with aios.GpuNode resources.
+    # The nodes one by one. Not together with aios.GpuNode resources.
     node_data: NotRequired[pulumi.Input[Sequence[pulumi.Input[NodeArguments]]] | None]
 
 
 class TotalGpusArguments(TypedDict):
     """All GPUs of a cluster."""
 
-    # How many; computed.
+    # Number of GPUs; computed.
     count: NotRequired[pulumi.Input[int] | None]
-    # Memory of all in MB; computed.
+    # Memory of all GPUs in MB; computed.
     memory: NotRequired[pulumi.Input[int] | None]
 
 
 class TotalVcpusArguments(TypedDict):
     """All virtual CPUs of a cluster."""
 
-    # How many; computed.
+    # Number of virtual CPUs; computed.
     count: NotRequired[pulumi.Input[int] | None]
 
 
 class TotalStorageArguments(TypedDict):
     """All storage of a cluster."""
 
-    # How many disks; computed.
+    # Number of disks; computed.
     disks: NotRequired[pulumi.Input[int] | None]
-    # Size of all in MB; computed.
+    # Size of all disks in MB; computed.
     size: NotRequired[pulumi.Input[int] | None]
 
 
 class TotalNetworkArguments(TypedDict):
     """The network of all nodes of a cluster."""
 
-    # How many; computed.
+    # Number of network interfaces; computed.
     interfaces: NotRequired[pulumi.Input[int] | None]
     # Bandwidth of sending in MB/s; computed.
     tx_bandwidth: NotRequired[pulumi.Input[float] | None]
@@ -158,7 +158,7 @@ class ConfigArguments(TypedDict):
     custom_policy_system: NotRequired[pulumi.Input[Any] | None]
     # Public host name of the cluster.
     public_hostname: pulumi.Input[str]
-    # Whether it is reached through a gateway.
+    # Whether clients reach the cluster through a gateway.
     use_gateway: NotRequired[pulumi.Input[bool] | None]
     # Policies by the actions that they decide: any value.
     actions_policy_map: NotRequired[pulumi.Input[Any] | None]
@@ -169,13 +169,13 @@ class ClusterMetadataArguments(TypedDict):
 
     # A name for people.
     name: pulumi.Input[str]
-    # Its purpose.
+    # Purpose of the cluster.
     description: pulumi.Input[str]
     # Who owns or manages it.
     owner: pulumi.Input[str]
-    # Address for mail.
+    # Email address for contact.
     email: NotRequired[pulumi.Input[str] | None]
-    # Countries that it belongs to.
+    # Countries that the cluster belongs to.
     countries: NotRequired[pulumi.Input[Sequence[pulumi.Input[str]]] | None]
     # More about contact and support: any value.
     misc_contact_info: NotRequired[pulumi.Input[Any] | None]
@@ -207,7 +207,7 @@ class SlurmArguments(TypedDict):
     container: NotRequired[pulumi.Input[str] | None]
     # ssh: the login node, or a Host of your SSH configuration.
     host: NotRequired[pulumi.Input[str] | None]
-    # ssh: name to log in with; that of your SSH configuration when not declared.
+    # ssh: name to log in with; the name in your SSH configuration when not declared.
     user: NotRequired[pulumi.Input[str] | None]
     # ssh: port of the login node.
     port: NotRequired[pulumi.Input[int] | None]
@@ -277,17 +277,17 @@ class GpuNodeArguments(TypedDict):
     # A setting of gpuform, never sent: what to do about jobs on the node before its entry is
     # removed, and which scheduler to ask. Without it, gpuform does not look for jobs. (nothing)
     drain: NotRequired[pulumi.Input[ScheduledDrainArguments] | None]
-    # Its GPUs.
+    # GPUs of the node.
     gpus: pulumi.Input[NodeGpusArguments]
-    # Its virtual CPUs.
+    # Virtual CPUs of the node.
     vcpus: pulumi.Input[VcpusArguments]
-    # Its memory in MB.
+    # Memory of the node in MB.
     memory: pulumi.Input[int]
-    # Its swap space in MB.
+    # Swap space of the node in MB.
     swap: pulumi.Input[int]
-    # Its storage.
+    # Storage of the node.
     storage: pulumi.Input[StorageArguments]
-    # Its network.
+    # Network of the node.
     network: pulumi.Input[NetworkArguments]
 
 

@@ -169,7 +169,7 @@ def wait_until_gone(
     try:
         wait_until_done(context, probe_for_absence, label=label, interval=interval)
     except NotReady as error:
-        raise GpuformError(error.reason, hint="run it again to go on waiting") from None
+        raise GpuformError(error.reason, hint="run the command again to continue to wait") from None
 
 
 def format_duration(seconds: float) -> str:

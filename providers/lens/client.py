@@ -65,7 +65,7 @@ class _ConsumersRead:
         total, page_number = page.total, self.pages
         # `total` counts the workloads of all pages: without it no read is known to be complete.
         if total is None or total < 0:
-            self._finish(f"page {page_number} of consumers has no `total` that can be")
+            self._finish(f"page {page_number} of consumers has no valid `total`")
         elif self._total not in (None, total):
             self._finish(
                 f"`total` is {self._total} on page 1 of consumers and {total} on page {page_number}"
@@ -185,17 +185,17 @@ class LensClient:
             previous_read = current_read
         missing = previous_read.missing if previous_read else ()
         observation = Observation(
-            self._api.address, missing or ["the workloads on its pages change while they are read"]
+            self._api.address, missing or ["the workloads change while gpuform reads the pages"]
         )
         require_evidence(
             TRUST_WORKLOADS,
             "lens",
             observation,
-            hint="try again; if the error persists, compare the pages of GET "
+            hint="run the command again; if the error persists, compare the pages of GET "
             "/api/clusters/consumers with their `total`",
         )
         # `require_evidence` has raised: this line is for type checkers.
-        raise AssertionError("an observation that misses something is refused")
+        raise AssertionError("gpuform refuses an incomplete observation")
 
     def _read_consumers(self, page_size: int, retry: Retry) -> "_ConsumersRead":
         """Return the workloads of one pass over the pages, up to the first contradiction."""
@@ -249,7 +249,7 @@ class LensClient:
         try:
             return model.model_validate(answer.data)
         except ValidationError:
-            raise self._build_error(path, "something unexpected", answer.trace_id) from None
+            raise self._build_error(path, "an unexpected body", answer.trace_id) from None
 
     def _build_error(self, path: str, failure: str, trace_id: str) -> ServerError:
         """Return the error for a failure answered with status 200; the token is redacted."""
@@ -290,7 +290,7 @@ def _get_trace_id(response: "httpx.Response") -> str | None:
 def _build_hint(trace_id: str | None) -> str | None:
     """Return the hint under which traceId Lens logged a failure; None without a traceId."""
     return (
-        f"Lens has it in its logs under traceId {escape_invisible(trace_id)[:100]}"
+        f"Lens logs the error under traceId {escape_invisible(trace_id)[:100]}"
         if trace_id
         else None
     )

@@ -108,15 +108,15 @@ def _find_gpu_count_gaps(
     """Yield a gap if Lens names more or fewer than `gpus_per_node` GPUs of the node."""
     gpu_count = sum(name == node for name, _ in named_gpus)
     if gpu_count == 0:
-        yield f"no answer names {node}: Lens may not watch it"
+        yield f"no answer names {node}: Lens may not monitor the node"
     elif gpu_count < gpus_per_node:
         yield (
-            f"it names {gpu_count} of the {gpus_per_node} GPUs of {node}; the heatmap shows the "
+            f"it reports {gpu_count} of the {gpus_per_node} GPUs of {node}; the heatmap shows the "
             "highest of each metric alone"
         )
     # Then the declared number of GPUs is wrong, and the rest of the proof with it.
     elif gpu_count > gpus_per_node:
-        yield f"it names {gpu_count} GPUs of {node}, which has {gpus_per_node}"
+        yield f"it reports {gpu_count} GPUs of {node}, which has {gpus_per_node}"
 
 
 def _find_unbounded_gpus(
@@ -140,8 +140,8 @@ def _find_unbounded_gpus(
         )
     elif hidden_gpus and lowest_shown >= max_percent:
         yield (
-            f"the {len(use_by_gpu)} busiest GPUs are used {lowest_shown:g}% or more: how much less "
-            f"{len(hidden_gpus)} GPUs of these nodes are used is not shown"
+            f"the {len(use_by_gpu)} busiest GPUs are used {lowest_shown:g}% or more: Lens does "
+            f"not show the lower utilization of {len(hidden_gpus)} GPUs of these nodes"
         )
 
 

@@ -15,7 +15,7 @@ PLATFORM = Platform(
     },
     settings=(
         Setting("lens:url", "LENS_URL", "Address of Lens."),
-        Setting("lens:token", "LENS_TOKEN", "Token of Lens, where it wants one.", secret=True),
+        Setting("lens:token", "LENS_TOKEN", "Token of Lens, if Lens requires one.", secret=True),
     ),
     address="LENS_URL",
     needs_key=False,

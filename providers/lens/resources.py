@@ -45,7 +45,7 @@ class ConditionArguments(TypedDict):
     fully_idle_nodes: NotRequired[pulumi.Input[BoundsArguments] | None]
     # Nodes with some GPUs in use.
     partially_idle_nodes: NotRequired[pulumi.Input[BoundsArguments] | None]
-    # Nodes with all in use.
+    # Nodes with all GPUs in use.
     busy_nodes: NotRequired[pulumi.Input[BoundsArguments] | None]
     # Active RDMA ports.
     active_ports: NotRequired[pulumi.Input[BoundsArguments] | None]
@@ -71,18 +71,18 @@ class ConditionArguments(TypedDict):
     rdma_bandwidth_gbps: NotRequired[pulumi.Input[BoundsArguments] | None]
     # Temperature of the hottest GPU, in °C.
     max_temperature: NotRequired[pulumi.Input[BoundsArguments] | None]
-    # Power of the GPU that takes most, in watts.
+    # Highest power of any GPU, in watts.
     max_power: NotRequired[pulumi.Input[BoundsArguments] | None]
 
 
 class HealthGateArguments(TypedDict):
     """A gate that opens once the reports of Lens satisfy a condition."""
 
-    # Bounds on numbers that Lens reports, by name. All of them must hold.
+    # Bounds on numbers that Lens reports, by name. The condition holds if all bounds do.
     condition: pulumi.Input[ConditionArguments]
     # How long to wait for the condition, in minutes. (nothing)
     wait_minutes: NotRequired[pulumi.Input[int] | None]
-    # Values of any kind: when one changes, the gate is evaluated again.
+    # Values of any kind: a change of one evaluates the gate again.
     triggers: NotRequired[pulumi.Input[Sequence[pulumi.Input[Any]]] | None]
 
 

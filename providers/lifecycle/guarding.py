@@ -229,7 +229,7 @@ def refuse_other_interrupted_creates(context: ProviderContext) -> None:
         + (f" in {region}" if region else "")
         + f" may have created it{made}, and this run declares another one",
         hint=f"look on the platform: to manage the object, run `gpuform import {kind} NAME "
-        "ID`; if there is none, add `--create-anew`",
+        "ID`; if the platform has none, add `--create-anew`",
     )
 
 

@@ -166,7 +166,7 @@ class CertificationLifecycle(Lifecycle[CertificationInputs, CertificationOutputs
         if recertification is not None:
             yield recertification
         if is_unknown:
-            reason = "certify again if there are new nodes"
+            reason = "certify again after new nodes are added"
             yield FieldChange("node_ids", Action.UPDATE, old_ids, declared_ids, because=reason)
         elif {*(declared_ids or ())} != {*old_ids}:
             reason = "" if new_count else "no new nodes: nothing to test"

@@ -329,7 +329,7 @@ def _find_choice_problem(
     similar_model = find_nearest_name(gpu, gpu_models)
     listed = ", ".join(gpu_models)
     advice = (
-        f"did you mean {similar_model}? There are {listed}"
+        f"did you mean {similar_model}? The platform has {listed}"
         if similar_model
         else f"use one of {listed}"
     )

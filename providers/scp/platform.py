@@ -32,7 +32,7 @@ PLATFORM = Platform(
         ),
         Setting("scp:secretKey", "SCP_TF_SECRET_KEY", "Secret key of the access key.", secret=True),
         Setting(
-            "scp:authToken", "SCP_TF_AUTH_TOKEN", "Token that goes with the keys.", secret=True
+            "scp:authToken", "SCP_TF_AUTH_TOKEN", "Token that belongs to the keys.", secret=True
         ),
         Setting("scp:accountId", "SCP_TF_ACCOUNT_ID", "Account that requests are made for."),
         Setting(

@@ -78,16 +78,16 @@ Metric = Literal[
 class NodeArguments(TypedDict):
     """One node of a pool, where it differs from the other nodes."""
 
-    # Name of the node; by default gpu_node_name_prefix, a hyphen and its key. Another name creates
-    # another node.
+    # Name of the node; by default gpu_node_name_prefix, a hyphen and the node's key. Another name
+    # creates another node.
     gpu_node_name: NotRequired[pulumi.Input[str] | None]
     # A fixed address of the subnet; another one replaces the node.
     ip_address: NotRequired[pulumi.Input[str] | None]
-    # Whether it has a public address, by public_ip_address_id.
+    # Whether the node has a public address, by public_ip_address_id.
     nat_enabled: NotRequired[pulumi.Input[bool] | None]
     # Id of the public IP for NAT.
     public_ip_address_id: NotRequired[pulumi.Input[str] | None]
-    # Whether the node is locked; by default as the pool.
+    # Whether the node is locked; as the pool by default.
     lock_enabled: NotRequired[pulumi.Input[bool] | None]
     # RUNNING or STOPPED; by default as the pool.
     state: NotRequired[pulumi.Input[State] | None]
@@ -116,7 +116,7 @@ class SlurmArguments(TypedDict):
     container: NotRequired[pulumi.Input[str] | None]
     # ssh: the login node, or a Host of your SSH configuration.
     host: NotRequired[pulumi.Input[str] | None]
-    # ssh: name to log in with; that of your SSH configuration when not declared.
+    # ssh: name to log in with; the name in your SSH configuration when not declared.
     user: NotRequired[pulumi.Input[str] | None]
     # ssh: port of the login node.
     port: NotRequired[pulumi.Input[int] | None]
@@ -179,21 +179,21 @@ class RepairArguments(TypedDict):
 class ScheduleArguments(TypedDict):
     """The hours in which a resource runs. Outside of them `gpuform expire` stops it."""
 
-    # The days on which it starts; all when not declared.
+    # The days on which the resource starts; all when not declared.
     days: NotRequired[pulumi.Input[Sequence[pulumi.Input[Days]]] | None]
-    # When it starts, by the clock of time_zone.
+    # When the resource starts, by the clock of time_zone.
     start: pulumi.Input[str]
-    # When it stops: on the next day where that is not after start; 24:00 is midnight.
+    # When the resource stops: on the next day if the time is not after start; 24:00 is midnight.
     stop: pulumi.Input[str]
-    # IANA name of the time zone. A time that its clocks skip is the moment when they jump; of one
-    # that they show twice, start is the first and stop the second.
+    # IANA name of the time zone. A time that the clocks skip is the moment when they jump; of a
+    # time that they show twice, start is the first and stop the second.
     time_zone: pulumi.Input[str]
 
 
 IdleArguments = TypedDict(
     "IdleArguments",
     {
-        # Utilization of each GPU below which it is idle, in percent.
+        # Utilization in percent below which a GPU is idle.
         "below": pulumi.Input[str],
         # How long the GPUs must be idle without a break, 30m to 7d.
         "for": pulumi.Input[str],
@@ -201,7 +201,7 @@ IdleArguments = TypedDict(
         "then": NotRequired[pulumi.Input[Then] | None],
     },
 )
-"""When its GPUs count as idle; then `gpuform expire` stops it."""
+"""When the GPUs of the resource count as idle; then `gpuform expire` stops the resource."""
 
 
 class NodePoolArguments(TypedDict):
@@ -214,11 +214,11 @@ class NodePoolArguments(TypedDict):
     cluster_fabric_name: pulumi.Input[str]
     # Id of an existing fabric that the pool joins.
     cluster_fabric_id: NotRequired[pulumi.Input[str] | None]
-    # Nodes are named by it: PREFIX-001, PREFIX-002, ..., or PREFIX-KEY in nodes. (replaces)
+    # Prefix of node names: PREFIX-001, PREFIX-002, ..., or PREFIX-KEY in nodes. (replaces)
     gpu_node_name_prefix: pulumi.Input[str]
-    # How many nodes; or declare each in nodes.
+    # Number of nodes; or declare each node in nodes.
     count: NotRequired[pulumi.Input[int] | None]
-    # The nodes one by one, each under a key of its own.
+    # The nodes one by one, each under its own key.
     nodes: NotRequired[pulumi.Input[Mapping[str, pulumi.Input[NodeArguments]]] | None]
     # Names of the nodes to remove first when count shrinks; failed, stopped and the newest nodes
     # follow. (nothing)
@@ -244,7 +244,7 @@ class NodePoolArguments(TypedDict):
     state: NotRequired[pulumi.Input[State] | None]
     # Image of the operating system, such as IMAGE-7XFMaJ.... (replaces)
     image_id: pulumi.Input[str]
-    # Id of the product (the type of server); or declare its gpu_type. (replaces, write-only)
+    # Id of the product (the type of server); or declare gpu_type. (replaces, write-only)
     server_type_id: NotRequired[pulumi.Input[str] | None]
     # GPU of the servers, by the platform's `gpu_model`, instead of server_type_id: gpuform looks up
     # the only server type with this GPU, and keeps the id until another GPU is declared. (replaces,
@@ -258,25 +258,26 @@ class NodePoolArguments(TypedDict):
     subnet_id: pulumi.Input[str]
     # User of the operating system; root on Linux. (replaces, write-only)
     os_user_id: NotRequired[pulumi.Input[str] | None]
-    # Password of that user: 9 to 20 characters of four kinds. (replaces, write-only, secret)
+    # Password of os_user_id: 9 to 20 characters of four kinds. (replaces, write-only, secret)
     os_user_password: pulumi.Input[str]
     # Script that a new node runs, at most 16384 characters. (replaces, write-only, secret)
     init_script: NotRequired[pulumi.Input[str] | None]
     # Tags of new nodes. Change tags of existing nodes in the Resource Manager. (holds for what is
     # made later)
     tags: NotRequired[pulumi.Input[Mapping[str, pulumi.Input[str]]] | None]
-    # When `gpuform expire` destroys it: at the end of a date in UTC, or at a moment with an offset.
-    # Every plan of the week before shows a notice. (recorded, nothing is sent)
+    # When `gpuform expire` destroys the resource: at the end of a date in UTC, or at a moment with
+    # an offset. Every plan of the week before shows a notice. (recorded, nothing is sent)
     expires: NotRequired[pulumi.Input[str] | None]
-    # How long after its creation `gpuform expire` destroys it, instead of expires; a day has 24
-    # hours. A replacement starts again. (recorded, nothing is sent)
+    # How long after the creation `gpuform expire` destroys the resource, instead of expires; a day
+    # has 24 hours. A replacement starts again. (recorded, nothing is sent)
     ttl: NotRequired[pulumi.Input[str] | None]
-    # The hours in which it runs: `gpuform expire` stops it when they end, and starts it when they
-    # begin. A stop outside of these hours is no drift, and `up` does not start it. (recorded,
-    # nothing is sent)
+    # The hours in which the resource runs: `gpuform expire` stops it when they end, and starts it
+    # when they begin. A stop outside of these hours is no drift, and `up` does not start the
+    # resource. (recorded, nothing is sent)
     schedule: NotRequired[pulumi.Input[ScheduleArguments] | None]
-    # When its GPUs are idle, so that `gpuform expire` stops it. It stays stopped until idle is
-    # removed, or --allow start-terminated starts it. (recorded, nothing is sent)
+    # When the GPUs of the resource are idle, so that `gpuform expire` stops it. The resource stays
+    # stopped until idle is removed, or --allow start-terminated starts it. (recorded, nothing is
+    # sent)
     idle: NotRequired[pulumi.Input[IdleArguments] | None]
 
 
@@ -321,11 +322,11 @@ class GpuNodeArguments(TypedDict):
     cluster_fabric_id: pulumi.Input[str]
     # A fixed address of the subnet. (replaces)
     ip_address: NotRequired[pulumi.Input[str] | None]
-    # Whether it has a public address, by public_ip_address_id.
+    # Whether the node has a public address, by public_ip_address_id.
     nat_enabled: NotRequired[pulumi.Input[bool] | None]
     # Id of the public IP for NAT.
     public_ip_address_id: NotRequired[pulumi.Input[str] | None]
-    # Whether it is locked against deletion and stopping.
+    # Whether the node is locked against deletion and stopping.
     lock_enabled: NotRequired[pulumi.Input[bool] | None]
     # RUNNING or STOPPED.
     state: NotRequired[pulumi.Input[State] | None]
@@ -338,7 +339,7 @@ class GpuNodeArguments(TypedDict):
     repair: NotRequired[pulumi.Input[MachineRepairArguments] | None]
     # Image of the operating system, such as IMAGE-7XFMaJ.... (replaces)
     image_id: pulumi.Input[str]
-    # Id of the product (the type of server); or declare its gpu_type. (replaces, write-only)
+    # Id of the product (the type of server); or declare gpu_type. (replaces, write-only)
     server_type_id: NotRequired[pulumi.Input[str] | None]
     # GPU of the servers, by the platform's `gpu_model`, instead of server_type_id: gpuform looks up
     # the only server type with this GPU, and keeps the id until another GPU is declared. (replaces,
@@ -352,25 +353,26 @@ class GpuNodeArguments(TypedDict):
     subnet_id: pulumi.Input[str]
     # User of the operating system; root on Linux. (replaces, write-only)
     os_user_id: NotRequired[pulumi.Input[str] | None]
-    # Password of that user: 9 to 20 characters of four kinds. (replaces, write-only, secret)
+    # Password of os_user_id: 9 to 20 characters of four kinds. (replaces, write-only, secret)
     os_user_password: pulumi.Input[str]
     # Script that a new node runs, at most 16384 characters. (replaces, write-only, secret)
     init_script: NotRequired[pulumi.Input[str] | None]
     # Tags of new nodes. Change tags of existing nodes in the Resource Manager. (holds for what is
     # made later)
     tags: NotRequired[pulumi.Input[Mapping[str, pulumi.Input[str]]] | None]
-    # When `gpuform expire` destroys it: at the end of a date in UTC, or at a moment with an offset.
-    # Every plan of the week before shows a notice. (recorded, nothing is sent)
+    # When `gpuform expire` destroys the resource: at the end of a date in UTC, or at a moment with
+    # an offset. Every plan of the week before shows a notice. (recorded, nothing is sent)
     expires: NotRequired[pulumi.Input[str] | None]
-    # How long after its creation `gpuform expire` destroys it, instead of expires; a day has 24
-    # hours. A replacement starts again. (recorded, nothing is sent)
+    # How long after the creation `gpuform expire` destroys the resource, instead of expires; a day
+    # has 24 hours. A replacement starts again. (recorded, nothing is sent)
     ttl: NotRequired[pulumi.Input[str] | None]
-    # The hours in which it runs: `gpuform expire` stops it when they end, and starts it when they
-    # begin. A stop outside of these hours is no drift, and `up` does not start it. (recorded,
-    # nothing is sent)
+    # The hours in which the resource runs: `gpuform expire` stops it when they end, and starts it
+    # when they begin. A stop outside of these hours is no drift, and `up` does not start the
+    # resource. (recorded, nothing is sent)
     schedule: NotRequired[pulumi.Input[ScheduleArguments] | None]
-    # When its GPUs are idle, so that `gpuform expire` stops it. It stays stopped until idle is
-    # removed, or --allow start-terminated starts it. (recorded, nothing is sent)
+    # When the GPUs of the resource are idle, so that `gpuform expire` stops it. The resource stays
+    # stopped until idle is removed, or --allow start-terminated starts it. (recorded, nothing is
+    # sent)
     idle: NotRequired[pulumi.Input[IdleArguments] | None]
 
 
@@ -423,14 +425,14 @@ class CertificationArguments(TypedDict):
 
     # Name of the certification in Kubernetes, and of Slurm's jobs. (replaces)
     name: pulumi.Input[str]
-    # Its namespace in Kubernetes. (replaces)
+    # Namespace of the certification in Kubernetes. (replaces)
     namespace: NotRequired[pulumi.Input[str] | None]
     # The tests that each node has to pass. With `job` they are batch jobs of the nodes' Slurm;
     # without, NVIDIA's Cluster Readiness Engine runs them, which has to be installed in the nodes'
     # Kubernetes.
     categories: pulumi.Input[Sequence[pulumi.Input[CategoryArguments]]]
-    # Which nodes to test when some are not certified: only these (new), or all again. new if not
-    # declared. (nothing)
+    # Which nodes to test when some are not certified: only the uncertified ones (new), or all
+    # again. new if not declared. (nothing)
     nodes: NotRequired[pulumi.Input[Nodes] | None]
     # Where the nodes' Slurm can be asked, for categories with `job`. (nothing)
     slurm: NotRequired[pulumi.Input[SlurmArguments] | None]

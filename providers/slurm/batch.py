@@ -94,7 +94,9 @@ class BatchJob:
                 )
         if not self.nodes or len(set(self.nodes)) < len(self.nodes):
             reason = "names a node twice" if self.nodes else "names no node"
-            raise GpuformError(f"job {self.name} {reason}", hint="name the nodes that it measures")
+            raise GpuformError(
+                f"job {self.name} {reason}", hint="name each node that the job measures once"
+            )
         if problem := _find_script_problem(self.script):
             raise GpuformError(f"the script of job {self.name} {problem[0]}", hint=problem[1])
 
@@ -255,7 +257,7 @@ class BatchQueue:
             raise UnknownOutcome(
                 f"sbatch ({self._commands.label}) printed no job id: "
                 f"{escape_invisible(output.stdout)[:80]!r}",
-                hint=f"look for it: `squeue --name={job.name} --states=all`",
+                hint=f"look for the job: `squeue --name={job.name} --states=all`",
             )
         return job_id
 
@@ -312,7 +314,7 @@ class BatchQueue:
             return parse(output.stdout)
         except ValueError as error:
             raise GpuformError(
-                f"what `{' '.join(command[:3])}` printed ({self._commands.label}) cannot be read: "
+                f"`{' '.join(command[:3])}` printed unexpected output ({self._commands.label}): "
                 f"{escape_invisible(str(error))}",
                 hint="gpuform does not guess about jobs: run the command there and look at "
                 "the line",
@@ -365,24 +367,27 @@ def _find_script_problem(script: str) -> tuple[str, str] | None:
     Checked are characters, size, the first line, and #SBATCH options that change the kind of job.
     """
     if not script.isprintable() and re.search(r"[\0\r\ud800-\udfff]", script):
-        return "has a NUL, a DOS line break or half a character", "save it as UTF-8 text of Unix"
+        return (
+            "contains a NUL, a DOS line break or an incomplete character",
+            "save the script as UTF-8 text with Unix line ends",
+        )
     if (size := len(script.encode())) > MAX_SCRIPT_BYTES:
         return (
-            f"has {size} bytes, and {MAX_SCRIPT_BYTES} at most can be sent",
-            "put the long part into a file on the cluster, and call it from the script",
+            f"has {size} bytes, more than the limit of {MAX_SCRIPT_BYTES}",
+            "put the long part into a file on the cluster, and call the file from the script",
         )
     if len(shlex.quote(script).encode()) > _MAX_QUOTED_BYTES:
         return "has too many single quotes for one argument", "call a file on the cluster instead"
     if not _SHEBANG.fullmatch(script.split("\n", 1)[0]):
-        return "does not begin with #! and a path", "begin it with `#!/bin/bash`"
+        return "does not begin with #! and a path", "begin the script with `#!/bin/bash`"
     try:
         words = _parse_sbatch_options(script)
     except ValueError as error:
-        return f"has an #SBATCH line that cannot be read: {error}", "close its quotes"
+        return f"has an invalid #SBATCH line: {error}", "close the quotes of the line"
     if refused_word := next((word for word in words if _is_refused_option(word)), None):
         return (
-            f"says #SBATCH {escape_invisible(refused_word)[:80]}",
-            "take it out: it is one job, of one cluster",
+            f"contains #SBATCH {escape_invisible(refused_word)[:80]}",
+            "remove the option: gpuform submits one job to one cluster",
         )
     return None
 

@@ -83,10 +83,10 @@ def parse_nodes(output: str) -> list[SlurmNode]:
         return []
     blocks = [block for block in re.split(r"\n\s*\n", output.strip()) if block]
     if not blocks:
-        raise ValueError("it shows no nodes")
+        raise ValueError("the output shows no nodes")
     nodes = [_parse_node(block) for block in blocks]
     if len({node.name for node in nodes}) < len(nodes):
-        raise ValueError("it shows a node twice")
+        raise ValueError("the output shows a node twice")
     return [node for node in nodes if "FUTURE" not in node.states]
 
 
@@ -98,7 +98,7 @@ def _parse_node(block: str) -> SlurmNode:
     reasons = [line for line in lines if line.startswith("   Reason=")]
     # Comments may contain such lines: an ambiguous block is refused.
     if name is None or len(states) != 1 or len(reasons) > 1:
-        raise ValueError(f"{first[:80]!r} begins no node")
+        raise ValueError(f"{first[:80]!r} is not the beginning of a node")
     reason = reasons[0].removeprefix("   Reason=") if reasons else ""
     addressed = [line for line in lines if line.startswith("   NodeAddr=")]
     addresses = _ADDRESSES.findall(addressed[0]) if len(addressed) == 1 else ()
@@ -122,7 +122,7 @@ def _parse_states(line: str) -> frozenset[str]:
     if "*" in printed:
         states.add("NOT_RESPONDING")
     if base_state.rstrip(_SHORT_FLAGS) not in _BASE_STATES:
-        raise ValueError(f"{printed!r} is no state of a node")
+        raise ValueError(f"{printed!r} is not a node state")
     return frozenset(states)
 
 
@@ -136,12 +136,12 @@ def parse_jobs(output: str) -> dict[str, list[RunningJob]]:
         return {}
     unexpected, *records = output.split(_RECORD_START)
     if unexpected:
-        raise ValueError(f"{unexpected[:80]!r} is no job")
+        raise ValueError(f"{unexpected[:80]!r} is not a job")
     jobs: dict[str, list[RunningJob]] = {}
     for record in records:
         fields = record.split("|", 3)
         if len(fields) != 4 or not _JOB_ID.fullmatch(fields[0]):
-            raise ValueError(f"{record[:80]!r} is no job")
+            raise ValueError(f"{record[:80]!r} is not a job")
         job_id, hostlist, user, name = fields
         job = RunningJob(id=job_id, name=" ".join(name.split()), user=user)
         for node in expand_hostlist(hostlist):
@@ -179,7 +179,7 @@ def parse_running_jobs(output: str) -> dict[str, bool]:
     for line in output.splitlines():
         fields = line.split()
         if len(fields) != 3 or not _JOB_ID.fullmatch(fields[0]) or set(fields[1:]) - {"0", "1"}:
-            raise ValueError(f"{line[:80]!r} is no job")
+            raise ValueError(f"{line[:80]!r} is not a job")
         job_id = fields[0].split("+")[0]
         # A heterogeneous job can be requeued only if each of its parts can.
         can_requeue_by_job[job_id] = fields[1:] == ["1", "1"] and can_requeue_by_job.get(
@@ -205,7 +205,7 @@ def expand_hostlist(hostlist: str) -> list[str]:
     if not hostlist:
         return []
     if not _HOSTLIST.fullmatch(hostlist):
-        raise ValueError(f"{hostlist!r} is no hostlist expression")
+        raise ValueError(f"{hostlist!r} is not a hostlist expression")
     return [name for item in _HOSTLIST_ITEM.findall(hostlist) for name in _expand_item(item)]
 
 
@@ -229,7 +229,7 @@ def _expand_ranges(ranges: str) -> list[str]:
         first, _, last = number_range.partition("-")
         numbers_in_range = range(int(first), int(last or first) + 1)
         if not 0 < len(numbers_in_range) <= _MAX_NODES:
-            raise ValueError(f"[{ranges}] is no range of names")
+            raise ValueError(f"[{ranges}] is not a range of names")
         numbers += [f"{number:0{len(first)}}" for number in numbers_in_range]
     return numbers
 
@@ -304,19 +304,19 @@ def parse_batch_jobs(output: str, *, uid: int, job_names: Collection[str]) -> di
         return {}
     unexpected, *records = output.split(_RECORD_START)
     if unexpected:
-        raise ValueError(f"{unexpected[:80]!r} is no job")
+        raise ValueError(f"{unexpected[:80]!r} is not a job")
     jobs: dict[str, SlurmJob] = {}
     for record in records:
         fields = record.split("|", 6)
         if len(fields) != 7 or not _ANY_ID.fullmatch(fields[0]) or not fields[1].isdecimal():
-            raise ValueError(f"{record[:80]!r} is no job")
+            raise ValueError(f"{record[:80]!r} is not a job")
         job_id, owner, state, allocated, requested, reason, name = fields
         name = name.removesuffix("\n")
         # Other users may have jobs of the same name.
         if int(owner) != uid or name not in job_names or not job_id.isdecimal():
             continue
         if not re.fullmatch(r"[A-Z_]+", state):
-            raise ValueError(f"{state[:80]!r} is no state of a job")
+            raise ValueError(f"{state[:80]!r} is not a job state")
         nodes = tuple(
             # A PENDING job has no nodes yet: %n has those that it requests.
             expand_hostlist(allocated.strip() or (requested.strip() if state == "PENDING" else ""))
@@ -338,11 +338,11 @@ def parse_exit_codes(output: str) -> dict[str, str]:
     for line in output.splitlines():
         fields = line.split()
         if len(fields) != 2 or not fields[0].isdecimal():
-            raise ValueError(f"{line[:80]!r} is no job")
+            raise ValueError(f"{line[:80]!r} is not a job")
         job_id, exit_code = fields
         if exit_code.isdecimal():  # as of wait(2)
             exit_code = f"{int(exit_code) >> 8 & 255}:{int(exit_code) & 127}"
         elif not re.fullmatch(r"\d+:\d+", exit_code, re.ASCII):
-            raise ValueError(f"{exit_code[:80]!r} is no exit code")
+            raise ValueError(f"{exit_code[:80]!r} is not an exit code")
         codes[job_id] = exit_code
     return codes

@@ -66,7 +66,7 @@ class PodCommandRunner:
             except (websocket.WebSocketException, OSError, ValueError) as error:
                 error_type = UnknownOutcome if is_change else Unreachable
                 raise error_type(
-                    f"`{' '.join(command[:3])}` in pod {pod} did not come to its end: {error}",
+                    f"`{' '.join(command[:3])}` in pod {pod} did not end: {error}",
                     hint="look into the pod: `kubectl -n "
                     f"{self.inputs.namespace} exec {shlex.quote(pod)} -- scontrol ping`",
                 ) from error
@@ -91,7 +91,8 @@ class PodCommandRunner:
         if not running:
             raise GpuformError(
                 f"no pod of Slurm runs in cluster {self.cluster} ({self.label})",
-                hint="say where: `slurm: {namespace: ..., pod_selector: ..., container: ...}`",
+                hint="declare where Slurm runs: "
+                "`slurm: {namespace: ..., pod_selector: ..., container: ...}`",
             )
         return running[0]
 
@@ -176,4 +177,4 @@ def _parse_exit_code(status: str) -> int:
         causes = details["details"]["causes"]
         return next(int(cause["message"]) for cause in causes if cause["reason"] == "ExitCode")
     except (ValueError, KeyError, TypeError, StopIteration):
-        raise ValueError(f"no exit code in {status[:200]!r}") from None
+        raise ValueError(f"the answer has no exit code: {status[:200]!r}") from None

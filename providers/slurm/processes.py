@@ -62,7 +62,7 @@ _JOB_VARIABLES = {
     *("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT"),
 }
 _SSH_REMEDIES = (
-    ("host key verification failed", "log in once by hand, and compare its key"),
+    ("host key verification failed", "log in once by hand, and compare the host's key"),
     ("permission denied", "ssh must get in without a password: load your key with `ssh-add`"),
     ("could not resolve", "give `host` a name that your SSH configuration or DNS knows"),
 )
@@ -142,7 +142,7 @@ class SshCommandRunner:
         hint = next((remedy for part, remedy in _SSH_REMEDIES if part in message.lower()), None)
         error_type = UnknownOutcome if is_change else Unreachable
         raise error_type(
-            f"{self.label} failed: {message}", hint=hint or f"try `{self.label}` by hand"
+            f"{self.label} failed: {message}", hint=hint or f"run `{self.label}` by hand"
         )
 
     def _build_ssh_command(self) -> list[str]:
@@ -206,7 +206,7 @@ def _run_process(
         ) from error
     except OSError as error:
         raise GpuformError(
-            f"{command[0]} cannot be run on this machine: {error.strerror}",
-            hint="install it, or declare another way with `slurm: {via: ...}`",
+            f"{command[0]} cannot run on this machine: {error.strerror}",
+            hint="install the command, or declare another way with `slurm: {via: ...}`",
         ) from error
     return CommandOutput(process.stdout, process.stderr, process.returncode)

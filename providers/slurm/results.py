@@ -339,7 +339,7 @@ class SlurmTester:
         another one the planned ones. No node is blamed: a script can fail for many reasons.
         """
         category, measured, nodes = planned.category, None, planned.nodes
-        reason = f"its job {planned.job.name} has ended {state.ending}"
+        reason = f"job {planned.job.name} has ended {state.ending}"
         passed = state.has_succeeded
         if passed and category.job is not None:
             output = self.queue.read_output(planned.job.name)
@@ -352,7 +352,7 @@ class SlurmTester:
                 nodes = [names.get(node, node) for node in ran_on]
                 measured = search_result(extract_script_output(output), category.job.result)
         if passed and measured is None:
-            passed, reason = False, "its job has printed no line with the result"
+            passed, reason = False, "the job printed no line with the result"
         return JobResult(
             category,
             nodes,
@@ -384,10 +384,10 @@ def _observe_script_success(state: "_JobState", output: str, ran_on: Sequence[st
             f"the job has ended {state.ending}, and its script with exit code {exit_code}"
         )
     if not ran_on:
-        missing.append("it names no node that the job ran on")
+        missing.append("it reports no node that the job ran on")
     elif printed_nodes and {*printed_nodes} != {*ran_on}:
-        node_lists = f"{', '.join(ran_on)}, and named to the job {', '.join(printed_nodes)}"
-        missing.append(f"it names other nodes than it named to the job: {node_lists}")
+        node_lists = f"{', '.join(ran_on)}, and reported to the job {', '.join(printed_nodes)}"
+        missing.append(f"it reports other nodes than it reported to the job: {node_lists}")
     return Observation("Slurm", missing)
 
 

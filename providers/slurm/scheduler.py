@@ -181,7 +181,7 @@ class SlurmScheduler:
             return parse(output.stdout)
         except ValueError as error:
             raise GpuformError(
-                f"what `{' '.join(command[:3])}` printed ({self._commands.label}) cannot be read: "
+                f"`{' '.join(command[:3])}` printed unexpected output ({self._commands.label}): "
                 f"{error}",
                 hint="gpuform does not guess about nodes with jobs: run the command there "
                 "and look at the line",
@@ -267,14 +267,23 @@ def _get_previous_reason(node: SlurmNode) -> str | None:
 
 _REMEDIES = (
     (
+        "a password is required",
         "let sudo run scontrol without a password, or declare `sudo: false`",
-        "let sudo run scontrol without a password, or say `sudo: false`",
     ),
-    ("invalid user id", "it needs an operator or administrator of Slurm: another user, or sudo"),
-    ("permission denied", "it needs an operator or administrator of Slurm: another user, or sudo"),
-    ("invalid node name", "the node has just left: try again, and compare with `sinfo -N`"),
-    ("configuration source", "Slurm is not configured there: run it where `sinfo` answers"),
-    ("not found", "Slurm's commands are not installed there: run it where `sinfo` answers"),
+    ("invalid user id", "use an operator or administrator of Slurm: another user, or sudo"),
+    ("permission denied", "use an operator or administrator of Slurm: another user, or sudo"),
+    (
+        "invalid node name",
+        "the node was removed just now: run the command again, and compare with `sinfo -N`",
+    ),
+    (
+        "configuration source",
+        "Slurm is not configured there: run the command where `sinfo` answers",
+    ),
+    (
+        "not found",
+        "Slurm's commands are not installed there: run the command where `sinfo` answers",
+    ),
 )
 _NO_ANSWER_MESSAGES = ("unable to contact", "connect failure", "timed out", "communication")
 
@@ -293,7 +302,7 @@ def build_command_error(command: Sequence[str], output: CommandOutput, label: st
     if any(sign in lower_case for sign in _NO_ANSWER_MESSAGES):
         return Unreachable(message, hint="slurmctld does not answer: see `scontrol ping` there")
     hint = next((remedy for part, remedy in _REMEDIES if part in lower_case), None)
-    return GpuformError(message, hint=hint or "run it there by hand to see more")
+    return GpuformError(message, hint=hint or "run the command there by hand to see more")
 
 
 def create_declared_scheduler(inputs: ScheduledDrainInputs, label: str) -> Scheduler:

@@ -73,22 +73,22 @@ class PortMappingArguments(TypedDict):
     internal_port: pulumi.Input[int]
     # Port outside; the platform's choice when not declared.
     external_port: NotRequired[pulumi.Input[int] | None]
-    # tcp or udp.
+    # Protocol: tcp or udp.
     protocol: NotRequired[pulumi.Input[Protocol] | None]
-    # Its purpose.
+    # Purpose of the port.
     description: NotRequired[pulumi.Input[str] | None]
 
 
 class AutoTerminateArguments(TypedDict):
     """When the platform stops the cluster by itself."""
 
-    # Whether it does.
+    # Whether the platform stops the cluster by itself.
     enabled: NotRequired[pulumi.Input[bool] | None]
-    # Minutes without work after which it stops.
+    # Minutes without work after which the platform stops the cluster.
     idle_minutes: NotRequired[pulumi.Input[int] | None]
-    # Hours of running after which it stops.
+    # Hours of running after which the platform stops the cluster.
     max_runtime_hours: NotRequired[pulumi.Input[int] | None]
-    # Cost at which it stops, in USD.
+    # Cost at which the platform stops the cluster, in USD.
     cost_limit_usd: NotRequired[pulumi.Input[float] | None]
 
 
@@ -98,7 +98,7 @@ class ClusterRepairArguments(TypedDict):
     # reviewed: a person must see the plan first (by the prompt of `up`, a saved plan, or --allow
     # repair). automatic: `up --yes` and `repair --yes` repair. reviewed if not declared.
     approve: NotRequired[pulumi.Input[Approve] | None]
-    # Which reports count: platform, the status of the cluster or the health of its GPUs.
+    # Which reports count: platform, the status of the cluster or the health of the cluster's GPUs.
     on: NotRequired[pulumi.Input[Sequence[pulumi.Input[On]]] | None]
 
 
@@ -123,21 +123,21 @@ class OnNoCapacityArguments(TypedDict):
 class ScheduleArguments(TypedDict):
     """The hours in which a resource runs. Outside of them `gpuform expire` stops it."""
 
-    # The days on which it starts; all when not declared.
+    # The days on which the resource starts; all when not declared.
     days: NotRequired[pulumi.Input[Sequence[pulumi.Input[Days]]] | None]
-    # When it starts, by the clock of time_zone.
+    # When the resource starts, by the clock of time_zone.
     start: pulumi.Input[str]
-    # When it stops: on the next day where that is not after start; 24:00 is midnight.
+    # When the resource stops: on the next day if the time is not after start; 24:00 is midnight.
     stop: pulumi.Input[str]
-    # IANA name of the time zone. A time that its clocks skip is the moment when they jump; of one
-    # that they show twice, start is the first and stop the second.
+    # IANA name of the time zone. A time that the clocks skip is the moment when they jump; of a
+    # time that they show twice, start is the first and stop the second.
     time_zone: pulumi.Input[str]
 
 
 IdleArguments = TypedDict(
     "IdleArguments",
     {
-        # Utilization of each GPU below which it is idle, in percent.
+        # Utilization in percent below which a GPU is idle.
         "below": pulumi.Input[str],
         # How long the GPUs must be idle without a break, 30m to 7d.
         "for": pulumi.Input[str],
@@ -145,7 +145,7 @@ IdleArguments = TypedDict(
         "then": NotRequired[pulumi.Input[Then] | None],
     },
 )
-"""When its GPUs count as idle; then `gpuform expire` stops it."""
+"""When the GPUs of the resource count as idle; then `gpuform expire` stops the resource."""
 
 
 class ClusterArguments(TypedDict):
@@ -159,7 +159,7 @@ class ClusterArguments(TypedDict):
     gpu_type: pulumi.Input[GpuType]
     # Number of GPUs, 1 to 8; a change stops and starts the cluster.
     gpu_count: pulumi.Input[int]
-    # Storage in GB, at least 50; only grows, and that stops and starts the cluster. (in place,
+    # Storage in GB, at least 50; only grows, and growing stops and starts the cluster. (in place,
     # grow-only)
     storage_gb: pulumi.Input[int]
     # Region, such as us-west-2. (replaces)
@@ -193,36 +193,37 @@ class ClusterArguments(TypedDict):
     tags: NotRequired[pulumi.Input[Mapping[str, pulumi.Input[str]]] | None]
     # running or stopped.
     state: NotRequired[pulumi.Input[State] | None]
-    # Health checks that must pass while the cluster runs. Until then it is not ready, and a create
-    # or an update waits. (recorded, nothing is sent)
+    # Health checks that must pass while the cluster runs. Until then the cluster is not ready, and
+    # a create or an update waits. (recorded, nothing is sent)
     require_healthy: NotRequired[pulumi.Input[Sequence[pulumi.Input[RequireHealthy]]] | None]
-    # A setting of gpuform, never sent: whether to restart it (stop and start) when its status is
-    # error or the health of its GPUs is bad. Never while its GPUs are in use or their use is
-    # unknown, unless with --allow evict-jobs. (recorded, nothing is sent)
+    # A setting of gpuform, never sent: whether to restart the cluster (stop and start) when its
+    # status is error or the health of its GPUs is bad. Never while its GPUs are in use or their use
+    # is unknown, unless with --allow evict-jobs. (recorded, nothing is sent)
     repair: NotRequired[pulumi.Input[ClusterRepairArguments] | None]
-    # Id of a snapshot to start from, once; declaring another one stops and starts the cluster. (in
-    # place, write-only)
+    # Id of a snapshot to start from, once; declaring another snapshot stops and starts the cluster.
+    # (in place, write-only)
     restore_snapshot: NotRequired[pulumi.Input[str] | None]
     # Whether a last snapshot is created before the cluster is deleted. (in place, write-only)
     final_snapshot: NotRequired[pulumi.Input[bool] | None]
-    # Name of that snapshot. (in place, write-only)
+    # Name of the last snapshot. (in place, write-only)
     final_snapshot_name: NotRequired[pulumi.Input[str] | None]
     # A setting of gpuform, never sent: what to do while TensorOne has no free GPUs. The
     # alternatives are tried in order, then all again every minute for wait_minutes; the start of a
     # cluster waits, too. (nothing)
     on_no_capacity: NotRequired[pulumi.Input[OnNoCapacityArguments] | None]
-    # When `gpuform expire` destroys it: at the end of a date in UTC, or at a moment with an offset.
-    # Every plan of the week before shows a notice. (recorded, nothing is sent)
+    # When `gpuform expire` destroys the resource: at the end of a date in UTC, or at a moment with
+    # an offset. Every plan of the week before shows a notice. (recorded, nothing is sent)
     expires: NotRequired[pulumi.Input[str] | None]
-    # How long after its creation `gpuform expire` destroys it, instead of expires; a day has 24
-    # hours. A replacement starts again. (recorded, nothing is sent)
+    # How long after the creation `gpuform expire` destroys the resource, instead of expires; a day
+    # has 24 hours. A replacement starts again. (recorded, nothing is sent)
     ttl: NotRequired[pulumi.Input[str] | None]
-    # The hours in which it runs: `gpuform expire` stops it when they end, and starts it when they
-    # begin. A stop outside of these hours is no drift, and `up` does not start it. (recorded,
-    # nothing is sent)
+    # The hours in which the resource runs: `gpuform expire` stops it when they end, and starts it
+    # when they begin. A stop outside of these hours is no drift, and `up` does not start the
+    # resource. (recorded, nothing is sent)
     schedule: NotRequired[pulumi.Input[ScheduleArguments] | None]
-    # When its GPUs are idle, so that `gpuform expire` stops it. It stays stopped until idle is
-    # removed, or --allow start-terminated starts it. (recorded, nothing is sent)
+    # When the GPUs of the resource are idle, so that `gpuform expire` stops it. The resource stays
+    # stopped until idle is removed, or --allow start-terminated starts it. (recorded, nothing is
+    # sent)
     idle: NotRequired[pulumi.Input[IdleArguments] | None]
 
 

@@ -150,7 +150,7 @@ class CertificationLifecycle(Lifecycle[CertificationInputs, CertificationOutputs
         if certify_again is not None:
             yield certify_again
         if contains_unknown(after):
-            reason = "certify again if there are new nodes"
+            reason = "certify again after new nodes are added"
             yield FieldChange("num_gpus", Action.UPDATE, before, after, because=reason)
         elif num_gpus != before:
             # fewer nodes need no test: only the recorded number changes

@@ -101,13 +101,15 @@ class SharedVolumeArguments(TypedDict):
     volume_name: pulumi.Input[str]
     # Size in whole TiB; only grows. (in place, grow-only)
     size_tib: pulumi.Input[int]
-    # Region, such as us-central-8; its clusters are in the same one. (replaces, write-only)
+    # Region of the volume and of the clusters that mount it, such as us-central-8. (replaces,
+    # write-only)
     region: pulumi.Input[str]
     # Whether an inline volume outlives its cluster. (replaces, write-only)
     is_lifecycle_independent: NotRequired[pulumi.Input[bool] | None]
-    # Project that owns the volume; the key's own when not declared. (replaces, write-only)
+    # Project that owns the volume; the API key's own project when not declared. (replaces,
+    # write-only)
     project_id: NotRequired[pulumi.Input[str] | None]
-    # Cluster next to whose machines the volume is placed. (replaces, write-only)
+    # Cluster beside whose machines the volume is placed. (replaces, write-only)
     instance_cluster_id: NotRequired[pulumi.Input[str] | PlatformResource | None]
 
 
@@ -118,35 +120,35 @@ class OidcConfigArguments(TypedDict):
     client_id: pulumi.Input[str]
     # Claim that holds a user's groups, such as groups.
     group_claim: pulumi.Input[str]
-    # Put before each group's name, such as oidc:.
+    # Prefix of each group's name, such as oidc:.
     group_prefix: pulumi.Input[str]
     # URL of the issuer.
     issuer_url: pulumi.Input[str]
     # Claim that names the user, such as sub or email.
     username_claim: pulumi.Input[str]
-    # Put before each user's name, such as oidc:.
+    # Prefix of each user's name, such as oidc:.
     username_prefix: pulumi.Input[str]
-    # PEM certificate of the issuer's authority, when it is private.
+    # PEM certificate of the issuer's authority, for a private authority.
     ca_cert: NotRequired[pulumi.Input[str] | None]
 
 
 class SwitchArguments(TypedDict):
     """A component that is on or off."""
 
-    # Whether it is on.
+    # Whether the setting is on.
     enabled: NotRequired[pulumi.Input[bool] | None]
 
 
 class SlurmStartupScriptsArguments(TypedDict):
     """Scripts that Slurm runs at the stages of nodes and jobs; each begins with a shebang."""
 
-    # Before a job, controller; it calls no command of Slurm.
+    # Before a job, on the controller; the script calls no command of Slurm.
     controller_prolog: NotRequired[pulumi.Input[str] | None]
-    # After a job, controller.
+    # After a job, on the controller.
     controller_epilog: NotRequired[pulumi.Input[str] | None]
-    # Before a job, each worker; it calls no command of Slurm.
+    # Before a job, on each worker; the script calls no command of Slurm.
     worker_prolog: NotRequired[pulumi.Input[str] | None]
-    # After a job, each worker.
+    # After a job, on each worker.
     worker_epilog: NotRequired[pulumi.Input[str] | None]
     # At the start of login nodes.
     login_init_script: NotRequired[pulumi.Input[str] | None]
@@ -167,7 +169,7 @@ class ClusterConfigArguments(TypedDict):
     network_operator_version: NotRequired[pulumi.Input[str] | None]
     # The ingress controller.
     ingress: NotRequired[pulumi.Input[SwitchArguments] | None]
-    # Whether there is a jump host.
+    # Whether the cluster has a jump host.
     jumphost_enabled: NotRequired[pulumi.Input[bool] | None]
     # Whether the Kubernetes dashboard is installed.
     kubernetes_dashboard_enabled: NotRequired[pulumi.Input[bool] | None]
@@ -258,7 +260,7 @@ class SlurmArguments(TypedDict):
     container: NotRequired[pulumi.Input[str] | None]
     # ssh: the login node, or a Host of your SSH configuration.
     host: NotRequired[pulumi.Input[str] | None]
-    # ssh: name to log in with; that of your SSH configuration when not declared.
+    # ssh: name to log in with; the name in your SSH configuration when not declared.
     user: NotRequired[pulumi.Input[str] | None]
     # ssh: port of the login node.
     port: NotRequired[pulumi.Input[int] | None]
@@ -362,7 +364,7 @@ class ClusterArguments(TypedDict):
     reservation_start_time: NotRequired[pulumi.Input[str] | None]
     # End of SCHEDULED_CAPACITY, or of a RESERVED cluster.
     reservation_end_time: NotRequired[pulumi.Input[str] | None]
-    # Project of the cluster; the key's own when not declared. (replaces)
+    # Project of the cluster; the API key's own project when not declared. (replaces)
     project_id: NotRequired[pulumi.Input[str] | None]
     # Whether a KUBERNETES cluster gets the Traefik ingress. (replaces)
     install_traefik: NotRequired[pulumi.Input[bool] | None]
@@ -370,23 +372,23 @@ class ClusterArguments(TypedDict):
     oidc_config: NotRequired[pulumi.Input[OidcConfigArguments] | None]
     # What the platform installs in the cluster.
     cluster_config: NotRequired[pulumi.Input[ClusterConfigArguments] | None]
-    # Add-ons, known by their names.
+    # Add-ons by name.
     add_ons: NotRequired[pulumi.Input[Sequence[pulumi.Input[AddOnArguments]]] | None]
     # The tests that the new cluster has to pass. (replaces, write-only)
     acceptance_tests_params: NotRequired[pulumi.Input[AcceptanceTestsArguments] | None]
     # Image of a SLURM cluster. (replaces, write-only)
     slurm_image: NotRequired[pulumi.Input[str] | None]
-    # Shared memory of a SLURM cluster in GiB; required there. (replaces)
+    # Shared memory of a SLURM cluster in GiB; required for a SLURM cluster. (replaces)
     slurm_shm_size_gib: NotRequired[pulumi.Input[int] | None]
     # A setting of gpuform, never sent: what to do while Together is out of stock. The alternatives
     # are tried in order, then all again every minute for wait_minutes; growing a cluster waits,
     # too. (nothing)
     on_no_capacity: NotRequired[pulumi.Input[OnNoCapacityArguments] | None]
-    # When `gpuform expire` destroys it: at the end of a date in UTC, or at a moment with an offset.
-    # Every plan of the week before shows a notice. (recorded, nothing is sent)
+    # When `gpuform expire` destroys the resource: at the end of a date in UTC, or at a moment with
+    # an offset. Every plan of the week before shows a notice. (recorded, nothing is sent)
     expires: NotRequired[pulumi.Input[str] | None]
-    # How long after its creation `gpuform expire` destroys it, instead of expires; a day has 24
-    # hours. A replacement starts again. (recorded, nothing is sent)
+    # How long after the creation `gpuform expire` destroys the resource, instead of expires; a day
+    # has 24 hours. A replacement starts again. (recorded, nothing is sent)
     ttl: NotRequired[pulumi.Input[str] | None]
     # A setting of gpuform, never sent: the jump host of the machines, as Together's page of the
     # cluster shows it (ssh -J). (recorded, nothing is sent)
@@ -409,11 +411,11 @@ class ClusterArguments(TypedDict):
 class VolumeClaimArguments(TypedDict):
     """A claim of a cluster's pods on storage: a shared volume, or NVMe of their node."""
 
-    # Cluster whose pods use it. (replaces)
+    # Cluster whose pods use the claim. (replaces)
     cluster_id: pulumi.Input[str] | PlatformResource
-    # Name of the claim, which pods mount it by. (replaces)
+    # Name by which pods mount the claim. (replaces)
     name: pulumi.Input[str]
-    # Namespace of the pods that use it. (replaces)
+    # Namespace of the pods that use the claim. (replaces)
     namespace: NotRequired[pulumi.Input[str] | None]
     # Size in Kubernetes' notation, such as 10Gi; only grows, once the claim is bound. (in place,
     # grow-only)
@@ -422,7 +424,7 @@ class VolumeClaimArguments(TypedDict):
     volume_name: NotRequired[pulumi.Input[str] | None]
     # Storage class that creates the volume: local-storage-class is local NVMe. (replaces)
     storage_class_name: NotRequired[pulumi.Input[str] | None]
-    # Who may mount it: ReadWriteMany with volume_name by default, else ReadWriteOnce. (replaces)
+    # Access modes: ReadWriteMany with volume_name by default, else ReadWriteOnce. (replaces)
     access_modes: NotRequired[pulumi.Input[Sequence[pulumi.Input[AccessModes]]] | None]
     # Labels of the claim.
     labels: NotRequired[pulumi.Input[Mapping[str, pulumi.Input[str]]] | None]
@@ -466,14 +468,14 @@ class CertificationArguments(TypedDict):
 
     # Name of the certification in Kubernetes, and of Slurm's jobs. (replaces)
     name: pulumi.Input[str]
-    # Its namespace in Kubernetes. (replaces)
+    # Namespace of the certification in Kubernetes. (replaces)
     namespace: NotRequired[pulumi.Input[str] | None]
     # The tests that each node has to pass. With `job` they are batch jobs of the nodes' Slurm;
     # without, NVIDIA's Cluster Readiness Engine runs them, which has to be installed in the nodes'
     # Kubernetes.
     categories: pulumi.Input[Sequence[pulumi.Input[CategoryArguments]]]
-    # Which nodes to test when some are not certified: only these (new), or all again. new if not
-    # declared. (nothing)
+    # Which nodes to test when some are not certified: only the uncertified ones (new), or all
+    # again. new if not declared. (nothing)
     nodes: NotRequired[pulumi.Input[Nodes] | None]
     # Where the nodes' Slurm can be asked, for categories with `job`. (nothing)
     slurm: NotRequired[pulumi.Input[SlurmArguments] | None]
@@ -486,7 +488,7 @@ class CertificationArguments(TypedDict):
     wait_minutes: NotRequired[pulumi.Input[int] | None]
     # Cluster whose nodes are tested. (replaces)
     cluster_id: pulumi.Input[str] | PlatformResource
-    # Number of GPUs of the cluster. When it grows, the new nodes are tested.
+    # Number of GPUs of the cluster. When the number grows, the new nodes are tested.
     num_gpus: pulumi.Input[int]
 
 

@@ -225,11 +225,13 @@ class _OutputPart(BaseModel):
 class UrlMapOutputs(_OutputPart):
     """The addresses of the cluster's services."""
 
-    controller_service: str | None = Field(default=None, description="Of the controller.")
-    metrics_service: str | None = Field(default=None, description="Of the metrics.")
-    blocks_query: str | None = Field(default=None, description="For queries about blocks.")
-    public_gateway: str | None = Field(default=None, description="Of the public gateway.")
-    parameter_updater: str | None = Field(default=None, description="For changes of parameters.")
+    controller_service: str | None = Field(default=None, description="URL of the controller.")
+    metrics_service: str | None = Field(default=None, description="URL of the metrics.")
+    blocks_query: str | None = Field(default=None, description="URL for queries about blocks.")
+    public_gateway: str | None = Field(default=None, description="URL of the public gateway.")
+    parameter_updater: str | None = Field(
+        default=None, description="URL for changes of parameters."
+    )
 
 
 class TotalsOutputs(_OutputPart):

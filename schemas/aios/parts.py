@@ -130,14 +130,14 @@ def find_total_problems(values: Values) -> Iterator[Problem]:
         if nodes is None:
             yield Problem(
                 path,
-                "is computed from nodes.node_data: declare the nodes there, or leave it out (the "
-                "nodes of aios.GpuNode resources add to it by themselves)",
+                "is computed from nodes.node_data: declare the nodes there, or remove it (the "
+                "nodes of aios.GpuNode resources count automatically)",
             )
         elif not contains_unknown(sums[path]) and not is_equal(declared, sums[path]):
             yield Problem(
                 path,
-                f"{declared:g} is not what the nodes add up to: write {sums[path]:g}, or leave it "
-                "out, it is computed",
+                f"{declared:g} is not the sum over the nodes: write {sums[path]:g}, or remove it: "
+                "gpuform computes the sum",
             )
 
 
@@ -156,15 +156,15 @@ def find_gpu_problems(gpus: Values) -> Iterator[Problem]:
         elif name in computed and not _is_consistent(declared, computed[name]):
             yield Problem(
                 name,
-                f"{declared:g} is not what the {len(listed)} listed GPUs add up to: write "
-                f"{computed[name]:g}, or leave it out, it is computed",
+                f"{declared:g} is not the sum over the {len(listed)} listed GPUs: write "
+                f"{computed[name]:g}, or remove it: gpuform computes the sum",
             )
     names = gpus.get("model_names")
     if "model_names" in computed and not _is_consistent(names, computed["model_names"]):
         yield Problem(
             "model_names",
             f"are not those of the listed GPUs: write {', '.join(computed['model_names'])}, or "
-            "leave it out, it is computed",
+            "remove the field: gpuform computes the names",
         )
 
 
@@ -203,7 +203,7 @@ class GpuInputs(InputModel):
     model_name: str = Field(
         min_length=1, description="Model, such as NVIDIA A100.", examples=["NVIDIA A100"]
     )
-    memory: int = Field(ge=0, description="Its memory in MB.", examples=[16384])
+    memory: int = Field(ge=0, description="Memory of the GPU in MB.", examples=[16384])
 
 
 class NodeGpusInputs(InputModel):
@@ -245,20 +245,20 @@ class NodeGpusInputs(InputModel):
 class VcpusInputs(InputModel):
     """The virtual CPUs of a node."""
 
-    count: int = Field(ge=0, description="How many.", examples=[32])
+    count: int = Field(ge=0, description="Number of virtual CPUs.", examples=[32])
 
 
 class StorageInputs(InputModel):
     """The storage of a node."""
 
-    disks: int = Field(ge=0, description="How many disks.", examples=[2])
-    size: int = Field(ge=0, description="Size of all in MB.", examples=[1048576])
+    disks: int = Field(ge=0, description="Number of disks.", examples=[2])
+    size: int = Field(ge=0, description="Size of all disks in MB.", examples=[1048576])
 
 
 class NetworkInputs(InputModel):
     """The network of a node."""
 
-    interfaces: int = Field(ge=0, description="How many interfaces.", examples=[2])
+    interfaces: int = Field(ge=0, description="Number of network interfaces.", examples=[2])
     tx_bandwidth: float = Field(ge=0, description="Bandwidth of sending in MB/s.", examples=[10000])
     rx_bandwidth: float = Field(
         ge=0, description="Bandwidth of receiving in MB/s.", examples=[10000]
@@ -269,18 +269,18 @@ class HardwareInputs(InputModel):
     """The hardware of a node."""
 
     gpus: NodeGpusInputs = Field(
-        description="Its GPUs.",
+        description="GPUs of the node.",
         examples=[{"gpus": [{"model_name": "NVIDIA A100", "memory": 16384}]}],
     )
-    vcpus: VcpusInputs = Field(description="Its virtual CPUs.", examples=[{"count": 32}])
-    memory: int = Field(ge=0, description="Its memory in MB.", examples=[131072])
-    swap: int = Field(ge=0, description="Its swap space in MB.", examples=[8192])
+    vcpus: VcpusInputs = Field(description="Virtual CPUs of the node.", examples=[{"count": 32}])
+    memory: int = Field(ge=0, description="Memory of the node in MB.", examples=[131072])
+    swap: int = Field(ge=0, description="Swap space of the node in MB.", examples=[8192])
     storage: StorageInputs = Field(
-        description="Its storage.", examples=[{"disks": 2, "size": 1048576}]
+        description="Storage of the node.", examples=[{"disks": 2, "size": 1048576}]
     )
     # The reference says MBps for nodes; other pages say Mbps.
     network: NetworkInputs = Field(
-        description="Its network.",
+        description="Network of the node.",
         examples=[{"interfaces": 2, "tx_bandwidth": 10000, "rx_bandwidth": 10000}],
     )
 
@@ -300,10 +300,12 @@ class NodeInputs(HardwareInputs, _NamedInputs):
 class NodesInputs(InputModel):
     """The nodes of a cluster."""
 
-    count: int | None = Field(default=None, ge=0, description="How many; computed.", examples=[1])
+    count: int | None = Field(
+        default=None, ge=0, description="Number of nodes; computed.", examples=[1]
+    )
     node_data: Annotated[list[NodeInputs] | None, KeyedBy("id", closed=True)] = Field(
         default=None,
-        description="Each of them. Not together with aios.GpuNode resources.",
+        description="The nodes one by one. Not together with aios.GpuNode resources.",
         examples=[
             [
                 {
@@ -323,26 +325,30 @@ class NodesInputs(InputModel):
 class TotalGpusInputs(InputModel):
     """All GPUs of a cluster."""
 
-    count: int | None = Field(default=None, ge=0, description="How many; computed.", examples=[3])
+    count: int | None = Field(
+        default=None, ge=0, description="Number of GPUs; computed.", examples=[3]
+    )
     memory: int | None = Field(
-        default=None, ge=0, description="Memory of all in MB; computed.", examples=[49152]
+        default=None, ge=0, description="Memory of all GPUs in MB; computed.", examples=[49152]
     )
 
 
 class TotalVcpusInputs(InputModel):
     """All virtual CPUs of a cluster."""
 
-    count: int | None = Field(default=None, ge=0, description="How many; computed.", examples=[48])
+    count: int | None = Field(
+        default=None, ge=0, description="Number of virtual CPUs; computed.", examples=[48]
+    )
 
 
 class TotalStorageInputs(InputModel):
     """All storage of a cluster."""
 
     disks: int | None = Field(
-        default=None, ge=0, description="How many disks; computed.", examples=[3]
+        default=None, ge=0, description="Number of disks; computed.", examples=[3]
     )
     size: int | None = Field(
-        default=None, ge=0, description="Size of all in MB; computed.", examples=[1572864]
+        default=None, ge=0, description="Size of all disks in MB; computed.", examples=[1572864]
     )
 
 
@@ -350,7 +356,7 @@ class TotalNetworkInputs(InputModel):
     """The network of all nodes of a cluster."""
 
     interfaces: int | None = Field(
-        default=None, ge=0, description="How many; computed.", examples=[3]
+        default=None, ge=0, description="Number of network interfaces; computed.", examples=[3]
     )
     tx_bandwidth: float | None = Field(
         default=None, ge=0, description="Bandwidth of sending in MB/s; computed.", examples=[15000]
@@ -368,7 +374,7 @@ class ConfigInputs(InputModel):
 
     # the registry's schema marks url_map as required, but the system fills it in
     system_names: ClassVar[Mapping[str, str]] = {
-        "url_map": "is filled in by the system: leave it out, it is an output of the cluster"
+        "url_map": "is set by the system: remove it, and read the output of the cluster"
     }
 
     policy_executor_id: Annotated[str | None, Default("")] = Field(
@@ -390,7 +396,9 @@ class ConfigInputs(InputModel):
         examples=["cluster-west-vision-001.company.net"],
     )
     use_gateway: Annotated[bool | None, Default(True)] = Field(
-        default=None, description="Whether it is reached through a gateway.", examples=[False]
+        default=None,
+        description="Whether clients reach the cluster through a gateway.",
+        examples=[False],
     )
     actions_policy_map: Any = Field(
         default=None,
@@ -403,13 +411,17 @@ class ClusterMetadataInputs(InputModel):
     """Facts about the cluster for people."""
 
     name: str = Field(description="A name for people.", examples=["West"])
-    description: str = Field(description="Its purpose.", examples=["Serves vision models."])
+    description: str = Field(
+        description="Purpose of the cluster.", examples=["Serves vision models."]
+    )
     owner: str = Field(description="Who owns or manages it.", examples=["AI Infrastructure"])
     email: str | None = Field(
-        default=None, description="Address for mail.", examples=["infra@example.com"]
+        default=None, description="Email address for contact.", examples=["infra@example.com"]
     )
     countries: Annotated[list[str] | None, Unordered] = Field(
-        default=None, description="Countries that it belongs to.", examples=[["USA", "Canada"]]
+        default=None,
+        description="Countries that the cluster belongs to.",
+        examples=[["USA", "Canada"]],
     )
     misc_contact_info: Any = Field(
         default=None,

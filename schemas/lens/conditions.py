@@ -187,16 +187,18 @@ class Capacity(WireModel):
 
     nodes: int | None = Field(default=None, description="GPU nodes.")
     free_nodes: int | None = Field(default=None, description="Nodes without any GPU in use.")
-    partly_free_nodes: int | None = Field(default=None, description="Nodes with some in use.")
-    busy_nodes: int | None = Field(default=None, description="Nodes with all in use.")
+    partly_free_nodes: int | None = Field(default=None, description="Nodes with some GPUs in use.")
+    busy_nodes: int | None = Field(default=None, description="Nodes with all GPUs in use.")
     faulty_nodes: int | None = Field(default=None, description="Nodes with faults.")
     workloads: int = Field(default=0, description="Workloads that request GPUs.")
     requested_gpus: int | None = Field(default=None, description="GPUs that workloads request.")
     idle_gpus: int | None = Field(
-        default=None, description="Of these, GPUs of workloads that use 5% of them or less."
+        default=None, description="Requested GPUs of workloads that use at most 5% of their GPUs."
     )
     allocation_rate: float | None = Field(default=None, description="GPUs allotted, from 0 to 1.")
-    utilization: float | None = Field(default=None, description="Use of them, from 0 to 1.")
+    utilization: float | None = Field(
+        default=None, description="Utilization of the allotted GPUs, from 0 to 1."
+    )
     storage_total_tb: float | None = Field(default=None, description="Storage, in TB.")
     storage_available_tb: float | None = Field(default=None, description="Free storage, in TB.")
 

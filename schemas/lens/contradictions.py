@@ -168,7 +168,7 @@ def _find_metric_contradictions(name: str, heatmap: Heatmap) -> Iterator[str]:
     """
     for point in heatmap.data:
         if point.value is not None and point.value <= 0:
-            yield f"{name}: GPU {point.gpu} has {point.value:g}, which cannot be"
+            yield f"{name}: GPU {point.gpu} has {point.value:g}, an impossible value"
     yield from _find_repeated_gpus(name, heatmap)
 
 

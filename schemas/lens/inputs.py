@@ -37,7 +37,8 @@ class BoundsInputs(InputModel):
             and minimum > maximum
         ):
             yield Problem(
-                "at_least", f"{minimum:g} is more than at_most, {maximum:g}: no number will do"
+                "at_least",
+                f"{minimum:g} is more than at_most, {maximum:g}: no number can meet both",
             )
 
 
@@ -85,7 +86,7 @@ class ConditionInputs(InputModel):
         default=None, description="Nodes with some GPUs in use.", examples=[{"at_most": 4}]
     )
     busy_nodes: BoundsInputs | None = Field(
-        default=None, description="Nodes with all in use.", examples=[{"at_most": 2}]
+        default=None, description="Nodes with all GPUs in use.", examples=[{"at_most": 2}]
     )
     active_ports: BoundsInputs | None = Field(
         default=None, description="Active RDMA ports.", examples=[{"at_least": 76}]
@@ -128,7 +129,7 @@ class ConditionInputs(InputModel):
     )
     max_power: BoundsInputs | None = Field(
         default=None,
-        description="Power of the GPU that takes most, in watts.",
+        description="Highest power of any GPU, in watts.",
         examples=[{"at_most": 750}],
     )
 
@@ -140,7 +141,8 @@ class HealthGateInputs(InputModel):
     """
 
     condition: ConditionInputs = Field(
-        description="Bounds on numbers that Lens reports, by name. All of them must hold.",
+        description="Bounds on numbers that Lens reports, by name. The condition holds if all "
+        "bounds do.",
         examples=[{"healthy_nodes": {"at_least": 9}, "faulty_nodes": {"at_most": 0}}],
     )
     wait_minutes: Annotated[int | None, Local, Default(DEFAULT_WAIT_MINUTES)] = Field(
@@ -151,7 +153,7 @@ class HealthGateInputs(InputModel):
     )
     triggers: list[Any] | None = Field(
         default=None,
-        description="Values of any kind: when one changes, the gate is evaluated again.",
+        description="Values of any kind: a change of one evaluates the gate again.",
         examples=[["{{ clusters.train.id }}", "{{ clusters.train.num_gpus }}"]],
     )
 
@@ -172,8 +174,10 @@ class SeenOutputs(BaseModel):
     healthy_nodes: int | None = Field(default=None, description="Healthy nodes.")
     faulty_nodes: int | None = Field(default=None, description="Nodes with faults.")
     fully_idle_nodes: int | None = Field(default=None, description="Nodes without GPUs in use.")
-    partially_idle_nodes: int | None = Field(default=None, description="With some in use.")
-    busy_nodes: int | None = Field(default=None, description="With all in use.")
+    partially_idle_nodes: int | None = Field(
+        default=None, description="Nodes with some GPUs in use."
+    )
+    busy_nodes: int | None = Field(default=None, description="Nodes with all GPUs in use.")
     active_ports: int | None = Field(default=None, description="Active RDMA ports.")
     total_ports: int | None = Field(default=None, description="RDMA ports.")
     healthy_node_rate: float | None = Field(default=None, description="Healthy nodes of all.")
@@ -186,10 +190,12 @@ class SeenOutputs(BaseModel):
     storage_available_tb: float | None = Field(default=None, description="Free storage, in TB.")
     rdma_bandwidth_gbps: float | None = Field(default=None, description="Bandwidth, in Gbps.")
     max_temperature: float | None = Field(
-        default=None, description="Of the hottest GPU, in °C, where the condition asks for it."
+        default=None,
+        description="Temperature of the hottest GPU, in °C, if the condition asks for it.",
     )
     max_power: float | None = Field(
-        default=None, description="The most of a GPU, in watts, where the condition asks for it."
+        default=None,
+        description="Highest power of any GPU, in watts, if the condition asks for it.",
     )
 
 
@@ -201,6 +207,6 @@ class HealthGateOutputs(OutputModel):
     )
     amiss_now: str | None = Field(
         default=None,
-        description="The violations that the last refresh found; absent without any. They do "
-        "not close a passed gate.",
+        description="Violations that the last refresh observed; absent without any. A "
+        "violation does not close a passed gate.",
     )

@@ -42,7 +42,7 @@ _WORD: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", re.ASCII)
 def _validate_share(text: str) -> str:
     """Return a percentage from `0%` to `99%`, such as `10%`. Raises ValueError otherwise."""
     if not _SHARE.fullmatch(text):
-        raise ValueError(f"{text!r} is no share: write 0% to 99%, such as 10%")
+        raise ValueError(f"{text!r} is not a share: write 0% to 99%, such as 10%")
     return text
 
 
@@ -52,21 +52,21 @@ def _validate_catalogue_name(text: str) -> str:
     Raises ValueError otherwise.
     """
     if not _WORD.fullmatch(text):
-        raise ValueError(f"{text!r} is no name of the catalogue: use a-z, 0-9 and -")
+        raise ValueError(f"{text!r} is not a name of the catalogue: use a-z, 0-9 and -")
     return text
 
 
 def _validate_folder(text: str) -> str:
     """Return an absolute path without spaces. Raises ValueError otherwise."""
     if not _FOLDER.fullmatch(text):
-        raise ValueError(f"{text!r} is no folder for it: write an absolute path without spaces")
+        raise ValueError(f"{text!r} is not a valid folder: write an absolute path without spaces")
     return text
 
 
 def _validate_label(text: str) -> str:
     """Return a name of at most 40 letters a-z, digits and hyphens. Raises ValueError otherwise."""
     if not _LABEL.fullmatch(text):
-        raise ValueError(f"{text!r} is no name for it: use a-z, 0-9 and -, at most 40 of them")
+        raise ValueError(f"{text!r} is not a valid name: use a-z, 0-9 and -, at most 40 of them")
     return text
 
 
@@ -80,7 +80,7 @@ def _validate_result_pattern(text: str) -> str:
     except (re.error, OverflowError, RecursionError) as error:
         raise ValueError(f"is not a regular expression: {error}") from None
     if groups != 1:
-        raise ValueError(f"has {groups} groups: put the figure alone in brackets")
+        raise ValueError(f"has {groups} groups: put only the figure in parentheses")
     return text
 
 
@@ -176,19 +176,25 @@ class CategoryInputs(InputModel):
         """Yield the problems between a test's floor, metric, tolerance, options and batch job."""
         floor, job, options = (values.get(name) for name in ("floor", "job", "options"))
         if values.get("tolerance") is not None and floor is None:
-            yield Problem("tolerance", "is of a floor: declare the floor, or leave it out")
+            yield Problem("tolerance", "requires floor: declare floor, or remove tolerance")
         if values.get("metric") is not None and floor is None:
-            yield Problem("metric", "says what a floor is for: declare the floor, or leave it out")
+            yield Problem("metric", "requires floor: declare floor, or remove metric")
         # an unknown domain may turn out to be communication, which has a default metric
         may_have_metric = values.get("domain") in {UNKNOWN, "communication"} or values.get("metric")
         if floor is not None and job is None and not may_have_metric:
-            yield Problem("metric", f"is needed for the floor: one of {', '.join(METRIC_UNITS)}")
+            yield Problem(
+                "metric", f"is required with floor: declare one of {', '.join(METRIC_UNITS)}"
+            )
         if job is not None and options is not None:
-            yield Problem("options", "are the engine's: a batch job has its own in its script")
+            yield Problem(
+                "options",
+                "configure the Cluster Readiness Engine only: write the options "
+                "of a batch job in its script",
+            )
         thresholds = options.get("thresholds") if isinstance(options, Mapping) else None
         # gpuform writes the floor as the engine's thresholds
         if floor is not None and thresholds is not None:
-            yield Problem("options.thresholds", "do not go with floor: declare one of them")
+            yield Problem("options.thresholds", "conflict with floor: keep one of the two")
 
 
 class CertificationPolicy(InputModel):
@@ -199,7 +205,9 @@ class CertificationPolicy(InputModel):
         examples=["fabric"],
     )
     namespace: Annotated[Namespace | None, Immutable, Default(DEFAULT_NAMESPACE)] = Field(
-        default=None, description="Its namespace in Kubernetes.", examples=["certification"]
+        default=None,
+        description="Namespace of the certification in Kubernetes.",
+        examples=["certification"],
     )
     categories: list[CategoryInputs] = Field(
         min_length=1,
@@ -211,8 +219,8 @@ class CertificationPolicy(InputModel):
     )
     nodes: Annotated[Literal["new", "all"] | None, Local] = Field(
         default=None,
-        description="Which nodes to test when some are not certified: only these (new), or "
-        "all again. new if not declared.",
+        description="Which nodes to test when some are not certified: only the uncertified "
+        "ones (new), or all again. new if not declared.",
         examples=["all"],
     )
     slurm: Annotated[SlurmInputs | None, Local] = Field(
@@ -259,17 +267,19 @@ class CertificationPolicy(InputModel):
                 yield Problem(f"categories[{index}]", reason)
         with_job = [category.get("job") is not None for category in categories]
         if any(with_job) and not all(with_job):
-            reason = "have a `job` or have none: Slurm tests all of them, or the engine does"
+            reason = (
+                "mix Slurm and the Readiness Engine: declare `job` in all categories, or in none"
+            )
             yield Problem("categories", reason)
         # the folder is where a pod and the nodes meet: a pod's own files are lost
         slurm = values.get("slurm")
         for field in ("slurm", "folder"):
             if values.get(field) is not None and categories and not any(with_job):
-                reason = "is for categories with `job`: this one asks Kubernetes alone"
+                reason = "requires categories with `job`: remove it, or declare `job`"
                 yield Problem(field, reason)
         is_exec = not isinstance(slurm, Mapping) or slurm.get("via", "exec") == "exec"
         if any(with_job) and is_exec and slurm is not UNKNOWN and values.get("folder") is None:
-            reason = "is needed where commands are run in a pod: give a folder that nodes share"
+            reason = "is required with slurm: {via: exec}: declare a folder that the nodes share"
             yield Problem("folder", reason)
 
 
@@ -280,48 +290,51 @@ class _OutputPart(BaseModel):
 class CategoryResult(_OutputPart):
     """The result of one job of a category."""
 
-    category: str = Field(description="Its domain and variant.")
+    category: str = Field(description="Domain and variant of the category.")
     nodes: list[str] = Field(description="The nodes that the job ran on.")
     measured: float | None = Field(
         default=None, description="The result, if anything was measured."
     )
     unit: str = Field(default="", description="Unit of the result.")
     required: float | None = Field(default=None, description="The lowest result that passes.")
-    passed: bool = Field(description="Whether its nodes have passed.")
-    at: str = Field(default="", description="When it ended, in UTC; empty: unknown.")
+    passed: bool = Field(description="Whether the nodes have passed the category.")
+    at: str = Field(default="", description="When the test ended, in UTC; empty: unknown.")
 
 
 class NodeEvidence(_OutputPart):
     """The tests that one node has passed."""
 
-    node: str = Field(description="Its name.")
+    node: str = Field(description="Name of the node.")
     machine: str = Field(default="", description="The machine that was tested.")
-    driver: str = Field(default="", description="Its NVIDIA driver; empty: unknown.")
-    image: str = Field(default="", description="Its operating system; empty: unknown.")
-    categories: list[str] = Field(description="The categories that it has passed.")
+    driver: str = Field(default="", description="NVIDIA driver of the node; empty: unknown.")
+    image: str = Field(default="", description="Operating system of the node; empty: unknown.")
+    categories: list[str] = Field(description="The categories that the node has passed.")
     declared: str = Field(default="", description="Digest of the declared tests.")
-    at: str = Field(default="", description="When, in UTC.")
+    at: str = Field(default="", description="When the node passed, in UTC.")
 
 
 class NodeFailure(_OutputPart):
     """A node that has not passed a test."""
 
-    node: str = Field(description="Its name.")
+    node: str = Field(description="Name of the node.")
     machine: str = Field(default="", description="The machine that was tested.")
-    category: str = Field(description="The category that it failed.")
-    because: str = Field(description="Why, with the figure.")
+    category: str = Field(description="The category that the node failed.")
+    because: str = Field(description="Why the node failed, with the figure.")
     is_alone: bool = Field(
-        description="Whether the test blames this node alone: it was tested alone, or is "
-        "named as the cause."
+        description="Whether the test blames this node alone: the node was tested alone, or "
+        "the test names it as the cause."
     )
-    at: str = Field(default="", description="When, in UTC.")
+    at: str = Field(default="", description="When the node failed, in UTC.")
 
 
 class Gap(_OutputPart):
     """A node that the evidence does not cover."""
 
-    node: str = Field(description="Its name.")
-    because: str = Field(description="Why: a new node, another machine, another driver ...")
+    node: str = Field(description="Name of the node.")
+    because: str = Field(
+        description="Why the evidence does not cover the node: a new node, another machine, "
+        "another driver ..."
+    )
 
 
 class CertificationOutputs(OutputModel):

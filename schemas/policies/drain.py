@@ -49,7 +49,7 @@ class DrainInputs(InputModel):
     def find_problems(cls, values: Mapping[str, Any]) -> Iterator[Problem]:
         """Yield a problem if `wait_minutes` is declared although `on_busy` is fail."""
         if values.get("on_busy") == "fail" and values.get("wait_minutes") is not None:
-            yield Problem("wait_minutes", "conflicts with on_busy fail, which waits for nothing")
+            yield Problem("wait_minutes", "conflicts with on_busy fail, which does not wait")
 
 
 class ChosenDrainInputs(DrainInputs):
@@ -123,7 +123,7 @@ class ScheduledDrainInputs(DrainInputs):
         if is_exec and values.get("kubernetes") is None:
             yield Problem(
                 "slurm.via",
-                "is exec when not declared, which needs kubernetes: declare that too, or via ssh",
+                "is exec by default, and exec needs kubernetes: declare kubernetes, or via ssh",
             )
         if slurm is None and values.get("kubernetes") is None:
             for name in ("on_busy", "wait_minutes"):
@@ -145,8 +145,8 @@ class RunningJob(_PlanPart):
     """A job that ends when its node is removed."""
 
     id: str = Field(description="The scheduler's id: namespace/pod, or the job's number.")
-    name: str = Field(description="Its name.")
-    user: str = Field(default="", description="Its owner; empty: unknown.")
+    name: str = Field(description="Name of the job.")
+    user: str = Field(default="", description="Owner of the job; empty: unknown.")
 
     def __str__(self) -> str:
         """Return `7 evaluate (ada)`, or `ml/train-0` where the id contains the name."""
@@ -157,12 +157,14 @@ class RunningJob(_PlanPart):
 class RemovedNode(_PlanPart):
     """A node whose GPUs are removed."""
 
-    name: str = Field(description="Its name on the platform.")
+    name: str = Field(description="Name of the node on the platform.")
     because: str = Field(
-        description="Why this node: named, failed, cordoned, idle or newest when the cluster "
-        "shrinks; otherwise what happens to it: deleted, replaced, stopped or moved."
+        description="Why this node is removed: named, failed, cordoned, idle or newest when "
+        "the cluster shrinks; otherwise deleted, replaced, stopped or moved."
     )
-    jobs: tuple[RunningJob, ...] = Field(default=(), description="The jobs that run on it now.")
+    jobs: tuple[RunningJob, ...] = Field(
+        default=(), description="The jobs that run on the node now."
+    )
 
 
 class RemovedNodes(_PlanPart):
@@ -173,8 +175,8 @@ class RemovedNodes(_PlanPart):
 
     scheduler: str = Field(description="The scheduler that reported the jobs, such as Kubernetes.")
     on_busy: str = Field(description="What to do about running jobs: wait, fail or evict.")
-    wait_minutes: int = Field(default=0, description="How many minutes to wait for them.")
-    nodes: tuple[RemovedNode, ...] = Field(description="The nodes.")
+    wait_minutes: int = Field(default=0, description="How many minutes to wait for the jobs.")
+    nodes: tuple[RemovedNode, ...] = Field(description="The removed nodes.")
 
     @property
     def busy(self) -> tuple[RemovedNode, ...]:

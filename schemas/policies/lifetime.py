@@ -136,7 +136,8 @@ def parse_expiry(expires: str) -> float:
         moment = None
     if moment is None or moment.tzinfo is None:
         raise ValueError(
-            f"{expires} is no end: write a date such as 2026-12-31 (it ends at midnight UTC), or a "
+            f"{expires} is not a date or a moment: write a date such as "
+            "2026-12-31 (the date ends at midnight UTC), or a "
             "moment with its offset such as 2026-12-31T18:00:00+01:00"
         )
     return moment.timestamp()
@@ -153,7 +154,7 @@ def parse_duration(duration: str) -> float:
     seconds = sum(int(part) * unit for part, unit in zip(parts, _UNIT_SECONDS, strict=False))
     if not seconds:
         raise ValueError(
-            f"{duration} is no time to live: write weeks, days, hours and minutes, such as 14d, "
+            f"{duration} is not a time to live: write weeks, days, hours and minutes, such as 14d, "
             "36h or 1d12h"
         )
     return float(seconds)
@@ -174,7 +175,7 @@ def _validate_ttl(value: str) -> str:
 def _validate_day_time(value: str) -> str:
     """Return a time of the day from `00:00` to `24:00`. Raises ValueError for other text."""
     if not _TIME.fullmatch(value):
-        raise ValueError(f"{value} is no time of the day: write hours and minutes, such as 08:00")
+        raise ValueError(f"{value} is not a time of day: write hours and minutes, such as 08:00")
     return value
 
 
@@ -209,20 +210,21 @@ class ScheduleInputs(InputModel):
     days: Annotated[list[Day] | None, Unordered] = Field(
         default=None,
         min_length=1,
-        description="The days on which it starts; all when not declared.",
+        description="The days on which the resource starts; all when not declared.",
         examples=[["mon", "tue", "wed", "thu", "fri"]],
     )
     start: DayTime = Field(
-        description="When it starts, by the clock of time_zone.", examples=["08:00"]
+        description="When the resource starts, by the clock of time_zone.", examples=["08:00"]
     )
     stop: DayTime = Field(
-        description="When it stops: on the next day where that is not after start; 24:00 is "
-        "midnight.",
+        description="When the resource stops: on the next day if the time is not after start; "
+        "24:00 is midnight.",
         examples=["20:00"],
     )
     time_zone: Annotated[str, AfterValidator(_validate_time_zone)] = Field(
-        description="IANA name of the time zone. A time that its clocks skip is the moment when "
-        "they jump; of one that they show twice, start is the first and stop the second.",
+        description="IANA name of the time zone. A time that the clocks skip is the moment "
+        "when they jump; of a time that they show twice, start is the first and "
+        "stop the second.",
         examples=["Europe/Berlin"],
     )
 
@@ -241,8 +243,9 @@ Expires = Annotated[
     Local,
     StateOnly,
     Field(
-        description="When `gpuform expire` destroys it: at the end of a date in UTC, or at a "
-        "moment with an offset. Every plan of the week before shows a notice.",
+        description="When `gpuform expire` destroys the resource: at the end of a date in "
+        "UTC, or at a moment with an offset. Every plan of the week before shows "
+        "a notice.",
         examples=["2026-12-31", "2026-12-31T18:00:00+01:00"],
     ),
 ]
@@ -251,8 +254,8 @@ Ttl = Annotated[
     Local,
     StateOnly,
     Field(
-        description="How long after its creation `gpuform expire` destroys it, instead of "
-        "expires; a day has 24 hours. A replacement starts again.",
+        description="How long after the creation `gpuform expire` destroys the resource, "
+        "instead of expires; a day has 24 hours. A replacement starts again.",
         examples=["14d", "1d12h"],
     ),
 ]
@@ -261,9 +264,9 @@ Schedule = Annotated[
     Local,
     StateOnly,
     Field(
-        description="The hours in which it runs: `gpuform expire` stops it when they end, and "
-        "starts it when they begin. A stop outside of these hours is no drift, and `up` does "
-        "not start it.",
+        description="The hours in which the resource runs: `gpuform expire` stops it when "
+        "they end, and starts it when they begin. A stop outside of these hours "
+        "is no drift, and `up` does not start the resource.",
         examples=[
             {
                 "days": ["mon", "tue", "wed", "thu", "fri"],
@@ -279,7 +282,7 @@ Schedule = Annotated[
 def find_lifetime_problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     """Yield a problem if a declaration has both `expires` and `ttl`."""
     if values.get("expires") is not None and values.get("ttl") is not None:
-        yield Problem("ttl", "conflicts with expires, which says the end: keep one of them")
+        yield Problem("ttl", "conflicts with expires, which sets the end: keep one of them")
 
 
 def has_expiry(values: Mapping[str, Any]) -> bool:
@@ -347,7 +350,7 @@ def parse_idle_percentage(text: str) -> float:
     percent = float(match[1]) if match else 0.0
     if not 0 < percent <= MAX_IDLE_PERCENT:
         raise ValueError(
-            f"{text} cannot mean idle: write a percentage above 0% and up to "
+            f"{text} is not a limit for idle: write a percentage above 0% and up to "
             f"{MAX_IDLE_PERCENT:g}%, such as 5%"
         )
     return percent
@@ -370,7 +373,7 @@ def _validate_idle_time(value: str) -> str:
         seconds = 0.0
     if not MIN_IDLE_S <= seconds <= MAX_IDLE_S:
         raise ValueError(
-            f"{value} is no time to be idle for: write 30m to 7d in days, hours and minutes, such "
+            f"{value} is not a duration for idle: write 30m to 7d in days, hours and minutes, such "
             "as 6h or 1h30m"
         )
     return value
@@ -390,7 +393,7 @@ _IDLE_FIELDS: Final[dict[str, Any]] = {
     "below": (
         Annotated[str, AfterValidator(_validate_idle_percentage)],
         Field(
-            description="Utilization of each GPU below which it is idle, in percent.",
+            description="Utilization in percent below which a GPU is idle.",
             examples=["5%"],
         ),
     ),
@@ -415,7 +418,8 @@ _IDLE_FIELDS: Final[dict[str, Any]] = {
 IdleInputs = create_model(
     "IdleInputs",
     __base__=_Idle,
-    __doc__="When its GPUs count as idle; then `gpuform expire` stops it.",
+    __doc__="When the GPUs of the resource count as idle; then `gpuform expire` stops "
+    "the resource.",
     __module__=__name__,
     **_IDLE_FIELDS,
 )
@@ -425,8 +429,9 @@ Idle = Annotated[
     Local,
     StateOnly,
     Field(
-        description="When its GPUs are idle, so that `gpuform expire` stops it. It stays "
-        "stopped until idle is removed, or --allow start-terminated starts it.",
+        description="When the GPUs of the resource are idle, so that `gpuform expire` stops "
+        "it. The resource stays stopped until idle is removed, or --allow "
+        "start-terminated starts it.",
         examples=[{"below": "5%", "for": "6h", "then": "stop"}],
     ),
 ]
@@ -435,7 +440,9 @@ Idle = Annotated[
 def find_idle_problems(values: Mapping[str, Any]) -> Iterator[Problem]:
     """Yield a problem if a declaration has both `idle` and `schedule`."""
     if values.get("idle") is not None and values.get("schedule") is not None:
-        yield Problem("idle", "conflicts with schedule, which starts it again: keep one of them")
+        yield Problem(
+            "idle", "conflicts with schedule, which starts the resource again: keep one of them"
+        )
 
 
 def read_idleness(values: Mapping[str, Any]) -> Idleness | None:

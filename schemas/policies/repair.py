@@ -24,9 +24,11 @@ def _validate_node_number(value: str | int | None) -> str | int | None:
     Raises ValueError otherwise.
     """
     if isinstance(value, int) and value < 1:
-        raise ValueError(f"{value} is no number of nodes: write 1 or more")
+        raise ValueError(f"{value} is not a number of nodes: write 1 or more")
     if isinstance(value, str) and not _SHARE.fullmatch(value):
-        raise ValueError(f"{value} is no number of nodes: write one, such as 2, or a share, as 25%")
+        raise ValueError(
+            f"{value} is not a number of nodes: write a number, such as 2, or a share, such as 25%"
+        )
     return value
 
 
@@ -66,7 +68,9 @@ def _validate_time(value: str | None) -> str | None:
         if value is not None:
             parse_duration(value)
     except ValueError:
-        raise ValueError(f"{value} is no time: write hours and minutes, such as 10m") from None
+        raise ValueError(
+            f"{value} is not a duration: write hours and minutes, such as 10m"
+        ) from None
     return value
 
 
@@ -158,10 +162,13 @@ class MachineRepairInputs(RepairPolicy):
         is_measured = isinstance(on, list) and "overheated" in on
         # there is no limit that fits every type of GPU
         if is_measured and values.get("max_temperature") is None:
-            yield Problem("max_temperature", "is needed for on: overheated: declare it, such as 90")
+            yield Problem(
+                "max_temperature",
+                "is required with on: overheated: declare a temperature, such as 90",
+            )
         is_unknown = contains_unknown(on)
         if values.get("max_temperature") is not None and not (is_measured or is_unknown):
-            yield Problem("on", "has no overheated, which max_temperature is for: add it")
+            yield Problem("on", "lacks overheated, which max_temperature requires: add overheated")
 
 
 class RepairInputs(MachineRepairInputs):
@@ -199,31 +206,31 @@ class _FaultModel(BaseModel):
 class NodeFault(_FaultModel):
     """A broken node, as last observed."""
 
-    node: str = Field(description="Its name on the platform.")
+    node: str = Field(description="Name of the node on the platform.")
     cause: str = Field(
         description="Source of the report: platform, not_ready, overheated or failed_certification."
     )
     because: str = Field(description="The fault, in the words of its source.")
-    since: str = Field(default="", description="Since when, in UTC; empty: unknown.")
+    since: str = Field(default="", description="When the fault began, in UTC; empty: unknown.")
     mode: str = Field(default="", description="The repair that the platform proposes, if any.")
-    id: str = Field(default="", description="The platform's id of its proposal, if there is one.")
-    instance: str = Field(default="", description="The machine that the node is on.")
+    id: str = Field(default="", description="The platform's id of the proposed repair, if any.")
+    instance: str = Field(default="", description="The machine of the node.")
 
 
 class NodeRepair(_FaultModel):
     """A node that a plan repairs, and why."""
 
-    node: str = Field(description="Its name on the platform.")
+    node: str = Field(description="Name of the node on the platform.")
     mode: str = Field(description="Kind of repair, as the platform names it.")
     cause: str = Field(
         description="Source of the report: platform, not_ready, overheated, "
         "failed_certification or asked."
     )
     because: str = Field(description="What is wrong with the node.")
-    since: str = Field(default="", description="Since when, in UTC; empty: unknown.")
+    since: str = Field(default="", description="When the fault began, in UTC; empty: unknown.")
     proposed: str = Field(default="", description="The repair that the platform proposes, if any.")
-    id: str = Field(default="", description="The platform's id of its proposal, if there is one.")
-    instance: str = Field(default="", description="The machine that the node is on.")
+    id: str = Field(default="", description="The platform's id of the proposed repair, if any.")
+    instance: str = Field(default="", description="The machine of the node.")
 
     @property
     def evidence(self) -> str:
@@ -236,7 +243,9 @@ def _validate_pause(value: str) -> str:
     try:
         parse_duration(value)
     except ValueError:
-        raise ValueError(f"{value} is no time: write hours and minutes, such as 5m or 1h") from None
+        raise ValueError(
+            f"{value} is not a duration: write hours and minutes, such as 5m or 1h"
+        ) from None
     return value
 
 
@@ -289,11 +298,11 @@ def find_no_capacity_problems(values: Values, alternatives_text: str) -> Iterato
     if not isinstance(search, Mapping):
         return
     if not search.get("alternatives") and search.get("wait_minutes") is None:
-        yield Problem("on_no_capacity", "says nothing: declare alternatives, wait_minutes, or both")
+        yield Problem("on_no_capacity", "is empty: declare alternatives, wait_minutes, or both")
     for path, alternative in iterate_alternatives(values):
         # the declared region and type are tried first anyway
         if all(_is_as_declared(values, *field) for field in alternative.items()):
-            yield Problem(path, f"is what is declared anyway: declare {alternatives_text}")
+            yield Problem(path, f"repeats the declared values: declare {alternatives_text}")
 
 
 def iterate_alternatives(values: Values) -> Iterator[tuple[str, Values]]:

@@ -91,8 +91,8 @@ class NodeInputs(InputModel):
 
     gpu_node_name: NodeName | None = Field(
         default=None,
-        description="Name of the node; by default gpu_node_name_prefix, a hyphen and its key. "
-        "Another name creates another node.",
+        description="Name of the node; by default gpu_node_name_prefix, a hyphen and the "
+        "node's key. Another name creates another node.",
         examples=["gpu-node-001"],
     )
     ip_address: IpAddress | None = Field(
@@ -102,7 +102,7 @@ class NodeInputs(InputModel):
     )
     nat_enabled: bool | None = Field(
         default=None,
-        description="Whether it has a public address, by public_ip_address_id.",
+        description="Whether the node has a public address, by public_ip_address_id.",
         examples=[True],
     )
     # Never returned: answers contain the address alone.
@@ -114,7 +114,7 @@ class NodeInputs(InputModel):
     )
     lock_enabled: bool | None = Field(
         default=None,
-        description="Whether the node is locked; by default as the pool.",
+        description="Whether the node is locked; as the pool by default.",
         examples=[True],
     )
     state: Power | None = Field(
@@ -141,7 +141,7 @@ class _MadeInputs(InputModel):
     server_type_id: Annotated[str | None, Immutable, WriteOnly] = Field(
         default=None,
         min_length=1,
-        description="Id of the product (the type of server); or declare its gpu_type.",
+        description="Id of the product (the type of server); or declare gpu_type.",
         examples=["f90e8ef54cc2451b825608e9f95f7bcb"],
     )
     gpu_type: Annotated[str | None, Immutable, WriteOnly] = Field(
@@ -177,7 +177,7 @@ class _MadeInputs(InputModel):
         Secret,
         Source("Terraform provider: 9 to 20 characters of four kinds"),
     ] = Field(
-        description="Password of that user: 9 to 20 characters of four kinds.",
+        description="Password of os_user_id: 9 to 20 characters of four kinds.",
         examples=["{{ config.password }}"],
     )
     # May contain credentials, so it is treated as a secret.
@@ -219,7 +219,7 @@ class _PoolInputs(InputModel):
         examples=["20c507a036c447cdb3b19468d8ea62ac"],
     )
     gpu_node_name_prefix: Annotated[NamePrefix, Immutable] = Field(
-        description="Nodes are named by it: PREFIX-001, PREFIX-002, ..., or PREFIX-KEY in nodes.",
+        description="Prefix of node names: PREFIX-001, PREFIX-002, ..., or PREFIX-KEY in nodes.",
         examples=["train"],
     )
     # PREFIX-001 to PREFIX-999.
@@ -227,12 +227,12 @@ class _PoolInputs(InputModel):
         default=None,
         ge=1,
         le=999,
-        description="How many nodes; or declare each in nodes.",
+        description="Number of nodes; or declare each node in nodes.",
         examples=[6],
     )
     nodes: dict[str, NodeInputs] | None = Field(
         default=None,
-        description="The nodes one by one, each under a key of its own.",
+        description="The nodes one by one, each under its own key.",
         examples=[{"head": {"ip_address": "192.168.0.10"}, "worker": {}}],
     )
     remove: Annotated[list[str] | None, Local] = Field(
@@ -330,7 +330,7 @@ class _OneInputs(InputModel):
     )
     nat_enabled: bool | None = Field(
         default=None,
-        description="Whether it has a public address, by public_ip_address_id.",
+        description="Whether the node has a public address, by public_ip_address_id.",
         examples=[True],
     )
     public_ip_address_id: str | None = Field(
@@ -341,7 +341,7 @@ class _OneInputs(InputModel):
     )
     lock_enabled: bool | None = Field(
         default=None,
-        description="Whether it is locked against deletion and stopping.",
+        description="Whether the node is locked against deletion and stopping.",
         examples=[True],
     )
     state: Annotated[Power | None, Default("RUNNING")] = Field(
@@ -431,9 +431,9 @@ class CertificationInputs(CertificationPolicy):
         if categories is UNKNOWN or UNKNOWN in known_categories:
             return
         if with_job and slurm is None:
-            yield Problem("slurm", "is needed: declare where the Slurm of the nodes can be asked")
+            yield Problem("slurm", "is required: declare how to ask the Slurm of the nodes")
         # commands in a pod need the Kubernetes of the pod
         is_exec = isinstance(slurm, Mapping) and slurm.get("via", "exec") == "exec"
         if kubernetes is None and (not with_job or is_exec):
-            reason = "is needed: declare the Kubernetes of the nodes"
+            reason = "is required: declare the Kubernetes of the nodes"
             yield Problem("kubernetes", reason)

@@ -172,7 +172,9 @@ def find_node_pool_problems(values: Values) -> Iterator[Problem]:
     if count is None and nodes is None:
         yield Problem("count", "is required: declare how many nodes, or each of them in nodes")
     if count is not None and nodes is not None:
-        yield Problem("count", "conflicts with nodes, which are counted: keep one of the two")
+        yield Problem(
+            "count", "conflicts with nodes, whose entries set the count: keep one of the two"
+        )
     # with named nodes, a missing key already says which node to remove
     if nodes is not None and values.get("remove") is not None:
         yield Problem("remove", "is valid only with count: remove the node from nodes instead")
@@ -183,7 +185,7 @@ def find_node_pool_problems(values: Values) -> Iterator[Problem]:
                 "drain.nodes", "is valid only with count: remove the node from nodes instead"
             )
         elif values.get("remove"):
-            yield Problem("remove", "conflicts with drain.nodes, which says the same")
+            yield Problem("remove", "conflicts with drain.nodes: keep one of the two")
     yield from _find_repair_problems(values)
     if isinstance(nodes, Mapping):
         yield from _find_node_problems(nodes, values.get("gpu_node_name_prefix"))
@@ -217,7 +219,8 @@ def _find_repair_problems(values: Values) -> Iterator[Problem]:
     if all(schedulers.get(name) is None for name in ("kubernetes", "slurm")):
         yield Problem(
             "repair.on",
-            "has not_ready, which a scheduler reports: declare drain.kubernetes or drain.slurm",
+            "includes not_ready, which only a scheduler reports: declare "
+            "drain.kubernetes or drain.slurm",
         )
 
 

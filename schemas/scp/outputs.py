@@ -15,37 +15,47 @@ class NodeOutputs(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     id: str = Field(description="Id of the node.")
-    gpu_node_name: str = Field(description="Its name.")
+    gpu_node_name: str = Field(description="Name of the node.")
     state: str = Field(description="State of the node, as the platform reports it.")
-    policy_ip: str | None = Field(default=None, description="Its address in the subnet.")
-    policy_use_nat: bool = Field(default=False, description="Whether it has a public address.")
-    policy_nat: str | None = Field(default=None, description="That address.")
+    policy_ip: str | None = Field(default=None, description="Address of the node in the subnet.")
+    policy_use_nat: bool = Field(
+        default=False, description="Whether the node has a public address."
+    )
+    policy_nat: str | None = Field(default=None, description="The public address.")
     public_ip_address_id: str | None = Field(
-        default=None, description="Id of its public IP, if gpuform assigned it."
+        default=None, description="Id of the node's public IP, if gpuform assigned it."
     )
-    lock_enabled: bool = Field(default=False, description="Whether it is locked.")
+    lock_enabled: bool = Field(default=False, description="Whether the node is locked.")
     cluster_fabric_id: str | None = Field(
-        default=None, description="Its fabric; absent until the platform has created it."
+        default=None, description="Fabric of the node; absent until the platform has created it."
     )
-    cluster_fabric_name: str | None = Field(default=None, description="Name of its fabric.")
-    pfs_ip: list[str] = Field(default=[], description="Its addresses in the storage network.")
-    server_type: str | None = Field(default=None, description="Name of its type of server.")
-    product_type_id: str | None = Field(default=None, description="Id of that type.")
-    image_id: str | None = Field(default=None, description="Id of its image.")
-    image_version: str | None = Field(default=None, description="Its operating system.")
-    os_type: str | None = Field(default=None, description="Kind of that system, such as LINUX.")
+    cluster_fabric_name: str | None = Field(default=None, description="Name of the node's fabric.")
+    pfs_ip: list[str] = Field(
+        default=[], description="Addresses of the node in the storage network."
+    )
+    server_type: str | None = Field(default=None, description="Name of the server type.")
+    product_type_id: str | None = Field(default=None, description="Id of the server type.")
+    image_id: str | None = Field(default=None, description="Id of the node's image.")
+    image_version: str | None = Field(default=None, description="Operating system of the node.")
+    os_type: str | None = Field(
+        default=None, description="Kind of the operating system, such as LINUX."
+    )
     time_zone: str | None = Field(default=None, description="Time zone, such as Asia/Seoul.")
-    account_id: str | None = Field(default=None, description="Id of the account that has it.")
-    created_at: str | None = Field(default=None, description="When it was created.")
-    created_by: str | None = Field(default=None, description="Id of the user who created it.")
-    modified_at: str | None = Field(default=None, description="When it was last changed.")
-    modified_by: str | None = Field(default=None, description="Id of the user who changed it last.")
+    account_id: str | None = Field(
+        default=None, description="Id of the account that owns the node."
+    )
+    created_at: str | None = Field(default=None, description="When the node was created.")
+    created_by: str | None = Field(default=None, description="Id of the user who created the node.")
+    modified_at: str | None = Field(default=None, description="When the node was last changed.")
+    modified_by: str | None = Field(
+        default=None, description="Id of the user who changed the node last."
+    )
     trouble: str | None = Field(
         default=None,
-        description="Why its scheduler cannot use it, if `repair` asks the scheduler.",
+        description="Why the scheduler cannot use the node, if `repair` asks the scheduler.",
     )
     unusable_since: str | None = Field(
-        default=None, description="Since when its scheduler cannot use it, in UTC, if so."
+        default=None, description="Since when the scheduler cannot use the node, in UTC."
     )
 
 
@@ -54,8 +64,8 @@ class NewerImageOutputs(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    id: str = Field(description="Its id: what image_id would be.")
-    name: str = Field(default="", description="Its name.")
+    id: str = Field(description="Id of the image, as image_id takes it.")
+    name: str = Field(default="", description="Name of the image.")
 
 
 class NodePoolOutputs(OutputModel):
@@ -74,7 +84,7 @@ class NodePoolOutputs(OutputModel):
         description="A newer image of the same distribution and kind, if the platform lists one.",
     )
     stopped_by: str | None = Field(
-        default=None, description="Why `gpuform expire` has stopped it, if so."
+        default=None, description="Why `gpuform expire` stopped the pool, if it did."
     )
     faults: list[NodeFault] = Field(default=[], description="The broken nodes, as last observed.")
 
@@ -83,36 +93,46 @@ class GpuNodeOutputs(OutputModel):
     """One node as the platform reports it."""
 
     stopped_by: str | None = Field(
-        default=None, description="Why `gpuform expire` has stopped it, if so."
+        default=None, description="Why `gpuform expire` stopped the node, if it did."
     )
-    state: str = Field(description="State, as the platform reports it.")
-    policy_ip: str | None = Field(default=None, description="Address in the subnet.")
-    policy_use_nat: bool = Field(default=False, description="Whether it has a public address.")
-    policy_nat: str | None = Field(default=None, description="That address.")
+    state: str = Field(description="State of the node, as the platform reports it.")
+    policy_ip: str | None = Field(default=None, description="Address of the node in the subnet.")
+    policy_use_nat: bool = Field(
+        default=False, description="Whether the node has a public address."
+    )
+    policy_nat: str | None = Field(default=None, description="The public address.")
     public_ip_address_id: str | None = Field(
         default=None, description="Id of the public IP, if gpuform assigned it."
     )
-    lock_enabled: bool = Field(default=False, description="Whether it is locked.")
+    lock_enabled: bool = Field(default=False, description="Whether the node is locked.")
     node_pool_id: str | None = Field(default=None, description="The platform's node pool.")
     cluster_fabric_name: str | None = Field(default=None, description="Name of the fabric.")
-    pfs_ip: list[str] = Field(default=[], description="Addresses in the storage network.")
-    server_type: str | None = Field(default=None, description="Name of the type of server.")
-    image_version: str | None = Field(default=None, description="The operating system.")
-    os_type: str | None = Field(default=None, description="Kind of that system, such as LINUX.")
+    pfs_ip: list[str] = Field(
+        default=[], description="Addresses of the node in the storage network."
+    )
+    server_type: str | None = Field(default=None, description="Name of the server type.")
+    image_version: str | None = Field(default=None, description="Operating system of the node.")
+    os_type: str | None = Field(
+        default=None, description="Kind of the operating system, such as LINUX."
+    )
     time_zone: str | None = Field(default=None, description="Time zone, such as Asia/Seoul.")
-    account_id: str | None = Field(default=None, description="Id of the account that has it.")
-    created_at: str | None = Field(default=None, description="When it was created.")
-    created_by: str | None = Field(default=None, description="Id of the user who created it.")
-    modified_at: str | None = Field(default=None, description="When it was last changed.")
-    modified_by: str | None = Field(default=None, description="Id of the user who changed it last.")
+    account_id: str | None = Field(
+        default=None, description="Id of the account that owns the node."
+    )
+    created_at: str | None = Field(default=None, description="When the node was created.")
+    created_by: str | None = Field(default=None, description="Id of the user who created the node.")
+    modified_at: str | None = Field(default=None, description="When the node was last changed.")
+    modified_by: str | None = Field(
+        default=None, description="Id of the user who changed the node last."
+    )
     trouble: str | None = Field(
         default=None,
-        description="Why its scheduler cannot use it, if `repair` asks the scheduler.",
+        description="Why the scheduler cannot use the node, if `repair` asks the scheduler.",
     )
     unusable_since: str | None = Field(
-        default=None, description="Since when its scheduler cannot use it, in UTC, if so."
+        default=None, description="Since when the scheduler cannot use the node, in UTC."
     )
-    faults: list[NodeFault] = Field(default=[], description="Its faults, as last observed.")
+    faults: list[NodeFault] = Field(default=[], description="Faults of the node, as last observed.")
     newer_image: NewerImageOutputs | None = Field(
         default=None,
         description="A newer image of the same distribution and kind, if the platform lists one.",
@@ -125,7 +145,7 @@ class MemberOutputs(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     gpu_node_id: str = Field(description="Id of the node.")
-    gpu_node_name: str = Field(description="Its name.")
+    gpu_node_name: str = Field(description="Name of the node.")
     state: str = Field(description="State of the node, as the platform reports it.")
 
 
@@ -133,23 +153,36 @@ class FabricOutputs(OutputModel):
     """A fabric as the platform reports it. Without members it does not exist there."""
 
     cluster_fabric_id: str = Field(
-        default="", description="Id of the fabric; empty until its first node is created."
+        default="",
+        description="Id of the fabric; empty until the first node of the fabric is created.",
     )
     state: str | None = Field(
-        default=None, description="State, as the platform reports it; absent without members."
+        default=None,
+        description="State of the fabric, as the platform reports it; absent without members.",
     )
-    gpu_node_details: list[MemberOutputs] = Field(default=[], description="The nodes in it.")
-    server_type: str | None = Field(default=None, description="Type of its servers.")
+    gpu_node_details: list[MemberOutputs] = Field(default=[], description="Nodes of the fabric.")
+    server_type: str | None = Field(default=None, description="Type of the fabric's servers.")
     used_server_count: int | None = Field(
-        default=None, description="How many servers the platform counts in it."
+        default=None, description="Number of servers that the platform counts in the fabric."
     )
-    description: str | None = Field(default=None, description="The platform's message about it.")
-    product_id: str | None = Field(default=None, description="Id of the product of its servers.")
+    description: str | None = Field(
+        default=None, description="The platform's message about the fabric."
+    )
+    product_id: str | None = Field(
+        default=None, description="Id of the product of the fabric's servers."
+    )
     pirp_id: str | None = Field(
-        default=None, description="The platform's `pirp_id`, which its reference does not explain."
+        default=None,
+        description="The platform's `pirp_id`, which SCP's reference does not explain.",
     )
-    account_id: str | None = Field(default=None, description="Id of the account that has it.")
-    created_at: str | None = Field(default=None, description="When it was created.")
-    created_by: str | None = Field(default=None, description="Id of the user who created it.")
-    modified_at: str | None = Field(default=None, description="When it was last changed.")
-    modified_by: str | None = Field(default=None, description="Id of the user who changed it last.")
+    account_id: str | None = Field(
+        default=None, description="Id of the account that owns the fabric."
+    )
+    created_at: str | None = Field(default=None, description="When the fabric was created.")
+    created_by: str | None = Field(
+        default=None, description="Id of the user who created the fabric."
+    )
+    modified_at: str | None = Field(default=None, description="When the fabric was last changed.")
+    modified_by: str | None = Field(
+        default=None, description="Id of the user who changed the fabric last."
+    )

@@ -60,22 +60,39 @@ class PortMappingInputs(InputModel):
         description="Port outside; the platform's choice when not declared.",
         examples=[32001],
     )
-    protocol: Protocol | None = Field(default=None, description="tcp or udp.", examples=["tcp"])
-    description: str | None = Field(default=None, description="Its purpose.", examples=["Jupyter"])
+    protocol: Protocol | None = Field(
+        default=None, description="Protocol: tcp or udp.", examples=["tcp"]
+    )
+    description: str | None = Field(
+        default=None, description="Purpose of the port.", examples=["Jupyter"]
+    )
 
 
 class AutoTerminateInputs(InputModel):
     """When the platform stops the cluster by itself."""
 
-    enabled: bool | None = Field(default=None, description="Whether it does.", examples=[True])
+    enabled: bool | None = Field(
+        default=None,
+        description="Whether the platform stops the cluster by itself.",
+        examples=[True],
+    )
     idle_minutes: int | None = Field(
-        default=None, ge=1, description="Minutes without work after which it stops.", examples=[60]
+        default=None,
+        ge=1,
+        description="Minutes without work after which the platform stops the cluster.",
+        examples=[60],
     )
     max_runtime_hours: int | None = Field(
-        default=None, ge=1, description="Hours of running after which it stops.", examples=[24]
+        default=None,
+        ge=1,
+        description="Hours of running after which the platform stops the cluster.",
+        examples=[24],
     )
     cost_limit_usd: float | None = Field(
-        default=None, gt=0, description="Cost at which it stops, in USD.", examples=[500]
+        default=None,
+        gt=0,
+        description="Cost at which the platform stops the cluster, in USD.",
+        examples=[500],
     )
 
 
@@ -115,7 +132,7 @@ class ClusterRepairInputs(RepairPolicy):
         default=None,
         min_length=1,
         description="Which reports count: platform, the status of the cluster or the health "
-        "of its GPUs.",
+        "of the cluster's GPUs.",
         examples=[["platform"]],
     )
 
@@ -175,7 +192,7 @@ class ClusterInputs(InputModel):
     # update_configuration only grows storage ('Start Cluster').
     storage_gb: Annotated[int, GrowOnly] = Field(
         ge=50,
-        description="Storage in GB, at least 50; only grows, and that stops and starts the "
+        description="Storage in GB, at least 50; only grows, and growing stops and starts the "
         "cluster.",
         examples=[500],
     )
@@ -254,23 +271,24 @@ class ClusterInputs(InputModel):
     )
     require_healthy: Annotated[list[HealthCheck] | None, Local, StateOnly, Unordered] = Field(
         default=None,
-        description="Health checks that must pass while the cluster runs. Until then it is "
-        "not ready, and a create or an update waits.",
+        description="Health checks that must pass while the cluster runs. Until then the "
+        "cluster is not ready, and a create or an update waits.",
         examples=[["gpu", "network"]],
     )
     repair: Annotated[ClusterRepairInputs | None, Local, StateOnly] = Field(
         default=None,
-        description="A setting of gpuform, never sent: whether to restart it (stop and start) "
-        "when its status is error or the health of its GPUs is bad. Never while its GPUs are "
-        "in use or their use is unknown, unless with --allow evict-jobs.",
+        description="A setting of gpuform, never sent: whether to restart the cluster (stop "
+        "and start) when its status is error or the health of its GPUs is bad. "
+        "Never while its GPUs are in use or their use is unknown, unless with "
+        "--allow evict-jobs.",
         examples=[{"approve": "automatic"}],
     )
     # A field of 'Start Cluster' (restore_from_snapshot), not of the create.
     restore_snapshot: Annotated[str | None, WriteOnly] = Field(
         default=None,
         min_length=1,
-        description="Id of a snapshot to start from, once; declaring another one stops and starts "
-        "the cluster.",
+        description="Id of a snapshot to start from, once; declaring another snapshot stops "
+        "and starts the cluster.",
         examples=["snap_123"],
     )
     # A field of the delete request (create_final_snapshot).
@@ -282,7 +300,7 @@ class ClusterInputs(InputModel):
     final_snapshot_name: Annotated[str | None, WriteOnly] = Field(
         default=None,
         min_length=1,
-        description="Name of that snapshot.",
+        description="Name of the last snapshot.",
         examples=["before-the-end"],
     )
     on_no_capacity: Annotated[OnNoCapacityInputs | None, Local] = Field(

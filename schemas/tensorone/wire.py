@@ -325,13 +325,15 @@ class Accepted(WireModel):
 class ListedTemplate(TemplateInfo):
     """A template, as the clusters made from it report it."""
 
-    cluster_ids: tuple[str, ...] = Field(default=(), description="The clusters created from it.")
+    cluster_ids: tuple[str, ...] = Field(
+        default=(), description="The clusters created from the template."
+    )
 
 
 class ListedProject(ProjectInfo):
     """A project and its owner, as its clusters report it."""
 
-    cluster_ids: tuple[str, ...] = Field(default=(), description="Its clusters.")
+    cluster_ids: tuple[str, ...] = Field(default=(), description="Clusters of the project.")
 
 
 class ClusterMetrics(WireModel):

@@ -56,15 +56,14 @@ def find_script_problems(values: Mapping[str, Any]) -> Iterator[Problem]:
         if not _SHEBANG.match(first_line):
             yield Problem(
                 name,
-                "does not begin with a shebang, so that nobody knows what runs it: its first line "
-                "must be such as #!/bin/bash",
+                "does not begin with a shebang: write a first line such as #!/bin/bash",
             )
         # a script written on Windows: the kernel would look for an interpreter named `bash\r`
         elif first_line.endswith("\r"):
             yield Problem(
                 name,
-                "has Windows' line ends, which Linux takes for a part of the interpreter's name: "
-                "save it with those of Unix",
+                "has Windows line ends, which Linux reads as a part of the interpreter's name: "
+                "save the script with Unix line ends",
             )
         # only a shell script is searched: other languages call commands in other forms
         elif name in PROLOGS and _SHELL_NAME.search(first_line):
@@ -80,8 +79,8 @@ def _find_slurm_calls(name: str, script: str) -> Iterator[Problem]:
             yield Problem(
                 name,
                 f"calls {call['name']} in line {number}: a prolog must call no command of "
-                "Slurm, which would hold up every job: use the variables that Slurm sets for it, "
-                "such as SLURM_JOB_ID",
+                "Slurm, because the command would delay every job: use the variables that "
+                "Slurm sets, such as SLURM_JOB_ID",
             )
 
 
@@ -106,7 +105,7 @@ class OidcConfigInputs(InputModel):
         description="Claim that holds a user's groups, such as groups.", examples=["groups"]
     )
     group_prefix: str = Field(
-        description="Put before each group's name, such as oidc:.", examples=["oidc:"]
+        description="Prefix of each group's name, such as oidc:.", examples=["oidc:"]
     )
     issuer_url: str = Field(
         min_length=1, description="URL of the issuer.", examples=["https://login.example.com"]
@@ -115,11 +114,11 @@ class OidcConfigInputs(InputModel):
         description="Claim that names the user, such as sub or email.", examples=["email"]
     )
     username_prefix: str = Field(
-        description="Put before each user's name, such as oidc:.", examples=["oidc:"]
+        description="Prefix of each user's name, such as oidc:.", examples=["oidc:"]
     )
     ca_cert: str | None = Field(
         default=None,
-        description="PEM certificate of the issuer's authority, when it is private.",
+        description="PEM certificate of the issuer's authority, for a private authority.",
         examples=["{{ config.issuer_certificate }}"],
     )
 
@@ -127,7 +126,9 @@ class OidcConfigInputs(InputModel):
 class SwitchInputs(InputModel):
     """A component that is on or off."""
 
-    enabled: bool | None = Field(default=None, description="Whether it is on.", examples=[True])
+    enabled: bool | None = Field(
+        default=None, description="Whether the setting is on.", examples=[True]
+    )
 
 
 class SlurmStartupScriptsInputs(InputModel):
@@ -135,22 +136,22 @@ class SlurmStartupScriptsInputs(InputModel):
 
     controller_prolog: str | None = Field(
         default=None,
-        description="Before a job, controller; it calls no command of Slurm.",
+        description="Before a job, on the controller; the script calls no command of Slurm.",
         examples=["#!/bin/sh\nlogger job starts\n"],
     )
     controller_epilog: str | None = Field(
         default=None,
-        description="After a job, controller.",
+        description="After a job, on the controller.",
         examples=["#!/bin/sh\nlogger job ends\n"],
     )
     worker_prolog: str | None = Field(
         default=None,
-        description="Before a job, each worker; it calls no command of Slurm.",
+        description="Before a job, on each worker; the script calls no command of Slurm.",
         examples=["#!/bin/sh\nnvidia-smi -pm 1\n"],
     )
     worker_epilog: str | None = Field(
         default=None,
-        description="After a job, each worker.",
+        description="After a job, on each worker.",
         examples=["#!/bin/sh\nrm -rf /tmp/job\n"],
     )
     login_init_script: str | None = Field(
@@ -194,7 +195,7 @@ class ClusterConfigInputs(InputModel):
         default=None, description="The ingress controller.", examples=[{"enabled": True}]
     )
     jumphost_enabled: bool | None = Field(
-        default=None, description="Whether there is a jump host.", examples=[True]
+        default=None, description="Whether the cluster has a jump host.", examples=[True]
     )
     kubernetes_dashboard_enabled: bool | None = Field(
         default=None, description="Whether the Kubernetes dashboard is installed.", examples=[True]

@@ -143,7 +143,7 @@ def _find_volume_problems(values: Values) -> Iterator[Problem]:
         yield Problem(
             "volume_id",
             "conflicts with shared_volume: keep volume_id to attach an existing volume, "
-            "or shared_volume to make a new one",
+            "or shared_volume to create a new one",
         )
     volume_region = inline_volume.get("region") if isinstance(inline_volume, Mapping) else None
     # the platform mounts volumes only inside their region

@@ -84,7 +84,7 @@ class SharedVolumeInputs(InputModel):
     # A volume's answer has no region, so the declared one is kept.
     region: Annotated[str, Immutable, WriteOnly] = Field(
         min_length=1,
-        description="Region, such as us-central-8; its clusters are in the same one.",
+        description="Region of the volume and of the clusters that mount it, such as us-central-8.",
         examples=["us-central-8"],
     )
     # An inline volume is deleted with its cluster, unless this is true (SDK).
@@ -93,14 +93,14 @@ class SharedVolumeInputs(InputModel):
     )
     project_id: Annotated[str | None, Immutable, WriteOnly] = Field(
         default=None,
-        description="Project that owns the volume; the key's own when not declared.",
+        description="Project that owns the volume; the API key's own project when not declared.",
         examples=["proj-research"],
     )
     # Of the Python SDK alone.
     instance_cluster_id: Annotated[str | None, Immutable, WriteOnly, ReferenceTo("Cluster")] = (
         Field(
             default=None,
-            description="Cluster next to whose machines the volume is placed.",
+            description="Cluster beside whose machines the volume is placed.",
             examples=["{{ clusters.train.id }}"],
         )
     )
@@ -122,7 +122,7 @@ class ClusterInputs(InputModel):
     }
     # People copy `schedule` from declarations of other platforms.
     system_names: ClassVar[Mapping[str, str]] = {
-        "schedule": "is not known to Together, which cannot stop a cluster and start it again: "
+        "schedule": "does not work on Together, which cannot stop and start a cluster: "
         "remove it, declare expires or ttl, or use tensorone.Cluster, scp.NodePool or scp.GpuNode"
     }
 
@@ -235,7 +235,7 @@ class ClusterInputs(InputModel):
     # None, Immutable] = | The server fills in the project of the key.
     project_id: Annotated[str | None, Immutable] = Field(
         default=None,
-        description="Project of the cluster; the key's own when not declared.",
+        description="Project of the cluster; the API key's own project when not declared.",
         examples=["proj-research"],
     )
     install_traefik: Annotated[bool | None, Immutable, Default(False)] = Field(
@@ -266,7 +266,7 @@ class ClusterInputs(InputModel):
     add_ons: Annotated[list[AddOnInputs] | None, KeyedBy("name", absent_when=is_add_on_off)] = (
         Field(
             default=None,
-            description="Add-ons, known by their names.",
+            description="Add-ons by name.",
             examples=[
                 [
                     {
@@ -293,7 +293,7 @@ class ClusterInputs(InputModel):
     slurm_shm_size_gib: Annotated[int | None, Immutable] = Field(
         default=None,
         ge=1,
-        description="Shared memory of a SLURM cluster in GiB; required there.",
+        description="Shared memory of a SLURM cluster in GiB; required for a SLURM cluster.",
         examples=[64],
     )
     on_no_capacity: Annotated[OnNoCapacityInputs | None, Local] = Field(
@@ -388,6 +388,7 @@ class CertificationInputs(CertificationPolicy):
     num_gpus: Annotated[int, OutputOf("Cluster", "num_gpus")] = Field(
         ge=8,
         multiple_of=8,
-        description="Number of GPUs of the cluster. When it grows, the new nodes are tested.",
+        description="Number of GPUs of the cluster. When the number grows, the new nodes are "
+        "tested.",
         examples=["{{ clusters.train.num_gpus }}"],
     )

@@ -19,44 +19,50 @@ class _OutputPart(BaseModel):
 
 class ControlPlaneNodeOutputs(_OutputPart):
     node_id: str = Field(description="Id of the node.")
-    host_name: str = Field(description="Its host name.")
-    status: str = Field(description="Its status, as the platform reports it.")
-    network: str = Field(default="", description="Its address inside the cluster.")
-    public_ipv4: str | None = Field(default=None, description="Its public address.")
+    host_name: str = Field(description="Host name of the node.")
+    status: str = Field(description="Status of the node, as the platform reports it.")
+    network: str = Field(default="", description="Address of the node inside the cluster.")
+    public_ipv4: str | None = Field(default=None, description="Public address of the node.")
 
 
 class RemediationOutputs(_OutputPart):
-    id: str = Field(description="Its id.")
-    mode: str = Field(description="How, such as HOST_AWARE.")
-    state: str = Field(description="Its progress, such as PENDING_APPROVAL or SUCCEEDED.")
-    reason: str | None = Field(default=None, description="Its purpose.")
-    error_message: str | None = Field(default=None, description="Why it failed.")
-    ended_at: str | None = Field(default=None, description="When it ended.")
+    id: str = Field(description="Id of the repair.")
+    mode: str = Field(description="Mode of the repair, such as HOST_AWARE.")
+    state: str = Field(description="Progress of the repair, such as PENDING_APPROVAL or SUCCEEDED.")
+    reason: str | None = Field(default=None, description="Purpose of the repair.")
+    error_message: str | None = Field(default=None, description="Why the repair failed.")
+    ended_at: str | None = Field(default=None, description="When the repair ended.")
 
 
 class GpuWorkerNodeOutputs(_OutputPart):
     node_id: str = Field(description="Id of the node.")
-    host_name: str = Field(description="Its host name; also `<it>.cloud.together.ai` for SSH.")
-    status: str = Field(description="Its status, as the platform reports it.")
-    num_gpus: int = Field(description="Its GPUs.")
-    networks: list[str] = Field(default=[], description="Its addresses inside the cluster.")
-    instance_id: str | None = Field(default=None, description="Its machine, for remediations.")
-    public_ipv4: str | None = Field(default=None, description="Its public address.")
-    slurm_worker_hostname: str | None = Field(default=None, description="Its name in Slurm.")
+    host_name: str = Field(
+        description="Host name of the node; also `HOST-NAME.cloud.together.ai` for SSH."
+    )
+    status: str = Field(description="Status of the node, as the platform reports it.")
+    num_gpus: int = Field(description="Number of the node's GPUs.")
+    networks: list[str] = Field(default=[], description="Addresses of the node inside the cluster.")
+    instance_id: str | None = Field(
+        default=None, description="Machine of the node, for remediations."
+    )
+    public_ipv4: str | None = Field(default=None, description="Public address of the node.")
+    slurm_worker_hostname: str | None = Field(
+        default=None, description="Name of the node in Slurm."
+    )
     kubernetes: str | None = Field(
         default=None,
-        description="Ready or not, as the cluster's Kubernetes reports it; absent if it was "
-        "not asked.",
+        description="Ready or not, as the cluster's Kubernetes reports the node; absent if "
+        "Kubernetes was not asked.",
     )
     slurm: str | None = Field(
         default=None,
-        description="Whether Slurm can use it; absent if Slurm was not asked.",
+        description="Whether Slurm can use the node; absent if Slurm was not asked.",
     )
     unusable_since: str | None = Field(
-        default=None, description="Since when its scheduler cannot use it, in UTC, if so."
+        default=None, description="Since when the scheduler cannot use the node, in UTC."
     )
     remediation: RemediationOutputs | None = Field(
-        default=None, description="Its latest repair, or the one that Together proposes."
+        default=None, description="Latest repair of the node, or the repair that Together proposes."
     )
 
 
@@ -64,25 +70,25 @@ class AttachedVolumeOutputs(_OutputPart):
     volume_id: str = Field(description="Id of the volume.")
     volume_name: str = Field(description="Name for Kubernetes claims.")
     size_tib: int = Field(description="Size in TiB.")
-    status: str = Field(description="Its status, as the platform reports it.")
+    status: str = Field(description="Status of the volume, as the platform reports it.")
 
 
 class ClusterOutputs(OutputModel):
     """A cluster as the platform reports it. Times are the platform's own text."""
 
-    status: str = Field(description="Status, as the platform reports it.")
+    status: str = Field(description="Status of the cluster, as the platform reports it.")
     # Together may have been out of stock in the declared region.
     placed_region: str | None = Field(
-        default=None, description="Region where it is: the declared one, or an alternative."
+        default=None, description="Region of the cluster: the declared one, or an alternative."
     )
     placed_gpu_type: str | None = Field(
-        default=None, description="Type of its GPUs: the declared one, or an alternative."
+        default=None, description="Type of the cluster's GPUs: the declared one, or an alternative."
     )
     # Base64 in the answer, YAML here.
     kube_config: Annotated[str | None, Secret] = Field(
         default=None,
         repr=False,
-        description="Kubeconfig (YAML) of an administrator; absent until there is one.",
+        description="Kubeconfig (YAML) of an administrator; absent until Together has one.",
     )
     control_plane_nodes: list[ControlPlaneNodeOutputs] = Field(
         default=[], description="The nodes that run Kubernetes."
@@ -92,7 +98,7 @@ class ClusterOutputs(OutputModel):
     )
     workers_not_asked: str | None = Field(
         default=None,
-        description="Why Kubernetes or Slurm could not report the workers, if so.",
+        description="Why Kubernetes or Slurm could not report the workers, if it could not.",
     )
     faults: list[NodeFault] = Field(default=[], description="The broken nodes, as last observed.")
     acceptance: list[CategoryResult] = Field(
@@ -107,17 +113,21 @@ class ClusterOutputs(OutputModel):
         default=0, description="Running GPUs that the platform may take back."
     )
     duration_hours: int | None = Field(default=None, description="Length of the reservation.")
-    created_at: str | None = Field(default=None, description="When it was created.")
-    first_ready_at: str | None = Field(default=None, description="When it was first Ready.")
+    created_at: str | None = Field(default=None, description="When the cluster was created.")
+    first_ready_at: str | None = Field(
+        default=None, description="When the cluster was first Ready."
+    )
     paused_at: str | None = Field(
-        default=None, description="Since when it is paused for lack of credit; absent otherwise."
+        default=None,
+        description="Since when the cluster is paused for lack of credit; absent if not paused.",
     )
     reserved_until: str | None = Field(
-        default=None, description="When its reservation ends, if it has one."
+        default=None,
+        description="When the reservation of the cluster ends, if the cluster has one.",
     )
 
 
 class SharedVolumeOutputs(OutputModel):
     """A shared volume as the platform reports it."""
 
-    status: str = Field(description="Status, as the platform reports it.")
+    status: str = Field(description="Status of the volume, as the platform reports it.")

@@ -37,7 +37,9 @@ def quantity_to_bytes(quantity: str) -> Decimal:
     """Return the number of bytes of a Kubernetes quantity. Raises ValueError for other text."""
     match = _QUANTITY.fullmatch(quantity)
     if match is None:
-        raise ValueError(f"{quantity!r} is no quantity: write a number with a unit, such as 10Gi")
+        raise ValueError(
+            f"{quantity!r} is not a quantity: write a number with a unit, such as 10Gi"
+        )
     number, exponent, suffix = match.groups()
     # Decimal: a float would round large quantities
     return Decimal(f"{number}e{exponent or 0}") * _FACTORS.get(suffix, 1)
@@ -49,7 +51,7 @@ def validate_quantity(quantity: str) -> str:
     Raises ValueError otherwise.
     """
     if quantity_to_bytes(quantity) <= 0:
-        raise ValueError("is nothing: ask for some storage, such as 10Gi")
+        raise ValueError("is zero: request some storage, such as 10Gi")
     return quantity
 
 
@@ -71,14 +73,14 @@ class VolumeClaimInputs(InputModel):
 
     cluster_id: Annotated[str, Immutable, ReferenceTo("Cluster")] = Field(
         min_length=1,
-        description="Cluster whose pods use it.",
+        description="Cluster whose pods use the claim.",
         examples=["{{ clusters.train.id }}"],
     )
     name: Annotated[Name, Immutable] = Field(
-        description="Name of the claim, which pods mount it by.", examples=["shared-pvc"]
+        description="Name by which pods mount the claim.", examples=["shared-pvc"]
     )
     namespace: Annotated[Namespace | None, Immutable, Default(DEFAULT_NAMESPACE)] = Field(
-        default=None, description="Namespace of the pods that use it.", examples=["training"]
+        default=None, description="Namespace of the pods that use the claim.", examples=["training"]
     )
     # Kubernetes may answer in another unit than the declared one.
     storage: Annotated[Quantity, GrowOnly, ComparedBy(quantity_to_bytes)] = Field(
@@ -102,7 +104,7 @@ class VolumeClaimInputs(InputModel):
     access_modes: Annotated[list[AccessMode] | None, Immutable, Unordered] = Field(
         default=None,
         min_length=1,
-        description="Who may mount it: ReadWriteMany with volume_name by default, else "
+        description="Access modes: ReadWriteMany with volume_name by default, else "
         "ReadWriteOnce.",
         examples=[["ReadWriteMany"]],
     )
@@ -140,7 +142,7 @@ class VolumeClaimOutputs(OutputModel):
     bound_volume: str | None = Field(
         default=None, description="Name of the bound PersistentVolume."
     )
-    created_at: str | None = Field(default=None, description="When it was created.")
+    created_at: str | None = Field(default=None, description="When the claim was created.")
 
 
 def build_manifest(claim: VolumeClaimInputs) -> dict[str, Any]:

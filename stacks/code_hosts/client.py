@@ -99,7 +99,7 @@ def create_error(
         or response.headers.get("x-request-id"),
         hint=ERROR_HINTS.get(error_class)
         if wait_seconds is None
-        else f"run it again in {format_elapsed(wait_seconds)}",
+        else f"run the command again in {format_elapsed(wait_seconds)}",
     )
     if isinstance(error, RateLimited):
         error.retry_after = wait_seconds

@@ -71,7 +71,7 @@ class GitLab:
                 raise GpuformError(
                     f"GitLab: the last plan of merge request !{number} is not there: its job "
                     f"{newest_job.id} is {newest_job.status}",
-                    hint="run it again, and review what it shows",
+                    hint="run the command again, and review what it shows",
                 )
             return self.client.download(
                 f"{self._project}/jobs/{newest_job.id}/artifacts/{file_name}"

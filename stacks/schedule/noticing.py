@@ -306,7 +306,8 @@ _CLOCK_HINT: Final = (
     "--target NAME`, or declare the state"
 )
 _WORK_HINT: Final = (
-    f"run it again when the work has ended; --allow {Permission.EVICT_JOBS} does it all the same"
+    "run the command again when the work has ended, "
+    f"or skip the wait with --allow {Permission.EVICT_JOBS}"
 )
 
 

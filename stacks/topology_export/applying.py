@@ -318,7 +318,7 @@ def _patch_object(target: Target, manifest: OwnedObject) -> None:
         raise NoTopology(
             f"{_format_location(_build_object_path(manifest))} was changed by somebody else "
             "meanwhile",
-            hint="run it again",
+            hint="run the command again",
         )
     content = {
         # A merge patch keeps members that it does not name: None removes them.

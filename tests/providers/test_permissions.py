@@ -28,7 +28,7 @@ def test_permission_lists_are_parsed(text: str, allowed: set[Permission]) -> Non
 
 @pytest.mark.parametrize("text", ["destroy", "destroy-reserved,everything", "Destroy-Reserved"])
 def test_an_unknown_name_is_an_error_that_lists_the_known(text: str) -> None:
-    with pytest.raises(GpuformError, match="no such permission") as caught:
+    with pytest.raises(GpuformError, match="permission not found") as caught:
         permissions.get_permissions({"GPUFORM_ALLOW": text})
     assert str(caught.value).startswith("GPUFORM_ALLOW: ")
     assert "destroy-reserved (delete or replace what is prepaid" in str(caught.value)
@@ -105,7 +105,7 @@ class TestReserved:
     ) -> None:
         monkeypatch.setenv("GPUFORM_ALLOW", "destroy_reserved")
         id_, outs, _ = reserved
-        with emulator.use_context_of(), pytest.raises(GpuformError, match="no such permission"):
+        with emulator.use_context_of(), pytest.raises(GpuformError, match="permission not found"):
             lifecycle.delete(id_, outs)
         assert emulator.list_requests() == []
 

@@ -81,9 +81,9 @@ def test_a_platform_found_twice_counts_once(installed: Distributions, tmp_path: 
     [
         ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'"),
         ("raise SystemError('not here')", "SystemError: not here"),
-        ("PLATFORM = 1", "is no gpuform.providers.platform.Platform"),
+        ("PLATFORM = 1", "is not a gpuform.providers.platform.Platform"),
         (GOOD.replace('name="sixth"', 'name="other"'), "the descriptor calls it 'other'"),
-        (GOOD.replace("Cluster", "Disk"), "Disk is no kind of resource"),
+        (GOOD.replace("Cluster", "Disk"), "Disk is not a kind of resource"),
     ],
 )
 def test_a_broken_platform_is_an_error_only_where_it_is_used(

@@ -68,8 +68,8 @@ def test_a_time_to_live_is_the_sum_of_its_parts(weeks: int, days: int, hours: in
 def test_invalid_times_to_live_are_refused(ttl: str) -> None:
     (problem,) = list_problems(ttl=ttl)
     assert problem == (
-        f"ttl: {ttl} is no time to live: write weeks, days, hours and minutes, such as 14d, 36h or "
-        "1d12h"
+        f"ttl: {ttl} is not a time to live: write weeks, days, hours and minutes, such as 14d, "
+        "36h or 1d12h"
     )
 
 
@@ -79,12 +79,14 @@ def test_invalid_times_to_live_are_refused(ttl: str) -> None:
 )
 def test_invalid_expiries_are_refused(expires: str) -> None:
     (problem,) = list_problems(expires=expires)
-    assert problem.startswith(f"expires: {expires} is no end: write a date such as 2026-12-31")
+    assert problem.startswith(
+        f"expires: {expires} is not a date or a moment: write a date such as 2026-12-31"
+    )
 
 
 def test_expires_and_ttl_exclude_each_other() -> None:
     both = list_problems(expires="2026-12-31", ttl="14d")
-    assert both == ["ttl: conflicts with expires, which says the end: keep one of them"]
+    assert both == ["ttl: conflicts with expires, which sets the end: keep one of them"]
     assert list_problems(expires="2026-12-31") == list_problems(ttl="14d", schedule=HOURS) == []
     assert list_problems(expires=UNKNOWN) == []
 
@@ -94,9 +96,9 @@ def test_expires_and_ttl_exclude_each_other() -> None:
     [
         ({"time_zone": "Europe/Berln"}, "time_zone: Europe/Berln is not a time zone: use an IANA"),
         ({"time_zone": "+01:00"}, "time_zone: +01:00 is not a time zone: use an IANA name"),
-        ({"start": "8:00"}, "start: 8:00 is no time of the day: write hours and minutes"),
+        ({"start": "8:00"}, "start: 8:00 is not a time of day: write hours and minutes"),
         ({"start": "24:00"}, "start: 24:00 only ends a day: write 00:00"),
-        ({"stop": "24:30"}, "stop: 24:30 is no time of the day"),
+        ({"stop": "24:30"}, "stop: 24:30 is not a time of day"),
         ({"stop": "08:00"}, "stop: is the same as start: for whole days write 00:00 and 24:00"),
         ({"days": []}, "days: is too short: give at least 1 item(s)"),
         ({"days": ["Monday"]}, "days[0]: Monday is not known: use one of mon, tue"),
@@ -116,7 +118,7 @@ def test_a_schedule_where_nothing_can_be_stopped_names_the_platforms_that_can() 
         for problem in validate_inputs(TogetherInputs, {"schedule": HOURS})[1]
         if problem.path == "schedule"
     )
-    assert "Together, which cannot stop a cluster and start it again" in problem.reason
+    assert "Together, which cannot stop and start a cluster" in problem.reason
     assert "tensorone.Cluster, scp.NodePool or scp.GpuNode" in problem.reason
 
 

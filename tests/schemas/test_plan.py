@@ -54,7 +54,7 @@ def _build_plan() -> Plan:
                 update={"gpus_removed": 16}
             ),
         ],
-        unchecked=["GPU types: there is no API key"],
+        unchecked=["GPU types: the API key is missing"],
     )
 
 

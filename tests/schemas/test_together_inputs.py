@@ -211,8 +211,8 @@ def test_valid_values_are_accepted(cluster: dict[str, Any], values: dict[str, An
         ({"num_preemptible_gpus": 4}, "num_preemptible_gpus", "not a multiple of 8"),
         ({**RESERVED, "num_reserved_gpus": 16}, "num_reserved_gpus", "declare at most 8"),
         ({"num_capacity_pool_gpus": 8}, "capacity_pool_id", "is required"),
-        ({"on_no_capacity": {}}, "on_no_capacity", "says nothing: declare alternatives"),
-        ({"on_no_capacity": {"alternatives": []}}, "on_no_capacity", "says nothing"),
+        ({"on_no_capacity": {}}, "on_no_capacity", "is empty: declare alternatives"),
+        ({"on_no_capacity": {"alternatives": []}}, "on_no_capacity", "is empty"),
         (
             {"on_no_capacity": {"wait_minutes": 0}},
             "on_no_capacity.wait_minutes",
@@ -226,7 +226,7 @@ def test_valid_values_are_accepted(cluster: dict[str, Any], values: dict[str, An
         (
             {"on_no_capacity": {"alternatives": [{"gpu_type": "H200_SXM"}, {}]}},
             "on_no_capacity.alternatives[1]",
-            "is what is declared anyway",
+            "repeats the declared values",
         ),
         (
             {"on_no_capacity": {"alternatives": [{"gpu_type": "H200-SXM"}]}},
@@ -310,8 +310,8 @@ def test_names_of_the_terraform_provider_are_reported_with_ours():
         "did you mean RESERVED?",
         "reservation_days": "is called duration_days here: write duration_days: 30",
         "shared_volume.name": "is called volume_name here: write volume_name: training-data",
-        "shared_volume.region": "is required: Region, such as us-central-8; "
-        "its clusters are in the same one.",
+        "shared_volume.region": "is required: Region of the volume and of "
+        "the clusters that mount it, such as us-central-8.",
     }
 
 

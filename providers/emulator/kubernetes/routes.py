@@ -360,9 +360,9 @@ def _parse_body(*, optional: bool = False) -> Any:
     try:
         body = json.loads(raw_body)
     except ValueError as error:
-        raise StatusError(400, f"the body of the request is no JSON: {error}") from error
+        raise StatusError(400, f"the body of the request is not JSON: {error}") from error
     if not isinstance(body, dict) and request.method != "PATCH":
-        raise StatusError(400, "the body of the request is no object")
+        raise StatusError(400, "the body of the request is not an object")
     return body
 
 

@@ -230,7 +230,8 @@ class TogetherApi(PlatformApi):
             # list.
             if not allowed_values <= known_values:
                 raise ApiError(
-                    400, f"{name}: {', '.join(sorted(allowed_values - known_values))} is no {name}"
+                    400,
+                    f"{name}: {', '.join(sorted(allowed_values - known_values))} is not a {name}",
                 )
             views = [view for view in views if not allowed_values or view[name] in allowed_values]
         order = request.args.get("order_by", "create_time desc")
@@ -319,7 +320,7 @@ def _parse_number(name: str, default: int) -> int:
     """Return a parameter of the query as a number, or `default`. Raises `ApiError` 400."""
     argument = request.args.get(name) or str(default)
     if not argument.isdecimal():
-        raise ApiError(400, f"{name}: {argument} is no number")
+        raise ApiError(400, f"{name}: {argument} is not a number")
     return int(argument)
 
 

@@ -51,7 +51,7 @@ _SPEED = click.option(
 _PORT_CHOICE = click.option(
     "--port",
     type=click.IntRange(1, 65535),
-    help="The emulator on this port, instead of the one that the shell's variables lead to.",
+    help="The emulator on this port, instead of the one that the shell's variables name.",
 )
 
 
@@ -77,7 +77,7 @@ def emulator(context: click.Context, port: int, store: Path | None, speed: float
     require_emulator()
     if context.invoked_subcommand is not None:
         if context.invoked_subcommand != "env" and _is_given(context, "port", "store", "speed"):
-            raise click.UsageError(f"put the flags behind `{context.invoked_subcommand}`")
+            raise click.UsageError(f"write the flags after `{context.invoked_subcommand}`")
         # `gpuform emulator --port N env` is as good as `gpuform emulator env --port N`.
         context.meta["gpuform.emulator.port"] = port
         return
@@ -87,7 +87,7 @@ def emulator(context: click.Context, port: int, store: Path | None, speed: float
         server = serve(port, _get_path(store), speed=speed)
     except OSError as error:
         raise click.ClickException(
-            f"port {port} cannot be used: {error.strerror}; choose another with --port"
+            f"port {port} cannot be used: {error.strerror}; choose another port with --port"
         ) from error
     with server, suppress(KeyboardInterrupt):  # Ctrl-C may come as soon as the hint is printed
         runs = f" Its clock runs {speed:g} times as fast as the real one." if speed else ""
@@ -242,7 +242,7 @@ def _get_address(port: int | None) -> str:
     url = f"http://127.0.0.1:{port}" if port else get_emulator_address(os.environ)
     if url is None:
         raise EngineError(
-            "no variable leads to an emulator",
+            "no variable names an emulator",
             hint='start one: eval "$(gpuform emulator start)"; or name one: --port PORT',
         )
     return url

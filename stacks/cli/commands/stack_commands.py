@@ -291,7 +291,8 @@ def rename(name: str) -> None:
         settings = opened.project.get_settings_path(new_name).name
         session.screen.print(
             f"Stack {opened.name} is now {full_name}, and selected.\n"
-            f"Write `name: {new_project}` in {opened.project.path.name} before you run it again; "
+            f"Write `name: {new_project}` in {opened.project.path.name} before "
+            "you run the command again; "
             f"keys of {settings} that begin with `{old_project}:` begin with `{new_project}:` then."
         )
 

@@ -100,5 +100,5 @@ def _make_folder(store: Path) -> None:
         store.parent.mkdir(exist_ok=True)
     except OSError as error:
         raise EngineError(
-            f"emulated objects are kept in {store.parent}, which cannot be made: {error.strerror}"
+            f"folder {store.parent} for emulated objects cannot be created: {error.strerror}"
         ) from error

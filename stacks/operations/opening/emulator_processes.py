@@ -124,7 +124,7 @@ def stop_emulator(url: str, expected_identity: str) -> RunningEmulator | None:
     if expected_identity and emulator.identity != expected_identity:
         raise EngineError(
             f"the emulator at {url} is {emulator.identity}, and {EMULATOR_VARIABLE} names "
-            f"{expected_identity}: it is left running",
+            f"{expected_identity}: gpuform does not stop it",
             hint="to stop it: `gpuform emulator stop --port PORT`",
         )
     answer = httpx.post(
@@ -136,7 +136,7 @@ def stop_emulator(url: str, expected_identity: str) -> RunningEmulator | None:
     )
     if answer.is_error:
         raise EngineError(
-            f"the emulator at {url} does not stop: it runs inside of another program",
+            f"the emulator at {url} does not stop: it runs inside another program",
             hint="end the program that started it",
         )
     deadline = time.monotonic() + ANSWER_TIMEOUT_S
@@ -165,5 +165,5 @@ def _wait_for_address(process: "subprocess.Popen[bytes]", log: Path) -> str:
             return ready[1]
         if has_ended or time.monotonic() >= deadline:
             reason = log_text.strip().removeprefix("Error: ").removeprefix("error: ")
-            raise EngineError(f"the emulator did not start: {reason or 'it says nothing'}")
+            raise EngineError(f"the emulator did not start: {reason or 'no output'}")
         time.sleep(_PAUSE_S)

@@ -83,8 +83,8 @@ def test_all_pages_are_read(number: int, size: int, requests: int) -> None:
         (ERROR, 500, ServerError, "answered 500: Failed to retrieve cluster overview"),
         (ERROR, 200, ServerError, "answered 200 with code 500: Failed to retrieve"),
         ({**ERROR, "code": 400}, 400, InvalidRequest, "answered 400: Failed"),
-        ({**OVERVIEW, "data": [1]}, 200, ServerError, "answered 200 with something unexpected"),
-        ({"code": 0, "traceId": "trace-abc123"}, 200, ServerError, "something unexpected"),
+        ({**OVERVIEW, "data": [1]}, 200, ServerError, "answered 200 with an unexpected body"),
+        ({"code": 0, "traceId": "trace-abc123"}, 200, ServerError, "an unexpected body"),
     ],
 )
 def test_an_error_names_the_trace_id(content: Any, status: int, kind: type, message: str) -> None:

@@ -48,7 +48,7 @@ def test_an_empty_list_whose_total_is_zero_is_an_empty_cluster(data: Any) -> Non
 @pytest.mark.parametrize("total", [None, "2", -1, 1.5, True, {}], ids=repr)
 def test_a_list_without_a_total_is_not_accepted(total: Any) -> None:
     lens = LensStandIn([build_workload("a"), build_workload("b")], total=lambda _page: total)
-    with pytest.raises(NotEnoughEvidence, match="page 1 of consumers has no `total` that can be"):
+    with pytest.raises(NotEnoughEvidence, match="page 1 of consumers has no valid `total`"):
         list_names(lens)
 
 
@@ -121,7 +121,7 @@ def test_a_list_that_never_stops_changing_is_refused() -> None:
     names_ = iter(range(10**6))
     churn = [lambda lens: (lens.consumers.pop(0), create_start(f"n{next(names_)}")(lens))] * 100
     lens = LensStandIn([build_workload(name) for name in "abcd"], between=churn)
-    with pytest.raises(NotEnoughEvidence, match="change while they are read"):
+    with pytest.raises(NotEnoughEvidence, match="change while gpuform reads the pages"):
         list_names(lens)
 
 

@@ -253,13 +253,15 @@ def test_a_silent_lens_ends_the_quiet_time(watched: Watched) -> None:
 
 def test_a_lens_without_the_nodes_is_reported(watched: Watched) -> None:
     watched.told = heatmap(*[0.4] * 5, node="other")
-    assert watched.look().because == "Lens: no answer names train-001: Lens may not watch it"
+    assert (
+        watched.look().because == "Lens: no answer names train-001: Lens may not monitor the node"
+    )
 
 
 def test_a_node_with_five_gpus_in_lens_is_reported(watched: Watched) -> None:
     watched.told = heatmap(*[0.0] * 5)
     because = watched.look().because
-    assert because.startswith("Lens: it names 5 of the 8 GPUs of train-001; the heatmap shows")
+    assert because.startswith("Lens: it reports 5 of the 8 GPUs of train-001; the heatmap shows")
 
 
 def test_gpus_that_power_names_are_bounded_by_the_lowest_of_the_busiest(watched: Watched) -> None:
@@ -272,7 +274,10 @@ def test_gpus_that_power_names_are_bounded_by_the_lowest_of_the_busiest(watched:
     told["utilization"]["data"] = points(*[5.0] * 5, node="other")
     told["power"]["data"] = [{**point, "value": 90.0} for point in points(*[0.0] * 8)]
     watched.told = GpuHeatmap.model_validate(told)
-    assert "the 5 busiest GPUs are used 5% or more: how much less 8 GPUs" in watched.look().because
+    assert (
+        "the 5 busiest GPUs are used 5% or more: Lens does not show the lower utilization of 8 GPUs"
+        in watched.look().because
+    )
 
 
 def test_a_gpu_whose_power_is_a_sentinel_is_not_named(watched: Watched) -> None:
@@ -280,7 +285,7 @@ def test_a_gpu_whose_power_is_a_sentinel_is_not_named(watched: Watched) -> None:
     lost = [{**point, "value": value} for point in points(*[0.0] * 8)[5:] for value in (-1.0,)]
     told["power"] = {"unit": "W", "data": lost}
     watched.told = GpuHeatmap.model_validate(told)
-    assert "it names 5 of the 8 GPUs of train-001" in watched.look().because
+    assert "it reports 5 of the 8 GPUs of train-001" in watched.look().because
 
 
 def test_a_short_utilization_that_leaves_out_gpus_is_no_evidence(watched: Watched) -> None:

@@ -274,7 +274,7 @@ def test_failed_nodes_count_against_max_unavailable(
         ({"max_unavailable": 0}, "rollout.max_unavailable", "write 1 or more"),
         ({"max_unavailable": "0%"}, "rollout.max_unavailable", "such as 2, or a share, as 25%"),
         ({"max_unavailable": "120%"}, "rollout.max_unavailable", "such as 2, or a share, as 25%"),
-        ({"pause": "soon"}, "rollout.pause", "soon is no time"),
+        ({"pause": "soon"}, "rollout.pause", "soon is not a duration"),
         ({"on_failure": "rollback"}, "rollout.on_failure", "stop"),
     ],
 )

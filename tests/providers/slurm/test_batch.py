@@ -65,7 +65,7 @@ def test_exit_codes_of_both_formats_are_parsed() -> None:
     assert parse_exit_codes("1   768  \n2   0\n3   9\n4   3:0\n") == {
         "1": "3:0", "2": "0:0", "3": "0:9", "4": "3:0"
     }  # fmt: skip
-    with pytest.raises(ValueError, match="is no exit code"):
+    with pytest.raises(ValueError, match="is not an exit code"):
         parse_exit_codes("1 N/A\n")
 
 
@@ -100,7 +100,8 @@ def test_invalid_nodes_are_refused(nodes: list[str]) -> None:
 @pytest.mark.parametrize(
     ("script", "why"),
     [("", "does not begin with #!"), ("echo\n", "does not begin with #!"),
-     ("#!/bin/sh\r\necho\r\n", "DOS"), ("#!/bin/sh\n\0", "NUL"), ("#!/bin/sh\n\ud800", "half"),
+     ("#!/bin/sh\r\necho\r\n", "DOS"),
+     ("#!/bin/sh\n\0", "NUL"), ("#!/bin/sh\n\ud800", "incomplete"),
      ("#!/bin/sh\n" + "'" * 30_000, "single quotes"),
      ("#!/bin/sh\n" + "x" * 32768, "32778 bytes"), ("#!/bin/sh\n#SBATCH --comment='x\n", "quot"),
      ("#!/bin/sh\n#SBATCH --array=1-3\n", "--array"), ("#!/bin/sh\n#SBATCH --arr 1-3\n", "--arr"),

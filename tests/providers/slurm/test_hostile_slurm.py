@@ -110,7 +110,7 @@ def test_completed_without_nodes_proves_nothing(call: ProviderContext, slurm: Sl
     slurm.manners.shows_no_node = True
     outputs = certify(call, slurm)
     assert proven(outputs) == []
-    assert "names no node that the job ran on" in (outputs.not_ready_reason or "")
+    assert "reports no node that the job ran on" in (outputs.not_ready_reason or "")
 
 
 class Killed(BaseException):

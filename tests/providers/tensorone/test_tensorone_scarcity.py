@@ -141,14 +141,14 @@ def test_prices_and_gates_use_the_placement(platform: Any, inputs: Json) -> None
 @pytest.mark.parametrize(
     ("search", "path", "reason"),
     [
-        ({}, "on_no_capacity", "says nothing: declare alternatives"),
-        ({"alternatives": []}, "on_no_capacity", "says nothing"),
+        ({}, "on_no_capacity", "is empty: declare alternatives"),
+        ({"alternatives": []}, "on_no_capacity", "is empty"),
         ({"wait_minutes": 0}, "on_no_capacity.wait_minutes", "1"),
-        ({"alternatives": [{}]}, "on_no_capacity.alternatives[0]", "is what is declared anyway"),
+        ({"alternatives": [{}]}, "on_no_capacity.alternatives[0]", "repeats the declared values"),
         (
             {"alternatives": [{"gpu_type": "A100"}]},
             "on_no_capacity.alternatives[0]",
-            "is what is declared anyway",
+            "repeats the declared values",
         ),
         (
             {"alternatives": [{"region": "mars"}]},

@@ -162,7 +162,7 @@ def test_only_a_number_within_its_bounds_is_no_violation(
         (
             {"condition": {"busy_nodes": {"at_least": 3, "at_most": 2}}},
             "condition.busy_nodes.at_least",
-            "no number will do",
+            "no number can meet both",
         ),
         (
             {"condition": {"utilization": {"at_most": 75}}},

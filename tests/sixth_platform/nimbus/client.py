@@ -88,7 +88,7 @@ class NimbusClient:
     def _build_headers(self) -> Mapping[str, str]:
         if not self._key:
             raise MissingCredentials(
-                f"there is no API key for Nimbus: set {KEY_VARIABLE}",
+                f"the API key of Nimbus is missing: set {KEY_VARIABLE}",
                 hint=f"or store it with the stack: gpuform config set --secret {KEY_CONFIG}",
             )
         return {"Authorization": f"Bearer {self._key}"}

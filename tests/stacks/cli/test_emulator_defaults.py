@@ -67,7 +67,7 @@ def test_ones_own_value_goes_anywhere(template: Run) -> None:
 @pytest.mark.parametrize(
     ("said", "problem"),
     [
-        ("emulator_default: a, default: b", "config.x.emulator_default: leave it out, or default"),
+        ("emulator_default: a, default: b", "config.x.emulator_default: conflicts with default"),
         ("type: integer, emulator_default: a", 'config.x: "a" is not a whole number'),
     ],
 )

@@ -47,7 +47,7 @@ def test_a_part_of_another_operation_lifts_no_gate_of_all(estate: Estate) -> Non
     (estate.root / "plan.json").write_text(json.dumps(plan))
     done = estate.run("up", "--all", "--plan", "plan.json", "--yes")
     assert done.code == 1, done.stdout + done.stderr
-    assert "the plans are of several operations" in done.stderr
+    assert "the plans are for different operations" in done.stderr
     assert estate.export("volumes/dev").get("resources") is None
 
 

@@ -252,7 +252,7 @@ def test_an_emulator_s_port_that_is_taken(run: Run) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         ran = run("emulator", "--port", str(taken.getsockname()[1]))
     assert ran.code == 1
-    assert "choose another with --port" in ran.err
+    assert "choose another port with --port" in ran.err
 
 
 class TestImport:
@@ -459,7 +459,7 @@ class TestRename:
         settings = (project / "Pulumi.dev.yaml").read_text()
         ran = dev("stack", "rename", "organization/train/prod")
         assert ran.code == 0, ran.err
-        assert "Write `name: train` in Pulumi.yaml before you run it again" in ran.out
+        assert "Write `name: train` in Pulumi.yaml before you run the command again" in ran.out
         assert (project / "Pulumi.prod.yaml").read_text() == settings
         assert not (project / "Pulumi.dev.yaml").exists()
         files = {str(path.relative_to(pulumi)) for path in pulumi.rglob("*") if path.is_file()}

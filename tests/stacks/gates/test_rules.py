@@ -259,13 +259,13 @@ def test_a_rule_in_python_that_fails_is_against_the_plan(
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("gates: {a: {}}", "gates.yaml:1:12: gates.a: has no rule: give one of max_destroyed"),
+        ("gates: {a: {}}", "gates.yaml:1:12: gates.a: has no rule: declare one of max_destroyed"),
         (
             "gates:\n  a: {max_destroyed_gpus: 1, protected: [b]}",
             "gates.yaml:2:41: gates.a.protected: is a second rule beside max_destroyed_gpus",
         ),
         ("gates:\n  a: {max_destroyed_gpu: 1}", "gates.yaml:2:7: gates.a.max_destroyed_gpu: is"),
-        ("gates:\n  A: {max_destroyed_gpus: 1}", "gates.yaml:2:3: gates.A: is not known as a name"),
+        ("gates:\n  A: {max_destroyed_gpus: 1}", "gates.yaml:2:3: gates.A: is not a valid name"),
         (
             "gates:\n  a: {max_destroyed_gpus: 1, level: hard}",
             "gates.yaml:2:37: gates.a.level: hard is not known: use one of mandatory, advisory",

@@ -78,7 +78,7 @@ def test_what_has_no_price_is_unknown(
         ("currency: USD\ngpu: []\n", "prices.yaml:2:1: gpu: is not known: did you mean gpus?"),
         (
             BOOK + "  - {platform: together, unit: TiB, per_month: 9}\n",
-            "prices.yaml:9:5: storage[1]: has a price already",
+            "prices.yaml:9:5: storage[1]: already has a price",
         ),
         (
             BOOK.replace("per_hour: 3}", "billing: on_demand, per_hour: -3}"),

@@ -51,7 +51,7 @@ def test_first_plan(golden: Golden, resource: Make, change: Change) -> None:
         gpus_added=16,
     )
     stack = resource("demo-dev", PlanAction.CREATE, PlanReason.NEW, type_=STACK)
-    unchecked = ("regions were not checked: there is no API key:\nset TOGETHER_API_KEY",)
+    unchecked = ("regions were not checked: the API key is missing:\nset TOGETHER_API_KEY",)
     golden("create.txt", render_plan(plan(stack, volume, cluster, unchecked=unchecked)))
 
 

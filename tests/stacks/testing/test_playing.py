@@ -364,7 +364,7 @@ def test_what_is_wrong_in_a_case_is_no_failure_of_its_run(played: Played) -> Non
         "stack": "5: 'network' in `stack_references` is no stack",
         "target": "6: --target trian matches no resource of the stack or its program",
         "at_destroy": "7: --exclude trian matches no resource of the stack",
-        "permission": "8: nonsense: there is no such permission",
+        "permission": "8: nonsense: permission not found",
         "gate": "9: gate:palce: there is no such gate",
         "state": "10: demo.yaml is not JSON: Expecting value: line 1 column 1 (char 0)",
     }

@@ -96,9 +96,9 @@ def test_options(topologies: Topologies, options: str) -> None:
         ("{aliases: [{name: '{{ config.hidden }}'}]}", "aliases must be known while planning"),
         ("{ignore_changes: num_gpus}", "ignore_changes: must be a list"),
         ("{timeouts: {create: 45}}", "timeouts.create: must be text, not 45"),
-        ("{timeouts: {create: 45x}}", "timeouts.create: '45x' is not a span of time"),
+        ("{timeouts: {create: 45x}}", "timeouts.create: '45x' is not a duration"),
         ("{dependsOn: []}", "dependsOn: is called depends_on here"),
-        ("{import: a, id: b}", "import: leave it out, or id"),
+        ("{import: a, id: b}", "import: conflicts with id"),
     ],
 )
 def test_options_that_are_refused(topologies: Topologies, options: str, message: str) -> None:
