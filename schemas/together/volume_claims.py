@@ -104,8 +104,7 @@ class VolumeClaimInputs(InputModel):
     access_modes: Annotated[list[AccessMode] | None, Immutable, Unordered] = Field(
         default=None,
         min_length=1,
-        description="Access modes: ReadWriteMany with volume_name by default, else "
-        "ReadWriteOnce.",
+        description="Access modes: ReadWriteMany with volume_name by default, else ReadWriteOnce.",
         examples=[["ReadWriteMany"]],
     )
     labels: dict[str, str] | None = Field(
