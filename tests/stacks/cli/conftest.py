@@ -1,4 +1,4 @@
-"""Commands run in this process, in a project of their own, against an emulator of their own."""
+"""Provide commands run in this process, in a project of their own, on an emulator of their own."""
 
 import io
 import json
@@ -43,8 +43,8 @@ pulumi.export("place", {"region": train.region, "token": pulumi.Output.secret("h
 
 
 @dataclass
-class Ran:
-    """How a command ended."""
+class CommandResult:
+    """The exit code and the output of a command."""
 
     code: int
     out: str
@@ -59,21 +59,21 @@ class Ran:
         return [json.loads(line) for line in self.out.splitlines()]
 
 
-Run = Callable[..., Ran]
+Run = Callable[..., CommandResult]
 
 
 @pytest.fixture(scope="session")
 def salt() -> str:
-    """Deriving a key takes a third of a second: all stacks of the tests share one."""
+    """Return one salt for all stacks of the tests: deriving a key takes a third of a second."""
     return PassphraseCrypter.create_new("").salt_state
 
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, salt: str) -> Path:
-    """A project with the stack dev, its state beside it, and nothing of the user's environment."""
-    kept = "PULUMI_DISABLE_CI_DETECTION"
-    ours = ("PULUMI_", "TOGETHER_", "GPUFORM_")
-    for name in [n for n in os.environ if n.startswith(ours) and n != kept]:
+    """Yield a project with the stack dev, its state beside it, and none of the user's variables."""
+    kept_variable = "PULUMI_DISABLE_CI_DETECTION"
+    prefixes = ("PULUMI_", "TOGETHER_", "GPUFORM_")
+    for name in [n for n in os.environ if n.startswith(prefixes) and n != kept_variable]:
         monkeypatch.delenv(name)
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("PULUMI_HOME", str(tmp_path / "home"))
@@ -93,35 +93,40 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, salt: str) -> Path:
 def run(
     project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Run]:
-    """Runs a command as the console script does; `answers` is what the person types."""
+    """Return a function which runs a command as the console script does.
 
-    def run_command(*args: str, answers: str = "") -> Ran:
+    `answers` is what a person types.
+    """
+
+    def run_command(*args: str, answers: str = "") -> CommandResult:
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(answers.encode())))
         capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
+        with pytest.raises(SystemExit) as exit_info:
             cli.main(args=list(args), prog_name="gpuform")
         out, err = capsys.readouterr()
-        assert isinstance(ended.value.code, int)
-        return Ran(ended.value.code, out, err)
+        assert isinstance(exit_info.value.code, int)
+        return CommandResult(exit_info.value.code, out, err)
 
     return run_command
 
 
 @pytest.fixture
 def dev(run: Run) -> Run:
-    """The same, once the stack dev is made."""
+    """Return `run` with the stack dev created."""
     assert run("stack", "init", "dev").code == 0
     return run
 
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody sits at a terminal."""
+    """Have commands find a terminal."""
     monkeypatch.setattr("gpuform.stacks.cli.terminal.screen.is_tty", lambda stream: True)
 
 
 @pytest.fixture
-def scene(dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PlannedProject]:
+def planned_project(
+    dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[PlannedProject]:
     with serve(seed="plans") as server:
         for name, value in environment(server.url).items():
             monkeypatch.setenv(name, value)
@@ -135,20 +140,20 @@ def stack_copies(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackCopi
 
 
 @pytest.fixture
-def made(
+def applied_project(
     dev: Run, project: Path, monkeypatch: pytest.MonkeyPatch, stack_copies: StackCopies
 ) -> Iterator[PlannedProject]:
-    """A scene whose cluster and volume exist."""
+    """Yield a project whose cluster and volume exist."""
 
-    def lead_to(server: Server) -> None:
+    def set_variables(server: Server) -> None:
         for name, value in environment(server.url).items():
             monkeypatch.setenv(name, value)
 
-    def make(server: Server) -> None:
-        lead_to(server)
+    def create_stack(server: Server) -> None:
+        set_variables(server)
         ran = dev("up", "--yes", "--skip-preview")
         assert ran.code == 0, ran.err
 
-    with stack_copies.serve_copy("made", project, make) as server:
-        lead_to(server)
+    with stack_copies.serve_copy("made", project, create_stack) as server:
+        set_variables(server)
         yield PlannedProject(dev, project, server.url)

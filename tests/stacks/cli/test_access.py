@@ -45,7 +45,7 @@ _STATE: list[bytes] = []
 
 
 @pytest.fixture
-def made(dev: Run, home: Path, project: Path) -> Run:
+def applied_project(dev: Run, home: Path, project: Path) -> Run:
     """A stack with a cluster, whose platform nobody can ask."""
     file = project / ".pulumi/stacks/demo/dev.json"
     if not _STATE:
@@ -68,22 +68,22 @@ def contexts(file: Path) -> list[str]:
 
 
 @pytest.mark.slow
-def test_from_a_cluster_to_a_context_and_back(made: Run, home: Path) -> None:
+def test_from_a_cluster_to_a_context_and_back(applied_project: Run, home: Path) -> None:
     file = home / ".kube" / "config"
-    ran = made("kubeconfig")
+    ran = applied_project("kubeconfig")
     assert (ran.code, ran.out) == (0, f"context training: in {file}\n")
     assert contexts(file) == ["training"]
     document = yaml.safe_load(file.read_text())
     assert document["current-context"] == "training"
     assert document["users"][0]["user"]["token"]
     assert file.stat().st_mode & 0o777 == 0o600 or os.name == "nt"
-    assert made("kubeconfig", "train").out.endswith("as it was already\n")
-    ran = made("connect", "train", "--print", "--", "get", "pods")
+    assert applied_project("kubeconfig", "train").out.endswith("as it was already\n")
+    ran = applied_project("connect", "train", "--print", "--", "get", "pods")
     assert ran.out == "kubectl --context training get pods\n"
-    ran = made("kubeconfig", "--remove", "--json")
+    ran = applied_project("kubeconfig", "--remove", "--json")
     assert ran.json == [{"context": "training", "file": str(file), "changed": True}]
     assert file.read_text() == ""
-    assert "has no context of train" in made("connect", "train").err
+    assert "has no context of train" in applied_project("connect", "train").err
 
 
 @pytest.mark.slow
@@ -108,23 +108,23 @@ def test_the_platform_is_asked_and_the_state_where_it_does_not_answer(
 
 @pytest.mark.slow
 def test_several_files_are_written_as_kubectl_does(
-    made: Run, home: Path, monkeypatch: pytest.MonkeyPatch
+    applied_project: Run, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second, third = (home / name for name in ("first", "second", "third"))
     second.write_text("contexts: [{name: mine}]\ncurrent-context: mine\n")
     monkeypatch.setenv("KUBECONFIG", os.pathsep.join(map(str, (first, second, third, ""))))
-    assert made("kubeconfig").out == f"context training: in {second}\n"
+    assert applied_project("kubeconfig").out == f"context training: in {second}\n"
     assert yaml.safe_load(second.read_text())["current-context"] == "mine"
     third.write_text("current-context: other\n")
-    assert "current context 'other'" in made("kubeconfig", "--use").err
+    assert "current context 'other'" in applied_project("kubeconfig", "--use").err
     third.write_text("users:\n- name: another\n")
-    ran = made("kubeconfig", "--context", "another", "--force")
+    ran = applied_project("kubeconfig", "--context", "another", "--force")
     assert ran.code == 1
     assert f"{third}:2: there is a user 'another' already" in ran.err
-    assert made("kubeconfig", "--context", "new", "--use").code == 0
+    assert applied_project("kubeconfig", "--context", "new", "--use").code == 0
     assert contexts(second) == ["new", "mine"]
-    assert made("kubeconfig").out.startswith("context new:")
-    assert made("kubeconfig", "--remove").code == 0
+    assert applied_project("kubeconfig").out.startswith("context new:")
+    assert applied_project("kubeconfig", "--remove").code == 0
     assert second.read_text() == "contexts: [{name: mine}]\ncurrent-context: mine\n"
     assert not first.exists()
 
@@ -167,8 +167,8 @@ def test_a_file_that_cannot_be_changed_keeps_no_run_from_its_end(up: Run, home: 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_hosts_as_json_and_print(made: Run, home: Path) -> None:
-    found = made("ssh-config", "--json").json
+def test_hosts_as_json_and_print(applied_project: Run, home: Path) -> None:
+    found = applied_project("ssh-config", "--json").json
     assert found["included"] is False
     assert found["hosts"][0] == {
         "name": "training-worker-0.dev.demo",
@@ -178,11 +178,13 @@ def test_hosts_as_json_and_print(made: Run, home: Path) -> None:
         "jump": "",
         "problem": "",
     }
-    printed = made("ssh-config", "--print", "--user", "ada").out
+    printed = applied_project("ssh-config", "--print", "--user", "ada").out
     assert "    User ada\n" in printed
-    jumped = made("ssh-config", "--print", "--user", "ada", "--jump", "ssh.example.com").out
+    jumped = applied_project(
+        "ssh-config", "--print", "--user", "ada", "--jump", "ssh.example.com"
+    ).out
     assert "    ProxyJump ada@ssh.example.com\n" in jumped
-    ran = made(
+    ran = applied_project(
         "connect",
         "train",
         "--via",
@@ -194,14 +196,14 @@ def test_hosts_as_json_and_print(made: Run, home: Path) -> None:
         "--print",
     )
     assert ran.out.startswith("ssh -J eve@ssh.example.com ada@training-worker-")
-    ran = made("ssh-config")
+    ran = applied_project("ssh-config")
     assert found["include"] in ran.out
     assert "User" not in Path(found["file"]).read_text()
-    assert made("ssh-config", "--remove", "--install").code == 0
+    assert applied_project("ssh-config", "--remove", "--install").code == 0
     assert not Path(found["file"]).exists()
 
 
-def test_what_is_refused(made: Run, home: Path, project: Path) -> None:
+def test_what_is_refused(applied_project: Run, home: Path, project: Path) -> None:
     before = {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
     for args, message in [
         (("kubeconfig", "trian"), "did you mean train?"),
@@ -216,15 +218,15 @@ def test_what_is_refused(made: Run, home: Path, project: Path) -> None:
         (("connect", "train", "--user", "-oX"), "'-oX' is no login name"),
         (("connect", "train", "--jump", "-oX"), "'-oX' is no jump host"),
     ]:
-        ran = made(*args)
+        ran = applied_project(*args)
         assert ran.code == (2 if "goes with neither" in message or "-oX" in args else 1), args
         assert message in ran.err
     assert {path: path.read_bytes() for path in project.rglob("*") if path.is_file()} == before
     assert not list(home.iterdir())
 
 
-def test_no_credential_is_told_unless_it_is_asked_for(made: Run, home: Path) -> None:
-    printed = made("kubeconfig", "--print").out
+def test_no_credential_is_told_unless_it_is_asked_for(applied_project: Run, home: Path) -> None:
+    printed = applied_project("kubeconfig", "--print").out
     token = yaml.safe_load(printed)["users"][0]["user"]["token"]
     (home / ".kube").mkdir()
     broken = home / ".kube" / "config"
@@ -235,7 +237,7 @@ def test_no_credential_is_told_unless_it_is_asked_for(made: Run, home: Path) -> 
         ("ssh-config", "--json", "-v"),
         ("connect", "train", "-v"),
     ):
-        ran = made(*args)
+        ran = applied_project(*args)
         assert token not in ran.out + ran.err
 
 
@@ -250,9 +252,9 @@ def test_a_stack_without_clusters(dev: Run, home: Path, emulator: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
-def test_connect_runs_kubectl_with_its_exit_code(made: Run, home: Path) -> None:
+def test_connect_runs_kubectl_with_its_exit_code(applied_project: Run, home: Path) -> None:
     file = home / "config"
-    assert made("kubeconfig", "--file", str(file)).code == 0
+    assert applied_project("kubeconfig", "--file", str(file)).code == 0
     code = "from gpuform.stacks.cli import main; main()"
     done = subprocess.run(
         [

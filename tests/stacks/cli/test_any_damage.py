@@ -69,11 +69,11 @@ def damaged(draw: st.DrawFn, text: str) -> bytes:
 class Stack:
     """A stack that exists, put back before each damage."""
 
-    def __init__(self, scene: PlannedProject) -> None:
-        self.scene, self.path = scene, scene.project / STATE
+    def __init__(self, planned_project: PlannedProject) -> None:
+        self.scene, self.path = planned_project, planned_project.project / STATE
         self.good = self.path.read_text()
-        self.kept = scene.project.parent / "kept"
-        shutil.copytree(scene.project, self.kept)
+        self.kept = planned_project.project.parent / "kept"
+        shutil.copytree(planned_project.project, self.kept)
 
     def restore(self) -> None:
         shutil.rmtree(self.scene.project / ".pulumi")
@@ -114,8 +114,8 @@ class Stack:
 
 
 @pytest.fixture
-def stack(made: PlannedProject) -> Stack:
-    return Stack(made)
+def stack(applied_project: PlannedProject) -> Stack:
+    return Stack(applied_project)
 
 
 @pytest.mark.slow

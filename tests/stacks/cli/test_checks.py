@@ -18,11 +18,11 @@ Cluster("dev", name="dev", gpu_type="A100", gpu_count=2, storage_gb=100, region=
 
 
 @pytest.fixture
-def keyless(scene: PlannedProject, monkeypatch: pytest.MonkeyPatch) -> PlannedProject:
+def keyless(planned_project: PlannedProject, monkeypatch: pytest.MonkeyPatch) -> PlannedProject:
     """A platform that no check asks while planning, and no key for it."""
-    (scene.project / "__main__.py").write_text(TENSORONE)
+    (planned_project.project / "__main__.py").write_text(TENSORONE)
     monkeypatch.delenv("TENSORONE_API_KEY")
-    return scene
+    return planned_project
 
 
 def plan_of(out: str) -> str:
@@ -62,37 +62,39 @@ class TestPlans:
         assert keyless.run("review", "plan.json", "-f", "json").json["unchecked"] == 1
 
     @pytest.mark.slow
-    def test_what_could_all_be_asked_passes(self, made: PlannedProject) -> None:
-        made.run("config", "set", "gpus", "24")
+    def test_what_could_all_be_asked_passes(self, applied_project: PlannedProject) -> None:
+        applied_project.run("config", "set", "gpus", "24")
         for command in (["preview"], ["up", "--yes"], ["destroy", "--yes"]):
-            ran = made.run(*command, "--require-checks")
+            ran = applied_project.run(*command, "--require-checks")
             assert ran.code == 0, ran.err
             assert "checked" not in ran.out
 
     @pytest.mark.slow
     def test_a_destroy_and_a_platform_that_does_not_answer(
-        self, made: PlannedProject, monkeypatch: pytest.MonkeyPatch
+        self, applied_project: PlannedProject, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("TOGETHER_BASE_URL", "http://127.0.0.1:9")
-        ran = made.run("destroy", "--yes", "--require-checks")
+        ran = applied_project.run("destroy", "--yes", "--require-checks")
         assert ran.code == 4
         assert plan_of(ran.out).startswith(FIRST)
         assert "together cannot be asked" in ran.err
 
     @pytest.mark.slow
-    def test_a_price_that_a_gate_on_cost_needs(self, made: PlannedProject) -> None:
-        (made.project / "prices.yaml").write_text("currency: USD\n")
-        (made.project / "gates.yaml").write_text(
+    def test_a_price_that_a_gate_on_cost_needs(self, applied_project: PlannedProject) -> None:
+        (applied_project.project / "prices.yaml").write_text("currency: USD\n")
+        (applied_project.project / "gates.yaml").write_text(
             "gates: {b: {max_hourly_cost: {amount: 9, currency: USD}, level: advisory}}"
         )
-        assert made.run("preview", "--require-checks").code == 0, "nothing grows"
-        made.run("config", "set", "gpus", "24")
-        ran = made.run("preview", "--require-checks")
+        assert applied_project.run("preview", "--require-checks").code == 0, "nothing grows"
+        applied_project.run("config", "set", "gpus", "24")
+        ran = applied_project.run("preview", "--require-checks")
         assert ran.code == 4
         told = "not checked: what it costs, for the gates on cost: train: 24 H100_SXM GPUs"
         assert told in ran.err
-        made.run("config", "set", "gpus", "8")
-        assert made.run("preview", "--require-checks").code == 0, "it only lowers capacity"
+        applied_project.run("config", "set", "gpus", "8")
+        assert applied_project.run("preview", "--require-checks").code == 0, (
+            "it only lowers capacity"
+        )
 
     def test_workflows_require_all_checks(self, run: Any, project: Path) -> None:
         assert run("new", "ci", "--forge", "github", "--stack", "dev").code == 0
@@ -106,18 +108,18 @@ class TestPlans:
 
 class TestSomebodyAtWork:
     @pytest.fixture
-    def somebody(self, made: PlannedProject) -> PlannedProject:
-        locks = made.project / ".pulumi/locks/organization/demo/dev"
+    def somebody(self, applied_project: PlannedProject) -> PlannedProject:
+        locks = applied_project.project / ".pulumi/locks/organization/demo/dev"
         locks.mkdir(parents=True, exist_ok=True)
         fields = {"pid": 4711, "username": "ada", "hostname": "build-7", "engine": "gpuform"}
         owner = {**fields, "timestamp": "2026-03-01T08:00:00Z"}
         (locks / "one.json").write_text(json.dumps(owner))
-        state = json.loads(made.state_file)
+        state = json.loads(applied_project.state_file)
         resources = state["checkpoint"]["latest"]["resources"]
         creating = {"type": "creating", "resource": {**resources[-1], "id": ""}}
         state["checkpoint"]["latest"]["pending_operations"] = [creating]
-        (made.project / ".pulumi/stacks/demo/dev.json").write_text(json.dumps(state))
-        return made
+        (applied_project.project / ".pulumi/stacks/demo/dev.json").write_text(json.dumps(state))
+        return applied_project
 
     @pytest.mark.slow
     def test_who_it_is_and_since_when(self, somebody: PlannedProject) -> None:
@@ -132,15 +134,15 @@ class TestSomebodyAtWork:
         assert who in somebody.run("status", "--json").json["at_work"]
 
     @pytest.mark.slow
-    def test_a_process_that_has_ended_is_not_at_work(self, made: PlannedProject) -> None:
+    def test_a_process_that_has_ended_is_not_at_work(self, applied_project: PlannedProject) -> None:
         import socket
 
-        locks = made.project / ".pulumi/locks/organization/demo/dev"
+        locks = applied_project.project / ".pulumi/locks/organization/demo/dev"
         locks.mkdir(parents=True, exist_ok=True)
         owner = {"pid": 2**22 - 1, "username": "ada", "hostname": socket.gethostname()}
         (locks / "one.json").write_text(json.dumps(owner))
-        assert "at work" not in made.run("preview").err
-        assert made.run("status").out.splitlines()[1].startswith("As of ")
+        assert "at work" not in applied_project.run("preview").err
+        assert applied_project.run("status").out.splitlines()[1].startswith("As of ")
 
 
 def sources(ran: Any) -> list[str]:
@@ -149,25 +151,25 @@ def sources(ran: Any) -> list[str]:
 
 
 class TestStatus:
-    def test_the_age_of_what_it_shows(self, made: PlannedProject) -> None:
-        (line,) = sources(made.run("status"))
+    def test_the_age_of_what_it_shows(self, applied_project: PlannedProject) -> None:
+        (line,) = sources(applied_project.run("status"))
         assert line == "As of less than a minute ago, from the state:"
         for moment, age in (("2001-01-01T00:00:00Z", " d ago"), ("", "less than a minute ago")):
-            state = json.loads(made.state_file)
+            state = json.loads(applied_project.state_file)
             state["checkpoint"]["latest"]["manifest"]["time"] = moment
-            (made.project / ".pulumi/stacks/demo/dev.json").write_text(json.dumps(state))
-            assert age in sources(made.run("status"))[0]
-        found = made.run("status", "--json").json
+            (applied_project.project / ".pulumi/stacks/demo/dev.json").write_text(json.dumps(state))
+            assert age in sources(applied_project.run("status"))[0]
+        found = applied_project.run("status", "--json").json
         assert (found["source"], found["age_seconds"] >= 0) == ("state", True)
 
     @pytest.mark.slow
     def test_it_fails_where_it_could_not_look(
-        self, made: PlannedProject, monkeypatch: pytest.MonkeyPatch
+        self, applied_project: PlannedProject, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        ran = made.run("status", "--refresh")
+        ran = applied_project.run("status", "--refresh")
         assert (ran.code, sources(ran)) == (0, ["As of now, from the platforms:"])
         monkeypatch.delenv("TOGETHER_API_KEY")
-        ran = made.run("status", "--refresh")
+        ran = applied_project.run("status", "--refresh")
         assert (ran.code, ran.err) == (1, "error: could not look at data, train\n")
         assert sources(ran) == [
             (
@@ -175,11 +177,11 @@ class TestStatus:
                 "state:"
             )
         ]
-        assert made.run("status").code == 0
+        assert applied_project.run("status").code == 0
 
-    def test_what_is_gone_was_looked_at(self, made: PlannedProject) -> None:
-        request = urllib.request.Request(f"{made.url}/_emulator/reset", b"{}")
+    def test_what_is_gone_was_looked_at(self, applied_project: PlannedProject) -> None:
+        request = urllib.request.Request(f"{applied_project.url}/_emulator/reset", b"{}")
         urllib.request.urlopen(request).close()
         assert os.environ["TOGETHER_API_KEY"]
-        ran = made.run("status", "--refresh")
+        ran = applied_project.run("status", "--refresh")
         assert (ran.code, ran.out.count("    it is gone from the platform")) == (0, 2)

@@ -25,15 +25,15 @@ outputs: {{volume: "{{{{ shared_volumes.data }}}}"}}
 
 
 @pytest.fixture
-def stack(scene: PlannedProject, project: Path) -> Run:
+def stack(planned_project: PlannedProject, project: Path) -> Run:
     """A stack with a cluster and a module, and a cluster that is declared but not made yet."""
     (project / "__main__.py").unlink()
     (project / "pool.yaml").write_text(POOL)
     (project / "topology.yaml").write_text(TOPOLOGY.rpartition("  later")[0])
-    ran = scene.run("up", "--yes", "--skip-preview")
+    ran = planned_project.run("up", "--yes", "--skip-preview")
     assert ran.code == 0, ran.err
     (project / "topology.yaml").write_text(TOPOLOGY)
-    return scene.run
+    return planned_project.run
 
 
 BEGUN = {
@@ -104,8 +104,10 @@ def test_a_lookup_takes_a_filter(stack: Run) -> None:
     assert values(stack, asked, asked) == ["0", "0"]
 
 
-def test_a_program_has_its_states_names(made: PlannedProject) -> None:
-    ran = made.run("console", "-e", "clusters.train.status", "-e", "shared_volumes.data.size_tib")
+def test_a_program_has_its_states_names(applied_project: PlannedProject) -> None:
+    ran = applied_project.run(
+        "console", "-e", "clusters.train.status", "-e", "shared_volumes.data.size_tib"
+    )
     assert ran.out.splitlines() == ['"Ready"', "5"]
 
 

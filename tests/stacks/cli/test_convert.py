@@ -86,40 +86,42 @@ def test_the_examples_programs_as_topologies(
     same(run)
 
 
-def test_files_are_not_overwritten(made: PlannedProject) -> None:
+def test_files_are_not_overwritten(applied_project: PlannedProject) -> None:
     before = Path("__main__.py").read_text()
-    refused = made.run("convert", "--from", "state", "--to", "python")
+    refused = applied_project.run("convert", "--from", "state", "--to", "python")
     assert (refused.code, refused.out) == (1, "")
     assert "__main__.py exists; nothing was written" in refused.err
     assert Path("__main__.py").read_text() == before
-    assert made.run("convert", "--from", "state", "--out", "new/it.yaml").code == 0
+    assert applied_project.run("convert", "--from", "state", "--out", "new/it.yaml").code == 0
     assert Path("new/it.yaml").read_text().startswith("config:\n  place_token: {secret")
-    assert made.run("convert", "--from", "state", "--to", "python", "--force").code == 0
+    assert applied_project.run("convert", "--from", "state", "--to", "python", "--force").code == 0
     assert Path("__main__.py").read_text() != before
-    assert made.run("config", "set", "--secret", "place_token", "hunter2").code == 0
-    same(made.run)
+    assert applied_project.run("config", "set", "--secret", "place_token", "hunter2").code == 0
+    same(applied_project.run)
 
 
 @pytest.mark.slow
-def test_secrets_are_never_written(made: PlannedProject, project: Path) -> None:
+def test_secrets_are_never_written(applied_project: PlannedProject, project: Path) -> None:
     """The program exports a token that no configuration has."""
-    ran = made.run("convert", "--from", "state")
+    ran = applied_project.run("convert", "--from", "state")
     assert ran.code == 0, ran.err
     assert "gpuform config set --secret place_token VALUE" in ran.err
     assert "hunter2" not in ran.out + ran.err + (project / "topology.yaml").read_text()
     assert 'token: "{{ config.place_token }}"' in (project / "topology.yaml").read_text()
-    kept = made.run("convert", "--from", "state", "--force", "--set-secrets")
+    kept = applied_project.run("convert", "--from", "state", "--force", "--set-secrets")
     assert "1 secret value is kept in Pulumi.dev.yaml." in kept.out
     assert "hunter2" not in (project / "Pulumi.dev.yaml").read_text()
     (project / "__main__.py").unlink()
-    same(made.run)
-    assert made.run("config", "get", "place_token").out == "hunter2\n"
+    same(applied_project.run)
+    assert applied_project.run("config", "get", "place_token").out == "hunter2\n"
 
 
 @pytest.mark.slow
-def test_a_secret_that_the_configuration_has_is_found(made: PlannedProject, project: Path) -> None:
-    assert made.run("config", "set", "--secret", "pass", "hunter2").code == 0
-    ran = made.run("convert", "--from", "state")
+def test_a_secret_that_the_configuration_has_is_found(
+    applied_project: PlannedProject, project: Path
+) -> None:
+    assert applied_project.run("config", "set", "--secret", "pass", "hunter2").code == 0
+    ran = applied_project.run("convert", "--from", "state")
     assert (ran.code, ran.err) == (0, "")
     assert "config:\n  pass: {secret: true}\n" in (project / "topology.yaml").read_text()
 

@@ -22,22 +22,22 @@ big = Cluster(
 OUT_OF_CREDIT = 9
 
 
-def control(scene: PlannedProject, path: str, body: Any) -> None:
+def control(planned_project: PlannedProject, path: str, body: Any) -> None:
     data = json.dumps(body).encode()
-    urllib.request.urlopen(f"{scene.url}/_emulator/{path}", data).close()
+    urllib.request.urlopen(f"{planned_project.url}/_emulator/{path}", data).close()
 
 
-def credit(scene: PlannedProject, *, exhausted: bool) -> None:
-    control(scene, "together/credit", {"exhausted": exhausted})
+def credit(planned_project: PlannedProject, *, exhausted: bool) -> None:
+    control(planned_project, "together/credit", {"exhausted": exhausted})
 
 
 @pytest.fixture
-def both(scene: PlannedProject) -> PlannedProject:
+def both(planned_project: PlannedProject) -> PlannedProject:
     """A volume, a cluster on demand and a reserved one."""
-    file = scene.project / "__main__.py"
+    file = planned_project.project / "__main__.py"
     file.write_text(file.read_text().replace('print("hello', CLUSTER + 'print("hello'))
-    assert scene.run("up", "--yes").code == 0
-    return scene
+    assert planned_project.run("up", "--yes").code == 0
+    return planned_project
 
 
 @pytest.mark.slow
@@ -93,10 +93,10 @@ def test_what_is_lost_in_the_end(both: PlannedProject) -> None:
 
 
 @pytest.mark.slow
-def test_nothing_new_is_made(scene: PlannedProject) -> None:
-    credit(scene, exhausted=True)
-    refused = scene.run("up", "--yes")
+def test_nothing_new_is_made(planned_project: PlannedProject) -> None:
+    credit(planned_project, exhausted=True)
+    refused = planned_project.run("up", "--yes")
     assert refused.code == OUT_OF_CREDIT
     assert "answered 402: Insufficient credits" in refused.out
     assert "add credit to the account, then run the command again" in refused.out
-    assert scene.run("destroy", "--yes").code == 0
+    assert planned_project.run("destroy", "--yes").code == 0

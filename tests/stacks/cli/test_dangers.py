@@ -14,14 +14,14 @@ VOLUME = 'data = SharedVolume("data", volume_name="training-data", region=region
 LOST = "destroys a volume of 5 TiB and its data"
 
 
-def control(scene: PlannedProject, path: str, body: Any) -> None:
+def control(planned_project: PlannedProject, path: str, body: Any) -> None:
     data = json.dumps(body).encode()
-    urllib.request.urlopen(f"{scene.url}/_emulator/{path}", data).close()
+    urllib.request.urlopen(f"{planned_project.url}/_emulator/{path}", data).close()
 
 
-def declare(scene: PlannedProject, *names: str, options: str = "") -> None:
+def declare(planned_project: PlannedProject, *names: str, options: str = "") -> None:
     """Volumes of these names, and nothing else."""
-    (scene.project / "__main__.py").write_text(
+    (planned_project.project / "__main__.py").write_text(
         "import pulumi\n"
         "from gpuform.providers.together import SharedVolume\n"
         f"for name in {[*names]}:\n"
@@ -31,12 +31,12 @@ def declare(scene: PlannedProject, *names: str, options: str = "") -> None:
 
 
 @pytest.fixture
-def volumes(scene: PlannedProject) -> PlannedProject:
+def volumes(planned_project: PlannedProject) -> PlannedProject:
     """Two volumes are there, and one of them is not declared any more."""
-    declare(scene, "data", "other")
-    assert scene.run("up", "--yes", "--skip-preview").code == 0
-    declare(scene, "other")
-    return scene
+    declare(planned_project, "data", "other")
+    assert planned_project.run("up", "--yes", "--skip-preview").code == 0
+    declare(planned_project, "other")
+    return planned_project
 
 
 TRAIN = """\
@@ -59,14 +59,14 @@ VolumeClaim("corpus", cluster_id=train.id, name="corpus", storage="1Ti", {storag
     ],
 )
 def test_a_driver_change_destroys_no_data_of_a_claim_whose_volume_stays(
-    scene: PlannedProject, storage: str, loses_data: bool
+    planned_project: PlannedProject, storage: str, loses_data: bool
 ) -> None:
-    program = scene.project / "__main__.py"
+    program = planned_project.project / "__main__.py"
     program.write_text(TRAIN.format(driver="560", storage=storage))
-    made = scene.run("up", "--yes", "--skip-preview")
+    made = planned_project.run("up", "--yes", "--skip-preview")
     assert made.code == 0, made.out
     program.write_text(TRAIN.format(driver="565", storage=storage))
-    plan = scene.run("preview").out
+    plan = planned_project.run("preview").out
     assert "replace corpus" in plan
     assert ("a volume and its data" in plan) is loses_data
 
@@ -121,56 +121,58 @@ class TestALostVolume:
 class TestAVolumeThatIsMounted:
     REFUSED = "cannot be deleted or replaced: cluster 'train' mounts it, and stays"
 
-    def refused(self, made: PlannedProject, *command: str) -> None:
-        before = made.sent_changes
-        ran = made.run(*command)
+    def refused(self, applied_project: PlannedProject, *command: str) -> None:
+        before = applied_project.sent_changes
+        ran = applied_project.run(*command)
         assert ran.code == 1
         assert self.REFUSED in ran.out
         assert "keep the volume as it is, or delete the cluster" in ran.out
-        assert made.sent_changes == before
+        assert applied_project.sent_changes == before
 
     @pytest.mark.slow
-    def test_is_not_deleted_under_a_cluster_that_stays(self, made: PlannedProject) -> None:
-        resources = json.loads(made.state_file)["checkpoint"]["latest"]["resources"]
+    def test_is_not_deleted_under_a_cluster_that_stays(
+        self, applied_project: PlannedProject
+    ) -> None:
+        resources = json.loads(applied_project.state_file)["checkpoint"]["latest"]["resources"]
         (id_,) = (each["id"] for each in resources if each["urn"].endswith("::data"))
-        made.edit_program(
+        applied_project.edit_program(
             (VOLUME, ""),
             ("volume_id=data.id", f"volume_id={id_!r}"),
         )
         for command in (["preview"], ["up", "--yes"], ["up", "--yes", "--skip-preview"]):
-            self.refused(made, *command)
-        self.refused(made, "destroy", "--yes", "--target", "data")
-        assert made.run("destroy", "--yes").code == 0
+            self.refused(applied_project, *command)
+        self.refused(applied_project, "destroy", "--yes", "--target", "data")
+        assert applied_project.run("destroy", "--yes").code == 0
 
     @pytest.mark.slow
-    def test_is_not_replaced_under_it_either(self, made: PlannedProject) -> None:
-        resources = json.loads(made.state_file)["checkpoint"]["latest"]["resources"]
+    def test_is_not_replaced_under_it_either(self, applied_project: PlannedProject) -> None:
+        resources = json.loads(applied_project.state_file)["checkpoint"]["latest"]["resources"]
         (id_,) = (each["id"] for each in resources if each["urn"].endswith("::data"))
-        made.edit_program(("volume_id=data.id", f"volume_id={id_!r}"))
-        assert made.run("up", "--yes", "--skip-preview").code == 0
-        made.edit_program(("training-data", "other-data"))
-        self.refused(made, "preview")
-        made.run("config", "set", "type", "H200_SXM")
-        assert made.run("preview").code == 0, "the cluster is replaced, too"
+        applied_project.edit_program(("volume_id=data.id", f"volume_id={id_!r}"))
+        assert applied_project.run("up", "--yes", "--skip-preview").code == 0
+        applied_project.edit_program(("training-data", "other-data"))
+        self.refused(applied_project, "preview")
+        applied_project.run("config", "set", "type", "H200_SXM")
+        assert applied_project.run("preview").code == 0, "the cluster is replaced, too"
 
 
 class TestLostCapacity:
     @pytest.mark.slow
     def test_the_question_says_what_goes_and_what_it_costs(
-        self, made: PlannedProject, terminal: None
+        self, applied_project: PlannedProject, terminal: None
     ) -> None:
-        (made.project / "prices.yaml").write_text(
+        (applied_project.project / "prices.yaml").write_text(
             "currency: USD\n"
             "gpus: [{platform: together, gpu_type: H100_SXM, per_hour: 3}]\n"
             "storage: [{platform: together, unit: TiB, per_month: 73}]\n"
         )
-        made.run("config", "set", "gpus", "8")
-        ran = made.run("up", answers="no\n")
+        applied_project.run("config", "set", "gpus", "8")
+        ran = applied_project.run("up", answers="no\n")
         assert (
             "Perform this update? 8 GPUs will be gone. Cost: 48.50 USD/h (35,405.00 USD/month) => "
             "24.50 USD/h (17,885.00 USD/month). [yes/no/details] "
         ) in ran.out
-        ran = made.run("destroy", answers="yes\nno\n")
+        ran = applied_project.run("destroy", answers="yes\nno\n")
         assert (
             "This deletes 2 resources of stack dev and what is on them. 16 GPUs and the data on "
             "data will be gone."
@@ -178,48 +180,48 @@ class TestLostCapacity:
 
     @pytest.mark.parametrize("answer", ["y", "Y", "yes"])
     def test_y_is_a_yes_where_nothing_is_lost(
-        self, scene: PlannedProject, terminal: None, answer: str
+        self, planned_project: PlannedProject, terminal: None, answer: str
     ) -> None:
-        declare(scene, "data")
-        assert scene.run("up", answers=f"{answer}\n").code == 0
+        declare(planned_project, "data")
+        assert planned_project.run("up", answers=f"{answer}\n").code == 0
 
     @pytest.mark.slow
-    def test_work_that_may_run_there_is_told(self, made: PlannedProject) -> None:
+    def test_work_that_may_run_there_is_told(self, applied_project: PlannedProject) -> None:
         # The word of the cluster's own scheduler would go before that of Lens.
         silent = {"method": "GET", "path": "/api/v1/nodes$", "status": 503, "count": None}
-        control(made, "faults", silent)
-        control(made, "lens/settings", {"consumers": CONSUMERS["data"]["data"]})
-        made.run("config", "set", "type", "H200_SXM")
-        ran = made.run("preview")
+        control(applied_project, "faults", silent)
+        control(applied_project, "lens/settings", {"consumers": CONSUMERS["data"]["data"]})
+        applied_project.run("config", "set", "type", "H200_SXM")
+        ran = applied_project.run("preview")
         assert ran.code == 0
         assert "    train may be in use by " in ran.out
         rule = {"method": "GET", "path": "^/api/clusters/consumers", "status": 400, "count": None}
-        control(made, "faults", rule)
-        ran = made.run("preview")
+        control(applied_project, "faults", rule)
+        ran = applied_project.run("preview")
         assert "    whether train is in use cannot be told: lens: GET /clusters/c" in ran.out
 
-    def test_its_platform_tells_what_is_in_use(self, scene: PlannedProject) -> None:
-        (scene.project / "__main__.py").write_text(
+    def test_its_platform_tells_what_is_in_use(self, planned_project: PlannedProject) -> None:
+        (planned_project.project / "__main__.py").write_text(
             "from gpuform.providers.tensorone import Cluster\n"
             "Cluster('dev', name='dev', gpu_type='A100', gpu_count=1, storage_gb=100,\n"
             "        region='us-west-2', project_id='proj_1', docker_image='pytorch:2')\n"
         )
-        assert scene.run("up", "--yes", "--skip-preview").code == 0
-        out = scene.run("destroy", "--yes").out
+        assert planned_project.run("up", "--yes", "--skip-preview").code == 0
+        out = planned_project.run("destroy", "--yes").out
         assert "    delete dev: destroys 1 GPU and 100 GB of storage with its data; in use: " in out
 
     def test_what_is_gone_already_is_forgotten_by_a_refresh(
-        self, made: PlannedProject, terminal: None
+        self, applied_project: PlannedProject, terminal: None
     ) -> None:
-        control(made, "reset", {})
-        ran = made.run("refresh", answers="no\n")
+        control(applied_project, "reset", {})
+        ran = applied_project.run("refresh", answers="no\n")
         assert "delete train: is gone from the platform, with 16 GPUs" in ran.out
         assert "Perform this refresh? 2 resources are gone from the platforms. [yes/no" in ran.out
 
-    def test_prepaid_time_that_is_lost(self, scene: PlannedProject) -> None:
-        scene.edit_program(('"ON_DEMAND"', '"RESERVED", duration_days=30'))
-        assert scene.run("up", "--yes", "--skip-preview").code == 0
-        out = scene.run("destroy", "--preview-only", "--allow", "destroy-reserved").out
+    def test_prepaid_time_that_is_lost(self, planned_project: PlannedProject) -> None:
+        planned_project.edit_program(('"ON_DEMAND"', '"RESERVED", duration_days=30'))
+        assert planned_project.run("up", "--yes", "--skip-preview").code == 0
+        out = planned_project.run("destroy", "--preview-only", "--allow", "destroy-reserved").out
         found = re.search(r"destroys 16 GPUs; what is prepaid until (\d{4}-\d\d-\S+) is lost", out)
         assert found, out
         assert datetime.fromisoformat(found[1]).tzinfo is not None

@@ -70,9 +70,9 @@ def remedy(found: Found, text: str) -> str:
 
 
 class TestSound:
-    def test_all_is_well(self, made: PlannedProject, project: Path) -> None:
+    def test_all_is_well(self, applied_project: PlannedProject, project: Path) -> None:
         before = {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
-        told = made.run("doctor")
+        told = applied_project.run("doctor")
         assert told.code == 0, told.out
         assert told.out.splitlines()[-1] == "All is well."
         for text in (
@@ -82,8 +82,8 @@ class TestSound:
             "the state is sound: 2 resources",
             "the passphrase is right; 0 configuration values, 0 of them secret",
             "it is not locked",
-            f"together: {made.url} answers and accepts the key, which may read",
-            f"aios: {made.url} answers and asks for no key",
+            f"together: {applied_project.url} answers and accepts the key, which may read",
+            f"aios: {applied_project.url} answers and asks for no key",
         ):
             assert text in told.out
         after = {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
@@ -101,10 +101,12 @@ class TestSound:
         ]
 
     @pytest.mark.slow
-    def test_one_request_for_each_platform(self, made: PlannedProject) -> None:
-        httpx.delete(f"{made.url}/_emulator/requests", trust_env=False, verify=False)
-        assert made.run("doctor").code == 0
-        log = httpx.get(f"{made.url}/_emulator/requests", trust_env=False, verify=False).json()
+    def test_one_request_for_each_platform(self, applied_project: PlannedProject) -> None:
+        httpx.delete(f"{applied_project.url}/_emulator/requests", trust_env=False, verify=False)
+        assert applied_project.run("doctor").code == 0
+        log = httpx.get(
+            f"{applied_project.url}/_emulator/requests", trust_env=False, verify=False
+        ).json()
         asked = sorted((each["platform"], each["method"], each["path"]) for each in log)
         assert asked == [
             ("aios", "GET", "/api/createCluster"),
@@ -117,13 +119,17 @@ class TestSound:
 
 
 class TestPlatforms:
-    def refuse(self, scene: PlannedProject, **fault: Any) -> None:
-        httpx.post(f"{scene.url}/_emulator/faults", json=fault, trust_env=False, verify=False)
+    def refuse(self, planned_project: PlannedProject, **fault: Any) -> None:
+        httpx.post(
+            f"{planned_project.url}/_emulator/faults", json=fault, trust_env=False, verify=False
+        )
 
     @pytest.mark.slow
-    def test_a_wrong_key(self, made: PlannedProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_wrong_key(
+        self, applied_project: PlannedProject, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setenv("TOGETHER_API_KEY", "hunter2")
-        found = findings(made.run, code=1)
+        found = findings(applied_project.run, code=1)
         (problem,) = problems(found)
         assert problem.startswith("together: the credentials are not accepted: ")
         assert "TOGETHER_API_KEY" in remedy(found, problem)
@@ -131,53 +137,56 @@ class TestPlatforms:
 
     @pytest.mark.slow
     def test_a_key_that_only_reads(
-        self, made: PlannedProject, monkeypatch: pytest.MonkeyPatch
+        self, applied_project: PlannedProject, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("TOGETHER_API_KEY", MEMBER_KEY)
-        found = findings(made.run, code=0)
+        found = findings(applied_project.run, code=0)
         (told,) = warnings(found)
         assert told.startswith("together: the Together key has the role Member, which only reads ")
         (refused,) = [
             each
-            for each in made.run("up", "--yes", "--replace", "data").err.splitlines()
+            for each in applied_project.run("up", "--yes", "--replace", "data").err.splitlines()
             if "Member" in each
         ]
         assert told.removeprefix("together: ") in refused, "`up` asks the same question"
 
     @pytest.mark.slow
-    def test_who_tells_whether_a_key_may_write(self, made: PlannedProject) -> None:
-        found = findings(made.run, code=0)
-        assert f"together: {made.url} answers and accepts the key, which may read and write" in [
-            each["text"] for each in found
-        ]
+    def test_who_tells_whether_a_key_may_write(self, applied_project: PlannedProject) -> None:
+        found = findings(applied_project.run, code=0)
+        assert (
+            f"together: {applied_project.url} answers and accepts the key, which may read and write"
+            in [each["text"] for each in found]
+        )
         (note,) = [each["text"] for each in found if each["level"] == "note"]
         assert note.startswith("scp, tensorone: nobody can tell whether the key may write")
 
-    def test_a_key_that_may_not_read(self, made: PlannedProject) -> None:
-        self.refuse(made, path="/compute/clusters", status=403)
-        (problem,) = problems(findings(made.run, code=1))
+    def test_a_key_that_may_not_read(self, applied_project: PlannedProject) -> None:
+        self.refuse(applied_project, path="/compute/clusters", status=403)
+        (problem,) = problems(findings(applied_project.run, code=1))
         assert problem.startswith("together: the credentials may not read: ")
 
     @pytest.mark.slow
-    def test_a_platform_that_fails(self, made: PlannedProject) -> None:
-        self.refuse(made, path="/compute/clusters", status=503)
-        assert problems(findings(made.run, code=1)) == [
+    def test_a_platform_that_fails(self, applied_project: PlannedProject) -> None:
+        self.refuse(applied_project, path="/compute/clusters", status=503)
+        assert problems(findings(applied_project.run, code=1)) == [
             "together: GET /compute/clusters answered 503: Injected by the emulator's faults"
         ]
 
     @pytest.mark.slow
-    def test_one_that_is_not_used_is_only_a_warning(self, made: PlannedProject) -> None:
-        self.refuse(made, path="/gpu-nodes", status=503)
-        assert warnings(findings(made.run, code=0))[0].startswith("scp: GET /v1/gpu-nodes answered")
+    def test_one_that_is_not_used_is_only_a_warning(self, applied_project: PlannedProject) -> None:
+        self.refuse(applied_project, path="/gpu-nodes", status=503)
+        assert warnings(findings(applied_project.run, code=0))[0].startswith(
+            "scp: GET /v1/gpu-nodes answered"
+        )
 
     @pytest.mark.slow
     def test_one_that_is_not_there(
-        self, made: PlannedProject, monkeypatch: pytest.MonkeyPatch
+        self, applied_project: PlannedProject, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         with socket.create_server(("127.0.0.1", 0)) as closed:
             port = closed.getsockname()[1]
         monkeypatch.setenv("TOGETHER_BASE_URL", f"http://ada:hunter2@127.0.0.1:{port}")
-        found = findings(made.run, code=1)
+        found = findings(applied_project.run, code=1)
         assert problems(found)[0].startswith("together: not reachable: ")
         assert f"127.0.0.1:{port}" in problems(found)[0]
         assert "hunter2" not in json.dumps(found)
@@ -189,34 +198,45 @@ class TestPlatforms:
         assert told.startswith("scp: not used, and half of the keys for SCP is missing")
 
     def test_a_key_in_the_stack_s_configuration(
-        self, made: PlannedProject, monkeypatch: pytest.MonkeyPatch
+        self, applied_project: PlannedProject, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.delenv("TOGETHER_API_KEY")
-        assert "no credentials" in problems(findings(made.run, code=1))[0]
-        key = environment(made.url)["TOGETHER_API_KEY"]
-        assert made.run("config", "set", "--secret", "together:apiKey", key).code == 0
-        found = findings(made.run, code=0)
+        assert "no credentials" in problems(findings(applied_project.run, code=1))[0]
+        key = environment(applied_project.url)["TOGETHER_API_KEY"]
+        assert applied_project.run("config", "set", "--secret", "together:apiKey", key).code == 0
+        found = findings(applied_project.run, code=0)
         assert key not in json.dumps(found)
 
     @pytest.mark.slow
     @pytest.mark.parametrize(("ahead", "way"), [(629.5, "behind"), (-629.5, "ahead of")])
     def test_a_wrong_clock(
-        self, made: PlannedProject, monkeypatch: pytest.MonkeyPatch, ahead: float, way: str
+        self,
+        applied_project: PlannedProject,
+        monkeypatch: pytest.MonkeyPatch,
+        ahead: float,
+        way: str,
     ) -> None:
         monkeypatch.delenv("GPUFORM_CLOCK")
         settings = {"clock_ahead_seconds": ahead}
         httpx.post(
-            f"{made.url}/_emulator/scp/settings", json=settings, trust_env=False, verify=False
+            f"{applied_project.url}/_emulator/scp/settings",
+            json=settings,
+            trust_env=False,
+            verify=False,
         )
-        told = [text for text in problems(findings(made.run, code=1)) if text.startswith("scp")]
+        told = [
+            text
+            for text in problems(findings(applied_project.run, code=1))
+            if text.startswith("scp")
+        ]
         assert re.search(f"this machine's clock is 10m[23].s {way} the platform's", told[0])
 
     def test_an_emulator_s_clock(
-        self, made: PlannedProject, monkeypatch: pytest.MonkeyPatch
+        self, applied_project: PlannedProject, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         with serve() as other:
             monkeypatch.setenv("GPUFORM_CLOCK", other.url)
-            told = problems(findings(made.run, code=1))
+            told = problems(findings(applied_project.run, code=1))
         assert "together: waiting goes by the clock of an emulator" in told[0]
 
 
@@ -237,25 +257,27 @@ class TestStack:
         assert "no value for the configuration key demo:gpus" in problems(findings(dev, code=1))[0]
 
     def test_a_torn_state_names_the_last_good_one(
-        self, made: PlannedProject, project: Path
+        self, applied_project: PlannedProject, project: Path
     ) -> None:
         state = project / ".pulumi/stacks/demo/dev.json"
         state.write_bytes(state.read_bytes()[:100])
-        found = findings(made.run, code=1)
+        found = findings(applied_project.run, code=1)
         hint = next(each["remedy"] for each in found if each["level"] == "problem")
         assert "gpuform state repair --stack dev --from-backup" in hint
 
     @pytest.mark.slow
-    def test_a_state_that_breaks_a_rule(self, made: PlannedProject, project: Path) -> None:
+    def test_a_state_that_breaks_a_rule(
+        self, applied_project: PlannedProject, project: Path
+    ) -> None:
         path = project / ".pulumi/stacks/demo/dev.json"
         document = json.loads(path.read_text())
         document["checkpoint"]["latest"]["resources"].reverse()
         path.write_text(json.dumps(document))
-        found = findings(made.run, code=1)
+        found = findings(applied_project.run, code=1)
         assert "snapshot integrity failure" in problems(found)[0]
         assert "gpuform state repair" in remedy(found, "snapshot integrity failure")
 
-    def test_what_was_left_undone(self, made: PlannedProject, project: Path) -> None:
+    def test_what_was_left_undone(self, applied_project: PlannedProject, project: Path) -> None:
         path = project / ".pulumi/stacks/demo/dev.json"
         document = json.loads(path.read_text())
         latest = document["checkpoint"]["latest"]
@@ -265,7 +287,7 @@ class TestStack:
         path.write_text(json.dumps(document))
         begun = Intent("urn:x", "together", "Cluster", "eval", "us-central-8", 1.7e9)
         open_intents(Backend.open(f"file://{project}", {}), "demo", "dev").record(begun)
-        found = findings(made.run, code=0)
+        found = findings(applied_project.run, code=0)
         assert warnings(found)[0].endswith("is not known: Cluster 'eval' on together")
         assert warnings(found)[1].endswith("what they made may exist: updating train")
         assert warnings(found)[2] == "not ready yet: train"
@@ -386,7 +408,9 @@ BREAKING: list[Callable[[Path], object]] = [
 
 @pytest.mark.parametrize("damage", range(len(BREAKING)))
 @pytest.mark.slow
-def test_whatever_is_broken_it_is_told(made: PlannedProject, project: Path, damage: int) -> None:
+def test_whatever_is_broken_it_is_told(
+    applied_project: PlannedProject, project: Path, damage: int
+) -> None:
     begun = Intent("urn:x", "together", "Cluster", "eval", "us-central-8", 1.7e9)
     open_intents(Backend.open(f"file://{project}", {}), "demo", "dev").record(begun)
     lock = project / ".pulumi/locks/organization/demo/dev/a.json"
@@ -399,7 +423,7 @@ def test_whatever_is_broken_it_is_told(made: PlannedProject, project: Path, dama
     for path in sorted(path for path in project.rglob("*") if path.is_file()):
         whole = path.read_bytes()
         BREAKING[damage](path)
-        ran = made.run("doctor", "--json")
+        ran = applied_project.run("doctor", "--json")
         assert ran.code in (0, 1), (path, ran.out, ran.err)
         found = ran.json["findings"]
         assert all(each["remedy"] for each in found if each["level"] in BAD), (path, found)

@@ -33,9 +33,9 @@ def block(text: str) -> str:
     return text.partition("Diagnostics:\n")[2].partition("\n\n")[0]
 
 
-def test_the_argument_of_a_program(scene: PlannedProject, project: Path) -> None:
+def test_the_argument_of_a_program(planned_project: PlannedProject, project: Path) -> None:
     (project / "__main__.py").write_text(PROGRAM)
-    ran = scene.run("preview")
+    ran = planned_project.run("preview")
     assert ran.code == 1
     assert block(ran.out) == (
         "  together:SharedVolume (data):\n"
@@ -47,15 +47,17 @@ def test_the_argument_of_a_program(scene: PlannedProject, project: Path) -> None
     )
 
 
-def test_an_argument_that_is_not_given(scene: PlannedProject, project: Path) -> None:
+def test_an_argument_that_is_not_given(planned_project: PlannedProject, project: Path) -> None:
     program = PROGRAM.replace("        size_tib=2.5,\n", "")
     (project / "__main__.py").write_text(program)
-    ran = scene.run("preview")
+    ran = planned_project.run("preview")
     assert "      at __main__.py:6:12\n" in ran.out
     assert "      6 |     return SharedVolume(\n        |            ^^^^^^^^^^^^" in ran.out
 
 
-def test_the_value_of_a_topology_and_values_in_quotes(scene: PlannedProject, project: Path) -> None:
+def test_the_value_of_a_topology_and_values_in_quotes(
+    planned_project: PlannedProject, project: Path
+) -> None:
     """The platform is asked while planning, so that `validate` cannot tell it."""
     (project / "__main__.py").unlink()
     (project / "topology.yaml").write_text(
@@ -66,7 +68,7 @@ def test_the_value_of_a_topology_and_values_in_quotes(scene: PlannedProject, pro
         "    region: 'us-centrl-8'\n"
         "    size_tib: 2\n"
     )
-    ran = scene.run("preview")
+    ran = planned_project.run("preview")
     assert 'property region value "us-centrl-8" has a problem' in ran.out
     assert "did you mean us-central-8?" in ran.out
     assert (
@@ -76,7 +78,7 @@ def test_the_value_of_a_topology_and_values_in_quotes(scene: PlannedProject, pro
     ) in ran.out
 
 
-def test_a_resource_of_a_module(scene: PlannedProject, project: Path) -> None:
+def test_a_resource_of_a_module(planned_project: PlannedProject, project: Path) -> None:
     (project / "__main__.py").unlink()
     entry = volume(region="'{{ inputs.region }}'")
     (project / "pool.yaml").write_text(
@@ -85,13 +87,13 @@ def test_a_resource_of_a_module(scene: PlannedProject, project: Path) -> None:
     (project / "topology.yaml").write_text(
         "include: {file: pool.yaml, name: a, with: {region: us-centrl-8}}\n"
     )
-    ran = scene.run("preview")
+    ran = planned_project.run("preview")
     assert "      at pool.yaml:3:" in ran.out
     assert ", included at topology.yaml:1\n" in ran.out
     assert "^^^^^^^^^^^^^^^^^^^^^" in ran.out
 
 
-def test_a_rule_over_several_resources(scene: PlannedProject, project: Path) -> None:
+def test_a_rule_over_several_resources(planned_project: PlannedProject, project: Path) -> None:
     program = PROGRAM.replace("2.5", "2").replace(
         "import SharedVolume", "import Cluster, SharedVolume"
     )
@@ -99,53 +101,55 @@ def test_a_rule_over_several_resources(scene: PlannedProject, project: Path) -> 
     arguments = ", ".join(f"{key}={value!r}" for key, value in given.items())
     program += f"Cluster(\n    'train',\n    {arguments},\n    volume_id=data.id,\n)\n"
     (project / "__main__.py").write_text(program)
-    ran = scene.run("preview")
+    ran = planned_project.run("preview")
     assert "shared volume 'data' is in us-central-8, the cluster in us-central-4" in ran.out
     assert "      at __main__.py:18:15\n      18 |     volume_id=data.id,\n" in ran.out
     assert "         |               ^^^^^^^\n" in ran.out
 
 
-def test_a_step_that_fails(scene: PlannedProject, project: Path) -> None:
+def test_a_step_that_fails(planned_project: PlannedProject, project: Path) -> None:
     (project / "__main__.py").unlink()
     entries = f"  one: {cluster()}\n  two: {cluster()}\n"
     (project / "topology.yaml").write_text(f"clusters:\n{entries}")
     rule = {"method": "POST", "path": "clusters", "capacity": True}
     httpx.post(
-        f"{scene.url}/_emulator/faults", json=rule, trust_env=False, verify=False
+        f"{planned_project.url}/_emulator/faults", json=rule, trust_env=False, verify=False
     ).raise_for_status()
-    ran = scene.run("up", "--yes", "--skip-preview")
+    ran = planned_project.run("up", "--yes", "--skip-preview")
     assert ran.code == 1
     assert "      at topology.yaml:2:3\n" in ran.out or "      at topology.yaml:3:3\n" in ran.out
     assert "|   ^^^\n" in ran.out
 
 
 @pytest.mark.parametrize("form", ["yaml", "python"])
-def test_a_line_with_a_secret_is_not_shown(scene: PlannedProject, project: Path, form: str) -> None:
+def test_a_line_with_a_secret_is_not_shown(
+    planned_project: PlannedProject, project: Path, form: str
+) -> None:
     values = {"platform": "scp", "region_id": "kr-west1", "os_user_password": "Hunter2Hunter2!"}
     (project / "__main__.py").unlink()
     if form == "yaml":
         said = ", ".join(f"{key}: {value}" for key, value in values.items())
         (project / "topology.yaml").write_text(f"node_pools:\n  pool: {{{said}}}\n")
-        ran = scene.run("validate")
+        ran = planned_project.run("validate")
     else:
         given = 'os_user_password="Hunter2Hunter2!", region_id="kr-west9"'
         (project / "__main__.py").write_text(
             f'from gpuform.providers.scp import NodePool\nNodePool("pool", {given})\n'
         )
-        ran = scene.run("preview")
+        ran = planned_project.run("preview")
         assert "      at __main__.py:2:" in ran.out
     assert ran.code == 1
     assert "Hunter2" not in ran.out + ran.err
 
 
 def test_a_file_that_was_changed_meanwhile_and_odd_ones(
-    scene: PlannedProject, project: Path
+    planned_project: PlannedProject, project: Path
 ) -> None:
     """A resource that a loaded text declares has no line that can be shown."""
     (project / "__main__.py").write_text(
         "code = " + repr(PROGRAM) + "\nexec(compile(code, __file__ + '.gone', 'exec'))\n"
     )
-    ran = scene.run("preview")
+    ran = planned_project.run("preview")
     assert "must be a whole number, not 2.5\n      at __main__.py" in ran.out
 
 

@@ -37,19 +37,19 @@ def stored(project: Path) -> dict[str, Any]:
     }
 
 
-def assert_empty(scene: PlannedProject, form: str) -> None:
+def assert_empty(planned_project: PlannedProject, form: str) -> None:
     """In this form there is nothing to do, and the state becomes one of this form."""
-    before = stored(scene.project)
-    assert scene.run("config", "set", "gpuform:form", form).code == 0
+    before = stored(planned_project.project)
+    assert planned_project.run("config", "set", "gpuform:form", form).code == 0
     for command in (
         ("preview", "--expect-no-changes"),
         ("up", "--yes", "--expect-no-changes"),
         ("refresh", "--yes", "--expect-no-changes"),
         ("preview", "--expect-no-changes"),
     ):
-        ran = scene.run(*command)
+        ran = planned_project.run(*command)
         assert ran.code == 0, (command, ran.out, ran.err)
-    after = stored(scene.project)
+    after = stored(planned_project.project)
     for name, kind in (("data", "SharedVolume"), ("train", "Cluster")):
         assert after[name]["type"] == TYPES[form].format(kind)
         assert after[name]["id"] == before[name]["id"]
@@ -57,25 +57,25 @@ def assert_empty(scene: PlannedProject, form: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_program_moves_to_the_plugin_form_and_back(made: PlannedProject) -> None:
-    requests = made.sent_changes
-    assert_empty(made, "plugin")
-    assert_empty(made, "dynamic")
-    assert_empty(made, "plugin")
-    assert made.sent_changes == requests
-    assert made.run("destroy", "--yes").code == 0
-    assert stored(made.project) == {}
+def test_a_program_moves_to_the_plugin_form_and_back(applied_project: PlannedProject) -> None:
+    requests = applied_project.sent_changes
+    assert_empty(applied_project, "plugin")
+    assert_empty(applied_project, "dynamic")
+    assert_empty(applied_project, "plugin")
+    assert applied_project.sent_changes == requests
+    assert applied_project.run("destroy", "--yes").code == 0
+    assert stored(applied_project.project) == {}
 
 
 @pytest.mark.slow
-def test_a_topology_follows_the_same_setting(made: PlannedProject) -> None:
+def test_a_topology_follows_the_same_setting(applied_project: PlannedProject) -> None:
     """It takes over what the program has made, at the same time as it changes the form."""
-    (made.project / "__main__.py").unlink()
-    (made.project / "topology.yaml").write_text(TOPOLOGY)
-    requests = made.sent_changes
-    assert_empty(made, "plugin")
-    assert_empty(made, "dynamic")
-    assert made.sent_changes == requests
+    (applied_project.project / "__main__.py").unlink()
+    (applied_project.project / "topology.yaml").write_text(TOPOLOGY)
+    requests = applied_project.sent_changes
+    assert_empty(applied_project, "plugin")
+    assert_empty(applied_project, "dynamic")
+    assert applied_project.sent_changes == requests
 
 
 NESTED = """
@@ -95,42 +95,42 @@ AFTER = NESTED + 'volume("inner", "b", parent=volume("new", "a", aliases=[pulumi
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("begin", ["dynamic", "plugin"])
 def test_a_resource_is_renamed_while_it_moves_and_its_children_go_along(
-    scene: PlannedProject, begin: str
+    planned_project: PlannedProject, begin: str
 ) -> None:
-    program = scene.project / "__main__.py"
+    program = planned_project.project / "__main__.py"
     program.write_text(BEFORE)
-    assert scene.run("config", "set", "gpuform:form", begin).code == 0
-    assert scene.run("up", "--yes", "--skip-preview").code == 0
-    ids = {each["id"] for each in stored(scene.project).values()}
+    assert planned_project.run("config", "set", "gpuform:form", begin).code == 0
+    assert planned_project.run("up", "--yes", "--skip-preview").code == 0
+    ids = {each["id"] for each in stored(planned_project.project).values()}
     program.write_text(AFTER)
     (other,) = {*TYPES} - {begin}
-    assert scene.run("config", "set", "gpuform:form", other).code == 0
-    ran = scene.run("up", "--yes", "--expect-no-changes")
+    assert planned_project.run("config", "set", "gpuform:form", other).code == 0
+    ran = planned_project.run("up", "--yes", "--expect-no-changes")
     assert ran.code == 0, ran.out + ran.err
-    found = stored(scene.project)
+    found = stored(planned_project.project)
     assert set(found) == {"new", "inner"}
     assert {each["id"] for each in found.values()} == ids
 
 
-def test_rules_over_several_resources_hold_in_plugin_form(scene: PlannedProject) -> None:
-    program = scene.project / "__main__.py"
+def test_rules_over_several_resources_hold_in_plugin_form(planned_project: PlannedProject) -> None:
+    program = planned_project.project / "__main__.py"
     elsewhere = program.read_text().replace("region=region, size", 'region="us-central-4", size')
     program.write_text(elsewhere)
     for form in TYPES:
-        assert scene.run("config", "set", "gpuform:form", form).code == 0
-        ran = scene.run("preview")
+        assert planned_project.run("config", "set", "gpuform:form", form).code == 0
+        ran = planned_project.run("preview")
         assert ran.code == 1
         assert "shared volume 'data' is in us-central-4, the cluster in us-central-8" in ran.out
 
 
 @pytest.mark.parametrize("with_topology", [False, True])
-def test_a_form_that_there_is_not(scene: PlannedProject, with_topology: bool) -> None:
+def test_a_form_that_there_is_not(planned_project: PlannedProject, with_topology: bool) -> None:
     if with_topology:
-        (scene.project / "__main__.py").unlink()
-        (scene.project / "topology.yaml").write_text(TOPOLOGY)
-    with (scene.project / "Pulumi.dev.yaml").open("a") as file:
+        (planned_project.project / "__main__.py").unlink()
+        (planned_project.project / "topology.yaml").write_text(TOPOLOGY)
+    with (planned_project.project / "Pulumi.dev.yaml").open("a") as file:
         file.write("config:\n  gpuform:form: plug-in\n")
-    ran = scene.run("preview")
+    ran = planned_project.run("preview")
     assert ran.code == 1
     assert "gpuform:form is 'plug-in' in the configuration of stack dev: did you mean" in ran.out
     assert "change the line in Pulumi.dev.yaml" in ran.out
@@ -138,14 +138,14 @@ def test_a_form_that_there_is_not(scene: PlannedProject, with_topology: bool) ->
 
 
 @pytest.mark.slow
-def test_an_object_is_imported_in_the_stacks_form(made: PlannedProject) -> None:
-    ids = {name: each["id"] for name, each in stored(made.project).items()}
+def test_an_object_is_imported_in_the_stacks_form(applied_project: PlannedProject) -> None:
+    ids = {name: each["id"] for name, each in stored(applied_project.project).items()}
     for name in ("train", "data"):
-        assert made.run("state", "delete", name, "--yes").code == 0
-    (made.project / "__main__.py").unlink()
-    (made.project / "topology.yaml").write_text("outputs: {}\n")
-    assert made.run("config", "set", "gpuform:form", "plugin").code == 0
-    ran = made.run("import", "together:SharedVolume", "data", ids["data"], "--yes")
+        assert applied_project.run("state", "delete", name, "--yes").code == 0
+    (applied_project.project / "__main__.py").unlink()
+    (applied_project.project / "topology.yaml").write_text("outputs: {}\n")
+    assert applied_project.run("config", "set", "gpuform:form", "plugin").code == 0
+    ran = applied_project.run("import", "together:SharedVolume", "data", ids["data"], "--yes")
     assert ran.code == 0, ran.out + ran.err
-    found = stored(made.project)["data"]
+    found = stored(applied_project.project)["data"]
     assert (found["id"], found["type"]) == (ids["data"], "gpuform:together:SharedVolume")

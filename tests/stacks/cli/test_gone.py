@@ -58,52 +58,57 @@ def stranger() -> Iterator[str]:
     ids=" ".join,
 )
 def test_a_stranger_at_the_base_url(
-    made: PlannedProject, stranger: str, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+    applied_project: PlannedProject,
+    stranger: str,
+    monkeypatch: pytest.MonkeyPatch,
+    command: tuple[str, ...],
 ) -> None:
-    before = _ids(made)
-    sent = made.sent_changes
+    before = _ids(applied_project)
+    sent = applied_project.sent_changes
     monkeypatch.setenv("TOGETHER_BASE_URL", stranger)
     monkeypatch.delenv("GPUFORM_CLOCK")  # a real platform is asked by the real clock
-    records = open_intents(Backend.open(f"file://{made.project}", {}), "demo", "dev").records
+    records = open_intents(
+        Backend.open(f"file://{applied_project.project}", {}), "demo", "dev"
+    ).records
     record_environment(records, StackEnvironment(False, {"together": f"{stranger}/v1"}))
-    ran = made.run(*command)
+    ran = applied_project.run(*command)
     assert ran.code not in (0, 2)
     told = ran.out + ran.err
     assert "answered 404 with text/html" in told
     assert "check the base URL of together, and the proxy" in told
     assert "Traceback" not in told
-    assert _ids(made) == before
-    assert made.sent_changes == sent
+    assert _ids(applied_project) == before
+    assert applied_project.sent_changes == sent
 
 
-def _ids(scene: PlannedProject) -> dict[str, str]:
-    resources = json.loads(scene.state_file)["checkpoint"]["latest"]["resources"]
+def _ids(planned_project: PlannedProject) -> dict[str, str]:
+    resources = json.loads(planned_project.state_file)["checkpoint"]["latest"]["resources"]
     return {each["urn"]: each["id"] for each in resources if each["custom"]}
 
 
 @pytest.mark.slow
 def test_what_a_killed_destroy_was_deleting_is_no_wonder(
-    scene: PlannedProject, monkeypatch: pytest.MonkeyPatch
+    planned_project: PlannedProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next one does not ask why three objects are gone: the state says who deleted them."""
     names = ("a", "b", "c")
     common = "platform: together, region: us-central-8, size_tib: 1"
     volumes = "".join(f"  {name}: {{{common}, volume_name: {name}}}\n" for name in names)
-    (scene.project / "__main__.py").unlink()
-    (scene.project / "topology.yaml").write_text(f"shared_volumes:\n{volumes}")
-    assert scene.run("up", "--yes", "--skip-preview").code == 0
-    path = scene.project / ".pulumi/stacks/demo/dev.json"
+    (planned_project.project / "__main__.py").unlink()
+    (planned_project.project / "topology.yaml").write_text(f"shared_volumes:\n{volumes}")
+    assert planned_project.run("up", "--yes", "--skip-preview").code == 0
+    path = planned_project.project / ".pulumi/stacks/demo/dev.json"
     document = json.loads(path.read_text())
     latest = document["checkpoint"]["latest"]
     begun = [each for each in latest["resources"] if each["urn"].rpartition("::")[2] in names]
     path.write_text(json.dumps(document))
     kept = path.read_text()
-    assert scene.run("destroy", "--yes").code == 0
+    assert planned_project.run("destroy", "--yes").code == 0
     path.write_text(kept)
-    refused = scene.run("destroy", "--yes")
+    refused = planned_project.run("destroy", "--yes")
     assert refused.code == 1
     assert "--allow forget-many" in refused.out + refused.err
     latest["pending_operations"] = [{"resource": each, "type": "deleting"} for each in begun]
     path.write_text(json.dumps(document))
-    ran = scene.run("destroy", "--yes")
+    ran = planned_project.run("destroy", "--yes")
     assert ran.code == 0, ran.out + ran.err

@@ -13,43 +13,43 @@ Run = Callable[..., Any]
 
 
 def test_the_state_needs_no_passphrase(
-    made: PlannedProject, monkeypatch: pytest.MonkeyPatch
+    applied_project: PlannedProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PULUMI_CONFIG_PASSPHRASE")
-    ran = made.run("graph", "--stack", "dev")
+    ran = applied_project.run("graph", "--stack", "dev")
     assert (ran.code, ran.err) == (0, "")
     labels = read_dot(ran.out).labels
     assert any(
         label.startswith("train\ntogether:Cluster\nus-central-8") for label in labels.values()
     )
-    mermaid = made.run("graph", "--format", "mermaid").out
+    mermaid = applied_project.run("graph", "--format", "mermaid").out
     assert read_mermaid(mermaid).labels == labels
-    page = made.run("graph", "--format", "html", "--output", "stack.html")
+    page = applied_project.run("graph", "--format", "html", "--output", "stack.html")
     assert (page.code, page.out) == (0, "")
     assert Path("stack.html").read_text().startswith("<!doctype html>")
     assert "hunter2" not in Path("stack.html").read_text()
 
 
-def test_the_numbers_that_people_look_for_are_whole(made: PlannedProject) -> None:
-    drawn = made.run("graph").out
+def test_the_numbers_that_people_look_for_are_whole(applied_project: PlannedProject) -> None:
+    drawn = applied_project.run("graph").out
     assert "us-central-8 \N{MIDDLE DOT} H100_SXM \N{MIDDLE DOT} 16 GPUs\\nReady" in drawn
 
 
 @pytest.mark.slow
-def test_a_saved_plan_with_what_is_there(made: PlannedProject, tmp_path: Path) -> None:
-    made.run("config", "set", "gpus", "24")
-    assert made.run("preview", "--save-plan", "plan.json").code == 0
-    ran = made.run("graph", "--plan", "plan.json")
+def test_a_saved_plan_with_what_is_there(applied_project: PlannedProject, tmp_path: Path) -> None:
+    applied_project.run("config", "set", "gpus", "24")
+    assert applied_project.run("preview", "--save-plan", "plan.json").code == 0
+    ran = applied_project.run("graph", "--plan", "plan.json")
     found = read_dot(ran.out)
     assert any(label.startswith("~ train\n") for label in found.labels.values())
     assert len(found.arrows) == 1
-    alone = made.run("graph", "--plan", "plan.json", "--cwd", str(tmp_path))
+    alone = applied_project.run("graph", "--plan", "plan.json", "--cwd", str(tmp_path))
     assert alone.code == 1, "the file is named from there"
     (tmp_path / "plan.json").write_bytes(Path("plan.json").read_bytes())
-    alone = made.run("graph", "--plan", "plan.json", "--cwd", str(tmp_path))
+    alone = applied_project.run("graph", "--plan", "plan.json", "--cwd", str(tmp_path))
     assert len(read_dot(alone.out).arrows) == 1, "a plan knows what needs what, in no project"
-    preview = made.run("preview", "--json").out
-    piped = made.run("graph", "--plan", "-", answers=preview)
+    preview = applied_project.run("preview", "--json").out
+    piped = applied_project.run("graph", "--plan", "-", answers=preview)
     assert len(read_dot(piped.out).arrows) == 1
 
 

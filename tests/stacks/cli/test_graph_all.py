@@ -11,7 +11,7 @@ from gpuform.providers.emulator.server import environment, serve
 
 
 @pytest.fixture
-def made(
+def applied_project(
     run: Any, project: Path, tmp_path: Path, salt: str, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
     """Three projects in the current folder; the stacks of two are made, and nobody has a key."""
@@ -30,7 +30,7 @@ def made(
     return root
 
 
-def test_each_stack_is_a_box(run: Any, made: Path) -> None:
+def test_each_stack_is_a_box(run: Any, applied_project: Path) -> None:
     ran = run("graph", "--all")
     assert (ran.code, ran.err) == (0, "")
     found = read_dot(ran.out)
@@ -46,10 +46,10 @@ def test_each_stack_is_a_box(run: Any, made: Path) -> None:
     assert (mermaid.labels, mermaid.arrows) == (found.labels, found.arrows)
     ran = run("graph", "--all", "--format", "html", "--output", "all.html")
     assert (ran.code, ran.out) == (0, "")
-    assert "2 resources in 3 stacks" in (made / "all.html").read_text()
+    assert "2 resources in 3 stacks" in (applied_project / "all.html").read_text()
 
 
-def test_some_of_them(run: Any, made: Path) -> None:
+def test_some_of_them(run: Any, applied_project: Path) -> None:
     found = read_dot(run("graph", "--all", "--filter", "...clusters").out)
     names = [label.split("\n")[0] for label in found.labels.values()]
     assert "network/prod" not in names
@@ -57,8 +57,8 @@ def test_some_of_them(run: Any, made: Path) -> None:
     assert run("graph", "--all", "--most", "1").out.count("subgraph") == 4
 
 
-def test_one_that_cannot_be_read_holds_no_other(run: Any, made: Path) -> None:
-    (made / "state/.pulumi/stacks/network/prod.json").write_text("{")
+def test_one_that_cannot_be_read_holds_no_other(run: Any, applied_project: Path) -> None:
+    (applied_project / "state/.pulumi/stacks/network/prod.json").write_text("{")
     ran = run("graph", "--all")
     assert ran.code == 1
     assert ran.err.startswith("error: network/prod: ")
@@ -67,23 +67,23 @@ def test_one_that_cannot_be_read_holds_no_other(run: Any, made: Path) -> None:
     assert any(label.startswith("scratch\n") for label in labels)
 
 
-def test_a_broken_project_holds_no_other(run: Any, made: Path) -> None:
-    (made / "apps/Pulumi.yaml").write_text("name: apps\nruntime: go\n")
+def test_a_broken_project_holds_no_other(run: Any, applied_project: Path) -> None:
+    (applied_project / "apps/Pulumi.yaml").write_text("name: apps\nruntime: go\n")
     ran = run("graph", "--all")
     assert ran.code == 1
     assert ran.err.startswith("error: apps/Pulumi.yaml:2:10: ")
     assert len(read_dot(ran.out).arrows) == 1
 
 
-def test_a_circle_is_drawn_as_it_is(run: Any, made: Path) -> None:
-    with (made / "stacks.yaml").open("a") as file:
+def test_a_circle_is_drawn_as_it_is(run: Any, applied_project: Path) -> None:
+    with (applied_project / "stacks.yaml").open("a") as file:
         file.write("    after: [apps/prod]\n")
     for form in ("dot", "mermaid", "html"):
         assert run("graph", "--all", "--format", form).code == 0
     assert len(read_dot(run("graph", "--all").out).arrows) == 3
 
 
-def test_flags_that_do_not_go_together(run: Any, made: Path) -> None:
+def test_flags_that_do_not_go_together(run: Any, applied_project: Path) -> None:
     for flags in (["--all", "--plan", "plan.json"], ["--filter", "network"]):
         ran = run("graph", *flags)
         assert (ran.code, ran.out) == (2, "")

@@ -37,8 +37,8 @@ def kept(project: Path, ending: str) -> list[Path]:
 
 class TestOfARun:
     @pytest.mark.slow
-    def test_what_it_changed_and_what_happened(self, made: PlannedProject) -> None:
-        told = made.run("logs").out
+    def test_what_it_changed_and_what_happened(self, applied_project: PlannedProject) -> None:
+        told = applied_project.run("logs").out
         head, counts, who, *rest = told.splitlines()
         assert head.startswith("update 1 of stack dev: succeeded, begun 20")
         assert counts.strip().startswith("3 create, in ")
@@ -51,8 +51,8 @@ class TestOfARun:
         assert happened[-1] == "+  train  together:Cluster  created in 20m00s"
 
     @pytest.mark.slow
-    def test_as_json(self, made: PlannedProject) -> None:
-        found = made.run("logs", "1", "--json").json
+    def test_as_json(self, applied_project: PlannedProject) -> None:
+        found = applied_project.run("logs", "1", "--json").json
         assert list(found) == ["number", "run", "log"]
         assert found["run"]["result"] == "succeeded"
         assert "config" not in found["run"]
@@ -66,33 +66,35 @@ class TestOfARun:
         assert done[1]["seconds"] > 1000
 
     @pytest.mark.slow
-    def test_it_grows_with_what_changed(self, made: PlannedProject, project: Path) -> None:
-        assert made.run("up", "--yes", "--skip-preview").code == 0
-        idle = made.run("logs", "--json").json
+    def test_it_grows_with_what_changed(
+        self, applied_project: PlannedProject, project: Path
+    ) -> None:
+        assert applied_project.run("up", "--yes", "--skip-preview").code == 0
+        idle = applied_project.run("logs", "--json").json
         assert idle["number"] == 2
         assert idle["log"]["plan"]["changes"] == []
         assert [line["event"] for line in idle["log"]["lines"]] == ["message"]
-        assert made.run("logs", "1", "--json").json["log"]["plan"]["changes"] != []
+        assert applied_project.run("logs", "1", "--json").json["log"]["plan"]["changes"] != []
         first, second = (
             len(gzip.decompress(p.read_bytes())) for p in kept(project, ".log.json.gz")
         )
         assert second < 500 < first
 
     @pytest.mark.slow
-    def test_the_plan_that_it_applied(self, made: PlannedProject, project: Path) -> None:
+    def test_the_plan_that_it_applied(self, applied_project: PlannedProject, project: Path) -> None:
         plan = project / "plan.json"
-        assert made.run("config", "set", "gpus", "24").code == 0
-        assert made.run("preview", "--save-plan", str(plan)).code == 0
+        assert applied_project.run("config", "set", "gpus", "24").code == 0
+        assert applied_project.run("preview", "--save-plan", str(plan)).code == 0
         saved = json.loads(plan.read_text())
-        assert made.run("up", "--plan", str(plan), "--yes", "-m", "more").code == 0
-        latest = made.run("stack", "history", "--json").json[0]
+        assert applied_project.run("up", "--plan", str(plan), "--yes", "-m", "more").code == 0
+        latest = applied_project.run("stack", "history", "--json").json[0]
         assert latest["message"] == "more"
         assert latest["environment"]["update.plan"] == "true"
         assert latest["environment"]["gpuform.plan.seal"] == saved["basis"]["seal"]
         assert latest["environment"]["gpuform.plan.madeAt"] == saved["made_at"]
         shown = f"plan {saved['basis']['seal'][:12]} of {saved['made_at']}"
-        assert shown in made.run("stack", "history").out
-        assert "~ num_gpus: 16 => 24" in made.run("logs").out
+        assert shown in applied_project.run("stack", "history").out
+        assert "~ num_gpus: 16 => 24" in applied_project.run("logs").out
 
     def test_a_failure(self, dev: Run, project: Path) -> None:
         program = PATIENT.replace("PROVIDER", "Deaf")

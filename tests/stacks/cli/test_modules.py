@@ -40,12 +40,12 @@ Run = Callable[..., Any]
 
 
 @pytest.fixture
-def teams(scene: PlannedProject, project: Path) -> Run:
+def teams(planned_project: PlannedProject, project: Path) -> Run:
     """A topology that includes the module twice."""
     (project / "__main__.py").unlink()
     (project / "topology.yaml").write_text(TOPOLOGY)
     (project / "pool.yaml").write_text(POOL)
-    return scene.run
+    return planned_project.run
 
 
 def done(run: Run, *args: str) -> str:

@@ -28,16 +28,16 @@ ALL = '"{{ node_pools.pool.node_ids }}"'
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 def test_a_proof_of_one_node_is_none_of_its_pool(pool: tuple[PlannedProject, str]) -> None:
-    scene, _ = pool
-    topology = scene.project / "topology.yaml"
+    planned_project, _ = pool
+    topology = planned_project.project / "topology.yaml"
     declared = topology.read_text()
-    (scene.project / "gates.yaml").write_text("gates:\n  proven: {certified: true}\n")
+    (planned_project.project / "gates.yaml").write_text("gates:\n  proven: {certified: true}\n")
     topology.write_text(declared + PROOF.replace("NODES", ONE))
-    ran = scene.run("preview")
+    ran = planned_project.run("preview")
     assert ran.code == 5, ran.out + ran.err
     assert "pool: 1 of its 2 nodes are in no certification" in ran.out, ran.out
 
     topology.write_text(declared + PROOF.replace("NODES", ALL))
-    ran = scene.run("up", "--yes")
+    ran = planned_project.run("up", "--yes")
     assert ran.code == 0, ran.out + ran.err
-    assert scene.run("preview", "--expect-no-changes").code == 0
+    assert planned_project.run("preview", "--expect-no-changes").code == 0

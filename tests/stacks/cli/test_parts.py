@@ -47,22 +47,24 @@ drift --target
 """
 
 
-def test_what_is_excluded_is_no_target(made: PlannedProject) -> None:
-    before = made.state_file, made.sent_changes
+def test_what_is_excluded_is_no_target(applied_project: PlannedProject) -> None:
+    before = applied_project.state_file, applied_project.sent_changes
     for command in (["up", "--yes"], ["refresh", "--yes"], ["destroy", "--yes"], ["preview"]):
-        ran = made.run(*command, "--target", "**", "--exclude", "train")
+        ran = applied_project.run(*command, "--target", "**", "--exclude", "train")
         assert ran.code == 2
         assert "--exclude goes with neither --target nor --target-replace" in ran.err
-    assert made.run("up", "--target-replace", "data", "--exclude", "train").code == 2
-    assert (made.state_file, made.sent_changes) == before
+    assert applied_project.run("up", "--target-replace", "data", "--exclude", "train").code == 2
+    assert (applied_project.state_file, applied_project.sent_changes) == before
 
 
 @pytest.mark.slow
-def test_what_fits_nothing_ends_a_command_before_anything_is_done(made: PlannedProject) -> None:
-    (made.project / "__main__.py").write_text("")  # an update would delete everything
-    before = made.state_file, made.sent_changes
+def test_what_fits_nothing_ends_a_command_before_anything_is_done(
+    applied_project: PlannedProject,
+) -> None:
+    (applied_project.project / "__main__.py").write_text("")  # an update would delete everything
+    before = applied_project.state_file, applied_project.sent_changes
     for *command, flag in map(str.split, SELECTING.strip().splitlines()):
-        ran = made.run(*command, flag, "data", flag, "trian")
+        ran = applied_project.run(*command, flag, "data", flag, "trian")
         assert ran.code == 1
         told = ran.out + ran.err
         assert f"{flag} trian matches no resource of the stack" in told
@@ -74,64 +76,68 @@ def test_what_fits_nothing_ends_a_command_before_anything_is_done(made: PlannedP
         ("nope*", "`gpuform state list` shows what there is"),
         (CLUSTER.replace("train", "trani"), f"did you mean {CLUSTER}?"),
     ):
-        ran = made.run("destroy", "--yes", "--exclude", given)
+        ran = applied_project.run("destroy", "--yes", "--exclude", given)
         assert ran.code == 1
         assert f"--exclude {given} matches no resource of the stack" in ran.err
         assert meant in ran.err
-    assert (made.state_file, made.sent_changes) == before
+    assert (applied_project.state_file, applied_project.sent_changes) == before
 
 
 @pytest.mark.slow
 def test_what_an_exclusion_keeps_along_is_said_before_the_question(
-    made: PlannedProject, terminal: None
+    applied_project: PlannedProject, terminal: None
 ) -> None:
-    program = made.project / "__main__.py"
+    program = applied_project.project / "__main__.py"
     program.write_text(
         program.read_text() + 'SharedVolume("more", volume_name="more", region=region, size_tib=1)'
     )
-    assert made.run("up", "--yes").code == 0
-    ran = made.run("destroy", "--exclude", "train", answers="no\n")
+    assert applied_project.run("up", "--yes").code == 0
+    ran = applied_project.run("destroy", "--exclude", "train", answers="no\n")
     assert ran.code == 1
     told = "    --exclude train also keeps: data (train needs it)"
     assert ran.out.index(told) < ran.out.index("This deletes 1 resource of stack dev")
-    ran = made.run("destroy", "--exclude", "data", "--exclude-dependents", answers="no\n")
+    ran = applied_project.run(
+        "destroy", "--exclude", "data", "--exclude-dependents", answers="no\n"
+    )
     assert "    --exclude data also keeps: train (needs data)" in ran.out
     program.write_text("")
-    ran = made.run("preview", "-x", "train")
+    ran = applied_project.run("preview", "-x", "train")
     assert "    --exclude train also keeps: data (train needs it)" in ran.out
-    ran = made.run("refresh", "-x", "train", answers="no\n")
+    ran = applied_project.run("refresh", "-x", "train", answers="no\n")
     assert "also keeps" not in ran.out
 
 
 @pytest.mark.slow
 def test_what_a_target_takes_along_or_leaves_is_said_before_the_question(
-    made: PlannedProject, terminal: None
+    applied_project: PlannedProject, terminal: None
 ) -> None:
-    ran = made.run("destroy", "--target", "data", "--target-dependents", answers="no\n")
+    ran = applied_project.run("destroy", "--target", "data", "--target-dependents", answers="no\n")
     assert "    --target data --target-dependents also takes: train (needs data)" in ran.out
-    ran = made.run("preview", "--target", "data")
+    ran = applied_project.run("preview", "--target", "data")
     assert "leaves" not in ran.out
-    made.edit_program(("size_tib=5", "size_tib=6"))
-    ran = made.run("up", "--target", "data", answers="no\n")
+    applied_project.edit_program(("size_tib=5", "size_tib=6"))
+    ran = applied_project.run("up", "--target", "data", answers="no\n")
     told = "    --target data leaves 1 dependent as it is: train"
     assert ran.out.index(told) < ran.out.index("Perform this update?")
 
 
 @pytest.mark.slow
-def test_a_replacement_that_is_asked_for_frees_the_name_first(made: PlannedProject) -> None:
-    ran = made.run("up", "--yes", "--replace", "train")
+def test_a_replacement_that_is_asked_for_frees_the_name_first(
+    applied_project: PlannedProject,
+) -> None:
+    ran = applied_project.run("up", "--yes", "--replace", "train")
     assert ran.code == 0, ran.out + ran.err
     assert ran.out.index("deleted original") < ran.out.index("created replacement")
-    assert made.run("preview", "--expect-no-changes").code == 0
-    before = made.state_file, made.sent_changes
-    ran = made.run("up", "--yes", "--target-replace", "data")
+    assert applied_project.run("preview", "--expect-no-changes").code == 0
+    before = applied_project.state_file, applied_project.sent_changes
+    ran = applied_project.run("up", "--yes", "--target-replace", "data")
     assert ran.code == 1
     assert "cannot be replaced alone: train cannot stay without it" in ran.out
     assert "add --target-dependents" in ran.out
-    assert (made.state_file, made.sent_changes) == before
-    ran = made.run("up", "--yes", "--target-replace", "data", "--target-dependents")
+    assert (applied_project.state_file, applied_project.sent_changes) == before
+    ran = applied_project.run("up", "--yes", "--target-replace", "data", "--target-dependents")
     assert ran.code == 0, ran.out + ran.err
-    assert made.run("preview", "--expect-no-changes").code == 0
+    assert applied_project.run("preview", "--expect-no-changes").code == 0
 
 
 @pytest.mark.slow

@@ -11,9 +11,9 @@ from plan_scenes import PlannedProject
 GATE = "gates:\n  few: {max_destroyed_gpus: 8}\n"
 
 
-def resize(scene: PlannedProject, gpus: int) -> None:
+def resize(planned_project: PlannedProject, gpus: int) -> None:
     """Somebody changes the cluster behind the stack's back."""
-    resources = json.loads(scene.state_file)["checkpoint"]["latest"]["resources"]
+    resources = json.loads(planned_project.state_file)["checkpoint"]["latest"]["resources"]
     (id_,) = (each["id"] for each in resources if each["urn"].endswith("::train"))
     headers = {
         "Authorization": f"Bearer {os.environ['TOGETHER_API_KEY']}",
@@ -24,59 +24,63 @@ def resize(scene: PlannedProject, gpus: int) -> None:
         ("POST", "/_emulator/clock", {"advance": 3600}),
     ):
         data = json.dumps(body).encode()
-        request = urllib.request.Request(f"{scene.url}{path}", data, headers, method=method)
+        request = urllib.request.Request(
+            f"{planned_project.url}{path}", data, headers, method=method
+        )
         urllib.request.urlopen(request).close()
 
 
-def gpus_in_state(scene: PlannedProject) -> Any:
-    resources = json.loads(scene.state_file)["checkpoint"]["latest"]["resources"]
+def gpus_in_state(planned_project: PlannedProject) -> Any:
+    resources = json.loads(planned_project.state_file)["checkpoint"]["latest"]["resources"]
     (train,) = (each for each in resources if each["urn"].endswith("::train"))
     return train["outputs"]["num_gpus"]
 
 
 @pytest.mark.slow
-def test_only_looking_changes_nothing(made: PlannedProject) -> None:
-    resize(made, 24)
-    before = made.state_file, made.sent_changes
+def test_only_looking_changes_nothing(applied_project: PlannedProject) -> None:
+    resize(applied_project, 24)
+    before = applied_project.state_file, applied_project.sent_changes
     for command, told in (("destroy", "- 2 to delete"), ("refresh", "~ num_gpus: 16 => 24")):
-        ran = made.run(command, "--preview-only")
+        ran = applied_project.run(command, "--preview-only")
         assert ran.code == 0, ran.err
         assert told in ran.out
-        assert made.run(command, "--preview-only", "--json").json["changeSummary"]
-        assert made.run(command, "--save-plan", "plan.json", "--yes").code == 0
+        assert applied_project.run(command, "--preview-only", "--json").json["changeSummary"]
+        assert applied_project.run(command, "--save-plan", "plan.json", "--yes").code == 0
         assert (
             f"`gpuform {command} --plan plan.json` applies it"
-            in made.run(command, "--save-plan", "plan.json").out
+            in applied_project.run(command, "--save-plan", "plan.json").out
         )
-    assert (made.state_file, made.sent_changes) == before
-    assert not list((made.project / ".pulumi/locks").rglob("*.json"))
+    assert (applied_project.state_file, applied_project.sent_changes) == before
+    assert not list((applied_project.project / ".pulumi/locks").rglob("*.json"))
 
 
 @pytest.mark.slow
-def test_a_planned_destroy_is_reviewed_and_done(made: PlannedProject, terminal: None) -> None:
-    assert made.run("destroy", "--save-plan", "plan.json", "--target", "train").code == 0
-    assert made.plan_document["operation"] == "destroy"
-    ran = made.run("review", "plan.json", "--fail-on-danger")
+def test_a_planned_destroy_is_reviewed_and_done(
+    applied_project: PlannedProject, terminal: None
+) -> None:
+    assert applied_project.run("destroy", "--save-plan", "plan.json", "--target", "train").code == 0
+    assert applied_project.plan_document["operation"] == "destroy"
+    ran = applied_project.run("review", "plan.json", "--fail-on-danger")
     assert ran.code == 3
     assert "gpuform destroy --plan plan.json --stack dev" in ran.out
     assert "A saved plan is refused before the first change" in ran.out
-    assert made.run("preview", "--plan", "plan.json", "--target", "train").code == 0
-    assert "leave --exclude out" in made.apply_refused_plan("--exclude", "train")
+    assert applied_project.run("preview", "--plan", "plan.json", "--target", "train").code == 0
+    assert "leave --exclude out" in applied_project.apply_refused_plan("--exclude", "train")
     # `up` asks what `destroy` asks.
-    assert made.run("up", "--plan", "plan.json", answers="yes\nno\n").code == 1
-    ran = made.run("up", "--plan", "plan.json", answers="dev\n")
+    assert applied_project.run("up", "--plan", "plan.json", answers="yes\nno\n").code == 1
+    ran = applied_project.run("up", "--plan", "plan.json", answers="dev\n")
     assert ran.code == 0, ran.out + ran.err
     assert "Destroying (dev" in ran.out
-    assert "is gone since the plan" in made.apply_refused_plan()
-    history = made.run("stack", "history", "--json").json
+    assert "is gone since the plan" in applied_project.apply_refused_plan()
+    history = applied_project.run("stack", "history", "--json").json
     assert history[0]["kind"] == "destroy"
 
 
 @pytest.mark.slow
-def test_the_json_of_a_destroy_is_reviewed_as_one(made: PlannedProject) -> None:
-    ran = made.run("destroy", "--preview-only", "--json")
-    (made.project / "preview.json").write_text(ran.out)
-    ran = made.run("review", "preview.json")
+def test_the_json_of_a_destroy_is_reviewed_as_one(applied_project: PlannedProject) -> None:
+    ran = applied_project.run("destroy", "--preview-only", "--json")
+    (applied_project.project / "preview.json").write_text(ran.out)
+    ran = applied_project.run("review", "preview.json")
     assert ran.code == 0, ran.err
     assert "Plan of demo/dev: destroy" in ran.out
     assert "gpuform destroy --stack dev" in ran.out
@@ -84,68 +88,68 @@ def test_the_json_of_a_destroy_is_reviewed_as_one(made: PlannedProject) -> None:
 
 
 @pytest.mark.slow
-def test_a_planned_destroy_that_is_overtaken_is_refused(made: PlannedProject) -> None:
-    assert made.run("destroy", "--save-plan", "plan.json").code == 0
-    plan = (made.project / "plan.json").read_text()
-    made.edit_plan(lambda document: document.update(operation="refresh"))
-    assert "was edited after it was made" in made.apply_refused_plan()
-    (made.project / "plan.json").write_text(plan)
-    ran = made.run("refresh", "--plan", "plan.json", "--yes")
+def test_a_planned_destroy_that_is_overtaken_is_refused(applied_project: PlannedProject) -> None:
+    assert applied_project.run("destroy", "--save-plan", "plan.json").code == 0
+    plan = (applied_project.project / "plan.json").read_text()
+    applied_project.edit_plan(lambda document: document.update(operation="refresh"))
+    assert "was edited after it was made" in applied_project.apply_refused_plan()
+    (applied_project.project / "plan.json").write_text(plan)
+    ran = applied_project.run("refresh", "--plan", "plan.json", "--yes")
     assert ran.code == 1
     assert "plan.json is a plan of another operation: destroy" in ran.err
-    made.edit_program(("size_tib=5", "size_tib=6"))
-    assert made.run("up", "--yes").code == 0
-    assert "state of urn:pulumi:dev" in made.apply_refused_plan()
-    ran = made.run("preview", "--plan", "plan.json")
+    applied_project.edit_program(("size_tib=5", "size_tib=6"))
+    assert applied_project.run("up", "--yes").code == 0
+    assert "state of urn:pulumi:dev" in applied_project.apply_refused_plan()
+    ran = applied_project.run("preview", "--plan", "plan.json")
     assert ran.code == 1
     assert "is overtaken" in ran.err
 
 
 @pytest.mark.slow
-def test_gates_stop_a_planned_destroy(made: PlannedProject) -> None:
-    (made.project / "gates.yaml").write_text(GATE)
-    assert made.run("destroy", "--save-plan", "plan.json").code == 5
-    assert made.plan_document["gates"][0]["name"] == "few"
-    assert made.run("review", "plan.json", "--detailed-exitcode").code == 5
-    before = made.state_file, made.sent_changes
+def test_gates_stop_a_planned_destroy(applied_project: PlannedProject) -> None:
+    (applied_project.project / "gates.yaml").write_text(GATE)
+    assert applied_project.run("destroy", "--save-plan", "plan.json").code == 5
+    assert applied_project.plan_document["gates"][0]["name"] == "few"
+    assert applied_project.run("review", "plan.json", "--detailed-exitcode").code == 5
+    before = applied_project.state_file, applied_project.sent_changes
     for command in ("up", "destroy"):
-        assert made.run(command, "--plan", "plan.json", "--yes").code == 5
-    assert (made.state_file, made.sent_changes) == before
-    ran = made.run("destroy", "--plan", "plan.json", "--yes", "--allow", "gate:few")
+        assert applied_project.run(command, "--plan", "plan.json", "--yes").code == 5
+    assert (applied_project.state_file, applied_project.sent_changes) == before
+    ran = applied_project.run("destroy", "--plan", "plan.json", "--yes", "--allow", "gate:few")
     assert ran.code == 0, ran.err
 
 
 @pytest.mark.slow
-def test_a_planned_refresh_takes_over_what_was_planned(made: PlannedProject) -> None:
-    resize(made, 24)
-    assert made.run("refresh", "--save-plan", "plan.json").code == 0
-    assert made.plan_document["operation"] == "refresh"
-    resize(made, 32)
-    before = made.state_file
+def test_a_planned_refresh_takes_over_what_was_planned(applied_project: PlannedProject) -> None:
+    resize(applied_project, 24)
+    assert applied_project.run("refresh", "--save-plan", "plan.json").code == 0
+    assert applied_project.plan_document["operation"] == "refresh"
+    resize(applied_project, 32)
+    before = applied_project.state_file
     for command in ("up", "refresh"):
-        ran = made.run(command, "--plan", "plan.json", "--yes")
+        ran = applied_project.run(command, "--plan", "plan.json", "--yes")
         assert ran.code == 1
         assert "train would set num_gpus to another value than planned" in ran.err
-    assert made.state_file == before
-    resize(made, 24)
-    ran = made.run("refresh", "--plan", "plan.json", "--yes")
+    assert applied_project.state_file == before
+    resize(applied_project, 24)
+    ran = applied_project.run("refresh", "--plan", "plan.json", "--yes")
     assert ran.code == 0, ran.out + ran.err
-    assert gpus_in_state(made) == 24
+    assert gpus_in_state(applied_project) == 24
 
 
 @pytest.mark.slow
 def test_a_planned_refresh_takes_over_no_other_drift(
-    made: PlannedProject, monkeypatch: pytest.MonkeyPatch
+    applied_project: PlannedProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not even what happens after the preview of the apply."""
-    assert made.run("refresh", "--save-plan", "plan.json").code == 0
+    assert applied_project.run("refresh", "--save-plan", "plan.json").code == 0
 
     def confirm(*_: object) -> bool:
-        resize(made, 24)
+        resize(applied_project, 24)
         return True
 
     monkeypatch.setattr("gpuform.stacks.operations.runs.runner.PlannedRun._is_confirmed", confirm)
-    ran = made.run("refresh", "--plan", "plan.json", "--yes")
+    ran = applied_project.run("refresh", "--plan", "plan.json", "--yes")
     assert ran.code == 1
     assert "would be taken over from its platform, which is not planned" in ran.out
-    assert gpus_in_state(made) == 16
+    assert gpus_in_state(applied_project) == 16

@@ -16,8 +16,8 @@ def spans(file: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_a_run_tells_where_its_time_goes(scene: PlannedProject, project: Path) -> None:
-    ran = scene.run("up", "--yes", "--profile", "profile.json")
+def test_a_run_tells_where_its_time_goes(planned_project: PlannedProject, project: Path) -> None:
+    ran = planned_project.run("up", "--yes", "--profile", "profile.json")
     assert ran.code == 0, ran.err
     found = spans(project / "profile.json")
     kinds = {(span["cat"], span["name"]) for span in found}
@@ -38,9 +38,9 @@ def test_a_run_tells_where_its_time_goes(scene: PlannedProject, project: Path) -
 
 
 def test_a_request_lies_in_its_call_and_the_call_in_its_step(
-    scene: PlannedProject, project: Path
+    planned_project: PlannedProject, project: Path
 ) -> None:
-    scene.run("up", "--yes", "--skip-preview", "--profile", "profile.json")
+    planned_project.run("up", "--yes", "--skip-preview", "--profile", "profile.json")
     found = spans(project / "profile.json")
 
     def around(span: dict[str, Any], kind: str) -> list[str]:
@@ -57,7 +57,7 @@ def test_a_request_lies_in_its_call_and_the_call_in_its_step(
     assert around(post, "provider") == around(post, "step") == ["train"]
 
 
-def test_a_profile_that_cannot_be_written(scene: PlannedProject) -> None:
-    ran = scene.run("up", "--yes", "--profile", "no/such/folder.json")
+def test_a_profile_that_cannot_be_written(planned_project: PlannedProject) -> None:
+    ran = planned_project.run("up", "--yes", "--profile", "no/such/folder.json")
     assert ran.code == 1
     assert "the profile no/such/folder.json cannot be written" in ran.err

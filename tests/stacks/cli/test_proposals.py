@@ -22,23 +22,23 @@ outputs:
 
 @pytest.fixture
 def proposed(
-    scene: PlannedProject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    planned_project: PlannedProject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> PlannedProject:
     """A stack with a secret; its topology is proposed to the project in another folder."""
     team = tmp_path / "team"
     team.mkdir()
     (team / "topology.yaml").write_text(TOPOLOGY)
-    (scene.project / "__main__.py").unlink()
-    (scene.project / "topology.yaml").write_text(TOPOLOGY)
-    assert scene.run("config", "set", "--secret", "token", SECRET).code == 0
-    assert scene.run("up", "--yes").code == 0
+    (planned_project.project / "__main__.py").unlink()
+    (planned_project.project / "topology.yaml").write_text(TOPOLOGY)
+    assert planned_project.run("config", "set", "--secret", "token", SECRET).code == 0
+    assert planned_project.run("up", "--yes").code == 0
     monkeypatch.setenv("GPUFORM_PROPOSED_TO", str(team))
-    return scene
+    return planned_project
 
 
-def previewed(scene: PlannedProject, topology: str) -> str:
-    (scene.project / "topology.yaml").write_text(topology)
-    ran = scene.run("preview")
+def previewed(planned_project: PlannedProject, topology: str) -> str:
+    (planned_project.project / "topology.yaml").write_text(topology)
+    ran = planned_project.run("preview")
     told = ran.out + ran.err
     assert SECRET not in told
     assert (ran.code == 0) == ("error: " not in told)
@@ -116,17 +116,17 @@ def test_a_secret_that_is_declared_as_none_is_one(proposed: PlannedProject) -> N
     assert "unchanged" in told
 
 
-def test_a_number_in_a_secret_object_is_not_told(scene: PlannedProject) -> None:
+def test_a_number_in_a_secret_object_is_not_told(planned_project: PlannedProject) -> None:
     """Neither as it is nor by what is wrong with it."""
-    (scene.project / "__main__.py").unlink()
-    (scene.project / "topology.yaml").write_text(
+    (planned_project.project / "__main__.py").unlink()
+    (planned_project.project / "topology.yaml").write_text(
         "config: {ob: {type: object, secret: true}}\n"
         "clusters:\n  dev: {platform: tensorone, name: dev, project_id: proj_456, gpu_type: A100,"
         " gpu_count: 1, storage_gb: 500, template_id: t, region: us-west-2,"
         " tags: '{{ config.ob }}'}\n"
     )
-    assert scene.run("config", "set", "--secret", "ob", '{"n": 77123}').code == 0
-    ran = scene.run("preview")
+    assert planned_project.run("config", "set", "--secret", "ob", '{"n": 77123}').code == 0
+    ran = planned_project.run("preview")
     assert ran.code == 1
     assert "tags.n" in ran.out + ran.err
     assert "77123" not in ran.out + ran.err

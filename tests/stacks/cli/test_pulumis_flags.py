@@ -18,25 +18,25 @@ Run = Callable[..., Any]
 
 
 @pytest.mark.slow
-def test_configuration_is_set_by_a_run(made: PlannedProject) -> None:
-    ran = made.run("up", "--yes", "--config", "gpus=24", "-c", "type=H100_SXM")
+def test_configuration_is_set_by_a_run(applied_project: PlannedProject) -> None:
+    ran = applied_project.run("up", "--yes", "--config", "gpus=24", "-c", "type=H100_SXM")
     assert ran.code == 0, ran.err
     assert "gpus is set in Pulumi.dev.yaml" in ran.out
     assert "num_gpus: 16 => 24" in ran.out
-    assert made.run("config", "get", "gpus").out == "24\n"
-    ran = made.run("preview", "--json", "-c", "gpus=32")
+    assert applied_project.run("config", "get", "gpus").out == "24\n"
+    ran = applied_project.run("preview", "--json", "-c", "gpus=32")
     assert ran.json["changeSummary"]
     assert "gpus is set" in ran.err
-    before = (made.project / "Pulumi.dev.yaml").read_text()
+    before = (applied_project.project / "Pulumi.dev.yaml").read_text()
     for flags, told in (
         (("-c", "gpus"), "as KEY=VALUE"),
         (("-c", "gpus=8", "-c", "together:apikey=x"), "did you mean together:apiKey?"),
         (("--config-path", "-c", "a[x=1"), "no path of a configuration value"),
     ):
-        ran = made.run("up", "--yes", *flags)
+        ran = applied_project.run("up", "--yes", *flags)
         assert ran.code == (2 if told == "as KEY=VALUE" else 1), ran.err
         assert told in ran.err
-    assert (made.project / "Pulumi.dev.yaml").read_text() == before
+    assert (applied_project.project / "Pulumi.dev.yaml").read_text() == before
 
 
 def test_a_secret_given_to_a_run_is_encrypted(dev: Run, project: Path) -> None:
@@ -85,57 +85,59 @@ def test_a_part_of_a_value_by_its_path(dev: Run, project: Path) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_shown_of_a_run(made: PlannedProject) -> None:
-    ran = made.run("preview", "--show-sames", "--urns")
+def test_what_is_shown_of_a_run(applied_project: PlannedProject) -> None:
+    ran = applied_project.run("preview", "--show-sames", "--urns")
     assert "   train  together:Cluster  unchanged" in ran.out
     assert "urn: urn:pulumi:dev::demo::" in ran.out
-    assert "unchanged\n" not in made.run("preview").out.replace("2 unchanged", "")
-    hidden = made.run("up", "--yes")
+    assert "unchanged\n" not in applied_project.run("preview").out.replace("2 unchanged", "")
+    hidden = applied_project.run("up", "--yes")
     assert "hunter2" not in hidden.out
-    assert "hunter2" in made.run("up", "--yes", "--show-secrets").out
-    assert "hunter2" in made.run("up", "--yes", "--skip-preview", "--show-secrets").out
+    assert "hunter2" in applied_project.run("up", "--yes", "--show-secrets").out
+    assert "hunter2" in applied_project.run("up", "--yes", "--skip-preview", "--show-secrets").out
     assert "Outputs:" in hidden.out
-    assert "Outputs:" not in made.run("up", "--yes", "--suppress-outputs").out
+    assert "Outputs:" not in applied_project.run("up", "--yes", "--suppress-outputs").out
     quiet = ("--suppress-progress", "--suppress-permalink", "--show-replacement-steps")
-    ran = made.run("destroy", "--yes", *quiet, "--show-full-output")
+    ran = applied_project.run("destroy", "--yes", *quiet, "--show-full-output")
     assert ran.code == 0
     assert "train  together:Cluster  deleted" in ran.out
     assert "deleting" not in ran.out
-    assert made.run("preview", "--show-reads", "-m", "why").code == 0
+    assert applied_project.run("preview", "--show-reads", "-m", "why").code == 0
 
 
 @pytest.mark.slow
-def test_a_destroyed_stack_is_removed(made: PlannedProject) -> None:
+def test_a_destroyed_stack_is_removed(applied_project: PlannedProject) -> None:
     for flag, value in (
         ("--target", "train"),
         ("--exclude", "train"),
         ("--plan", "plan.json"),
         ("--save-plan", "plan.json"),
     ):
-        assert made.run("destroy", "--remove", "--yes", flag, value).code == 2
-    ran = made.run("destroy", "--remove", "--preview-only")
+        assert applied_project.run("destroy", "--remove", "--yes", flag, value).code == 2
+    ran = applied_project.run("destroy", "--remove", "--preview-only")
     assert ran.code == 0
     assert "removed" not in ran.out
-    ran = made.run("destroy", "--remove", "--yes")
+    ran = applied_project.run("destroy", "--remove", "--yes")
     assert ran.code == 0, ran.out + ran.err
     assert ran.out.endswith("Stack dev is removed.\n")
     assert "forgets it" not in ran.out
-    assert not (made.project / "Pulumi.dev.yaml").exists()
-    assert made.run("stack", "ls", "--json").json == []
+    assert not (applied_project.project / "Pulumi.dev.yaml").exists()
+    assert applied_project.run("stack", "ls", "--json").json == []
 
 
 @pytest.mark.slow
-def test_a_stack_that_could_not_be_destroyed_stays(made: PlannedProject) -> None:
-    made.edit_program(("size_tib=5", "size_tib=5, opts=pulumi.ResourceOptions(protect=True)"))
-    assert made.run("up", "--yes").code == 0
-    assert made.run("destroy", "--remove", "--yes").code == 1
-    assert made.run("stack", "ls", "--json").json[0]["name"] == "dev"
-    assert made.run("destroy", "--exclude-protected", "--target", "train").code == 2
-    ran = made.run("destroy", "--exclude-protected", "--yes")
+def test_a_stack_that_could_not_be_destroyed_stays(applied_project: PlannedProject) -> None:
+    applied_project.edit_program(
+        ("size_tib=5", "size_tib=5, opts=pulumi.ResourceOptions(protect=True)")
+    )
+    assert applied_project.run("up", "--yes").code == 0
+    assert applied_project.run("destroy", "--remove", "--yes").code == 1
+    assert applied_project.run("stack", "ls", "--json").json[0]["name"] == "dev"
+    assert applied_project.run("destroy", "--exclude-protected", "--target", "train").code == 2
+    ran = applied_project.run("destroy", "--exclude-protected", "--yes")
     assert ran.code == 0, ran.out + ran.err
     assert [
         each["urn"].rpartition("::")[2]
-        for each in made.run("state", "list", "--json").json["resources"]
+        for each in applied_project.run("state", "list", "--json").json["resources"]
     ] == ["demo-dev", "default", "data"]
 
 
@@ -241,33 +243,33 @@ def test_the_number_of_operations_at_a_time_is_taken_from_the_variable(
 
 
 @pytest.mark.slow
-def test_a_project_that_always_refreshes(made: PlannedProject) -> None:
-    file = made.project / "Pulumi.yaml"
-    reads = len(made.read_paths)
-    assert made.run("preview").code == 0
-    without = len(made.read_paths) - reads
+def test_a_project_that_always_refreshes(applied_project: PlannedProject) -> None:
+    file = applied_project.project / "Pulumi.yaml"
+    reads = len(applied_project.read_paths)
+    assert applied_project.run("preview").code == 0
+    without = len(applied_project.read_paths) - reads
     file.write_text(file.read_text() + "options:\n  refresh: always\n")
-    reads = len(made.read_paths)
-    assert made.run("preview").code == 0
-    assert len(made.read_paths) - reads > without
+    reads = len(applied_project.read_paths)
+    assert applied_project.run("preview").code == 0
+    assert len(applied_project.read_paths) - reads > without
     for flags in (["--refresh=false"], ["--refresh", "--refresh=false"]):
-        reads = len(made.read_paths)
-        assert made.run("preview", *flags).code == 0
-        assert len(made.read_paths) - reads == without
+        reads = len(applied_project.read_paths)
+        assert applied_project.run("preview", *flags).code == 0
+        assert len(applied_project.read_paths) - reads == without
     for flags in (["--refresh=true"], ["--refresh=false", "-r"]):
-        reads = len(made.read_paths)
-        assert made.run("preview", *flags).code == 0
-        assert len(made.read_paths) - reads > without
+        reads = len(applied_project.read_paths)
+        assert applied_project.run("preview", *flags).code == 0
+        assert len(applied_project.read_paths) - reads > without
     file.write_text(file.read_text().replace("always", "sometimes"))
-    ran = made.run("preview")
+    ran = applied_project.run("preview")
     assert (ran.code, "options.refresh can only be `always`" in ran.err) == (1, True)
 
 
 @pytest.mark.slow
-def test_resources_are_counted_as_the_cli_counts_them(made: PlannedProject) -> None:
+def test_resources_are_counted_as_the_cli_counts_them(applied_project: PlannedProject) -> None:
     """Two resources, the stack, and the provider of dynamic resources."""
-    (row,) = made.run("stack", "ls", "--json").json
-    state = json.loads(made.state_file)["checkpoint"]["latest"]["resources"]
+    (row,) = applied_project.run("stack", "ls", "--json").json
+    state = json.loads(applied_project.state_file)["checkpoint"]["latest"]["resources"]
     assert row["resourceCount"] == len(state) == 4
 
 
@@ -284,9 +286,11 @@ def test_an_object_in_the_configuration_is_shown_as_one(dev: Run) -> None:
 
 
 @pytest.mark.slow
-def test_the_event_log_of_an_update_is_not_that_of_its_preview(made: PlannedProject) -> None:
-    log = made.project / "events.jsonl"
-    done = made.run("up", "--yes", "-c", "gpus=24", "--event-log", str(log))
+def test_the_event_log_of_an_update_is_not_that_of_its_preview(
+    applied_project: PlannedProject,
+) -> None:
+    log = applied_project.project / "events.jsonl"
+    done = applied_project.run("up", "--yes", "-c", "gpus=24", "--event-log", str(log))
     assert done.code == 0, done.err
     events = [json.loads(line) for line in log.read_text().splitlines()]
     assert len([each for each in events if "preludeEvent" in each]) == 1

@@ -26,32 +26,32 @@ SharedVolume("data", volume_name="data", region="us-central-8", size_tib=5,
 """
 
 
-def program(scene: PlannedProject, text: str) -> None:
-    (scene.project / "__main__.py").write_text(text)
+def program(planned_project: PlannedProject, text: str) -> None:
+    (planned_project.project / "__main__.py").write_text(text)
 
 
 def heads(out: str) -> list[str]:
     return re.findall(r"^[-+~] +(\S+)  together:", out, re.MULTILINE)
 
 
-def test_changes_are_in_the_order_of_their_names(scene: PlannedProject) -> None:
-    program(scene, MANY)
-    first = scene.run("preview").out
+def test_changes_are_in_the_order_of_their_names(planned_project: PlannedProject) -> None:
+    program(planned_project, MANY)
+    first = planned_project.run("preview").out
     assert heads(first) == ["a", "b", "v1", "v9", "v10"]
-    scene.run("config", "set", "names", "b v10 a v9 v1")
-    assert scene.run("preview").out == first
+    planned_project.run("config", "set", "names", "b v10 a v9 v1")
+    assert planned_project.run("preview").out == first
     places = [first.index(text) for text in ("+  v10", "Outputs:", "Resources:")]
     assert places == sorted(places)
-    scene.run("up", "--yes", "--skip-preview")
-    gone = scene.run("destroy", "--preview-only").out
+    planned_project.run("up", "--yes", "--skip-preview")
+    gone = planned_project.run("destroy", "--preview-only").out
     assert heads(gone) == ["a", "b", "v1", "v9", "v10"]
 
 
 @pytest.mark.slow
-def test_one_word_for_what_is_not_known(made: PlannedProject) -> None:
-    assert "[unknown]" not in made.run("preview").out
-    made.run("config", "set", "type", "H200_SXM")
-    out = made.run("preview").out
+def test_one_word_for_what_is_not_known(applied_project: PlannedProject) -> None:
+    assert "[unknown]" not in applied_project.run("preview").out
+    applied_project.run("config", "set", "type", "H200_SXM")
+    out = applied_project.run("preview").out
     assert '  ~ status:     "Ready" => [known after apply]' in out
     assert "  ~ kubeconfig: [secret] => [known after apply]" in out
     assert "[unknown]" not in out
@@ -62,39 +62,41 @@ def test_one_word_for_what_is_not_known(made: PlannedProject) -> None:
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("text", [MANY, COMPONENT])
-def test_counts_agree(scene: PlannedProject, text: str) -> None:
-    program(scene, text)
-    assert scene.run("up", "--yes", "--skip-preview").code == 0
-    (row,) = scene.run("stack", "ls", "--json").json
+def test_counts_agree(planned_project: PlannedProject, text: str) -> None:
+    program(planned_project, text)
+    assert planned_project.run("up", "--yes", "--skip-preview").code == 0
+    (row,) = planned_project.run("stack", "ls", "--json").json
     count = row["resourceCount"] - 2  # the stack and its provider, which Pulumi's list counts
-    assert f"    {count} unchanged\n" in scene.run("preview").out
-    assert f"\n{count} resources" in scene.run("status").out
-    assert len(scene.run("status", "--refresh", "--json").json["resources"]) == count
-    scene.save_plan()
-    assert f"{count} unchanged" in scene.run("review", "plan.json").out
-    deleting = scene.run("destroy", "--preview-only").out
+    assert f"    {count} unchanged\n" in planned_project.run("preview").out
+    assert f"\n{count} resources" in planned_project.run("status").out
+    assert len(planned_project.run("status", "--refresh", "--json").json["resources"]) == count
+    planned_project.save_plan()
+    assert f"{count} unchanged" in planned_project.run("review", "plan.json").out
+    deleting = planned_project.run("destroy", "--preview-only").out
     assert f"    - {count} to delete\n" in deleting
 
 
-def test_another_name_is_hinted_at(scene: PlannedProject) -> None:
-    program(scene, MANY)
-    scene.run("config", "set", "names", "data")
-    assert scene.run("up", "--yes", "--skip-preview").code == 0
-    program(scene, MANY.replace("volume-{name}", "volume-data"))
-    scene.run("config", "set", "names", "scratch")
-    scene.save_plan()
+def test_another_name_is_hinted_at(planned_project: PlannedProject) -> None:
+    program(planned_project, MANY)
+    planned_project.run("config", "set", "names", "data")
+    assert planned_project.run("up", "--yes", "--skip-preview").code == 0
+    program(planned_project, MANY.replace("volume-{name}", "volume-data"))
+    planned_project.run("config", "set", "names", "scratch")
+    planned_project.save_plan()
     told = (
         "scratch: has the inputs of data, which is deleted: if only its name has changed, keep "
         "the object with `aliases` (- name: data) in its options, or with `gpuform state rename "
         "data scratch`"
     )
-    assert f"To know:\n    {told}\n" in scene.run("preview").out
-    assert told in scene.run("review", "plan.json").out
-    messages = [each["message"] for each in scene.run("preview", "--json").json["diagnostics"]]
+    assert f"To know:\n    {told}\n" in planned_project.run("preview").out
+    assert told in planned_project.run("review", "plan.json").out
+    messages = [
+        each["message"] for each in planned_project.run("preview", "--json").json["diagnostics"]
+    ]
     assert told in messages
-    assert scene.run("state", "rename", "data", "scratch", "--yes").code == 0
-    assert scene.run("preview", "--expect-no-changes").code == 0
-    program(scene, MANY)
-    scene.run("config", "set", "names", "other")
-    assert "To know" not in scene.run("preview").out, "its inputs are others"
-    assert json.loads(scene.state_file)["version"] == 3
+    assert planned_project.run("state", "rename", "data", "scratch", "--yes").code == 0
+    assert planned_project.run("preview", "--expect-no-changes").code == 0
+    program(planned_project, MANY)
+    planned_project.run("config", "set", "names", "other")
+    assert "To know" not in planned_project.run("preview").out, "its inputs are others"
+    assert json.loads(planned_project.state_file)["version"] == 3

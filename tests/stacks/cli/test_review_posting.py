@@ -61,9 +61,11 @@ def job(forge: forge_server.Forge, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
 
 
-def test_a_job_of_github(scene: PlannedProject, action: Path, forge: forge_server.Forge) -> None:
-    scene.save_plan()
-    posted = scene.run("review", "plan.json", "--post", "--label", "--detailed-exitcode")
+def test_a_job_of_github(
+    planned_project: PlannedProject, action: Path, forge: forge_server.Forge
+) -> None:
+    planned_project.save_plan()
+    posted = planned_project.run("review", "plan.json", "--post", "--label", "--detailed-exitcode")
     assert posted.code == 2, posted.err
     assert posted.err == ("Comment added https://forge/c/101\nLabelled gpuform: changes\n")
     assert "2 to create" in posted.out
@@ -74,39 +76,46 @@ def test_a_job_of_github(scene: PlannedProject, action: Path, forge: forge_serve
     assert forge.labels == {"gpuform: changes"}
 
 
-def test_a_job_of_gitlab(scene: PlannedProject, job: None, forge: forge_server.Forge) -> None:
-    scene.save_plan()
+def test_a_job_of_gitlab(
+    planned_project: PlannedProject, job: None, forge: forge_server.Forge
+) -> None:
+    planned_project.save_plan()
     for told in ("Comment added", "Comment edited"):
-        posted = scene.run("review", "plan.json", "--post")
+        posted = planned_project.run("review", "plan.json", "--post")
         assert (posted.code, posted.err) == (0, f"{told}\n")
     assert "by [this job](https://gitlab.com/o/r/-/jobs/5)" in forge.comments[0]["body"]
 
 
 def test_by_flags_and_without_a_ci(
-    scene: PlannedProject, forge: forge_server.Forge, monkeypatch: pytest.MonkeyPatch
+    planned_project: PlannedProject, forge: forge_server.Forge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scene.save_plan()
-    nowhere = scene.run("review", "plan.json", "--post")
+    planned_project.save_plan()
+    nowhere = planned_project.run("review", "plan.json", "--post")
     assert nowhere.code == 1
     assert "--forge github --repository OWNER/NAME --pull-request N" in nowhere.err
     where = ("--forge", "github", "--forge-url", forge.url, "--repository", "o/r")
-    no_number = scene.run("review", "plan.json", "--post", *where)
+    no_number = planned_project.run("review", "plan.json", "--post", *where)
     assert "--pull-request N" in no_number.err
-    no_token = scene.run("review", "plan.json", "--post", *where, "--pull-request", "12")
+    no_token = planned_project.run("review", "plan.json", "--post", *where, "--pull-request", "12")
     assert "GITHUB_TOKEN or GH_TOKEN is not set" in no_token.err
     monkeypatch.setenv("GH_TOKEN", TOKEN)
-    assert scene.run("review", "plan.json", "--post", *where, "--pull-request", "12").code == 0
+    assert (
+        planned_project.run("review", "plan.json", "--post", *where, "--pull-request", "12").code
+        == 0
+    )
     assert len(forge.comments) == 1
-    assert "error: --label is for --post" in scene.run("review", "plan.json", "--label").err
+    assert (
+        "error: --label is for --post" in planned_project.run("review", "plan.json", "--label").err
+    )
 
 
 def test_a_forge_that_refuses_fails_the_job_and_never_tells_the_token(
-    scene: PlannedProject, action: Path, forge: forge_server.Forge
+    planned_project: PlannedProject, action: Path, forge: forge_server.Forge
 ) -> None:
-    scene.save_plan()
+    planned_project.save_plan()
     answer = ({"message": f"Resource not accessible by {TOKEN}"}, 403, {})
     forge.faults.append(Fault("POST", "comments", answer))
-    refused = scene.run("review", "plan.json", "--post", "--verbose")
+    refused = planned_project.run("review", "plan.json", "--post", "--verbose")
     assert refused.code == 1
     assert "Resource not accessible by [secret]" in refused.err
     assert "pull-requests: write" in refused.err
@@ -115,40 +124,43 @@ def test_a_forge_that_refuses_fails_the_job_and_never_tells_the_token(
 
 
 @pytest.mark.slow
-def test_danger_has_an_exit_code_of_its_own(made: PlannedProject) -> None:
-    made.edit_program(("us-central-8", "us-central-4"))
-    made.save_plan()
-    assert made.run("review", "plan.json", "--fail-on-danger").code == 3
-    assert made.run("review", "plan.json", "--fail-on-danger", "--detailed-exitcode").code == 3
+def test_danger_has_an_exit_code_of_its_own(applied_project: PlannedProject) -> None:
+    applied_project.edit_program(("us-central-8", "us-central-4"))
+    applied_project.save_plan()
+    assert applied_project.run("review", "plan.json", "--fail-on-danger").code == 3
+    assert (
+        applied_project.run("review", "plan.json", "--fail-on-danger", "--detailed-exitcode").code
+        == 3
+    )
 
 
-def test_without_danger_it_is_as_without_the_flag(scene: PlannedProject) -> None:
-    scene.save_plan()
-    assert scene.run("review", "plan.json", "--fail-on-danger").code == 0
+def test_without_danger_it_is_as_without_the_flag(planned_project: PlannedProject) -> None:
+    planned_project.save_plan()
+    assert planned_project.run("review", "plan.json", "--fail-on-danger").code == 0
 
 
 @pytest.mark.slow
-def test_a_saved_plan_is_checked_without_applying_it(made: PlannedProject) -> None:
-    made.edit_program(("size_tib=5", "size_tib=6"))
-    made.save_plan()
-    before = made.sent_changes
-    assert made.run("preview", "--plan", "plan.json").code == 0
-    made.edit_program(("size_tib=6", "size_tib=7"))
-    overtaken = made.run("preview", "--plan", "plan.json")
+def test_a_saved_plan_is_checked_without_applying_it(applied_project: PlannedProject) -> None:
+    applied_project.edit_program(("size_tib=5", "size_tib=6"))
+    applied_project.save_plan()
+    before = applied_project.sent_changes
+    assert applied_project.run("preview", "--plan", "plan.json").code == 0
+    applied_project.edit_program(("size_tib=6", "size_tib=7"))
+    overtaken = applied_project.run("preview", "--plan", "plan.json")
     assert overtaken.code == 1
     assert "overtaken" in overtaken.err
-    assert made.sent_changes == before
+    assert applied_project.sent_changes == before
 
 
 @pytest.mark.parametrize("forge_name", ["github", "gitlab"])
 def test_the_reviewed_plan_is_fetched(
-    scene: PlannedProject,
+    planned_project: PlannedProject,
     forge: forge_server.Forge,
     request: pytest.FixtureRequest,
     forge_name: str,
 ) -> None:
     request.getfixturevalue("action" if forge_name == "github" else "job")
-    scene.save_plan()
+    planned_project.save_plan()
     content = Path("plan.json").read_bytes()
     forge.head = "a" * 40
     forge.keep(f"gpuform-plan-{forge.head}", forge.head, b"an older one")
@@ -163,10 +175,10 @@ def test_the_reviewed_plan_is_fetched(
         {"id": 2, "jobs": [new]},
     ]
     Path("plan.json").unlink()
-    fetched = scene.run("fetch-plan")
+    fetched = planned_project.run("fetch-plan")
     assert fetched.code == 0, fetched.err
     assert fetched.out.startswith("Plan of demo/dev, made 2")
-    assert scene.run("preview", "--plan", "plan.json").code == 0
+    assert planned_project.run("preview", "--plan", "plan.json").code == 0
 
 
 @pytest.mark.parametrize(
@@ -179,47 +191,54 @@ def test_the_reviewed_plan_is_fetched(
     ],
 )
 def test_a_plan_that_is_not_there(
-    scene: PlannedProject, action: Path, forge: forge_server.Forge, artifact: Any, told: str
+    planned_project: PlannedProject,
+    action: Path,
+    forge: forge_server.Forge,
+    artifact: Any,
+    told: str,
 ) -> None:
     if artifact is not None:
         forge.keep(f"gpuform-plan-{forge.head}", forge.head, b"[]", **artifact)
-    missing = scene.run("fetch-plan")
+    missing = planned_project.run("fetch-plan")
     assert missing.code == 1
     assert told in missing.err
     assert not Path("plan.json").exists()
 
 
 def test_a_plan_job_of_gitlab_that_failed(
-    scene: PlannedProject, job: None, forge: forge_server.Forge
+    planned_project: PlannedProject, job: None, forge: forge_server.Forge
 ) -> None:
     done = {"id": 1, "name": "gpuform-plan", "status": "success", "files": {"plan.json": b"old"}}
     failed = {"id": 2, "name": "gpuform-plan", "status": "failed"}
     forge.pipelines = [{"id": 1, "jobs": [done]}, {"id": 2, "jobs": [failed]}]
-    refused = scene.run("fetch-plan")
+    refused = planned_project.run("fetch-plan")
     assert (refused.code, "its job 2 is failed" in refused.err) == (1, True)
 
 
 def test_a_commit_that_came_by_no_pull_request(
-    scene: PlannedProject, action: Path, forge: forge_server.Forge, monkeypatch: pytest.MonkeyPatch
+    planned_project: PlannedProject,
+    action: Path,
+    forge: forge_server.Forge,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("GITHUB_EVENT_PATH")
-    refused = scene.run("fetch-plan", "--commit", "c" * 40)
+    refused = planned_project.run("fetch-plan", "--commit", "c" * 40)
     assert refused.code == 1
     assert "no merged pull request has commit" in refused.err
-    assert scene.run("fetch-plan").code == 2
+    assert planned_project.run("fetch-plan").code == 2
 
 
 def test_a_preview_that_failed_is_posted_as_failed(
-    scene: PlannedProject, action: Path, forge: forge_server.Forge
+    planned_project: PlannedProject, action: Path, forge: forge_server.Forge
 ) -> None:
     """By gpuform itself: its program ends in an error, and so does the review of what it told."""
-    main = scene.project / "__main__.py"
+    main = planned_project.project / "__main__.py"
     main.write_text(f"{main.read_text()}\nraise ValueError('no such luck')\n")
-    failed = scene.run("preview", "--json")
+    failed = planned_project.run("preview", "--json")
     assert failed.code == 1
     Path("failed.json").write_text(failed.out)
     flags = ("--post", "--label", "--detailed-exitcode", "--fail-on-danger")
-    posted = scene.run("review", "failed.json", *flags)
+    posted = planned_project.run("review", "failed.json", *flags)
     assert posted.code == 1
     assert posted.out.startswith("Failed:\n")
     assert "no such luck" in posted.out

@@ -17,16 +17,16 @@ fabric = Fabric("fabric", node_pool_id="POOL001-krw1a", cluster_fabric_name="fab
 """
 
 
-def questions(scene: PlannedProject) -> int:
+def questions(planned_project: PlannedProject) -> int:
     """How often the key's role was asked for."""
-    with urllib.request.urlopen(f"{scene.url}/_emulator/requests") as answer:
+    with urllib.request.urlopen(f"{planned_project.url}/_emulator/requests") as answer:
         return sum(KEY_CHECK_ID in each["path"] for each in json.load(answer))
 
 
 @pytest.fixture
-def member(scene: PlannedProject, monkeypatch: pytest.MonkeyPatch) -> PlannedProject:
+def member(planned_project: PlannedProject, monkeypatch: pytest.MonkeyPatch) -> PlannedProject:
     monkeypatch.setenv("TOGETHER_API_KEY", MEMBER_KEY)
-    return scene
+    return planned_project
 
 
 @pytest.mark.slow
@@ -46,29 +46,29 @@ def test_nothing_is_begun(member: PlannedProject, flags: list[str]) -> None:
 @pytest.mark.parametrize("command", [["destroy"], ["up", "--replace", "data"]])
 @pytest.mark.slow
 def test_what_exists_stays(
-    made: PlannedProject, monkeypatch: pytest.MonkeyPatch, command: list[str]
+    applied_project: PlannedProject, monkeypatch: pytest.MonkeyPatch, command: list[str]
 ) -> None:
-    before = made.sent_changes, made.state_file
+    before = applied_project.sent_changes, applied_project.state_file
     monkeypatch.setenv("TOGETHER_API_KEY", MEMBER_KEY)
-    refused = made.run(*command, "--yes")
+    refused = applied_project.run(*command, "--yes")
     assert (refused.code, refused.err.startswith(REFUSED)) == (1, True)
-    assert (made.sent_changes, made.state_file) == before
+    assert (applied_project.sent_changes, applied_project.state_file) == before
 
 
 @pytest.mark.slow
 def test_what_needs_no_more_than_reading_is_done(
-    made: PlannedProject, monkeypatch: pytest.MonkeyPatch
+    applied_project: PlannedProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = questions(made)
+    asked = questions(applied_project)
     monkeypatch.setenv("TOGETHER_API_KEY", MEMBER_KEY)
     for command in (["preview"], ["refresh", "--yes"], ["drift"], ["up", "--yes"]):
-        assert made.run(*command).code == 0, command
-    file = made.project / "__main__.py"
+        assert applied_project.run(*command).code == 0, command
+    file = applied_project.project / "__main__.py"
     volume = "    volume_id=data.id,\n"
     file.write_text(file.read_text().replace(volume, f'{volume}    ttl="14d",\n'))
-    recorded = made.run("up", "--yes")
+    recorded = applied_project.run("up", "--yes")
     assert (recorded.code, "~ 1 updated" in recorded.out) == (0, True), recorded.err
-    assert questions(made) == asked
+    assert questions(applied_project) == asked
 
 
 def test_a_plan_alone_asks_nothing(member: PlannedProject) -> None:
@@ -80,18 +80,20 @@ def test_a_plan_alone_asks_nothing(member: PlannedProject) -> None:
 
 @pytest.mark.slow
 def test_other_keys_are_asked_about_once(
-    scene: PlannedProject, monkeypatch: pytest.MonkeyPatch
+    planned_project: PlannedProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TOGETHER_API_KEY", ADMIN_KEY)
-    assert scene.run("up", "--yes").code == 0
-    assert scene.run("destroy", "--yes").code == 0
-    assert questions(scene) == 1
+    assert planned_project.run("up", "--yes").code == 0
+    assert planned_project.run("destroy", "--yes").code == 0
+    assert questions(planned_project) == 1
 
 
 @pytest.mark.parametrize("fault", [{"status": 503}, {"drop": "before"}, {"status": 429}])
 @pytest.mark.slow
-def test_who_cannot_be_asked_is_not_refused(scene: PlannedProject, fault: dict[str, Any]) -> None:
+def test_who_cannot_be_asked_is_not_refused(
+    planned_project: PlannedProject, fault: dict[str, Any]
+) -> None:
     body = json.dumps({"path": KEY_CHECK_ID, "method": "PUT", "count": None, **fault}).encode()
-    urllib.request.urlopen(f"{scene.url}/_emulator/faults", body).close()
-    ran = scene.run("up", "--yes")
+    urllib.request.urlopen(f"{planned_project.url}/_emulator/faults", body).close()
+    ran = planned_project.run("up", "--yes")
     assert ran.code == 0, ran.err

@@ -51,22 +51,25 @@ def test_no_text(tmp_path: Path) -> None:
         read_plan(file)
 
 
-def test_no_file(scene: PlannedProject) -> None:
-    assert "the plan plan.json cannot be read: No such file" in scene.apply_refused_plan()
+def test_no_file(planned_project: PlannedProject) -> None:
+    assert "the plan plan.json cannot be read: No such file" in planned_project.apply_refused_plan()
 
 
-def test_a_plan_of_the_pulumi_cli(scene: PlannedProject) -> None:
+def test_a_plan_of_the_pulumi_cli(planned_project: PlannedProject) -> None:
     plan = {"manifest": {"version": "v3.260.0"}, "config": {}, "resourcePlans": {}}
-    (scene.project / "plan.json").write_text(json.dumps(plan))
-    error = scene.apply_refused_plan()
+    (planned_project.project / "plan.json").write_text(json.dumps(plan))
+    error = planned_project.apply_refused_plan()
     assert "plan.json is a plan file of the Pulumi CLI" in error
     assert "`pulumi up --plan plan.json` applies it" in error
 
 
-def test_a_newer_form(scene: PlannedProject) -> None:
-    scene.save_plan()
-    scene.edit_plan(lambda plan: plan.update(format_version="2"))
-    assert "plan.json has format_version '2': this gpuform reads '1'" in scene.apply_refused_plan()
+def test_a_newer_form(planned_project: PlannedProject) -> None:
+    planned_project.save_plan()
+    planned_project.edit_plan(lambda plan: plan.update(format_version="2"))
+    assert (
+        "plan.json has format_version '2': this gpuform reads '1'"
+        in planned_project.apply_refused_plan()
+    )
 
 
 EDITS: list[tuple[dict[str, Any], str]] = [
@@ -79,47 +82,50 @@ EDITS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-def test_what_a_plan_is_for(scene: PlannedProject) -> None:
-    scene.save_plan()
-    saved = scene.plan_document
+def test_what_a_plan_is_for(planned_project: PlannedProject) -> None:
+    planned_project.save_plan()
+    saved = planned_project.plan_document
     for changed, message in EDITS:
-        (scene.project / "plan.json").write_text(json.dumps({**saved, **changed}))
-        assert message in scene.apply_refused_plan(), changed
+        (planned_project.project / "plan.json").write_text(json.dumps({**saved, **changed}))
+        assert message in planned_project.apply_refused_plan(), changed
 
 
-def test_a_plan_that_was_widened(scene: PlannedProject) -> None:
-    scene.save_plan()
-    scene.edit_plan(lambda plan: plan["basis"]["effects"].update({"urn": ["delete"]}))
-    assert "plan.json was edited after it was made" in scene.apply_refused_plan()
+def test_a_plan_that_was_widened(planned_project: PlannedProject) -> None:
+    planned_project.save_plan()
+    planned_project.edit_plan(lambda plan: plan["basis"]["effects"].update({"urn": ["delete"]}))
+    assert "plan.json was edited after it was made" in planned_project.apply_refused_plan()
 
 
-def test_another_stack(scene: PlannedProject) -> None:
-    scene.save_plan()
-    assert scene.run("stack", "init", "prod").code == 0
+def test_another_stack(planned_project: PlannedProject) -> None:
+    planned_project.save_plan()
+    assert planned_project.run("stack", "init", "prod").code == 0
     assert (
-        "a plan for stack dev of project demo, and this is stack prod" in scene.apply_refused_plan()
+        "a plan for stack dev of project demo, and this is stack prod"
+        in planned_project.apply_refused_plan()
     )
 
 
-def test_a_wrong_passphrase(scene: PlannedProject, monkeypatch: pytest.MonkeyPatch) -> None:
-    scene.save_plan()
+def test_a_wrong_passphrase(
+    planned_project: PlannedProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned_project.save_plan()
     monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "wrong")
-    assert "incorrect passphrase" in scene.apply_refused_plan()
+    assert "incorrect passphrase" in planned_project.apply_refused_plan()
 
 
 def test_a_passphrase_that_was_changed(
-    scene: PlannedProject, monkeypatch: pytest.MonkeyPatch
+    planned_project: PlannedProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scene.save_plan()
+    planned_project.save_plan()
     monkeypatch.setenv("GPUFORM_NEW_PASSPHRASE", "new")
-    assert scene.run("stack", "change-secrets-provider", "passphrase").code == 0
+    assert planned_project.run("stack", "change-secrets-provider", "passphrase").code == 0
     monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "new")
-    assert "the stack's passphrase was changed" in scene.apply_refused_plan()
+    assert "the stack's passphrase was changed" in planned_project.apply_refused_plan()
 
 
-def test_options_are_those_of_the_plan(scene: PlannedProject) -> None:
-    scene.save_plan("--target", "data", "--target", "**::data")
-    assert scene.plan_document["basis"]["options"]["target"] == ["**::data", "data"]
+def test_options_are_those_of_the_plan(planned_project: PlannedProject) -> None:
+    planned_project.save_plan("--target", "data", "--target", "**::data")
+    assert planned_project.plan_document["basis"]["options"]["target"] == ["**::data", "data"]
     for flags, told in [
         (("--target", "train"), "plan.json was made with --target **::data, data"),
         (("--target", "data", "--target", "train"), "plan.json was made with --target "),
@@ -128,12 +134,12 @@ def test_options_are_those_of_the_plan(scene: PlannedProject) -> None:
         (("--replace", "data"), "plan.json was made without --replace"),
         (("--target-dependents",), "plan.json was made without --target-dependents"),
     ]:
-        error = scene.apply_refused_plan(*flags)
+        error = planned_project.apply_refused_plan(*flags)
         assert told in error
         assert f"leave {flags[0]} out" in error
     same = ("--target", "**::data", "--target", "data")
-    assert scene.apply_plan(*same, "--continue-on-error").code == 0
-    assert len(scene.sent_changes) == 1
+    assert planned_project.apply_plan(*same, "--continue-on-error").code == 0
+    assert len(planned_project.sent_changes) == 1
 
 
 @pytest.mark.slow
@@ -156,10 +162,10 @@ PLANTED = {
 }
 
 
-def test_no_secret_is_in_a_plan(scene: PlannedProject) -> None:
-    scene.run("config", "set", "--secret", "token", PLANTED["config"])
-    scene.run("config", "set", "--secret", "used", PLANTED["plainly"])
-    (scene.project / "__main__.py").write_text(
+def test_no_secret_is_in_a_plan(planned_project: PlannedProject) -> None:
+    planned_project.run("config", "set", "--secret", "token", PLANTED["config"])
+    planned_project.run("config", "set", "--secret", "used", PLANTED["plainly"])
+    (planned_project.project / "__main__.py").write_text(
         f"""
 import pulumi
 from pulumi.dynamic import CreateResult, Resource, ResourceProvider
@@ -189,10 +195,10 @@ pulumi.export("plain", config.require("used"))
     )
     texts = []
     for size in (1, 2):
-        scene.save_plan()
-        texts.append((scene.project / "plan.json").read_text())
-        assert scene.apply_plan().code == 0
-        file = scene.project / "__main__.py"
+        planned_project.save_plan()
+        texts.append((planned_project.project / "plan.json").read_text())
+        assert planned_project.apply_plan().code == 0
+        file = planned_project.project / "__main__.py"
         file.write_text(file.read_text().replace("sEcret-2", f"sEcret-2-{size}"))
     for text in texts:
         assert "sEcret" not in text
@@ -224,15 +230,15 @@ Machine("a")
 
 
 @pytest.mark.slow
-def test_killed_while_it_was_applied(scene: PlannedProject) -> None:
-    (scene.project / "__main__.py").write_text(DEAF)
-    scene.save_plan()
+def test_killed_while_it_was_applied(planned_project: PlannedProject) -> None:
+    (planned_project.project / "__main__.py").write_text(DEAF)
+    planned_project.save_plan()
     command = [*GPUFORM, "up", "--plan", "plan.json", "--yes", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ) as process:
         assert process.stdout is not None
         while "in create" not in process.stdout.readline():
             pass
         process.send_signal(signal.SIGKILL)
-    assert scene.run("cancel", "--yes").code == 0
-    error = scene.apply_refused_plan()
+    assert planned_project.run("cancel", "--yes").code == 0
+    error = planned_project.apply_refused_plan()
     assert "::a is new since the plan" in error

@@ -18,13 +18,13 @@ STACK = "urn:pulumi:dev::demo::pulumi:pulumi:Stack::demo-dev"
 
 
 @pytest.mark.slow
-def test_what_was_planned_is_done(scene: PlannedProject) -> None:
-    ran = scene.run("preview", "--save-plan", "plan.json")
+def test_what_was_planned_is_done(planned_project: PlannedProject) -> None:
+    ran = planned_project.run("preview", "--save-plan", "plan.json")
     assert ran.code == 0
     assert "Plan saved to plan.json: `gpuform up --plan plan.json` applies it." in ran.out
-    assert scene.sent_changes == []
-    assert stat.S_IMODE((scene.project / "plan.json").stat().st_mode) == 0o600
-    document = scene.plan_document
+    assert planned_project.sent_changes == []
+    assert stat.S_IMODE((planned_project.project / "plan.json").stat().st_mode) == 0o600
+    document = planned_project.plan_document
     assert document["made_by"] == f"gpuform {version('gpuform')}"
     assert document["made_at"].endswith("Z")
     assert document["operation"] == "update"
@@ -40,30 +40,33 @@ def test_what_was_planned_is_done(scene: PlannedProject) -> None:
     assert document["basis"]["state"] == {}
     assert document["basis"]["effects"] == {TRAIN: ["create"], DATA: ["create"]}
 
-    ran = scene.apply_plan()
+    ran = planned_project.apply_plan()
     assert ran.code == 0, ran.err
     assert ran.out.index("Previewing update (dev, emulated):") < ran.out.index(
         "Updating (dev, emulated):"
     )
     assert "    + 2 created" in ran.out
-    assert len(scene.sent_changes) == 2
-    assert "the plan plan.json is overtaken, and nothing was changed:" in scene.apply_refused_plan()
+    assert len(planned_project.sent_changes) == 2
+    assert (
+        "the plan plan.json is overtaken, and nothing was changed:"
+        in planned_project.apply_refused_plan()
+    )
 
 
 @pytest.mark.slow
-def test_nothing_to_do(made: PlannedProject) -> None:
-    made.save_plan()
-    before = made.sent_changes
-    assert "2 unchanged" in made.apply_plan("--expect-no-changes").out
-    assert made.sent_changes == before
+def test_nothing_to_do(applied_project: PlannedProject) -> None:
+    applied_project.save_plan()
+    before = applied_project.sent_changes
+    assert "2 unchanged" in applied_project.apply_plan("--expect-no-changes").out
+    assert applied_project.sent_changes == before
 
 
 @pytest.mark.slow
-def test_json(scene: PlannedProject) -> None:
-    ran = scene.run("preview", "--json", "--save-plan", "plan.json")
+def test_json(planned_project: PlannedProject) -> None:
+    ran = planned_project.run("preview", "--json", "--save-plan", "plan.json")
     assert ran.json["changeSummary"] == {"create": 3}
     assert "Plan saved to plan.json" in ran.err
-    ran = scene.apply_plan("--json")
+    ran = planned_project.apply_plan("--json")
     assert ran.code == 0
     assert [line for line in ran.lines if "summaryEvent" in line]
 
@@ -84,80 +87,83 @@ Thing(Own(), "own", {})
 
 
 @pytest.mark.slow
-def test_another_process_applies_it(scene: PlannedProject) -> None:
-    scene.edit_program(("print(", f"{OWN}print("))
-    scene.save_plan()
+def test_another_process_applies_it(planned_project: PlannedProject) -> None:
+    planned_project.edit_program(("print(", f"{OWN}print("))
+    planned_project.save_plan()
     command = [sys.executable, "-m", "gpuform.stacks.cli", "up", "--plan", "plan.json", "--yes"]
     done = subprocess.run(command, check=False, capture_output=True, text=True, env=os.environ)
     assert done.returncode == 0, done.stderr
-    assert len(scene.sent_changes) == 2
+    assert len(planned_project.sent_changes) == 2
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("terminal")
-def test_it_asks(scene: PlannedProject) -> None:
-    scene.save_plan()
-    ran = scene.run("up", "--plan", "plan.json", answers="no\n")
+def test_it_asks(planned_project: PlannedProject) -> None:
+    planned_project.save_plan()
+    ran = planned_project.run("up", "--plan", "plan.json", answers="no\n")
     assert "Perform this update?" in ran.out
     assert "Nothing was changed." in ran.out
-    assert scene.sent_changes == []
-    assert scene.run("up", "--plan", "plan.json", answers="yes\n").code == 0
+    assert planned_project.sent_changes == []
+    assert planned_project.run("up", "--plan", "plan.json", answers="yes\n").code == 0
 
 
 @pytest.mark.slow
-def test_without_asking(scene: PlannedProject) -> None:
-    scene.save_plan()
-    assert "add --yes" in scene.run("up", "--plan", "plan.json").err
-    ran = scene.run("up", "--plan", "plan.json", "--skip-preview")
+def test_without_asking(planned_project: PlannedProject) -> None:
+    planned_project.save_plan()
+    assert "add --yes" in planned_project.run("up", "--plan", "plan.json").err
+    ran = planned_project.run("up", "--plan", "plan.json", "--skip-preview")
     assert ran.code == 0
     # The comparison needs it.
     assert "Previewing update (dev, emulated):" in ran.out
 
 
-def test_an_older_plan_is_replaced(scene: PlannedProject) -> None:
-    (scene.project / "plan.json").write_text("old")
-    (scene.project / "plan.json").chmod(0o644)
-    scene.save_plan()
-    assert stat.S_IMODE((scene.project / "plan.json").stat().st_mode) == 0o600
-    assert scene.plan_document["stack"] == "dev"
+def test_an_older_plan_is_replaced(planned_project: PlannedProject) -> None:
+    (planned_project.project / "plan.json").write_text("old")
+    (planned_project.project / "plan.json").chmod(0o644)
+    planned_project.save_plan()
+    assert stat.S_IMODE((planned_project.project / "plan.json").stat().st_mode) == 0o600
+    assert planned_project.plan_document["stack"] == "dev"
 
 
-def test_a_failed_preview_saves_none(scene: PlannedProject) -> None:
-    scene.edit_program(('"H100_SXM"', '"H1"'))
-    ran = scene.run("preview", "--save-plan", "plan.json")
+def test_a_failed_preview_saves_none(planned_project: PlannedProject) -> None:
+    planned_project.edit_program(('"H100_SXM"', '"H1"'))
+    ran = planned_project.run("preview", "--save-plan", "plan.json")
     assert ran.code == 1
-    assert not (scene.project / "plan.json").exists()
+    assert not (planned_project.project / "plan.json").exists()
 
 
-def test_a_file_that_cannot_be_written(scene: PlannedProject) -> None:
-    (scene.project / "file").touch()
-    ran = scene.run("preview", "--save-plan", "file/plan.json")
+def test_a_file_that_cannot_be_written(planned_project: PlannedProject) -> None:
+    (planned_project.project / "file").touch()
+    ran = planned_project.run("preview", "--save-plan", "file/plan.json")
     assert ran.code == 1
     assert "error: the plan file/plan.json cannot be written: " in ran.err
 
 
 @pytest.mark.slow
-def test_overtaken_by_another_run(made: PlannedProject) -> None:
-    made.run("config", "set", "gpus", "24")
-    made.save_plan()
-    made.run("config", "set", "gpus", "32")
-    assert made.run("up", "--yes").code == 0
-    made.run("config", "set", "gpus", "24")
-    assert made.apply_refused_plan().splitlines() == [
+def test_overtaken_by_another_run(applied_project: PlannedProject) -> None:
+    applied_project.run("config", "set", "gpus", "24")
+    applied_project.save_plan()
+    applied_project.run("config", "set", "gpus", "32")
+    assert applied_project.run("up", "--yes").code == 0
+    applied_project.run("config", "set", "gpus", "24")
+    assert applied_project.apply_refused_plan().splitlines() == [
         "error: the plan plan.json is overtaken, and nothing was changed:",
         f"  state of {TRAIN} changed since the plan",
         f"  {NEW_PLAN_HINT}",
     ]
 
 
-def test_overtaken_by_the_configuration(scene: PlannedProject) -> None:
-    scene.save_plan()
-    scene.run("config", "set", "gpus", "24")
-    assert "\n  configuration key demo:gpus was set since the plan\n" in scene.apply_refused_plan()
+def test_overtaken_by_the_configuration(planned_project: PlannedProject) -> None:
+    planned_project.save_plan()
+    planned_project.run("config", "set", "gpus", "24")
+    assert (
+        "\n  configuration key demo:gpus was set since the plan\n"
+        in planned_project.apply_refused_plan()
+    )
 
 
-def test_overtaken_by_the_program(scene: PlannedProject) -> None:
-    scene.save_plan()
-    scene.edit_program(("    volume_id=data.id,\n", ""))
+def test_overtaken_by_the_program(planned_project: PlannedProject) -> None:
+    planned_project.save_plan()
+    planned_project.edit_program(("    volume_id=data.id,\n", ""))
     moved = f"{TRAIN} declares other inputs: volume_id and options: {FOLLOWING}"
-    assert f"\n  program: {moved}\n" in scene.apply_refused_plan()
+    assert f"\n  program: {moved}\n" in planned_project.apply_refused_plan()

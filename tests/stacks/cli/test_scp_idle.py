@@ -39,23 +39,25 @@ CLUSTER = {
 LOOK = 600.0
 
 
-def send(scene: PlannedProject, path: str, body: Any = None) -> Any:
+def send(planned_project: PlannedProject, path: str, body: Any = None) -> Any:
     data = None if body is None else json.dumps(body).encode()
     headers = {"Authorization": f"Bearer {ADMIN_KEY}", "Content-Type": "application/json"}
-    request = urllib.request.Request(f"{scene.url}/{path}", data, headers)
+    request = urllib.request.Request(f"{planned_project.url}/{path}", data, headers)
     with urllib.request.urlopen(request) as answer:
         return json.load(answer)
 
 
-def advance(scene: PlannedProject, seconds: float) -> None:
-    send(scene, "_emulator/clock", {"advance": seconds})
+def advance(planned_project: PlannedProject, seconds: float) -> None:
+    send(planned_project, "_emulator/clock", {"advance": seconds})
 
 
-def states(scene: PlannedProject) -> set[str]:
-    return {each["status"] for each in send(scene, "_emulator/objects")["scp"]["gpu_nodes"]}
+def states(planned_project: PlannedProject) -> set[str]:
+    return {
+        each["status"] for each in send(planned_project, "_emulator/objects")["scp"]["gpu_nodes"]
+    }
 
 
-def show_all_gpus(scene: PlannedProject) -> None:
+def show_all_gpus(planned_project: PlannedProject) -> None:
     """Lets Lens show every GPU of the pool: with its top five it can prove nothing of sixteen."""
     gpus = [
         {"nodeName": f"train-worker-{node}", "deviceId": gpu, "value": 0.4, "gpuModel": "H100"}
@@ -63,48 +65,48 @@ def show_all_gpus(scene: PlannedProject) -> None:
         for gpu in range(8)
     ]
     metric = {"serial": 1, "unit": "%", "yAxisMax": 100, "yAxisMin": 0, "data": gpus}
-    send(scene, "_emulator/lens/settings", {"heatmap": {"utilization": metric}})
+    send(planned_project, "_emulator/lens/settings", {"heatmap": {"utilization": metric}})
 
 
 @pytest.fixture
-def pool(scene: PlannedProject) -> tuple[PlannedProject, str]:
+def pool(planned_project: PlannedProject) -> tuple[PlannedProject, str]:
     """The pool, whose Kubernetes is that of a cluster with workers of the same names; its id."""
-    (scene.project / "__main__.py").write_text(
+    (planned_project.project / "__main__.py").write_text(
         "from gpuform.stacks import run\n\nrun('topology.yaml')\n"
     )
-    (scene.project / "topology.yaml").write_text(POOL)
-    made = send(scene, "together/v1/compute/clusters", CLUSTER)["cluster_id"]
-    advance(scene, 7200)
-    shown = send(scene, f"together/v1/compute/clusters/{made}")
-    (scene.project / "kubeconfig").write_bytes(base64.b64decode(shown["kube_config"]))
-    ran = scene.run("up", "--yes")
+    (planned_project.project / "topology.yaml").write_text(POOL)
+    made = send(planned_project, "together/v1/compute/clusters", CLUSTER)["cluster_id"]
+    advance(planned_project, 7200)
+    shown = send(planned_project, f"together/v1/compute/clusters/{made}")
+    (planned_project.project / "kubeconfig").write_bytes(base64.b64decode(shown["kube_config"]))
+    ran = planned_project.run("up", "--yes")
     assert ran.code == 0, ran.err
-    advance(scene, 7200)
-    return scene, made
+    advance(planned_project, 7200)
+    return planned_project, made
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 def test_it_takes_as_many_looks_as_the_time_needs(pool: tuple[PlannedProject, str]) -> None:
-    scene, _ = pool
-    show_all_gpus(scene)
+    planned_project, _ = pool
+    show_all_gpus(planned_project)
     for _ in range(3):
-        ran = scene.run("expire", "--yes")
-        assert (ran.code, states(scene)) == (0, {"RUNNING"}), ran.err
+        ran = planned_project.run("expire", "--yes")
+        assert (ran.code, states(planned_project)) == (0, {"RUNNING"}), ran.err
         assert "pool is not stopped as idle: idle for " in ran.out + ran.err
-        advance(scene, LOOK)
-    dry = scene.run("expire", "--dry-run")
-    assert (dry.code, states(scene)) == (3, {"RUNNING"}), dry.out
+        advance(planned_project, LOOK)
+    dry = planned_project.run("expire", "--dry-run")
+    assert (dry.code, states(planned_project)) == (3, {"RUNNING"}), dry.out
     assert '~ state: "RUNNING" => "STOPPED"  # idle: no job, and each GPU used below 5%' in dry.out
-    done = scene.run("expire", "--yes")
-    assert (done.code, states(scene)) == (0, {"STOPPED"}), done.err
-    assert scene.run("drift", "--detailed-exitcode").code == 0
-    kept = scene.run("up", "--yes", "--refresh")
+    done = planned_project.run("expire", "--yes")
+    assert (done.code, states(planned_project)) == (0, {"STOPPED"}), done.err
+    assert planned_project.run("drift", "--detailed-exitcode").code == 0
+    kept = planned_project.run("up", "--yes", "--refresh")
     assert 'state: stays "STOPPED": stopped by idleness, each GPU used below 5%' in kept.out
-    assert scene.run("refresh", "--yes", "--expect-no-changes").code == 0
-    assert states(scene) == {"STOPPED"}
-    assert scene.run("up", "--yes", "--allow", "start-terminated").code == 0
-    assert states(scene) == {"RUNNING"}
+    assert planned_project.run("refresh", "--yes", "--expect-no-changes").code == 0
+    assert states(planned_project) == {"STOPPED"}
+    assert planned_project.run("up", "--yes", "--allow", "start-terminated").code == 0
+    assert states(planned_project) == {"RUNNING"}
 
 
 @pytest.mark.slow
@@ -112,31 +114,31 @@ def test_it_takes_as_many_looks_as_the_time_needs(pool: tuple[PlannedProject, st
 def test_looks_of_a_dry_run_or_a_status_are_not_remembered(
     pool: tuple[PlannedProject, str],
 ) -> None:
-    scene, _ = pool
-    show_all_gpus(scene)
+    planned_project, _ = pool
+    show_all_gpus(planned_project)
     for _ in range(5):
-        assert scene.run("expire", "--dry-run").code == 0
-        assert "idle for less than a minute" in scene.run("status", "--refresh").out
-        advance(scene, LOOK)
+        assert planned_project.run("expire", "--dry-run").code == 0
+        assert "idle for less than a minute" in planned_project.run("status", "--refresh").out
+        advance(planned_project, LOOK)
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 def test_a_job_or_a_busy_gpu_begins_the_time_anew(pool: tuple[PlannedProject, str]) -> None:
-    scene, cluster = pool
-    show_all_gpus(scene)
+    planned_project, cluster = pool
+    show_all_gpus(planned_project)
     pod = {"name": "train-0", "namespace": "ml", "node": "train-worker-1", "runs_for": 300}
     for _ in range(3):
-        assert scene.run("expire", "--yes").code == 0
-        advance(scene, LOOK)
-    send(scene, f"_emulator/kubernetes/{cluster}/pods", pod)
-    ran = scene.run("expire", "--yes")
+        assert planned_project.run("expire", "--yes").code == 0
+        advance(planned_project, LOOK)
+    send(planned_project, f"_emulator/kubernetes/{cluster}/pods", pod)
+    ran = planned_project.run("expire", "--yes")
     because = "pool is not stopped as idle: the scheduler: train-worker-1 runs ml/train-0"
     assert because in ran.out + ran.err
-    advance(scene, LOOK)
+    advance(planned_project, LOOK)
     consumer = {"kind": "Job", "name": "t", "namespace": "ml", "uid": "1"}
     consumer |= {"stat": {"gpuRequest": 32, "gpuUtilization": 0.9}, "source": "k8s"}
-    send(scene, "_emulator/lens/settings", {"consumers": [consumer]})
-    ran = scene.run("expire", "--yes")
+    send(planned_project, "_emulator/lens/settings", {"consumers": [consumer]})
+    ran = planned_project.run("expire", "--yes")
     assert "Lens: overview: utilization is 90%, and no GPU of gpuHeatmap" in ran.out + ran.err
-    assert states(scene) == {"RUNNING"}
+    assert states(planned_project) == {"RUNNING"}

@@ -46,7 +46,7 @@ def three(project: Path, tmp_path: Path, salt: str, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.fixture
-def made(run: Any, three: Path, emulator: Any, monkeypatch: pytest.MonkeyPatch) -> Path:
+def applied_project(run: Any, three: Path, emulator: Any, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two of them exist, with a volume, and with a volume and a cluster; Lens is not there."""
     monkeypatch.delenv("LENS_URL")
     path = three / "clusters/topology.yaml"
@@ -63,24 +63,27 @@ def break_state(root: Path, name: str) -> None:
     path.write_text(path.read_text()[:100])
 
 
-def test_each_under_its_name_and_the_totals(run: Any, made: Path) -> None:
-    before = {path: path.read_bytes() for path in made.rglob("*.json")}
+def test_each_under_its_name_and_the_totals(run: Any, applied_project: Path) -> None:
+    before = {path: path.read_bytes() for path in applied_project.rglob("*.json")}
     ran = run("status", "--all")
     assert (ran.code, ran.err) == (0, "")
     lines = ran.out.splitlines()
     names = ["network/prod:", "clusters/prod:", "apps/prod:"]
     assert [line for line in lines if line in names] == names
-    assert lines[lines.index("apps/prod:") + 1] == f"It does not exist in file://{made}/state yet."
+    assert (
+        lines[lines.index("apps/prod:") + 1]
+        == f"It does not exist in file://{applied_project}/state yet."
+    )
     assert lines[-1] == (
         "All 3 stacks: 4 resources, 16 GPUs; not made yet: apps/prod; "
         "not real but emulated: network/prod, clusters/prod"
     )
-    assert {path: path.read_bytes() for path in made.rglob("*.json")} == before
+    assert {path: path.read_bytes() for path in applied_project.rglob("*.json")} == before
 
 
-def test_as_json(run: Any, made: Path) -> None:
+def test_as_json(run: Any, applied_project: Path) -> None:
     text = PRICES.format("USD", 2).replace("H100_SXM", "H200_SXM")
-    (made / "clusters/prices.yaml").write_text(text)
+    (applied_project / "clusters/prices.yaml").write_text(text)
     found = run("status", "--all", "--json").json
     assert list(found["stacks"]) == ["network/prod", "clusters/prod", "apps/prod"]
     clusters = found["stacks"]["clusters/prod"]
@@ -89,7 +92,7 @@ def test_as_json(run: Any, made: Path) -> None:
     assert sorted(names) == ["network", "scratch", "train"]
     assert found["stacks"]["apps/prod"] == {
         "exists": False,
-        "problem": f"It does not exist in file://{made}/state yet.",
+        "problem": f"It does not exist in file://{applied_project}/state yet.",
     }
     totals = found["totals"]
     assert totals["cost"]["amounts"] == []
@@ -105,8 +108,8 @@ def test_as_json(run: Any, made: Path) -> None:
     }
 
 
-def test_one_that_cannot_be_read_holds_no_other(run: Any, made: Path) -> None:
-    break_state(made, "network/prod")
+def test_one_that_cannot_be_read_holds_no_other(run: Any, applied_project: Path) -> None:
+    break_state(applied_project, "network/prod")
     ran = run("status", "--all")
     assert ran.code == 1
     assert ran.err == "error: network/prod could not be read\n"
@@ -120,32 +123,32 @@ def test_one_that_cannot_be_read_holds_no_other(run: Any, made: Path) -> None:
     assert ran.json["totals"]["unread"] == ["network/prod"]
 
 
-def test_a_backend_that_is_not_there(run: Any, made: Path, salt: str) -> None:
-    write_project(made, "network", backend="file://./none", salt=salt)
+def test_a_backend_that_is_not_there(run: Any, applied_project: Path, salt: str) -> None:
+    write_project(applied_project, "network", backend="file://./none", salt=salt)
     ran = run("status", "--all")
     assert ran.code == 1
     assert "It could not be read: the backend file://" in ran.out
     assert "All 3 stacks: 3 resources" in ran.out
 
 
-def test_a_broken_project_holds_no_other(run: Any, made: Path) -> None:
-    (made / "apps/Pulumi.yaml").write_text("name: apps\nruntime: go\n")
+def test_a_broken_project_holds_no_other(run: Any, applied_project: Path) -> None:
+    (applied_project / "apps/Pulumi.yaml").write_text("name: apps\nruntime: go\n")
     ran = run("status", "--all")
     assert ran.code == 1
     assert ran.err.startswith("error: apps/Pulumi.yaml:2:10: the runtime is 'go'")
     assert "All 2 stacks: 4 resources" in ran.out
-    (made / "stacks.yaml").write_text("stacks: 5\n")
+    (applied_project / "stacks.yaml").write_text("stacks: 5\n")
     ran = run("status", "--all")
     assert (ran.code, ran.out) == (1, "")
     assert "the stacks are not known:\nstacks.yaml:1:9: " in ran.err
 
 
-def test_a_broken_topology_is_nothing_to_the_status(run: Any, made: Path) -> None:
-    (made / "network/topology.yaml").write_text("clutsers: {}\n")
+def test_a_broken_topology_is_nothing_to_the_status(run: Any, applied_project: Path) -> None:
+    (applied_project / "network/topology.yaml").write_text("clutsers: {}\n")
     assert run("status", "--all").code == 0
 
 
-def test_some_of_them(run: Any, made: Path) -> None:
+def test_some_of_them(run: Any, applied_project: Path) -> None:
     ran = run("status", "--all", "--filter", "network", "--json")
     assert list(ran.json["stacks"]) == ["network/prod"]
     assert run("status", "--filter", "network").code == 2
@@ -154,7 +157,7 @@ def test_some_of_them(run: Any, made: Path) -> None:
     assert list(inside.json["stacks"]) == list(run("status", "--all", "--json").json["stacks"])
 
 
-def test_the_platforms_are_asked_on_request(run: Any, made: Path, emulator: Any) -> None:
+def test_the_platforms_are_asked_on_request(run: Any, applied_project: Path, emulator: Any) -> None:
     path = "^/compute/clusters/[0-9a-f-]{36}$"
     rule = {"method": "GET", "path": path, "status": 403, "count": None}
     httpx.post(
@@ -167,8 +170,8 @@ def test_the_platforms_are_asked_on_request(run: Any, made: Path, emulator: Any)
     assert ran.out.count("As of now, from the platforms") == 2
 
 
-def test_costs_are_summed_by_currency(run: Any, made: Path) -> None:
-    (made / "clusters/prices.yaml").write_text(PRICES.format("USD", 2))
+def test_costs_are_summed_by_currency(run: Any, applied_project: Path) -> None:
+    (applied_project / "clusters/prices.yaml").write_text(PRICES.format("USD", 2))
     ran = run("status", "--all", "--json")
     amounts = ran.json["totals"]["cost"]["amounts"]
     assert amounts == [{"billing": "on_demand", "currency": "USD", "hourly": 32.0}]
@@ -177,7 +180,9 @@ def test_costs_are_summed_by_currency(run: Any, made: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
-def test_lens_is_shown_once(run: Any, made: Path, emulator: Any, monkeypatch: Any) -> None:
+def test_lens_is_shown_once(
+    run: Any, applied_project: Path, emulator: Any, monkeypatch: Any
+) -> None:
     monkeypatch.setenv("LENS_URL", environment(emulator.url)["LENS_URL"])
     ran = run("status", "--all")
     assert ran.out.count("Lens:") == 1
@@ -217,7 +222,7 @@ def test_looking_makes_no_emulator_of_a_project(run: Any, three: Path) -> None:
 
 
 def test_a_passphrase_is_asked_by_name(
-    run: Any, made: Path, terminal: None, monkeypatch: pytest.MonkeyPatch
+    run: Any, applied_project: Path, terminal: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
 
@@ -228,7 +233,7 @@ def test_a_passphrase_is_asked_by_name(
     monkeypatch.delenv("PULUMI_CONFIG_PASSPHRASE")
     monkeypatch.setattr("getpass.getpass", answer)
     for folder in ("network", "clusters"):
-        path = made / folder / "Pulumi.prod.yaml"
+        path = applied_project / folder / "Pulumi.prod.yaml"
         monkeypatch.setenv("PULUMI_CONFIG_PASSPHRASE", "")
         flags = ("--secret", "--stack", "prod", "gpuform:lensToken", "y")
         assert run("--cwd", folder, "config", "set", *flags).code == 0

@@ -39,24 +39,27 @@ def deep(project: Path) -> Path:
 
 @pytest.mark.slow
 def test_there_is_one_state_wherever_a_command_is_started(
-    made: PlannedProject, deep: Path, monkeypatch: pytest.MonkeyPatch
+    applied_project: PlannedProject, deep: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = made.sent_changes
-    for start in (lambda *command: made.run(*command, "--cwd", str(deep)), made.run):
-        if start is made.run:
+    before = applied_project.sent_changes
+    for start in (
+        lambda *command: applied_project.run(*command, "--cwd", str(deep)),
+        applied_project.run,
+    ):
+        if start is applied_project.run:
             monkeypatch.chdir(deep)
         assert start("preview", "--expect-no-changes").code == 0
         assert "train" in start("status").out
         assert start("stack", "ls", "--json").json[0]["resourceCount"] == 2
-    assert made.run("config", "set", "gpus", "24").code == 0
-    assert "gpus" in (made.project / "Pulumi.dev.yaml").read_text()
-    assert made.run("up", "--yes").code == 0
-    assert len(made.sent_changes) == len(before) + 1
-    assert made.run("destroy", "--yes").code == 0
+    assert applied_project.run("config", "set", "gpus", "24").code == 0
+    assert "gpus" in (applied_project.project / "Pulumi.dev.yaml").read_text()
+    assert applied_project.run("up", "--yes").code == 0
+    assert len(applied_project.sent_changes) == len(before) + 1
+    assert applied_project.run("destroy", "--yes").code == 0
     assert list(deep.iterdir()) == []
     # What is given on the command line or in the environment starts at the current folder.
     monkeypatch.setenv("PULUMI_BACKEND_URL", "file://.")
-    assert "no stack named 'dev' in file://." in made.run("status", "--stack", "dev").err
+    assert "no stack named 'dev' in file://." in applied_project.run("status", "--stack", "dev").err
 
 
 def test_all_of_a_projects_files_are_found_from_its_folders(

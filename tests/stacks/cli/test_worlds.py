@@ -33,8 +33,12 @@ COMMANDS = (
 )
 
 
-def set_world(scene: PlannedProject, world: StackEnvironment | None, stack: str = "dev") -> None:
-    records = open_intents(Backend.open(f"file://{scene.project}", {}), "demo", stack).records
+def set_world(
+    planned_project: PlannedProject, world: StackEnvironment | None, stack: str = "dev"
+) -> None:
+    records = open_intents(
+        Backend.open(f"file://{planned_project.project}", {}), "demo", stack
+    ).records
     if world is None:
         records.delete("world")
     else:
@@ -46,18 +50,18 @@ def identity(url: str) -> str:
         return str(json.load(answer)["emulator"])
 
 
-def world(scene: PlannedProject, stack: str = "dev") -> StackEnvironment | None:
-    backend = Backend.open(f"file://{scene.project}", {})
+def world(planned_project: PlannedProject, stack: str = "dev") -> StackEnvironment | None:
+    backend = Backend.open(f"file://{planned_project.project}", {})
     return read_environment(open_intents(backend, "demo", stack).records)
 
 
 @pytest.fixture
-def real(made: PlannedProject, monkeypatch: pytest.MonkeyPatch) -> PlannedProject:
+def real(applied_project: PlannedProject, monkeypatch: pytest.MonkeyPatch) -> PlannedProject:
     """A stack whose platform counts as real: no process follows the clock of its emulator."""
-    set_world(made, None)
+    set_world(applied_project, None)
     monkeypatch.delenv("GPUFORM_CLOCK")
-    assert made.run("refresh", "--yes").code == 0
-    return made
+    assert applied_project.run("refresh", "--yes").code == 0
+    return applied_project
 
 
 @pytest.fixture
@@ -66,13 +70,15 @@ def elsewhere() -> Iterator[str]:
         yield server.url
 
 
-def assert_all_are_refused(scene: PlannedProject, *flags: str, told: tuple[str, ...]) -> None:
-    before = scene.state_file, scene.sent_changes
+def assert_all_are_refused(
+    planned_project: PlannedProject, *flags: str, told: tuple[str, ...]
+) -> None:
+    before = planned_project.state_file, planned_project.sent_changes
     for command in COMMANDS:
-        ran = scene.run(*command, *flags)
+        ran = planned_project.run(*command, *flags)
         assert ran.code not in (0, 2), command
         assert all(each in ran.err for each in told), (command, ran.err)
-        assert (scene.state_file, scene.sent_changes) == before, command
+        assert (planned_project.state_file, planned_project.sent_changes) == before, command
 
 
 @pytest.mark.slow
@@ -83,65 +89,72 @@ def test_a_real_stack_is_not_emulated(real: PlannedProject) -> None:
 
 @pytest.mark.slow
 def test_an_emulated_stack_is_not_real(
-    made: PlannedProject, monkeypatch: pytest.MonkeyPatch
+    applied_project: PlannedProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("GPUFORM_CLOCK")
     why = "the stack lives on the emulator, and this run would ask real platforms"
-    assert_all_are_refused(made, told=(why, "add --emulate"))
+    assert_all_are_refused(applied_project, told=(why, "add --emulate"))
 
 
 @pytest.mark.slow
 def test_a_stack_of_one_emulator_is_not_on_another_one(
-    made: PlannedProject, elsewhere: str, monkeypatch: pytest.MonkeyPatch
+    applied_project: PlannedProject, elsewhere: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ours = identity(made.url)
+    ours = identity(applied_project.url)
     for name, value in environment(elsewhere).items():
         monkeypatch.setenv(name, value)
     why = f"lives on emulator {ours}, and this run would be on another one: {identity(elsewhere)}"
-    assert_all_are_refused(made, told=(why, "gpuform emulator start"))
+    assert_all_are_refused(applied_project, told=(why, "gpuform emulator start"))
 
 
 @pytest.mark.slow
-def test_a_stack_of_one_emulator_is_not_on_that_of_its_project(made: PlannedProject) -> None:
-    before = made.state_file
-    ran = made.run("destroy", "--yes", "--emulate")
+def test_a_stack_of_one_emulator_is_not_on_that_of_its_project(
+    applied_project: PlannedProject,
+) -> None:
+    before = applied_project.state_file
+    ran = applied_project.run("destroy", "--yes", "--emulate")
     assert ran.code == 1
     assert "this run would be on another one" in ran.err
-    assert made.state_file == before
+    assert applied_project.state_file == before
 
 
 def test_an_emulator_that_is_not_the_expected_one_is_refused(
-    scene: PlannedProject, elsewhere: str, monkeypatch: pytest.MonkeyPatch
+    planned_project: PlannedProject, elsewhere: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another emulator has taken the port since the variables were set."""
     monkeypatch.setenv("GPUFORM_EMULATOR", identity(elsewhere))
-    ran = scene.run("up", "--yes")
+    ran = planned_project.run("up", "--yes")
     assert ran.code == 1
-    told = f"the emulator at {scene.url} is {identity(scene.url)}, and GPUFORM_EMULATOR names"
+    url = planned_project.url
+    told = f"the emulator at {url} is {identity(url)}, and GPUFORM_EMULATOR names"
     assert told in ran.err + ran.out
-    assert [each for each in scene.sent_changes if "_emulator" not in each] == []
+    assert [each for each in planned_project.sent_changes if "_emulator" not in each] == []
 
 
 @pytest.mark.slow
 def test_a_stack_without_a_recorded_emulator_belongs_to_the_first_one_and_says_so(
-    made: PlannedProject,
+    applied_project: PlannedProject,
 ) -> None:
-    set_world(made, StackEnvironment(True))
-    ran = made.run("refresh", "--yes")
+    set_world(applied_project, StackEnvironment(True))
+    ran = applied_project.run("refresh", "--yes")
     assert ran.code == 0
-    told = f"from now on it is {identity(made.url)}"
+    told = f"from now on it is {identity(applied_project.url)}"
     assert told in ran.out + ran.err
-    assert world(made) == StackEnvironment(True, emulator=identity(made.url))
-    assert told not in (again := made.run("refresh", "--yes")).out + again.err
+    assert world(applied_project) == StackEnvironment(True, emulator=identity(applied_project.url))
+    assert told not in (again := applied_project.run("refresh", "--yes")).out + again.err
 
 
 @pytest.mark.slow
-def test_a_new_stack_belongs_to_the_first_emulator_without_a_word(scene: PlannedProject) -> None:
-    assert scene.run("stack", "init", "trial", "--emulate").code == 0
-    ran = scene.run("up", "--yes")
+def test_a_new_stack_belongs_to_the_first_emulator_without_a_word(
+    planned_project: PlannedProject,
+) -> None:
+    assert planned_project.run("stack", "init", "trial", "--emulate").code == 0
+    ran = planned_project.run("up", "--yes")
     assert ran.code == 0
     assert "does not say which emulator" not in ran.out + ran.err
-    assert world(scene, "trial") == StackEnvironment(True, emulator=identity(scene.url))
+    assert world(planned_project, "trial") == StackEnvironment(
+        True, emulator=identity(planned_project.url)
+    )
 
 
 @pytest.mark.slow
@@ -179,13 +192,13 @@ def test_a_real_ttl_is_not_over_by_the_clock_of_an_emulator(
 
 @pytest.mark.slow
 def test_a_new_stack_on_real_platforms_does_not_go_by_the_clock_of_an_emulator(
-    scene: PlannedProject, elsewhere: str, monkeypatch: pytest.MonkeyPatch
+    planned_project: PlannedProject, elsewhere: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GPUFORM_CLOCK", elsewhere)
-    ran = scene.run("up", "--yes")
+    ran = planned_project.run("up", "--yes")
     assert ran.code == 1
     assert f"GPUFORM_CLOCK names an emulator's clock at {elsewhere}" in ran.err
-    assert scene.sent_changes == []
+    assert planned_project.sent_changes == []
 
 
 @pytest.mark.slow
@@ -212,70 +225,82 @@ def test_a_state_of_unknown_world_is_not_emulated(real: PlannedProject) -> None:
 
 @pytest.mark.slow
 def test_a_stack_is_made_on_the_emulator(
-    scene: PlannedProject, monkeypatch: pytest.MonkeyPatch
+    planned_project: PlannedProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("GPUFORM_CLOCK")
-    told = scene.run("stack", "init", "trial", "--emulate")
+    told = planned_project.run("stack", "init", "trial", "--emulate")
     assert (told.code, told.out) == (0, "Stack trial is made on the emulator and selected.\n")
-    refused = scene.run("up", "--yes")
+    refused = planned_project.run("up", "--yes")
     assert "the stack lives on the emulator" in refused.err
-    assert scene.sent_changes == []
-    assert scene.run("up", "--yes", "--emulate").code == 0
+    assert planned_project.sent_changes == []
+    assert planned_project.run("up", "--yes", "--emulate").code == 0
 
 
-def test_a_look_decides_nothing(scene: PlannedProject) -> None:
+def test_a_look_decides_nothing(planned_project: PlannedProject) -> None:
     """What was only previewed on the emulator may still become a real stack."""
-    assert scene.run("preview").code == 0
-    assert world(scene) is None
+    assert planned_project.run("preview").code == 0
+    assert world(planned_project) is None
 
 
-def test_the_world_goes_along_with_a_new_name(made: PlannedProject) -> None:
-    assert made.run("stack", "rename", "prod").code == 0
-    assert world(made, "prod") == StackEnvironment(True, emulator=identity(made.url))
-    assert world(made) is None
-
-
-@pytest.mark.slow
-def test_a_removed_stack_leaves_no_world(made: PlannedProject) -> None:
-    assert made.run("destroy", "--yes", "--skip-preview").code == 0
-    assert made.run("stack", "rm", "dev", "--yes").code == 0
-    assert made.run("stack", "init", "dev").code == 0
-    assert world(made) is None
+def test_the_world_goes_along_with_a_new_name(applied_project: PlannedProject) -> None:
+    assert applied_project.run("stack", "rename", "prod").code == 0
+    assert world(applied_project, "prod") == StackEnvironment(
+        True, emulator=identity(applied_project.url)
+    )
+    assert world(applied_project) is None
 
 
 @pytest.mark.slow
-def test_resources_do_not_move_to_another_world(made: PlannedProject) -> None:
-    assert made.run("stack", "init", "prod").code == 0
-    set_world(made, StackEnvironment(False, {"together": "https://api.together.ai/v1"}), "prod")
-    before = made.state_file
-    moved = made.run("state", "move", "--source", "dev", "--dest", "prod", "data", "--yes")
+def test_a_removed_stack_leaves_no_world(applied_project: PlannedProject) -> None:
+    assert applied_project.run("destroy", "--yes", "--skip-preview").code == 0
+    assert applied_project.run("stack", "rm", "dev", "--yes").code == 0
+    assert applied_project.run("stack", "init", "dev").code == 0
+    assert world(applied_project) is None
+
+
+@pytest.mark.slow
+def test_resources_do_not_move_to_another_world(applied_project: PlannedProject) -> None:
+    assert applied_project.run("stack", "init", "prod").code == 0
+    set_world(
+        applied_project, StackEnvironment(False, {"together": "https://api.together.ai/v1"}), "prod"
+    )
+    before = applied_project.state_file
+    moved = applied_project.run(
+        "state", "move", "--source", "dev", "--dest", "prod", "data", "--yes"
+    )
     assert moved.code == 1, moved.out
     assert "one of the two stacks lives on the emulator" in moved.err
-    assert made.state_file == before
+    assert applied_project.state_file == before
 
 
 @pytest.mark.slow
-def test_every_screen_of_an_emulated_stack_says_so(made: PlannedProject) -> None:
-    assert "Previewing update (dev, emulated):" in made.run("preview").out
-    assert "Updating (dev, emulated):" in made.run("up", "--yes").out
-    assert "Stack dev lives on the emulator: nothing of it is real." in made.run("status").out
-    assert made.run("status", "--json").json["emulated"] is True
-    made.save_plan()
-    assert made.plan_document["emulated"] is True
+def test_every_screen_of_an_emulated_stack_says_so(applied_project: PlannedProject) -> None:
+    assert "Previewing update (dev, emulated):" in applied_project.run("preview").out
+    assert "Updating (dev, emulated):" in applied_project.run("up", "--yes").out
+    assert (
+        "Stack dev lives on the emulator: nothing of it is real."
+        in applied_project.run("status").out
+    )
+    assert applied_project.run("status", "--json").json["emulated"] is True
+    applied_project.save_plan()
+    assert applied_project.plan_document["emulated"] is True
     for form in ("text", "markdown", "github", "html"):
-        assert "demo/dev (emulated)" in made.run("review", "plan.json", "--format", form).out
-    assert "demo/dev (emulated)" in made.run("drift").out
+        assert (
+            "demo/dev (emulated)"
+            in applied_project.run("review", "plan.json", "--format", form).out
+        )
+    assert "demo/dev (emulated)" in applied_project.run("drift").out
 
 
 @pytest.mark.slow
 def test_the_state_of_an_emulated_stack_is_shown_without_a_flag(
-    made: PlannedProject, monkeypatch: pytest.MonkeyPatch
+    applied_project: PlannedProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("GPUFORM_CLOCK")
-    ran = made.run("status")
+    ran = applied_project.run("status")
     assert ran.code == 0, ran.err
     assert "Stack dev lives on the emulator: nothing of it is real." in ran.out
-    assert "the stack lives on the emulator" in made.run("status", "--refresh").err
+    assert "the stack lives on the emulator" in applied_project.run("status", "--refresh").err
 
 
 @pytest.mark.slow
@@ -286,14 +311,14 @@ def test_a_real_stack_says_nothing_of_it(real: PlannedProject) -> None:
         assert "emulat" not in ran.out + ran.err
 
 
-def test_a_damaged_record_is_an_error(made: PlannedProject) -> None:
-    open_intents(Backend.open(f"file://{made.project}", {}), "demo", "dev").records.write(
-        "world", {"nonsense": 1}
-    )
-    ran = made.run("preview")
+def test_a_damaged_record_is_an_error(applied_project: PlannedProject) -> None:
+    open_intents(
+        Backend.open(f"file://{applied_project.project}", {}), "demo", "dev"
+    ).records.write("world", {"nonsense": 1})
+    ran = applied_project.run("preview")
     assert ran.code == 1
     assert "world is damaged" in ran.err
-    assert json.loads(made.state_file)["checkpoint"]
+    assert json.loads(applied_project.state_file)["checkpoint"]
 
 
 @pytest.mark.slow
