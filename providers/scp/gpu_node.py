@@ -307,8 +307,8 @@ class GpuNodeOperations:
     ) -> RemovedNodes | None:
         """Predict the node as removed if an update would stop or move the node now.
 
-        None if the node stays, is missing, or has no declared scheduler; a missing scheduler is
-        reported as a skipped check.
+        None if the node stays or is missing. None, too, without a declared scheduler that reports
+        the jobs, which is reported as a skipped check.
         """
         node_outputs = SingleNode(self._get_client_for_inputs(inputs), object_id, None).refresh()
         if node_outputs is None:
@@ -326,8 +326,8 @@ class GpuNodeOperations:
     ) -> RemovedNodes | None:
         """Predict the node as removed by a deletion, for the reason `because`.
 
-        None if the node is missing, is being deleted, or has no declared scheduler; a missing
-        scheduler is reported as a skipped check.
+        None if the node is missing or being deleted. None, too, without a declared scheduler that
+        reports the jobs, which is reported as a skipped check.
         """
         node_outputs = SingleNode(self._get_client(known_inputs), object_id, None).refresh()
         if node_outputs is None or is_terminating(node_outputs.state):

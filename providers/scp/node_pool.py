@@ -233,8 +233,11 @@ class NodePoolOperations:
     ) -> RemovedNodes | None:
         """Predict the nodes whose jobs an update would end now.
 
-        None if there are none, or if no scheduler is declared, which is reported as a skipped
-        check.
+        None if there are none, or if no declared scheduler reports the jobs, which is reported as a
+        skipped check.
+
+        Raises:
+            GpuformError: a declared name does not fit the nodes.
         """
         return PoolReconciler(
             self._get_client_for_inputs(inputs), self._settings, context, inputs, object_id
@@ -249,8 +252,8 @@ class NodePoolOperations:
     ) -> RemovedNodes | None:
         """Predict all nodes not yet under deletion as removed, for the reason `because`.
 
-        None if there are none, or if no scheduler is declared, which is reported as a skipped
-        check.
+        None if there are none, or if no declared scheduler reports the jobs, which is reported as a
+        skipped check.
         """
         nodes, _ = self._build_pool_nodes(
             self._get_client(known_inputs), context, object_id, known_inputs

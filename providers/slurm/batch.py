@@ -265,7 +265,8 @@ class BatchQueue:
         """Search the queue for a job for 30 seconds, and return the id of the job.
 
         Raises:
-            UnknownOutcome: the queue did not show the job; `submit_error` is the lost answer.
+            UnknownOutcome: the queue did not show the job, or the search was interrupted;
+                `submit_error` is the lost answer.
         """
 
         def poll_queue() -> PollResult[str]:

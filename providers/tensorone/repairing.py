@@ -54,6 +54,9 @@ def decide_cluster_repairs(
 
     A restart that would be no help, or might end work, is returned as an unrepaired fault with the
     reason, unless people ask for the cluster by name.
+
+    Raises:
+        GpuformError: people request a mode of repair other than a restart.
     """
     name = outputs.get("name") or declared.get("name")
     is_observed = isinstance(name, str) and outputs.get("status") is not None

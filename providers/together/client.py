@@ -427,8 +427,8 @@ def wait_until_volume_is_released(
 ) -> None:
     """Wait until the volume of a deleted cluster is no longer bound, or belongs to another cluster.
 
-    A volume not released within `VOLUME_RELEASE_TIMEOUT_S` is a warning: deleting the volume waits
-    again.
+    A volume not released within `VOLUME_RELEASE_TIMEOUT_S` is a warning, as is an interruption:
+    deleting the volume waits again.
     """
     volumes, clusters = (
         client.get_volume_listing(project_id),

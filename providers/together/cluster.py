@@ -310,8 +310,8 @@ class ClusterOperations:
     ) -> NodeRemoval:
         """Wait until the platform has ended the removal of an earlier run, and uncordon leftovers.
 
-        Returns a removal for the cluster as read last. Raises GpuformError if the cluster is gone,
-        and NotReady at the deadline.
+        Returns a removal for the cluster as read last. Raises GpuformError if the cluster is gone
+        or nodes stay cordoned, and NotReady at the deadline.
         """
 
         def poll() -> PollResult[NodeRemoval]:

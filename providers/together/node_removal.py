@@ -189,7 +189,9 @@ class NodeRemoval:
         """Uncordon the leftovers of an earlier run's removal or repair, and delete its record.
 
         Does nothing without a record, while the platform still removes or repairs nodes, or if the
-        cluster is being deleted. A scheduler that cannot be asked is only a warning.
+        cluster is being deleted. If the platform has kept none of the nodes, only the record is
+        deleted. If the scheduler cannot be asked, the record stays, and a warning comes before the
+        error.
 
         Raises:
             GpuformError: other nodes were removed than the chosen ones, or nodes stay cordoned.

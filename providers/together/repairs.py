@@ -45,7 +45,12 @@ def decide_cluster_repairs(
 ) -> RepairDecision:
     """Return which broken nodes a run repairs under the declared `repair`, which not, and why.
 
-    Preemptible nodes are left out: Together replaces these itself.
+    Preemptible nodes are left out: Together replaces these itself. Nodes that people request by
+    name are repaired whatever the policy says, unless their repair has begun.
+
+    Raises:
+        GpuformError: a requested mode of repair does not exist, or does not fit Together's
+            proposal.
     """
     policy = parse_repair_policy(declared, ClusterRepairInputs)
     reported_workers = outputs.get("gpu_worker_nodes")

@@ -114,7 +114,7 @@ class NodeDrainer:
 
         Raises:
             GpuformError: a declared name is wrong, or the nodes must not be removed; everything is
-                as before.
+                as before, or a warning names nodes that stay cordoned.
         """
         if not eviction:
             return ()
@@ -143,11 +143,11 @@ class NodeDrainer:
     ) -> RemovedNodes | None:
         """Predict for a plan which nodes would be removed now.
 
-        None for an empty eviction, or if no scheduler is declared, which is reported as a skipped
-        check.
+        None for an empty eviction. None, too, if no scheduler is declared, or if the scheduler does
+        not report the jobs: both are reported as skipped checks.
 
         Raises:
-            GpuformError: a declared name is wrong, or the scheduler cannot be asked.
+            GpuformError: a declared name is wrong.
         """
         if not eviction:
             return None

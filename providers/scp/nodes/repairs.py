@@ -47,7 +47,11 @@ def decide_repairs(
 ) -> RepairDecision:
     """Decide which of the nodes a run recreates, by their states and the faults in `outputs`.
 
-    Without a policy every update recreates failed nodes, and `unrepaired` is empty.
+    Without a policy every update recreates failed nodes, and `unrepaired` is empty. Nodes that
+    people request by name are recreated whatever the policy says.
+
+    Raises:
+        GpuformError: a requested mode of repair does not exist for SCP.
     """
     live_nodes = [node for node in nodes if not is_terminating(node.state)]
     known_faults = parse_faults(outputs)

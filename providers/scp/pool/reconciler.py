@@ -114,6 +114,7 @@ class PoolReconciler:
         Raises:
             NotReady: the pool is not as declared, or any other error has come; `last` is the
                 observed pool, or None if all nodes are gone.
+            Cancelled: the run was interrupted; `last` is as above.
         """
         label = f"pool {self._inputs.gpu_node_name_prefix}"
         interval = self._client.get_poll_schedule(POLL_INTERVAL_S)
@@ -165,8 +166,11 @@ class PoolReconciler:
     def predict_removed_nodes(self) -> RemovedNodes | None:
         """Predict which nodes an update would remove, stop or move now.
 
-        None if there are none, or if no scheduler is declared, which is reported as a skipped
-        check.
+        None if there are none, or if no declared scheduler reports the jobs, which is reported as a
+        skipped check.
+
+        Raises:
+            GpuformError: a declared name does not fit the nodes.
         """
         plan = self.plan_changes()
         eviction = self.drainer.build_eviction(plan, self._declared.fabric)
