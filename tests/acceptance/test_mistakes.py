@@ -1,7 +1,6 @@
 """The examples' own tests: they pass on the originals, and find every mistake of a list."""
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +8,8 @@ import pytest
 import yaml
 
 from gpuform.stacks.projects import project_files, templates, write_project
-from gpuform.stacks.testing.cases import Case, read_cases
-from gpuform.stacks.testing.running import Playing, Result, Status
+from gpuform.stacks.testing.cases import read_cases
+from gpuform.stacks.testing.running import Playing, Status
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PROJECTS = sorted(path.parent for path in EXAMPLES.glob("**/tests") if path.is_dir())
@@ -20,16 +19,15 @@ MISTAKES: list[dict[str, Any]] = yaml.safe_load(
 _NOT_COPIED = shutil.ignore_patterns(".*", "python", "pulumi-yaml", "Pulumi.*.yaml")
 
 
-def seeded(folder: Path) -> Iterator[tuple[dict[str, Any], list[Case]]]:
-    """Each mistake in a copy of its example, and the cases there."""
-    for number, mistake in enumerate(MISTAKES):
-        copy = folder / str(number) / Path(mistake["in"]).name
-        shutil.copytree(EXAMPLES / mistake["in"], copy, ignore=_NOT_COPIED)
-        file = copy / mistake.get("file", "topology.yaml")
-        text = file.read_text(encoding="utf-8")
-        assert text.count(mistake["old"]) == 1, mistake
-        file.write_text(text.replace(mistake["old"], mistake["new"]), encoding="utf-8")
-        yield mistake, read_cases([copy], Path())
+def copy_with_mistake(mistake: dict[str, Any], folder: Path) -> Path:
+    """Copy the example of a mistake into `folder`, make the mistake, and return the copy."""
+    copy = folder / Path(mistake["in"]).name
+    shutil.copytree(EXAMPLES / mistake["in"], copy, ignore=_NOT_COPIED)
+    file = copy / mistake.get("file", "topology.yaml")
+    text = file.read_text(encoding="utf-8")
+    assert text.count(mistake["old"]) == 1, mistake
+    file.write_text(text.replace(mistake["old"], mistake["new"]), encoding="utf-8")
+    return copy
 
 
 def test_every_example_has_tests() -> None:
@@ -70,18 +68,11 @@ def test_the_templates_pass_their_tests(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(1)
-def test_every_mistake_is_found(tmp_path: Path) -> None:
-    """By a case that fails: one that could not be played has found nothing."""
-    wrong = list(seeded(tmp_path))
-    cases = [case for _, of_one in wrong for case in of_one]
-    by_file: dict[Path, list[Result]] = {}
-    for result in Playing(2).play(cases):
-        by_file.setdefault(result.case.file, []).append(result)
-        assert result.status is not Status.BROKEN, (result.case.file, result.told)
-    missed = [
-        f"{mistake['in']}: {mistake['wrong']}"
-        for mistake, of_one in wrong
-        if not any(each.findings for each in by_file[of_one[0].file])
-    ]
-    assert missed == []
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda it: f"{it['in']}: {it['wrong']}")
+def test_a_mistake_fails_a_case_of_its_example(mistake: dict[str, Any], tmp_path: Path) -> None:
+    """A case that could not be played has found nothing."""
+    cases = read_cases([copy_with_mistake(mistake, tmp_path)], Path())
+    results = Playing(2).play(cases)
+    assert [result.told for result in results if result.status is Status.BROKEN] == []
+    assert any(result.findings for result in results)

@@ -19,6 +19,8 @@ from processes.limits import LAST_RESORT
 pytestmark = [pytest.mark.slow, pytest.mark.sampled(24)]
 
 ON_A_BUCKET = ("-topology", f"-{FAST}")
+QUICK_ON_A_BUCKET = f"abandon-{FAST}"
+"""Played by .ci/run; the others take two or three times as long."""
 QUICK = f"update-{FAST}"
 """One of them in the fast tests, so that the loop itself stays alive."""
 
@@ -35,7 +37,17 @@ def test_death_at_every_point(scenario: str, tmp_path: Path, record_property: Re
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scenario", [name for name in SCENARIOS if name.endswith(ON_A_BUCKET)])
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        pytest.param(
+            name,
+            marks=pytest.mark.sampled(1) if name == QUICK_ON_A_BUCKET else pytest.mark.exhaustive,
+        )
+        for name in SCENARIOS
+        if name.endswith(ON_A_BUCKET)
+    ],
+)
 def test_death_at_every_point_on_a_bucket(
     scenario: str, tmp_path: Path, bucket_server: BucketServer, record_property: Recorder
 ) -> None:

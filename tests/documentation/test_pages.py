@@ -24,10 +24,20 @@ def _name(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
 
 
+def _is_first_read(page: Path) -> bool:
+    return page == README or page.parent.name == "start"
+
+
 @pytest.mark.slow
-@pytest.mark.sampled(1)
 @pytest.mark.parametrize(
-    "page", [each for each in [README, *EXAMPLES, *PAGES] if steps_of(each)], ids=_name
+    "page",
+    [
+        pytest.param(
+            page, id=_name(page), marks=pytest.mark.sampled(1 if _is_first_read(page) else 2)
+        )
+        for page in [README, *EXAMPLES, *PAGES]
+        if steps_of(page)
+    ],
 )
 def test_a_page_does_what_it_says(page: Path, tmp_path: Path) -> None:
     at_first = [Enter(0, _name(page.parent))] if page in EXAMPLES else []
