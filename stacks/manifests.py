@@ -20,7 +20,7 @@ from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import name_of
 from gpuform.stacks.engine.values import PropertyMap
 from gpuform.stacks.resource_rules import kind_of
-from gpuform.stacks.review.value_text import shown
+from gpuform.stacks.review.value_text import to_display_value
 from gpuform.stacks.topology_runner import run_topology
 
 _CLAIM = ("together", "VolumeClaim")
@@ -57,7 +57,7 @@ def claims_of(program: Program, entries: Sequence[ResourceState]) -> list[Claims
     found: dict[str, Claims] = {}
     for asked in recorded.declared:
         if kind_of(asked.type) == _CLAIM and isinstance(asked, Registration):
-            inputs = shown(asked.inputs)
+            inputs = to_display_value(asked.inputs)
             urns = (asked.property_dependencies or {}).get("cluster_id", ())
             claims = _of_cluster(str(inputs.get("cluster_id")), urns, declared)
             kept = found.setdefault(claims.cluster, claims)
@@ -107,7 +107,7 @@ def _of_cluster(
     """A cluster of the stack by its resource; another one by its id."""
     for urn in urns:
         asked = declared.get(urn)
-        name = shown(asked.inputs).get("cluster_name") if asked else None
+        name = to_display_value(asked.inputs).get("cluster_name") if asked else None
         also = {cluster_id, *([name] if isinstance(name, str) else [])}
         return Claims(name_of(urn), frozenset(also))
     return Claims(cluster_id, frozenset())

@@ -16,7 +16,7 @@ from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import STACK_TYPE
 from gpuform.stacks.engine.values import PropertyMap
 from gpuform.stacks.resource_rules import kind_of
-from gpuform.stacks.review.value_text import shown
+from gpuform.stacks.review.value_text import to_display_value
 
 _PLACES = {"source_position", "stack_trace", "property_dependencies", "aliases", "dependencies"}
 
@@ -78,7 +78,9 @@ def _told(asked: Registration | Read) -> dict[str, Any]:
 
 
 def _plain(values: PropertyMap) -> Any:
-    found = shown({k: v for k, v in values.items() if k != "__provider" and v is not None})
+    found = to_display_value(
+        {k: v for k, v in values.items() if k != "__provider" and v is not None}
+    )
     return json.loads(json.dumps(found, sort_keys=True))
 
 

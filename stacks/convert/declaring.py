@@ -28,7 +28,7 @@ from gpuform.stacks.engine.urn import MODULE_TYPE, STACK_REFERENCE_TYPE, STACK_T
 from gpuform.stacks.engine.values import PropertyMap, PropertyValue, Secret, unwrap_secrets
 from gpuform.stacks.resource_rules import is_secret_property, kind_of
 from gpuform.stacks.review.differences import find_inputs_model
-from gpuform.stacks.review.value_text import PROVIDER_PROPERTY, short_type, shown
+from gpuform.stacks.review.value_text import PROVIDER_PROPERTY, short_type, to_display_value
 
 _SECTION_OF: Final = {kind: section for section, kind in SECTIONS.items()}
 
@@ -209,7 +209,7 @@ class Declaring:
         if any(isinstance(value, Secret) for value in values):
             inner = [unwrap_secrets(value) for value in values]
             return self._hidden(inner, indexes, name, marked)
-        plain = [shown(value, show_secrets=True) for value in values]
+        plain = [to_display_value(value, show_secrets=True) for value in values]
         path = same_path(plain, indexes)
         if path is not None:
             return path
@@ -235,7 +235,7 @@ class Declaring:
         The keys of an object are as secret as its values: it is one configuration value, unless
         outputs are in it, which only a program puts there, with keys that its own text has.
         """
-        plain = [shown(value, show_secrets=True) for value in values]
+        plain = [to_display_value(value, show_secrets=True) for value in values]
         found = match(plain, indexes, secret=True)
         is_whole = len(values) == 1
         if isinstance(found, Mixed):

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from gpuform.stacks.authoring.declared import ConfigValue, Mixed, Reference, Value
 from gpuform.stacks.engine.values import PropertyValue, Secret, contains_secret, unwrap
-from gpuform.stacks.review.value_text import shown
+from gpuform.stacks.review.value_text import to_display_value
 
 Path = Reference | ConfigValue
 
@@ -50,7 +50,7 @@ class Index:
         """Adds a value with all its parts; the first one with a value keeps it."""
         is_secret = is_secret or isinstance(given, Secret)
         inner = unwrap(given)
-        value = shown(inner, show_secrets=True)
+        value = to_display_value(inner, show_secrets=True)
         if not self._tells(value):
             return
         whole = path

@@ -27,7 +27,7 @@ from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import STACK_TYPE, is_provider, name_of
 from gpuform.stacks.engine.values import PropertyMap, Secret
 from gpuform.stacks.resource_rules import kind_of, lifecycle_of
-from gpuform.stacks.review.value_text import shown
+from gpuform.stacks.review.value_text import to_display_value
 from gpuform.stacks.topology_runner import run_topology
 
 
@@ -39,7 +39,7 @@ def topology_of_program(
     `entries` are those of the stack's state, whose outputs have the shape that the program expects.
     Raises NotConverted, and ProgramError for what the program raises.
     """
-    shapes = {entry.urn: shown(entry.outputs) for entry in entries if not entry.delete}
+    shapes = {entry.urn: to_display_value(entry.outputs) for entry in entries if not entry.delete}
     runs = [_Run(program, shapes, marks) for marks in marks_of_runs()]
     recorded = [run.go() for run in runs]
     problems: list[Diagnostic] = []

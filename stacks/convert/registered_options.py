@@ -19,7 +19,7 @@ from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.urn import MODULE_TYPE, STACK_TYPE, type_of
 from gpuform.stacks.engine.values import PropertyValue, Secret
 from gpuform.stacks.resource_rules import kind_of
-from gpuform.stacks.review.value_text import shown
+from gpuform.stacks.review.value_text import to_display_value
 
 _FLAGS: Final = ("protect", "retain_on_delete", "delete_before_replace")
 _LISTS: Final = ("ignore_changes", "replace_on_changes")
@@ -237,7 +237,7 @@ class SecretValues:
 def texts_in(value: PropertyValue, *, secret: bool) -> Iterator[str]:
     """The texts inside of secrets, or those outside, at any depth."""
     if isinstance(value, Secret):
-        yield from _leaves(shown(value, show_secrets=True)) if secret else ()
+        yield from _leaves(to_display_value(value, show_secrets=True)) if secret else ()
     elif isinstance(value, dict | list):
         for item in value.values() if isinstance(value, dict) else value:
             yield from texts_in(item, secret=secret)

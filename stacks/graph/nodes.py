@@ -12,7 +12,7 @@ from gpuform.schemas.plan import Plan, PlanAction, ResourceChange
 from gpuform.schemas.safe_text import MASK
 from gpuform.stacks.engine.state import ResourceState, find_dependency_urns
 from gpuform.stacks.engine.urn import MODULE_TYPE, STACK_REFERENCE_TYPE, is_noise, is_urn, name_of
-from gpuform.stacks.review.value_text import counted, short_type, shown
+from gpuform.stacks.review.value_text import counted, short_type, to_display_value
 
 _CLUSTER_PARTS: Final = ("GpuNode", "NodePool")
 """Kinds that are drawn inside the cluster they belong to."""
@@ -147,7 +147,9 @@ def _get_location(values: Mapping[str, Any]) -> tuple[str, str]:
 def _get_public_values(properties: Mapping[str, Any]) -> dict[str, Any]:
     """Return the properties as plain values, without secrets."""
     # The SDK stores the code of a dynamic resource under this key.
-    plain = shown({key: value for key, value in properties.items() if key != "__provider"})
+    plain = to_display_value(
+        {key: value for key, value in properties.items() if key != "__provider"}
+    )
     return {key: value for key, value in plain.items() if value != MASK}
 
 

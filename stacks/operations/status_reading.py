@@ -48,7 +48,7 @@ from gpuform.stacks.pricing.usage import compute_current_usage
 from gpuform.stacks.resource_rules import lifecycle_of
 from gpuform.stacks.review.text.multi_stack_status_text import StackStatus
 from gpuform.stacks.review.text.status_text import LensStatus, ResourceStatus, Status
-from gpuform.stacks.review.value_text import short_type, shown
+from gpuform.stacks.review.value_text import short_type, to_display_value
 from gpuform.stacks.schedule.calendar import IdleWatch
 from gpuform.stacks.schedule.noticing import list_entry_notices
 
@@ -267,7 +267,9 @@ def _build_resource_status(
     entry, outputs = resource.entry, resource.entry.outputs
     type_ = short_type(entry.type)
     platform, _, kind = type_.partition(":")
-    summary = summarize_resource(platform, kind, shown(outputs)) if outputs else Summary()
+    summary = (
+        summarize_resource(platform, kind, to_display_value(outputs)) if outputs else Summary()
+    )
     is_own = entry.custom and not entry.external
     footprint = compute_current_usage(entry) if outputs and is_own else ResourceUsage()
     name, priced_usage = name_of(entry.urn), price_usage(footprint, book)

@@ -51,7 +51,8 @@ class Danger:
 
 
 def find_danger(change: ResourceChange) -> Danger | None:
-    """Return what is dangerous about `change`, or None for a harmless change."""
+    """Return the loss caused by `change`, or None for a harmless change."""
+    # The object is lost already: the plan only reports the loss.
     if change.reason is PlanReason.GONE:
         with_gpus = "" if change.gpus_removed == 0 else f", with {_format_gpu_count(change)}"
         return Danger(Risk.GONE, f"is gone from the platform{with_gpus}")
@@ -65,7 +66,7 @@ def find_danger(change: ResourceChange) -> Danger | None:
 
 
 def rank_change(change: ResourceChange) -> tuple[float, bool, bool, bool]:
-    """Return the sort key of `change`: most removed GPUs first, then data, then the rest."""
+    """Return a sort key for `change`: most removed GPUs first, then lost data, then dangers."""
     danger, lost = find_danger(change), change.gpus_removed
     # An unknown number of GPUs may be any number: it sorts before every known one.
     lost_first = (float("inf") if danger else 0) if lost is None else lost
@@ -74,7 +75,7 @@ def rank_change(change: ResourceChange) -> tuple[float, bool, bool, bool]:
 
 
 def sort_by_danger(changes: Iterable[ResourceChange]) -> list[ResourceChange]:
-    """Sort `changes` by danger, then by name, without the stack's own entry and its providers."""
+    """Sort `changes` by danger, then by name. The stack's own entry and providers are left out."""
     visible_changes = [change for change in changes if not is_noise(change.type)]
     return sorted(visible_changes, key=lambda item: (rank_change(item), _get_name_sort_key(item)))
 
@@ -98,7 +99,7 @@ def _find_destruction(change: ResourceChange) -> Danger | None:
 
 
 def _find_reduction(change: ResourceChange) -> Danger | None:
-    """Return the danger of capacity that is removed while the resource stays, or None."""
+    """Return the danger of capacity removed from a remaining resource, or None."""
     if change.gpus_removed:
         return Danger(
             Risk.REDUCES_CAPACITY, _describe_loss(f"takes {_format_gpu_count(change)} away", change)
@@ -111,7 +112,7 @@ def _find_reduction(change: ResourceChange) -> Danger | None:
 
 
 def _describe_loss(lost: str, change: ResourceChange) -> str:
-    """Join `lost` with the jobs, foreign objects and prepaid time lost with it."""
+    """Join `lost` with the jobs, foreign objects and prepaid time that the change ends."""
     parts = [lost]
     if change.leaving is not None and change.leaving.busy:
         parts.append(_describe_jobs(change.leaving))
@@ -132,7 +133,8 @@ def _conjugate_go(names: Sequence[str]) -> str:
 
 
 def _describe_jobs(removed_nodes: RemovedNodes) -> str:
-    """Describe what happens to the jobs on the nodes that are removed."""
+    """Describe the future of the jobs on removed nodes."""
+    # A job on several nodes is one job.
     count = len({job.id for node in removed_nodes.busy for job in node.jobs})
     busy_count = len(removed_nodes.busy)
     nodes = f"{counted(busy_count, 'node')} that {'goes' if busy_count == 1 else 'go'}"
@@ -142,9 +144,10 @@ def _describe_jobs(removed_nodes: RemovedNodes) -> str:
 
 
 def _describe_lost_data(change: ResourceChange) -> str:
-    """Describe the stored data that the change loses; empty for no data or data that survives."""
+    """Describe the stored data lost by the change; empty for no data or surviving data."""
     if change.before is not None and change.before.keeps_data:
         return ""
+    # A volume of unknown size still has data.
     is_volume = short_type(change.type).rpartition(":")[2] in _VOLUME_KINDS
     expenses = change.before.expenses if change.before else ()
     storage = (
@@ -161,10 +164,12 @@ _DIGITS: Final = re.compile(r"(\d+)")
 
 
 def _get_name_sort_key(change: ResourceChange) -> tuple[list[tuple[bool, int, str]], str]:
-    """Return a key that sorts names as people count: node-2 before node-10."""
+    """Return a key for sorting names by number: node-2 before node-10."""
     parts = _DIGITS.split(change.name)
     is_number = [
-        index % 2 == 1 and len(part) < _MAX_NUMBER_DIGITS for index, part in enumerate(parts)
+        # `split` with a group puts the digits at the odd places.
+        index % 2 == 1 and len(part) < _MAX_NUMBER_DIGITS
+        for index, part in enumerate(parts)
     ]
     numbered_parts = zip(is_number, parts, strict=True)
     return [
@@ -197,7 +202,7 @@ _FORCES = "forces it"
 
 
 def format_reason(change: ResourceChange) -> str:
-    """Format the reason of `change` with the fields that force replacement; empty for no reason."""
+    """Format the reason of `change` with the fields behind a replacement; empty for no reason."""
     reasons = [
         f"{_join_paths(paths)} {cause}" if paths else cause for paths, cause in list_causes(change)
     ]
@@ -227,22 +232,24 @@ def list_causes(change: ResourceChange) -> list[tuple[list[str], str]]:
 
 
 def list_forcing_paths(change: ResourceChange) -> tuple[str, ...]:
-    """List the properties of `change` that force its replacement."""
+    """List the properties of `change` that force replacement."""
     own = tuple(
         property_change.path
         for property_change in change.changes
         if property_change.forces_replacement
     )
+    # A preview's JSON has only the second list.
     return own or change.replace_paths
 
 
 def select_visible_changes(change: ResourceChange) -> tuple[PropertyChange, ...]:
-    """Select the property changes that a plan shows; the SDK's pickled provider is left out."""
+    """Select the property changes shown in a plan. The SDK's pickled provider is left out."""
     visible_changes = (
         property_change
         for property_change in change.changes
         if property_change.path != PROVIDER_PROPERTY
     )
+    # An unchanged resource shows only what the platform keeps in spite of the program.
     if change.action is PlanAction.SAME:
         visible_changes = (
             property_change

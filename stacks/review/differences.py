@@ -30,7 +30,7 @@ def find_inputs_model(type_: str) -> type[BaseModel] | None:
 
 @cache
 def get_rules_at(type_: str, path: str) -> FieldRules:
-    """Return the field rules of the property at `path`; empty rules if it is not in the schema."""
+    """Return the field rules of the property at `path`; empty rules for an unknown property."""
     model = find_inputs_model(type_)
     fields = get_field_rules(model) if model else {}
     rules = _NO_RULES
@@ -43,16 +43,16 @@ def get_rules_at(type_: str, path: str) -> FieldRules:
     return rules
 
 
-def key_items_by_identity(value: Any, rules: FieldRules) -> Any:
-    """Return `value` with each list of keyed items as a mapping by their key.
+def index_items_by_key(value: Any, rules: FieldRules) -> Any:
+    """Return `value` with each list of keyed items as a mapping from key to item.
 
     Items of such a list (nodes by name, for example) are compared with their namesakes, not by
-    index.
+    index. A list with a missing or repeated key stays a list.
     """
     if isinstance(value, Mapping):
         if rules.is_map:
-            return {key: _key_nested_items(item, rules) for key, item in value.items()}
-        return _key_nested_items(value, rules)
+            return {key: _index_nested_items(item, rules) for key, item in value.items()}
+        return _index_nested_items(value, rules)
     if not isinstance(value, list | tuple):
         return value
     key = rules.keyed_by
@@ -60,17 +60,16 @@ def key_items_by_identity(value: Any, rules: FieldRules) -> Any:
         names = [item.get(key.name) for item in value]
         if all(isinstance(name, str) for name in names) and len(set(names)) == len(names):
             items = zip(names, value, strict=True)
-            return {f'["{name}"]': _key_nested_items(item, rules) for name, item in items}
-    return [_key_nested_items(item, rules) for item in value]
+            return {f'["{name}"]': _index_nested_items(item, rules) for name, item in items}
+    return [_index_nested_items(item, rules) for item in value]
 
 
-def _key_nested_items(value: Any, rules: FieldRules) -> Any:
+def _index_nested_items(value: Any, rules: FieldRules) -> Any:
     if not isinstance(value, Mapping):
         return value
     inner = rules.nested_rules
     return {
-        name: key_items_by_identity(item, inner.get(name, _NO_RULES))
-        for name, item in value.items()
+        name: index_items_by_key(item, inner.get(name, _NO_RULES)) for name, item in value.items()
     }
 
 
@@ -104,7 +103,7 @@ def get_plan_values(change: PropertyChange) -> tuple[Any, Any]:
 
 
 def list_differences(change: PropertyChange, type_: str) -> list[Difference]:
-    """List the locations inside a property that change, in order; empty if it changes as one value.
+    """List the changed locations inside a property, in order; empty for a change of one value.
 
     Args:
         change: the change of one property.
@@ -115,7 +114,7 @@ def list_differences(change: PropertyChange, type_: str) -> list[Difference]:
         return []
     rules = get_rules_at(type_, change.path)
     return list(
-        _compare_values(key_items_by_identity(before, rules), key_items_by_identity(after, rules))
+        _compare_values(index_items_by_key(before, rules), index_items_by_key(after, rules))
     )
 
 
@@ -125,6 +124,7 @@ def _is_nested(before: Any, after: Any) -> bool:
     both = (before, after)
     if not all(isinstance(value, list | tuple) for value in both):
         return False
+    # A list of plain values reads better as one change.
     return any(isinstance(item, Mapping) for value in both for item in value)
 
 
@@ -173,11 +173,12 @@ def _format_path(steps: list[Any]) -> str:
 
 
 def _to_plan_value(value: Any) -> Any:
-    """Return `value` with whole floats as integers and unknown values in a plan's words."""
+    """Return `value` with whole floats as integers and unknown values as a plan shows them."""
     if isinstance(value, Mapping):
         return {str(key): _to_plan_value(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_to_plan_value(item) for item in value]
+    # Pulumi's wire format has only doubles: 8 arrives as 8.0.
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return UNKNOWN if value == "[unknown]" else value
@@ -256,7 +257,7 @@ def _format_note(change: PropertyChange) -> str:
 
 
 def get_note(change: PropertyChange) -> str:
-    """Return the note beside the values of `change`; empty where the values already say it."""
+    """Return the note beside the values of `change`; empty if the values say enough."""
     if change.action is Action.KEEP:
         # "stays" says that already.
         return change.because.removesuffix(": the platform keeps its value")

@@ -85,8 +85,10 @@ class StackFacts:
     @cached_property
     def subjects(self) -> Sequence[RiskyChange]:
         """Return the visible changes, the most dangerous first."""
-        shown = (change for change in sort_by_danger(self.plan.changes) if is_visible(change))
-        return [RiskyChange(change, find_danger(change)) for change in shown]
+        visible_changes = (
+            change for change in sort_by_danger(self.plan.changes) if is_visible(change)
+        )
+        return [RiskyChange(change, find_danger(change)) for change in visible_changes]
 
     @cached_property
     def losing_data(self) -> Sequence[str]:
@@ -103,7 +105,7 @@ class StackFacts:
 
     @cached_property
     def counts(self) -> Mapping[PlanAction, int]:
-        """Count resources by action, without the stack's own entry and its providers."""
+        """Count resources by action, without the stack's own entry and without providers."""
         changes = (change for change in self.plan.changes if not is_noise(change.type))
         counted = Counter(change.action for change in changes)
         # Of those that do not change at all, the plan has the number alone; of a refresh it may
@@ -123,7 +125,7 @@ class StackFacts:
 
     @property
     def has_failed(self) -> bool:
-        """Return True if the preview failed, so that its plan is incomplete."""
+        """Return True if the preview failed: the plan is incomplete."""
         return bool(self.plan.errors)
 
     @property
@@ -133,7 +135,7 @@ class StackFacts:
 
     @property
     def is_bound(self) -> bool:
-        """Return True if exactly this plan can be applied: it was saved to a known file."""
+        """Return True if the plan was saved to a known file: exactly this plan can be applied."""
         return self.plan.basis is not None and self.source not in ("", "-")
 
     @property
@@ -143,7 +145,7 @@ class StackFacts:
 
     @property
     def command(self) -> str:
-        """Return the command that applies the plan; empty without changes or after a failure."""
+        """Return the command for applying the plan; empty without changes or after a failure."""
         if self.has_failed or not (self.plan.has_changes or self.plan.outputs):
             return ""
         operation = self.plan.operation
@@ -163,8 +165,8 @@ class CombinedPlan:
     source: str = ""
     emulate: bool = False
 
-    def command(self, operation: str) -> str:
-        """Return the command that applies the plans of all stacks."""
+    def build_command(self, operation: str) -> str:
+        """Build the command that applies the plans of all stacks."""
         words = ["gpuform", "up" if operation == "update" else operation, "--all"]
         words += ["--plan", self.source] if self.source not in ("", "-") else []
         return shlex.join([*words, "--emulate"] if self.emulate else words)
@@ -182,7 +184,7 @@ class Review:
 
     @classmethod
     def from_stacks_plan(cls, plan: StacksPlan, source: str = "", *, emulate: bool = False) -> Self:
-        """Build the review of a multi-stack plan; `source` is the file it was read from."""
+        """Build the review of a multi-stack plan. `source` is the file of the plan."""
         stacks = [
             StackFacts(stack_plan, source, emulate, is_part=True) for stack_plan in plan.plans
         ]
@@ -211,29 +213,33 @@ class Review:
 
     @property
     def has_failed(self) -> bool:
-        """Return True if a preview failed, so that some changes are unknown."""
+        """Return True if a preview failed: some changes are unknown."""
         return any(stack.has_failed for stack in self.stacks)
 
     @property
     def unchecked(self) -> int:
-        """Count the checks that could not run while planning."""
+        """Count the failed checks of all plans."""
         return sum(len(stack.plan.unchecked) for stack in self.stacks)
 
     @property
     def is_stopped(self) -> bool:
-        """Return True if a gate blocks one of the plans, or all of them."""
+        """Return True if a gate blocks one or all of the plans."""
         gates = self.combined.gates if self.combined else ()
         return any(gate.is_blocking for gate in gates) or any(s.is_stopped for s in self.stacks)
 
     @property
     def commands(self) -> Sequence[tuple[StackFacts, str]]:
-        """Return the commands that apply the plans: a single one where one run applies all."""
+        """Return the commands for applying the plans: a single one for a multi-stack plan.
+
+        Each command comes with its stack, the single one with the first stack. Empty without
+        changes.
+        """
         commands = [(stack, stack.command) for stack in self.stacks if stack.command]
         # Several plan files are applied one by one; so are the plans beside a failed one.
         if self.combined is None or not commands or self.has_failed:
             return commands
         first, _ = commands[0]
-        return [(first, self.combined.command(first.plan.operation))]
+        return [(first, self.combined.build_command(first.plan.operation))]
 
     @cached_property
     def has_changes(self) -> bool:
@@ -251,7 +257,7 @@ class Review:
 
     @property
     def nothing(self) -> str:
-        """Return the sentence that stands in place of commands if there is nothing to apply."""
+        """Return the sentence in place of commands, for a review without anything to apply."""
         if self.has_failed:
             return FAILED_NEXT_STEP
         return "Nothing was changed outside." if self.is_drift else "Nothing is to be done."
@@ -271,7 +277,7 @@ def format_gpu_changes(facts: StackFacts | Review) -> str:
 
 
 def format_planned_counts(facts: StackFacts | Review) -> str:
-    """Format the counts by action; for a failed preview, what was planned before the failure."""
+    """Format the counts by action; after a failed preview, the counts before the failure."""
     counts = format_planned_operations(facts.counts)
     if not facts.has_failed:
         return counts
@@ -290,7 +296,7 @@ def format_gate_counts(facts: StackFacts | Review) -> str:
 
 
 def describe_validity(review: Review) -> str:
-    """Describe what happens to the plans if the state or the program changes meanwhile."""
+    """Describe the effect of a changed state or program on the plans."""
     is_bound = all(stack.is_bound for stack in review.stacks)
     if review.is_drift:
         return (

@@ -1,4 +1,4 @@
-"""Find resources that a plan only renames, and resource options that change without a property.
+"""Find resources whose name alone changes in a plan, and options that change without a property.
 
 The planning operations add the notices to a plan.
 """
@@ -29,6 +29,7 @@ def find_renames(steps: Iterable[Step]) -> Iterator[Notice]:
         elif step.op is Op.CREATE and step.new is not None and _is_object(step.new):
             created.append(step.new)
     for new in created:
+        # Every pair would be compared, which takes too long for large plans.
         candidates = deleted[new.type] if len(deleted[new.type]) <= _MAX_COMPARED else []
         old = next((entry for entry in candidates if _is_alike(entry, new)), None)
         if old is not None:
@@ -79,7 +80,7 @@ _EFFECTS: Final = {
 
 
 def find_option_changes(steps: Iterable[Step]) -> Iterator[Notice]:
-    """Yield a notice for each resource that stays and whose options change."""
+    """Yield a notice for each remaining resource with changed options."""
     for step in steps:
         old, new = step.old, step.new
         if step.op not in _KEEPING_OPS or old is None or new is None or is_noise(new.type):

@@ -66,7 +66,7 @@ def render_resource_counts(
 
 
 def format_planned_operations(counts: Mapping[PlanAction, int]) -> str:
-    """Format what a plan does, in one line: `2 to create, 1 to replace, 3 unchanged`."""
+    """Format the planned operations in one line: `2 to create, 1 to replace, 3 unchanged`."""
     by_name = {str(action): count for action, count in counts.items()}
     parts = [
         f"{by_name[op]:,} to {v}" for op, (_, v, _) in _OPERATION_WORDS.items() if op in by_name
@@ -77,7 +77,7 @@ def format_planned_operations(counts: Mapping[PlanAction, int]) -> str:
 
 
 def format_done_operations(counts: Mapping[PlanAction, int]) -> str:
-    """Format what a run did, in one line: `2 created, 1 replaced, 3 unchanged`."""
+    """Format the finished operations of a run in one line: `2 created, 1 replaced, 3 unchanged`."""
     by_name = {str(action): count for action, count in counts.items()}
     parts = [
         f"{by_name[op]:,} {done}" for op, (_, _, done) in _OPERATION_WORDS.items() if op in by_name
@@ -88,7 +88,7 @@ def format_done_operations(counts: Mapping[PlanAction, int]) -> str:
 
 
 def format_unchecked_warning(count: int, paint: Paint = PLAIN) -> str:
-    """Format the warning that a plan starts with if checks could not run; empty if all ran."""
+    """Format the warning about failed checks at the beginning of a plan; empty if all ran."""
     if not count:
         return ""
     warning = f"Not all was checked: {counted(count, 'check')} could not be made (see Not checked)."
@@ -96,7 +96,7 @@ def format_unchecked_warning(count: int, paint: Paint = PLAIN) -> str:
 
 
 def format_gpu_totals(plan: Plan, paint: Paint = PLAIN) -> str:
-    """Format how many GPUs a plan adds and removes; empty if it changes none."""
+    """Format the numbers of added and removed GPUs; empty for a plan without either."""
     added = _format_gpu_total("+", (change.gpus_added for change in plan.changes))
     removed = _format_gpu_total("-", (change.gpus_removed for change in plan.changes))
     parts = [paint("add", f"{added} to add")] if added else []
@@ -144,9 +144,10 @@ def format_plan_cost(cost: PlanCost) -> str:
 
 
 def list_cost_details(cost: PlanCost) -> Iterator[str]:
-    """Yield the cost by billing where there are several, and each unknown cost."""
+    """Yield the cost by billing if there are several, and each unknown cost."""
     before, after = _group_by_billing(cost.before), _group_by_billing(cost.after)
     keys = [*dict.fromkeys([*before, *after])]
+    # One amount on demand is the total, which has a line already.
     if len(keys) > 1 or any(billing is not Billing.ON_DEMAND for billing, _ in keys):
         for billing, currency in sorted(keys, key=lambda key: ([*Billing].index(key[0]), key[1])):
             old, new = before.get((billing, currency), 0.0), after.get((billing, currency), 0.0)
@@ -167,7 +168,7 @@ def render_plan_cost(plan: Plan, paint: Paint = PLAIN) -> Iterator[str]:
 
 
 def format_cost_delta(change: ResourceChange) -> str:
-    """Format how a change moves the hourly cost (`+47.84 USD/h`); empty if that is unknown."""
+    """Format the difference in hourly cost (`+47.84 USD/h`); empty if unknown or zero."""
     before, after = _sum_known_costs(change.before), _sum_known_costs(change.after)
     if before is None or after is None:
         return ""
@@ -180,7 +181,7 @@ def format_cost_delta(change: ResourceChange) -> str:
 
 
 def _sum_known_costs(usage: ResourceUsage | None) -> Mapping[str, float] | None:
-    """Sum the hourly costs by currency; None if one of them is unknown."""
+    """Sum the hourly costs by currency; None with an unknown cost."""
     sums: dict[str, float] = {}
     for expense in usage.expenses if usage else ():
         if expense.hourly is None:
@@ -196,8 +197,8 @@ def _group_by_billing(cost: StackCost) -> dict[tuple[Billing, str], float]:
 def format_money(amount: float, currency: str) -> str:
     """Format an amount with cents, or with four decimals below one cent."""
     # Small amounts of storage cost less than a cent an hour.
-    places = 2 if amount == 0 or abs(amount) >= 0.01 else 4
-    return f"{amount:,.{places}f} {currency}".rstrip()
+    decimals = 2 if amount == 0 or abs(amount) >= 0.01 else 4
+    return f"{amount:,.{decimals}f} {currency}".rstrip()
 
 
 def format_gate_verdict(gate: GateResult) -> str:
@@ -210,7 +211,7 @@ def format_gate_verdict(gate: GateResult) -> str:
 
 
 def format_gate(gate: GateResult) -> str:
-    """Format a gate in one line: name, verdict, findings, and the permission that lifts it."""
+    """Format a gate in one line: name, verdict, findings, and the permission for a blocked plan."""
     findings = "; ".join(gate.findings)
     line = f"{gate.name}: {format_gate_verdict(gate)}" + (f": {findings}" if findings else "")
     if gate.findings and gate.reason:
@@ -279,7 +280,7 @@ _SHARED_REASONS: Final = ("deleted", "replaced", "stopped", "moved", "repaired")
 def render_removed_nodes(removed_nodes: RemovedNodes | None) -> Iterator[str]:
     """Yield a line for each removed node (`node train-worker-1 goes: idle`); none for None.
 
-    Nodes without jobs share a line where the same happens to all of them.
+    Nodes without jobs share a line if all are removed for one reason.
     """
     if removed_nodes is None:
         return
@@ -299,7 +300,7 @@ def render_removed_nodes(removed_nodes: RemovedNodes | None) -> Iterator[str]:
 
 
 def _format_idle_nodes(because: str, nodes: Sequence[RemovedNode], scheduler: str) -> str:
-    """Format the line that idle nodes share: `nodes a and b go: stopped; no job runs there`."""
+    """Format one line for several idle nodes: `nodes a and b go: stopped; no job runs there`."""
     names = ", ".join(node.name for node in nodes[:_MAX_NODES_LISTED])
     names += f" and {len(nodes) - _MAX_NODES_LISTED} more" if len(nodes) > _MAX_NODES_LISTED else ""
     subject = f"node {names} goes" if len(nodes) == 1 else f"nodes {names} go"
@@ -326,7 +327,7 @@ _MAX_JOBS_LISTED = 3
 
 
 def format_repairs(plan: Plan) -> Iterator[str]:
-    """Yield one line for each node that the plan repairs."""
+    """Yield one line for each node repaired by the plan."""
     for change in plan.changes:
         for repair in change.repairs:
             evidence = f"{repair.evidence}{_format_evidence_age(repair, plan.made_at)}"
@@ -343,7 +344,7 @@ def render_repairs(plans: Iterable[Plan], paint: Paint = PLAIN) -> Iterator[str]
 
 
 def _format_evidence_age(repair: NodeRepair, made_at: str) -> str:
-    """Format how old a repair's evidence was when the plan was made; empty if a time is missing."""
+    """Format the age of a repair's evidence at the time of the plan; empty without both times."""
     try:
         since, made = (datetime.fromisoformat(moment) for moment in (repair.since, made_at))
         age = (made - since).total_seconds()

@@ -60,7 +60,10 @@ def format_stack_name(stack: str, *, emulated: bool) -> str:
 
 
 def short_type(type_: str) -> str:
-    """Shorten `pulumi-python:dynamic/gpuform.together:Cluster` to `together:Cluster`."""
+    """Shorten a type token, such as `gpuform:together:Cluster` to `together:Cluster`.
+
+    Tokens of dynamic resources, of modules and of other packages are shortened, too.
+    """
     if type_ == MODULE_TYPE:
         return "Module"
     dynamic = f"{DYNAMIC_PACKAGE}:dynamic"
@@ -71,7 +74,7 @@ def short_type(type_: str) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """Format a number with its noun: `1 resource`, `2 resources`, `1,024 GPUs`."""
+    """Format a number with a noun: `1 resource`, `2 resources`, `1,024 GPUs`."""
     return f"{number:,} {noun}" if abs(number) == 1 else f"{number:,} {noun}s"
 
 
@@ -97,7 +100,7 @@ def format_inline(value: Any) -> str:
 
 
 def format_labelled(label: str, value: Any) -> Iterator[str]:
-    """Yield `label value`; a long object or list has its items on lines below the label."""
+    """Yield `label value`; a long object or list has one line for each item below the label."""
     lines = _format_block(value)
     if lines is None:
         yield f"{label} {format_inline(value)}"
@@ -107,7 +110,7 @@ def format_labelled(label: str, value: Any) -> Iterator[str]:
 
 
 def format_multiline(value: Any) -> str:
-    """Format `value` without a label, on several lines if it is long."""
+    """Format `value` without a label, on several lines for a long value."""
     return "\n".join(_format_block(value) or [format_inline(value)])
 
 
@@ -129,20 +132,23 @@ def _format_block(value: Any) -> list[str] | None:
 _RESOURCE_MARK = "@isPulumiResource"  # the SDK's, in previews only
 
 
-def shown(value: Any, *, show_secrets: bool = False) -> Any:
-    """Return `value` as plain JSON data; secrets are `[secret]`, unknown values `[unknown]`."""
+def to_display_value(value: Any, *, show_secrets: bool = False) -> Any:
+    """Convert `value` to plain JSON data, with `[secret]` and `[unknown]` in place of such values.
+
+    With `show_secrets`, secrets are shown in the clear.
+    """
     if isinstance(value, Secret):
-        return shown(value.value, show_secrets=True) if show_secrets else MASK
+        return to_display_value(value.value, show_secrets=True) if show_secrets else MASK
     if isinstance(value, Unknown):
         return "[unknown]"
     if isinstance(value, dict):
         return {
-            key: shown(item, show_secrets=show_secrets)
+            key: to_display_value(item, show_secrets=show_secrets)
             for key, item in value.items()
             if key != _RESOURCE_MARK
         }
     if isinstance(value, list):
-        return [shown(item, show_secrets=show_secrets) for item in value]
+        return [to_display_value(item, show_secrets=show_secrets) for item in value]
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e16:
         return int(value)
     if isinstance(value, ResourceReference):
@@ -162,18 +168,19 @@ def render_outputs(
     yield paint("bold", "Outputs:")
     for name, value in sorted(outputs.items()):
         label = f"{name}:".ljust(width)
-        plain = shown(value, show_secrets=show_secrets)
+        plain = to_display_value(value, show_secrets=show_secrets)
         yield from (f"    {escape_invisible(line)}" for line in format_labelled(label, plain))
 
 
 def has_output_changed(name: str, before: PropertyMap, after: PropertyMap) -> bool:
-    """Return True if an output's value changes, or whether it is secret."""
+    """Return True if the value or the secrecy of an output changes."""
     if name not in before or name not in after:
         return True
     return bool(
         # Masked values would hide that a secret changes.
-        shown(before[name], show_secrets=True) != shown(after[name], show_secrets=True)
-        or shown(before[name]) != shown(after[name])
+        to_display_value(before[name], show_secrets=True)
+        != to_display_value(after[name], show_secrets=True)
+        or to_display_value(before[name]) != to_display_value(after[name])
     )
 
 
@@ -197,4 +204,4 @@ def list_output_changes(before: PropertyMap, after: PropertyMap) -> Iterator[Out
 
 
 def _to_plan_value(value: PropertyValue) -> Any:
-    return None if unwrap(value) is UNKNOWN else shown(value)
+    return None if unwrap(value) is UNKNOWN else to_display_value(value)

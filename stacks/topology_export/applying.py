@@ -114,6 +114,7 @@ def apply_changes(target: Target, manifests: Sequence[Manifest]) -> list[Change]
     }
     objects = [manifest for manifest in manifests if isinstance(manifest, OwnedObject)]
     changes: list[Change] = []
+    # First of all: a run that is killed after a write must find the value in the record.
     _record_planned_writes(target, plan_changes(target, manifests), objects)
     try:
         for manifest in objects:
@@ -133,7 +134,10 @@ def apply_changes(target: Target, manifests: Sequence[Manifest]) -> list[Change]
 def _record_planned_writes(
     target: Target, changes: Iterable[Change], objects: Iterable[OwnedObject]
 ) -> None:
-    """Save what is about to be written, so that a killed run leaves no unrecorded value."""
+    """Save the planned values and objects before any write.
+
+    A killed run leaves nothing unrecorded.
+    """
     record = target.record
     for change in changes:
         if change.action in {Action.SET, Action.CHANGE} and change.desired_value is not None:
@@ -207,7 +211,7 @@ def _write_node(target: Target, name: str, manifest: NodeMetadata | None) -> lis
 def _patch_node(
     target: Target, name: str, manifest: NodeMetadata | None, changes: list[Change]
 ) -> None:
-    """Read the node, fill `changes` with its changes, and send them as one patch."""
+    """Read the node, fill `changes`, and send one patch with all of them."""
     # After a conflict this is called again with a node that somebody changed.
     changes.clear()
     try:
@@ -270,7 +274,7 @@ def _plan_object_change(target: Target, manifest: OwnedObject) -> Change:
 
 
 def _plan_removal(target: Target, path: str) -> Iterator[Change]:
-    """Yield the removal of a recorded object; nothing if it does not exist."""
+    """Yield the removal of a recorded object; nothing for a missing object."""
     existing_object = _find_object(target, path)
     if existing_object is not None:
         action = Action.REMOVE if _is_owned(target, existing_object) else Action.LEFT
@@ -291,6 +295,7 @@ def _write_object(target: Target, manifest: OwnedObject) -> Change:
                 f"{_format_location(path)} would be",
                 hint="give the namespace of Slurm: --namespace NAME",
             ) from None
+        # Plan again: an equal object counts as created by this run.
         except (Conflict, UnknownOutcome):  # somebody was first, or it was made after all
             change = _plan_object_change(target, manifest)
             if change.action is Action.SET:
@@ -336,6 +341,7 @@ def _remove_object(target: Target, path: str) -> Iterator[Change]:
     if existing_object is not None and _is_owned(target, existing_object):
         # The uid keeps an object that was recreated under the same name meanwhile.
         uid = existing_object["metadata"]["uid"]
+        # Somebody else may have deleted the object meanwhile.
         with suppress(NotFound):
             target.client.delete_object(path, {"preconditions": {"uid": uid}})
         yield Change(Action.REMOVE, _format_location(path))
@@ -349,13 +355,12 @@ def _remove_object(target: Target, path: str) -> Iterator[Change]:
 def find_served_version(
     client: KubernetesClient, group: str, preferred_version: str, product: str
 ) -> str:
-    """Return the `GROUP/VERSION` that the API serves.
-
-    `preferred_version` if possible, else the API's own choice.
+    """Return the served `GROUP/VERSION`: `preferred_version` if possible, else the API's choice.
 
     `product` names the software in the message. Raises NoTopology if the API does not serve the
     group, and GpuformError if it does not answer.
     """
+    # The list of groups is readable also without the custom resources.
     groups = client.get_object("/apis").get("groups") or ()
     served_group = next((api_group for api_group in groups if api_group.get("name") == group), None)
     if served_group is None:

@@ -59,6 +59,7 @@ def render_topograph(topology: StackTopology) -> str:
     _reject_duplicate_nodes(topology)
     switches = build_switches(topology)
     switch_by_node = map_nodes_to_switches(switches)
+    # A block has one switch, one domain and one location.
     groups: dict[tuple[str, str, str, str], list[Node]] = {}
     for node in topology.nodes:
         groups.setdefault((switch_by_node[node], node.domain, node.region, node.zone), []).append(
@@ -126,6 +127,7 @@ def render_inventory(topology: StackTopology) -> str:
         hosts[node.name] = dict(_iterate_variables(topology, node))
         for key in _iterate_groups(topology, node):
             groups.setdefault(key, []).append(node.name)
+    # Ansible allows only letters, digits and underscores in names of groups.
     names = _build_group_names(list(groups))
     children: dict[str, Any] = {
         names[key]: {"hosts": {name: {} for name in groups[key]}} for key in sorted(groups)
@@ -168,12 +170,11 @@ def _iterate_variables(topology: StackTopology, node: Node) -> Iterator[tuple[st
 
 
 def _neutralize_templates(text: str) -> str:
-    """Separate the characters that open a Jinja2 template.
+    """Put a space into the brackets of Jinja2 templates.
 
     Ansible evaluates templates in variables.
-
-    A platform could report a name that is one.
     """
+    # A name from a platform must never run as code on the machine with Ansible.
     return text.replace("{{", "{ {").replace("{%", "{ %").replace("{#", "{ #")
 
 

@@ -114,7 +114,7 @@ def is_label_value(value: str) -> bool:
 
 
 def require_node_name(name: str) -> str:
-    """Return `name`, or raise NoTopology if no Kubernetes node can have it."""
+    """Return `name`, or raise NoTopology for an invalid name of a Kubernetes node."""
     if _NODE_NAME.fullmatch(name) is None:
         raise NoTopology(
             f"node {name!r} has no name that a node of Kubernetes can have",
@@ -124,7 +124,7 @@ def require_node_name(name: str) -> str:
 
 
 def require_namespace_name(name: str) -> str:
-    """Return `name`, or raise NoTopology if no Kubernetes namespace can have it."""
+    """Return `name`, or raise NoTopology for an invalid name of a Kubernetes namespace."""
     if _OBJECT_NAME.fullmatch(name) is None:
         raise NoTopology(
             f"{name!r} is no name that a namespace of Kubernetes can have",
@@ -183,7 +183,7 @@ class WriteRecord:
     objects: list[str] = field(default_factory=list)
 
     def is_ours(self, node: str, part: str, key: str, value: str) -> bool:
-        """Return True if gpuform wrote `value`, or recorded it before a write."""
+        """Return True if gpuform wrote `value`, or recorded `value` before a write."""
         return value in self.nodes.get(node, {}).get(part, {}).get(key, ())
 
     def iterate_keys(self, node: str) -> Iterator[tuple[str, str]]:
@@ -199,8 +199,9 @@ class WriteRecord:
             values[key] = [value]
 
     def add_value(self, node: str, part: str, key: str, value: str) -> None:
-        """Record one more value that a key may have."""
+        """Record another possible value of a key."""
         recorded_values = self.nodes.setdefault(node, {}).setdefault(part, {}).setdefault(key, [])
+        # The former value stays: it is there until the write has reached the cluster.
         if value not in recorded_values:
             recorded_values.append(value)
 
@@ -231,6 +232,7 @@ class WriteRecords:
     def save(self, record: WriteRecord) -> None:
         """Replace the stored record. An empty record is deleted."""
         name = _compute_record_name(record.kubernetes, record.form)
+        # Nothing is left to remove, so a later run needs no record.
         if record.is_empty:
             self._records.delete(name)
             return
@@ -282,7 +284,7 @@ FABRIC_ID_LABEL: Final = "gpuform.dev/fabric-id"
 
 
 def build_node_labels(topology: StackTopology, namespace: str) -> list[Manifest]:  # noqa: ARG001 - as the other formats
-    """Return a manifest for each node, with labels for its stack and its location.
+    """Return a manifest for each node, with labels for stack and location.
 
     `namespace` is ignored. Raises NoTopology without nodes, and for names that no Kubernetes node
     can have.
@@ -308,7 +310,7 @@ def get_location_labels(node: Node) -> dict[str, str]:
 
 
 def describe_unlabelled_values(topology: StackTopology) -> Iterator[str]:
-    """Yield a sentence for each value that no label can have."""
+    """Yield a sentence for each value that is invalid in a label."""
     omitted_values = {
         f"{key}={value!r}"
         for node in topology.nodes
@@ -354,7 +356,7 @@ def build_kueue_objects(topology: StackTopology, namespace: str) -> list[Manifes
 
 
 def list_kueue_levels(topology: StackTopology) -> list[str]:
-    """Return the labels that all nodes have, the widest first, with the host's last.
+    """Return the labels common to all nodes, the widest first, with the host's last.
 
     Labels of switches and NVLink domains are included only if the labels of all nodes were read.
     """
@@ -372,7 +374,7 @@ def list_kueue_levels(topology: StackTopology) -> list[str]:
 
 
 def describe_missing_kueue_labels(topology: StackTopology) -> Iterator[str]:
-    """Yield a sentence if the labels that the Kueue objects need are missing or unknown."""
+    """Yield a sentence if labels for the Kueue objects are missing or unknown."""
     desired_labels = {
         manifest.name: manifest.labels
         for manifest in build_node_labels(topology, "")

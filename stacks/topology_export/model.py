@@ -116,13 +116,14 @@ def add_labels(node: Node, labels: Mapping[str, str]) -> Node:
 
 
 def list_tier_keys(labels: Mapping[str, str]) -> list[str]:
-    """Return the keys of the labels of switches, the nearest first.
+    """Return the keys of switch labels, the nearest switch first.
 
     Former keys count only without present ones.
     """
     numbers = (
         key.removeprefix(TIER_LABEL_PREFIX) for key in labels if key.startswith(TIER_LABEL_PREFIX)
     )
+    # As numbers: tier 10 is above tier 9.
     tiers = sorted(int(digits) for digits in numbers if digits.isascii() and digits.isdigit())
     present_keys = [
         f"{TIER_LABEL_PREFIX}{number}"

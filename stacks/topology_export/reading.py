@@ -56,7 +56,7 @@ class KubernetesCluster:
 def list_resources_with_nodes(
     stack: Stack, config: Mapping[str, str], names: Sequence[str], *, refresh: bool
 ) -> list[ResourceWithNodes]:
-    """Return the named resources with nodes, or all of them without `names`, sorted by URN.
+    """Return the named resources with nodes, sorted by URN; without `names` all of them.
 
     A name is a URN, a name in the program, or else a name on the platform. With `refresh` the nodes
     come from the platforms, else from the state. Raises NoTopology if the stack has no resource
@@ -106,7 +106,7 @@ def require_one_scheduler(resources: Sequence[ResourceWithNodes], form: str) -> 
 
 
 def build_topology(stack: Stack, resources: Sequence[ResourceWithNodes]) -> StackTopology:
-    """Build the topology from what the platforms report, without labels of Kubernetes nodes."""
+    """Build the topology from the platforms' reports, without labels of Kubernetes nodes."""
     fabric_names = _build_fabric_names(resources)
     nodes = [
         _build_node(resource, node, fabric_names)
@@ -175,6 +175,7 @@ def add_labels_of_cluster(topology: StackTopology, kubernetes: KubernetesCluster
         for node in kubernetes.client.list_objects(NODES_PATH)
         if (name := _get_node_name(node))
     }
+    # A node of the platform may not have joined the cluster yet.
     labelled_nodes = [
         add_labels(node, _get_labels(nodes[node.name])) if node.name in nodes else node
         for node in topology.nodes
@@ -203,6 +204,7 @@ def add_known_labels(
             labelled_topology = add_labels_of_cluster(group_topology, find_kubernetes(group, flags))
         except (GpuformError, NoTopology) as error:
             sentence = f"the labels of the nodes of {name} are not known: {_to_line(error.message)}"
+            # The rest of the topology is still worth showing.
             topology = replace(topology, unknown=(*topology.unknown, sentence))
             continue
         other_nodes = tuple(node for node in topology.nodes if node.resource not in urns)
@@ -215,7 +217,7 @@ def add_known_labels(
 def _group_by_cluster(
     resources: Sequence[ResourceWithNodes], flags: KubernetesInputs | None
 ) -> Iterator[list[ResourceWithNodes]]:
-    """Those that have one Kubernetes."""
+    """Yield the resources of each Kubernetes cluster; with `flags` all in one group."""
     groups: dict[Any, list[ResourceWithNodes]] = {}
     for resource in resources:
         declared = resource.placement.kubernetes
@@ -239,7 +241,7 @@ def _build_resource(entry: ResourceState, outputs: Any, problem: str = "") -> Re
 
 
 def _build_live_resource(entry: ResourceState, live: LiveResource) -> ResourceWithNodes:
-    """Build a resource as its platform reports it now.
+    """Build a resource from the platform's current report.
 
     After a failed read it has the nodes of the state; a deleted resource has no nodes.
     """

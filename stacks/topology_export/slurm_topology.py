@@ -78,11 +78,10 @@ def require_blocks(topology: StackTopology) -> list[Block]:
 
 
 def compute_block_sizes(blocks: Sequence[Block]) -> list[int]:
-    """Return the base size, which is the smallest block's, and its doublings for groups of blocks.
+    """Return the base size, equal to the smallest block's, and larger sizes for groups of blocks.
 
-    The last one covers at most as many blocks as there are. Slurm plans by the first size, and lets
-    jobs ask for groups of the others (`man topology.conf`, 'BlockSizes'); each is the base times a
-    power of two.
+    Each is the base times a power of two, up to as many blocks as there are. Slurm plans by the
+    first size, and lets jobs ask for groups of the others (`man topology.conf`, 'BlockSizes').
     """
     base = min(len(block.nodes) for block in blocks)
     return [base << power for power in range(len(blocks).bit_length())]
@@ -103,7 +102,7 @@ def is_slurm_name(name: str) -> bool:
 
 
 def require_slurm_name(name: str, label: str) -> str:
-    """Return `name`, or raise NoTopology if Slurm would read it otherwise.
+    """Return `name`, or raise NoTopology for an invalid name of a node, switch or block in Slurm.
 
     `label` says what it names.
     """
@@ -185,7 +184,7 @@ class _Vertex:
 
 
 def build_switches(topology: StackTopology) -> list[Switch]:
-    """Return every switch, each before the ones below it.
+    """Return every switch of the tree, parents first.
 
     Raises NoTopology if the labels of the nodes make no tree.
     """
@@ -199,6 +198,7 @@ def build_switches(topology: StackTopology) -> list[Switch]:
     switches: list[Switch] = []
     roots = [key for key, vertex in tree.items() if vertex.parent is None]
     pending = sorted(roots, key=lambda key: display_names[key])
+    # Breadth first, so that the top of the tree comes first in the file.
     while pending:
         key = pending.pop(0)
         children = sorted(tree[key].children, key=lambda child: display_names[child])
@@ -211,7 +211,7 @@ def build_switches(topology: StackTopology) -> list[Switch]:
 
 
 def list_top_switches(switches: Iterable[Switch]) -> list[str]:
-    """Return the names of the switches that are under no other switch."""
+    """Return the names of the switches without a parent."""
     all_switches = list(switches)
     lower_names = {name for switch in all_switches for name in switch.switches}
     return [switch.name for switch in all_switches if switch.name not in lower_names]
@@ -227,13 +227,14 @@ def _list_vertices(node: Node) -> list[_VertexKey]:
     fabric = node.fabric_id or node.fabric
     tiers = [(f"tier {number}", name) for number, name in enumerate(node.tiers)]
     vertices = [*([("fabric", fabric)] if fabric else []), *reversed(tiers)]
+    # Slurm needs every node under a switch.
     return vertices or [("cluster", node.resource)]
 
 
 def _insert_node(
     tree: dict[_VertexKey, _Vertex], vertices: Sequence[_VertexKey], node: Node
 ) -> None:
-    """Add a node with its vertices to the tree.
+    """Add a node to the tree, with all vertices above.
 
     Raises NoTopology if a vertex is under another parent already.
     """
@@ -265,7 +266,7 @@ def _get_display_name(
 
 
 def _make_unique(names: Mapping[_VertexKey, str]) -> dict[_VertexKey, str]:
-    """Return the names; equal names get a digest of their key, the same in every run."""
+    """Return unique names: equal ones get a digest of the key, the same in every run."""
     counts: dict[str, int] = {}
     for name in names.values():
         counts[name] = counts.get(name, 0) + 1
@@ -280,7 +281,7 @@ def _compute_suffix(key: _VertexKey) -> str:
 
 
 def _build_rest_name(key: _VertexKey, display_names: Mapping[_VertexKey, str]) -> str:
-    """Return the name of the switch for nodes directly under a vertex that has switches too."""
+    """Return the name of the switch for nodes directly under a vertex with other switches."""
     name = f"{display_names[key]}{REST_SUFFIX}"
     return f"{name}-{_compute_suffix(key)}" if name in display_names.values() else name
 
@@ -288,7 +289,7 @@ def _build_rest_name(key: _VertexKey, display_names: Mapping[_VertexKey, str]) -
 def _build_switch(
     name: str, children: Sequence[str], nodes: Sequence[Node], rest_name: str
 ) -> list[Switch]:
-    """Return the switch of a vertex, and a second switch if it has nodes beside other switches.
+    """Return the switch of a vertex, and a second one for nodes beside other switches.
 
     Slurm's switches have either switches or nodes below them.
     """
@@ -330,7 +331,7 @@ def describe_tree_gaps(topology: StackTopology) -> Iterator[str]:
 
 
 def require_node_slurm_name(node: Node) -> str:
-    """Return the node's name in Slurm, or raise NoTopology if Slurm cannot read it."""
+    """Return the node's name in Slurm, or raise NoTopology for an invalid name."""
     return require_slurm_name(node.name_in_slurm, "node")
 
 
@@ -379,6 +380,7 @@ def describe_block_gaps(topology: StackTopology) -> Iterator[str]:
     """Yield a sentence about nodes outside of all blocks; nothing for a topology without blocks."""
     nodes_in_blocks = {node for block in list_blocks(topology) for node in block.nodes}
     other_nodes = [node.name for node in topology.nodes if node not in nodes_in_blocks]
+    # Without any block the format is refused, with a reason of its own.
     if nodes_in_blocks and other_nodes:
         yield (
             f"{len(other_nodes)} nodes are in no NVLink domain with others, and in no "
@@ -393,11 +395,10 @@ TOPOLOGY_FILE_NAME: Final = "topology.yaml"
 
 
 def build_slinky_objects(topology: StackTopology, namespace: str) -> list[Manifest]:
-    """Return a ConfigMap with `topology.yaml`, and the nodes with their annotations.
+    """Return a ConfigMap with `topology.yaml`, and a manifest with an annotation for each node.
 
-    The ConfigMap is for `configFileRefs` of Slinky's controller.
-
-    Raises NoTopology without nodes, and for names that Slurm or Kubernetes cannot have.
+    The ConfigMap is for `configFileRefs` of Slinky's controller. Raises NoTopology without nodes,
+    and for names that Slurm or Kubernetes cannot have.
     """
     import yaml  # noqa: PLC0415 - slow
 

@@ -23,7 +23,7 @@ from gpuform.stacks.engine.values import Crypter, Json, PropertyMap
 from gpuform.stacks.operations.opening.selected_stack import create_passphrase_finder
 from gpuform.stacks.operations.transfer import export_deployment, import_deployment
 from gpuform.stacks.review.text.history_text import render_history
-from gpuform.stacks.review.value_text import render_outputs, shown
+from gpuform.stacks.review.value_text import render_outputs, to_display_value
 
 _UNREADABLE = "ERROR_UNABLE_TO_DECRYPT"
 """Pulumi's word for a secret that the present passphrase does not open."""
@@ -216,7 +216,7 @@ def output(name: str | None, as_json: bool, show_secrets: bool) -> None:
         if name not in outputs:
             hint = f"its outputs: {', '.join(sorted(outputs))}" if outputs else "it has none yet"
             raise EngineError(f"stack '{opened.name}' has no output '{name}'", hint=hint)
-        value = shown(outputs[name], show_secrets=show_secrets)
+        value = to_display_value(outputs[name], show_secrets=show_secrets)
         is_text = isinstance(value, str) and not as_json
         session.screen.write(f"{value if is_text else format_json(value)}\n")
 
@@ -226,7 +226,8 @@ def _print_outputs(
 ) -> None:
     if as_json:
         values = {
-            key: shown(value, show_secrets=show_secrets) for key, value in sorted(outputs.items())
+            key: to_display_value(value, show_secrets=show_secrets)
+            for key, value in sorted(outputs.items())
         }
         session.screen.print(format_json(values, indent=2))
         return

@@ -39,10 +39,10 @@ _MAX_MISSES: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """Hold one item: a line in `brief`, everything in `whole`; rendered when needed."""
+    """Hold one item: a line in `brief`, everything in `full`; rendered when needed."""
 
     brief: Callable[[], str]
-    whole: Callable[[], str] | None = None
+    full: Callable[[], str] | None = None
 
 
 @dataclass(slots=True)
@@ -55,13 +55,13 @@ class Part:
 
     items: Sequence[Item]
     brief_share: float = 1.0
-    whole_share: float = 1.0
+    full_share: float = 1.0
     texts: dict[int, str] = field(default_factory=dict)
     in_brief: set[int] = field(default_factory=set)
 
     @property
     def shown(self) -> list[tuple[str, bool]]:
-        """Return the chosen items in their order, each with whether it is in brief."""
+        """Return the chosen items in order, each with True for the brief form."""
         return [(self.texts[index], index in self.in_brief) for index in sorted(self.texts)]
 
     @property
@@ -70,8 +70,8 @@ class Part:
 
     @property
     def without_detail(self) -> int:
-        """Count the items in brief that have more to show."""
-        return sum(self.items[index].whole is not None for index in self.in_brief)
+        """Count the items in brief form with more to show."""
+        return sum(self.items[index].full is not None for index in self.in_brief)
 
 
 def count_characters(text: str) -> int:
@@ -80,17 +80,18 @@ def count_characters(text: str) -> int:
 
 
 def choose_item_forms(parts: Sequence[Part], limit: int) -> None:
-    """Choose the form of every item, so that all together are at most `limit` characters long.
+    """Choose the form of every item, with at most `limit` characters for all together.
 
-    The first round keeps to the shares; the second one gives away the remaining room.
+    Fills `texts` and `in_brief` of the parts. The first round keeps to the shares; the second one
+    gives away the remaining room.
     """
     used = 0
     for ignores_shares in (False, True):
         for part in parts:
             share = 1.0 if ignores_shares else part.brief_share
             used = _add_brief(part, used, int(limit * share))
-            share = 1.0 if ignores_shares else part.whole_share
-            used = _add_whole_items(part, used, int(limit * share))
+            share = 1.0 if ignores_shares else part.full_share
+            used = _add_full_items(part, used, int(limit * share))
 
 
 def _add_brief(part: Part, used: int, limit: int) -> int:
@@ -105,10 +106,11 @@ def _add_brief(part: Part, used: int, limit: int) -> int:
     return used
 
 
-def _add_whole_items(part: Part, used: int, limit: int) -> int:
+def _add_full_items(part: Part, used: int, limit: int) -> int:
     misses = 0
+    # One long item must not hide the shorter ones behind it.
     for index in sorted(part.in_brief):
-        make = part.items[index].whole
+        make = part.items[index].full
         if make is None:
             continue
         full_text = make()
@@ -182,6 +184,7 @@ def render_document(review: Review, form: Form) -> str:
         return page.render(review=review, **form.options, **parts)
 
     items = _build_items(review, pieces)
+    # The page without items shows the length of everything around them.
     available = form.limit - count_characters(render_page(_build_parts(items))) - _NOTES_RESERVE
     while True:
         parts = _build_parts(items)
@@ -209,7 +212,7 @@ def _create_environment(form: Form) -> Environment:
 
 def _build_parts(items: dict[str, list[Item]]) -> dict[str, Part]:
     """Build the parts in the order in which room is given away."""
-    return {name: Part(items[name], brief, whole) for name, (brief, whole) in _SHARES.items()}
+    return {name: Part(items[name], brief, full) for name, (brief, full) in _SHARES.items()}
 
 
 def _build_items(review: Review, pieces: Any) -> dict[str, list[Item]]:
@@ -257,7 +260,7 @@ def _build_items(review: Review, pieces: Any) -> dict[str, list[Item]]:
 
 
 def _add_combined_items(review: Review, pieces: Any, items: dict[str, list[Item]]) -> None:
-    """Add the commands that apply the plans, and the results of the gates over all stacks."""
+    """Add the apply commands, and the results of the gates over all stacks."""
     is_multi_stack = len(review.stacks) > 1 and review.combined is None
     for stack, command in review.commands:
         items["commands"].append(

@@ -34,7 +34,7 @@ class ChangeRow:
 
 
 def build_change_rows(changes: Iterable[PropertyChange], type_: str) -> Iterator[ChangeRow]:
-    """Yield a row for each property, or for each location inside it that changes."""
+    """Yield a row for each changed property, or for each changed location inside."""
     for change in changes:
         path, note, forces = (
             change.path,

@@ -27,15 +27,15 @@ _SPECIAL: Final = re.compile(
 )
 
 
-def format_code(text: str, longest: int = MAX_NAME_LENGTH) -> str:
+def format_code(value: str, longest: int = MAX_NAME_LENGTH) -> str:
     """Return a one-line code span of `text`, cut after `longest` characters."""
-    text = truncate(escape_invisible(text), longest)
-    if not text.strip(" "):
+    value = truncate(escape_invisible(value), longest)
+    if not value.strip(" "):
         return "`(empty)`"
-    fence = _choose_fence(text, 1)
+    fence = _choose_fence(value, 1)
     # Markdown strips one space on each side, and a backtick must not touch the fence.
-    pad = " " if text.startswith(("`", " ")) or text.endswith(("`", " ")) else ""
-    return f"{fence}{pad}{text}{pad}{fence}"
+    pad = " " if value.startswith(("`", " ")) or value.endswith(("`", " ")) else ""
+    return f"{fence}{pad}{value}{pad}{fence}"
 
 
 def format_cell(text: str) -> str:
@@ -44,7 +44,8 @@ def format_cell(text: str) -> str:
 
 
 def format_words(text: str) -> str:
-    """Return `text` as it is if it has plain words only, else as a code span."""
+    """Return `text` unchanged if all of its words are plain, else as a code span."""
+    # Markdown formats, links or mentions anything else.
     is_plain = _WORDS.fullmatch(text) and not _SPECIAL.search(text) and len(text) <= MAX_NAME_LENGTH
     return text if is_plain else format_code(text)
 
@@ -72,6 +73,7 @@ def format_html_words(text: str) -> Markup:
 
 def _choose_fence(text: str, least: int) -> str:
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    # A fence must be longer than any run of backticks inside.
     return "`" * (longest + 1 if longest >= least else least)
 
 
@@ -83,7 +85,7 @@ _MARKS: Final = {"~": "!"}
 
 
 def render_markdown(review: Review, *, folded: bool, limit: int = LIMIT) -> str:
-    """Render the review, at most `limit` characters long if its counts fit.
+    """Render the review in Markdown, at most `limit` characters long if the counts fit.
 
     `folded` uses the HTML element `details`, which GitHub and GitLab render.
     """

@@ -54,7 +54,7 @@ def decode_masked_resource(document: Mapping[str, Any]) -> ResourceState:
 
 
 def list_secret_properties(properties: PropertyMap) -> set[str]:
-    """Return the names of the properties that are secret or contain a secret."""
+    """Return the names of secret properties, and of properties with a secret inside."""
     return {name for name, value in properties.items() if contains_secret(value)}
 
 

@@ -105,6 +105,7 @@ def _iterate_step_metadata(
 
 def _is_listed(metadata: Mapping[str, Any]) -> bool:
     op = metadata.get("op")
+    # A change of `protect` is an operation without any other difference.
     if op == Op.SAME and metadata.get("type") != STACK_TYPE:
         before, after = (metadata.get(key) or {} for key in ("old", "new"))
         return _is_protected(before) is not _is_protected(after)

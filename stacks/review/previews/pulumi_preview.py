@@ -64,11 +64,11 @@ class _Step:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """Hold a preview's document, with the facts that only its event form has.
+    """Hold a preview's document, with the facts of its event form.
 
-    `failed`: it failed without a message. `is_applied`: it is a run, not a preview. `refreshes` and
-    `runs_program` are known for event logs only: whether it only refreshes, and whether the program
-    ran to its end.
+    `failed`: the preview failed without a message. `is_applied`: the document is of a run, not of a
+    preview. `refreshes` and `runs_program` are None for a document that is no event log: whether
+    the run only refreshes, and whether the program ran to its end.
     """
 
     document: Mapping[str, Any]
@@ -79,13 +79,13 @@ class Preview:
 
     @property
     def steps(self) -> Sequence[Any]:
-        """Return the entries of `steps`, unchecked; empty if the document has no list of steps."""
+        """Return the entries of `steps`, unchecked; empty without a list of steps."""
         steps = self.document.get("steps")
         return steps if isinstance(steps, list) else []
 
     @property
     def errors(self) -> tuple[str, ...]:
-        """Return the errors of the preview; empty if it succeeded."""
+        """Return the errors of the preview; empty after a success."""
         errors = [*_list_errors(self.document)]
         specific_errors = [message for message in errors if message not in _GENERIC_ERRORS]
         if self.failed and not errors:
@@ -93,7 +93,7 @@ class Preview:
         return tuple(specific_errors or errors)
 
     def count_resources(self, *ops: str) -> int:
-        """Count the resources that the document's summary has under these operations."""
+        """Count the resources of the document's summary under `ops`."""
         summary = self.document.get("changeSummary")
         counts = [summary.get(op) for op in ops] if isinstance(summary, dict) else []
         return sum(count for count in counts if isinstance(count, int))
@@ -135,7 +135,7 @@ def build_plan(name: str, preview: Preview) -> Plan:
         elif op not in _IGNORED_OPS:
             notes.append(f"{name_of(urn)}: what Pulumi's operation {op} does is not known here")
     if not ops:
-        failure = "".join(f"; it has failed: {text}" for text in preview.errors)
+        failure = "".join(f"; it has failed: {message}" for message in preview.errors)
         raise EngineError(
             f"{name} has no steps, so that it tells neither stack nor plan{failure}",
             "" if failure else "the stack is empty",
@@ -176,7 +176,7 @@ def build_plan(name: str, preview: Preview) -> Plan:
 def _infer_operation(
     preview: Preview, ops: Mapping[str, Sequence[str]], steps: Mapping[str, _Step]
 ) -> str | None:
-    """Infer the operation (update, destroy, refresh) from the steps; None if it is ambiguous."""
+    """Infer the operation (update, destroy, refresh) from the steps; None if ambiguous."""
     stack_ops = next(
         (resource_ops for urn, resource_ops in ops.items() if type_of(urn) == STACK_TYPE), None
     )
@@ -218,6 +218,7 @@ def _count_actions(
         op for urn, resource_ops in ops.items() if type_of(urn) == STACK_TYPE for op in resource_ops
     ]
     is_same = Op.SAME in stack_ops or (operation == "refresh" and _REFRESH in stack_ops)
+    # Pulumi counts the stack's own entry, which a plan leaves out.
     same = max(plan.summary.get(PlanAction.SAME, 0), preview.count_resources(Op.SAME) - is_same)
     summary = {**plan.summary, **({PlanAction.SAME: same} if same else {})}
     if operation != "refresh":
@@ -280,7 +281,7 @@ def _select_texts(value: Any) -> list[str]:
 
 
 def _merge_step(steps: dict[str, _Step], urn: str, step: _Step) -> None:
-    """Merge a step into the change of its resource: a replacement has up to three steps."""
+    """Merge a step into the change of a resource: a replacement has up to three steps."""
     merged = steps.setdefault(urn, step)
     if merged is not step:
         merged.op = Op.REPLACE if Op.REPLACE in (merged.op, step.op) else step.op
@@ -309,7 +310,7 @@ def _build_change(step: _Step) -> ResourceChange:
 def _list_field_changes(
     step: _Step, old: ResourceState, new: ResourceState
 ) -> list[FieldChange] | None:
-    """List the field changes by gpuform's own rules; None if only the inputs can be compared."""
+    """List the field changes by gpuform's own rules; None for other types and invalid values."""
     kind = kind_of(new.type)
     if kind is None:
         return None
@@ -351,7 +352,7 @@ def _list_secret_changes(
 
 
 def _list_step_notes(name: str, step: _Step) -> Iterator[str]:
-    """Yield what the document hides about a resource, and that Pulumi refuses a protected one."""
+    """Yield notes about hidden facts of a resource, and about Pulumi's refusal to delete it."""
     if step.op in (Op.UPDATE, Op.REPLACE) and step.old and step.new:
         both = list_secret_properties(step.old.inputs) & list_secret_properties(step.new.inputs)
         hidden_names = sorted(both - {*step.changed, PROVIDER_PROPERTY})

@@ -1,6 +1,6 @@
 """Read a file for review or for applying: a plan of gpuform, or a preview as JSON or events.
 
-`gpuform review`, `up --plan` and `destroy --plan` call it. Secrets are never kept.
+`gpuform review`, `up --plan` and `destroy --plan` call this module. Secrets are not kept.
 """
 
 import json
@@ -58,6 +58,7 @@ def read_plan(name: str, content: bytes) -> Plan:
 def read_plans(name: str, content: bytes) -> Plan | StacksPlan:
     """Read the plan of one or several stacks from a file's content. Raises EngineError."""
     *before, last = _parse_json_values(name, content, _REVIEW_HINT)
+    # An event log can begin with other lines, so the last value decides.
     if is_event(last):
         events = [value for value in before if is_event(value)]
         return _build_plan_of_preview(name, build_preview(name, [*events, last]))
@@ -97,18 +98,18 @@ def read_saved_plans(name: str, content: bytes) -> Plan | StacksPlan:
 def _parse_json_values(name: str, content: bytes, hint: str) -> list[Any]:
     """Parse the JSON values of a file: one document, or the events of a log."""
     try:
-        text = content.decode("utf-8-sig")
+        json_text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         message = f"{name} is no plan: it is not UTF-8 text (byte {error.start})"
         raise PlanFileError(message, hint) from None
-    decoder, values, at = json.JSONDecoder(), list[Any](), _find_next_value(text, 0)
-    if at == len(text):
+    decoder, values, at = json.JSONDecoder(), list[Any](), _find_next_value(json_text, 0)
+    if at == len(json_text):
         raise PlanFileError(f"{name} is no plan: it is empty", hint)
     try:
-        while at < len(text):
-            value, end = decoder.raw_decode(text, at)
+        while at < len(json_text):
+            value, end = decoder.raw_decode(json_text, at)
             values.append(value)
-            at = _find_next_value(text, end)
+            at = _find_next_value(json_text, end)
     except json.JSONDecodeError as error:
         # The command that wrote the log was killed: the last line is incomplete.
         if values and is_event(values[-1]):
@@ -123,7 +124,7 @@ def _parse_json_values(name: str, content: bytes, hint: str) -> list[Any]:
 
 
 def _find_next_value(text: str, at: int) -> int:
-    """Return the index where the next value begins; the text's length if none follows."""
+    """Return the index of the next JSON value; the text's length if none follows."""
     match = _VALUE.search(text, at)
     return match.start() if match else len(text)
 
@@ -159,6 +160,7 @@ def _is_too_deep(document: Any) -> bool:
 
 
 def _read_any_plan(name: str, document: dict[str, Any], hint: str) -> Plan | StacksPlan:
+    # Only a plan of one stack has `changes`.
     if _PLANS in document and "changes" not in document:
         return _validate_plan(StacksPlan, name, document, hint)
     return _read_single_plan(name, document, hint)

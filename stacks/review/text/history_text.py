@@ -38,7 +38,7 @@ _STYLES = {"error": "error", "warning": "warning"}
 
 
 def render_history(entries: Sequence[HistoryEntry], latest: int) -> Iterator[str]:
-    """Yield a row for each run, newest first, and below it who started the run from where.
+    """Yield a row for each run, newest first, with the person and the host of the run below.
 
     `latest` is the number of the newest run.
     """
@@ -58,7 +58,7 @@ def render_history(entries: Sequence[HistoryEntry], latest: int) -> Iterator[str
 
 
 def render_run(entry: HistoryEntry, number: int, stack: str, *, paint: Paint) -> Iterator[str]:
-    """Yield what the history has about one run."""
+    """Yield the recorded facts about one run."""
     title = f"{escape_invisible(entry.kind)} {number} of stack {stack}"
     yield paint(
         "bold", f"{title}: {escape_invisible(entry.result)}, begun {_format_time(entry.start_time)}"
@@ -74,7 +74,7 @@ def render_run(entry: HistoryEntry, number: int, stack: str, *, paint: Paint) ->
 
 
 def render_log(log: RunLog, *, paint: Paint = PLAIN) -> Iterator[str]:
-    """Yield the plan of a run and the events that happened in the run."""
+    """Yield the plan of a run and the events of the run."""
     if log.plan.has_changes:
         yield render_plan(log.plan, paint=paint)
         yield ""
@@ -112,7 +112,7 @@ def _format_step(line: LogLine, paint: Paint) -> str:
 
 
 def _find_op(name: str) -> Op | None:
-    """Return the operation, or None for one that only a newer gpuform knows."""
+    """Return the operation, or None for an operation of a newer gpuform."""
     return Op(name) if name in {str(op) for op in Op} else None
 
 
@@ -189,8 +189,8 @@ def render_source(source: Source, path: str, type_: str) -> Iterator[str]:
         path: the property to mark.
         type_: the resource's type, whose schema names its secrets.
     """
-    text = _read_source(source.file)
-    span = _find_span(source, path, text)
+    source_text = _read_source(source.file)
+    span = _find_span(source, path, source_text)
     includes = "".join(
         f", included at {_shorten_path(included.file)}:{included.line}"
         for included in source.included
@@ -200,7 +200,8 @@ def render_source(source: Source, path: str, type_: str) -> Iterator[str]:
         yield f"at {file}:{source.line}{includes}"
         return
     yield f"at {file}:{span.line}:{span.column}{includes}"
-    line = text.splitlines()[span.line - 1]
+    line = source_text.splitlines()[span.line - 1]
+    # Messages reach logs and reviews. Escaped characters would move the mark.
     if _has_possible_secret(line, type_) or escape_invisible(line) != line:
         return
     number, begin = str(span.line), max(0, span.column - 1 - _MAX_LEAD)
@@ -216,13 +217,14 @@ def _find_span(source: Source, path: str, text: str) -> _SourceSpan | None:
         return None
     find_span = _find_yaml_span if source.file.endswith((".yaml", ".yml")) else _find_python_span
     span = find_span(text, source.line, path)
+    # The file may have changed since the run.
     if span is None or span.line > len(lines) or span.column > len(lines[span.line - 1]):
         return None
     return span
 
 
 def _find_yaml_span(text: str, line: int, path: str) -> _SourceSpan | None:
-    """Return the span of the property's value, or of the key of the entry that starts at `line`."""
+    """Return the span of the property's value, or of the key of the entry at `line`."""
     entry = next(
         (candidate for candidate in _parse_entries(text) if candidate.position.line == line), None
     )
@@ -244,7 +246,7 @@ def _find_yaml_span(text: str, line: int, path: str) -> _SourceSpan | None:
 
 
 def _measure_value(text: str, line: int, column: int, end: str = "") -> int:
-    """Return the length of the value at a position, up to its end in that line."""
+    """Return the length of the value at a position, up to the value's end in the line."""
     rest = text.splitlines()[line - 1][column - 1 :]
     quote = rest[:1]
     if quote in ("'", '"'):
@@ -255,7 +257,7 @@ def _measure_value(text: str, line: int, column: int, end: str = "") -> int:
 
 
 def _find_python_span(text: str, line: int, path: str) -> _SourceSpan | None:
-    """Return the span of the argument's value, or of the call that registers the resource."""
+    """Return the span of the argument's value, or of the call for the resource."""
     calls = [node for node in _parse_calls(text) if node.lineno == line]
     root = str(next(parse_path(path), ""))
     for call in calls:

@@ -58,7 +58,7 @@ class Totals:
 
     @classmethod
     def from_statuses(cls, statuses: Sequence[StackStatus]) -> "Totals":
-        """Sum all stacks that could be read."""
+        """Sum the status of all readable stacks."""
         read = {
             stack_status.name: stack_status.status
             for stack_status in statuses
@@ -81,7 +81,7 @@ class Totals:
 def render_stack_status(
     stack_status: StackStatus, shown_lens: Sequence[LensStatus] = (), *, paint: Paint = PLAIN
 ) -> Iterator[str]:
-    """Yield the stack's name and its status, without a Lens block that was `shown` before."""
+    """Yield the stack's name and status, without a Lens block in `shown_lens`."""
     yield paint("bold", f"{escape_invisible(stack_status.name)}:")
     status = stack_status.status
     if status is None:
@@ -89,6 +89,7 @@ def render_stack_status(
         for line in f"{lead}{stack_status.problem}".split("\n"):
             yield paint("warning" if stack_status.exists else "", escape_invisible(line))
         return
+    # Stacks often share one Lens, whose figures are the same for all.
     if status.monitoring in shown_lens:
         status = replace(status, monitoring=None)
     yield from render_status(status, paint=paint)
@@ -132,7 +133,7 @@ def build_multi_stack_document(statuses: Sequence[StackStatus]) -> dict[str, Any
 
 
 def _stack_to_json(stack_status: StackStatus) -> dict[str, Any]:
-    """Build the JSON of one stack: its status, if it was read, with `exists` and `problem`."""
+    """Convert the status of one stack, if known, with `exists` and `problem`."""
     status_fields = (
         {} if stack_status.status is None else build_status_document(stack_status.status)
     )
@@ -144,7 +145,7 @@ def _is_waiting(resource: ResourceStatus) -> bool:
 
 
 def _sum_costs(costs: Mapping[str, StackCost]) -> StackCost:
-    """Sum the costs by billing and currency; unknown costs get the name of their stack."""
+    """Sum the costs by billing and currency; unknown costs get the stack's name."""
     sums: dict[tuple[Any, str], float] = {}
     for cost in costs.values():
         for amount in cost.amounts:
@@ -155,5 +156,9 @@ def _sum_costs(costs: Mapping[str, StackCost]) -> StackCost:
             Amount(billing=billing, currency=currency, hourly=hourly)
             for (billing, currency), hourly in sorted(sums.items())
         ),
-        unknown=tuple(f"{name}: {text}" for name, cost in costs.items() for text in cost.unknown),
+        unknown=tuple(
+            f"{name}: {unknown_cost}"
+            for name, cost in costs.items()
+            for unknown_cost in cost.unknown
+        ),
     )

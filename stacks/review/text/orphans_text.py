@@ -1,4 +1,7 @@
-"""Render the results of `gpuform orphans`, `gpuform offers` and `gpuform topology --apply`."""
+"""Render the results of `gpuform orphans`, `gpuform offers` and `gpuform topology --apply`.
+
+Called by these commands; texts from platforms are escaped and, where asked for, redacted.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
@@ -26,7 +29,7 @@ _UNKNOWN = "unknown"
 def render_orphans(
     orphans: Orphans, backend: str, *, paint: Paint = PLAIN, redact: Callable[[str], str] = str
 ) -> Iterator[str]:
-    """Yield a table of orphans, the unresolved creates, and the platforms that were not asked."""
+    """Yield a table of orphans, the unresolved creates, and the unasked platforms."""
     if orphans.objects:
         rows = [
             (*_ORPHAN_COLUMNS, _OWNER),
@@ -69,6 +72,7 @@ def _redact_strings(value: Any, redact: Callable[[str], str]) -> Any:
 def _build_orphan_row(orphan: Orphan) -> tuple[str, ...]:
     held = orphan.held
     cost = _UNKNOWN
+    # Not every platform reports what an object costs.
     if held.hourly_cost is not None:
         cost = f"{held.hourly_cost:.2f} {held.currency}".rstrip() + "/h"
     age = _UNKNOWN if orphan.age is None else _format_age(orphan.age)
@@ -153,7 +157,7 @@ def _format_time(seconds: float) -> str:
 
 
 def _format_age(seconds: float) -> str:
-    """Format an age with its two largest units: 3d 4h, 2h 5m."""
+    """Format an age with the two largest units: 3d 4h, 2h 5m."""
     minutes = int(seconds // 60)
     parts = [(minutes // 1440, "d"), (minutes // 60 % 24, "h"), (minutes % 60, "m")]
     units = [f"{number}{unit}" for number, unit in parts if number][:2]
@@ -167,7 +171,7 @@ _STOCK = {None: "-", True: "yes", False: "no"}
 def render_offers(
     offers: Offers, priced_offers: Sequence[Priced], currency: str, *, paint: Paint = PLAIN
 ) -> Iterator[str]:
-    """Yield a table of offers, and the platforms that were not asked."""
+    """Yield a table of offers, and the unasked platforms."""
     if priced_offers:
         rows = [_OFFER_COLUMNS, *(_build_offer_row(priced, currency) for priced in priced_offers)]
         used = [
@@ -191,7 +195,7 @@ def render_offers(
 def build_offers_document(
     offers: Offers, priced_offers: Sequence[Priced], currency: str
 ) -> dict[str, Any]:
-    """Build the JSON document of the offers; null for values that the platform does not report."""
+    """Build the JSON document of the offers, with null for unreported values."""
     return {
         "offers": [
             {
@@ -250,7 +254,7 @@ def render_label_changes(changes: Sequence[Change], paint: Paint = PLAIN) -> Ite
 
 
 def render_label_problems(changes: Sequence[Change]) -> Iterator[str]:
-    """Yield the labels that cannot be written, with the reason."""
+    """Yield a line for each unwritable label, with the reason."""
     for change in changes:
         if change.action is Action.ABSENT:
             yield escape_invisible(f"{change.where}: the cluster has no such node")
@@ -284,7 +288,7 @@ def build_topology_document(topology_result: "TopologyResult") -> dict[str, Any]
 def build_changes_document(
     kubernetes: str, changes: Sequence[Change], unknown: Sequence[str]
 ) -> dict[str, Any]:
-    """Build the JSON document of what was done about each label and object."""
+    """Build the JSON document of the change of each label and object."""
     return {
         "format_version": 1,
         "kubernetes": kubernetes,
@@ -312,7 +316,7 @@ def _format_change_values(change: Change) -> str:
 
 
 def _node_to_json(topology: "StackTopology", node: "Node") -> dict[str, Any]:
-    """Convert a node to JSON without its unknown fields."""
+    """Convert a node to JSON without unknown fields."""
     fields = {
         "name": node.name,
         "resource": topology.names.get(node.resource, ""),

@@ -43,7 +43,7 @@ from gpuform.stacks.review.summary_text import (
     render_repairs,
     render_resource_counts,
 )
-from gpuform.stacks.review.value_text import STYLES, SYMBOLS, counted, short_type, shown
+from gpuform.stacks.review.value_text import STYLES, SYMBOLS, counted, short_type, to_display_value
 
 _STYLES = {"+": "add", "~": "change", "-": "remove", " ": "dim"}
 
@@ -61,7 +61,7 @@ def render_property_changes(
 
 
 def render_output_changes(changes: Iterable[OutputChange], paint: Paint) -> Iterator[str]:
-    """Yield the `Outputs:` block with the outputs that change; nothing if none does."""
+    """Yield the `Outputs:` block with the changed outputs; nothing without changes."""
     properties = tuple(map(to_property_change, changes))
     if properties:
         yield paint("bold", "Outputs:")
@@ -97,7 +97,7 @@ def format_dangers(review: Review) -> Iterator[str]:
 
 
 def format_loss(plan: Plan) -> str:
-    """Format in one or two sentences what the plan destroys, for the prompt; empty for nothing."""
+    """Format the losses of the plan in one or two sentences for the prompt; empty for nothing."""
     facts = StackFacts(plan)
     removed_gpus, losses = facts.gpus_removed, []
     if plan.operation == "refresh":
@@ -134,7 +134,7 @@ def render_plan(
     Args:
         plan: the plan.
         details: whether each resource shows its URN.
-        sames: whether unchanged resources are listed, too.
+        shows_unchanged: whether unchanged resources are listed, too.
         paint: colors the text.
     """
     facts = StackFacts(plan)
@@ -169,7 +169,7 @@ def render_changes(
 
 
 def render_unchecked(unchecked: tuple[str, ...], paint: Paint = PLAIN) -> Iterator[str]:
-    """Yield the `Not checked:` block with the checks that could not run while planning."""
+    """Yield the `Not checked:` block with the failed checks of planning."""
     yield paint("warning", "Not checked:")
     for check in unchecked:
         yield from (f"    {escape_invisible(line)}" for line in check.split("\n"))
@@ -287,7 +287,7 @@ _FLAGS = {
 
 
 def list_entry_flags(entry: ResourceState) -> list[str]:
-    """List what is special about a state entry, such as `protected` or `not ready`."""
+    """List the special states of an entry, such as `protected` or `not ready`."""
     return [word for attribute, word in _FLAGS.items() if getattr(entry, attribute)]
 
 
@@ -324,14 +324,14 @@ def build_entry_document(entry: ResourceState, *, show_secrets: bool = False) ->
 
     def mask_properties(properties: PropertyMap) -> PropertyMap:
         declared = {key: value for key, value in properties.items() if not key.startswith("__")}
-        masked_properties: PropertyMap = shown(declared, show_secrets=show_secrets)
+        masked_properties: PropertyMap = to_display_value(declared, show_secrets=show_secrets)
         return masked_properties
 
     masked = replace(
         entry,
         inputs=mask_properties(entry.inputs),
         outputs=mask_properties(entry.outputs),
-        replacement_trigger=shown(entry.replacement_trigger, show_secrets=show_secrets),
+        replacement_trigger=to_display_value(entry.replacement_trigger, show_secrets=show_secrets),
     )
     document: dict[str, Any] = json.loads(encode_resource(masked, None))
     return document

@@ -58,7 +58,7 @@ class LensStatus:
 
     @property
     def capacity(self) -> Capacity | None:
-        """Return the free capacity and who requests the rest; None without an overview."""
+        """Return the free capacity and its users; None without an overview."""
         return (
             None if self.overview is None else Capacity.from_overview(self.overview, self.consumers)
         )
@@ -67,8 +67,12 @@ class LensStatus:
     def top_consumers(self) -> list[Consumer]:
         """Return the consumers with most GPUs, the busiest first among equals."""
 
-        def rank(each: Consumer) -> tuple[float, float, str]:
-            return -(each.stat.gpu_request or 0), -(each.stat.gpu_utilization or 0.0), each.name
+        def rank(consumer: Consumer) -> tuple[float, float, str]:
+            return (
+                -(consumer.stat.gpu_request or 0),
+                -(consumer.stat.gpu_utilization or 0.0),
+                consumer.name,
+            )
 
         return sorted(self.consumers, key=rank)[:MAX_LISTED]
 
@@ -96,7 +100,7 @@ class Status:
 
     @property
     def unread_names(self) -> Sequence[str]:
-        """Return the names of resources that were asked for and could not be read."""
+        """Return the names of unreadable resources, and `Lens` after a failed request."""
         names = [
             resource.name
             for resource in self.resources
@@ -107,10 +111,10 @@ class Status:
 
 
 def render_status(status: Status, *, paint: Paint = PLAIN) -> Iterator[str]:
-    """Yield the source and its age, a table of the resources, their totals, and the Lens block."""
+    """Yield the source and age, a table of the resources, totals, and the Lens block."""
     if status.emulated:
-        text = f"Stack {status.stack} lives on the emulator: nothing of it is real."
-        yield paint("warning", text)
+        message = f"Stack {status.stack} lives on the emulator: nothing of it is real."
+        yield paint("warning", message)
     if status.running_change:
         yield paint("warning", escape_invisible(f"{status.running_change}."))
     yield f"{_describe_source(status)}:"
@@ -119,14 +123,14 @@ def render_status(status: Status, *, paint: Paint = PLAIN) -> Iterator[str]:
         yield from _render_resource_table(status.resources, paint)
         yield ""
         yield _format_totals(status)
-        for text in status.cost.unknown if status.cost else ():
-            yield paint("warning", f"    cost unknown: {escape_invisible(text)}")
+        for message in status.cost.unknown if status.cost else ():
+            yield paint("warning", f"    cost unknown: {escape_invisible(message)}")
     else:
         yield f"Stack {status.stack} has no resources."
     if status.unsettled:
         yield ""
-        for text in status.unsettled:
-            yield paint("warning", escape_invisible(f"never settled: {text}"))
+        for message in status.unsettled:
+            yield paint("warning", escape_invisible(f"never settled: {message}"))
         yield f"    `gpuform refresh --stack {status.stack}` or `pulumi up` resumes it"
     if status.notices:
         yield ""
@@ -137,7 +141,7 @@ def render_status(status: Status, *, paint: Paint = PLAIN) -> Iterator[str]:
 
 
 def build_status_document(status: Status) -> dict[str, Any]:
-    """Build the JSON document; the Lens part has Lens's own names and units."""
+    """Build the JSON document. The Lens part has Lens's own names and units."""
     return {
         "stack": status.stack,
         "emulated": status.emulated,
@@ -193,11 +197,13 @@ def _render_resource_table(resources: Sequence[ResourceStatus], paint: Paint) ->
             yield from (
                 paint("warning", f"    {escape_invisible(line)}") for line in note.split("\n")
             )
-        for told in resource.live.lines if resource.live else ():
-            yield f"    now: {escape_invisible(told)}"
+        for live_line in resource.live.lines if resource.live else ():
+            yield f"    now: {escape_invisible(live_line)}"
         if resource.live_problem:
-            told = resource.live_problem.splitlines()[0]
-            yield paint("warning", f"    its figures could not be had: {escape_invisible(told)}")
+            live_line = resource.live_problem.splitlines()[0]
+            yield paint(
+                "warning", f"    its figures could not be had: {escape_invisible(live_line)}"
+            )
 
 
 def _build_row(resource: ResourceStatus) -> tuple[str, ...]:
@@ -218,7 +224,7 @@ def _build_row(resource: ResourceStatus) -> tuple[str, ...]:
 
 
 def _format_resource_cost(resource: ResourceStatus) -> str:
-    """Format the hourly cost; stopped and prepaid amounts are named as such."""
+    """Format the hourly cost. Stopped and prepaid amounts are named."""
     usage = resource.footprint
     if usage is None or not usage.expenses:
         return "-"

@@ -53,13 +53,13 @@ def format_subject(op: Op, urn: str, paint: Paint = PLAIN) -> str:
 
 
 def format_running(op: Op, phase: str = "") -> str:
-    """Format a running operation with its phase: `creating: InstallingDrivers (6m10s)`."""
+    """Format a running operation with the phase: `creating: InstallingDrivers (6m10s)`."""
     doing = _WORDS[op].running
     return f"{doing}: {escape_invisible(phase)}" if phase else doing
 
 
 def format_succeeded(op: Op, seconds: float, refresh_result: Op | None = None) -> str:
-    """Format a finished operation (`created in 20m10s`); a refresh with its result."""
+    """Format a finished operation (`created in 20m10s`), or the result of a refresh."""
     done = _WORDS[op].done
     return (
         _REFRESH_RESULTS.get(refresh_result or op, done)

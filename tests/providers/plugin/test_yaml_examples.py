@@ -19,7 +19,7 @@ from gpuform.stacks.engine.language_host import Program, record
 from gpuform.stacks.engine.registration import Read, Registration
 from gpuform.stacks.engine.urn import STACK_TYPE
 from gpuform.stacks.resource_rules import kind_of
-from gpuform.stacks.review.value_text import shown
+from gpuform.stacks.review.value_text import to_display_value
 
 EXAMPLES = sorted(
     path.parent for path in (Path(__file__).parents[3] / "examples").glob("[0-9]*/pulumi-yaml")
@@ -90,7 +90,7 @@ def invoke(token: str, arguments: dict[str, Any]) -> dict[str, Any]:
 def mask_secrets(values: Any, secret: Collection[str] = ()) -> Any:
     """Return values as text shows them, with values named in `secret` masked completely."""
     masked = {key: "[secret]" if key in secret else value for key, value in values.items()}
-    return json.loads(json.dumps(shown(masked)))
+    return json.loads(json.dumps(to_display_value(masked)))
 
 
 @each_example

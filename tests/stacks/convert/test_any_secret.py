@@ -17,20 +17,23 @@ from gpuform.stacks.engine.language_host import Program, record
 from gpuform.stacks.engine.state import ResourceState
 from gpuform.stacks.engine.urn import STACK_TYPE
 from gpuform.stacks.engine.values import PropertyMap, PropertyValue, Secret
-from gpuform.stacks.review.value_text import shown
+from gpuform.stacks.review.value_text import to_display_value
 
 
 def is_kept(before: PropertyValue, after: PropertyValue) -> bool:
     """Whether the value is the same, and everything that was secret still is."""
     if isinstance(after, Secret):
-        return bool(shown(before, show_secrets=True) == shown(after, show_secrets=True))
+        return bool(
+            to_display_value(before, show_secrets=True)
+            == to_display_value(after, show_secrets=True)
+        )
     if isinstance(before, Secret):
         return before.value is None and after is None
     if isinstance(before, dict) and isinstance(after, dict):
         return before.keys() == after.keys() and all(is_kept(before[k], after[k]) for k in before)
     if isinstance(before, list) and isinstance(after, list):
         return len(before) == len(after) and all(map(is_kept, before, after))
-    return bool(shown(before) == shown(after))
+    return bool(to_display_value(before) == to_display_value(after))
 
 
 def program_of(folder: Path, secrets: Mapping[str, str]) -> Program:

@@ -16,7 +16,7 @@ from gpuform.stacks.review.value_text import (
     list_output_changes,
     render_outputs,
     short_type,
-    shown,
+    to_display_value,
 )
 
 Golden = Callable[[str, str], None]
@@ -48,12 +48,12 @@ def test_outputs(golden: Golden) -> None:
 
 def test_secrets_are_shown_only_when_asked_for() -> None:
     outputs: PropertyMap = {"a": Secret({"b": Secret("inner")}), "c": [Secret(1.0)]}
-    assert shown(outputs) == {"a": "[secret]", "c": ["[secret]"]}
-    assert shown(outputs, show_secrets=True) == {"a": {"b": "inner"}, "c": [1]}
+    assert to_display_value(outputs) == {"a": "[secret]", "c": ["[secret]"]}
+    assert to_display_value(outputs, show_secrets=True) == {"a": {"b": "inner"}, "c": [1]}
 
 
 def test_a_reference_is_shown_as_its_urn() -> None:
-    assert shown(ResourceReference(TRAIN, "c-1")) == TRAIN
+    assert to_display_value(ResourceReference(TRAIN, "c-1")) == TRAIN
 
 
 def test_changed_outputs(golden: Golden) -> None:
