@@ -183,7 +183,7 @@ def _ignore_message(_text: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class LockTimeout:
-    """How many seconds to wait for a lock of another process; `tell` gets the messages."""
+    """How many seconds to wait for a lock of another process; `report` gets the messages."""
 
     seconds: float = 0.0
     report: Callable[[str], None] = _ignore_message

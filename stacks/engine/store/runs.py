@@ -14,7 +14,7 @@ from gpuform.stacks.engine.store.storage.protocol import Storage
 from gpuform.stacks.engine.values import Json, dump, load
 
 IN_PROGRESS: Final = "in-progress"
-"""The result of an operation that has not ended, or that could not tell how it ended."""
+"""The result of an operation that has not ended, or whose end was not recorded."""
 
 
 @dataclass(frozen=True, slots=True)
