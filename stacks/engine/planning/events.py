@@ -119,7 +119,7 @@ class EventBus:
     listeners: list[Listener] = field(default_factory=list)
     debug: bool = False
     sources: dict[str, Source] = field(default_factory=dict)
-    """Where the program declares each resource, by URN: errors about the resource show the place."""
+    """The line that declares each resource, by URN; errors show the line."""
     _redactor: Redactor = field(default_factory=lambda: Redactor(()))
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _emitting: int | None = None
