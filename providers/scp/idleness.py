@@ -208,7 +208,8 @@ def _find_activity_by_scheduler(
 ) -> Iterator[str]:
     """Yield reasons from the scheduler why nodes may not be idle.
 
-    That is: jobs, a node unknown or unusable to the scheduler, or no declared scheduler.
+    That is: jobs, a node unknown or unusable to the scheduler, or no scheduler that is declared and
+    can be asked.
     """
     workers = drainer.observe_workers(nodes)
     if workers is None:

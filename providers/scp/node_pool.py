@@ -604,7 +604,8 @@ def _describe_unready_nodes(
 def _build_observed_inputs(nodes: Sequence[NodeOutputs], declared: DeclaredPool) -> dict[str, Any]:
     """Build the observed inputs: `{"count": number}`, or `{"nodes": settings by key}`.
 
-    Which of both is as declared. Nodes under deletion are left out.
+    A pool declared by a `count` gives the first, any other pool the second. Nodes under deletion
+    are left out.
     """
     live_nodes = [node for node in nodes if not is_terminating(node.state)]
     if declared.count is not None:

@@ -338,7 +338,7 @@ class ScpClient:
                 raise
 
     def _has_effect(self, node_id: str, has_effect: NodePredicate, accepts_gone: bool) -> bool:
-        """Return whether a node shows a request's effect; a missing node: `accepts_gone`.
+        """Return whether a node shows a request's effect; `accepts_gone` if the node is missing.
 
         False if nobody answers.
         """

@@ -224,7 +224,7 @@ class NodeSteps:
         return (node.id, step) not in self._sent_steps and node.gpu_node_name not in self.refusals
 
     def _send(self, step: str, nodes: Sequence[NodeOutputs], send: Callable[[], None]) -> None:
-        """Send a request; record a refusal to prevent a repetition of the step, or a success.
+        """Send a request, and record the success or the refusal: neither is sent again.
 
         The first NotFound for the same nodes is ignored; the second is a refusal: the platform
         still shows all of them. Transient errors, such as rate limits, are raised.

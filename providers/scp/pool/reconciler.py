@@ -265,7 +265,7 @@ class PoolReconciler:
     def _has_pending_changes(self, plan: PoolPlan) -> bool:
         """Return True while nodes change, wait for their turn, or may appear late.
 
-        Refused nodes, and creates with an unknown outcome, do not count.
+        Refused requests, and creates with an unknown outcome, are not waited for.
         """
         refused_names = (
             self._creator.refusals.keys()
