@@ -175,7 +175,7 @@ class Checked:
             return self._access(whole[1], place)
         for expression in _REFERENCE.findall(text):
             if not self._fits(self._access(expression, place), TEXT):
-                self._say(place, f"{expression} is no text")
+                self._say(place, f"{expression} is not a string")
         return TEXT
 
     def _call(self, name: str, argument: Any, place: str) -> Spec:

@@ -133,12 +133,12 @@ def _stack(
 def _no_stack(named: str | None, names: list[str]) -> Finding:
     known = f"stacks of this project: {', '.join(names)}" if names else ""
     if named is None:
-        remedy = "choose one with --stack NAME or `gpuform stack select NAME`"
-        make = "make one: `gpuform stack init NAME`"
+        remedy = "select one with --stack NAME or `gpuform stack select NAME`"
+        make = "create one: `gpuform stack init NAME`"
         return Finding(
             "stack", Level.WARNING, "no stack is selected", f"{known}; {remedy}" if known else make
         )
-    make = f"make it: `gpuform stack init {named}`"
+    make = f"create it: `gpuform stack init {named}`"
     text = f"there is no stack named {named!r}"
     return Finding("stack", Level.PROBLEM, text, f"{known}; or {make}" if known else make)
 
@@ -155,9 +155,9 @@ def program(
     topology = find_topology_file(folder)
     if not file.is_file() and topology is None:
         raise EngineError(
-            f"there is no program: {file} does not exist",
-            hint="write it there, or a topology.yaml, or name its folder or file as `main` in "
-            "Pulumi.yaml",
+            f"no program: {file} does not exist",
+            hint="create it or a topology.yaml, or set `main` in Pulumi.yaml to the program's "
+            "folder or file",
         )
     shown = file if file.is_file() else topology
     yield Finding(AREA, Level.OK, f"project {project.name} runs {shown}")

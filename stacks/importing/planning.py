@@ -91,7 +91,7 @@ def adoption_of(request: Request) -> Adoption:
     names = Names(_names(request.place, resources))
     for each in sorting.new:
         if (each.section, each.name) in names.taken:
-            message = f"there is a resource {each.section}.{each.name} already"
+            message = f"a resource {each.section}.{each.name} already exists"
             raise NotImported(message, hint="give the new one another NAME")
     made, found, warnings = _NOTHING, list[Found](), list[str]()
     if sorting.new:

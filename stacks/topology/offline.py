@@ -69,7 +69,7 @@ def read_plan_context(file: Path, stack: str | None, project: Project | None = N
     if not settings.path.exists():
         raise EngineError(
             f"there is no {settings.path.name} for the stack {name}",
-            hint=f"make it: `gpuform stack init {name}`, or leave --stack out",
+            hint=f"create it: `gpuform stack init {name}`, or leave --stack out",
         )
     return PlanContext(_Settings(project, settings), {**names, "stack": name})
 

@@ -420,7 +420,7 @@ def test_a_selector_with_a_typing_error(trainer: Newcomer) -> None:
     assert "2 unchanged" in trainer.types("gpuform preview --emulate --expect-no-changes")
 
     kept = trainer.types("gpuform destroy --exclude train --preview-only --emulate")
-    assert "--exclude train also keeps: data (train needs it)" in kept
+    assert "--exclude train also keeps: data (train depends on it)" in kept
     assert "delete" not in kept
 
 

@@ -86,7 +86,7 @@ def test_nothing_is_imported_while_it_is_not_known_what_others_have(
     other, id_ = beside(pool, tmp_path / "other"), pool.outputs["node_ids"][0]
     declared = node(pool, id_)
     (pool.directory / ".pulumi/stacks/conformance/dev.json").write_text("{")
-    refused(other, declared, "it is not known what stack organization/conformance/dev has")
+    refused(other, declared, "the resources of stack organization/conformance/dev are unknown")
 
 
 def test_one_stack_imports_at_a_time(

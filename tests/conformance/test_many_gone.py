@@ -63,7 +63,7 @@ def test_three_that_are_gone_are_kept_and_told(
     result = run(embedded, declared)
     assert not result.ok
     assert embedded.ids == ids
-    (told,) = [each for each in result.errors if "gone from their platforms" in each]
+    (told,) = [each for each in result.errors if "no longer exist on their platforms" in each]
     for word in ("v0, v1, v2", "key of another account", "base URL", "--allow forget-many"):
         assert word in told
     assert platform.objects(FAST) == []

@@ -102,7 +102,7 @@ def test_a_renamed_project_lies_in_the_same_files(project: Project, chooser: Cli
         "Pulumi.live.yaml"
     ]
     refused = project.run(project.gpuform, "preview")
-    assert "'organization/train/live' is no stack of this project" in refused.stderr
+    assert "'organization/train/live' does not belong to this project" in refused.stderr
     assert "doesn't match Pulumi.yaml" in project.run(pulumi, "preview").stderr
     (project.folder / "project/Pulumi.yaml").write_text("name: train\nruntime: python\n")
     for cli in (project.gpuform, pulumi):
@@ -178,7 +178,7 @@ def test_a_selected_stack_of_another_project_is_not_the_own_one_of_that_name(
     for command in ("export", "ls"):
         refused = project.run(gpuform, "stack", command)
         assert (refused.code, refused.stdout) == (6, "")
-        assert "'organization/other/dev' is no stack of this project" in refused.stderr
+        assert "'organization/other/dev' does not belong to this project" in refused.stderr
     refused = project.run(gpuform, "stack", "export", "--stack", "organization/other/dev")
     assert refused.code == 6
     assert project.run(gpuform, "stack", "export", "--stack", "dev").code == 0

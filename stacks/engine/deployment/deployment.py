@@ -224,8 +224,8 @@ class Deployment:
             self._executor.fail_resource(
                 entry.urn,
                 EngineError(
-                    f"{entry.urn} would be deleted, and is not among the targets",
-                    hint="add it, or all that depends on the targets: --target-dependents",
+                    f"{entry.urn} would be deleted, but is not among the targets",
+                    hint="add it, or all dependents of the targets: --target-dependents",
                 ),
             )
         return selected
@@ -525,7 +525,7 @@ class Deployment:
         self.events.emit(
             Diagnostic(
                 "warning",
-                f"the last run was interrupted in {operations}; what was made may "
+                f"the last run was interrupted during {operations}; the created objects may "
                 f"exist on the platform:\n{names}",
             )
         )

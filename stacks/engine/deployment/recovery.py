@@ -237,7 +237,7 @@ class _CreateSearch:
         with ThreadPoolExecutor(min(DEFAULT_PARALLEL, len(by_urn))) as pool:
             list(pool.map(recover_resource, by_urn))
         if self.cancelled.is_set():
-            raise UnresolvedCreate("interrupted while looking for what an earlier run has made")
+            raise UnresolvedCreate("interrupted while looking for the objects of an earlier run")
         return results
 
     def add_journal_objects(
@@ -296,10 +296,10 @@ class _CreateSearch:
             if permissions.should_create_anew():
                 return None
             raise EngineError(
-                f"its create was interrupted, and the state does not say what was declared{which}",
+                f"its create was interrupted, and the state does not record its inputs{which}",
                 hint="`gpuform up` or `pulumi up` looks for it while the program declares it. "
-                f"Otherwise look on the platform: `gpuform import {kind} {name} ID` takes it in, "
-                "`--create-anew` says that there is none",
+                "Otherwise look on the platform: to manage the object, run `gpuform import "
+                f"{kind} {name} ID`; if there is none, add `--create-anew`",
             )
         timeout = begun.custom_timeouts.get("create")
         created = host.find_created(begun.urn, begun.inputs, timeout, begun.provider)

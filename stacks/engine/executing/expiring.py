@@ -180,13 +180,14 @@ def _plan_replacement(
     ]
     if dependent_names:
         error = EngineError(
-            f"{name} cannot be replaced without the program: {', '.join(dependent_names)} needs it",
-            hint="`gpuform up --refresh` replaces it, and changes what needs it",
+            f"{name} cannot be replaced without the program: {', '.join(dependent_names)} "
+            "depends on it",
+            hint="`gpuform up --refresh` replaces it, and updates its dependents",
         )
         executor.fail_resource(entry.urn, error)
         return []
     if entry.protect:
-        error = EngineError(f"{name} is protected, and this replaces it", hint=UNPROTECT)
+        error = EngineError(f"{name} is protected and cannot be replaced", hint=UNPROTECT)
         executor.fail_resource(entry.urn, error)
         return []
     keys = list(diff.replaces)

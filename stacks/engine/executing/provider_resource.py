@@ -99,7 +99,7 @@ class DefaultProviders:
             disabled_packages = {str(name).strip() for name in names}
         except (TypeError, ValueError):
             raise EngineError(
-                f"{DISABLED} is no list of packages", hint='write it as ["*"] or ["gpuform"]'
+                f"{DISABLED} is not a list of packages", hint='write it as ["*"] or ["gpuform"]'
             ) from None
         return bool(disabled_packages & {"*", package})
 

@@ -99,8 +99,8 @@ class StackReferences:
             )
         if undecryptable:
             self.warn(
-                f"stack reference {name!r}: the passphrase does not open its secret outputs "
-                f"{', '.join(undecryptable)}, which are left out"
+                f"stack reference {name!r}: the passphrase does not decrypt its secret outputs "
+                f"{', '.join(undecryptable)}; they are omitted"
             )
         secret: list[PropertyValue] = [
             key for key in sorted(outputs) if values.contains_secret(outputs[key])

@@ -303,7 +303,9 @@ class StepExecutor:
         """Warn if a program marks the id of a resource as secret: ids cannot be encrypted."""
         new = step.new
         if new and step.op is not Op.REPLACE and "id" in new.additional_secret_outputs:
-            message = "the id of a resource cannot be made secret: take it out of its options"
+            message = (
+                "the id of a resource cannot be secret: remove it from additional_secret_outputs"
+            )
             self.events.emit(Diagnostic("warning", message, step.urn))
 
     def _apply_step(self, step: Step) -> list[str]:

@@ -337,9 +337,9 @@ def _read_source(file: Path) -> bytes:
         topology_file = find_topology_file(file.parent) if file.name == "__main__.py" else None
     if topology_file is None:
         raise ProgramError(
-            f"there is no program: {file} does not exist",
-            hint="write it there, or a topology.yaml, or name its folder or file as `main` in "
-            "Pulumi.yaml",
+            f"no program: {file} does not exist",
+            hint="create it or a topology.yaml, or set `main` in Pulumi.yaml to the program's "
+            "folder or file",
         )
     return PROGRAM.format(topology_file.name).encode()
 

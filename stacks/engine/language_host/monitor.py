@@ -272,7 +272,7 @@ class Monitor:
         if declaration.provider:
             step = self._steps.get(declaration.provider)
             if step is None:
-                raise EngineError(f"{declaration.urn}: there is no provider {declaration.provider}")
+                raise EngineError(f"{declaration.urn}: unknown provider {declaration.provider}")
             return f"{declaration.provider}::{step.state.id or values.UNKNOWN_TEXT}"
         package = declaration.type.split(":", 1)[0]
         is_versioned = package == PLUGIN_PACKAGE
@@ -425,7 +425,7 @@ class Monitor:
         return build_unimplemented_method(name)
 
     def _refuse_feature(self, feature: str) -> NoReturn:
-        message = f"{feature}, which the embedded engine cannot do"
+        message = f"{feature}, which the embedded engine does not support"
         self.executor.fail_resource("", EngineError(message, USE_THE_CLI))
         raise RpcError(grpc.StatusCode.UNKNOWN, message)
 

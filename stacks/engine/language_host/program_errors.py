@@ -107,7 +107,7 @@ def explain_failure(
         )
         return ProgramError(
             f"{line_prefix}the program exited{exit_status}",
-            hint="a program that does not come to its end deletes nothing",
+            hint="a program that does not finish deletes nothing",
         )
     formatted = _format_traceback(error, files, traces)
     return ProgramError(f"Program failed with an unhandled exception:\n{formatted}")
@@ -246,7 +246,8 @@ class UnsupportedFeatures:
             *([f"and {hidden_count} more"] if hidden_count > 0 else []),
         ]
         return ProgramError(
-            "the program needs what the embedded engine does not have:\n  " + "\n  ".join(lines),
+            "the program uses features that the embedded engine does not support:\n  "
+            + "\n  ".join(lines),
             USE_THE_CLI,
         )
 
@@ -359,7 +360,7 @@ class Gate:
         # Nothing is registered any more, so that the error with all unsupported features comes
         # before any change.
         if self.unsupported.messages:
-            raise RpcError(grpc.StatusCode.UNAVAILABLE, "the program was refused")
+            raise RpcError(grpc.StatusCode.UNAVAILABLE, "the program cannot run here")
         return self.monitor.RegisterResource(request)
 
     def __getattr__(self, name: str) -> object:

@@ -227,7 +227,7 @@ def require_version(version_range: str, source: str) -> None:
     if not is_in_range(TRIED_VERSION, version_range, source):
         ours = ".".join(map(str, TRIED_VERSION))
         raise EngineError(
-            f"{source} requires Pulumi {version_range}, and gpuform does what Pulumi {ours} does",
+            f"{source} requires Pulumi {version_range}, and gpuform behaves as Pulumi {ours}",
             hint=f"{USE_THE_CLI}, or widen the range",
         )
 
@@ -244,8 +244,8 @@ def _matches_all_conditions(version: _Version, conditions: str, source: str) -> 
     matches = list(_CONDITION.finditer(conditions))
     if not matches or _CONDITION.sub("", conditions).strip():
         raise EngineError(
-            f"{source}: {conditions.strip()!r} is no range of versions",
-            hint="write such as >=3.5.0 <4.0.0",
+            f"{source}: {conditions.strip()!r} is not a version range",
+            hint="write a range such as >=3.5.0 <4.0.0",
         )
     return all(
         _COMPARED[match[1] or ""](version, (int(match[2]), int(match[3]), int(match[4])))

@@ -101,7 +101,7 @@ _EFFECT_PARTICIPLES = {
     "delete": "deleted",
     "forget": "forgotten",
     "import": "imported",
-    "refresh": "taken over from its platform",
+    "refresh": "imported from its platform",
 }
 
 # While an input is unknown, the list of resources that it comes from may be incomplete too.
@@ -145,7 +145,7 @@ class PlanConstraint:
         # Digests are keyed with the stack's passphrase, so that nobody can try values against a
         # plan.
         if now.key != self.basis.key:
-            yield "the stack's passphrase was changed"
+            yield "the passphrase of the stack changed"
             return
         for urn, kind in _compare_mappings(self.basis.state, now.state):
             yield f"state of {urn} {_STATE_CHANGE_WORDS[kind]} since the plan"
@@ -189,7 +189,10 @@ class PlanConstraint:
                 if before != after:
                     yield (
                         urn,
-                        f"program: {urn} declares other {_describe_changed_parts(before, after)}",
+                        (
+                            f"program: {urn} declares different "
+                            f"{_describe_changed_parts(before, after)}"
+                        ),
                     )
 
     def check_declared(self, declaration: Registration | Read) -> None:
@@ -202,7 +205,7 @@ class PlanConstraint:
             compute_registration_digests(declaration, self.digest),
         )
         if planned_digests is None:
-            raise _build_exceeded_error(f"{declaration.urn} is declared, and is not in the plan")
+            raise _build_exceeded_error(f"{declaration.urn} is declared, but not in the plan")
         # A program registers the stack's outputs at its end, after all declarations.
         comparable_digests = {
             part: digest for part, digest in planned_digests.items() if part != EXPORTS
@@ -211,7 +214,7 @@ class PlanConstraint:
         if before != after:
             changed_parts = _describe_changed_parts(before, after)
             raise _build_exceeded_error(
-                f"{declaration.urn} declares other {changed_parts} than planned"
+                f"{declaration.urn} declares different {changed_parts} than planned"
             )
 
     def check_step(self, step: Step) -> None:
@@ -230,11 +233,11 @@ class PlanConstraint:
         # A replacement has two effects, "replace" and "delete": the order of the participles puts
         # the one that explains the other first.
         for effect in sorted({*effects} - allowed, key=[*_EFFECT_PARTICIPLES].index):
-            yield f"{urn} would be {_EFFECT_PARTICIPLES[effect]}, which is not planned"
+            yield f"{urn} would be {_EFFECT_PARTICIPLES[effect]}, which the plan does not contain"
 
 
-_STATE_CHANGE_WORDS = {"new": "is new", "gone": "is gone", "other": "changed"}
-_CONFIG_CHANGE_WORDS = {"new": "was set", "gone": "was removed", "other": "changed"}
+_STATE_CHANGE_WORDS = {"new": "is new", "gone": "was deleted", "other": "changed"}
+_CONFIG_CHANGE_WORDS = {"new": "was added", "gone": "was removed", "other": "changed"}
 
 
 def _compare_mappings(
@@ -307,7 +310,7 @@ class SelectionNotes:
         if selection.targets and selection.target_dependents:
             unnamed = self._list_unnamed(graph.add_dependents(base, urns), urns)
             if unnamed:
-                yield f"{flags} --target-dependents also takes: {unnamed}"
+                yield f"{flags} --target-dependents also includes: {unnamed}"
         elif selection.targets and self.operation == "update":
             changed = urns.intersection(self.touched)
             untouched_dependents = self._select_visible(
@@ -316,9 +319,9 @@ class SelectionNotes:
             if untouched_dependents:
                 is_single = len(untouched_dependents) == 1
                 noun = (
-                    "1 dependent as it is"
+                    "1 dependent unchanged"
                     if is_single
-                    else f"{len(untouched_dependents)} dependents as they are"
+                    else f"{len(untouched_dependents)} dependents unchanged"
                 )
                 names = _join_names(name_of(dependent.urn) for dependent in untouched_dependents)
                 yield f"{flags} leaves {noun}: {names}"
@@ -360,9 +363,9 @@ class SelectionNotes:
             needed = None if needed_position is None else members[needed_position]
             user = members[users[entry.urn]] if entry.urn in users else None
             if needed is not None and (user is None or needed.urn in named):
-                descriptions.append(f"{name_of(entry.urn)} (needs {name_of(needed.urn)})")
+                descriptions.append(f"{name_of(entry.urn)} (depends on {name_of(needed.urn)})")
             elif user is not None:
-                descriptions.append(f"{name_of(entry.urn)} ({name_of(user.urn)} needs it)")
+                descriptions.append(f"{name_of(entry.urn)} ({name_of(user.urn)} depends on it)")
         return _join_names(descriptions)
 
 

@@ -175,8 +175,8 @@ class OldEntries:
         owner_urn = self.new_urns.get(declaration.urn)
         if owner_urn is not None:
             raise EngineError(
-                f"{declaration.urn} is declared at {declaration.place}, and {owner_urn} already "
-                "has it as an alias",
+                f"{declaration.urn} is declared at {declaration.place}, but it is already an "
+                f"alias of {owner_urn}",
                 hint="remove the alias, or give the new resource another name",
             )
         # Pulumi's order: the entry of the own URN, else the first alias that has an entry.

@@ -42,9 +42,9 @@ def should_import(registration: Registration, old: ResourceState | None) -> bool
     if old.import_id == registration.import_id or old.id == _parse_import_id(registration):
         return False
     raise EngineError(
-        f"{registration.urn} has the id {old.id} in the state, and import_ names "
+        f"{registration.urn} has the id {old.id} in the state, but import_ names "
         f"{registration.import_id}",
-        hint="remove import_, or give the object to import a resource of its own",
+        hint="remove import_, or declare another resource for the object to import",
     )
 
 
@@ -95,8 +95,8 @@ class OwnedObjects:
         if owner != urn:
             raise EngineError(
                 f"{urn}: import_ names {key[1]}, which belongs to {owner}",
-                hint="give it that resource's name as an alias instead of import_; what another "
-                "stack has is moved with `gpuform state move`",
+                hint="instead of import_, give the resource that name as an alias; to move an "
+                "object from another stack, run `gpuform state move`",
             )
 
     def _load_owners(self) -> None:
@@ -168,7 +168,7 @@ def build_import_steps(
     )
     if read_result is None:
         raise EngineError(
-            f"{goal.urn}: import_ names {object_id}, and the platform has no such object",
+            f"{goal.urn}: import_ names {object_id}, but the platform does not show that object",
             hint="check the id, and that the credentials are those of its owner",
         )
     observed, read_inputs = read_result
@@ -188,7 +188,7 @@ def build_import_steps(
         raise EngineError(
             f"{goal.urn}: the object {object_id} differs from its declaration in "
             f"{', '.join(diff.replaces)}, which would replace it",
-            hint="declare it as it is",
+            hint="declare the object's own values",
         )
     if not diff.changes:
         imported.inputs = goal.inputs
@@ -222,8 +222,9 @@ def _refuse_contradicting_input(registration: Registration, goal: ResourceState)
         declared = values.unwrap_secrets(goal.inputs.get(name))
         if declared is not values.UNKNOWN and declared != value:
             raise EngineError(
-                f"{goal.urn}: import_ names the {name} {value}, and another one is declared",
-                hint="declare what is behind the @, or leave that out",
+                f"{goal.urn}: import_ names the {name} {value}, but the program declares "
+                "another one",
+                hint="declare the value after the @, or leave it out",
             )
 
 

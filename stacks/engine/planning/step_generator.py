@@ -33,7 +33,7 @@ from gpuform.stacks.engine.values import (
 
 ErrorReporter = Callable[[str, EngineError], None]
 RunProgramOperation = Literal["refresh", "destroy"]
-UNPROTECT = "remove `protect` from its options first, in an `up` of its own"
+UNPROTECT = "first run `up` once with `protect` removed from its options"
 
 
 @dataclass(slots=True)
@@ -313,7 +313,7 @@ class StepGenerator:
                 old.inputs, declared_inputs, registration.ignore_changes
             )
             for path in unmatched_paths:
-                message = f"ignore_changes: {path} is ignored nowhere, a part of it is missing"
+                message = f"ignore_changes: {path} does not exist and has no effect"
                 self.events.emit(Diagnostic("info", message, registration.urn))
         if not registration.custom:
             return declared_inputs, compared
@@ -358,9 +358,9 @@ class StepGenerator:
                 error = EngineError(
                     f"{step.urn} depends on {urn}, which does not exist yet and "
                     f"{self._exclusion_reason}",
-                    hint=f"add it: --target '{urn}'"
+                    hint=f"add: --target '{urn}'"
                     if self.selection.targets
-                    else f"exclude what depends on it, too: --exclude '{step.urn}', or "
+                    else f"exclude its dependents, too: --exclude '{step.urn}', or "
                     "--exclude-dependents",
                 )
                 if not self.preview:
@@ -374,8 +374,8 @@ class StepGenerator:
         blocking_urn = self._find_cycle(old, goal)
         if blocking_urn:
             raise EngineError(
-                f"{goal.urn} comes to depend on {blocking_urn}, which {self._exclusion_reason} "
-                "and, in the state, depends on it",
+                f"{goal.urn} newly depends on {blocking_urn}, which {self._exclusion_reason} "
+                "and depends on it in the state",
                 hint=f"change both in one run: --target '{blocking_urn}'"
                 if self.selection.targets
                 else f"change both in one run: without --exclude '{blocking_urn}'",
@@ -441,16 +441,17 @@ class StepGenerator:
     def _refuse_replacement(
         self, registration: Registration, old: ResourceState, goal: ResourceState, diff: Diff
     ) -> None:
-        reason = ", ".join(diff.replaces) or "a replacement begun earlier"
+        reason = ", ".join(diff.replaces) or "an unfinished replacement"
         if registration.import_id:
             raise EngineError(
-                f"{goal.urn}: {reason} would replace the object that import_ names",
-                hint="remove import_ if it is to be replaced",
+                f"{goal.urn}: {reason} would replace the object named by import_",
+                hint="to replace it, remove import_",
             )
         # As in Pulumi, one run may unprotect and replace: both sides have to be protected.
         if old.protect and goal.protect and not self._is_deleted_for_replacement(old):
             error = EngineError(
-                f"{goal.urn} is protected, and this change replaces it (because of {reason})",
+                f"{goal.urn} is protected, but this change forces its replacement (because of "
+                f"{reason})",
                 hint=UNPROTECT,
             )
             # A preview reports all protected resources and fails at its end, as the CLI does.
@@ -488,7 +489,7 @@ class StepGenerator:
             if not self.selected.includes(dependent.resource):
                 raise EngineError(
                     f"{root.urn} cannot be replaced alone: {name_of(dependent.resource.urn)} "
-                    "cannot stay without it, and is not among the targets",
+                    "depends on it and must be replaced too, but is not among the targets",
                     hint="add --target-dependents, or name it as well",
                 )
 
@@ -509,7 +510,7 @@ class StepGenerator:
         ]
         if protected:
             raise EngineError(
-                f"replacing {root.urn} needs the deletion of protected resources: "
+                f"replacing {root.urn} requires the deletion of protected resources: "
                 + ", ".join(protected),
                 hint=UNPROTECT,
             )

@@ -232,7 +232,9 @@ def find_unplanned_changes(
             if _contains_path(planned_change.path, property_change.path)
         ]
         if not covering_changes:
-            yield f"{change.urn} would change {property_change.path}, which is not planned"
+            yield (
+                f"{change.urn} would change {property_change.path}, which the plan does not contain"
+            )
         elif not any(
             _allows(planned_change, property_change) for planned_change in covering_changes
         ):
@@ -323,7 +325,7 @@ def refuse_unknown_trigger(goal: ResourceState) -> None:
     """Raise EngineError if the replacement trigger is still unknown in a real run."""
     if values.contains_unknown(goal.replacement_trigger):
         raise EngineError(
-            f"{goal.urn}: replacement_trigger is not known, because what it depends on has failed"
+            f"{goal.urn}: replacement_trigger is unknown because one of its dependencies failed"
         )
 
 

@@ -29,8 +29,8 @@ def split_key(key: str) -> tuple[str, Path]:
         first, rest = 0, []
     if match is None or not isinstance(first, str) or "*" in rest:
         raise EngineError(
-            f"{key!r} is no path of a configuration value",
-            hint="Write a key and what is inside: servers[0].name",
+            f"{key!r} is not a valid path of a configuration value",
+            hint="Write a key and a path below it, such as servers[0].name",
         )
     return f"{match[1]}{first}", tuple(rest)
 
@@ -74,13 +74,13 @@ def set_value_at(value: Json, path: Sequence[str | int], leaf: Json, at: str) ->
         value = [None] * (step + 1) if isinstance(step, int) and step >= 0 else {}
     if isinstance(value, list):
         if not isinstance(step, int) or not 0 <= step <= len(value):
-            raise EngineError(f"{at} is a list of {len(value)}: there is no {inside}")
+            raise EngineError(f"{at} is a list of {len(value)} values: {inside} does not exist")
         old = [*value, None] if step == len(value) else [*value]
         old[step] = set_value_at(old[step], rest, leaf, inside)
         return old
     if not isinstance(value, dict) or not isinstance(step, str):
         kind = "an object" if isinstance(value, dict) else "a single value"
-        raise EngineError(f"{at} is {kind}: there is no {inside}")
+        raise EngineError(f"{at} is {kind}: {inside} does not exist")
     changed = {**value, step: set_value_at(value.get(step), rest, leaf, inside)}
     _reject_secure_lookalike(changed, at)
     return changed
@@ -105,4 +105,6 @@ def remove_value_at(value: Json, path: Sequence[str | int], at: str) -> Json:
 def _reject_secure_lookalike(changed: dict[str, Json], at: str) -> None:
     """Reject an object with only the key `secure`, which would stand for an encrypted text."""
     if changed.keys() == {SECURE} and isinstance(changed[SECURE], str):
-        raise EngineError(f"{at} cannot hold `{SECURE}` alone: it stands for an encrypted value")
+        raise EngineError(
+            f"{at} cannot have `{SECURE}` as its only key, which is reserved for encrypted values"
+        )

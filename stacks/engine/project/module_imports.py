@@ -187,7 +187,7 @@ def get_folder_and_entry(program: Path) -> tuple[Path, str]:
         return program.parent, program.name
     raise EngineError(
         f"the program {program} does not exist",
-        hint="`main` in Pulumi.yaml names the program's folder or file, from where Pulumi.yaml is",
+        hint="`main` in Pulumi.yaml is the program's folder or file, relative to Pulumi.yaml",
     )
 
 

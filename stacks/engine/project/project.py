@@ -24,7 +24,7 @@ NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 _TYPES = ("string", "boolean", "integer", "number", "array", "object")
 _USE_THE_CLI = (
     "Use the Pulumi CLI for this project (`pulumi up`): gpuform runs Python programs only. "
-    "What works from the state alone takes it, such as `gpuform status`, `refresh` and `destroy`."
+    "Commands that use only the state work, such as `gpuform status`, `refresh` and `destroy`."
 )
 
 
@@ -99,7 +99,7 @@ class Project:
         if not all(parts) or len(parts) > 2:
             raise ProjectError(
                 f"{key!r} is not a configuration key",
-                hint="Write `name` for one of this project, or `namespace:name`.",
+                hint="Write `name` for a key of this project, or `namespace:name`.",
             )
         return ":".join(parts) if len(parts) == 2 else f"{self.name}:{key}"
 
@@ -126,8 +126,8 @@ def find_project(directory: Path, *, any_runtime: bool = False) -> Project:
             if (folder / name).is_file():
                 return load_project(folder / name, any_runtime=any_runtime)
     raise NoProject(
-        f"no Pulumi.yaml in {start} or a folder above it",
-        hint="Go to the project's folder, or name it with --cwd.",
+        f"no Pulumi.yaml in {start} or its parent folders",
+        hint="Change to the project's folder, or pass it with --cwd.",
     )
 
 
@@ -136,7 +136,7 @@ def load_project(path: Path, *, any_runtime: bool = False) -> Project:
     where = str(path)
     root = yaml_text.parse(read_text(path), where)
     if root is None:
-        raise ProjectError(f"{where}:1:1: the file is empty", hint="Give it `name` and `runtime`.")
+        raise ProjectError(f"{where}:1:1: the file is empty", hint="Add `name` and `runtime`.")
     yaml_entries = yaml_text.get_entries(root, where)
     for key in ("name", "runtime"):
         if key not in yaml_entries:
@@ -164,7 +164,7 @@ def _parse_refresh_option(yaml_entries: "_YamlEntries", where: str) -> bool:
     node = _get_mapping(yaml_entries, "options", where)
     refresh = _get_text(yaml_text.get_entries(node, where), "refresh", where)
     if refresh not in ("", "always"):
-        raise yaml_text.locate_error(where, node, "options.refresh can only be `always`")
+        raise yaml_text.locate_error(where, node, "options.refresh must be `always`")
     return bool(refresh)
 
 
@@ -249,7 +249,7 @@ def _parse_default(key: str, node: Node, where: str) -> ConfigDefault:
     kind = _get_text(yaml_entries, "type", where)
     if kind and kind not in _TYPES:
         raise yaml_text.locate_error(
-            where, yaml_entries["type"][1], f"{key}: the type is one of {', '.join(_TYPES)}"
+            where, yaml_entries["type"][1], f"{key}: the type must be one of {', '.join(_TYPES)}"
         )
     default_entry = yaml_entries.get("default") or yaml_entries.get("value")
     secret = _get_text(yaml_entries, "secret", where) in ("true", "True", "TRUE")

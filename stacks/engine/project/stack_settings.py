@@ -145,7 +145,8 @@ class StackSettings:
         """
         if "environment" in self._scalars:
             raise ProjectError(
-                f"{self.path}: `environment` needs Pulumi Cloud, which this backend is not",
+                f"{self.path}: `environment` requires Pulumi Cloud, and this backend is not "
+                "Pulumi Cloud",
                 hint="Remove it and set the values with `gpuform config set`.",
             )
         texts: dict[str, str] = {}
@@ -161,7 +162,8 @@ class StackSettings:
                 raise ProjectError(
                     f"the configuration key {key} of stack {self.stack} is not of the type "
                     f"{default.type}",
-                    hint=f"Pulumi.yaml asks for it; set one: gpuform config set {key} VALUE",
+                    hint="Pulumi.yaml declares this type. Set a value of it: gpuform config set "
+                    f"{key} VALUE",
                 )
             if is_secure(value) or (default.secret and key not in self._config):
                 secret.append(key)
@@ -181,7 +183,7 @@ class StackSettings:
             if value is None:
                 raise ProjectError(
                     f"stack {self.stack} has no value for the configuration key {key}",
-                    hint=f"Give it one: gpuform config set {key} VALUE --stack {self.stack}",
+                    hint=f"Set one: gpuform config set {key} VALUE --stack {self.stack}",
                 )
             yield key, value, default
 

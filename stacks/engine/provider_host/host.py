@@ -395,7 +395,7 @@ class ProviderHost:
             return self._convert_answer(served, urn, outs, inputs, inputs)
         except Exception as error:  # noqa: BLE001 - a provider may return anything
             context.init_errors.append(
-                f"the object exists, but the provider's answer about it: {error}"
+                f"the object exists, but its provider returned an invalid answer: {error}"
             )
             provider = {key: inputs[key] for key in (PROVIDER_KEY,) if key in inputs}
             return {**known, **provider}
@@ -437,7 +437,7 @@ class ProviderHost:
             None,
         )
         if pickled is None:
-            raise ProviderError("the resource has no provider in its state (`__provider`)")
+            raise ProviderError("the resource has no provider in the state (`__provider`)")
         return self._dynamic.get_provider(pickled)
 
     @contextmanager

@@ -394,8 +394,8 @@ def _move_environment(source: Records, target: Records) -> None:
         return
     if target_environment is not None and target_environment.emulated != environment.emulated:
         raise WrongEnvironment(
-            "one of the two stacks lives on the emulator, the other one on real platforms",
-            hint="move resources between stacks of one environment",
+            "one stack's resources are on the emulator, the other's on real platforms",
+            hint="move resources between stacks of the same environment",
         )
     if (
         target_environment is not None
@@ -403,9 +403,9 @@ def _move_environment(source: Records, target: Records) -> None:
         and environment.emulator not in (None, "", target_environment.emulator)
     ):
         raise WrongEnvironment(
-            f"one stack lives on emulator {environment.emulator}, the other one on "
+            f"one stack's resources are on emulator {environment.emulator}, the other's on "
             f"{target_environment.emulator}",
-            hint="move resources between stacks of one emulator",
+            hint="move resources between stacks of the same emulator",
         )
     for platform, address in environment.addresses.items():
         target_address = (
@@ -413,9 +413,8 @@ def _move_environment(source: Records, target: Records) -> None:
         )
         if target_address != address:
             raise WrongEnvironment(
-                f"one stack's objects of {platform} are at {address}, the other one's at "
-                f"{target_address}",
-                hint="move resources between stacks of one environment",
+                f"one stack's {platform} objects are at {address}, the other's at {target_address}",
+                hint="move resources between stacks of the same environment",
             )
     addresses = {
         **environment.addresses,

@@ -84,7 +84,9 @@ def _read_content(file: Asset | Archive) -> bytes:
         if url.scheme == "file":
             return Path(urllib.parse.unquote(url.path)).read_bytes()
         if url.scheme not in ("http", "https"):
-            raise _build_unreadable_error(location, f"{url.scheme}: is no scheme of a file")
+            raise _build_unreadable_error(
+                location, f"{url.scheme}: is not a supported file URL scheme"
+            )
         with urllib.request.urlopen(location, timeout=_FETCH_TIMEOUT_S) as answer:  # noqa: S310
             return bytes(answer.read())
     except urllib.error.URLError as error:
@@ -123,7 +125,7 @@ def _list_members(archive: Archive) -> Iterator[Member]:
     else:
         location = archive.path or archive.uri or ""
         raise _build_unreadable_error(
-            location, f"it is no folder and does not end with {', '.join(_ARCHIVES)}"
+            location, f"it is not a folder and does not end with {', '.join(_ARCHIVES)}"
         )
 
 

@@ -228,7 +228,7 @@ def _select_own_frames(stack_trace: Sequence[str]) -> list[str]:
 
 
 def _format_place(stack_trace: Sequence[str], source_position: str) -> str:
-    frame = (_select_own_frames(stack_trace) or [source_position or "an unknown place"])[-1]
+    frame = (_select_own_frames(stack_trace) or [source_position or "an unknown position"])[-1]
     file, _, line = frame.removeprefix(_PROJECT).rpartition("#")
     return f"{file}:{line}" if file else frame
 
@@ -354,7 +354,8 @@ def _refuse_cli_features(request: "resource_pb2.RegisterResourceRequest") -> Non
     for option, is_used in refused.items():
         if is_used:
             raise EngineError(
-                f"resource '{request.name}' uses {option}, which the embedded engine cannot do",
+                f"resource '{request.name}' uses {option}, which the embedded engine does not "
+                "support",
                 hint=USE_THE_CLI,
             )
     package = request.type.split(":", 1)[0]
@@ -367,8 +368,8 @@ def _refuse_cli_features(request: "resource_pb2.RegisterResourceRequest") -> Non
         )
     if is_provider(request.type) and request.type != PLUGIN_PROVIDER_TYPE:
         raise EngineError(
-            f"provider resource '{request.name}' ({request.type}) cannot be run by the "
-            "embedded engine",
+            f"the embedded engine cannot run the provider resource '{request.name}' "
+            f"({request.type})",
             hint=USE_THE_CLI,
         )
 

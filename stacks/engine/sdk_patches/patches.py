@@ -97,7 +97,7 @@ def _is_wait_known() -> bool:
 
 ONE_WAIT = Patch(
     name="one wait for all outputs",
-    saved_work="a wait for every outstanding output, begun again each time one of them completes",
+    saved_work="a wait for every outstanding output, restarted whenever an output completes",
     gain="5000 creates that take time: 244 s become 15.6 s",
     upstream="https://github.com/pulumi/pulumi/pull/15744",
     knows_sdk=_is_wait_known,
@@ -142,7 +142,7 @@ def _is_pickling_known() -> bool:
 
 
 UNWRAPPED_PICKLER = Patch(
-    name="a pickler that is unwrapped again",
+    name="a pickler without added wrappers",
     saved_work="one more wrapper of Python's pickler for every provider that is pickled",
     gain="any number of such providers; without it some 900 end in a RecursionError",
     upstream="https://github.com/pulumi/pulumi/issues/17803",
@@ -177,7 +177,7 @@ def _is_type_lookup_known() -> bool:
 
 
 REMEMBERED_TYPES = Patch(
-    name="types of a resource class worked out once",
+    name="types of a resource class computed once",
     saved_work="a new class, with every annotation evaluated, for each resource",
     gain="1500 resources on the SDK alone: 4.4 s of processor time, without any patch 6.0 s",
     upstream="",
@@ -241,9 +241,9 @@ def _is_stack_reference_known() -> bool:
 
 
 KNOWN_OUTPUTS = Patch(
-    name="the outputs of another stack, one by one",
-    saved_work="taking all outputs of another stack for unknown where one is",
-    gain="a plan of several stacks says what is known",
+    name="single unknown outputs of a stack reference",
+    saved_work="all outputs of a referenced stack are unknown if one is",
+    gain="a plan of several stacks shows every known output",
     upstream="",
     knows_sdk=_is_stack_reference_known,
     apply=read_outputs_separately,
@@ -303,9 +303,9 @@ def _is_stack_trace_known() -> bool:
 
 
 REMEMBERED_POSITIONS = Patch(
-    name="positions of declarations remembered",
-    saved_work="a look at the file of every frame of the program's stack, for each resource",
-    gain="a part of the time that REMEMBERED_TYPES tells of; alone within the noise",
+    name="cached positions of declarations",
+    saved_work="a file lookup for every frame of the program's call stack, for each resource",
+    gain="a part of the time measured with REMEMBERED_TYPES; alone within the noise",
     upstream="https://github.com/pulumi/pulumi/issues/13436",
     knows_sdk=_is_stack_trace_known,
     apply=cache_positions,

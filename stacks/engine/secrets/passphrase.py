@@ -33,8 +33,8 @@ _DIGEST_DIGITS: Final = 32
 _SAMPLE: Final = "pulumi"
 
 _TWO_WAYS_HINT: Final = (
-    "Set PULUMI_CONFIG_PASSPHRASE to it (it may be empty), "
-    "or PULUMI_CONFIG_PASSPHRASE_FILE to the path of a file that holds it."
+    "Set PULUMI_CONFIG_PASSPHRASE to the passphrase (it may be empty), or "
+    "PULUMI_CONFIG_PASSPHRASE_FILE to the path of a file that contains it."
 )
 
 
@@ -181,7 +181,7 @@ def find_passphrase(
             ) from error
     if ask is not None:
         return ask("Enter the passphrase that protects the stack's secrets")
-    raise SecretsError("the stack's secrets need a passphrase", hint=_TWO_WAYS_HINT)
+    raise SecretsError("the passphrase of the stack's secrets is not set", hint=_TWO_WAYS_HINT)
 
 
 def _parse_salt_state(text: str) -> tuple[bytes, str]:
@@ -230,11 +230,11 @@ def _decrypt_text(key: bytes, ciphertext: str) -> str:
 
     parts = ciphertext.split(":")
     if len(parts) != 3 or parts[0] != "v1":
-        raise ValueError("it has not the form v1:NONCE:TEXT")
+        raise ValueError("it does not have the form v1:NONCE:TEXT")
     nonce, sealed = (base64.b64decode(part, validate=True) for part in parts[1:])
     if len(nonce) != _NONCE_BYTES:
         raise ValueError("its nonce is not 12 bytes long")
     try:
         return AESGCM(key).decrypt(nonce, sealed, None).decode()
     except InvalidTag:
-        raise ValueError("it does not fit the stack's key") from None
+        raise ValueError("the stack's key does not decrypt it") from None

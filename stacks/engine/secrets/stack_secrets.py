@@ -112,9 +112,10 @@ def create_first_crypter(
         )
     if any(map(is_secure, settings.config.values())):
         raise SecretsError(
-            f"{settings.path.name} has secrets that are not under {provider.partition('?')[0]}",
-            hint="Leave --secrets-provider out, and change it when the stack is made: `gpuform "
-            "stack change-secrets-provider`. Or remove the secrets from the file.",
+            f"{settings.path.name} has secrets that another provider than "
+            f"{provider.partition('?')[0]} encrypted",
+            hint="Leave --secrets-provider out, and after the stack is created run `gpuform stack "
+            "change-secrets-provider`. Or remove the secrets from the file.",
         )
     return create_new_crypter(provider_name, passphrase)
 
@@ -155,8 +156,8 @@ def _create_cloud_crypter(url: str, encrypted_key: str) -> SecretsManager:
 
 def _build_unusable_error(provider: str) -> SecretsError:
     return SecretsError(
-        f"gpuform cannot use the secrets provider {provider!r}: it knows passphrase, awskms://, "
-        "azurekeyvault://, gcpkms:// and hashivault://",
+        f"gpuform does not support the secrets provider {provider!r}; it supports passphrase, "
+        "awskms://, azurekeyvault://, gcpkms:// and hashivault://",
         hint="Name one of these. Use the Pulumi CLI for a stack of Pulumi Cloud: `pulumi stack "
         "change-secrets-provider`.",
     )
@@ -224,7 +225,8 @@ class CloudCrypter(SecretsManager):
             key = key_service.decrypt(encrypted)
         if len(key) != KEY_BYTES:
             raise SecretsError(
-                f"what {parse_key_url(url).display_url} decrypts is not the key of a stack",
+                f"{parse_key_url(url).display_url} decrypts the stack's `encryptedkey` to a "
+                "value that is not a stack's key",
                 hint="Restore `encryptedkey` in Pulumi.<stack>.yaml, from the one in the state.",
             )
         return key

@@ -43,9 +43,10 @@ class ForeignStack:
         """Open a stack. Raises EngineError if its state does not exist or cannot be used."""
         if backend.read_own(project, name, "secrets-change") is not None:
             raise EngineError(
-                f"a change of the secrets provider of {build_full_name(project, name)} was "
+                f"stack {build_full_name(project, name)}: a change of its secrets provider was "
                 "interrupted",
-                hint="Any command in its own project finishes it, such as `gpuform preview`.",
+                hint="To finish the change, run any command in that project, such as `gpuform "
+                "preview`.",
             )
         with add_backup_hint(backend, project, name):
             data = backend.read(project, name)

@@ -46,8 +46,8 @@ def parse_new_name(project: Project, name: str) -> tuple[str, str]:
     if len(parts) > 3 or (len(parts) > 1 and parts[0] != "organization"):
         raise EngineError(
             f"'{name}' is not a stack name",
-            hint="Write NAME, or organization/PROJECT/NAME to rename the project as well. The "
-            "first word is always `organization`.",
+            hint="Write NAME, or organization/PROJECT/NAME to move the stack to another project. "
+            "The first word is always `organization`.",
         )
     return (parts[1] if len(parts) == 3 else project.name), parts[-1]
 

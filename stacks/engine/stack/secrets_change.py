@@ -38,8 +38,8 @@ class _Replacement:
         if compute_digest(current) == self.before:
             return True
         raise EngineError(
-            f"a change of the secrets provider was interrupted, and {where} has changed since",
-            hint="Put the file back as it was, and run the command again.",
+            f"a change of the secrets provider was interrupted, and {where} was edited since",
+            hint="Undo the edits of the file, and run the command again.",
         )
 
 
@@ -110,7 +110,8 @@ class SecretsChange:
                 Files(path.parent).write(path.name, settings.after)
         except BackendError as error:
             error.hint = (
-                f"{MAKE_ROOM} The new secrets provider is decided, and any command finishes it."
+                f"{MAKE_ROOM} The change of the secrets provider has begun; the next command "
+                "finishes it."
             )
             raise
         self._write_pending_change(None)
@@ -161,7 +162,7 @@ def _decode_change(data: bytes, where: str) -> tuple[_Replacement, _Replacement]
 
 def _build_unusable_error(where: str, why: str) -> EngineError:
     return EngineError(
-        f"{where} says how to finish an interrupted change of the secrets provider, and cannot be "
-        f"used: {why}",
-        hint="Finish with the gpuform that began it.",
+        f"{where}, the record of an interrupted change of the secrets provider, cannot be used: "
+        f"{why}",
+        hint="Finish the change with the version of gpuform that began it.",
     )

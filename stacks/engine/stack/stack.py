@@ -161,8 +161,8 @@ class Stack:
         if self.orphaned_journals:
             where = self.backend.open_journal(self.project.name, self.name).where
             raise EngineError(
-                f"another program has written the state since a run was interrupted, whose journal "
-                f"is {where}",
+                f"a run was interrupted and left the journal {where}, and another program "
+                "has written the state since",
                 hint="`gpuform refresh` first recovers what that run created.",
             )
 
@@ -267,11 +267,13 @@ class Workspace:
         stacks = self.list_stacks()
         known_stacks = f"stacks of this project: {', '.join(stacks)}" if stacks else ""
         if name is None:
-            choose = "choose one with --stack NAME or `gpuform stack select NAME`"
-            hint = f"{known_stacks}; {choose}" if stacks else "make one: `gpuform stack init NAME`"
+            choose = "select one with --stack NAME or `gpuform stack select NAME`"
+            hint = (
+                f"{known_stacks}; {choose}" if stacks else ("create one: `gpuform stack init NAME`")
+            )
             raise StackNotFound("no stack is selected", hint=hint)
         if name not in stacks:
-            make = f"make it: `gpuform stack init {name}`"
+            make = f"create it: `gpuform stack init {name}`"
             raise StackNotFound(
                 f"no stack named '{name}' in {self.backend.url}",
                 hint=f"{known_stacks}; or {make}" if stacks else make,
@@ -341,8 +343,8 @@ class Workspace:
             if count and not force:
                 raise StackNotEmpty(
                     f"stack '{name}' still has {count} resources",
-                    hint="destroy them first: `gpuform destroy`; with --force they are forgotten, "
-                    "not deleted, and go on costing",
+                    hint="destroy them first with `gpuform destroy`; --force removes the stack "
+                    "only: its resources keep running and cost money",
                 )
             self.backend.remove(self.project.name, name)
         self.project.get_settings_path(name).unlink(missing_ok=True)

@@ -111,8 +111,8 @@ class StackImport:
             if reader is crypter:
                 raise
             raise EngineError(
-                f"the secrets in {where} are encrypted under another passphrase than the stack's",
-                hint="Export it where its passphrase is known, with --show-secrets.",
+                f"the secrets in {where} are encrypted with another passphrase than the stack's",
+                hint="Export the state again with its passphrase and --show-secrets.",
             ) from error
         except StateError as error:
             raise EngineError(f"{where}: {error.message}", hint=_FORMAT_HINT) from error
@@ -120,7 +120,8 @@ class StackImport:
     def _reject_violations(self, snapshot: Snapshot, where: str) -> None:
         prefix = f"urn:pulumi:{self.stack}::{self.workspace.project.name}::"
         faults = [
-            f"{entry.urn} is not of stack {self.stack} of {self.workspace.project.name}"
+            f"{entry.urn} does not belong to stack {self.stack} of project "
+            f"{self.workspace.project.name}"
             for entry in snapshot.resources
             if not entry.urn.startswith(prefix)
         ]
@@ -128,7 +129,7 @@ class StackImport:
         if faults and not self.force:
             raise EngineError(
                 f"{where} cannot be the state of stack {self.stack}:\n  " + "\n  ".join(faults),
-                hint="Correct it, or take it as it is with --force.",
+                hint="Correct the file, or import it unchanged with --force.",
             )
         for fault in faults:
             self.warn(f"warning: {fault}")
@@ -143,14 +144,14 @@ class StackImport:
             backup_locations = [backend.restore(project, self.stack, data)]
             backup_locations.append(backend.open_journal(project, self.stack).set_aside())
             self.warn(
-                f"warning: the state that was there could not be used: {error.message}\n"
-                f"it is kept in: {', '.join(location for location in backup_locations if location)}"
+                f"warning: the previous state could not be used: {error.message}\nits backup is "
+                f"in: {', '.join(location for location in backup_locations if location)}"
             )
         else:
             backend.write(project, self.stack, data)
 
 
-_FORMAT_HINT = "What is imported is what `gpuform stack export` or `pulumi stack export` wrote."
+_FORMAT_HINT = "Import a file written by `gpuform stack export` or `pulumi stack export`."
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +182,9 @@ def recover(backend: Backend, project: str, stack: str, path: Path) -> int:
     unsaved_segments = unsaved.read_segments()
     if unsaved_segments and unsaved_segments[0].journal != log.where:
         raise EngineError(
-            f"{path} belongs to the journal {unsaved_segments[0].journal}, and this is {log.where}",
-            hint="Set PULUMI_BACKEND_URL to the backend that the run had.",
+            f"{path} belongs to the journal {unsaved_segments[0].journal}, but the journal here "
+            f"is {log.where}",
+            hint="Set PULUMI_BACKEND_URL to the backend of that run.",
         )
     joined_log = (
         _join_journal(log, unsaved_segments, path)
@@ -221,7 +223,9 @@ def _reject_lost_objects(
     try:
         journal.reject_lost_ids(str(path), snapshot, records)
     except JournalError as error:
-        error.hint = "Compare with the platform: what exists can be imported. Then remove the file."
+        error.hint = (
+            "Compare with the platform and import the objects that exist. Then remove the file."
+        )
         raise
 
 

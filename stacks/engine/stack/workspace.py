@@ -51,9 +51,9 @@ def get_short_name(project: Project, name: str) -> str:
     if owner and owner not in (["organization"], ["organization", project.name]):
         renamed = f", or write `name: {owner[1]}` in Pulumi.yaml" if len(owner) == 2 else ""
         raise StackNotFound(
-            f"'{name}' is no stack of this project, which is {project.name}",
-            hint="name one of this project with --stack NAME, or select it: `gpuform stack select "
-            f"NAME`{renamed}",
+            f"stack '{name}' does not belong to this project, {project.name}",
+            hint="pass a stack of this project with --stack NAME, or select one with `gpuform "
+            f"stack select NAME`{renamed}",
         )
     return short
 
@@ -109,8 +109,8 @@ def select_stack(
             path.unlink(missing_ok=True)
     except OSError as error:
         raise EngineError(
-            f"the selected stack cannot be kept in {path}: {error.strerror}",
-            hint="Name the stack with --stack, or set PULUMI_HOME to a folder you can write to.",
+            f"cannot save the selected stack in {path}: {error.strerror}",
+            hint="Pass the stack with --stack, or set PULUMI_HOME to a writable folder.",
         ) from error
 
 
@@ -161,24 +161,26 @@ def _read_settings(path: Path) -> dict[str, Any]:
             path, str(getattr(error, "strerror", None) or error)
         ) from error
     if not isinstance(settings, dict):
-        raise _build_unreadable_error(path, "it is no JSON object")
+        raise _build_unreadable_error(path, "it is not a JSON object")
     unknown = ", ".join(sorted(settings.keys() - _KEYS))
     if unknown:
         raise _build_unreadable_error(
-            path, f"a newer Pulumi CLI may have written it: it has {unknown}"
+            path, f"it has {unknown}; a newer Pulumi CLI may have written it"
         )
     stack, stacks = settings.get("stack", ""), settings.get("stacks", {})
     stack_names = [stack, *stacks.values()] if isinstance(stacks, dict) else [None]
     if not all(isinstance(stack_name, str) for stack_name in stack_names):
-        raise _build_unreadable_error(path, "`stack` is no text, or `stacks` no table of texts")
+        raise _build_unreadable_error(
+            path, "`stack` is not a string, or `stacks` is not a map of strings"
+        )
     return settings
 
 
 def _build_unreadable_error(path: Path, why: str) -> EngineError:
     return EngineError(
-        f"which stack is selected cannot be read from {path}: {why}",
-        hint="Name the stack with --stack NAME or PULUMI_STACK. The file holds nothing but the "
-        "selection: without it, select again.",
+        f"cannot read the selected stack from {path}: {why}",
+        hint="Pass the stack with --stack NAME or PULUMI_STACK. The file contains only the "
+        "selection: you may remove it and select the stack again.",
     )
 
 

@@ -322,7 +322,7 @@ def parse_checkpoint(document: Any) -> Checkpoint:
     if not isinstance(latest, dict):
         raise StateError("the checkpoint's `latest` is not an object", hint=_RESTORE_HINT)
     if not isinstance(stack, str):
-        raise StateError("the checkpoint's `stack` is not a text", hint=_RESTORE_HINT)
+        raise StateError("the checkpoint's `stack` is not a string", hint=_RESTORE_HINT)
     provider = latest.get("secrets_providers") or {}
     for name, kind in _OPTIONAL_PARTS.items():
         part = latest.get(name, kind())
@@ -373,8 +373,7 @@ def _parse_features(document: Mapping[str, Any]) -> frozenset[str]:
         found_version = "no version" if version is None else f"version {version}"
         raise UnknownFormat(
             f"the checkpoint has {found_version}; versions 3 and 4 can be read",
-            hint="An older one is brought up to date by `pulumi up`, a newer one needs a newer "
-            "gpuform.",
+            hint="For an older version, run `pulumi up`; for a newer one, upgrade gpuform.",
         )
     declared = document.get("features") or []
     if not isinstance(declared, list):

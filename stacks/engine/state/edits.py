@@ -69,9 +69,9 @@ def delete(
     )
     if dependents and not target_dependents:
         raise EditRefused(
-            f"{deleted_entry.urn} cannot be deleted: others depend on it"
+            f"{deleted_entry.urn} cannot be deleted: other resources depend on it"
             + _format_urn_lines(dependents),
-            hint="delete those first, or all of them with --target-dependents",
+            hint="delete these first, or all of them with --target-dependents",
         )
     removed_entries = [deleted_entry, *dependents]
     return _remove_entries(snapshot, removed_entries, force=force), removed_entries
@@ -158,11 +158,11 @@ def rename(snapshot: Snapshot, old: str, name: str) -> tuple[Snapshot, str]:
     _reject_invalid_urns([old])
     new = with_name(old, name)
     if type_of(old) == STACK_TYPE:
-        raise EditRefused(f"{old} is the stack itself", hint="use `gpuform stack rename`")
+        raise EditRefused(f"{old} is the stack's root resource", hint="use `gpuform stack rename`")
     if len(entries) > 1:
         raise EditRefused(
-            f"{old} stands for {len(entries)} objects, some of which wait for deletion",
-            hint="run `gpuform up` first, which deletes them",
+            f"{old} has {len(entries)} objects, some pending deletion",
+            hint="run `gpuform up` first to delete these",
         )
     if any(entry.urn == new for entry in snapshot.resources):
         raise EditRefused(f"a resource {new} already exists", hint="choose another name")
@@ -215,8 +215,8 @@ def _reject_invalid_urns(names: Collection[str]) -> None:
     if invalid_urns:
         raise EditRefused(
             f"{invalid_urns[0]!r} in the state is not a URN",
-            hint="correct it: `gpuform stack export --file F`, edit F, "
-            "`gpuform stack import --file F`",
+            hint="correct it with `gpuform stack export --file F`, edit F, `gpuform stack import "
+            "--file F`",
         )
 
 
@@ -250,7 +250,7 @@ def verify(snapshot: Snapshot) -> list[str]:
     violations = []
     if snapshot.manifest.magic != compute_magic(snapshot.manifest.version):
         violations.append(
-            f"the manifest's magic does not fit version {snapshot.manifest.version!r}"
+            f"the manifest's magic does not match version {snapshot.manifest.version!r}"
         )
     all_urns = {state.urn for state in snapshot.resources}
     earlier_urns: set[str] = set()
@@ -290,9 +290,9 @@ def _find_entry_violations(index: int, state: ResourceState) -> Iterator[str]:
     if state.custom and not state.id and not state.view_of:
         yield f"{state.urn} has no id: its object would be forgotten and created again"
     if state.urn and not is_urn(state.urn):
-        yield f"{state.urn} is no URN"
+        yield f"{state.urn} is not a URN"
     elif state.urn and state.type and type_of(state.urn) != state.type:
-        yield f"{state.urn} has the type {state.type}, which is not its URN's"
+        yield f"{state.urn} has the type {state.type}, which differs from the type in its URN"
 
 
 def _list_references(state: ResourceState) -> Iterator[tuple[str, str]]:
@@ -335,7 +335,7 @@ def repair(snapshot: Snapshot) -> Repair:
     if snapshot.manifest.magic != compute_magic(snapshot.manifest.version):
         done.append("the manifest's magic is recomputed")
     done += [
-        f"{name}: placed behind what it needs"
+        f"{name}: moved behind its dependencies"
         for name in _find_misplaced_entries(snapshot.resources)
     ]
     ordered = _sort_by_dependencies(snapshot.resources)
@@ -344,9 +344,9 @@ def repair(snapshot: Snapshot) -> Repair:
     violations = verify(repaired)
     if violations:
         raise NotRepairable(
-            "the state cannot be repaired without losing something:\n  " + "\n  ".join(violations),
-            hint="Bring back an earlier state with `gpuform state repair --from-backup`, or "
-            "correct it: `gpuform stack export --file F`, edit F, `gpuform stack import --file F`.",
+            "the state cannot be repaired without data loss:\n  " + "\n  ".join(violations),
+            hint="Restore an earlier state with `gpuform state repair --from-backup`, or correct "
+            "it: `gpuform stack export --file F`, edit F, `gpuform stack import --file F`.",
         )
     return Repair(repaired, done)
 
@@ -404,7 +404,7 @@ def _cycle_error(path: Sequence[ResourceState], back: ResourceState) -> NotRepai
     return NotRepairable(
         "the state cannot be repaired: these resources depend on each other in a cycle:\n  "
         + "\n  ".join(names),
-        hint="Bring back an earlier state with `gpuform state repair --from-backup`.",
+        hint="Restore an earlier state with `gpuform state repair --from-backup`.",
     )
 
 
@@ -435,7 +435,9 @@ def _drop_missing_references(
 
 
 def _describe_reason(dropped: DroppedReference) -> str:
-    return "which is itself" if dropped.urn == dropped.entry else "which is not there"
+    return (
+        "which is the resource itself" if dropped.urn == dropped.entry else "which does not exist"
+    )
 
 
 def _compute_urn(entry: ResourceState, current_urn_by_urn: dict[str, str]) -> str:

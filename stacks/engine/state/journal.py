@@ -196,10 +196,10 @@ def _split_journals(log: ReadableLog) -> Iterator[tuple[dict[str, Any], _Records
         version = head.get("gpuform-journal")
         if version != VERSION:
             raise JournalError(
-                f"the journal {log.where} has the version {version!r}, this gpuform reads "
+                f"the journal {log.where} has the version {version!r}, but this gpuform reads "
                 f"{VERSION}",
-                hint="Finish with the gpuform that wrote it, or give up what it adds with "
-                "`gpuform state repair --discard-journal`.",
+                hint="Finish the run with the version of gpuform that wrote it, or discard its "
+                "changes with `gpuform state repair --discard-journal`.",
             )
         yield head, lines[start + 1 : end]
 
@@ -312,11 +312,12 @@ def _decode_record(
         raise
     except EngineError as error:
         raise JournalError(
-            f"the journal {where} of an interrupted run holds secrets that the stack's key does "
-            f"not open: {error.message}",
+            f"the journal {where} of an interrupted run contains secrets that the stack's key "
+            f"does not decrypt: {error.message}",
             hint="If the passphrase is right, another program has changed the stack's secrets "
-            "provider since. Compare the state with the platform: what exists can be imported. "
-            "Then run `gpuform state repair --discard-journal`, which keeps the journal.",
+            "provider since. Compare the state with the platform and import the objects that "
+            "exist. Then run `gpuform state repair --discard-journal`, which keeps a copy of "
+            "the journal.",
         ) from error
 
 
@@ -349,10 +350,10 @@ def reject_lost_ids(where: str, snapshot: Snapshot, records: Iterable[Mapping[st
         names = "".join(f"\n  {urn} (id {id_})" for id_, urn in lost_urns_by_id.items())
         raise JournalError(
             f"the journal {where} of an interrupted run does not belong to the state, which "
-            "another program has written since, and tells of objects that the state does not know:"
-            f"{names}",
-            hint="Compare with the platform: what exists can be imported. Then run `gpuform state "
-            "repair --discard-journal`.",
+            "another program has written since, and records objects that the state does not "
+            f"have:{names}",
+            hint="Compare the state with the platform and import the objects that exist. Then run "
+            "`gpuform state repair --discard-journal`.",
         )
 
 
@@ -361,7 +362,7 @@ def _replay(
 ) -> None:
     for record in records:
         with _raise_as_journal_error(
-            where, f"a record {record.get('op')!r} does not fit the state"
+            where, f"a record {record.get('op')!r} does not match the state"
         ):
             _APPLY[record["op"]](entries, record, crypter)
 
@@ -376,8 +377,9 @@ def _raise_as_journal_error(where: str, context: str = "") -> Iterator[None]:
         message = ": ".join(filter(None, [context, cause]))
         raise JournalError(
             f"the journal {where} is damaged: {message}",
-            hint="Compare the state with the platform: what exists can be imported. Give up what "
-            "the journal adds with `gpuform state repair --discard-journal`, which keeps it.",
+            hint="Compare the state with the platform and import the objects that exist. Discard "
+            "the journal's changes with `gpuform state repair --discard-journal`, which "
+            "keeps a copy of the journal.",
         ) from error
 
 
@@ -441,7 +443,7 @@ def _parse_lines(data: bytes) -> Iterator[dict[str, Any]]:
     for number, line in enumerate(complete_lines, 1):
         document = _parse_line(line)
         if document is None:
-            raise ValueError(f"line {number} is not as it was written")
+            raise ValueError(f"line {number} is corrupt")
         yield document
 
 

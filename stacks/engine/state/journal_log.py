@@ -116,8 +116,8 @@ class FileLog:
         except OSError as error:
             raise JournalError(
                 f"the journal {self.path} cannot be written: {error.strerror or error}",
-                hint="Make room or fix the permissions, and run the command again: the last "
-                "checkpoint is untouched.",
+                hint="Free some disk space or fix the permissions, and run the command again: the "
+                "last checkpoint is untouched.",
             ) from error
 
     def check(self) -> None:

@@ -187,7 +187,7 @@ def decode_operation(
     """
     type_ = document.get("type") if isinstance(document, dict) else None
     if type_ not in _OPERATIONS:
-        raise StateError(f"{label} is no pending operation: its type is {type_!r}")
+        raise StateError(f"{label} is not a pending operation: its type is {type_!r}")
     return PendingOperation(decode_resource(document.get("resource"), crypter, label), type_)
 
 
@@ -239,7 +239,7 @@ def _check_kind(name: str, value: Any, kind: type) -> Any:
 
 def _check_texts(name: str, items: list[Any]) -> list[str]:
     if not all(isinstance(item, str) for item in items):
-        raise TypeError(f"{name} holds something that is not text")
+        raise TypeError(f"{name} contains a value that is not text")
     return items
 
 

@@ -135,11 +135,11 @@ def _reject_immovable_entries(source: Snapshot, chosen: Collection[str]) -> None
         if is_provider(entry.type):
             raise EditRefused(
                 f"{entry.urn} is a provider",
-                hint="name resources only: their providers are copied with them",
+                hint="move resources only: their providers are copied with them",
             )
         if entry.snippet_id or entry.extension_ref:
             raise EditRefused(
-                f"{entry.urn} uses parts of Pulumi that gpuform only carries along",
+                f"{entry.urn} uses features of Pulumi that gpuform does not support",
                 hint="move it with `pulumi state move`",
             )
     pending = [o for o in source.pending_operations if o.resource.urn in chosen]
@@ -185,9 +185,9 @@ def _reject_existing_urns(there: Sequence[ResourceState], arrived: Sequence[Reso
     for entry in arrived:
         if entry.urn in existing_urns:
             raise EditRefused(
-                f"the destination has a resource {entry.urn} already",
-                hint="if it is the same object, an earlier move was cut off: take it out of the "
-                "source with `gpuform state delete`",
+                f"the destination already has a resource {entry.urn}",
+                hint="if it is the same object, an earlier move was interrupted: remove it from "
+                "the source with `gpuform state delete`",
             )
 
 
@@ -242,8 +242,9 @@ class _ProviderPlacement:
         # ever is the same in two stacks.
         if here.type != _DYNAMIC:
             raise EditRefused(
-                f"the destination has a provider {there.urn} that is configured otherwise",
-                hint="give both the same configuration first, or move with another provider",
+                f"the destination has a provider {there.urn} with another configuration",
+                hint="give both the same configuration first, or move the resources to another "
+                "provider",
             )
         self.borrowed.append(there.urn)
 

@@ -137,10 +137,13 @@ class Selection:
 def _format_suggestion(pattern: str, urns: Iterable[str]) -> str:
     nearest_urns = find_nearest_urns(pattern, (urn for urn in urns if not is_noise(type_of(urn))))
     if not nearest_urns:
-        return "`gpuform state list` shows what there is; a URN, a name, or a pattern with * or **"
+        return (
+            "write a URN, a name, or a pattern with * or **; `gpuform state list` lists the "
+            "resources"
+        )
     if "*" in pattern:
         names = ", ".join(urn.rpartition("::")[2] for urn in nearest_urns[:3])
-        return f"a pattern is for whole URNs: '**::{pattern}' fits {names}"
+        return f"a pattern is matched against complete URNs: '**::{pattern}' matches {names}"
     # All URNs of a stack look alike, so that only the nearest is worth a suggestion.
     if pattern.startswith("urn:"):
         return f"did you mean {nearest_urns[0]}?"
@@ -215,15 +218,15 @@ def get_entries(entries: Sequence[ResourceState], name: str) -> list[ResourceSta
         return matching_entries
     if urns:
         raise NoSuchResource(
-            f"{name!r} could be any of {len(urns)} resources:" + _format_lines(urns),
-            hint="name one by its URN",
+            f"{name!r} is ambiguous: {len(urns)} resources match:" + _format_lines(urns),
+            hint="pass the URN of one",
         )
     nearest_urns = find_nearest_urns(name, (entry.urn for entry in entries))
     raise NoSuchResource(
         f"the state has no resource {name!r}",
         hint=f"did you mean:{_format_lines(nearest_urns)}"
         if nearest_urns
-        else "`gpuform state list` shows what it has",
+        else "`gpuform state list` lists its resources",
     )
 
 
@@ -258,10 +261,12 @@ def get_object_entry(entries: Sequence[ResourceState], name: str, id_: str | Non
     )
     if id_ is None:
         raise NoSuchResource(
-            f"{matching_entries[0].urn} stands for {len(matching_entries)} objects:{ids}",
+            f"{matching_entries[0].urn} has {len(matching_entries)} objects:{ids}",
             hint="choose one with --id ID",
         )
-    raise NoSuchResource(f"{matching_entries[0].urn} has no object {id_!r}", hint=f"it has:{ids}")
+    raise NoSuchResource(
+        f"{matching_entries[0].urn} has no object {id_!r}", hint=f"its objects:{ids}"
+    )
 
 
 def _format_lines(lines: Iterable[str]) -> str:

@@ -152,7 +152,7 @@ class Backend:
             )
             if old_entry is not None:
                 state = f"{self.storage.locate(old)} of {format_timestamp(old_entry.modified)}"
-                error.hint = f"{state} is untouched and the last good state. {MAKE_ROOM}"
+                error.hint = f"{state} is the last good state and is unchanged. {MAKE_ROOM}"
             raise
         if starts_gzip:
             # Of two variants the newest counts, for the Pulumi CLI too: only one may stay.
@@ -379,9 +379,9 @@ class Backend:
             return
         found_version = f"version {version}" if version else "no version"
         raise BackendError(
-            f"the backend {self.url} has a layout that gpuform does not know ({found_version})",
-            hint="Bring an old one up to date with `pulumi state upgrade`; a newer one needs a "
-            "newer gpuform.",
+            f"the backend {self.url} has a layout that gpuform does not support ({found_version})",
+            hint="Upgrade an older layout with `pulumi state upgrade`; for a newer one, upgrade "
+            "gpuform.",
         )
 
     def _write_meta(self) -> None:

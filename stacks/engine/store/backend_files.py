@@ -13,7 +13,7 @@ from gpuform.stacks.engine.errors import EngineError
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 
-MAKE_ROOM = "Make room or fix the permissions, and run the command again."
+MAKE_ROOM = "Free some disk space or fix the permissions, and run the command again."
 """The hint for files that cannot be written."""
 
 

@@ -36,9 +36,9 @@ class SealedCrypter:
         del plaintext
         if previous is None:
             raise EngineError(
-                "the state holds a secret in the clear, which cannot be encrypted without the "
+                "the state contains a secret in plain text, and encrypting it requires the "
                 "stack's passphrase",
-                hint="Bring it in with `gpuform stack import`, which encrypts it.",
+                hint="Import the state with `gpuform stack import`, which encrypts it.",
             )
         return previous
 
@@ -109,9 +109,9 @@ def describe_orphaned_journals(
         return ""
     names = "".join(f"\n  {entry.urn} (id {entry.id})" for entry in lost_objects)
     return (
-        "another program has written the state since a run was interrupted, whose journal "
-        f"{where} tells of objects that the state does not know:{names}\n  The next `gpuform up`, "
-        "`gpuform refresh` or `gpuform destroy` looks for them."
+        "a run was interrupted, and another program has written the state since. The journal "
+        f"{where} of that run records objects that the state does not have:{names}\n  The next "
+        "`gpuform up`, `gpuform refresh` or `gpuform destroy` looks for them."
     )
 
 
@@ -172,18 +172,19 @@ def add_backup_hint(backend: Backend, project: str, stack: str) -> Iterator[None
 def _get_repair_hint(error: EngineError) -> str:
     is_repairable = isinstance(error, IntegrityError)
     return (
-        "`gpuform state repair` shows what can be put right, and does it." if is_repairable else ""
+        "Run `gpuform state repair`, which shows the repairs and makes them."
+        if is_repairable
+        else ""
     )
 
 
 def _get_backup_hint(backend: Backend, project: str, stack: str) -> str:
     last_good_backup = find_last_good_backup(backend, project, stack)
     if last_good_backup is None:
-        return "There is no earlier state in a .bak file or in .pulumi/backups that can be used."
+        return "No usable earlier state found in a .bak file or in .pulumi/backups."
     return (
-        f"Nothing was changed. The last good state: {last_good_backup.describe()}\n"
-        f"It is brought back by: gpuform state repair --stack {stack} --from-backup "
-        f"{last_good_backup.where}"
+        f"Nothing was changed. The last good state: {last_good_backup.describe()}\nRestore it: "
+        f"gpuform state repair --stack {stack} --from-backup {last_good_backup.where}"
     )
 
 

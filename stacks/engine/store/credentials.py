@@ -64,7 +64,7 @@ def _read_credentials(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise EngineError(
             f"{path} cannot be read: {getattr(error, 'strerror', None) or error}",
-            hint="It says where the state is. Put it right, remove it, or set PULUMI_BACKEND_URL.",
+            hint="The file names the backend. Correct it, remove it, or set PULUMI_BACKEND_URL.",
         ) from error
     return document if isinstance(document, dict) else {}
 

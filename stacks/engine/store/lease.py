@@ -107,9 +107,9 @@ class Lease:
             self._renew()
         if self._version is None:
             raise LeaseLost(
-                f"the lock {self._storage.locate(self._name)} was lost: this process gave no sign "
-                f"of life for {self._seconds:g} s, and another one has taken over",
-                hint="Nothing was written over what that one writes.",
+                f"the lock {self._storage.locate(self._name)} was lost: this process did not "
+                f"renew it for {self._seconds:g} s, and another process took it",
+                hint="This process has overwritten nothing of the other's state.",
             )
 
     def release(self) -> None:
@@ -186,10 +186,10 @@ class Lease:
                 with contextlib.suppress(ChangedMeanwhile):
                     self._storage.write(probe, b"3", replacing=refused)
                     raise StorageFailed(
-                        f"{self._storage.locate(self._name)} cannot be a lock: the store honours "
-                        "neither If-Match nor If-None-Match, or only one of them",
-                        hint="Bring the store up to date, or use another one: two runs at once "
-                        "would write over each other's state.",
+                        f"{self._storage.locate(self._name)} cannot be a lock: the store does "
+                        "not support both If-Match and If-None-Match",
+                        hint="Upgrade the store, or use another one: two runs at once would "
+                        "overwrite each other's state.",
                     )
         finally:
             self._storage.delete(probe)
@@ -216,7 +216,7 @@ def _parse_lease_seconds(environ: Mapping[str, str]) -> float:
     except ValueError:
         seconds = 0.0
     if not 2 <= seconds <= 3600:
-        raise EngineError(f"GPUFORM_LEASE_SECONDS is {setting!r}", hint="Give 2 to 3600 seconds.")
+        raise EngineError(f"GPUFORM_LEASE_SECONDS is {setting!r}", hint="Set 2 to 3600 seconds.")
     return seconds
 
 
@@ -287,7 +287,7 @@ def find_owners(backend: Backend, excluded_stack: str = "") -> Owners:
         except EngineError as error:
             known_owners.unreadable.append(
                 UnreadableStack(
-                    f"it is not known what stack {stack} has: {error.message}", error.hint
+                    f"the resources of stack {stack} are unknown: {error.message}", error.hint
                 )
             )
         else:

@@ -74,7 +74,7 @@ class LockFile:
             return cls(name, where, fault="not a readable lock")
         # The Pulumi CLI accepts `{}` as a lock.
         if not isinstance(fields, dict) or not fields:
-            return cls(name, where, fault="it does not say by whom")
+            return cls(name, where, fault="its owner is unknown")
         pid = fields.get("pid")
         attributes = (
             str(fields.get(key) or "") for key in ("username", "hostname", "timestamp", "engine")
@@ -116,7 +116,7 @@ class LockFile:
         """Describe location, owner and age, and whether the process is known to have ended."""
         if self.fault:
             return f"{self.where}: {self.fault}"
-        ended = "; this process no longer runs" if self.has_ended else ""
+        ended = "; that process no longer runs" if self.has_ended else ""
         return f"{self.where}: {self._owner}{_format_age(self.time, datetime.now(UTC))}{ended}"
 
     @property
@@ -238,7 +238,7 @@ class StackLock:
             self._own.release()
         # The run itself is over: a lock that could not be deleted is a warning, not a failure.
         except EngineError as error:
-            self._timeout.report(f"warning: the stack's lock was not given back: {error.message}")
+            self._timeout.report(f"warning: could not release the stack's lock: {error.message}")
 
     def check(self) -> None:
         """Raise EngineError if this process took the lock and may have lost the exclusion."""
@@ -258,7 +258,7 @@ class StackLock:
             for lock_file in self.list_holders()
             if not (lock_file.has_ended or lock_file.fault)
         ]
-        return f"{active_locks[0].who} is at work on the stack" if active_locks else ""
+        return f"{active_locks[0].who} is running on the stack" if active_locks else ""
 
     def cancel(self) -> None:
         """Remove all locks of the stack. Raises LockedError if a gpuform process holds one."""
@@ -337,8 +337,8 @@ class StackLock:
             if lock.is_left or (self._own.everywhere and lock.is_gpuforms):
                 self._storage.delete(lock.name)
                 self._timeout.report(
-                    "warning: a gpuform process ended without giving its lock back, which is taken "
-                    f"over:\n  {lock.describe()}"
+                    "warning: a gpuform process ended without releasing its lock; this command "
+                    f"takes it over:\n  {lock.describe()}"
                 )
 
     def _build_in_use_error(self, holders: Sequence[LockFile]) -> LockedError:
@@ -346,18 +346,18 @@ class StackLock:
         if holder:
             return LockedError(
                 f"the stack is locked:\n  {holder}",
-                hint="Wait until it has ended (--lock-timeout 10m waits for it). The lock of one "
-                "that is gone is taken over when it was silent for that long.",
+                hint="Wait for that process to end (--lock-timeout 10m). If it no longer runs, "
+                "its lock expires, and the next command takes it over.",
             )
         message = (
             _format_lock_message(holders)
             if holders
-            else "the stack is locked: another gpuform process of this machine works on it"
+            else "the stack is locked: another gpuform process on this machine has locked it"
         )
         return LockedError(
             message,
-            hint="A gpuform process of this machine holds it: wait (--lock-timeout 10m), or end "
-            "it.",
+            hint="A gpuform process on this machine has the lock: wait for it (--lock-timeout "
+            "10m), or end it.",
         )
 
     def _reject_other_holders(self) -> None:
@@ -365,8 +365,8 @@ class StackLock:
         if holders:
             raise LockedError(
                 _format_lock_message(holders),
-                hint="Wait until the other process has ended (--lock-timeout 10m waits for it). "
-                "If it is gone, `gpuform cancel` removes its lock.",
+                hint="Wait for the other process to end (--lock-timeout 10m). If it no longer "
+                "runs, `gpuform cancel` removes its lock.",
             )
 
 

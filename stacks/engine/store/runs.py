@@ -126,7 +126,7 @@ class RunHistory:
         except ValueError as error:
             raise DamagedFile(
                 f"{where} is damaged: {error}",
-                hint="Remove it: it only tells what was done, nothing depends on it.",
+                hint="Remove the file: it only records what a run did, and nothing depends on it.",
             ) from error
 
     def read_log(self, name: str) -> bytes | None:

@@ -52,8 +52,8 @@ class UnsavedFile:
     @property
     def advice(self) -> str:
         return (
-            f"What this run did since then is kept in {self.path}: when the store answers again, "
-            "`gpuform state recover` brings it back."
+            f"The later changes of this run are saved in {self.path}: when the store answers "
+            "again, run `gpuform state recover`."
         )
 
     def append(self, run: str, number: int, lines: bytes) -> None:
@@ -69,7 +69,8 @@ class UnsavedFile:
                 os.fsync(file.fileno())
         except OSError as error:
             raise JournalError(
-                f"neither the store nor {self.path} takes what this run did: {error.strerror}",
+                "the changes of this run can be written neither to the store nor to "
+                f"{self.path}: {error.strerror}",
                 hint="Compare the state with the platform before the next run: `gpuform refresh`.",
             ) from error
 
@@ -89,7 +90,7 @@ class UnsavedFile:
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise JournalError(
                 f"{self.path} is damaged: {error}",
-                hint="Compare the state with the platform: what exists can be imported. Then "
+                hint="Compare the state with the platform and import the objects that exist. Then "
                 "remove the file.",
             ) from error
 
@@ -98,8 +99,8 @@ def reject_unsaved_run(path: Path) -> None:
     """Raise UnsavedRun if there is an unsaved run at `path`."""
     if path.exists():
         raise UnsavedRun(
-            f"the last run here could not keep its state: what it did is in {path}",
-            hint="Bring it back first: `gpuform state recover`.",
+            f"the last run here could not write its state: its changes are in {path}",
+            hint="Run `gpuform state recover` first.",
         )
 
 
@@ -191,8 +192,8 @@ class SegmentLog:
     def close(self) -> str:
         if self._failure is None or self._unsaved is None:
             return (
-                f"What this run did is in its journal {self.where}: the next command goes on from "
-                "there."
+                f"The changes of this run are in its journal {self.where}: the next command "
+                "continues from there."
             )
         return self._unsaved.advice
 
@@ -235,8 +236,8 @@ class SegmentLog:
         except (OSError, EOFError, zlib.error) as error:
             where = self._storage.locate(self._build_segment_name(run, number))
             raise JournalError(
-                f"{where} is no part of a journal: {error}",
-                hint="Give up what it adds with `gpuform state repair --discard-journal`.",
+                f"{where} is not a part of a journal: {error}",
+                hint="Discard its changes with `gpuform state repair --discard-journal`.",
             ) from error
 
     def _build_segment_name(self, run: str, number: int) -> str:

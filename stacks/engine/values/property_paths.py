@@ -200,5 +200,5 @@ def parse_duration(text: str) -> float:
     if text in ("", "0"):
         return 0.0
     if not re.fullmatch(f"(?:{_PART.pattern})+", text):
-        raise ValueError(f"{text!r} is no duration; write it like 30s, 45m or 1h30m")
+        raise ValueError(f"{text!r} is not a duration; write one such as 30s, 45m or 1h30m")
     return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))

@@ -123,7 +123,7 @@ def _encode_secret(secret: Secret, crypter: Crypter | None, show_secrets: bool) 
         return {SIGNATURE_KEY: SECRET_SIGNATURE, "plaintext": plaintext}
     if crypter is None:
         raise EngineError(
-            "the state has no secrets provider, but a value of it is secret",
+            "the state has a secret value, but no secrets provider",
             hint="Create the stack with `gpuform stack init`, which sets up a passphrase.",
         )
     return {
@@ -191,7 +191,7 @@ def _decode_special(
         try:
             return float(struct.unpack(">d", bytes.fromhex(fields["value"]))[0])
         except (KeyError, TypeError, struct.error) as error:
-            raise ValueError("a number whose bits are no double's") from error
+            raise ValueError("a number whose bits are not a double's") from error
     return from_special({key: decode(item, crypter, depth + 1) for key, item in fields.items()})
 
 
@@ -204,7 +204,7 @@ def _decode_secret(fields: Mapping[str, Any], crypter: Crypter | None, depth: in
         raise ValueError("a secret without ciphertext")  # noqa: TRY004 - bad data, not a bad call
     if crypter is None:
         raise EngineError(
-            "the state holds a secret but names no secrets provider to read it with",
+            "the state has a secret value, but no secrets provider to decrypt it",
             hint="Restore the checkpoint from its .bak file or from .pulumi/backups.",
         )
     inner = make_secret(decode(load(crypter.decrypt(ciphertext)), _PlainCrypter(), depth + 1))
@@ -258,4 +258,4 @@ def from_plain(value: Any) -> values.PropertyValue:
             return values.from_special(fields)
         except ValueError as error:
             raise EngineError(str(error), hint=_INVALID_HINT) from error
-    raise TypeError(f"a {type(value).__name__} is no property value")
+    raise TypeError(f"a {type(value).__name__} is not a property value")

@@ -165,5 +165,5 @@ def _wait_for_address(process: "subprocess.Popen[bytes]", log: Path) -> str:
             return ready[1]
         if has_ended or time.monotonic() >= deadline:
             reason = log_text.strip().removeprefix("Error: ").removeprefix("error: ")
-            raise EngineError(f"the emulator did not start: {reason or 'no output'}")
+            raise EngineError(f"the emulator did not start: {reason or 'it printed no message'}")
         time.sleep(_PAUSE_S)

@@ -51,7 +51,7 @@ def test_it_removes_what_the_pulumi_cli_left(dev: Run, project: Path) -> None:
     locked = dev("destroy", "--yes", "--skip-preview")
     assert locked.code == 1
     assert "ann@" in locked.err
-    assert "this process no longer runs" in locked.err
+    assert "that process no longer runs" in locked.err
     assert "gpuform cancel" in locked.err
     ran = dev("cancel", "--yes")
     assert ran.code == 0

@@ -126,7 +126,7 @@ class TestSomebodyAtWork:
         who = "ada@build-7 (pid 4711) by gpuform, since 2026-03-01 08:00:00 UTC ("
         ran = somebody.run("preview")
         assert who in ran.err
-        assert "is at work on the stack: what is shown may be overtaken" in ran.err
+        assert "is running on the stack: what is shown may be overtaken" in ran.err
         assert "another run is in 1 operation, whose results this plan misses" in ran.out
         assert "interrupted" not in ran.out + ran.err
         ran = somebody.run("status")

@@ -249,7 +249,9 @@ class TestStack:
 
     def test_no_passphrase(self, dev: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("PULUMI_CONFIG_PASSPHRASE")
-        assert problems(findings(dev, code=1)) == ["the stack's secrets need a passphrase"]
+        assert problems(findings(dev, code=1)) == [
+            "the passphrase of the stack's secrets is not set"
+        ]
 
     def test_a_value_that_is_missing(self, dev: Run, project: Path) -> None:
         text = (project / "Pulumi.yaml").read_text()
@@ -303,7 +305,7 @@ class TestStack:
         found = [each for each in findings(dev, code=0) if each["text"].startswith("locked")]
         assert [each["level"] for each in found] == ["warning", "note"]
         assert "ada@" in found[0]["text"]
-        assert "this process no longer runs" in found[0]["text"]
+        assert "that process no longer runs" in found[0]["text"]
         assert "grace@laptop (pid 7)" in found[1]["text"]
         assert all("gpuform cancel dev" in each["remedy"] for each in found)
 
@@ -311,7 +313,7 @@ class TestStack:
         found = findings(dev, "--stack", "prod", code=1)
         assert problems(found) == ["there is no stack named 'prod'"]
         assert remedy(found, "no stack named") == (
-            "stacks of this project: dev; or make it: `gpuform stack init prod`"
+            "stacks of this project: dev; or create it: `gpuform stack init prod`"
         )
 
 
@@ -363,7 +365,7 @@ class TestBackend:
         ("url", "told"),
         [
             ("file:///nowhere/at/all", "does not exist"),
-            ("ftp://ada:hunter2@example.com/x?key=hunter2", "of a kind that gpuform cannot use"),
+            ("ftp://ada:hunter2@example.com/x?key=hunter2", "gpuform does not support the backend"),
         ],
     )
     def test_no_backend(
@@ -383,7 +385,7 @@ class TestBackend:
         monkeypatch.setattr(os, "fsync", full)
         found = findings(dev, code=1)
         assert "No space left on device" in problems(found)[0]
-        assert "Make room" in remedy(found, "No space left")
+        assert "Free some disk space" in remedy(found, "No space left")
         assert not list((project / ".pulumi/stacks").glob(".gpuform*"))
 
     def test_one_that_is_nearly_full(self, dev: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -356,7 +356,7 @@ def test_what_needs_something_that_has_expired(planned_project: PlannedProject) 
     advance(planned_project, days=2)
     refused = planned_project.run("expire", "--yes")
     assert refused.code == 1
-    assert "::second would be deleted, and is not among the targets" in refused.out
+    assert "::second would be deleted, but is not among the targets" in refused.out
     assert "--target-dependents" in refused.out
     assert len(there(planned_project, "together")) == 3, "nothing was begun"
     done = planned_project.run("expire", "--yes", "--target-dependents")

@@ -316,7 +316,7 @@ def test_without_a_word_of_what_was_declared_it_says_so(account: Account) -> Non
     account.state.write_text(json.dumps(document))
     ran = account.run("destroy", "--yes")
     assert ran.code == 1
-    assert f"the state does not say what was declared ({id_})" in ran.err
+    assert f"the state does not record its inputs ({id_})" in ran.err
     assert "gpuform import together:SharedVolume data ID" in ran.err
     assert account.run("up", "--yes").code == 0
     assert account.run("destroy", "--yes").code == 0

@@ -258,8 +258,8 @@ def test_a_plan_and_the_doctor_work_without_a_passphrase(run: Run, vault: Servic
         ("azurekeyvault://team.example/keys/k", "VAULT.vault.azure.net/keys/NAME"),
         ("azurekeyvault://v.vault.azure.net/keys/k?algorithm=none", "none is not an algorithm"),
         ("gcpkms://projects/p?additional_authenticated_data=!", "is not base64"),
-        ("hashivault://team?mount=x", "a parameter that is not known: mount"),
-        ("hashivualt://team", "it knows passphrase, awskms://"),
+        ("hashivault://team?mount=x", "an unknown parameter: mount"),
+        ("hashivualt://team", "it supports passphrase, awskms://"),
         ("service", "pulumi stack change-secrets-provider"),
     ],
 )
@@ -306,7 +306,7 @@ def test_secrets_of_another_provider_in_the_file(
     (project / ".pulumi/stacks/demo/dev.json").unlink()
     ran = dev("stack", "init", "dev", "--secrets-provider", vault.url)
     assert ran.code == 1
-    assert "has secrets that are not under hashivault://team" in ran.err
+    assert "has secrets that another provider than hashivault://team encrypted" in ran.err
     assert settings(project, "dev") == before
 
 

@@ -79,7 +79,7 @@ def test_others_go_before_it(
     ("args", "said"),
     [
         (("login", "file:///none/such"), "does not exist"),
-        (("login", "nonsense"), "gpuform cannot use"),
+        (("login", "nonsense"), "gpuform does not support"),
         (("logout",), "not logged in to any backend"),
         (("logout", "file:///x"), "not logged in to file:///x"),
     ],

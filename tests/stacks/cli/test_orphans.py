@@ -115,7 +115,7 @@ def test_a_state_that_cannot_be_read_is_not_an_empty_one(account: Run, project: 
     state(project, "other").write_text("{")
     ran = account("orphans")
     assert ran.code == 4
-    assert "it is not known what stack organization/demo/other has" in ran.err
+    assert "the resources of stack organization/demo/other are unknown" in ran.err
 
 
 def test_creates_that_were_never_settled_are_told(account: Run, project: Path) -> None:

@@ -72,8 +72,8 @@ def test_what_fits_nothing_ends_a_command_before_anything_is_done(
         assert f"{flag} data" not in told
         assert "nothing to do" not in told
     for given, meant in (
-        ("trai*", "a pattern is for whole URNs: '**::trai*' fits train"),
-        ("nope*", "`gpuform state list` shows what there is"),
+        ("trai*", "a pattern is matched against complete URNs: '**::trai*' matches train"),
+        ("nope*", "`gpuform state list` lists the resources"),
         (CLUSTER.replace("train", "trani"), f"did you mean {CLUSTER}?"),
     ):
         ran = applied_project.run("destroy", "--yes", "--exclude", given)
@@ -94,7 +94,7 @@ def test_what_an_exclusion_keeps_along_is_said_before_the_question(
     assert applied_project.run("up", "--yes").code == 0
     ran = applied_project.run("destroy", "--exclude", "train", answers="no\n")
     assert ran.code == 1
-    told = "    --exclude train also keeps: data (train needs it)"
+    told = "    --exclude train also keeps: data (train depends on it)"
     assert ran.out.index(told) < ran.out.index("This deletes 1 resource of stack dev")
     ran = applied_project.run(
         "destroy", "--exclude", "data", "--exclude-dependents", answers="no\n"
@@ -144,7 +144,7 @@ def test_a_replacement_that_is_asked_for_frees_the_name_first(
 def test_what_depends_on_a_target_is_not_deleted_without_being_named(up: Run) -> None:
     ran = up("destroy", "--emulate", "--yes", "--target", "data")
     assert ran.code == 1
-    assert f"{CLUSTER} would be deleted, and is not among the targets" in ran.out + ran.err
+    assert f"{CLUSTER} would be deleted, but is not among the targets" in ran.out + ran.err
     part = up("destroy", "--emulate", "--yes", "--target", "train")
     assert part.code == 0
     assert "The stack is empty" not in part.out

@@ -49,7 +49,7 @@ def test_the_second_signal_leaves_at_once(dev: Run, project: Path) -> None:
     assert locks(project) == []
     (operation,) = dev("stack", "export").json["deployment"]["pending_operations"]
     assert operation["type"] == "creating"
-    assert "was interrupted in 1 operation; what was made" in dev("preview").out
+    assert "was interrupted during 1 operation; the created objects" in dev("preview").out
 
 
 class Terminal:

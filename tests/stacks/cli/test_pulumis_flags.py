@@ -31,7 +31,7 @@ def test_configuration_is_set_by_a_run(applied_project: PlannedProject) -> None:
     for flags, told in (
         (("-c", "gpus"), "as KEY=VALUE"),
         (("-c", "gpus=8", "-c", "together:apikey=x"), "did you mean together:apiKey?"),
-        (("--config-path", "-c", "a[x=1"), "no path of a configuration value"),
+        (("--config-path", "-c", "a[x=1"), "not a valid path of a configuration value"),
     ):
         ran = applied_project.run("up", "--yes", *flags)
         assert ran.code == (2 if told == "as KEY=VALUE" else 1), ran.err
@@ -71,9 +71,12 @@ def test_a_part_of_a_value_by_its_path(dev: Run, project: Path) -> None:
     for command, told in (
         (("set", "--path", "limits.gpus[7]", "1"), "there is no limits.gpus[7]"),
         (("set", "--path", "limits.open.x", "1"), "limits.open is a single value"),
-        (("set", "--path", "fresh.secure", "x"), "stands for an encrypted value"),
-        (("set", "--path", "[0]", "x"), "no path of a configuration value"),
-        (("set", "--path", "limits[*]", "x"), "no path of a configuration value"),
+        (
+            ("set", "--path", "fresh.secure", "x"),
+            ("only key, which is reserved for encrypted values"),
+        ),
+        (("set", "--path", "[0]", "x"), "not a valid path of a configuration value"),
+        (("set", "--path", "limits[*]", "x"), "not a valid path of a configuration value"),
         (("get", "--path", "limits.nothing"), "has no value"),
         (("rm", "--path", "limits.gpus[7]"), "is not set in Pulumi.dev.yaml"),
     ):
@@ -339,7 +342,7 @@ def test_a_version_of_pulumi_can_be_required(
         ('["*"]', "the default provider of pulumi-python is disabled"),
         ('["pulumi-python"]', "the default provider of pulumi-python is disabled"),
         ('["aws"]', ""),
-        ("aws", "is no list of packages"),
+        ("aws", "is not a list of packages"),
     ],
 )
 def test_default_providers_can_be_disabled(dev: Run, project: Path, listed: str, told: str) -> None:

@@ -121,7 +121,7 @@ def test_an_overtaken_part_stops_what_depends_on_it_alone(estate: Estate) -> Non
     assert "volumes/dev   done: 1 updated" in done.stdout
     assert "training/dev  failed: the plan plan.json is overtaken" in done.stdout
     assert "told/dev      not begun: training/dev has failed" in done.stdout
-    assert "declares other inputs: num_gpus" in done.stderr
+    assert "declares different inputs: num_gpus" in done.stderr
 
 
 def test_a_preview_that_fails_changes_nothing_anywhere(estate: Estate) -> None:

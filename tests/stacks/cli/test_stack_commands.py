@@ -295,12 +295,12 @@ class TestImport:
         before = (project / ".pulumi/stacks/demo/prod.json").read_bytes()
         refused = dev("stack", "import", "--file", "dev.json", "--stack", "prod")
         assert refused.code == 1
-        assert f"{URN} is not of stack prod of demo" in refused.err
+        assert f"{URN} does not belong to stack prod of project demo" in refused.err
         assert "--force" in refused.err
         assert (project / ".pulumi/stacks/demo/prod.json").read_bytes() == before
         forced = dev("stack", "import", "--file", "dev.json", "--stack", "prod", "--force")
         assert forced.code == 0
-        assert f"warning: {URN} is not of stack prod" in forced.err
+        assert f"warning: {URN} does not belong to stack prod" in forced.err
         # What was encrypted for one stack is encrypted for the other.
         assert dev("stack", "output", "status", "--stack", "prod").out == "Ready\n"
 
@@ -320,7 +320,7 @@ class TestImport:
         path.write_text(json.dumps(document))
         ran = dev("stack", "import", "--file", "in.json")
         assert ran.code == 1
-        assert "under another passphrase" in ran.err
+        assert "with another passphrase" in ran.err
         assert "--show-secrets" in ran.err
 
     def test_pending_operations_are_dropped(self, dev: Run, project: Path) -> None:
@@ -472,7 +472,7 @@ class TestRename:
         refused = dev("preview")
         assert refused.code != 0
         assert dev("stack", "ls", "--json").json == []
-        assert "'organization/train/prod' is no stack of this project" in refused.err
+        assert "'organization/train/prod' does not belong to this project" in refused.err
         assert "write `name: train` in Pulumi.yaml" in refused.err
         path = project / "Pulumi.yaml"
         path.write_text(path.read_text().replace("name: demo", "name: train"))
@@ -568,7 +568,7 @@ class TestNewPassphrase:
             ran = secrets("stack", "change-secrets-provider", "passphrase", answers="five\n")
         assert ran.code == 1
         assert f"{file} cannot be written: No space left on device" in ran.err
-        assert "The new secrets provider is decided" in ran.err
+        assert "The change of the secrets provider has begun;" in ran.err
         self.check(secrets, monkeypatch, "five")
 
     def test_what_changed_meanwhile_is_not_overwritten(
@@ -585,7 +585,7 @@ class TestNewPassphrase:
         settings.write_text(before + "# mine\n")
         ran = secrets("preview")
         assert ran.code == 1
-        assert f"interrupted, and {settings} has changed since" in ran.err
+        assert f"interrupted, and {settings} was edited since" in ran.err
         assert settings.read_text() == before + "# mine\n"
         settings.write_text(before)
         self.check(secrets, monkeypatch, "6")

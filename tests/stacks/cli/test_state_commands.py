@@ -316,7 +316,10 @@ class TestMove:
         left.parent.mkdir(parents=True, exist_ok=True)
         left.write_text("{}")
         refused = prod("state", "move", "--dest", "organization/shop/live", "a", "--yes")
-        assert "secrets provider of organization/shop/live was interrupted" in refused.err
+        assert (
+            "stack organization/shop/live: a change of its secrets provider was interrupted"
+            in refused.err
+        )
         assert files.names == ["a"]
 
     def test_a_failure_at_the_source_is_taken_back(

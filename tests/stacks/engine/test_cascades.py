@@ -183,7 +183,7 @@ def test_a_protected_dependent_keeps_the_root(lab):
     before = sorted(lab.world)
     outcome = lab.up(CHAIN.format("y"))
     assert not outcome.succeeded
-    assert "needs the deletion of protected resources" in lab.errors[0]
+    assert "requires the deletion of protected resources" in lab.errors[0]
     assert f"{TYPE}b" in lab.errors[0]
     assert calls(lab, "delete") == []
     assert sorted(lab.world) == before

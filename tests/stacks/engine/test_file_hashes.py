@@ -134,10 +134,13 @@ class QuietHandler(http.server.SimpleHTTPRequestHandler):
     ("value", "reason"),
     [
         ("pulumi.FileAsset('gone.txt')", "gone.txt cannot be read: No such file or directory"),
-        ("pulumi.FileArchive('gone')", "gone cannot be read: it is no folder and does not end"),
+        ("pulumi.FileArchive('gone')", "gone cannot be read: it is not a folder and does not end"),
         ("pulumi.FileArchive('broken.zip')", ""),
         ("pulumi.AssetArchive({'z': pulumi.FileArchive('broken.zip')})", "broken.zip cannot be"),
-        ("pulumi.RemoteAsset('ftp://x/y')", "ftp://x/y cannot be read: ftp: is no scheme"),
+        (
+            "pulumi.RemoteAsset('ftp://x/y')",
+            "ftp://x/y cannot be read: ftp: is not a supported file URL scheme",
+        ),
     ],
 )
 def test_a_file_that_cannot_be_read_is_an_error_of_its_resource(lab, value, reason):

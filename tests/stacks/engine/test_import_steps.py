@@ -96,9 +96,9 @@ def test_an_import_is_wanted_until_the_stack_has_the_object(
 def test_a_resource_of_another_object_cannot_import():
     with pytest.raises(EngineError) as raised:
         importing.should_import(declared(), entry(id="m-9"))
-    assert raised.value.message == f"{A} has the id m-9 in the state, and import_ names m-7"
+    assert raised.value.message == f"{A} has the id m-9 in the state, but import_ names m-7"
     assert raised.value.hint == (
-        "remove import_, or give the object to import a resource of its own"
+        "remove import_, or declare another resource for the object to import"
     )
 
 
@@ -166,7 +166,9 @@ def test_an_object_that_was_only_read_becomes_the_stacks_own():
 def test_an_object_that_does_not_exist_is_refused():
     with pytest.raises(EngineError) as raised:
         plan(Host(None), declared())
-    assert raised.value.message == (f"{A}: import_ names m-7, and the platform has no such object")
+    assert raised.value.message == (
+        f"{A}: import_ names m-7, but the platform does not show that object"
+    )
     assert raised.value.hint == "check the id, and that the credentials are those of its owner"
 
 
@@ -177,7 +179,7 @@ def test_an_object_that_the_declaration_would_replace_is_refused():
     assert raised.value.message == (
         f"{A}: the object m-7 differs from its declaration in size, rack, which would replace it"
     )
-    assert raised.value.hint == "declare it as it is"
+    assert raised.value.hint == "declare the object's own values"
     unchanged = replace(replaced, changes=False)
     assert len(plan(Host((FOUND, None), unchanged), declared(size=2))) == 1
 
@@ -203,8 +205,8 @@ def refusal(ledger: importing.OwnedObjects, registration: Registration) -> str:
     with pytest.raises(EngineError) as raised:
         ledger.claim_object(registration)
     assert raised.value.hint == (
-        "give it that resource's name as an alias instead of import_; what another stack has is "
-        "moved with `gpuform state move`"
+        "instead of import_, give the resource that name as an alias; to move an object "
+        "from another stack, run `gpuform state move`"
     )
     return raised.value.message
 
@@ -310,9 +312,10 @@ def test_an_input_behind_the_id_that_is_declared_otherwise_is_refused(region: An
     with pytest.raises(EngineError) as raised:
         plan(Host((FOUND, None)), declared(id_="vol-1@us-central-8", type_=VOLUME, region=region))
     assert raised.value.message == (
-        f"{urn_of('a', VOLUME)}: import_ names the region us-central-8, and another one is declared"
+        f"{urn_of('a', VOLUME)}: import_ names the region us-central-8, but the program "
+        "declares another one"
     )
-    assert raised.value.hint == "declare what is behind the @, or leave that out"
+    assert raised.value.hint == "declare the value after the @, or leave it out"
 
 
 def test_an_empty_input_behind_the_id_is_refused_before_anything_is_read():

@@ -87,7 +87,7 @@ def test_a_urn_that_was_taken_as_an_alias_is_refused():
     with pytest.raises(EngineError) as raised:
         old.match_entry(declared("a", line=7))
     assert raised.value.message == (
-        f"{urn_of('a')} is declared at main.py:7, and {urn_of('b')} already has it as an alias"
+        f"{urn_of('a')} is declared at main.py:7, but it is already an alias of {urn_of('b')}"
     )
     assert raised.value.hint == "remove the alias, or give the new resource another name"
 

@@ -83,7 +83,9 @@ def test_a_protected_resource_is_updated_but_not_replaced(lab):
     for operation in (lab.preview, lab.up):
         outcome = operation(f"Machine('a', size=2, rack='y', {PROTECT})")
         assert not outcome.succeeded
-        assert "is protected, and this change replaces it (because of rack)" in lab.errors[0]
+        assert (
+            "is protected, but this change forces its replacement (because of rack)"
+        ) in lab.errors[0]
     assert sorted(lab.world) == ["m-1"]
 
 
@@ -195,7 +197,7 @@ def test_an_id_is_never_secret(lab):
     program = "Machine('a', opts=ResourceOptions(additional_secret_outputs=['id']))"
     lab.up(program)
     (told,) = lab.told("warning")
-    assert "id of a resource cannot be made secret" in told
+    assert "id of a resource cannot be secret" in told
     assert lab.state("a").additional_secret_outputs == ["id"]
     lab.up(program)
     assert len(lab.told("warning")) == 1

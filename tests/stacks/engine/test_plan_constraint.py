@@ -72,11 +72,11 @@ def test_what_moved_since_the_plan_is_named():
     before = bound(state={A: "1", "gone": "1"}, config={"x": "1", "lost": "1", "kept": "1"})
     now = basis(state={A: "2", "more": "1"}, config={"x": "2", "new": "1", "kept": "1"})
     assert list(before.find_basis_changes(now)) == [
-        "state of gone is gone since the plan",
+        "state of gone was deleted since the plan",
         "state of more is new since the plan",
         f"state of {A} changed since the plan",
         "configuration key lost was removed since the plan",
-        "configuration key new was set since the plan",
+        "configuration key new was added since the plan",
         "configuration key x changed since the plan",
     ]
     assert list(before.find_basis_changes(before.basis)) == []
@@ -85,7 +85,7 @@ def test_what_moved_since_the_plan_is_named():
 def test_another_passphrase_says_all():
     before = bound(key="k1", state={A: "1"})
     assert list(before.find_basis_changes(basis(key="k2"))) == [
-        "the stack's passphrase was changed"
+        "the passphrase of the stack changed"
     ]
 
 
@@ -98,7 +98,7 @@ def test_another_passphrase_says_all():
         ([], ["delete"], "deleted"),
         ([], ["forget"], "forgotten"),
         ([], ["import"], "imported"),
-        ([], ["refresh"], "taken over from its platform"),
+        ([], ["refresh"], "imported from its platform"),
         (["update"], ["replace"], "replaced"),
         (["forget"], ["delete"], "deleted"),
         (["replace"], ["update"], None),
@@ -111,7 +111,7 @@ def test_more_effects_than_planned_are_named_and_fewer_pass(
 ):
     planned = bound(effects={A: tuple(allowed)} if allowed else {})
     texts = list(planned.find_excess(basis(effects={A: tuple(effects)}), []))
-    assert texts == ([f"{A} would be {more}, which is not planned"] if more else [])
+    assert texts == ([f"{A} would be {more}, which the plan does not contain"] if more else [])
 
 
 def test_each_resource_is_named_once_and_others_by_their_properties():
@@ -119,9 +119,9 @@ def test_each_resource_is_named_once_and_others_by_their_properties():
     now = basis(program={A: {"inputs.size": "2"}}, effects={A: ("update",), B: ("update",)})
     texts = list(planned.find_excess(now, [change(A, 2), change(B, 2), change("urn:c", 3)]))
     assert texts == [
-        f"program: {A} declares other inputs: size",
-        f"{B} would be updated, which is not planned",
-        "urn:c would change size, which is not planned",
+        f"program: {A} declares different inputs: size",
+        f"{B} would be updated, which the plan does not contain",
+        "urn:c would change size, which the plan does not contain",
     ]
 
 
@@ -143,7 +143,7 @@ def test_the_parts_that_a_program_declares_otherwise_are_named(
     before: Mapping[str, str], after: Mapping[str, str], parts: str
 ):
     texts = list(bound(program={A: before}).find_excess(basis(program={A: after}), []))
-    assert texts == [f"program: {A} declares other {parts}"]
+    assert texts == [f"program: {A} declares different {parts}"]
 
 
 def test_a_resource_that_is_declared_more_or_no_more_is_named():
@@ -166,7 +166,7 @@ def test_new_dependencies_without_an_unknown_value_are_a_change():
     planned = bound(True, program={A: {"inputs.size": "1"}})
     now = basis(program={A: {"inputs.size": "1", "dependencies": "1"}})
     assert list(planned.find_excess(now, [])) == [
-        f"program: {A} declares other options: dependencies"
+        f"program: {A} declares different options: dependencies"
     ]
 
 
@@ -181,11 +181,11 @@ def test_a_registration_as_planned_passes_and_another_stops_the_run():
     with pytest.raises(PlanExceeded) as raised:
         bound(program={A: {**parts, "inputs.size": "2"}}).check_declared(REGISTRATION)
     assert raised.value.message == (
-        f"{A} declares other inputs: size than planned; gpuform did not apply it"
+        f"{A} declares different inputs: size than planned; gpuform did not apply it"
     )
     assert raised.value.hint == HINT
     with pytest.raises(
-        PlanExceeded, match=rf"^{A} is declared, and is not in the plan; gpuform did not"
+        PlanExceeded, match=rf"^{A} is declared, but not in the plan; gpuform did not"
     ):
         bound().check_declared(REGISTRATION)
 
@@ -206,13 +206,15 @@ def test_a_step_as_planned_passes_and_more_stops_the_run():
         f"{A} would set size to another value than planned; gpuform did not apply it"
     )
     with pytest.raises(
-        PlanExceeded, match=r"would be replaced, which is not planned; gpuform did not"
+        PlanExceeded, match=r"would be replaced, which the plan does not contain; gpuform did not"
     ):
         planned.check_step(step(Op.REPLACE, 2))
     both = change(A, 3).model_copy(
         update={"changes": (*change(A, 3).changes, *change(A, 1, path="rack").changes)}
     )
-    with pytest.raises(PlanExceeded, match=r"than planned; .* change rack, which is not planned;"):
+    with pytest.raises(
+        PlanExceeded, match=r"than planned; .* change rack, which the plan does not contain;"
+    ):
         planned.check_step(replace(step(Op.UPDATE), change=both))
 
 

@@ -46,8 +46,12 @@ def test_within(planned, found):
     [
         (to("size", 2), to("size", 3), "would set size to another value than planned"),
         (to("size", 1), to("size", True), "would set size to another value than planned"),
-        (to("size", 2), to("sizes", 2), "would change sizes, which is not planned"),
-        (to("config.id", 1), to("config", {}), "would change config, which is not planned"),
+        (to("size", 2), to("sizes", 2), "would change sizes, which the plan does not contain"),
+        (
+            to("config.id", 1),
+            to("config", {}),
+            ("would change config, which the plan does not contain"),
+        ),
         (to("size", 2, action=Action.KEEP), to("size", 2), "would change size"),
         (OPEN, to("config", {"size": 2, "id": "m-1"}), "would set config to another value"),
         (to("config", {"size": 1}), to("config", "text"), "would set config to another value"),
@@ -67,6 +71,6 @@ def test_beyond(planned, found, what):
 
 def test_a_resource_that_is_not_planned():
     assert list(find_unplanned_changes({}, change(to("size", 1)))) == [
-        "urn::a would change size, which is not planned"
+        "urn::a would change size, which the plan does not contain"
     ]
     assert list(find_unplanned_changes({}, change(to("size", 1), action=PlanAction.DELETE))) == []

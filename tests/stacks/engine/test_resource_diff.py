@@ -86,7 +86,7 @@ def test_a_replacement_that_the_user_asks_for_is_of_the_id():
 
 def test_a_trigger_must_be_known_in_a_real_run():
     steps.refuse_unknown_trigger(entry(replacement_trigger=1))
-    with pytest.raises(EngineError, match=f"^{URN}: replacement_trigger is not known"):
+    with pytest.raises(EngineError, match=f"^{URN}: replacement_trigger is unknown"):
         steps.refuse_unknown_trigger(entry(replacement_trigger=[UNKNOWN]))
 
 

@@ -85,7 +85,7 @@ def test_after_a_run_that_failed_halfway(lab):
     [
         (TWO.format(5), [f"state of {M}a changed"]),
         (TWO.format(1) + "Machine('c')", [f"state of {M}c is new"]),
-        ("a = Machine('a', size=1)", [f"state of {M}b is gone"]),
+        ("a = Machine('a', size=1)", [f"state of {M}b was deleted"]),
         (
             TWO.format(1).replace("size=2", "size=2, opts=ResourceOptions(protect=True)"),
             [f"state of {M}b changed"],
@@ -107,7 +107,7 @@ def test_overtaken_by_a_refresh_that_found_something(lab, properties):
     bound = planned(lab, TWO.format(3))
     lab.change_world(lab.state("a").id, properties)
     lab.run("refresh", TWO.format(1))
-    how = "changed" if properties else "is gone"
+    how = "changed" if properties else "was deleted"
     with nothing_changes(lab):
         assert f"state of {M}a {how} since the plan" in refusals(lab, bound, TWO.format(3))
 
@@ -120,7 +120,7 @@ def test_overtaken_where_the_program_uses_what_the_refresh_found(lab):
     lab.run("refresh", program)
     with nothing_changes(lab):
         found = refusals(lab, bound, program + "Machine('c')")
-    assert found == [f"program: {M}b declares other inputs: uses"]
+    assert found == [f"program: {M}b declares different inputs: uses"]
 
 
 def test_overtaken_by_an_operation_that_was_cut_off(lab):
@@ -145,7 +145,7 @@ def test_runs_that_change_nothing_do_not_count(lab):
     [
         ({"lab:gpus": "16"}, [], "configuration key lab:gpus changed"),
         ({}, [], "configuration key lab:gpus was removed"),
-        ({"lab:gpus": "8", "lab:more": ""}, [], "configuration key lab:more was set"),
+        ({"lab:gpus": "8", "lab:more": ""}, [], "configuration key lab:more was added"),
         ({"lab:gpus": "8"}, ["lab:gpus"], "configuration key lab:gpus changed"),
     ],
 )
@@ -160,23 +160,23 @@ def test_overtaken_by_the_configuration(lab, config, secret, moved):
 @pytest.mark.parametrize(
     ("program", "moved"),
     [
-        ("Machine('a', size=2)", f"{M}a declares other inputs: size"),
-        ("Machine('a', size=True)", f"{M}a declares other inputs: size"),
-        ("Machine('a', size='1')", f"{M}a declares other inputs: size"),
-        ("Machine('a', size=pulumi.Output.secret(1))", f"{M}a declares other inputs: size"),
-        ("Machine('a')", f"{M}a declares other inputs: size"),
-        ("Machine('a', size=1, rack='r')", f"{M}a declares other inputs: rack"),
+        ("Machine('a', size=2)", f"{M}a declares different inputs: size"),
+        ("Machine('a', size=True)", f"{M}a declares different inputs: size"),
+        ("Machine('a', size='1')", f"{M}a declares different inputs: size"),
+        ("Machine('a', size=pulumi.Output.secret(1))", f"{M}a declares different inputs: size"),
+        ("Machine('a')", f"{M}a declares different inputs: size"),
+        ("Machine('a', size=1, rack='r')", f"{M}a declares different inputs: rack"),
         ("Machine('a', size=1)\nMachine('c')", f"{M}c is newly declared"),
         ("", f"{M}a is no longer declared"),
         (
             "Machine('a', size=1, opts=ResourceOptions(protect=True))",
-            f"{M}a declares other options: protect",
+            f"{M}a declares different options: protect",
         ),
         (
             "Machine('a', rack=1, opts=ResourceOptions(retain_on_delete=True))",
-            f"{M}a declares other inputs: rack, size and options: retain_on_delete",
+            f"{M}a declares different inputs: rack, size and options: retain_on_delete",
         ),
-        ("Machine('a', size=1)\npulumi.export('n', 1)", f"{STACK} declares other outputs"),
+        ("Machine('a', size=1)\npulumi.export('n', 1)", f"{STACK} declares different outputs"),
     ],
 )
 def test_overtaken_by_the_program(lab, program, moved):
@@ -190,7 +190,7 @@ def test_a_secret_input_is_compared_too(lab):
     program = "Machine('a', token=pulumi.Output.secret('{0}'))"
     bound = planned(lab, program.format("hunter2"))
     assert refusals(lab, bound, program.format("hunter3")) == [
-        f"program: {M}a declares other inputs: token"
+        f"program: {M}a declares different inputs: token"
     ]
     assert refusals(lab, bound, program.format("hunter2")) == []
 
@@ -210,7 +210,7 @@ def test_the_code_of_a_provider_is_compared_too(lab):
     bound = planned(lab, program.format("1"))
     assert refusals(lab, bound, program.format("1")) == []
     (moved,) = refusals(lab, bound, program.format("2"))
-    assert moved.endswith("::a declares other inputs: its provider's code")
+    assert moved.endswith("::a declares different inputs: its provider's code")
 
 
 def test_everything_that_moved_is_named_at_once(lab):
@@ -237,4 +237,4 @@ def test_the_order_of_registration_does_not_count(lab):
 def test_another_key(lab):
     bound = planned(lab, TWO.format(1))
     lab.crypter = PassphraseCrypter.create_new("another")
-    assert refusals(lab, bound, TWO.format(1)) == ["the stack's passphrase was changed"]
+    assert refusals(lab, bound, TWO.format(1)) == ["the passphrase of the stack changed"]

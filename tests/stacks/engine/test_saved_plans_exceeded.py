@@ -41,9 +41,9 @@ def test_drift_that_is_gone_again_is_less(lab):
 @pytest.mark.parametrize(
     ("properties", "more"),
     [
-        ({"size": 9}, f"{M}a would be updated, which is not planned"),
-        ({"rack": "r9"}, f"{M}a would be replaced, which is not planned"),
-        (None, f"{M}a would be created, which is not planned"),
+        ({"size": 9}, f"{M}a would be updated, which the plan does not contain"),
+        ({"rack": "r9"}, f"{M}a would be replaced, which the plan does not contain"),
+        (None, f"{M}a would be created, which the plan does not contain"),
     ],
 )
 def test_new_drift_is_more(lab, properties, more):
@@ -89,7 +89,7 @@ def test_an_unknown_value_that_turns_out_to_replace_is_stopped(lab):
     outcome = applied(lab, bound, program.format(2, 6))
     assert not outcome.succeeded
     (error,) = lab.errors
-    assert f"{M}b would be replaced, which is not planned" in error
+    assert f"{M}b would be replaced, which the plan does not contain" in error
     assert "gpuform preview --save-plan" in error
     assert [call["verb"] for call in lab.calls if call["verb"] != "check"] == ["update"]
     assert lab.world["m-2"]["size"] == 1
@@ -98,16 +98,16 @@ def test_an_unknown_value_that_turns_out_to_replace_is_stopped(lab):
 @pytest.mark.parametrize(
     ("line", "more"),
     [
-        ("Machine('a', size=2 if real else 1)", "a declares other inputs: size than planned"),
+        ("Machine('a', size=2 if real else 1)", "a declares different inputs: size than planned"),
         (
             "Machine('a', token=pulumi.Output.secret('x' if real else 'y'))",
-            "a declares other inputs: token than planned",
+            "a declares different inputs: token than planned",
         ),
         (
             "Machine('a', opts=ResourceOptions(retain_on_delete=real))",
-            "a declares other options: retain_on_delete than planned",
+            "a declares different options: retain_on_delete than planned",
         ),
-        ("Machine('b') if real else None", "b is declared, and is not in the plan"),
+        ("Machine('b') if real else None", "b is declared, but not in the plan"),
     ],
 )
 def test_what_only_a_real_run_asks_for_is_stopped(lab, line, more):
@@ -125,7 +125,7 @@ def test_what_a_real_run_does_not_ask_for_is_not_deleted(lab):
     bound = planned(lab, program)
     outcome = applied(lab, bound, program)
     assert not outcome.succeeded
-    assert f"{M}b would be deleted, which is not planned" in lab.errors[0]
+    assert f"{M}b would be deleted, which the plan does not contain" in lab.errors[0]
     assert sorted(lab.world) == ["m-1", "m-2"]
 
 
@@ -152,7 +152,7 @@ def test_a_part_of_the_stack(lab):
     bound = planned(lab, program.format(2), **only_a)
     with nothing_changes(lab):
         assert refusals(lab, bound, program.format(2)) == [
-            f"{M}b would be updated, which is not planned"
+            f"{M}b would be updated, which the plan does not contain"
         ]
     outcome = applied(lab, bound, program.format(2), **only_a)
     assert outcome.effects == {f"{M}a": {"update"}}

@@ -46,10 +46,10 @@ def test_each_is_told_with_the_first_that_it_needs_or_that_needs_it(entries, tar
             (each for each in members if entry.urn in graph.find_dependency_urns(each)), None
         )
         if entry.urn not in named and needed and (user is None or needed.urn in named):
-            expected.append(f"{name} (needs {needed.urn.rpartition('::')[2]})")
+            expected.append(f"{name} (depends on {needed.urn.rpartition('::')[2]})")
         elif entry.urn not in named and user:
-            expected.append(f"{name} ({user.urn.rpartition('::')[2]} needs it)")
-    told_of = [text.partition("also takes: ")[2] for text in told(entries, named)]
+            expected.append(f"{name} ({user.urn.rpartition('::')[2]} depends on it)")
+    told_of = [text.partition("also includes: ")[2] for text in told(entries, named)]
     assert told_of == ([", ".join(expected)] if expected else [])
 
 
@@ -89,14 +89,14 @@ CHAIN = [entry_of(0, []), *(entry_of(n, [n - 1]) for n in range(1, 4))]
 
 def test_an_update_of_targets_says_which_dependents_it_leaves():
     assert sentences(CHAIN, targets=["r0"], touched=(0,)) == [
-        "--target r0 leaves 3 dependents as they are: r1, r2, r3"
+        "--target r0 leaves 3 dependents unchanged: r1, r2, r3"
     ]
     named = [urn_of(0)]
     assert sentences(CHAIN, targets=named, touched=(0, 1)) == [
-        "--target r0 leaves 2 dependents as they are: r2, r3"
+        "--target r0 leaves 2 dependents unchanged: r2, r3"
     ]
     assert sentences(CHAIN, targets=named, touched=(0, 1, 2)) == [
-        "--target r0 leaves 1 dependent as it is: r3"
+        "--target r0 leaves 1 dependent unchanged: r3"
     ]
     assert sentences(CHAIN, targets=named, touched=()) == []
     assert sentences(CHAIN, "destroy", targets=named, touched=(0,)) == []
@@ -106,7 +106,7 @@ def test_the_flags_are_named_with_what_was_given_to_each():
     targets = [urn_of(0), urn_of(1), "**::r9*"]
     said = sentences(CHAIN, targets=targets, replace=[urn_of(1)], touched=(0, 1))
     assert said == [
-        "--target-replace r1 --target r0, **::r9* leaves 2 dependents as they are: r2, r3"
+        "--target-replace r1 --target r0, **::r9* leaves 2 dependents unchanged: r2, r3"
     ]
 
 
@@ -115,9 +115,9 @@ def test_what_an_exclusion_keeps_beside_the_named_is_said():
     everything = (0, 1, 2, 3)
     assert sentences(CHAIN, excludes=excludes, declared=everything) == []
     assert sentences(CHAIN, excludes=excludes, declared=everything, exclude_dependents=True) == [
-        "--exclude r1 also keeps: r2 (needs r1), r3 (needs r2)"
+        "--exclude r1 also keeps: r2 (depends on r1), r3 (depends on r2)"
     ]
-    assert sentences(CHAIN, excludes=excludes) == ["--exclude r1 also keeps: r0 (r1 needs it)"]
+    assert sentences(CHAIN, excludes=excludes) == ["--exclude r1 also keeps: r0 (r1 depends on it)"]
     assert sentences(CHAIN, "refresh", excludes=excludes) == []
 
 
@@ -136,5 +136,7 @@ def test_ten_are_named():
     for count, more in ((10, ""), (11, " and 1 more"), (12, " and 2 more")):
         users = [entry_of(n, [0]) for n in range(1, count + 1)]
         (text,) = told([CHAIN[0], *users], [urn_of(0)])
-        assert text.startswith("--target r0 --target-dependents also takes: r1 (needs r0), r2 ")
-        assert text.endswith(f"r10 (needs r0){more}")
+        assert text.startswith(
+            "--target r0 --target-dependents also includes: r1 (depends on r0), r2 "
+        )
+        assert text.endswith(f"r10 (depends on r0){more}")

@@ -193,9 +193,7 @@ class TestOneResource:
         run.steps(declared("a", size=1, opt_ignore_changes=["config.b"]))
         (event,) = run.events
         assert (event.severity, event.urn) == ("info", A)
-        assert (
-            event.message == "ignore_changes: config.b is ignored nowhere, a part of it is missing"
-        )
+        assert event.message == "ignore_changes: config.b does not exist and has no effect"
 
     def test_a_new_one_ignores_nothing(self):
         (step,) = over().steps(declared("a", size=2, opt_ignore_changes=["size"]))
@@ -314,7 +312,7 @@ class TestReplacement:
 
     def test_a_protected_one_is_not_replaced(self):
         old, wanted = entry("a", protect=True, inputs={"rack": 1}), {"rack": 2}
-        said = f"{A} is protected, and this change replaces it (because of rack)"
+        said = f"{A} is protected, but this change forces its replacement (because of rack)"
         assert message_of(over(old), declared("a", opt_protect=True, **wanted)) == (said, UNPROTECT)
         both = over(entry("a", protect=True, inputs={"rack": 1, "slot": 1}))
         message, _ = message_of(both, declared("a", opt_protect=True, rack=2, slot=2))
@@ -332,12 +330,12 @@ class TestReplacement:
         old = entry("a", import_id="id-a", inputs={"rack": 1})
         said = message_of(over(old), declared("a", rack=2, opt_import_id="id-a"))
         assert said == (
-            f"{A}: rack would replace the object that import_ names",
-            "remove import_ if it is to be replaced",
+            f"{A}: rack would replace the object named by import_",
+            "to replace it, remove import_",
         )
         begun = replace(old, pending_replacement=True)
         assert message_of(over(begun), declared("a", rack=1, opt_import_id="id-a"))[0] == (
-            f"{A}: a replacement begun earlier would replace the object that import_ names"
+            f"{A}: an unfinished replacement would replace the object named by import_"
         )
 
     def test_an_object_of_somebody_else_stays_where_it_is(self):
@@ -360,7 +358,7 @@ class TestReplacement:
     def test_an_unknown_trigger_is_refused_in_a_real_run(self):
         old = entry("a", replacement_trigger=1)
         wanted = declared("a", size=1, opt_replacement_trigger=UNKNOWN)
-        assert "replacement_trigger is not known" in message_of(over(old), wanted)[0]
+        assert "replacement_trigger is unknown" in message_of(over(old), wanted)[0]
         assert len(over(old, preview=True).steps(wanted)) == 2
 
 
@@ -423,7 +421,7 @@ class TestDependents:
 
     def test_a_protected_one_keeps_what_it_needs(self):
         a, b, c = self.base(protect=True)
-        said = f"replacing {A} needs the deletion of protected resources: {B}"
+        said = f"replacing {A} requires the deletion of protected resources: {B}"
         assert message_of(over(a, b, c), declared("a", slot=2)) == (said, UNPROTECT)
         both = over(a, b, replace(c, protect=True))
         assert message_of(both, declared("a", slot=2)) == (f"{said}, {C}", UNPROTECT)
@@ -474,7 +472,10 @@ class TestDependents:
         a = replace(a, inputs={"rack": 1}, outputs={"rack": 1})
         run = over(a, b, selection=targets("a"), should_delete_first=scarce)
         assert message_of(run, declared("a", rack=2)) == (
-            f"{A} cannot be replaced alone: b cannot stay without it, and is not among the targets",
+            (
+                f"{A} cannot be replaced alone: b depends on it and must be replaced too, but "
+                "is not among the targets"
+            ),
             "add --target-dependents, or name it as well",
         )
         for selection in (targets("a", "b"), Selection()):
@@ -545,11 +546,11 @@ class TestTargets:
     @pytest.mark.parametrize(
         ("selection", "said", "hint"),
         [
-            (targets("b"), "is not among the targets", f"add it: --target '{A}'"),
+            (targets("b"), "is not among the targets", f"add: --target '{A}'"),
             (
                 excluding("a"),
                 "is excluded",
-                f"exclude what depends on it, too: --exclude '{B}', or --exclude-dependents",
+                f"exclude its dependents, too: --exclude '{B}', or --exclude-dependents",
             ),
         ],
     )
@@ -586,7 +587,7 @@ class TestTargets:
         run = over(entry("a"), entry("b", dependencies=[A]), selection=selection)
         run.steps(declared("b", size=1))
         assert message_of(run, declared("a", size=1, opt_dependencies=[B])) == (
-            f"{A} comes to depend on {B}, which {said} and, in the state, depends on it",
+            f"{A} newly depends on {B}, which {said} and depends on it in the state",
             hint,
         )
 
@@ -595,7 +596,7 @@ class TestTargets:
         run = over(*base, selection=targets("a"))
         run.steps(declared("b", size=1))
         assert (
-            f"comes to depend on {B}"
+            f"newly depends on {B}"
             in message_of(run, declared("a", size=1, opt_dependencies=[B]))[0]
         )
         leaves = [entry(f"x{number}") for number in range(8)]
@@ -603,7 +604,7 @@ class TestTargets:
         run = over(*base, *leaves, wide, selection=targets("a"))
         run.steps(declared("b", size=1))
         assert (
-            f"comes to depend on {wide.urn}"
+            f"newly depends on {wide.urn}"
             in message_of(run, declared("a", size=1, opt_dependencies=[wide.urn]))[0]
         )
         run = over(entry("a"), entry("b", dependencies=[A]), entry("c"), selection=targets("a"))
@@ -616,7 +617,7 @@ class TestTargets:
         run.steps(declared("b", size=1))
         run.steps(declared("c", size=1, opt_dependencies=[B]))
         message, _ = message_of(run, declared("a", size=1, opt_dependencies=[C]))
-        assert message.startswith(f"{A} comes to depend on {C}, which")
+        assert message.startswith(f"{A} newly depends on {C}, which")
 
     def test_a_replacement_may_not_need_what_is_not_created(self):
         run = over(entry("a", inputs={"slot": 1}), selection=targets("a"))
@@ -629,7 +630,7 @@ class TestTargets:
         run.steps(declared("b", size=1))
         wanted = declared("new", size=1, opt_aliases=(Alias(urn=A),), opt_dependencies=[B])
         message, _ = message_of(run, wanted)
-        assert message.startswith(f"{urn_of('new')} comes to depend on {B}, which")
+        assert message.startswith(f"{urn_of('new')} newly depends on {B}, which")
 
     def test_a_need_that_nobody_knows_is_no_cycle(self):
         run = over(entry("a"), entry("b", dependencies=[A]), selection=targets("a"))
@@ -650,7 +651,7 @@ class TestTargets:
         run.steps(declared("b", size=1))
         run.generator.generate_read_steps(read("c", "id-c", dependencies=(B,)), PROVIDER)
         message, _ = message_of(run, declared("a", size=1, opt_dependencies=[C]))
-        assert message.startswith(f"{A} comes to depend on {C}, which")
+        assert message.startswith(f"{A} newly depends on {C}, which")
 
 
 class TestLeftOut:
@@ -683,7 +684,7 @@ class TestLeftOut:
         run.generator.keep_skipped_resource(declared("c", size=1))
         run.generator.keep_skipped_resource(declared("d", size=1, opt_dependencies=[B]))
         message, _ = message_of(run, declared("a", size=1, opt_dependencies=[urn_of(needed)]))
-        assert message.startswith(f"{A} comes to depend on {urn_of(needed)}, which")
+        assert message.startswith(f"{A} newly depends on {urn_of(needed)}, which")
 
 
 def read(name: str, id_: str, **fields: Any) -> Read:

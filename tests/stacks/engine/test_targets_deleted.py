@@ -41,7 +41,7 @@ def test_a_dependent_that_nobody_named_is_an_error(lab, operation):
     assert not preview.succeeded
     outcome = lab.run(operation, "Machine('d')", **targets("b"))
     assert not outcome.succeeded
-    assert [e for e in lab.errors if "would be deleted, and is not among the targets" in e]
+    assert [e for e in lab.errors if "would be deleted, but is not among the targets" in e]
     assert deleted(lab) == []
     assert len(lab.world) == 4
 

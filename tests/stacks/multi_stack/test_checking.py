@@ -89,7 +89,7 @@ def test_a_project_without_a_program(root: Path) -> None:
     told = "one/Pulumi.yaml:1:1: there is no program: one has neither topology.yaml nor __main__.py"
     assert [each.rpartition(": ")[0] for each in problems()] == [told]
     path.write_text(path.read_text() + "main: src\n")
-    assert "there is no program: one/src does not exist" in problems()[0]
+    assert "no program: one/src does not exist" in problems()[0]
 
 
 def test_the_program_is_what_a_run_takes_for_it(root: Path) -> None:

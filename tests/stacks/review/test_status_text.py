@@ -47,7 +47,7 @@ RESOURCES = (
 COST = sum_costs((each.name, each.footprint) for each in RESOURCES if each.footprint)
 
 TEXT = """\
-ada@build (pid 1) is at work on the stack.
+ada@build (pid 1) is running on the stack.
 As of now, from the platforms; dev as of 2 d ago, from the state:
 
 NAME   TYPE               STATE  READY  GPUS  COST
@@ -73,7 +73,7 @@ Lens:
 
 
 def test_the_whole_of_it() -> None:
-    work = "ada@build (pid 1) is at work on the stack"
+    work = "ada@build (pid 1) is running on the stack"
     status = Status(
         "dev", RESOURCES, MONITORING, COST, (), 200_000, is_live=True, running_change=work
     )

@@ -46,7 +46,7 @@ def open_key(address: KeyUrl, environ: Mapping[str, str]) -> "AwsKey":
         return AwsKey(address, context, _create_client(address, environ))
     except _ERRORS as error:
         raise build_service_error(
-            address, "be asked about", str(error), _PERMISSIONS_HINT
+            address, "be reached with", str(error), _PERMISSIONS_HINT
         ) from None
 
 
@@ -54,7 +54,7 @@ def _get_single_value(address: KeyUrl, name: str) -> str:
     values = address.parameters[name]
     if len(values) != 1:
         raise SecretsError(
-            f"{address.display_url} has {name} {len(values)} times", hint="Give it once."
+            f"{address.display_url} has {name} {len(values)} times", hint="Set it once."
         )
     return values[0]
 

@@ -45,14 +45,14 @@ def open_key(address: KeyUrl, environ: Mapping[str, str]) -> "GoogleKey":
     except binascii.Error:
         raise SecretsError(
             f"{address.display_url}: additional_authenticated_data is not base64",
-            hint="For URLs: -_",
+            hint="Use the URL-safe alphabet: -_",
         ) from None
     try:
         session = AuthorizedSession(_load_credentials(environ))
     except (google.auth.exceptions.GoogleAuthError, ValueError) as error:
         why = "GOOGLE_CREDENTIALS is not the JSON of credentials"
         why = str(error) if isinstance(error, google.auth.exceptions.GoogleAuthError) else why
-        raise build_service_error(address, "be asked about", why, _PERMISSIONS_HINT) from None
+        raise build_service_error(address, "be reached with", why, _PERMISSIONS_HINT) from None
     retry = Retry(
         3,
         allowed_methods=None,  # retries any method: neither request changes anything
@@ -107,9 +107,9 @@ class GoogleKey:
         except google.auth.exceptions.GoogleAuthError as error:
             reason = str(error)
         except requests.ConnectionError:
-            reason = "it cannot be reached"
+            reason = "Google Cloud KMS cannot be reached"
         except (requests.RequestException, ValueError, KeyError, TypeError):
-            reason = "its answer is not one of Google's"
+            reason = "the answer is not Google Cloud KMS's"
         raise build_service_error(
             self._address, f"{action} with", reason, _PERMISSIONS_HINT
         ) from None

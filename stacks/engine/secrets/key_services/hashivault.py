@@ -32,8 +32,9 @@ def open_key(address: KeyUrl, environ: Mapping[str, str]) -> "VaultKey":
     url = environ.get("VAULT_SERVER_URL") or environ.get("VAULT_ADDR")
     if not url:
         raise SecretsError(
-            f"{address.display_url} is a key of HashiCorp Vault, and nothing says where that is",
-            hint="Set VAULT_ADDR to its address.",
+            f"{address.display_url} is a key of HashiCorp Vault, but the address of the Vault "
+            "server is not set",
+            hint="Set VAULT_ADDR to the address of the Vault server.",
         )
     token = environ.get("VAULT_SERVER_TOKEN") or environ.get("VAULT_TOKEN")
     skips = environ.get("VAULT_SKIP_VERIFY", "").lower() in ("1", "t", "true")
@@ -83,8 +84,8 @@ class VaultKey:
             errors = ", ".join(error.errors or []) or type(error).__name__
             raise build_service_error(self._address, f"{action} with", errors, hint) from None
         except requests.RequestException as error:
-            reason = f"it cannot be reached ({type(error).__name__})"
+            reason = f"Vault cannot be reached ({type(error).__name__})"
             raise build_service_error(self._address, f"{action} with", reason, hint) from None
         except (KeyError, TypeError, ValueError):
-            reason = "its answer is not one of Vault's transit engine"
+            reason = "the answer is not one of Vault's transit engine"
             raise build_service_error(self._address, f"{action} with", reason, hint) from None

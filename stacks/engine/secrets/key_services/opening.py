@@ -81,11 +81,12 @@ class KeyUrl:
                 close_matches = get_close_matches(name, known, n=1)
                 suggestion = f"Did you mean {close_matches[0]}? " if close_matches else ""
                 known_names = (
-                    f"There are: {', '.join(sorted(known))}." if known else "There are none."
+                    f"Parameters: {', '.join(sorted(known))}."
+                    if known
+                    else ("This service has no parameters.")
                 )
                 raise SecretsError(
-                    f"the secrets provider {self.display_url} has a parameter that is not "
-                    f"known: {name}",
+                    f"the secrets provider {self.display_url} has an unknown parameter: {name}",
                     hint=f"{suggestion}{known_names}",
                 )
 
@@ -135,8 +136,8 @@ def open_key_service(url: str, environ: Mapping[str, str]) -> KeyManagementServi
         if (error.name or _OWN_PACKAGE).partition(".")[0] == _OWN_PACKAGE:
             raise
         raise SecretsError(
-            f"{SERVICES[address.scheme]} is asked by means of {_LIBRARIES[address.scheme]}, which "
-            "is not installed",
+            f"{SERVICES[address.scheme]} requires {_LIBRARIES[address.scheme]}, which is not "
+            "installed",
             hint=f"Install gpuform with its extra `{address.scheme}`: "
             f"pip install '{get_pip_requirement(address.scheme)}'",
         ) from None

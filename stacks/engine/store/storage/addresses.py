@@ -66,8 +66,8 @@ class Address:
                 close_matches = get_close_matches(name, known, n=1)
                 suggestion = f"Did you mean {close_matches[0]}? " if close_matches else ""
                 raise BackendError(
-                    f"the backend {self.display_url} has a parameter that is not known: {name}",
-                    hint=f"{suggestion}There are: {', '.join(sorted(known))}.",
+                    f"the backend {self.display_url} has an unknown parameter: {name}",
+                    hint=f"{suggestion}Parameters: {', '.join(sorted(known))}.",
                 )
 
 
@@ -87,7 +87,7 @@ def _open_writable_storage(url: str, environ: Mapping[str, str]) -> Storage:
         return Files(_find_folder(url))
     if not separator or scheme not in _CLOUDS:
         raise BackendError(
-            f"the backend {strip_credentials(url)} is of a kind that gpuform cannot use "
+            f"gpuform does not support the backend {strip_credentials(url)} "
             f"({urlsplit(url).scheme or 'no scheme'})",
             hint=_SUPPORTED,
         )
@@ -99,7 +99,7 @@ def _open_writable_storage(url: str, environ: Mapping[str, str]) -> Storage:
         if package != "obstore":
             raise
         raise BackendError(
-            f"the backend {strip_credentials(url)} needs the package {package}",
+            f"the backend {strip_credentials(url)} requires the package {package}",
             hint=f"Install it: pip install '{get_pip_requirement('cloud')}'",
         ) from error
     opened: Storage = module.open_bucket(_parse_address(url), environ)
@@ -129,8 +129,8 @@ def _parse_address(url: str) -> Address:
     display_url = strip_credentials(url).rstrip("/")
     if not parts.hostname or parts.username or parts.password:
         raise BackendError(
-            f"the backend {display_url} names no bucket",
-            hint=f"Write {parts.scheme}://BUCKET/PREFIX. Credentials do not belong into the URL.",
+            f"the backend {display_url} has no bucket",
+            hint=f"Write {parts.scheme}://BUCKET/PREFIX. Credentials do not belong in the URL.",
         )
     return Address(parts.netloc, prefix, f"{parts.scheme}://{parts.netloc}/{prefix}", parameters)
 
@@ -141,7 +141,7 @@ def _find_folder(url: str) -> Path:
     root = Path.home() / path[2:] if home else Path.cwd() / path
     if not root.is_dir():
         raise BackendError(
-            f"the backend {url} names the folder {root}, which does not exist",
+            f"the folder {root} of the backend {url} does not exist",
             hint="Create it, or check PULUMI_BACKEND_URL and backend.url in Pulumi.yaml.",
         )
     return root

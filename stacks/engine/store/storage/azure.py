@@ -32,7 +32,7 @@ def open_bucket(address: Address, environ: Mapping[str, str]) -> Objects:
     account = account or (_EMULATOR[0] if local else None)
     if account is None:
         raise BackendError(
-            f"the backend {address.display_url} does not say in which storage account",
+            f"the backend {address.display_url} has no storage account",
             hint=f"Set AZURE_STORAGE_ACCOUNT, or write azblob://{address.bucket}?storage_account="
             "NAME.",
         )

@@ -49,7 +49,7 @@ class Files:
         except OSError as error:
             raise Unwritable(
                 f"{path} cannot be written: {error.strerror or error}",
-                hint=f"What was there before is untouched. {MAKE_ROOM}",
+                hint=f"The previous file is unchanged. {MAKE_ROOM}",
             ) from error
         return ABSENT
 
@@ -144,8 +144,8 @@ class ReadOnlyStorage:
 
     def _raise_read_only(self, name: str) -> NoReturn:
         raise BackendError(
-            f"{self.storage.locate(name)} is not written: {READS_ONLY} is set",
-            hint="This process may only read. A person does what is to be done.",
+            f"{self.storage.locate(name)} was not written: {READS_ONLY} is set",
+            hint="This process may only read: a person has to run the command.",
         )
 
 

@@ -35,8 +35,8 @@ _HINTS = {
     "ExpiredToken": _LOG_IN,
     "RequestTimeTooSkewed": "Set this machine's clock.",
     "NoSuchBucket": "Check its name, its region and its endpoint.",
-    "PermanentRedirect": "The bucket is in another region: write ?region=REGION.",
-    "AuthorizationHeaderMalformed": "The bucket is in another region: write ?region=REGION.",
+    "PermanentRedirect": "The bucket is in another region: add ?region=REGION.",
+    "AuthorizationHeaderMalformed": "The bucket is in another region: add ?region=REGION.",
 }
 
 
@@ -160,14 +160,14 @@ class Objects:
         if blob is not None and blob.data == data:
             return blob.version
         raise ChangedMeanwhile(
-            f"{self.locate(name)} was changed by another process meanwhile",
-            hint="Nothing was written over it. Run the command again.",
+            f"another process changed {self.locate(name)} meanwhile",
+            hint="Nothing was overwritten. Run the command again.",
         ) from error
 
     def _reject_missing_bucket(self, error: Exception) -> None:
         if any(sign in str(error) for sign in _MISSING_BUCKET):
             raise StorageFailed(
-                f"there is no bucket for {self._display_url}", hint=_HINTS["NoSuchBucket"]
+                f"the bucket of {self._display_url} does not exist", hint=_HINTS["NoSuchBucket"]
             ) from error
 
     def _raise_failure(self, name: str, done: str, error: Exception) -> NoReturn:

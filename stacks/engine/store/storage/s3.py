@@ -120,7 +120,7 @@ class _BotocoreCredentials:
         except self._errors as error:
             raise self._build_unusable_error(str(error)) from error
         if self._credentials is None:
-            raise self._build_unusable_error("there are none")
+            raise self._build_unusable_error("none found")
         self()  # raises now for expired or misspelt credentials, not at the first request
 
     def __call__(self) -> Any:

@@ -22,22 +22,22 @@ def other(*_given, **_named):
 
 PLACES = {
     "one wait for all outputs": (stack, "wait_for_rpcs", (stack, "asyncio")),
-    "a pickler that is unwrapped again": (
+    "a pickler without added wrappers": (
         dynamic,
         "serialize_provider",
         (dynamic, "serialize_provider"),
     ),
-    "types of a resource class worked out once": (
+    "types of a resource class computed once": (
         rpc,
         "resolve_outputs",
         (_types, "resource_types"),
     ),
-    "the outputs of another stack, one by one": (
+    "single unknown outputs of a stack reference": (
         StackReference,
         "get_output",
         (StackReference, "get_output"),
     ),
-    "positions of declarations remembered": (resource, "_get_stack_trace", (resource, "traceback")),
+    "cached positions of declarations": (resource, "_get_stack_trace", (resource, "traceback")),
 }
 """By patch: the function of the SDK that it knows, and what it changes."""
 

@@ -150,13 +150,13 @@ class TestLastGood:
             add_backup_hint(backend, "demo", "dev"),
         ):
             raise IntegrityError(["x"])
-        assert "`gpuform state repair` shows" in broken.value.hint
+        assert "`gpuform state repair`, which shows" in broken.value.hint
         assert "dev.json.bak" in broken.value.hint
 
     def test_or_says_that_there_is_none(self, backend: Backend) -> None:
         with pytest.raises(StateError) as caught, add_backup_hint(backend, "demo", "dev"):
             raise StateError("torn")
-        assert "no earlier state" in caught.value.hint
+        assert "No usable earlier state" in caught.value.hint
 
     def test_a_newer_format_is_not_damage(self, backend: Backend) -> None:
         backend.write("demo", "dev", state("a"))
@@ -219,7 +219,7 @@ class TestSealed:
         }
         backend.write("demo", "dev", json.dumps(data).encode())
         snapshot = read_sealed(backend, "demo", "dev").snapshot
-        with pytest.raises(EngineError, match="in the clear") as caught:
+        with pytest.raises(EngineError, match="in plain text") as caught:
             snapshot.to_json(SEALED)
         assert "hunter2" not in str(caught.value)
 

@@ -100,9 +100,9 @@ FAULTS = {
     _no_urn: r"has no urn",
     _no_type: r"has no type",
     _no_id: r"has no id",
-    _another_type: r"type my:mod:Other, which is not its URN's",
-    _no_name: r"r1 is no URN",
-    _wrong_magic: r"magic does not fit",
+    _another_type: r"type my:mod:Other, which differs from the type in its URN",
+    _no_name: r"r1 is not a URN",
+    _wrong_magic: r"magic does not match",
     _parent_later: r"parent .*Stack::demo-dev comes after it",
 }
 

@@ -224,7 +224,7 @@ def test_a_journal_whose_secrets_another_key_has_is_named(interrupted, lab):
         def decrypt(self, ciphertext: str) -> str:
             raise EngineError(f"cannot open {len(ciphertext)} characters")
 
-    with pytest.raises(JournalError, match=r"holds secrets.*cannot open") as told:
+    with pytest.raises(JournalError, match=r"contains secrets.*cannot open") as told:
         journal.recover(FileLog(path), other, Snapshot.from_json(other, lab.crypter), Another())
     assert "--discard-journal" in (told.value.hint or "")
 

@@ -114,7 +114,7 @@ def test_it_is_held_even_when_pulumi_cancel_removed_its_file(folder: Path, own: 
     with file_lock(folder, own):
         (path,) = folder.iterdir()
         path.unlink()
-        with pytest.raises(LockedError, match="another gpuform process of this machine"):
+        with pytest.raises(LockedError, match="another gpuform process on this machine"):
             file_lock(folder, own).acquire()
 
 
@@ -174,7 +174,7 @@ class TestLeftBehind:
         with file_lock(folder, own, LockTimeout(report=told.append)):
             assert not left.exists()
         (notice,) = told
-        assert "taken over" in notice
+        assert "takes it over" in notice
         assert f"ann@{socket.gethostname()} (pid {dead_pid}) by gpuform, 2:00:0" in notice
 
     def test_after_a_kill_the_next_one_gets_in(self, folder: Path, own: Path) -> None:
@@ -199,7 +199,7 @@ class TestLeftBehind:
     @pytest.mark.parametrize(
         ("fields", "said"),
         [
-            ({}, r"2:00:0\d ago; this process no longer runs"),  # the Pulumi CLI's
+            ({}, r"2:00:0\d ago; that process no longer runs"),  # the Pulumi CLI's
             ({"engine": "gpuform", "hostname": "elsewhere"}, r"ann@elsewhere .* by gpuform, 2:00"),
         ],
     )
@@ -294,8 +294,8 @@ class TestCancel:
     ("content", "said"),
     [
         ("not json", "not a readable lock"),
-        ("{}", "does not say by whom"),
-        ("[1]", "does not say by whom"),
+        ("{}", "owner is unknown"),
+        ("[1]", "owner is unknown"),
         (
             '{"pid": 1, "username": "bob", "hostname": "elsewhere", "timestamp": "x"}',
             "bob@elsewhere",

@@ -99,7 +99,10 @@ def test_no_project_says_what_to_do(tmp_path: Path) -> None:
         ("name: demo\nruntime: python\nmain: [x]", r":3:7: main must be text"),
         ("name: demo\nruntime: python\nbackend: x", r":3:10: backend must be a mapping"),
         ("name: demo\nruntime: python\nconfig: [x]", r":3:9: config must be a mapping"),
-        ("name: demo\nruntime: python\nconfig: {a: {type: date}}", r":3:20: a: the type is one of"),
+        (
+            "name: demo\nruntime: python\nconfig: {a: {type: date}}",
+            r":3:20: a: the type must be one of",
+        ),
         ("name: demo\n  runtime: python", r":2:10: not YAML"),
     ],
 )

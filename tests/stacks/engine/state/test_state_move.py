@@ -133,7 +133,7 @@ class TestProviders:
         aws = "pulumi:providers:aws"
         there = self.dest(source, type=aws, inputs={"region": "b"})
         source.resources[1] = replace(source.resources[1], type=aws, inputs={"region": "a"})
-        with pytest.raises(EditRefused, match="configured otherwise"):
+        with pytest.raises(EditRefused, match="another configuration"):
             moved(source, there, A)
 
 

@@ -83,11 +83,11 @@ def test_what_was_done_is_told() -> None:
     assert result.snapshot.resources[3].dependencies == [urn(2)]
     assert result.done == [
         "the manifest's magic is recomputed",
-        f"{urn(1)}: placed behind what it needs",
-        f"dropped: {urn(2)}: replaceWith {urn(9)}, which is not there",
-        f"dropped: {urn(2)}: deletedWith {urn(9)}, which is not there",
-        f"dropped: {urn(1)}: dependency {urn(9)}, which is not there",
-        f"dropped: {urn(1)}: dependency of property 'to' {urn(9)}, which is not there",
+        f"{urn(1)}: moved behind its dependencies",
+        f"dropped: {urn(2)}: replaceWith {urn(9)}, which does not exist",
+        f"dropped: {urn(2)}: deletedWith {urn(9)}, which does not exist",
+        f"dropped: {urn(1)}: dependency {urn(9)}, which does not exist",
+        f"dropped: {urn(1)}: dependency of property 'to' {urn(9)}, which does not exist",
     ]
     assert verify(result.snapshot) == []
 
@@ -107,7 +107,7 @@ def test_children_of_what_is_missing_get_other_urns() -> None:
     assert part.parent == alone.urn
     assert part.urn == PART.replace("lab:index:Rack$", "")
     assert user.dependencies == [part.urn]
-    assert f"dropped: {unit}: parent {rack}, which is not there" in result.done
+    assert f"dropped: {unit}: parent {rack}, which does not exist" in result.done
     assert f"{PART} becomes {part.urn}" in result.done
 
 
@@ -129,7 +129,7 @@ def test_what_cannot_be_repaired_is_told(entries: list[ResourceState], said: str
 def test_what_needs_itself_does_no_more() -> None:
     result = repair(state(resource(1, dependencies=[urn(1)])))
     assert result.snapshot.resources[2].dependencies == []
-    assert result.done == [f"dropped: {urn(1)}: dependency {urn(1)}, which is itself"]
+    assert result.done == [f"dropped: {urn(1)}: dependency {urn(1)}, which is the resource itself"]
 
 
 @pytest.mark.slow

@@ -231,7 +231,7 @@ def test_a_store_that_comes_back_in_time_gets_everything(make: Callable[[], Scen
     scene.front.rule = rule
     ran = scene.up()
     assert ran.code == 1
-    assert "cannot be kept" in ran.stdout
+    assert "cannot be written" in ran.stdout
     assert not scene.unsaved.exists()
     assert scene.ids == sorted(scene.world)
 
@@ -271,7 +271,7 @@ def test_what_another_run_left_meanwhile_stays(make: Callable[[], Scene]) -> Non
     scene.front.rule = rule
     theirs = scene.up()
     assert theirs.code == 1
-    assert "the next command goes on from there" in theirs.stderr
+    assert "the next command continues from there" in theirs.stderr
     assert (scene.world, scene.ids, scene.unsaved.exists()) == (["theirs"], [], False)
     scene.front.heal()
     scene.unsaved.write_bytes(kept)
